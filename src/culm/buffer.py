@@ -1,0 +1,116 @@
+"""Byte queues: what has come in and is not parsed, what is to go out and is not taken."""
+
+from __future__ import annotations
+
+from collections import deque
+
+__all__ = ["Buffer", "Outbox", "ReceiveBuffer"]
+
+Buffer = bytes | bytearray | memoryview
+
+# Consumed bytes are cut off once there are this many of them, so that a parser which
+# takes a few bytes at a time does not move the rest of the buffer each time.
+_COMPACT_SIZE_MIN = 65536
+
+
+class ReceiveBuffer:
+    """Bytes received and not yet consumed; index 0 is the oldest of them.
+
+    Appending and consuming cost time linear in the bytes moved, whatever the sizes
+    of the pieces.
+    """
+
+    __slots__ = ("_data", "_start")
+
+    def __init__(self) -> None:
+        self._data = bytearray()
+        self._start = 0
+
+    def __len__(self) -> int:
+        return len(self._data) - self._start
+
+    def __getitem__(self, index: int) -> int:
+        if not 0 <= index < len(self):
+            raise IndexError(index)
+        return self._data[self._start + index]
+
+    def append(self, data: Buffer) -> None:
+        self._data += data
+
+    def peek(self, size: int, offset: int = 0) -> bytes:
+        """Copy at most `size` bytes from `offset` on without consuming them."""
+        start = self._start + offset
+        return bytes(memoryview(self._data)[start : start + size])
+
+    def find(self, needle: bytes, offset: int = 0, size_max: int | None = None) -> int:
+        """Index of the first `needle` within ``[offset, size_max)``, or -1."""
+        end = len(self._data) if size_max is None else self._start + size_max
+        found = self._data.find(needle, self._start + offset, end)
+        return found if found < 0 else found - self._start
+
+    def take(self, size: int) -> bytes:
+        """Consume and return at most `size` bytes."""
+        data = self.peek(size)
+        self.consume(len(data))
+        return data
+
+    def consume(self, size: int) -> None:
+        """Drop the `size` oldest bytes; there must be as many."""
+        self._start += size
+        if self._start == len(self._data):
+            self.clear()
+        elif self._start >= _COMPACT_SIZE_MIN:
+            del self._data[: self._start]
+            self._start = 0
+
+    def clear(self) -> None:
+        self._data = bytearray()
+        self._start = 0
+
+
+class Outbox:
+    """Bytes on their way out, in order.  Pieces are kept as they came, not joined."""
+
+    __slots__ = ("_pieces", "_size", "_taken")
+
+    def __init__(self) -> None:
+        self._pieces: deque[Buffer] = deque()
+        self._size = 0
+        self._taken = 0  # bytes of the first piece that are already gone
+
+    def __len__(self) -> int:
+        return self._size
+
+    def append(self, data: Buffer) -> None:
+        """Queue `data`, which the caller must not change afterwards."""
+        size = memoryview(data).nbytes
+        if size:
+            self._pieces.append(data)
+            self._size += size
+
+    def take(self, size_max: int | None = None) -> bytes:
+        """Remove and return at most `size_max` bytes (everything by default)."""
+        if size_max is None or size_max >= self._size:
+            size = self._size
+        else:
+            size = max(0, size_max)
+        wanted = size
+        parts: list[Buffer] = []
+        while wanted:
+            piece = self._pieces[0]
+            available = len(piece) - self._taken
+            if available <= wanted:
+                parts.append(memoryview(piece)[self._taken :] if self._taken else piece)
+                self._pieces.popleft()
+                self._taken = 0
+                wanted -= available
+            else:
+                parts.append(memoryview(piece)[self._taken : self._taken + wanted])
+                self._taken += wanted
+                wanted = 0
+        self._size -= size
+        return b"".join(parts)
+
+    def clear(self) -> None:
+        self._pieces.clear()
+        self._size = self._taken = 0

@@ -1,0 +1,297 @@
+"""The contract that every machine of culm keeps.
+
+One input, then drain: events until ``None``, then effects, then bytes, then the
+deadline.  A machine moves one step when an event is taken, so ``state`` is always
+the state as of the event last returned, and a fault in a later frame never swallows
+an earlier event.
+
+This module holds the vocabulary (events, effects, errors), the protocols by which a
+driver sees a machine, and `StreamBase`, which does for every stream machine what all
+of them do alike.  It imports nothing of culm but `culm.buffer`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Hashable
+from dataclasses import dataclass
+from enum import Enum, IntEnum
+from typing import Protocol, runtime_checkable
+
+from culm.buffer import Buffer, Outbox, ReceiveBuffer
+
+__all__ = [
+    "Buffer",
+    "Closed",
+    "Conduit",
+    "ContractErrorCode",
+    "DataReceived",
+    "DatagramMachine",
+    "Durable",
+    "Effect",
+    "Event",
+    "LocalProtocolError",
+    "Machine",
+    "ProtocolError",
+    "RemoteProtocolError",
+    "StreamBase",
+    "StreamMachine",
+    "Timed",
+]
+
+
+class ContractErrorCode(IntEnum):
+    """Codes for breaking the contract of this module rather than a protocol's rule."""
+
+    DATA_AFTER_EOF = 1
+    UNKNOWN_TICKET = 2
+    TIME_WENT_BACK = 3
+    ALREADY_CLOSED = 4
+
+
+class ProtocolError(Exception):
+    """A broken rule, told apart by `code`, a member of the protocol's own enum.
+
+    Errors compare by class, code and message, so that events which carry them
+    compare by value.
+    """
+
+    def __init__(self, code: IntEnum, message: str = "") -> None:
+        super().__init__(code, message)
+        self.code = code
+        self.message = message
+
+    def __str__(self) -> str:
+        name = self.code.name.lower().replace("_", " ")
+        return f"{name}: {self.message}" if self.message else name
+
+    def __eq__(self, other: object) -> bool:
+        if type(other) is not type(self):
+            return NotImplemented
+        assert isinstance(other, ProtocolError)
+        return (type(self.code), self.code, self.message) == (
+            type(other.code),
+            other.code,
+            other.message,
+        )
+
+    def __hash__(self) -> int:
+        return hash((type(self), self.code, self.message))
+
+
+class LocalProtocolError(ProtocolError):
+    """Raised: the caller broke a rule.  Nothing has changed."""
+
+
+class RemoteProtocolError(ProtocolError):
+    """Never raised to the caller: the peer broke a rule.  Carried by `Closed`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """What the peer, the clock or the store did.  Compared by value."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Closed(Event):
+    """Always the last event, on every kind of end, exactly once."""
+
+    error: RemoteProtocolError | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataReceived(Event):
+    """Bytes that a `Conduit` carried up for the layer above."""
+
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Effect:
+    """Work for the user's store, answered with ``complete(ticket, result)``."""
+
+    ticket: int
+
+
+@runtime_checkable
+class Machine(Protocol):
+    """What a driver may do with any machine."""
+
+    @property
+    def state(self) -> Enum:
+        """The state as of the event last returned."""
+        ...
+
+    def next_event(self) -> Event | None:
+        """Move one step and return what happened, or ``None``.  Never raises."""
+        ...
+
+    def close(self) -> None:
+        """Say goodbye in an orderly way; `Closed` follows.  Again: no effect."""
+        ...
+
+
+@runtime_checkable
+class StreamMachine(Machine, Protocol):
+    """A machine over an ordered, reliable stream of bytes."""
+
+    def receive_data(self, data: Buffer) -> None:
+        """Buffer bytes of the peer.  Every chunking gives the same events.
+
+        Raises `LocalProtocolError` (``DATA_AFTER_EOF``) after `receive_eof`.
+        """
+        ...
+
+    def receive_eof(self) -> None:
+        """The peer sends no more.  A message cut short becomes ``Closed(error)``."""
+        ...
+
+    def read_size(self) -> int:
+        """How many bytes are welcome now; 0 means: stop reading for the moment."""
+        ...
+
+    def data_to_send(self, size_max: int | None = None) -> bytes:
+        """Take at most `size_max` bytes for the peer (all that there are by default)."""
+        ...
+
+    @property
+    def trailing_data(self) -> bytes:
+        """What came after this machine's end; empty before it and after an error."""
+        ...
+
+
+@runtime_checkable
+class Conduit(StreamMachine, Protocol):
+    """A stream machine that carries bytes for a layer above it.
+
+    What it carries up comes out as `DataReceived`.
+    """
+
+    def send_data(self, data: Buffer) -> None:
+        """Carry `data` to the peer's upper layer."""
+        ...
+
+
+@runtime_checkable
+class DatagramMachine(Machine, Protocol):
+    """A machine over datagrams that may be lost, doubled and reordered."""
+
+    def receive_datagram(self, data: Buffer, *, source: Hashable) -> None:
+        """Take one datagram that came from address `source`."""
+        ...
+
+    def datagrams_to_send(self) -> list[tuple[Hashable, bytes]]:
+        """Take the datagrams to send, each with its destination."""
+        ...
+
+
+@runtime_checkable
+class Timed(Protocol):
+    """A machine for which time is an input (monotonic seconds)."""
+
+    def next_deadline(self) -> float | None:
+        """When `advance` is due at the latest; a pure query."""
+        ...
+
+    def advance(self, now: float) -> None:
+        """Tell the time."""
+        ...
+
+
+@runtime_checkable
+class Durable(Protocol):
+    """A machine that leaves reading and writing to the user's store."""
+
+    def next_effect(self) -> Effect | None:
+        """Take the next piece of work for the store."""
+        ...
+
+    def complete(self, ticket: int, result: object = None) -> None:
+        """Answer the effect of that ticket.
+
+        Raises `LocalProtocolError` (``UNKNOWN_TICKET``) for a ticket not handed out
+        or already answered.
+        """
+        ...
+
+
+class StreamBase(ABC):
+    """What every stream machine does alike: buffering, ending once, trailing data.
+
+    A subclass provides `_step`, which reads from ``self._inbox`` and writes to
+    ``self._outbox``, and says what the end of the stream means (`_step_eof`) and how
+    to say goodbye (`_goodbye`).
+    """
+
+    def __init__(self, *, receive_max: int) -> None:
+        self._inbox = ReceiveBuffer()
+        self._outbox = Outbox()
+        self._receive_max = receive_max
+        self._eof = False
+        self._closing = False
+        self._closed: Closed | None = None
+
+    @abstractmethod
+    def _step(self) -> Event | None:
+        """Take one step; ``None`` if nothing can happen before more input.
+
+        Returning `Closed` ends the machine.  Raise `RemoteProtocolError` when the
+        peer broke a rule.
+        """
+
+    @abstractmethod
+    def _step_eof(self) -> Event | None:
+        """Say what end of stream means when `_step` has nothing left to do.
+
+        Return `Closed`, raise `RemoteProtocolError`, or return another event if one is
+        still owed; ``None`` if the machine waits for something other than the peer.
+        """
+
+    @abstractmethod
+    def _goodbye(self) -> None:
+        """Write the orderly goodbye; `_step` returns `Closed` when it is due."""
+
+    def _ended(self, error: RemoteProtocolError | None) -> None:
+        """Release what is held; called just before `Closed` is returned."""
+
+    def next_event(self) -> Event | None:
+        if self._closed is not None:
+            return None
+        try:
+            event = self._step()
+            if event is None and self._eof:
+                event = self._step_eof()
+        except RemoteProtocolError as error:
+            event = Closed(error=error.with_traceback(None))
+        if isinstance(event, Closed):
+            self._closed = event
+            if event.error is not None:
+                self._inbox.clear()
+            self._ended(event.error)
+        return event
+
+    def receive_data(self, data: Buffer) -> None:
+        if self._eof:
+            raise LocalProtocolError(ContractErrorCode.DATA_AFTER_EOF)
+        if self._closed is None or self._closed.error is None:
+            self._inbox.append(data)
+
+    def receive_eof(self) -> None:
+        self._eof = True
+
+    def read_size(self) -> int:
+        if self._eof or self._closed is not None:
+            return 0
+        return max(0, self._receive_max - len(self._inbox))
+
+    def data_to_send(self, size_max: int | None = None) -> bytes:
+        return self._outbox.take(size_max)
+
+    @property
+    def trailing_data(self) -> bytes:
+        return self._inbox.peek(len(self._inbox)) if self._closed is not None else b""
+
+    def close(self) -> None:
+        if not self._closing and self._closed is None:
+            self._closing = True
+            self._goodbye()
