@@ -251,7 +251,7 @@ class StreamBase(ABC):
     def _goodbye(self) -> None:
         """Write the orderly goodbye; `_step` returns `Closed` when it is due."""
 
-    def _ended(self, error: RemoteProtocolError | None) -> None:
+    def _ended(self, error: RemoteProtocolError | None) -> None:  # noqa: B027
         """Release what is held; called just before `Closed` is returned."""
 
     def next_event(self) -> Event | None:
