@@ -1,0 +1,1 @@
+"""Stateless codecs of the primitives that the protocols share."""
