@@ -1,4 +1,4 @@
-"""Runs pytest with the sanitizers' runtime loaded first, as instrumented extensions need it.
+"""Runs pytest on instrumented kernels, with the sanitizers' runtime loaded first.
 
 The interpreter itself is not instrumented, so the runtime of AddressSanitizer has to be
 preloaded; where it is, only the compiler knows.
@@ -6,6 +6,7 @@ preloaded; where it is, only the compiler knows.
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shlex
 import subprocess
@@ -24,7 +25,19 @@ def runtime_library(name: str) -> str:
     return found
 
 
+def check_instrumented() -> None:
+    """Exit with a message unless every installed kernel was built with CULM_SANITIZE=1."""
+    spec = importlib.util.find_spec("culm")
+    assert spec is not None
+    assert spec.origin is not None
+    kernels = sorted(Path(spec.origin).parent.glob("kernels/_*.so"))
+    plain = [path.name for path in kernels if b"__asan_" not in path.read_bytes()]
+    if plain or not kernels:
+        raise SystemExit(f"built without the sanitizers: {', '.join(plain) or 'no kernel at all'}")
+
+
 def main() -> None:
+    check_instrumented()
     environment = os.environ | {
         "LD_PRELOAD": runtime_library("libasan.so"),
         # Python frees little at exit, which is no fault of ours.
