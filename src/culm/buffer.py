@@ -83,13 +83,18 @@ class Outbox:
 
     def append(self, data: Buffer) -> None:
         """Queue `data`, which the caller must not change afterwards."""
-        size = memoryview(data).nbytes
-        if size:
+        if isinstance(data, memoryview):
+            data = data.cast("B")  # whatever its items are, it is cut by bytes
+        if data:
             self._pieces.append(data)
-            self._size += size
+            self._size += len(data)
 
     def take(self, size_max: int | None = None) -> bytes:
         """Remove and return at most `size_max` bytes (everything by default)."""
+        return b"".join(self.take_pieces(size_max))
+
+    def take_pieces(self, size_max: int | None = None) -> list[Buffer]:
+        """Like `take`, but leave the bytes in their pieces, cut and not copied."""
         if size_max is None or size_max >= self._size:
             size = self._size
         else:
@@ -109,7 +114,7 @@ class Outbox:
                 self._taken += wanted
                 wanted = 0
         self._size -= size
-        return b"".join(parts)
+        return parts
 
     def clear(self) -> None:
         self._pieces.clear()
