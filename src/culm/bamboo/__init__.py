@@ -1,0 +1,4 @@
+"""Bamboo logs: entries, links, verification, forks, storage, authoring.
+
+The log format of AljoschaMeyer/bamboo, with either family of hashes.
+"""
