@@ -83,11 +83,11 @@ class Outbox:
 
     def append(self, data: Buffer) -> None:
         """Queue `data`, which the caller must not change afterwards."""
-        if isinstance(data, memoryview):
-            data = data.cast("B")  # whatever its items are, it is cut by bytes
-        if data:
-            self._pieces.append(data)
-            self._size += len(data)
+        view = memoryview(data)  # TypeError now rather than in `take`
+        if view.nbytes:
+            # A view is cut by bytes, whatever its items are.
+            self._pieces.append(data if isinstance(data, (bytes, bytearray)) else view.cast("B"))
+            self._size += view.nbytes
 
     def take(self, size_max: int | None = None) -> bytes:
         """Remove and return at most `size_max` bytes (everything by default)."""
