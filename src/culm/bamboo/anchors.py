@@ -37,6 +37,12 @@ class Anchors(Generic[T]):
     def __len__(self) -> int:
         return len(self._seqnums)
 
+    def require_complete(self) -> None:
+        """Raise `ValueError` if something is missing to which the next entries can link."""
+        missing = [n for n in open_targets(self.position) if n not in self._values]
+        if missing:
+            raise ValueError(f"links of entries after {self.position} need entries {missing}")
+
     def get(self, seqnum: int) -> T | None:
         return self._values.get(seqnum)
 

@@ -36,7 +36,7 @@ __all__ = [
 SEQNUM_MAX = 2**64 - 1
 
 # u(0) = 0, u(1), ...; u(42) is the first above SEQNUM_MAX.
-_TOPS = [(3**k - 1) // 2 for k in range(43)]
+_TOPS: list[int] = [(3**k - 1) // 2 for k in range(43)]
 
 # Levels of the entries 1 .. u(_RULER_LEVEL), that is g(n) of the specification.
 _RULER_LEVEL = 10

@@ -10,8 +10,9 @@ All numbers of bytes are those of the encodings and payloads themselves.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Protocol, runtime_checkable
 
@@ -22,6 +23,7 @@ from culm.wire.multihash import HashFamily
 __all__ = [
     "Head",
     "LogStore",
+    "MemoryStore",
     "NewEntry",
     "StoreError",
     "StoreErrorCode",
@@ -191,3 +193,182 @@ class LogStore(Protocol):
     def fork(self, log: LogKey) -> ForkProof | None:
         """The proof of the earliest fork known."""
         ...
+
+
+@dataclass(slots=True)
+class _Kept:
+    entry: Entry
+    payload: bytes | bytearray = b""
+    complete: bool = False
+
+    def stored(self) -> StoredEntry:
+        entry = self.entry
+        return StoredEntry(
+            entry.seqnum,
+            entry.encode(),
+            entry.hash(),
+            entry.payload_size,
+            len(self.payload),
+            self.complete,
+        )
+
+    def head(self) -> Head:
+        return Head(self.entry.seqnum, self.entry.hash(), self.entry.end_of_log)
+
+
+@dataclass(slots=True)
+class _Log:
+    kept: dict[int, _Kept] = field(default_factory=dict)
+    seqnums: list[int] = field(default_factory=list)  # of what is kept, ascending
+    head: int = 0
+    fork: ForkProof | None = None
+
+    def add(self, new: NewEntry) -> None:
+        seqnum = new.entry.seqnum
+        kept = self.kept.get(seqnum)
+        if kept is None:
+            kept = self.kept[seqnum] = _Kept(new.entry)
+            insort(self.seqnums, seqnum)
+            while self.head + 1 in self.kept:
+                self.head += 1
+        if new.payload is not None and not kept.complete:
+            kept.payload, kept.complete = bytes(new.payload), True
+
+    def truncate(self, seqnum: int) -> None:
+        """Drop the entries from `seqnum` on."""
+        start = bisect_left(self.seqnums, seqnum)
+        for dropped in self.seqnums[start:]:
+            del self.kept[dropped]
+        del self.seqnums[start:]
+        self.head = min(self.head, seqnum - 1)
+
+
+class MemoryStore:
+    """A `LogStore` in memory."""
+
+    def __init__(self, *, family: HashFamily) -> None:
+        self._family = family
+        self._logs: dict[LogKey, _Log] = {}
+
+    @property
+    def family(self) -> HashFamily:
+        return self._family
+
+    def logs(self, after: LogKey | None = None, *, count_max: int | None = None) -> list[LogKey]:
+        logs = sorted(self._logs)
+        start = 0 if after is None else bisect_right(logs, after)
+        return logs[start:] if count_max is None else logs[start : start + count_max]
+
+    def head(self, log: LogKey) -> Head | None:
+        found = self._logs.get(log)
+        return found.kept[found.head].head() if found is not None and found.head else None
+
+    def newest(self, log: LogKey) -> Head | None:
+        found = self._logs.get(log)
+        return found.kept[found.seqnums[-1]].head() if found is not None and found.seqnums else None
+
+    def entry(self, log: LogKey, seqnum: int) -> StoredEntry | None:
+        kept = self._find(log, seqnum)
+        return None if kept is None else kept.stored()
+
+    def entries(
+        self,
+        log: LogKey,
+        start: int = 1,
+        end: int | None = None,
+        *,
+        count_max: int | None = None,
+        size_max: int | None = None,
+    ) -> list[StoredEntry]:
+        found = self._logs.get(log)
+        if found is None:
+            return []
+        first = bisect_left(found.seqnums, start)
+        behind = len(found.seqnums) if end is None else bisect_right(found.seqnums, end)
+        if count_max is not None:
+            behind = min(behind, first + max(count_max, 1))
+        entries: list[StoredEntry] = []
+        size = 0
+        for index in range(first, behind):
+            entry = found.kept[found.seqnums[index]].stored()
+            size += len(entry.encoded)
+            if entries and size_max is not None and size > size_max:
+                break
+            entries.append(entry)
+        return entries
+
+    def hashes(self, log: LogKey, seqnums: Iterable[int]) -> dict[int, bytes]:
+        found = self._logs.get(log)
+        if found is None:
+            return {}
+        return {n: found.kept[n].entry.hash() for n in seqnums if n in found.kept}
+
+    def read_payload(self, log: LogKey, seqnum: int, offset: int, size: int) -> bytes:
+        kept = self._find(log, seqnum)
+        return b"" if kept is None else bytes(memoryview(kept.payload)[offset : offset + size])
+
+    def append(self, log: LogKey, entries: Sequence[NewEntry]) -> None:
+        found = self._logs.get(log, _Log())
+        batch: dict[int, Entry] = {}
+        for new in entries:
+            self._check_new(log, found, new, batch)
+        if entries:
+            self._logs[log] = found
+        for new in entries:
+            found.add(new)
+
+    def write_payload(self, log: LogKey, seqnum: int, offset: int, data: bytes) -> None:
+        kept = self._require(log, seqnum)
+        if offset != len(kept.payload):
+            raise StoreError(StoreErrorCode.WRONG_OFFSET, log, seqnum)
+        if offset + len(data) > kept.entry.payload_size:
+            raise StoreError(StoreErrorCode.PAYLOAD_SIZE, log, seqnum)
+        if data:
+            if not isinstance(kept.payload, bytearray):
+                kept.payload = bytearray(kept.payload)
+            kept.payload += data
+
+    def finish_payload(self, log: LogKey, seqnum: int) -> None:
+        kept = self._require(log, seqnum)
+        if len(kept.payload) != kept.entry.payload_size:
+            raise StoreError(StoreErrorCode.PAYLOAD_SIZE, log, seqnum)
+        kept.payload, kept.complete = bytes(kept.payload), True
+
+    def discard_payload(self, log: LogKey, seqnum: int) -> None:
+        kept = self._require(log, seqnum)
+        kept.payload, kept.complete = b"", False
+
+    def add_fork(self, log: LogKey, proof: ForkProof) -> None:
+        if proof.log != log or proof.first.family is not self._family:
+            raise StoreError(StoreErrorCode.WRONG_LOG, log, proof.seqnum)
+        found = self._logs.setdefault(log, _Log())
+        if found.fork is None or proof.seqnum < found.fork.seqnum:
+            found.fork = proof
+            found.truncate(proof.seqnum)
+
+    def fork(self, log: LogKey) -> ForkProof | None:
+        found = self._logs.get(log)
+        return None if found is None else found.fork
+
+    def _find(self, log: LogKey, seqnum: int) -> _Kept | None:
+        found = self._logs.get(log)
+        return None if found is None else found.kept.get(seqnum)
+
+    def _require(self, log: LogKey, seqnum: int) -> _Kept:
+        kept = self._find(log, seqnum)
+        if kept is None:
+            raise StoreError(StoreErrorCode.UNKNOWN_ENTRY, log, seqnum)
+        return kept
+
+    def _check_new(self, log: LogKey, found: _Log, new: NewEntry, batch: dict[int, Entry]) -> None:
+        entry, seqnum = new.entry, new.entry.seqnum
+        kept = found.kept.get(seqnum)
+        present = batch.setdefault(seqnum, entry) if kept is None else kept.entry
+        if entry.log != log or entry.family is not self._family:
+            raise StoreError(StoreErrorCode.WRONG_LOG, log, seqnum)
+        if found.fork is not None and seqnum >= found.fork.seqnum:
+            raise StoreError(StoreErrorCode.FORKED, log, seqnum)
+        if present.encode() != entry.encode():
+            raise StoreError(StoreErrorCode.CONFLICT, log, seqnum)
+        if new.payload is not None and len(new.payload) != entry.payload_size:
+            raise StoreError(StoreErrorCode.PAYLOAD_SIZE, log, seqnum)

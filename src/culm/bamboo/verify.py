@@ -16,7 +16,7 @@ from culm.bamboo.anchors import Anchors
 from culm.bamboo.entry import Entry, LogKey, decode, verify_signature
 from culm.bamboo.errors import Reason, VerificationError
 from culm.bamboo.forks import ForkProof
-from culm.bamboo.links import lipmaa, open_targets
+from culm.bamboo.links import lipmaa
 from culm.bamboo.store import Head
 from culm.buffer import Buffer
 from culm.wire.errors import DecodeError
@@ -76,13 +76,11 @@ class LogVerifier:
         if head is not None:
             hashes[head.seqnum] = head.hash
         position = head.seqnum if head is not None else max(hashes, default=0)
-        if not sparse:
-            missing = [n for n in open_targets(position) if n not in hashes]
-            if missing:
-                raise ValueError(f"entries after {position} link to {missing}, hashes unknown")
         self._author, self._log_id = log
         self._family = family
         self._anchors: Anchors[bytes] = Anchors(position, hashes)
+        if not sparse:
+            self._anchors.require_complete()
         self._expected = dict(expected or {})
         self._newest = newest
         self._invalid_from = invalid_from
@@ -243,11 +241,12 @@ def verify_log(
     verify; `culm.bamboo.audit` goes on and finds everything.
     """
     verifier = LogVerifier(log, family=family, sparse=sparse)
-    entry = None
+    newest: Head | None = None
     for encoded in encodings:
         try:
             entry = decode(encoded, family=family)
         except DecodeError as error:
             raise VerificationError(Reason.MALFORMED, None) from error
-        verifier.verify(entry)
-    return None if entry is None else Head(entry.seqnum, entry.hash(), entry.end_of_log)
+        if verifier.verify(entry):
+            newest = Head(entry.seqnum, entry.hash(), entry.end_of_log)
+    return newest
