@@ -1,7 +1,7 @@
 """What one can do to a machine, as data: the alphabet of conversations.
 
 The same operations come over the wire of the line driver, stand in recorded
-conversations and are mutated by the property suite.  In JSON:
+conversations and are mutated by the property suite.  In JSON::
 
     {"op": "receive", "hex": "..."}
     {"op": "eof"}
