@@ -30,6 +30,13 @@ __all__ = ["PROPERTIES", "Property", "PropertyError", "cases", "check_machine"]
 
 EXAMPLE_SECONDS_MAX = 20.0
 
+# Conversations are long, and some machines are slow; neither is a fault of the example.
+_HEALTH_OF_NO_CONCERN = (
+    HealthCheck.data_too_large,
+    HealthCheck.large_base_example,
+    HealthCheck.too_slow,
+)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Property:
@@ -59,11 +66,11 @@ class Property:
 
     def _search(self, spec: MachineSpec, check: Callable[[MachineSpec, Draw], None]) -> None:
         examples = max(1, round(settings().max_examples * self.share))
-        careful = settings(
-            max_examples=examples, deadline=None, suppress_health_check=list(HealthCheck)
+        patient = settings(
+            max_examples=examples, deadline=None, suppress_health_check=_HEALTH_OF_NO_CONCERN
         )
 
-        @careful
+        @patient
         @given(st.data())
         def example(data: st.DataObject) -> None:
             with watchdog(EXAMPLE_SECONDS_MAX):
