@@ -55,9 +55,7 @@ def test_ints_are_emitted_in_the_smallest_width(original: Packet) -> None:
 
 
 @given(packets(), st.sampled_from(WIDTHS), st.sampled_from(WIDTHS))
-def test_ints_of_any_width_are_accepted(
-    original: Packet, id_width: int, amount_width: int
-) -> None:
+def test_ints_of_any_width_are_accepted(original: Packet, id_width: int, amount_width: int) -> None:
     _, stream_id, amount = original
     if stream_id is not None and stream_id >= 256**id_width:
         id_width = 8

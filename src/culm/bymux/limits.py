@@ -26,8 +26,8 @@ class Limits:
     the peer claims for its Write."""
 
     streams_max: int = 1024
-    """Streams alive at once, whoever has created them: under 500 bytes each, besides
-    the data that the caller has queued."""
+    """Streams alive at once, whoever has created them: under 300 bytes each, and under
+    1200 more while data is queued on it, besides that data."""
 
     receive_buffer_max: int = 65536
     """Bytes received and not yet parsed, as long as no more than `read_size()` bytes
@@ -36,7 +36,7 @@ class Limits:
     answers_max: int = 4096
     """Pong, Close and StopRead packets that wait for `data_to_send`; `read_size()` is 0
     while there are more.  At most 9 bytes each when they are taken; before that, Pongs
-    are counted and the others cost under 200 bytes each."""
+    are counted (per stream) and the others cost under 300 bytes each."""
 
     def __post_init__(self) -> None:
         for name in self.__dataclass_fields__:
