@@ -12,7 +12,7 @@ from typing import Any
 
 from culm.bamboo.entry import LogKey
 from culm.bamboo.forks import ForkProof
-from culm.bamboo.store import LogStore, NewEntry
+from culm.bamboo.store import LogStore, NewEntry, StoreError
 from culm.machine import Effect
 
 __all__ = [
@@ -78,6 +78,7 @@ class ReadEntries(StoreEffect):
     end: int | None = None
     count_max: int | None = None
     size_max: int | None = None
+    payload_size_max: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,7 +154,12 @@ _OPERATIONS: dict[type[Effect], Callable[[Any, LogStore], object]] = {
     ReadNewest: lambda e, store: store.newest(e.log),
     ReadEntry: lambda e, store: store.entry(e.log, e.seqnum),
     ReadEntries: lambda e, store: store.entries(
-        e.log, e.start, e.end, count_max=e.count_max, size_max=e.size_max
+        e.log,
+        e.start,
+        e.end,
+        count_max=e.count_max,
+        size_max=e.size_max,
+        payload_size_max=e.payload_size_max,
     ),
     ReadHashes: lambda e, store: store.hashes(e.log, e.seqnums),
     ReadPayload: lambda e, store: store.read_payload(e.log, e.seqnum, e.offset, e.size),
@@ -169,10 +175,13 @@ _OPERATIONS: dict[type[Effect], Callable[[Any, LogStore], object]] = {
 def perform(effect: Effect, store: LogStore) -> object:
     """Do what `effect` asks of `store`; the result is what the machine waits for.
 
-    Raises `TypeError` for an effect that is not one for a log store, and what the store
-    raises.
+    A refusal of the store (`StoreError`) is a result, too.  Raises `TypeError` for an
+    effect that is not one for a log store.
     """
     operation = _OPERATIONS.get(type(effect))
     if operation is None:
         raise TypeError(f"{type(effect).__name__} is not an effect for a log store")
-    return operation(effect, store)
+    try:
+        return operation(effect, store)
+    except StoreError as refusal:
+        return refusal

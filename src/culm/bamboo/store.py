@@ -67,7 +67,8 @@ class StoredEntry:
     """An entry as it is kept.
 
     `payload_stored` is the number of bytes of the payload on hand, from its beginning.
-    An empty payload is complete only once it was given or finished.
+    An empty payload is complete only once it was given or finished.  `payload` is there
+    only if it was asked for (see `LogStore.entries`).
     """
 
     seqnum: int
@@ -76,14 +77,19 @@ class StoredEntry:
     payload_size: int
     payload_stored: int
     payload_complete: bool
+    payload: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class NewEntry:
-    """A verified entry to keep, with its whole verified payload or without one."""
+    """A verified entry to keep, with its whole verified payload or without one.
+
+    `staged`: the payload is only a beginning, unverified; `LogStore.write_payload` goes on.
+    """
 
     entry: Entry
     payload: bytes | None = None
+    staged: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,11 +138,13 @@ class LogStore(Protocol):
         *,
         count_max: int | None = None,
         size_max: int | None = None,
+        payload_size_max: int | None = None,
     ) -> list[StoredEntry]:
         """The stored entries from `start` to `end`, both included, ascending.
 
-        Stops before exceeding `count_max` entries or `size_max` bytes of encodings, but
-        gives at least one entry if there is any.
+        Complete payloads of at most `payload_size_max` bytes come along (none if that is
+        ``None``).  Stops before exceeding `count_max` entries or `size_max` bytes of
+        encodings and payloads together, but gives at least one entry if there is any.
         """
         ...
 
@@ -152,7 +160,8 @@ class LogStore(Protocol):
         """Add verified entries of `log`, in any order: all of them or none.
 
         An entry that is stored already is left as it is, except that a payload given
-        completes one that is not complete.
+        completes one that is not complete; a staged one counts only where nothing is on
+        hand.
 
         Raises `StoreError`: ``WRONG_LOG``, ``CONFLICT``, ``FORKED``, ``PAYLOAD_SIZE``.
         """
@@ -201,8 +210,9 @@ class _Kept:
     payload: bytes | bytearray = b""
     complete: bool = False
 
-    def stored(self) -> StoredEntry:
+    def stored(self, payload_size_max: int | None = None) -> StoredEntry:
         entry = self.entry
+        inline = self.complete and payload_size_max is not None
         return StoredEntry(
             entry.seqnum,
             entry.encode(),
@@ -210,6 +220,9 @@ class _Kept:
             entry.payload_size,
             len(self.payload),
             self.complete,
+            bytes(self.payload)
+            if inline and len(self.payload) <= (payload_size_max or 0)
+            else None,
         )
 
     def head(self) -> Head:
@@ -231,8 +244,12 @@ class _Log:
             insort(self.seqnums, seqnum)
             while self.head + 1 in self.kept:
                 self.head += 1
-        if new.payload is not None and not kept.complete:
+        if new.payload is None or kept.complete:
+            return
+        if not new.staged:
             kept.payload, kept.complete = bytes(new.payload), True
+        elif not kept.payload:
+            kept.payload = bytes(new.payload)
 
     def truncate(self, seqnum: int) -> None:
         """Drop the entries from `seqnum` on."""
@@ -279,6 +296,7 @@ class MemoryStore:
         *,
         count_max: int | None = None,
         size_max: int | None = None,
+        payload_size_max: int | None = None,
     ) -> list[StoredEntry]:
         found = self._logs.get(log)
         if found is None:
@@ -290,8 +308,8 @@ class MemoryStore:
         entries: list[StoredEntry] = []
         size = 0
         for index in range(first, behind):
-            entry = found.kept[found.seqnums[index]].stored()
-            size += len(entry.encoded)
+            entry = found.kept[found.seqnums[index]].stored(payload_size_max)
+            size += len(entry.encoded) + len(entry.payload or b"")
             if entries and size_max is not None and size > size_max:
                 break
             entries.append(entry)
@@ -370,5 +388,9 @@ class MemoryStore:
             raise StoreError(StoreErrorCode.FORKED, log, seqnum)
         if present.encode() != entry.encode():
             raise StoreError(StoreErrorCode.CONFLICT, log, seqnum)
-        if new.payload is not None and len(new.payload) != entry.payload_size:
+        if new.payload is not None and not (
+            len(new.payload) < entry.payload_size
+            if new.staged
+            else len(new.payload) == entry.payload_size
+        ):
             raise StoreError(StoreErrorCode.PAYLOAD_SIZE, log, seqnum)
