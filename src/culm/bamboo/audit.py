@@ -116,7 +116,7 @@ class _Auditor:
                     proof=ForkProof(entry, other),
                 )
             else:
-                yield replace(verdict, verified=verdict.verified and not lied)
+                yield replace(verdict, verified=False) if lied else verdict
         verified = not (forked or lied) and place[0][1].verified
         self._anchors.add(self._seqnum, _Seen(frozenset(variants), verified))
         if forked or lied:
