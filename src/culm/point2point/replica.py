@@ -86,6 +86,7 @@ class Replica:
         self.own_request: Request | None = None
         self.head: Head | None = None
         self.fork: ForkProof | None = None
+        self.payload_due = False  # of the entry at the head: only a beginning is stored
         self.offered = 0  # the last entry that the peer has spoken of
         self._owner = owner
         self._desk = desk
@@ -94,7 +95,6 @@ class Replica:
         self._loaded = False
         self._undecided: list[Request] = []
         self._resumption: Resumption | None = None
-        self._payload_due = False  # of the entry at the head
         self._synced: int | None = None  # what LogSynced has told last
         self._unwanted = False  # the peer has said that it will not have it
         self._proposing = False
@@ -120,7 +120,7 @@ class Replica:
         if last is None or last.payload_complete or not last.payload_stored:
             self._complete_loading()
         else:
-            self._payload_due = True
+            self.payload_due = True
             self._resumption = Resumption(decode(last.encoded, family=self._family))
             self._read_prefix(last.payload_stored)
 
@@ -168,24 +168,24 @@ class Replica:
         """Whether nothing is under way that will come to an end by itself."""
         if not self._loaded or self._undecided or self._proposing:
             return False
-        return self.position >= self.offered and not self._payload_due
+        return self.position >= self.offered and not self.payload_due
 
     def stored(self, new: NewEntry) -> list[Event]:
         """`new` and all before it are in the store."""
         entry = new.entry
         if entry.seqnum > self.position:
             self.head = Head(entry.seqnum, entry.hash(), entry.end_of_log)
-            self._payload_due = new.staged
+            self.payload_due = new.staged
         return self._news()
 
     def payload_stored(self, entry: Entry) -> list[Event]:
         """The payload of `entry` is complete."""
         if entry.seqnum == self.position:
-            self._payload_due = False
+            self.payload_due = False
         return self._news()
 
     def _news(self) -> list[Event]:
-        if self._payload_due or self.position < self.offered or self._synced == self.position:
+        if self.payload_due or self.position < self.offered or self._synced == self.position:
             return []
         if self._interest.live and self.position > self.offered:
             return []  # the peer's next live entry may be on its way
@@ -216,9 +216,9 @@ class Replica:
             return
         if self.fork is not None or self._unwanted:
             return
-        if self._ended and not self._payload_due:
+        if self._ended and not self.payload_due:
             return
-        if not self._interest.live and self.position >= self.offered and not self._payload_due:
+        if not self._interest.live and self.position >= self.offered and not self.payload_due:
             return
         self._proposing = True
         self._desk.ask(
@@ -231,7 +231,7 @@ class Replica:
 
     def proposed(self, request: Request | None) -> None:
         """Our proposal has been sent, or (``None``) is over."""
-        self._proposing = request is not None
+        self._proposing = False
         self.own_request = request
 
     def _next_proposal(self, links: dict[int, bytes], resumption: Resumption | None) -> Proposal:
@@ -268,8 +268,15 @@ class Replica:
 
     # The peer's proposals.
 
-    def consider(self, request: Request) -> None:
-        """Confirm or cancel a proposal of the peer."""
+    def consider(self, proposal: Proposal, request: Request | None) -> None:
+        """Confirm or cancel a proposal of the peer (``None``: it is over already)."""
+        # A proposal for what comes next tells what the peer has.
+        last = proposal.start - 1 if proposal.start_offset is None else proposal.start
+        if proposal.end is None and proposal.lower_certpool in (None, proposal.start):
+            self.offered = max(self.offered, last)
+            self._desk.emit(LogOffered(log=self.log, seqnum=last))
+        if request is None:
+            return
         if self._loaded:
             self._decide(request)
         else:
@@ -277,6 +284,8 @@ class Replica:
 
     def _decide(self, request: Request) -> None:
         proposal = request.proposal
+        for event in self._news():
+            self._desk.emit(event)
         if request.state is not RequestState.PROPOSED_BY_PEER:
             return
         if self.fork is not None:
@@ -286,7 +295,6 @@ class Replica:
         ):
             request.cancel(CancelReason.END_OF_LOG, seqnum=self.position)
         elif proposal.expected_seqnum > self.position:
-            self._learn_offer(proposal)
             self._let_go(request)
         elif proposal.expected_seqnum:
             self._desk.ask(
@@ -310,7 +318,6 @@ class Replica:
 
     def _accept(self, request: Request) -> None:
         proposal = request.proposal
-        self._learn_offer(proposal)
         if self.position < proposal.start - 1:
             self._let_go(request)
             return
@@ -330,18 +337,9 @@ class Replica:
 
     def _confirm(self, request: Request, links: dict[int, bytes], *, wanted: bool) -> None:
         if request.state is RequestState.PROPOSED_BY_PEER:
-            request.confirm(EVERYTHING if wanted else NOTIFY, links=links)
+            eagerness = EVERYTHING if wanted else NOTIFY
+            request.confirm(eagerness, allow_skipping=True, links=links)
             self._owner.confirmed(request, self)
-
-    def _learn_offer(self, proposal: Proposal) -> None:
-        """A proposal for what comes next tells what the peer has."""
-        last = proposal.start - 1 if proposal.start_offset is None else proposal.start
-        if proposal.end is None and proposal.lower_certpool in (None, proposal.start):
-            self.offered = max(self.offered, last)
-            self._desk.emit(LogOffered(log=self.log, seqnum=last))
-            if self.position >= self.offered and not self._payload_due:
-                for event in self._news():
-                    self._desk.emit(event)
 
     def _let_go(self, request: Request) -> None:
         """Do not take part; ask for what we lack instead.
@@ -350,7 +348,7 @@ class Replica:
         """
         self.want()
         own = self.own_request
-        coming = self._proposing and (own is None or own.state is RequestState.PROPOSED_BY_US)
+        coming = self._proposing or (own is not None and own.state is RequestState.PROPOSED_BY_US)
         if not (self._interest.live and coming):
             request.cancel(CancelReason.DO_NOT_RETRY)
 
@@ -396,4 +394,4 @@ class Replica:
     def _shortened(self, head: Head | None) -> None:
         self.head = head
         self.offered = min(self.offered, self.position)
-        self._payload_due = False
+        self.payload_due = False

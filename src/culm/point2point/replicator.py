@@ -80,7 +80,7 @@ class Replicator:
         self._fetching: dict[int, Fetching] = {}
         self._serving: dict[int, Serving] = {}
         self._awake: OrderedDict[int, Serving] = OrderedDict()  # that may have to send
-        self._early: list[Request] = []  # proposals that came before the logs were known
+        self._early: list[Proposed] = []  # proposals that came before the logs were known
         self._proposals: deque[_Wish] = deque()  # that wait for credit
         self._logs_read = False
         self._closed: Closed | None = None  # of the connection, before it has come out
@@ -236,7 +236,7 @@ class Replicator:
             case CreditReceived():
                 self._send_proposals()
             case Proposed():
-                self._consider(self.connection.requests.get(event.request_id))
+                self._consider(event)
             case ProposalDropped():
                 self._forget(event.request_id)
             case Cancelled():
@@ -260,8 +260,8 @@ class Replicator:
                 return
             self._logs_read = True
             early, self._early = self._early, []
-            for request in early:
-                self._consider(request)
+            for event in early:
+                self._consider(event)
 
         self._desk.ask(ReadLogs, got, after=after, count_max=_LOGS_READ_MAX)
 
@@ -276,18 +276,20 @@ class Replicator:
             replica.load()
         return replica
 
-    def _consider(self, request: Request | None) -> None:
-        if request is None or request.state is not RequestState.PROPOSED_BY_PEER:
-            return  # dropped or cancelled since
-        log = request.proposal.log
-        if log not in self._replicas and not self._logs_read:
-            self._early.append(request)
-        elif log not in self._replicas and not self._interest.accept_new_logs:
-            request.cancel(CancelReason.DO_NOT_RETRY)
-        elif (replica := self._replica(log)) is None:
-            request.cancel(CancelReason.RESOURCE_LIMIT)
-        else:
-            replica.consider(request)
+    def _consider(self, event: Proposed) -> None:
+        log, request = event.proposal.log, self.connection.requests.get(event.request_id)
+        if request is not None and request.proposal is not event.proposal:
+            request = None  # dropped or cancelled since, and the id used again
+        known = log in self._replicas
+        if not known and not self._logs_read:
+            self._early.append(event)
+            return
+        wanted = known or self._interest.accept_new_logs
+        replica = self._replica(log) if wanted else None
+        if replica is not None:
+            replica.consider(event.proposal, request)
+        elif request is not None and request.state is RequestState.PROPOSED_BY_PEER:
+            request.cancel(CancelReason.RESOURCE_LIMIT if wanted else CancelReason.DO_NOT_RETRY)
 
     def _cancelled(self, event: Cancelled) -> None:
         request = self.connection.requests.get(event.request_id)

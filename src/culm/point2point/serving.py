@@ -135,14 +135,16 @@ class Serving:
     def _send_payload(self, piece: Piece, stored: StoredEntry, demand: Demand) -> bool:
         """Deal with the payload that is due; returns whether there may be more."""
         request, size = self.request, stored.payload_size
+        if self.replica.payload_due and piece.seqnum == self.replica.position:
+            return False  # it is on its way to us
         if size < demand.size_min:
             request.skip_payload(SkipReason.TOO_SMALL)
         elif size > demand.size_max:
             request.skip_payload(SkipReason.TOO_LARGE)
-        elif not demand.eagerness.wants_payload(size):
-            request.notify()
         elif stored.payload_complete:
-            return self._send_data(piece, stored)
+            if demand.eagerness.wants_payload(size):
+                return self._send_data(piece, stored)
+            request.notify()
         elif demand.skipping_allowed:
             request.skip_payload(SkipReason.UNAVAILABLE)
         else:
