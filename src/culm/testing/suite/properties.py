@@ -50,6 +50,8 @@ from culm.testing.suite.strategies import (
     mutated,
     pick,
     sizes,
+    tightened,
+    variant,
 )
 
 __all__ = [
@@ -96,8 +98,8 @@ def chunking(spec: MachineSpec, draw: Draw) -> None:
     bytes and the deadline at the end of each run of bytes.  Until there effects are not
     answered and bytes not taken, since doing so is an input or a choice of its own.
     """
-    told = conversation(spec, draw)
-    story = merged(_variant(told, draw))
+    told = tightened(spec, conversation(spec, draw), draw)
+    story = merged(variant(told.operations, draw))
     cut = [chunks(op.data, draw) if isinstance(op, Receive) else [] for op in story]
     expect_equal(
         "the chunking changes what happens",
@@ -111,7 +113,7 @@ def chunking(spec: MachineSpec, draw: Draw) -> None:
 def determinism(spec: MachineSpec, draw: Draw) -> None:
     """Two machines that are told the same do the same."""
     told = conversation(spec, draw)
-    story = _variant(told, draw)
+    story = variant(told.operations, draw)
     expect_equal(
         "the second run differs", run_story(spec, told, story), run_story(spec, told, story)
     )
@@ -122,10 +124,10 @@ def survives(spec: MachineSpec, draw: Draw) -> None:
 
     Calls may be refused with `LocalProtocolError`, nothing else may be raised.
     """
-    told = conversation(spec, draw)
+    told = tightened(spec, conversation(spec, draw), draw)
     driver = driver_for(spec, told)
     turns = driver.start()
-    for operation in mutated(told.operations, draw):
+    for operation in mutated(variant(told.operations, draw), draw):
         cut = chunks(operation.data, draw) if isinstance(operation, Receive) else []
         parts: list[Operation] = [Receive(data) for data in cut]
         for part in parts or [operation]:
@@ -144,7 +146,10 @@ def ends(spec: MachineSpec, draw: Draw) -> None:
     told = conversation(spec, draw)
     driver = driver_for(spec, told)
     turns = driver.start()
-    for operation in [*cut_short(_variant(told, draw), draw), *_ending(driver, told, draw)]:
+    for operation in [
+        *cut_short(variant(told.operations, draw), draw),
+        *_ending(driver, told, draw),
+    ]:
         turns += driver.run(operation)
         check_closed(driver, turns)
     if draw(st.booleans()):
@@ -193,7 +198,7 @@ def purity(spec: MachineSpec, draw: Draw) -> None:
     deadline that has been reached is one no longer.
     """
     told = conversation(spec, draw)
-    story = _variant(told, draw)
+    story = variant(told.operations, draw)
     driver = driver_for(spec, told)
     _ask(driver)
     turns = driver.start()
@@ -227,7 +232,7 @@ def pieces(spec: MachineSpec, draw: Draw) -> None:
     """
     told = conversation(spec, draw)
     wanted = sizes(draw)
-    story = _variant(told, draw)
+    story = variant(told.operations, draw)
     whole = run_story(spec, told, story)
     cut = run_story(spec, told, story, take=_in_pieces(wanted))
     if not spec.lazy_output:
@@ -267,11 +272,6 @@ def links(spec: MachineSpec, draw: Draw) -> None:
         ("right sees other events", peer, plain.right, link.right),
     ):
         expect_equal(what, owner.normalise(expected.events), owner.normalise(found.events))
-
-
-def _variant(told: Conversation, draw: Draw) -> Story:
-    """The conversation as it is or mutated."""
-    return mutated(told.operations, draw) if draw(st.booleans()) else list(told.operations)
 
 
 def _check_valid(spec: MachineSpec, told: Conversation) -> None:
