@@ -169,7 +169,7 @@ def test_pools_of_any_set_contain_a_path_through_all_of_it(wanted: list[int]) ->
 
 def test_pools_end_where_sequence_numbers_end() -> None:
     last = TOPS[-1]
-    assert last < SEQNUM_MAX
+    assert last < SEQNUM_MAX == 2**64 - 1
     assert pool_top(last) == last
     assert pool_top(last + 1) == 3 * last + 1 > SEQNUM_MAX
     assert certificate_pool(SEQNUM_MAX) == lower_pool(SEQNUM_MAX)
@@ -255,3 +255,12 @@ def test_anchors_of_a_subset_keep_what_can_be_linked_to(subset: set[int]) -> Non
         assert set(open_targets(n)) & added <= anchors.snapshot().keys()
         assert anchors.snapshot().keys() <= added
         assert len(anchors) <= 3 * 8
+
+
+def test_anchors_stay_few_even_if_no_path_is_there() -> None:
+    """Of entries from the inside of blocks alone, no later one makes the others unreachable."""
+    anchors: Anchors[int] = Anchors()
+    for n in range(2, 10_000, 4):
+        anchors.add(n, n)
+        assert anchors.snapshot().keys() <= {n, *open_targets(n - 1)}
+    assert len(anchors) <= 3

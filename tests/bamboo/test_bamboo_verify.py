@@ -206,11 +206,17 @@ def test_forked_logs_are_invalid_from_the_point_of_the_earliest_fork() -> None:
         of.verify(OTHER[4])
     assert caught.value.reason is Reason.FORK
     assert caught.value.proof == ForkProof(LOG[4], OTHER[4])
+    assert reason(of, LOG[4]) is Reason.INVALID_LOG
     assert reason(of, LOG[5]) is Reason.INVALID_LOG
+    assert not of.verify(LOG[3])
     with pytest.raises(VerificationError) as caught:
         of.verify(OTHER[3])  # entry 4 was not the last: its hash is known, not the entry
     assert caught.value.reason is Reason.FORK
     assert caught.value.proof is None
+    assert reason(of, LOG[3]) is Reason.INVALID_LOG
+    with pytest.raises(VerificationError):
+        of.verify(OTHER[4])
+    assert reason(of, LOG[3]) is Reason.INVALID_LOG  # a later fork makes nothing valid again
 
 
 def test_a_log_is_verified_up_to_a_known_fork_only() -> None:
