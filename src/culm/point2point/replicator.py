@@ -159,7 +159,12 @@ class Replicator:
 
     def next_effect(self) -> Effect | None:
         """Take the next piece of work for the store; see `culm.bamboo.effects.perform`."""
-        return self._desk.next_effect()
+        effect = self._desk.next_effect()
+        if effect is None:
+            for fetching in self._fetching.values():
+                fetching.flush()
+            effect = self._desk.next_effect()
+        return effect
 
     def complete(self, ticket: int, result: object = None) -> None:
         """Answer an effect.  Raises `LocalProtocolError` (``UNKNOWN_TICKET``)."""
@@ -185,8 +190,6 @@ class Replicator:
                 return self._finish()
             below = None if self._store_is_behind() else self.connection.next_event()
             if below is None:
-                for fetching in self._fetching.values():
-                    fetching.flush()
                 return self._settle()
             self._quiet_since, self._settled = None, False
             if isinstance(below, Closed):

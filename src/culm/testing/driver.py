@@ -194,17 +194,25 @@ class Driver:
         error: LocalProtocolError | None = None,
         result: JSON = None,
     ) -> Turn:
-        """Take everything, in the order of the law."""
+        """Take everything, in the order of the law, until a round brings nothing."""
         events, states = self.take_events()
+        effects, sent, datagrams = self.take_effects(), self.take_bytes(), self.take_datagrams()
+        while self._is_durable and sent:
+            more_events, more_states = self.take_events()
+            more_effects, more_sent = self.take_effects(), self.take_bytes()
+            if not (more_events or more_effects or more_sent):
+                break
+            events, states = events + more_events, states + more_states
+            effects, sent = effects + more_effects, sent + more_sent
         return Turn(
             operation=operation,
             error=error,
             result=result,
             events=events,
             states=states,
-            effects=self.take_effects(),
-            sent=self.take_bytes(),
-            datagrams=self.take_datagrams(),
+            effects=effects,
+            sent=sent,
+            datagrams=datagrams,
             deadline=self.deadline(),
         )
 
