@@ -79,7 +79,7 @@ def sound(spec: MachineSpec) -> None:
     An empty config builds; there are conversations, all valid, which survive the way
     through JSON; the machine's effects have a store; each bad call is refused somewhere.
     """
-    driver = Driver.of(spec, {})
+    Driver.of(spec, {})
     refusable = list(spec.bad_calls)
     if not conversations(spec):
         raise PropertyError("the spec has no conversations")
@@ -89,8 +89,6 @@ def sound(spec: MachineSpec) -> None:
         refusable = [bad for bad in refusable if not _refused_in(spec, told, bad)]
     if refusable:
         raise PropertyError(f"these bad calls are refused nowhere: {refusable}")
-    if hasattr(driver.machine, "next_effect") and spec.respond is None:
-        raise PropertyError("the machine has effects, but the spec has no store (respond)")
 
 
 def chunking(spec: MachineSpec, draw: Draw) -> None:
@@ -268,7 +266,10 @@ def links(spec: MachineSpec, draw: Draw) -> None:
 
 
 def _check_valid(spec: MachineSpec, told: Conversation) -> None:
-    for turn in run_story(spec, told, told.operations):
+    turns = run_story(spec, told, told.operations)
+    if spec.respond is None and any(turn.effects for turn in turns):
+        raise PropertyError(f"{told.name}: there are effects, but the spec has no store (respond)")
+    for turn in turns:
         if turn.error is not None:
             raise PropertyError(f"{told.name}: {turn.operation} is refused: {turn.error}")
         for event in turn.events:
