@@ -40,6 +40,11 @@ class Desk:
         """How many answers of the store are outstanding."""
         return len(self._handlers)
 
+    @property
+    def load(self) -> int:
+        """How much waits: answers outstanding, and events held."""
+        return len(self._handlers) + len(self._slots)
+
     def ask(self, kind: type[StoreEffect], then: Callable[[Any], None], **fields: Any) -> None:
         """Hand out an effect; its result goes to `then`."""
         ticket = self._next_ticket

@@ -128,6 +128,8 @@ class ReplicatorLimits:
         about this size.
     logs_max
         Logs that are kept track of; further ones are refused.
+    outstanding_max
+        Answers of the store, and events waiting for one, above which reading pauses.
     settle_s
         See `Settled`.
     """
@@ -138,4 +140,5 @@ class ReplicatorLimits:
     batch_count_max: int = 512
     payload_inline_max: int = 1 << 18
     logs_max: int = 10_000
+    outstanding_max: int = 4096
     settle_s: float = 0.5

@@ -228,7 +228,8 @@ class Replicator:
         )
 
     def _store_is_behind(self) -> bool:
-        return self._desk.unwritten_size > self._limits.unwritten_size_max
+        limits, desk = self._limits, self._desk
+        return desk.unwritten_size > limits.unwritten_size_max or desk.load > limits.outstanding_max
 
     # What the connection tells.
 
