@@ -383,15 +383,17 @@ class Replicator:
                 self._rouse(request_id)
 
     def _serve(self) -> bool:
-        """Put one packet on its way, of each request in turn; returns whether there was one.
+        """Put about a packet's worth of data on its way; returns whether there was some.
 
-        Nothing is put behind data that waits for the peer's credit.
+        Each request gets its turn, a packet at a time.  Nothing is put behind data that
+        waits for the peer's credit.
         """
-        if self.connection.state is not State.ESTABLISHED or self.connection.unsent_size():
+        connection, awake = self.connection, self._awake
+        if connection.state is not State.ESTABLISHED or connection.unsent_size():
             return False
-        while self._awake:
-            request_id, serving = self._awake.popitem(last=False)
+        size_max = self._limits.connection.packet_size_max
+        while awake and connection.unsent_size() < size_max:
+            request_id, serving = awake.popitem(last=False)
             if serving.step():
-                self._awake[request_id] = serving
-                return True
-        return False
+                awake[request_id] = serving
+        return connection.unsent_size() > 0
