@@ -106,6 +106,12 @@ def test_verification_goes_on_from_the_head_of_a_store(head: int) -> None:
             LogVerifier(KEY, family=YAMF, head=found, known=fewer)
 
 
+def test_the_head_need_not_be_among_the_known_hashes() -> None:
+    of = LogVerifier(KEY, family=YAMF, head=Head(1, LOG[0].hash()))
+    assert of.known() == {1: LOG[0].hash()}
+    assert of.verify(LOG[1])
+
+
 @pytest.mark.parametrize("position", range(1, 44))
 def test_what_one_verifier_knows_lets_another_go_on(position: int) -> None:
     of = verifier(position)
