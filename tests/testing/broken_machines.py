@@ -298,19 +298,14 @@ class ParsesOnReceipt(Lines):
 
 
 @breaks("purity", LINES, "draining again")
-class SaysMoreOnceBytesAreTaken(Lines):
-    taken = False
+class Stutters(Lines):
+    """Says that there is nothing when there is."""
 
-    def data_to_send(self, size_max: int | None = None) -> bytes:
-        data = super().data_to_send(size_max)
-        self.taken |= bool(data)
-        return data
+    pauses = 0
 
     def _step(self) -> Event | None:
-        if self.taken:
-            self.taken = False
-            return LineReceived(text=b"taken")
-        return super()._step()
+        self.pauses = (self.pauses + 1) % 3
+        return None if self.pauses == 2 else super()._step()
 
 
 @breaks("purity", KEEPER, "still waits for")
