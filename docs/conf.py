@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import re
+
+from sphinx.application import Sphinx
+
 import culm
 
 project = "culm"
@@ -46,3 +50,28 @@ suppress_warnings = ["ref.python"]
 html_theme = "furo"
 html_title = f"culm {release}"
 html_show_sphinx = False
+
+# The house writes what parameters and fields mean as ``name: text``, further lines indented.
+_ITEM = re.compile(r"([a-z_]+(?:, [a-z_]+)*): ")
+
+
+def list_the_names(
+    app: Sphinx, what: str, name: str, obj: object, options: object, lines: list[str]
+) -> None:
+    """Turn paragraphs of ``name: text`` lines in a docstring into lists."""
+    in_list, previous = False, ""
+    for number, line in enumerate(lines):
+        item = _ITEM.match(line)
+        if item and (in_list or not previous):
+            in_list = True
+            names = ", ".join(f"**{word}**" for word in item[1].split(", "))
+            lines[number] = f"- {names}: {line[item.end() :]}"
+        elif in_list and line.startswith(" "):
+            lines[number] = f"  {line.lstrip()}"
+        else:
+            in_list = False
+        previous = line
+
+
+def setup(app: Sphinx) -> None:
+    app.connect("autodoc-process-docstring", list_the_names)
