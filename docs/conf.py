@@ -41,6 +41,7 @@ autodoc_default_options = {"members": True, "show-inheritance": True}
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 autodoc_preserve_defaults = True
+autodoc_type_aliases = {"Buffer": "culm.buffer.Buffer", "JSON": "culm.testing.plain.JSON"}
 python_use_unqualified_type_names = True
 # `name` in a docstring is a Python object: a link if it is documented, code otherwise.
 default_role = "py:obj"
@@ -74,4 +75,5 @@ def list_the_names(
 
 
 def setup(app: Sphinx) -> None:
+    """Called by Sphinx."""
     app.connect("autodoc-process-docstring", list_the_names)
