@@ -62,6 +62,7 @@ class Fetching:
         self._batch: list[NewEntry] = []
         self._batch_size = 0
         self._batch_slot: Slot | None = None
+        self._complete = False  # the range is at its end
         self._entry: Entry | None = None  # whose payload is coming in
         self._pieces: list[bytes] = []  # of that payload, not written
         self._pieces_size = 0
@@ -106,6 +107,10 @@ class Fetching:
                 )
             case _:
                 pass
+        if self.request.receive_cursor.piece is None and not self._complete:
+            self._complete = True
+            self.flush()
+            self.replica.received_all()
 
     def _tell(self, event: Notified) -> None:
         self._desk.emit(

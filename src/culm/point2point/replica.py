@@ -75,6 +75,7 @@ class Replica:
         self._family = family
         self._undecided: list[Request] = []
         self._synced: int | None = None  # what LogSynced has told last
+        self.deferred = False  # the peer has had too much to do for our proposal
         self._refused = False  # the peer will not have what we propose
         self._proposing = False  # a proposal is being made
         self._probe: int | None = None  # an entry of which the peer may have another one
@@ -112,15 +113,11 @@ class Replica:
         return self._news()
 
     def _news(self) -> list[Event]:
-        inventory, request = self.inventory, self.own_request
+        inventory = self.inventory
         position = inventory.position
-        if self.want.is_range:
-            if request is None or request.receive_cursor.piece is not None:
-                return []
-            position = inventory.newest if self.want.last is None else self.want.last
-        elif inventory.payload_due or position < self.offered:
+        if self.want.is_range or inventory.payload_due or position < self.offered:
             return []
-        elif self._interest.live and position > self.offered:
+        if self._interest.live and position > self.offered:
             return []  # the peer's next live entry may be on its way
         if self._synced == position:
             return []
@@ -130,11 +127,17 @@ class Replica:
             events.append(LogEnded(log=self.log, seqnum=position))
         return events
 
+    def received_all(self) -> None:
+        """The peer has sent all of our request; the store will have it before this is told."""
+        if self.want.is_range and self.want.last is not None:
+            self._synced = self.want.last
+            self._desk.emit(LogSynced(log=self.log, seqnum=self.want.last))
+
     # Our proposals.
 
     def ask_for(self, want: Want) -> None:
         """The user wants this now."""
-        self.want, self._refused, self._synced = want, False, None
+        self.want, self._refused, self.deferred, self._synced = want, False, False, None
         self.seek()
 
     def seek(self) -> None:
@@ -142,7 +145,9 @@ class Replica:
         inventory, want = self.inventory, self.want
         if not inventory.loaded or self.own_request is not None or self._proposing:
             return
-        if inventory.fork is not None or (self._refused and self._probe is None):
+        if inventory.fork is not None or self.deferred:
+            return
+        if self._refused and self._probe is None:
             return
         if self._probe is not None:
             seqnums = lower_pool(self._probe)
@@ -183,7 +188,10 @@ class Replica:
     def proposed(self, request: Request | None) -> None:
         """Our proposal has been sent, or (``None``) is over."""
         self._proposing = False
-        self.own_request = request
+        over, self.own_request = self.own_request, request
+        if over is not None and over.receive_cursor.range.end is not None:
+            # A peer that ends a range without having sent it would do so again.
+            self._refused |= over.receive_cursor.piece is not None and not self.deferred
 
     def _next_proposal(self, links: dict[int, bytes], resumption: Resumption | None) -> Proposal:
         """What comes after what we have."""
@@ -260,6 +268,7 @@ class Replica:
                 return
             self._probe = cancel.seqnum
         self._refused = reason not in _PASSING
+        self.deferred = reason is CancelReason.RESOURCE_LIMIT
         self.offered = min(self.offered, self.inventory.position)
         if reason is not CancelReason.FORK:
             self._desk.emit(LogRefused(log=self.log, reason=reason))

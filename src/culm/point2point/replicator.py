@@ -331,6 +331,16 @@ class Replicator:
         replica = self._forget(request_id)
         if replica is not None and replica not in self._involved.values():
             replica.seek()  # the request that is over may have been in its way
+        if replica is not None and not replica.deferred:
+            self._retry()
+
+    def _retry(self) -> None:
+        """The peer may have room again for what it refused for lack of it."""
+        for replica in self._replicas.values():
+            if replica.deferred:
+                replica.deferred = False
+                replica.seek()
+                return
 
     # What replicas ask for.
 
