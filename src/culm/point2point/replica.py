@@ -78,6 +78,7 @@ class Replica:
         self.deferred = False  # the peer has had too much to do for our proposal
         self._refused = False  # the peer will not have what we propose
         self._proposing = False  # a proposal is being made
+        self._peer_knows_fork = False
         self._probe: int | None = None  # an entry of which the peer may have another one
 
     def load(self) -> None:
@@ -189,6 +190,9 @@ class Replica:
         """Our proposal has been sent, or (``None``) is over."""
         self._proposing = False
         over, self.own_request = self.own_request, request
+        fork = self.inventory.fork
+        if request is not None and request.state in _UNDER_WAY and fork is not None:
+            request.cancel(CancelReason.FORK, proof=fork)
         if over is not None and over.receive_cursor.range.end is not None:
             # A peer that ends a range without having sent it would do so again.
             self._refused |= over.receive_cursor.piece is not None and not self.deferred
@@ -369,10 +373,23 @@ class Replica:
         if request.state is RequestState.CONFIRMED:
             request.cancel(CancelReason.DO_NOT_RETRY)
 
+    def told_of_fork(self, proof: ForkProof) -> None:
+        """The peer has proved that the log is forked."""
+        self._peer_knows_fork = True
+        self.inventory.add_fork(proof)
+
     def _forked(self, proof: ForkProof) -> None:
+        """Tell the peer, with a request that is cancelled for that reason."""
         self.offered = min(self.offered, proof.seqnum - 1)
-        if self.own_request is not None and self.own_request.state in _UNDER_WAY:
-            self.own_request.cancel(CancelReason.FORK, proof=proof)
+        own = self.own_request
+        if own is not None and own.state in _UNDER_WAY:
+            own.cancel(CancelReason.FORK, proof=proof)
+        elif not (self._peer_knows_fork or self._proposing):
+            self._proposing = True
+            first = Proposal(
+                log=self.log, start=1, lower_certpool=1, expected_hash=None, end=1, upper_certpool=1
+            )
+            self._owner.propose(self, first, {}, None)
 
 
 def _is_open(request: Request) -> bool:

@@ -310,7 +310,7 @@ class Replicator:
         if replica is None:
             return
         if event.cancel.proof is not None:
-            replica.inventory.add_fork(event.cancel.proof)
+            replica.told_of_fork(event.cancel.proof)
         if request.ours:
             replica.refused(event.cancel)
 
