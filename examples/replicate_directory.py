@@ -5,10 +5,13 @@
     replicate_directory.py publish DIR --store FILE
     replicate_directory.py serve --store FILE --port N
     replicate_directory.py fetch --store FILE --from HOST:PORT --into DIR
+    replicate_directory.py check --store FILE
 
 Each writes JSON to stdout, one object a line, and what is for people to stderr.  The exit
-status is 0, or 1 if replication failed (``code`` in fetch's summary says how), or 2 if
-what was asked for cannot be done.  For POSIX systems.  See docs/replicate-directory.md.
+status is 0, or 1 if replication failed (``code`` in fetch's summary says how) or a store
+holds what does not verify, or 2 if what was asked for cannot be done.
+
+For POSIX systems.  See docs/replicate-directory.md.
 """
 
 from __future__ import annotations
@@ -25,6 +28,7 @@ from typing import Any
 
 from culm.bamboo import LogKey, LogStore, VerificationError
 from culm.wire.multihash import YAMF
+from directory.check import check_log
 from directory.fetch import Failure, Fetched, fetch_logs
 from directory.files import StoreFilesError, belonging_to, load_key, locked
 from directory.materialise import Materialised, materialise
@@ -103,7 +107,12 @@ def fetch(options: argparse.Namespace) -> int:
     ):
         fetched = asyncio.run(
             fetch_logs(
-                store, host, port, silence_max_s=options.timeout, on_progress=progress.fetched
+                store,
+                host,
+                port,
+                silence_max_s=options.timeout,
+                settle_s=options.settle,
+                on_progress=progress.fetched,
             )
         )
         log, failure = _choose(store, options.log, fetched)
@@ -167,6 +176,26 @@ def _summary(
         "code": None if failure is None else failure.code,
         "error": None if failure is None else failure.text,
     }
+
+
+def check(options: argparse.Namespace) -> int:
+    """Verify anew all that a store holds."""
+    status = 0
+    with SqliteStore(options.store, family=YAMF, must_exist=True) as store:
+        for log in store.logs():
+            report = check_log(store, log)
+            fork = store.fork(log)
+            _write(
+                {
+                    "log": _name(log),
+                    "entries": report.entries,
+                    "payloads": report.payloads,
+                    "forked_at": None if fork is None else fork.seqnum,
+                    "faults": report.faults,
+                }
+            )
+            status = 1 if report.faults else status
+    return status
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -233,7 +262,18 @@ def _parser() -> argparse.ArgumentParser:
         metavar="SECONDS",
         help="give up a peer that is silent for so long (default: %(default)s)",
     )
+    command.add_argument(
+        "--settle",
+        type=float,
+        default=1.0,
+        metavar="SECONDS",
+        help="all is here when nothing has been going on for so long (default: %(default)s)",
+    )
     command.add_argument("--quiet", action="store_true", help="no progress bar")
+
+    command = commands.add_parser("check", help=check.__doc__)
+    command.set_defaults(run=check)
+    _add_store(command)
     return parser
 
 

@@ -29,8 +29,6 @@ from drivers.asyncio_driver import MachineProtocol
 
 __all__ = ["Failure", "Fetched", "fetch_logs"]
 
-# Nothing going on for so long means that all is here, in seconds.
-_SETTLE_S = 1.0
 # How long we wait for a log to be offered, and for an answer to our goodbye, in seconds.
 _PATIENCE_S = 5.0
 _INTEREST: Final = Interest(live=False, accept_new_logs=True, offer_stored=True)
@@ -66,14 +64,19 @@ async def fetch_logs(
     port: int,
     *,
     silence_max_s: float,
+    settle_s: float,
     on_progress: Callable[[Fetched], object] = lambda fetched: None,
 ) -> Fetched:
     """Fetch what the peer at `host` and `port` offers and `store` lacks.
 
     A peer that stays silent for `silence_max_s` in the middle of something is given up.
+    When nothing has been going on for `settle_s`, all is here.
     """
     with ThreadPoolExecutor(1, "store") as executor:
-        fetcher = _Fetcher(store, silence_max_s, on_progress)
+        limits = Limits(silence_max_s=silence_max_s, keepalive_s=silence_max_s)
+        fetcher = _Fetcher(
+            store, ReplicatorLimits(connection=limits, settle_s=settle_s), on_progress
+        )
         protocol = MachineProtocol(
             fetcher.replicator,
             perform=lambda effect: perform(effect, store),
@@ -101,14 +104,13 @@ class _Fetcher:
     protocol: MachineProtocol
 
     def __init__(
-        self, store: LogStore, silence_max_s: float, on_progress: Callable[[Fetched], object]
+        self,
+        store: LogStore,
+        limits: ReplicatorLimits,
+        on_progress: Callable[[Fetched], object],
     ) -> None:
-        limits = Limits(silence_max_s=silence_max_s, keepalive_s=silence_max_s)
         self.replicator = Replicator(
-            role=Role.PROACTIVE,
-            family=store.family,
-            interest=_INTEREST,
-            limits=ReplicatorLimits(connection=limits, settle_s=_SETTLE_S),
+            role=Role.PROACTIVE, family=store.family, interest=_INTEREST, limits=limits
         )
         self.fetched = Fetched()
         self._on_progress = on_progress

@@ -170,14 +170,15 @@ class _Materialiser:
 
     def _is_same(self, place: Place, record: File, parent: int, name: bytes) -> bool:
         """Whether the file is there already; its mode and time are set if they differ."""
+        mode = _mode(name, parent)
+        if mode is None or not stat.S_ISREG(mode):
+            return False
         try:
-            descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=parent)
-        except OSError:  # not there, a link, or not ours to read
+            descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW, dir_fd=parent)
+        except OSError:  # not ours to read
             return False
         with open(descriptor, "rb", buffering=_READ_SIZE) as file:
             found = os.fstat(descriptor)
-            if not stat.S_ISREG(found.st_mode):
-                return False
             if any(file.read(len(data)) != data for data in self._content(place, record)):
                 return False
             if file.read(1):
