@@ -5,9 +5,8 @@ from __future__ import annotations
 from culm.bamboo.entry import Entry, decode, verify_signature
 from culm.bamboo.links import has_lipmaalink, lipmaa
 from culm.point2point.data_codec import Metadata
-from culm.point2point.errors import ErrorCode
+from culm.point2point.errors import ErrorCode, Violation
 from culm.point2point.request import Request
-from culm.point2point.track import Violation
 from culm.wire import varu64
 from culm.wire.multihash import HashFamily
 

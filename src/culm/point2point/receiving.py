@@ -8,7 +8,7 @@ from culm.bamboo.verify import PayloadVerifier
 from culm.buffer import ReceiveBuffer
 from culm.machine import Event
 from culm.point2point.data_codec import NUMBERS, PacketType, decode_metadata, metadata_size_max
-from culm.point2point.errors import ErrorCode
+from culm.point2point.errors import ErrorCode, Violation
 from culm.point2point.events import (
     Apologized,
     EntryWanted,
@@ -20,14 +20,13 @@ from culm.point2point.events import (
     PayloadSkipped,
     SkipReason,
 )
+from culm.point2point.payload_body import PayloadBody
 from culm.point2point.pieces import Part
 from culm.point2point.rebuild import HashMissing, rebuild
 from culm.point2point.setup import Mode, Session
 from culm.point2point.states import Input, RequestState
-from culm.point2point.track import Violation
 from culm.wire import varu64
-from culm.wire.errors import DecodeError, Truncated
-from culm.wire.lzfoo import Decompressor
+from culm.wire.errors import Truncated
 from culm.wire.multihash import HashFamily
 
 if TYPE_CHECKING:
@@ -51,23 +50,17 @@ class DataReceiver:
     def __init__(self, *, family: HashFamily, piece_size_max: int) -> None:
         self.inbox = ReceiveBuffer()
         self._family = family
-        self._piece_size_max = piece_size_max
         self._safe = True
         self._current: Request | None = None
         self._only_switch = False  # the current request was cancelled
         self._waiting: Request | None = None  # its caller owes an answer
         self._refused = False
-        self._raw_left = 0  # bytes of the current raw packet
-        self._packed = False  # the current packet is a compressed one
-        self._packed_left = 0  # bytes of it that are not decoded
-        self._unpacked_size = 0  # bytes that it is to give
-        self._decompressor: Decompressor | None = None
+        self._body = PayloadBody(self.inbox, piece_size_max=piece_size_max)
 
     def establish(self, session: Session) -> None:
         """The modes are known from now on."""
         self._safe = session.receive_mode is Mode.SAFE
-        if session.decompression_window:
-            self._decompressor = Decompressor(session.decompression_window)
+        self._body.establish(session.decompression_window)
 
     @property
     def waiting(self) -> bool:
@@ -77,7 +70,7 @@ class DataReceiver:
     @property
     def inside(self) -> bool:
         """Whether the peer has begun a packet or a payload, and not finished it."""
-        if len(self.inbox) or self._raw_left or self._packed:
+        if len(self.inbox) or self._body.open:
             return True
         if self._current is None or self._current.state is not RequestState.CONFIRMED:
             return False
@@ -110,10 +103,8 @@ class DataReceiver:
         event: Event | None = None
         while event is None and self._waiting is None:
             try:
-                if self._raw_left:
-                    event = self._take_raw()
-                elif self._packed:
-                    event = self._take_compressed()
+                if self._body.open:
+                    event = self._bring(self._data_request(), self._body.take())
                 elif len(self.inbox):
                     event = self._take_packet()
                 else:
@@ -284,45 +275,12 @@ class DataReceiver:
             if not self._entry_known(request):
                 return self._want_entry(request)
             request.incoming.check_payload(size)
-        if packed_size is None:
-            self._raw_left = size
-            return None if size else self._bring(request, b"")
-        if self._decompressor is None:
-            raise Violation(ErrorCode.COMPRESSION_WINDOW, "no compression was negotiated")
-        self._decompressor.begin(size)
-        self._packed, self._packed_left, self._unpacked_size = True, packed_size, size
+        self._body.begin(size, packed_size)
         return None
 
-    def _take_raw(self) -> Event | None:
-        size = min(len(self.inbox), self._raw_left, self._piece_size_max)
-        if not size:
-            raise Truncated(0)
-        data = self.inbox.take(size)
-        self._raw_left -= size
-        return self._bring(self._data_request(), data)
-
-    def _take_compressed(self) -> Event | None:
-        decompressor = self._decompressor
-        assert decompressor is not None
-        packed = self.inbox.peek(min(self._packed_left, self._piece_size_max))
-        if self._packed_left and not packed and not decompressor.pending:
-            raise Truncated(0)
-        try:
-            data, read = decompressor.decode(packed, 0, self._piece_size_max)
-            self.inbox.consume(read)
-            self._packed_left -= read
-            if not self._packed_left and not decompressor.pending:
-                decompressor.finish()
-                self._packed = False
-        except DecodeError as error:
-            raise Violation(ErrorCode.BAD_COMPRESSION, str(error)) from None
-        if not data and (self._packed or self._unpacked_size):
-            return None
-        return self._bring(self._data_request(), data)
-
     def _bring(self, request: Request, data: bytes) -> Event | None:
-        """Bytes of a payload have come."""
-        if request.discarding:
+        """Bytes of a payload have come (none: of an empty one)."""
+        if request.discarding or not (data or self._body.is_empty):
             return None
         track = request.incoming
         cursor, entry = track.cursor, track.entry or track.other.entry
