@@ -142,10 +142,12 @@ class Replicator:
 
     def next_deadline(self) -> float | None:
         deadline = self.connection.next_deadline()
-        if self._quiet_since is not None and not self._settled and not self._ended:
-            settled_at = self._quiet_since + self._limits.settle_s
-            deadline = settled_at if deadline is None else min(deadline, settled_at)
-        return deadline
+        if self._now is None or self._settled or self._ended or not self._is_quiet():
+            return deadline
+        # Quiet since when is known only once the time has been told again.
+        quiet_since = self._quiet_since
+        due = self._now if quiet_since is None else quiet_since + self._limits.settle_s
+        return due if deadline is None else min(deadline, due)
 
     def advance(self, now: float) -> None:
         self._now = now
