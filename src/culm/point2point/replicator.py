@@ -165,6 +165,7 @@ class Replicator:
         effect = self._desk.next_effect()
         if effect is None:
             self._traffic.flush()
+            self._traffic.send_some()
             effect = self._desk.next_effect()
         return effect
 
