@@ -204,8 +204,8 @@ class ControlChannel:
         request.move(Input.PEER_ADJUST)
         if request.ours:
             request.unanswered = False
-        request.outgoing.demand(demand)
-        request.outgoing.views.retarget(message.end, message.upper_certpool)
+        request.outgoing.views.demand(demand)
+        request.outgoing.retarget(message.end, message.upper_certpool)
         request.incoming.views.may_be_retargeted(message.end, message.upper_certpool)
         self._check_possibilities(request)
         event = Confirmed if confirms else Adjusted
@@ -239,14 +239,14 @@ class ControlChannel:
     def _apply_ours(self, request: Request, input: Input, adjust: Adjust) -> None:
         demand = (request.our_demand or Demand()).adjusted(adjust)
         check_range(request, adjust)
-        if request.incoming.possibilities >= self._limits.request_adjustments_max:
+        if request.incoming.views.possibilities >= self._limits.request_adjustments_max:
             raise Violation(ErrorCode.TOO_MANY_ADJUSTMENTS, f"request {request.request_id}")
         request.move(input)
         if not request.ours:
             request.unanswered = False
-        request.incoming.may_be_demanded(demand)
+        request.incoming.views.may_be_demanded(demand)
         request.incoming.views.may_be_retargeted(adjust.end, adjust.upper_certpool)
-        request.outgoing.views.retarget(adjust.end, adjust.upper_certpool)
+        request.outgoing.retarget(adjust.end, adjust.upper_certpool)
         self._send(encode_control(adjust))
 
     def _send_cancel(self, request: Request, cancel: Cancel) -> None:
@@ -340,5 +340,5 @@ class ControlChannel:
         return self._next_id - 2
 
     def _check_possibilities(self, request: Request) -> None:
-        if request.incoming.possibilities > self._limits.request_adjustments_max:
+        if request.incoming.views.possibilities > self._limits.request_adjustments_max:
             raise Violation(ErrorCode.TOO_MANY_ADJUSTMENTS, f"request {request.request_id}")
