@@ -123,8 +123,9 @@ class DataSender:
         """Pass over `count` pieces."""
         self._permit(request)
         request.outgoing.check_notify(count)
+        packet = b"\x02" if count == 1 else b"\x03" + _ENCODE(count)
         self._switch(request)
-        self._put(b"\x02" if count == 1 else b"\x03" + _ENCODE(count))
+        self._put(packet)
         request.outgoing.notify(count)
 
     def skip(self, request: Request, reason: SkipReason) -> None:
