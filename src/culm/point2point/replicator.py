@@ -140,13 +140,10 @@ class Replicator:
         return self.connection.trailing_data if self._ended else b""
 
     def next_deadline(self) -> float | None:
-        deadline = self.connection.next_deadline()
-        if self._now is None or self._settled or self._ended or not self._is_quiet():
-            return deadline
-        # Quiet since when is known only once the time has been told again.
-        quiet_since = self._quiet_since
-        due = self._now if quiet_since is None else quiet_since + self._limits.settle_s
-        return due if deadline is None else min(deadline, due)
+        if self._ended:
+            return None
+        deadlines = self.connection.next_deadline(), self._settling.deadline(self._is_quiet())
+        return min((d for d in deadlines if d is not None), default=None)
 
     def advance(self, now: float) -> None:
         if not self._store_is_behind():

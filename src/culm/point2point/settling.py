@@ -12,7 +12,7 @@ class Settling:
 
     def __init__(self, settle_s: float) -> None:
         self._settle_s = settle_s
-        self._now = 0.0
+        self._now: float | None = None
         self._quiet_since: float | None = None
         self._settled = False
 
@@ -28,16 +28,18 @@ class Settling:
         elif self._quiet_since is None:
             self._quiet_since = now
 
-    def deadline(self) -> float | None:
-        """When it will have been quiet for long enough; a pure query."""
-        if self._quiet_since is None or self._settled:
+    def deadline(self, quiet: bool) -> float | None:
+        """When `advance` is due; a pure query.
+
+        Since when it has been quiet is known only once the time has been told again.
+        """
+        if self._now is None or self._settled or not quiet:
             return None
-        return self._quiet_since + self._settle_s
+        return self._now if self._quiet_since is None else self._quiet_since + self._settle_s
 
     def settles(self) -> bool:
         """Whether it has been quiet for long enough just now."""
-        deadline = self.deadline()
-        if deadline is None or self._now < deadline:
+        if self._settled or self._now is None or self._quiet_since is None:
             return False
-        self._settled = True
-        return True
+        self._settled = self._now >= self._quiet_since + self._settle_s
+        return self._settled
