@@ -119,9 +119,15 @@ class Fetching:
             )
         )
 
-    def finish(self) -> None:
-        """Nothing more will come: write what is of use when the payload is resumed."""
-        if self._entry is not None and self._pieces_size:
+    def finish(self, *, believed: bool = True) -> None:
+        """Nothing more will come: write what is of use when the payload is resumed.
+
+        Of a peer that is not `believed` any more no beginning of a payload is kept: it
+        could be what is wrong, and would make all later endings wrong.
+        """
+        if not believed:
+            self._take_back()
+        elif self._entry is not None and self._pieces_size:
             self._stage(self._entry, finished=False)
         self._append()
 
@@ -218,9 +224,12 @@ class Fetching:
         self._take_pieces()
         self._staged_size = None
         if entry is not None and staged is not None:
-            self._desk.ask(
-                DiscardPayload, lambda result: None, log=self.replica.log, seqnum=entry.seqnum
-            )
+            slot = self._desk.reserve()
+
+            def discarded(_: object) -> None:
+                slot.events = []
+
+            self._desk.ask(DiscardPayload, discarded, log=self.replica.log, seqnum=entry.seqnum)
 
     # Entries.
 

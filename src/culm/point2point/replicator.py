@@ -14,6 +14,7 @@ from culm.bymux import Role
 from culm.machine import Closed, ContractErrorCode, Effect, Event, LocalProtocolError
 from culm.point2point.connection import Connection, State
 from culm.point2point.desk import Desk
+from culm.point2point.errors import ErrorCode
 from culm.point2point.events import (
     Cancelled,
     CreditReceived,
@@ -189,7 +190,9 @@ class Replicator:
             self._settling.disturb()
             if isinstance(below, Closed):
                 self._closed = below
-                self._traffic.finish()
+                error = below.error
+                wrong = error is not None and error.code is ErrorCode.INVALID_DATA
+                self._traffic.finish(believed=not wrong)
             else:
                 self._unless_over(partial(self._handle, below))
         return None

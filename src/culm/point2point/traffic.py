@@ -88,10 +88,10 @@ class Traffic:
         for fetching in self._fetching.values():
             fetching.flush()
 
-    def finish(self) -> None:
-        """Nothing more will come in."""
+    def finish(self, *, believed: bool) -> None:
+        """Nothing more will come in; `believed`: what came was never wrong."""
         for fetching in self._fetching.values():
-            fetching.finish()
+            fetching.finish(believed=believed)
 
     # Going out.
 
