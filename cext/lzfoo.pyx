@@ -3,19 +3,11 @@
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.mem cimport PyMem_Calloc, PyMem_Free, PyMem_Malloc, PyMem_Realloc
-from cpython.ref cimport Py_DECREF, PyObject
+from libc.stddef cimport ptrdiff_t
 from libc.string cimport memmove
 
-from libc.stdint cimport int8_t, int64_t
 include "octets.pxi"
 include "match_finder.pxi"
-
-from libc.stddef cimport ptrdiff_t
-cdef extern from "Python.h":
-    PyObject *new_bytes "PyBytes_FromStringAndSize"(const char *data, Py_ssize_t size) except NULL
-    int resize_bytes "_PyBytes_Resize"(PyObject **data, Py_ssize_t size) except -1
-    char *bytes_data "PyBytes_AS_STRING"(PyObject *data)
-    const Py_ssize_t PY_SSIZE_T_MAX
 
 cdef enum:
     FAULT_LENGTH = 1
@@ -44,17 +36,8 @@ FAR_OFFSET = FAULT_FAR_OFFSET
 TRAILING = FAULT_TRAILING
 WINDOW_MAX = 1 << 30
 
-
-# No sum of sizes below can overflow.
-cdef size_t PACKET_SIZE_MAX = <size_t>PY_SSIZE_T_MAX // 4
-
-
-cdef object shrink(PyObject *data, Py_ssize_t size):
-    """Cut new bytes to `size`; the reference to `data` goes over to the result."""
-    resize_bytes(&data, size)
-    result = <object>data
-    Py_DECREF(result)
-    return result
+# With packets of up to so many bytes no sum of sizes below can overflow.
+cdef size_t PACKET_SIZE_MAX = (<size_t>-1) >> 3
 
 
 cdef size_t window_of(object window) except? 0:
@@ -64,6 +47,8 @@ cdef size_t window_of(object window) except? 0:
 
 
 cdef class Compressor:
+    """One direction's history, and packets made with its help."""
+
     cdef readonly size_t window
     cdef uint32_t *table
     cdef int table_bits
@@ -84,6 +69,7 @@ cdef class Compressor:
         PyMem_Free(self.buffer)
 
     def compress(self, data, size_max=None):
+        """The elements for `data`; ``None``, and no change, if larger than `size_max`."""
         cdef Py_buffer view
         if size_max is not None and size_max < 0:
             raise ValueError("size_max is negative")
@@ -249,6 +235,8 @@ cdef extern from *:
 
 
 cdef class Decompressor:
+    """One direction's history, and packets decoded with its help, in any pieces."""
+
     cdef readonly size_t window
     cdef readonly uint64_t remaining
     cdef readonly uint64_t position
@@ -280,13 +268,16 @@ cdef class Decompressor:
 
     @property
     def pending(self):
+        """`decode` has something to say without further input."""
         return self.copy > 0 or self.fault != 0
 
     @property
     def between_elements(self):
+        """No element is begun and not complete."""
         return self.header_size == 0 and self.literal == 0 and self.copy == 0
 
     def begin(self, size):
+        """Declare the next packet: `size` bytes, uncompressed, 0..2**64-1."""
         if not 0 <= size < 1 << 64:
             raise ValueError(f"a packet's size is 0..2**64-1, not {size}")
         self.check_idle()
@@ -296,6 +287,7 @@ cdef class Decompressor:
         self.position = 0
 
     def decode(self, data, Py_ssize_t offset, Py_ssize_t out_max):
+        """Decode ``data[offset:]``: what is made of it, and how many bytes were read."""
         cdef Py_buffer view
         PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
         try:

@@ -1,13 +1,20 @@
-# Loads, stores and lengths that both kernels need.  Included as text, because inline
-# functions of one compiled module cannot be had from another one.
+# What both kernels need: loads, stores, and bytes made in place.  Included as text, because
+# inline functions of one compiled module cannot be had from another one.
 #
-# All loads are of single bytes put together with shifts: right on every byte order and
+# Loads are of single bytes put together with shifts: right on every byte order and
 # alignment, and compilers make one instruction (plus a byte swap) of each.
 
+from cpython.ref cimport Py_DECREF, PyObject
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
+
+cdef extern from "Python.h":
+    PyObject *new_bytes "PyBytes_FromStringAndSize"(const char *data, Py_ssize_t size) except NULL
+    int resize_bytes "_PyBytes_Resize"(PyObject **data, Py_ssize_t size) except -1
+    char *bytes_data "PyBytes_AS_STRING"(PyObject *data)
 
 cdef extern from *:
     """
+    #include <string.h>
     #if defined(_MSC_VER) && !defined(__clang__)
     #include <intrin.h>
     static CYTHON_INLINE int culm_high_bit(uint64_t value) {
@@ -45,10 +52,16 @@ cdef extern from *:
             | (uint64_t)p[6] << 8 | (uint64_t)p[7];
     }
     static CYTHON_INLINE void culm_store_64_be(uint8_t *p, uint64_t value) {
+    #if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+        /* Said outright: next to other stores compilers do not see it in the bytes below. */
+        value = __builtin_bswap64(value);
+        memcpy(p, &value, 8);
+    #else
         p[0] = (uint8_t)(value >> 56); p[1] = (uint8_t)(value >> 48);
         p[2] = (uint8_t)(value >> 40); p[3] = (uint8_t)(value >> 32);
         p[4] = (uint8_t)(value >> 24); p[5] = (uint8_t)(value >> 16);
         p[6] = (uint8_t)(value >> 8);  p[7] = (uint8_t)value;
+    #endif
     }
     """
     # Index of the highest and of the lowest bit that is set; value is not zero.
@@ -74,3 +87,11 @@ cdef inline uint64_t load_be(const uint8_t *p, int octets) noexcept nogil:
     for index in range(octets):
         value = value << 8 | p[index]
     return value
+
+
+cdef object shrink(PyObject *data, Py_ssize_t size):
+    """Cut new bytes to `size`; the reference to `data` goes over to the result."""
+    resize_bytes(&data, size)
+    result = <object>data
+    Py_DECREF(result)
+    return result

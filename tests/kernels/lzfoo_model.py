@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from random import Random
 from types import ModuleType
 from typing import Any
 
@@ -73,6 +74,24 @@ def primed(lzfoo: ModuleType, window: int, history: bytes) -> Any:
     if history:
         decompressor.decode(literal(history), 0, len(history))
     return decompressor
+
+
+def chance_packet(chance: Random, history: bytes, window: int) -> tuple[bytes, bytes]:
+    """A packet of elements that no compressor would choose, and what it makes."""
+    packet, made = bytearray(), bytearray()
+    for _ in range(chance.randint(1, 60)):
+        past = history + made
+        if past and window and chance.random() < 0.7:
+            offset = chance.randint(1, min(window, len(past)))
+            length = chance.choice([chance.randint(0, 150), chance.randint(0, 2 * window)])
+            packet += copy(length, offset)
+            made += (past[-offset:] * (length // offset + 1))[:length]
+        else:
+            text = chance.randbytes(chance.randint(0, 130))
+            packet += literal(text)
+            made += text
+    # Something is made at the end, so that the packet is read to its end.
+    return bytes(packet + literal(b".")), bytes(made + b".")
 
 
 windows = st.sampled_from([0, 1, 2, 7, 16, 100, 300, 65536])

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import random
+import threading
 import tracemalloc
 
 import lzfoo_model as model
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from lzfoo_model import copy, literal, packets, primed, sizes, texts, windows
+from lzfoo_model import chance_packet, copy, literal, packets, primed, sizes, texts, windows
 
 HUGE = 2**64 - 1
 
@@ -248,23 +249,9 @@ def test_history_wraps_wherever_it_may(lzfoo, window):
     """Pieces of all sizes; copies that start, end and are cut at every place of the ring."""
     chance = random.Random(window)
     decompressor = lzfoo.Decompressor(window)
-    history = bytearray()
+    history = b""
     for _ in range(60):
-        packet, made = bytearray(), bytearray()
-        for _ in range(chance.randint(1, 60)):
-            past = history + made
-            offset = chance.randint(1, max(1, min(window, len(past))))
-            if past and chance.random() < 0.7:
-                length = chance.choice([chance.randint(0, 150), chance.randint(0, 2 * window)])
-                packet += copy(length, offset)
-                made += (past[-offset:] * (length // offset + 1))[:length]
-            else:
-                text = chance.randbytes(chance.randint(0, 130))
-                packet += literal(text)
-                made += text
-        # What ends a packet makes something, so that the packet is read to its end.
-        packet += literal(b".")
-        made += b"."
+        packet, made = chance_packet(chance, history, window)
         decompressor.begin(len(made))
         at, output = 0, bytearray()
         while decompressor.remaining:
@@ -273,6 +260,55 @@ def test_history_wraps_wherever_it_may(lzfoo, window):
             at += read
         assert (output, at) == (made, len(packet))
         history = (history + made)[-window:]
+
+
+@pytest.mark.parametrize("history", [0, 10, 20, 99, 100, 250])
+@pytest.mark.parametrize("before", [0, 1, 10, 20, 119, 300])
+def test_offsets_are_checked_to_the_byte_amid_other_elements(lzfoo, history, before):
+    """With so much around it, input and output, that nothing is near an end."""
+    window, chance = 100, random.Random(9)
+    past = chance.randbytes(history)
+    head = b"".join(literal(chance.randbytes(1)) for _ in range(before))
+    reach = min(window, history + before)
+    rest = literal(b"rest of it") * 100
+    for offset in {0, max(0, reach - 1), reach, reach + 1, 2 * window, HUGE}:
+        for length in (0, 1, 5, 40, 119):
+            packet = head + copy(length, offset) + rest
+            output, read, decompressor = decode(lzfoo, packet, before + length + 1000, window, past)
+            if 1 <= offset <= reach:
+                assert model.decode([literal(past), packet], window)[1] == output
+                assert (read, decompressor.fault) == (len(packet), 0)
+            else:
+                name = "FAR_OFFSET" if offset > 0 else "ZERO_OFFSET"
+                assert decompressor.fault == getattr(lzfoo, name)
+                assert decompressor.fault_position == len(head) + 1
+                assert len(output) == before
+
+
+def test_two_threads_at_once_do_no_harm(lzfoo_twins):
+    """One of them may be told that the other is at it; every byte is made once."""
+    lzfoo, _ = lzfoo_twins
+    size = 30_000_000
+    decompressor = lzfoo.Decompressor(65536)
+    decompressor.begin(size)
+    decompressor.decode(literal(b"abc"), 0, 3)
+    decompressor.decode(copy(size - 3, 3), 0, 3)
+    made, refused = [], []
+
+    def work():
+        while decompressor.remaining:
+            try:
+                made.append(decompressor.decode(b"", 0, 60_000)[0])
+            except RuntimeError as error:
+                refused.append(error)
+
+    threads = [threading.Thread(target=work) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sum(map(len, made)) == size - 6
+    assert {bytes(piece[:3]) for piece in made} <= {b"abc", b"bca", b"cab"}
 
 
 def test_packets_follow_one_another(lzfoo):

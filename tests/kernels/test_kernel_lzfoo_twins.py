@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from lzfoo_model import packets, primed, sizes, texts, windows
+from lzfoo_model import chance_packet, packets, primed, sizes, texts, windows
 
 
 def state(decompressor) -> tuple[object, ...]:
@@ -73,6 +73,21 @@ def test_twins_decode_mutated_packets_alike(lzfoo_twins, window, data, changes, 
         assert_decode_alike(twins, bytes(packet), chance)
         if twins[0].fault or twins[0].remaining:
             return
+
+
+@pytest.mark.parametrize("seed", range(150))
+def test_twins_decode_long_packets_with_a_fault_alike(lzfoo_twins, seed):
+    chance = random.Random(seed)
+    window = chance.choice([0, 1, 16, 100, 1000, 65536])
+    history = chance.randbytes(chance.choice([0, 5, 100, 3000]))
+    packet, made = chance_packet(chance, history[-window:] if window else b"", window)
+    mutated = bytearray(packet)
+    for _ in range(chance.randint(1, 2)):
+        mutated[chance.randrange(len(packet))] = chance.choice([0, 128, 249, chance.randrange(256)])
+    twins = [primed(twin, window, history) for twin in lzfoo_twins]
+    for twin in twins:
+        twin.begin(len(made))
+    assert_decode_alike(twins, bytes(mutated), chance)
 
 
 @pytest.mark.parametrize("window", [0, 1000, 65536])

@@ -122,6 +122,22 @@ def test_many_stop_where_one_does(varu64, data, offset, count, canonical):
     assert (found.tolist(), *rest) == (values, end, fault)
 
 
+@pytest.mark.parametrize("value", [246, 247, 248, 255, 256, MAX])
+def test_rows_of_small_numbers_end_where_they_do(varu64, value):
+    for before in range(18):
+        for after in range(18):
+            values = [*range(before), value, *range(240, 240 + min(after, 8)), *range(after)]
+            data = b"".join(map(shortest, values))
+            assert varu64.decode_many(data, 0, None, True) == (values, len(data), 0)
+            cut = varu64.decode_many(data, 0, before, True)
+            assert cut == (values[:before], before, 0)
+            padded_data = data[:before] + padded(value, 8) + data[before + len(shortest(value)) :]
+            assert varu64.decode_many(padded_data, 0, None, False)[0] == values
+            if value < MAX:
+                found = varu64.decode_many(padded_data, 0, None, True)
+                assert found == (values[:before], before, varu64.NON_CANONICAL)
+
+
 def test_many_more_than_fit_a_cache(varu64):
     values = [(k * 0x9E3779B97F4A7C15) % 2 ** (8 * (k % 8) + 8) for k in range(100_000)]
     data = varu64.encode_many(array("Q", values))

@@ -1,0 +1,78 @@
+"""What the benchmarks work on, and the plain Python that the kernels are measured against."""
+
+from __future__ import annotations
+
+import random
+import sysconfig
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+
+def text(size: int) -> bytes:
+    """Source files of the running interpreter's standard library."""
+    data = bytearray()
+    for path in sorted(Path(sysconfig.get_path("stdlib")).glob("*.py")):
+        data += path.read_bytes()
+        if len(data) >= size:
+            break
+    return bytes(data[:size])
+
+
+def log(size: int) -> bytes:
+    """Lines as a web server writes them: much the same, with numbers that never are."""
+    chance = random.Random(1)
+    hosts = [f"host-{number:03}.example.org" for number in range(40)]
+    paths = [f"/api/v2/{name}/" for name in ("users", "entries", "peers", "blobs", "search")]
+    data, time = bytearray(), 1_700_000_000.0
+    while len(data) < size:
+        time += chance.random()
+        request = f"{chance.choice(['GET', 'GET', 'POST'])} {chance.choice(paths)}"
+        answer = f"{chance.choice([200, 200, 200, 304, 404])} {chance.randint(100, 90_000)}"
+        line = f"{time:.3f} {chance.choice(hosts)} {request}{chance.randint(1, 99_999)} {answer}\n"
+        data += line.encode()
+    return bytes(data[:size])
+
+
+def noise(size: int) -> bytes:
+    """Bytes that nothing can compress."""
+    return random.Random(2).randbytes(size)
+
+
+SAMPLES: dict[str, Callable[[int], bytes]] = {"text": text, "log": log, "random": noise}
+
+
+def numbers(count: int) -> list[int]:
+    """Numbers of all sizes, small ones most often, as protocols have them."""
+    chance = random.Random(3)
+    bits = chance.choices([7, 7, 7, 8, 12, 16, 24, 32, 48, 64], k=count)
+    return [chance.getrandbits(width) for width in bits]
+
+
+def loop_encode(values: Iterable[int]) -> bytes:
+    """VarU64s written by a loop, as tight as plain Python has it."""
+    data = bytearray()
+    append = data.append
+    for value in values:
+        if value < 248:
+            append(value)
+        else:
+            octets = (value.bit_length() + 7) // 8
+            append(247 + octets)
+            data += value.to_bytes(octets, "big")
+    return bytes(data)
+
+
+def loop_decode(data: bytes) -> list[int]:
+    """VarU64s read by a loop, as tight as plain Python has it."""
+    values: list[int] = []
+    append = values.append
+    at, end = 0, len(data)
+    while at < end:
+        value = data[at]
+        at += 1
+        if value >= 248:
+            start = at
+            at += value - 247
+            value = int.from_bytes(data[start:at], "big")
+        append(value)
+    return values
