@@ -1,0 +1,1 @@
+"""Garlic Farm: Raft over the wire of JRaft."""

@@ -1,0 +1,42 @@
+"""What happens on a connection of frames, and in the handshake before it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from culm.garlic.messages import Request, Response
+from culm.machine import Event
+
+__all__ = [
+    "Authenticated",
+    "RequestReceived",
+    "ResponseReceived",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestReceived(Event):
+    """The peer asks; answer with `Connection.send_response`, in the order of requests."""
+
+    request: Request
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResponseReceived(Event):
+    """The peer answers `request`, the oldest one that was unanswered."""
+
+    request: Request
+    response: Response
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Authenticated(Event):
+    """The handshake is over; frames follow.
+
+    `user` is who was authenticated (on the client: who we are); `cluster` and `version`
+    are those of the path.
+    """
+
+    user: str
+    cluster: str
+    version: str

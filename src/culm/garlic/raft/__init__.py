@@ -1,0 +1,1 @@
+"""The Raft core: elections, replication, snapshots, membership.  Knows no wire format."""
