@@ -6,8 +6,8 @@ from collections import Counter
 from typing import Any
 
 import pytest
-import vectors
 
+import vectors
 from culm.garlic.limits import Limits
 from culm.garlic.messages import (
     REQUEST_HEADER_SIZE,

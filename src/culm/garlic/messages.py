@@ -75,6 +75,7 @@ _TYPES: dict[int, MessageType] = {kind.value: kind for kind in MessageType}
 
 
 def is_request(kind: MessageType) -> bool:
+    """Whether messages of that type ask (and not answer)."""
     return kind in RESPONSE_OF
 
 

@@ -157,6 +157,7 @@ def replicated(entry: LogEntry, limits: Limits) -> Entry:
 
 
 def encode_server(server: Server) -> bytes:
+    """ClusterServer as AddServerRequest has it; the endpoint must be ASCII."""
     endpoint = server.endpoint.encode("ascii")
     return _INTS.pack(server.id, len(endpoint)) + endpoint
 
@@ -184,6 +185,7 @@ def decode_server(value: bytes, limits: Limits) -> Server:
 
 
 def encode_server_id(server_id: int) -> bytes:
+    """ClusterServer as RemoveServerRequest has it."""
     return _INT.pack(server_id)
 
 
@@ -196,6 +198,7 @@ def decode_server_id(value: bytes) -> int:
 
 
 def encode_configuration(configuration: Configuration) -> bytes:
+    """Log index, last log index, and each server."""
     return _LONGS.pack(configuration.log_index, configuration.last_log_index) + b"".join(
         map(encode_server, configuration.servers)
     )
