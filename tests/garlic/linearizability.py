@@ -49,15 +49,19 @@ def _fits(operations: list[Operation]) -> bool:
         done, value = state
         if done & must == must:
             return True
-        # What starts after something pending has ended cannot come before it.
-        first_end = min(op.end for at, op in enumerate(kept) if not done >> at & 1)
-        for at, op in enumerate(kept):
-            if op.start > first_end:
-                break
-            if done >> at & 1:
-                continue
-            if op.write:
-                stack.append((done | 1 << at, op.value))
-            elif op.value == value:
-                stack.append((done | 1 << at, value))
+        stack += _next_states(kept, done, value)
     return False
+
+
+def _next_states(
+    kept: list[Operation], done: int, value: str | None
+) -> list[tuple[int, str | None]]:
+    """Where one more operation leads; a read that fits now may always come now."""
+    left = [(at, op) for at, op in enumerate(kept) if not done >> at & 1]
+    # What starts after something pending has ended cannot come before it.
+    first_end = min(op.end for _, op in left)
+    possible = [(at, op) for at, op in left if op.start <= first_end]
+    for at, op in possible:
+        if not op.write and op.value == value:
+            return [(done | 1 << at, value)]
+    return [(done | 1 << at, op.value) for at, op in possible if op.write]

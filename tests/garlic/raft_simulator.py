@@ -58,6 +58,8 @@ class Weather:
     transfer: float
     skew: float
     disk_delay_max: float
+    pause: float
+    leader_crash: float = 0.0  # at each message that a leader takes
 
     @classmethod
     def draw(cls, rng: random.Random) -> Weather:
@@ -74,6 +76,8 @@ class Weather:
             transfer=some(0.2),
             skew=some(0.2),
             disk_delay_max=rng.choice((0.0005, 0.005, 0.05)),
+            pause=rng.choice((0.1, 0.1, 0.04)),
+            leader_crash=rng.choice((0.0, 0.0, 0.05)),
         )
 
 
@@ -324,8 +328,12 @@ class Simulator:
             return
         if (message.source, message.destination) in self._cut:
             return
-        self.tell_time(node).receive_message(message)
+        core = self.tell_time(node)
+        core.receive_message(message)
         self.drain(node)
+        if core.state is Role.LEADER and not self.stopped:
+            if self.rng.random() < self.weather.leader_crash:
+                self._crash_for_a_while(node)
 
     # Faults
 
@@ -334,11 +342,8 @@ class Simulator:
         if self.stopped:
             return
         rng, weather = self.rng, self.weather
-        live = [node for node in self.nodes.values() if node.core is not None]
-        if rng.random() < weather.crash and live:
-            node = rng.choice(live)
-            self.crash(node)
-            self.at(self.now + rng.uniform(0.001, 0.4), lambda: self._restart(node))
+        if rng.random() < weather.crash:
+            self._crash_some()
         if rng.random() < weather.partition:
             self._partition()
         if rng.random() < weather.partition:
@@ -347,7 +352,26 @@ class Simulator:
             self._change()
         if rng.random() < weather.transfer:
             self._on_leader(lambda core: core.transfer_leadership(rng.choice(list(self.nodes))))
-        self.at(self.now + 0.1, self.misfortune)
+        self.at(self.now + weather.pause, self.misfortune)
+
+    def _crash_some(self) -> None:
+        """Power fails: at one server, at the leader, or at several at once."""
+        rng = self.rng
+        live = [node for node in self.nodes.values() if node.core is not None]
+        leaders = self.leaders()
+        draw = rng.random()
+        if draw < 0.2:
+            live = rng.sample(live, rng.randint(0, len(live)))
+        elif draw < 0.6 and leaders:
+            live = [rng.choice(leaders)]
+        elif live:
+            live = [rng.choice(live)]
+        for node in live:
+            self._crash_for_a_while(node)
+
+    def _crash_for_a_while(self, node: Node) -> None:
+        self.crash(node)
+        self.at(self.now + self.rng.uniform(0.001, 0.4), lambda: self._restart(node))
 
     def _restart(self, node: Node) -> None:
         if node.core is None:
@@ -484,6 +508,6 @@ def run_seed(seed: int, **options: object) -> Simulator:
     try:
         simulator.run()
     except Exception as error:
-        error.add_note(f"seed {seed}: python -m pytest --garlic-seed or run_seed({seed})")
+        error.add_note(f"seed {seed}; replay: CULM_RAFT_FIRST_SEED={seed} CULM_RAFT_SEEDS=1")
         raise
     return simulator
