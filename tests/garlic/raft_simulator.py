@@ -204,12 +204,6 @@ class Simulator:
             if self._check_sends:
                 self.checker.sends(message, node.disk)
             self.send(message)
-        while (event := core.next_event()) is not None:
-            self._tell(node, event)
-        if (effect := core.next_effect()) is not None:  # a chunk to read for a message
-            self._do(node, effect)
-            self.drain(node)
-            return
         self._set_timer(node)
 
     def _set_timer(self, node: Node) -> None:

@@ -195,6 +195,8 @@ class Raft:
         if effect is None and not self._receiver.installing:
             effect = self._shared.applier.next_effect()
         if effect is None and self._leadership is not None:
+            # Now that nothing else is left to do, peers get all that has gathered.
+            self._leadership.replicator.flush()
             effect = self._leadership.replicator.next_effect()
         return effect
 
@@ -207,8 +209,6 @@ class Raft:
 
     def messages_to_send(self) -> list[m.Message]:
         """Take the messages that may leave now."""
-        if self._leadership is not None:
-            self._leadership.replicator.flush()
         return self._shared.journal.take_messages()
 
     def next_deadline(self) -> float | None:
