@@ -10,7 +10,7 @@ from culm.garlic.raft import Entry, Raft, Role
 from culm.garlic.raft.messages import AppendResponse, Message, VoteResponse
 
 
-class Violation(AssertionError):
+class Violation(AssertionError):  # noqa: N818 - what it is, not what went wrong in here
     """A safety property does not hold."""
 
 
@@ -99,9 +99,12 @@ class Checker:
         """Nothing that depends on a write leaves before the write is completed."""
         if message.term > disk.term:
             raise Violation(f"{message} before its term is durable")
-        if isinstance(message, VoteResponse) and message.accepted and message.term == disk.term:
-            if disk.voted_for != message.destination:
-                raise Violation(f"{message} before the vote is durable")
-        if isinstance(message, AppendResponse) and message.accepted and message.term == disk.term:
-            if message.next_index - 1 > max(disk.last_index, disk.snapshot.index):
-                raise Violation(f"{message} before the entries are durable")
+        if message.term != disk.term:
+            return
+        match message:
+            case VoteResponse(accepted=True, destination=candidate):
+                if disk.voted_for != candidate:
+                    raise Violation(f"{message} before the vote is durable")
+            case AppendResponse(accepted=True, next_index=following):
+                if following - 1 > max(disk.last_index, disk.snapshot.index):
+                    raise Violation(f"{message} before the entries are durable")

@@ -6,6 +6,7 @@ step of every core is checked by `raft_checks`, client histories by `linearizabi
 
 from __future__ import annotations
 
+import contextlib
 import heapq
 import random
 from collections.abc import Callable
@@ -272,9 +273,7 @@ class Simulator:
                 def restore(state: State) -> None:
                     node.state, node.applied = state, effect.snapshot.index
 
-                self._complete_later(
-                    node, effect.ticket, lambda: disk.write_chunk(effect, restore)
-                )
+                self._complete_later(node, effect.ticket, lambda: disk.write_chunk(effect, restore))
             case _:
                 raise AssertionError(effect)
 
@@ -325,9 +324,9 @@ class Simulator:
         core = self.tell_time(node)
         core.receive_message(message)
         self.drain(node)
-        if core.state is Role.LEADER and not self.stopped:
-            if self.rng.random() < self.weather.leader_crash:
-                self._crash_for_a_while(node)
+        unlucky = self.rng.random() < self.weather.leader_crash
+        if unlucky and core.state is Role.LEADER and not self.stopped:
+            self._crash_for_a_while(node)
 
     # Faults
 
@@ -394,10 +393,8 @@ class Simulator:
         if not leaders:
             return
         node = self.rng.choice(leaders)
-        try:
+        with contextlib.suppress(LocalProtocolError):
             act(self.tell_time(node))
-        except LocalProtocolError:
-            pass
         self.drain(node)
 
     def _change(self) -> None:
@@ -432,7 +429,7 @@ class Simulator:
     def _call(self, node: Node, key: str, *, write: bool) -> Operation:
         core = self.tell_time(node)
         operation = Operation(key, write, self.now)
-        try:
+        with contextlib.suppress(LocalProtocolError):
             if write:
                 operation.value = str(next(self._values))
                 index = core.propose([f"{key}={operation.value}".encode()])
@@ -440,8 +437,6 @@ class Simulator:
             else:
                 node.reads[core.read()] = operation
             self.history.append(operation)
-        except LocalProtocolError:
-            pass
         self.drain(node)
         return operation
 
@@ -481,8 +476,7 @@ class Simulator:
         leaders = [node for node in self.leaders() if node.core is not None]
         if not leaders:
             return None
-        best = max(leaders, key=lambda node: node.core.term if node.core else 0)
-        return best
+        return max(leaders, key=lambda node: node.core.term if node.core else 0)
 
     def _settled(self) -> bool:
         leader = self._working_leader()

@@ -32,6 +32,7 @@ class GarlicErrorCode(IntEnum):
     UNAUTHORIZED = 42
     UPGRADE_REFUSED = 43
     HEAD_TOO_LARGE = 44
+    HANDSHAKE_TIMEOUT = 45
     # What the caller did
     QUEUE_FULL = 60
     WRONG_STATE = 61

@@ -5,10 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from culm.garlic.messages import Request, Response
-from culm.machine import Event
+from culm.garlic.raft.model import Server
+from culm.machine import Event, RemoteProtocolError
 
 __all__ = [
     "Authenticated",
+    "DialWanted",
+    "LinkClosed",
     "RequestReceived",
     "ResponseReceived",
 ]
@@ -40,3 +43,22 @@ class Authenticated(Event):
     user: str
     cluster: str
     version: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DialWanted(Event):
+    """A node has something to say to `server`: dial it, then call `Node.dialled`.
+
+    If that does not work out, call `Node.dial_failed`; it is asked for again later.
+    """
+
+    server: Server
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkClosed(Event):
+    """A connection of a node has ended: send what is left of it, and close it."""
+
+    link: int
+    peer: int | None
+    error: RemoteProtocolError | None

@@ -33,6 +33,8 @@ __all__ = [
     "encode_log",
     "encode_server",
     "encode_server_id",
+    "packed",
+    "replicated",
 ]
 
 _ENTRY = struct.Struct(">QBI")
@@ -145,6 +147,14 @@ def decode_log(log: bytes, limits: Limits) -> list[Entry]:
                 raise _bad(GarlicErrorCode.NUMBER_TOO_LARGE, "an entry's term")
             return entries
     return [replicated(entry, limits) for entry in decode_entries(log, limits)]
+
+
+def packed(entry: Entry) -> LogEntry:
+    """The wire's form of a replicated entry."""
+    if isinstance(entry.data, Configuration):
+        value = encode_configuration(entry.data)
+        return LogEntry(entry.term, ValueType.CONFIGURATION, value)
+    return LogEntry(entry.term, ValueType.APPLICATION, entry.data)
 
 
 def replicated(entry: LogEntry, limits: Limits) -> Entry:

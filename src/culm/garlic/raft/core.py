@@ -97,6 +97,15 @@ class Raft:
         """The configuration in force."""
         return self._shared.journal.membership.current
 
+    def find_server(self, server_id: int) -> Server | None:
+        """A server of the configurations in the log, or the one that is being added."""
+        membership = self._shared.journal.membership
+        found = membership.current.find(server_id) or membership.latest.find(server_id)
+        change = None if self._leadership is None else self._leadership.change
+        if found is None and change is not None and change.server.id == server_id:
+            return change.server
+        return found
+
     # What the user asks for
 
     def propose(self, values: Sequence[bytes]) -> int:
