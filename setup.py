@@ -30,4 +30,8 @@ EXTENSIONS = [
     for source in sorted(Path("cext").glob("*.pyx"))
 ]
 
-setup(ext_modules=[] if MODE == "no" else EXTENSIONS)
+# Forced: objects of an earlier build may have been made with other flags.
+setup(
+    ext_modules=[] if MODE == "no" else EXTENSIONS,
+    options={"build_ext": {"force": True}},
+)

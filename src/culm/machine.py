@@ -1,9 +1,10 @@
 """The contract that every machine of culm keeps.
 
-One input, then drain: events until ``None``, then effects, then bytes, then the
-deadline.  A machine moves one step when an event is taken, so ``state`` is always
-the state as of the event last returned, and a fault in a later frame never swallows
-an earlier event.
+One input, then drain: events until ``None``, then effects, then bytes, and so on until
+a round brings nothing; then the deadline.  (Taking bytes makes room: a machine that
+reads from a store as far as its peer can take it may have effects again.)  A machine
+moves one step when an event is taken, so ``state`` is always the state as of the event
+last returned, and a fault in a later frame never swallows an earlier event.
 
 This module holds the vocabulary (events, effects, errors), the protocols by which a
 driver sees a machine, and `StreamBase`, which does for every stream machine what all
@@ -168,7 +169,11 @@ class Conduit(StreamMachine, Protocol):
     """
 
     def send_data(self, data: Buffer) -> None:
-        """Carry `data` to the peer's upper layer."""
+        """Carry `data` to the peer's upper layer.
+
+        Takes it at any moment until `close` is called or `Closed` is taken; a conduit that
+        is not ready yet keeps it until it is.
+        """
         ...
 
 
@@ -262,6 +267,8 @@ class StreamBase(ABC):
             if event is None and self._eof:
                 event = self._step_eof()
         except RemoteProtocolError as error:
+            # What it was raised from would keep frames alive, and what they hold.
+            error.__cause__ = error.__context__ = None
             event = Closed(error=error.with_traceback(None))
         if isinstance(event, Closed):
             self._closed = event

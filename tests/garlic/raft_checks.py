@@ -10,7 +10,7 @@ from culm.garlic.raft import Entry, Raft, Role
 from culm.garlic.raft.messages import AppendResponse, Message, VoteResponse
 
 
-class Violation(AssertionError):  # noqa: N818 - what it is, not what went wrong in here
+class Violation(AssertionError):
     """A safety property does not hold."""
 
 

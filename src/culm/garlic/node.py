@@ -302,11 +302,8 @@ class Node:
             link.ask(message)
 
     def next_deadline(self) -> float | None:
-        """When `advance` is due: at once if sending has made room for more events."""
         if self._core.state is Role.CLOSED:
             return None
-        if self._wanted or self._awake:
-            return self._now
         times = (self._core.next_deadline(), self._deadlines.next())
         return min((time for time in times if time is not None), default=None)
 

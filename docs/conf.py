@@ -1,0 +1,48 @@
+"""Sphinx configuration; `tox run -e docs` builds the site with warnings as errors."""
+
+from __future__ import annotations
+
+import culm
+
+project = "culm"
+author = "The culm developers"
+copyright = "2026, The culm developers"
+version = release = culm.__version__
+
+extensions = [
+    "myst_parser",
+    "sphinx.ext.apidoc",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.viewcode",
+    "sphinxcontrib.mermaid",
+]
+exclude_patterns = ["_build"]
+nitpicky = False
+
+myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
+myst_fence_as_directive = ["mermaid"]
+myst_heading_anchors = 3
+
+# The reference is made from the docstrings: one page per package, private modules left out.
+apidoc_modules = [
+    {
+        "path": "../src/culm",
+        "destination": "api",
+        "separate_modules": False,
+        "module_first": True,
+        "include_private": False,
+    }
+]
+autodoc_default_options = {"members": True, "show-inheritance": True}
+autodoc_member_order = "bysource"
+autodoc_typehints = "signature"
+autodoc_preserve_defaults = True
+python_use_unqualified_type_names = True
+# `name` in a docstring is a Python object: a link if it is documented, code otherwise.
+default_role = "py:obj"
+# One name may live in several packages (Closed, Connection): the nearest one is linked.
+suppress_warnings = ["ref.python"]
+
+html_theme = "furo"
+html_title = f"culm {release}"
+html_show_sphinx = False

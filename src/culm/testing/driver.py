@@ -1,0 +1,279 @@
+"""The law of driving as a class: one input, then drain.
+
+`Driver` does one operation to a machine and drains it: events until ``None``, then
+effects, then bytes, until a round brings nothing; then the deadline.  What came out is a
+`Turn`.  Links, the property suite, transcripts and the line driver all drive through it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from culm.machine import Closed, Effect, Event, LocalProtocolError
+from culm.testing.operations import (
+    Advance,
+    Call,
+    Complete,
+    Eof,
+    Operation,
+    Receive,
+    ReceiveDatagram,
+)
+from culm.testing.plain import JSON, to_plain
+from culm.testing.spec import Config, MachineSpec, Responder, Verb
+
+__all__ = ["Driver", "EndlessError", "Turn", "UnknownVerbError", "WrongKindError"]
+
+EVENTS_MAX = 100_000
+
+# What a driver does to a machine is no verb of the machine's user.
+_INPUTS_AND_OUTPUTS = frozenset(
+    {
+        "advance",
+        "complete",
+        "data_to_send",
+        "datagrams_to_send",
+        "next_deadline",
+        "next_effect",
+        "next_event",
+        "read_size",
+        "receive_data",
+        "receive_datagram",
+        "receive_eof",
+    }
+)
+
+
+class EndlessError(AssertionError):
+    """A machine, or a link of two, did not come to rest within the bound."""
+
+
+class UnknownVerbError(LookupError):
+    """The machine offers no method of that name to its users."""
+
+
+class WrongKindError(TypeError):
+    """The operation is not for a machine of this kind."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """One input and all that came of it, in the order of the law.  Compared by value.
+
+    operation: the input; ``None`` for the drain of a machine just built.
+    error: the `LocalProtocolError` with which the operation was refused, if it was.
+    result: what the call returned, as plain data.
+    events, states: each event, and the machine's state when it had been returned.
+    sent: the bytes taken; datagrams: (destination, bytes) taken.
+    """
+
+    operation: Operation | None
+    error: LocalProtocolError | None = None
+    result: JSON = None
+    events: tuple[Event, ...] = ()
+    states: tuple[Enum, ...] = ()
+    effects: tuple[Effect, ...] = ()
+    sent: bytes = b""
+    datagrams: tuple[tuple[Hashable, bytes], ...] = ()
+    deadline: float | None = None
+
+
+class Driver:
+    """Drives one machine.
+
+    verbs: what `Call` may name besides the machine's own public methods.
+    respond: answers the effects, by `answer`; without it they wait for `Complete`.
+    take: how a drain takes the bytes of a stream machine; all at once by default.
+    """
+
+    def __init__(
+        self,
+        machine: Any,
+        *,
+        verbs: Mapping[str, Verb] | None = None,
+        respond: Responder | None = None,
+        take: Callable[[Any], bytes] | None = None,
+        events_max: int = EVENTS_MAX,
+    ) -> None:
+        self.machine = machine
+        self.closed: Closed | None = None
+        self.unanswered: list[Effect] = []
+        self._verbs = {} if verbs is None else verbs
+        self.respond = respond
+        self.take = take
+        self.events_max = events_max
+        self._is_stream = hasattr(machine, "receive_data")
+        self._is_timed = hasattr(machine, "next_deadline")
+        self._is_durable = hasattr(machine, "next_effect")
+
+    @classmethod
+    def of(
+        cls,
+        spec: MachineSpec,
+        config: Config,
+        *,
+        respond: bool = True,
+        take: Callable[[Any], bytes] | None = None,
+    ) -> Driver:
+        """A driver of a new machine; with `respond` the spec's store answers effects."""
+        return cls(
+            spec.build(config),
+            verbs=spec.verbs,
+            respond=spec.respond(config) if respond and spec.respond is not None else None,
+            take=take,
+        )
+
+    @property
+    def is_stream(self) -> bool:
+        """Whether the machine is one for streams rather than datagrams."""
+        return self._is_stream
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether the machine wants to be told the time."""
+        return self._is_timed
+
+    def start(self) -> list[Turn]:
+        """Drain the machine before any input; the turns, answers included."""
+        return [self.drain(None), *self.answer()]
+
+    def run(self, operation: Operation) -> list[Turn]:
+        """Do `operation`, drain, answer the effects, if they are to be; all turns."""
+        return [self.do(operation), *self.answer()]
+
+    def do(self, operation: Operation) -> Turn:
+        """Do `operation` and drain; a `LocalProtocolError` is noted in the turn."""
+        try:
+            result = self.apply(operation)
+        except LocalProtocolError as error:
+            return self.drain(operation, error=error.with_traceback(None))
+        return self.drain(operation, result=to_plain(result))
+
+    def answer(self) -> list[Turn]:
+        """Answer all effects taken so far and those that come of it, oldest first."""
+        turns: list[Turn] = []
+        while self.respond is not None and self.unanswered:
+            effect = self.unanswered[0]
+            turns.append(self.do(Complete(effect.ticket, self.respond(effect))))
+            if len(turns) > self.events_max:
+                raise EndlessError(f"more than {self.events_max} effects without an input")
+        return turns
+
+    def apply(self, operation: Operation) -> object:
+        """Do `operation` without draining; returns what a call returned.
+
+        Raises what the machine raises, `UnknownVerbError` and `WrongKindError`.
+        """
+        machine = self.machine
+        match operation:
+            case Receive(data):
+                self._need("receive_data")(data)
+            case Eof():
+                self._need("receive_eof")()
+            case ReceiveDatagram(data, source):
+                self._need("receive_datagram")(data, source=source)
+            case Advance(now):
+                self._need("advance")(now)
+            case Complete(ticket, result):
+                # The ticket is spent whatever the machine says to it.
+                self.unanswered = [e for e in self.unanswered if e.ticket != ticket]
+                self._need("complete")(ticket, result)
+            case Call(method, args):
+                if method in self._verbs:
+                    return self._verbs[method](machine, **args)
+                return self._method(method)(**args)
+        return None
+
+    def drain(
+        self,
+        operation: Operation | None,
+        *,
+        error: LocalProtocolError | None = None,
+        result: JSON = None,
+    ) -> Turn:
+        """Take everything, in the order of the law, until a round brings nothing."""
+        events: list[Event] = []
+        states: list[Enum] = []
+        effects: list[Effect] = []
+        sent: list[bytes] = []
+        datagrams: list[tuple[Hashable, bytes]] = []
+        for _ in range(self.events_max):
+            happened = self.take_events()
+            events += happened[0]
+            states += happened[1]
+            taken = self.take_effects(), self.take_bytes(), self.take_datagrams()
+            effects += taken[0]
+            sent.append(taken[1])
+            datagrams += taken[2]
+            if not any(taken):  # nothing was taken, so no room was made
+                break
+        else:
+            raise EndlessError(f"more than {self.events_max} rounds without an input")
+        return Turn(
+            operation=operation,
+            error=error,
+            result=result,
+            events=tuple(events),
+            states=tuple(states),
+            effects=tuple(effects),
+            sent=b"".join(sent),
+            datagrams=tuple(datagrams),
+            deadline=self.deadline(),
+        )
+
+    def take_events(self) -> tuple[tuple[Event, ...], tuple[Enum, ...]]:
+        """Take the events that there are, each with the state as of it."""
+        machine = self.machine
+        events: list[Event] = []
+        states: list[Enum] = []
+        while (event := machine.next_event()) is not None:
+            events.append(event)
+            states.append(machine.state)
+            if isinstance(event, Closed):
+                self.closed = event
+            if len(events) > self.events_max:
+                raise EndlessError(f"more than {self.events_max} events without an input")
+        return tuple(events), tuple(states)
+
+    def take_effects(self) -> tuple[Effect, ...]:
+        """Take the effects that there are; they are `unanswered` from now on."""
+        if not self._is_durable:
+            return ()
+        effects: list[Effect] = []
+        while (effect := self.machine.next_effect()) is not None:
+            effects.append(effect)
+            if len(effects) > self.events_max:
+                raise EndlessError(f"more than {self.events_max} effects without an input")
+        self.unanswered += effects
+        return tuple(effects)
+
+    def take_bytes(self) -> bytes:
+        """Take the bytes for the peer, as `take` says."""
+        if not self._is_stream:
+            return b""
+        sent: bytes = self.machine.data_to_send() if self.take is None else self.take(self.machine)
+        return sent
+
+    def take_datagrams(self) -> tuple[tuple[Hashable, bytes], ...]:
+        """Take all datagrams to send, each after its destination."""
+        return () if self._is_stream else tuple(self.machine.datagrams_to_send())
+
+    def deadline(self) -> float | None:
+        """When the machine wants to be told the time; ``None`` if it does not care."""
+        return self.machine.next_deadline() if self._is_timed else None
+
+    def _need(self, name: str) -> Callable[..., object]:
+        method: Callable[..., object] | None = getattr(self.machine, name, None)
+        if method is None:
+            raise WrongKindError(f"{type(self.machine).__name__} has no {name}")
+        return method
+
+    def _method(self, name: str) -> Callable[..., object]:
+        method = None if name.startswith("_") else getattr(self.machine, name, None)
+        if name in _INPUTS_AND_OUTPUTS or not callable(method):
+            raise UnknownVerbError(f"{type(self.machine).__name__} has no verb {name!r}")
+        found: Callable[..., object] = method
+        return found

@@ -1,0 +1,372 @@
+"""A connection in memory between two stream machines.
+
+Bytes are cut as a chunker says, either direction may be slow, held up or closed, and
+time passes only when nothing else is left to do.  What is random comes from the
+`random.Random` objects that are passed in.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Mapping
+from random import Random
+from typing import Any
+
+from culm.machine import Event
+from culm.testing.clock import VirtualClock
+from culm.testing.driver import Driver, EndlessError, Turn, WrongKindError
+from culm.testing.operations import Advance, Call, Complete, Eof, Operation, Receive
+from culm.testing.spec import Config, MachineSpec, Responder, Side, Verb
+
+__all__ = [
+    "Chunker",
+    "End",
+    "Link",
+    "Sizer",
+    "byte_by_byte",
+    "random_chunks",
+    "random_sizes",
+    "whole",
+]
+
+Chunker = Callable[[int], int]  # bytes that could be delivered (1 or more) -> bytes to deliver
+Sizer = Callable[[], "int | None"]  # -> size_max for the next data_to_send; None takes all
+
+STEPS_MAX = 200_000
+_OTHER: dict[Side, Side] = {"left": "right", "right": "left"}
+
+
+def whole(available: int) -> int:
+    """Deliver all that is there."""
+    return available
+
+
+def byte_by_byte(available: int) -> int:
+    """Deliver one byte."""
+    return 1
+
+
+def random_chunks(rng: Random) -> Chunker:
+    """Deliver chunks of all magnitudes, small ones as often as big ones."""
+    return lambda available: min(available, rng.randint(1, 1 << rng.randrange(17)))
+
+
+def random_sizes(rng: Random) -> Sizer:
+    """Take pieces of all magnitudes."""
+    return lambda: rng.randint(1, 1 << rng.randrange(17))
+
+
+class _Pipe:
+    """One direction: bytes under way, each piece with the time at which it arrives."""
+
+    def __init__(self, latency: float, capacity: float) -> None:
+        self.latency = latency
+        self.capacity = capacity
+        self.held = False
+        self.ended = False  # the sender sends no more
+        self.eof_delivered = False
+        self._sunk = False  # the receiver is closed and reads no more
+        self._pieces: deque[tuple[float, bytearray]] = deque()
+        self._size = 0
+
+    @property
+    def room(self) -> float:
+        return self.capacity - self._size
+
+    def put(self, data: bytes, now: float) -> None:
+        if self._sunk:
+            return
+        arrival = now + self.latency
+        if self._pieces and self._pieces[-1][0] == arrival:
+            self._pieces[-1][1].extend(data)
+        else:
+            self._pieces.append((arrival, bytearray(data)))
+        self._size += len(data)
+
+    def arrived(self, now: float) -> int:
+        """How many bytes have arrived by `now`."""
+        return sum(len(data) for time, data in self._pieces if time <= now)
+
+    def next_arrival(self, now: float) -> float | None:
+        """When the next bytes arrive after `now`; ``None`` if none are on their way."""
+        times = (time for time, _ in self._pieces if time > now)
+        return None if self.held else next(times, None)
+
+    def take(self, size: int) -> bytes:
+        self._size -= size
+        taken = bytearray()
+        while size > len(taken):
+            piece = self._pieces[0][1]
+            wanted = size - len(taken)
+            taken += piece[:wanted]
+            del piece[:wanted]
+            if not piece:
+                self._pieces.popleft()
+        return bytes(taken)
+
+    def sink(self) -> None:
+        """Drop what is under way and all that is to come."""
+        self._sunk = True
+        self._pieces.clear()
+        self._size = 0
+
+    def eof_due(self) -> bool:
+        return self.ended and not self._pieces and not self.held and not self.eof_delivered
+
+
+class End:
+    """One end of a link: its machine and what it has done."""
+
+    def __init__(self, driver: Driver) -> None:
+        self.driver = driver
+        self.turns: list[Turn] = []
+
+    @property
+    def machine(self) -> Any:
+        """The machine itself; after calling it, `Link.run` carries on."""
+        return self.driver.machine
+
+    @property
+    def events(self) -> list[Event]:
+        """All events so far."""
+        return [event for turn in self.turns for event in turn.events]
+
+    @property
+    def sent(self) -> bytes:
+        """All bytes that this end has sent so far."""
+        return b"".join(turn.sent for turn in self.turns)
+
+    @property
+    def operations(self) -> list[Operation]:
+        """All that was done to the machine, without the answers of its own store."""
+        return [
+            turn.operation
+            for turn in self.turns
+            if turn.operation is not None
+            and not (self.driver.respond is not None and isinstance(turn.operation, Complete))
+        ]
+
+
+class Link:
+    """Joins `left` and `right` and runs them until they are quiet.
+
+    left, right: drivers of stream machines (see `Link.of` and `Link.of_machines`).
+    chunker: how bytes are cut on their way; `sizer`: how they are taken from a machine.
+    rng: chooses which direction moves next; strictly in turns without it.
+    latency: seconds that bytes take, from left to right and from right to left.
+    capacity: bytes under way in one direction at most; senders wait when it is full.
+    steps_max: deliveries and moves of the clock before a run counts as endless.
+    """
+
+    def __init__(
+        self,
+        left: Driver,
+        right: Driver,
+        *,
+        chunker: Chunker = whole,
+        sizer: Sizer | None = None,
+        rng: Random | None = None,
+        latency: tuple[float, float] = (0.0, 0.0),
+        capacity: float = math.inf,
+        clock: VirtualClock | None = None,
+        steps_max: int = STEPS_MAX,
+    ) -> None:
+        self.clock = VirtualClock() if clock is None else clock
+        self.log: list[tuple[Side, Turn]] = []
+        self._chunker = chunker
+        self._sizer = sizer
+        self._rng = rng
+        self._steps_max = steps_max
+        self._turn: Side = "right"
+        self._pipes: dict[Side, _Pipe] = {
+            "left": _Pipe(latency[0], capacity),
+            "right": _Pipe(latency[1], capacity),
+        }
+        self.left = End(left)
+        self.right = End(right)
+        self._ends: dict[Side, End] = {"left": self.left, "right": self.right}
+        for side, end in self._ends.items():
+            if not end.driver.is_stream:
+                raise WrongKindError(f"{type(end.machine).__name__} is not for streams")
+            end.driver.take = self._taker(self._pipes[side])
+            self._note(side, end.driver.start())
+            self._tell_time(side)
+
+    @classmethod
+    def of(
+        cls,
+        left: MachineSpec,
+        left_config: Config,
+        right: MachineSpec,
+        right_config: Config,
+        **options: Any,
+    ) -> Link:
+        """A link of two new machines of registered specs, their stores included."""
+        return cls(Driver.of(left, left_config), Driver.of(right, right_config), **options)
+
+    @classmethod
+    def of_machines(
+        cls,
+        left: Any,
+        right: Any,
+        *,
+        respond: tuple[Responder | None, Responder | None] = (None, None),
+        verbs: tuple[Mapping[str, Verb], Mapping[str, Verb]] = ({}, {}),
+        **options: Any,
+    ) -> Link:
+        """A link of two machines; `respond` completes the effects of either."""
+        return cls(
+            Driver(left, verbs=verbs[0], respond=respond[0]),
+            Driver(right, verbs=verbs[1], respond=respond[1]),
+            **options,
+        )
+
+    def do(self, side: Side, operation: Operation) -> None:
+        """Do `operation` to `side`, without running on.
+
+        `Eof` is that side's own half-close and `Advance` moves the clock of both.
+        """
+        match operation:
+            case Eof():
+                self.eof(side)
+            case Advance(now):
+                self.run(until=now)
+            case _:
+                self._note(side, self._ends[side].driver.run(operation))
+
+    def call(self, side: Side, method: str, /, **args: object) -> None:
+        """Call a verb of `side`, without running on; a refusal is noted in its turn."""
+        self.do(side, Call(method, args))
+
+    def eof(self, side: Side) -> None:
+        """Half-close: `side` sends no more; the other learns it after the last byte."""
+        self._pipes[side].ended = True
+
+    def hold(self, side: Side) -> None:
+        """Keep the bytes that `side` sends under way until `release`."""
+        self._pipes[side].held = True
+
+    def release(self, side: Side) -> None:
+        """Let the bytes of `side` go on."""
+        self._pipes[side].held = False
+
+    def run(self, until: float | None = None) -> Link:
+        """Run until nothing is under way and nothing happens; returns the link.
+
+        Time passes as far as bytes under way need to arrive; with `until`, in seconds,
+        it goes on to that time over every deadline on the way (`math.inf`: until there
+        is no deadline left).  Raises `EndlessError` when that takes too many steps.
+        """
+        for side in self._ends:
+            self._flush(side)
+        for _ in range(self._steps_max):
+            if not self._deliver() and not self._pass_time(until):
+                break
+        else:
+            raise EndlessError(self._endless())
+        if until is not None and math.isfinite(until) and until > self.clock.now:
+            self._move_clock(until)
+        return self
+
+    def _deliver(self) -> bool:
+        ready: list[Side] = [side for side in ("left", "right") if self._deliverable(side)]
+        if not ready:
+            return False
+        if len(ready) == 1:
+            side = ready[0]
+        elif self._rng is not None:
+            side = self._rng.choice(ready)
+        else:
+            side = _OTHER[self._turn]
+        self._turn = side
+        receiver, pipe = _OTHER[side], self._pipes[side]
+        size = self._deliverable(side)
+        operation: Operation
+        if pipe.eof_due():
+            pipe.eof_delivered = True
+            operation = Eof()
+        else:
+            operation = Receive(pipe.take(min(size, max(1, self._chunker(size)))))
+        self._note(receiver, self._ends[receiver].driver.run(operation))
+        self._flush(side)  # which may have waited for room
+        return True
+
+    def _deliverable(self, side: Side) -> int:
+        """Bytes that `side` has sent and the other may get now; 1 if it is the end."""
+        pipe, receiver = self._pipes[side], self._ends[_OTHER[side]]
+        if receiver.driver.closed is not None:
+            return 0
+        if pipe.eof_due():
+            return 1
+        if pipe.held:
+            return 0
+        arrived = pipe.arrived(self.clock.now)
+        return min(arrived, receiver.machine.read_size()) if arrived else 0
+
+    def _flush(self, side: Side) -> None:
+        """Take what `side` has to say now, by itself or because there is room again."""
+        driver = self._ends[side].driver
+        self._note(side, [driver.drain(None), *driver.answer()])
+
+    def _pass_time(self, until: float | None) -> bool:
+        now = self.clock.now
+        times = [
+            time for pipe in self._pipes.values() if (time := pipe.next_arrival(now)) is not None
+        ]
+        if until is None:
+            until = min(times, default=now)
+        times += [
+            time
+            for end in self._ends.values()
+            if end.driver.closed is None and (time := end.driver.deadline()) is not None
+        ]
+        if not times or min(times) > until:
+            return False
+        self._move_clock(max(now, min(times)))
+        return True
+
+    def _move_clock(self, now: float) -> None:
+        self.clock.advance_to(now)
+        for side, end in self._ends.items():
+            self._tell_time(side)
+            deadline = end.driver.deadline()
+            if end.driver.closed is None and deadline is not None and deadline <= now:
+                raise EndlessError(f"{side}: told that it is {now}, still waits for {deadline}")
+
+    def _tell_time(self, side: Side) -> None:
+        driver = self._ends[side].driver
+        if driver.is_timed and driver.closed is None:
+            self._note(side, driver.run(Advance(self.clock.now)))
+
+    def _taker(self, pipe: _Pipe) -> Callable[[Any], bytes]:
+        def take(machine: Any) -> bytes:
+            pieces: list[bytes] = []
+            while not pipe.ended and pipe.room > 0:
+                room = None if math.isinf(pipe.room) else int(pipe.room)
+                size = None if self._sizer is None else self._sizer()
+                bounds = [bound for bound in (room, size) if bound is not None]
+                piece: bytes = machine.data_to_send(min(bounds, default=None))
+                if bounds and len(piece) > min(bounds):
+                    raise AssertionError(f"data_to_send({min(bounds)}) gave {len(piece)} bytes")
+                if not piece:
+                    break
+                pipe.put(piece, self.clock.now)
+                pieces.append(piece)
+            return b"".join(pieces)
+
+        return take
+
+    def _note(self, side: Side, turns: list[Turn]) -> None:
+        for turn in turns:
+            if turn.operation is not None or turn.events or turn.effects or turn.sent:
+                self._ends[side].turns.append(turn)
+                self.log.append((side, turn))
+        pipe, driver = self._pipes[side], self._ends[side].driver
+        if driver.closed is not None:
+            pipe.ended |= pipe.room > 0  # nothing is left in the machine
+            self._pipes[_OTHER[side]].sink()
+
+    def _endless(self) -> str:
+        last = "\n".join(f"  {side}: {turn}" for side, turn in self.log[-6:])
+        return f"not quiet after {self._steps_max} steps; the last turns were\n{last}"

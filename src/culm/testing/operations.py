@@ -1,0 +1,169 @@
+"""What one can do to a machine, as data: the alphabet of conversations.
+
+The same operations come over the wire of the line driver, stand in recorded
+conversations and are mutated by the property suite.  In JSON::
+
+    {"op": "receive", "hex": "..."}
+    {"op": "eof"}
+    {"op": "datagram", "source": ..., "hex": "..."}
+    {"op": "advance", "now": 1.5}
+    {"op": "call", "method": "...", "args": {...}}
+    {"op": "complete", "ticket": 1, "result": ...}
+
+Bytes inside ``args`` and ``result`` are written ``{"hex": "..."}``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from culm.testing.plain import JSON, from_plain, hashable, to_plain
+
+__all__ = [
+    "Advance",
+    "BadOperationError",
+    "Call",
+    "Complete",
+    "Eof",
+    "Operation",
+    "Receive",
+    "ReceiveDatagram",
+    "call",
+    "operation_from_json",
+    "operation_to_json",
+]
+
+
+class BadOperationError(ValueError):
+    """A piece of JSON that is no operation."""
+
+
+@dataclass(frozen=True, slots=True)
+class Receive:
+    """Bytes of the peer arrive: `receive_data`."""
+
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Eof:
+    """The peer sends no more: `receive_eof`."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReceiveDatagram:
+    """One datagram arrives: `receive_datagram`."""
+
+    data: bytes
+    source: Hashable
+
+
+@dataclass(frozen=True, slots=True)
+class Advance:
+    """The time is `now` (seconds): `advance`."""
+
+    now: float
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """The user calls `method`, a verb of the machine's spec or a method of the machine."""
+
+    method: str
+    args: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Complete:
+    """The store answers the effect of that ticket: `complete`."""
+
+    ticket: int
+    result: object = None
+
+
+Operation = Receive | Eof | ReceiveDatagram | Advance | Call | Complete
+
+
+def call(method: str, /, **args: object) -> Call:
+    """``call("write", stream=1, data=b"x")``: a `Call` as one would write it."""
+    return Call(method, args)
+
+
+def operation_to_json(operation: Operation) -> dict[str, JSON]:
+    """The JSON form of `operation`."""
+    match operation:
+        case Receive(data):
+            return {"op": "receive", "hex": data.hex()}
+        case Eof():
+            return {"op": "eof"}
+        case ReceiveDatagram(data, source):
+            return {"op": "datagram", "source": to_plain(source), "hex": data.hex()}
+        case Advance(now):
+            return {"op": "advance", "now": now}
+        case Call(method, args):
+            return {"op": "call", "method": method, "args": to_plain(args)}
+        case Complete(ticket, result):
+            return {"op": "complete", "ticket": ticket, "result": to_plain(result)}
+
+
+def operation_from_json(value: JSON) -> Operation:
+    """The operation that `value` describes.  Raises `BadOperationError`."""
+    if not isinstance(value, dict):
+        raise BadOperationError("an operation is a JSON object")
+    read = _READERS.get(str(value.get("op")))
+    if read is None:
+        raise BadOperationError(f"op must be one of {', '.join(_READERS)}, not {value.get('op')!r}")
+    try:
+        return read(value)
+    except KeyError as error:
+        raise BadOperationError(f"{value['op']} needs {error.args[0]!r}") from None
+    except (TypeError, ValueError) as error:
+        raise BadOperationError(f"{value['op']}: {error}") from None
+
+
+def _number(value: JSON) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise TypeError(f"{value!r} is no number")
+    if not math.isfinite(value):
+        raise ValueError(f"{value!r} is no time")
+    return value
+
+
+def _ticket(value: JSON) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{value!r} is no ticket")
+    return value
+
+
+def _bytes(value: JSON) -> bytes:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} is no string of hexadecimal digits")
+    return bytes.fromhex(value)
+
+
+def _method(value: JSON) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} is no method name")
+    return value
+
+
+def _args(value: JSON) -> Mapping[str, Any]:
+    args = from_plain(value)
+    if not isinstance(args, dict):
+        raise TypeError("args must be an object")
+    return args
+
+
+_READERS: dict[str, Callable[[dict[str, JSON]], Operation]] = {
+    "receive": lambda value: Receive(_bytes(value["hex"])),
+    "eof": lambda value: Eof(),
+    "datagram": lambda value: ReceiveDatagram(
+        _bytes(value["hex"]), hashable(from_plain(value["source"]))
+    ),
+    "advance": lambda value: Advance(_number(value["now"])),
+    "call": lambda value: Call(_method(value["method"]), _args(value.get("args", {}))),
+    "complete": lambda value: Complete(_ticket(value["ticket"]), from_plain(value.get("result"))),
+}

@@ -1,0 +1,81 @@
+"""Conversations from runs of two machines, and runs of conversations."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any, NamedTuple
+
+from culm.testing.driver import Driver, Turn
+from culm.testing.link import Link
+from culm.testing.machines import lookup
+from culm.testing.operations import Complete
+from culm.testing.spec import Conversation, MachineSpec, Scenario
+
+__all__ = ["Recording", "conversations", "driver_for", "play", "record", "replay"]
+
+
+class Recording(NamedTuple):
+    """Both sides of a scenario, each a valid conversation for its machine."""
+
+    left: Conversation
+    right: Conversation
+
+
+def play(spec: MachineSpec, scenario: Scenario, **options: Any) -> Link:
+    """Run `scenario` over a new `Link`, which gets the `options`, and return that."""
+    peer = spec if scenario.peer is None else lookup(scenario.peer)
+    link = Link.of(spec, scenario.left, peer, scenario.right, **options).run()
+    for side, operation in scenario.script:
+        link.do(side, operation)
+        link.run()
+    return link
+
+
+def record(spec: MachineSpec, scenario: Scenario) -> Recording:
+    """The two conversations of which `scenario` consists.
+
+    Raises `AssertionError` if a call of the script is refused: then it is not valid.
+    """
+    link = play(spec, scenario)
+    for side, turn in link.log:
+        if turn.error is not None:
+            raise AssertionError(
+                f"{spec.name}, scenario {scenario.name}: {side} refused {turn.operation}:"
+                f" {turn.error}"
+            )
+    return Recording(
+        Conversation(
+            name=f"{scenario.name}/left", config=scenario.left, operations=link.left.operations
+        ),
+        Conversation(
+            name=f"{scenario.name}/right", config=scenario.right, operations=link.right.operations
+        ),
+    )
+
+
+@cache
+def conversations(spec: MachineSpec) -> list[Conversation]:
+    """All valid conversations of `spec`: its own and those of its scenarios."""
+    found = list(spec.conversations(spec))
+    for scenario in spec.scenarios:
+        left, right = record(spec, scenario)
+        found += [left] if scenario.peer not in {None, spec.name} else [left, right]
+    return found
+
+
+def driver_for(spec: MachineSpec, conversation: Conversation) -> Driver:
+    """A driver of a new machine for `conversation`.
+
+    Effects are answered by the spec's store, unless the conversation answers its own.
+    """
+    answers = any(isinstance(operation, Complete) for operation in conversation.operations)
+    return Driver.of(spec, conversation.config, respond=not answers)
+
+
+def replay(spec: MachineSpec, conversation: Conversation) -> list[Turn]:
+    """Do `conversation` to a new machine; all turns, that before any input first."""
+    driver = driver_for(spec, conversation)
+    turns = driver.start()
+    for operation in conversation.operations:
+        turns += driver.run(operation)
+    return turns

@@ -1,0 +1,70 @@
+"""The package, tox and the texts agree with each other."""
+
+from __future__ import annotations
+
+import configparser
+import re
+import tomllib
+from importlib import metadata, resources
+
+import pytest
+from packaging_project import ROOT, text
+
+import culm
+
+PROJECT = tomllib.loads(text("pyproject.toml"))["project"]
+
+
+def tox_section(name: str) -> configparser.SectionProxy:
+    parser = configparser.ConfigParser(interpolation=None)
+    parser.read_string(text("tox.ini"))
+    return parser[name]
+
+
+def names(value: str) -> list[str]:
+    return re.findall(r"[^\s,]+", value)
+
+
+def test_the_installed_version_is_the_one_in_the_source():
+    assert metadata.version("culm") == culm.__version__
+
+
+def test_the_installed_package_is_typed():
+    assert resources.files("culm").joinpath("py.typed").is_file()
+
+
+def test_the_licence_is_a_choice_of_two_and_both_texts_are_there_in_full():
+    assert metadata.metadata("culm")["License-Expression"] == "Apache-2.0 OR MIT"
+    apache, mit = "END OF TERMS AND CONDITIONS", "OR OTHER DEALINGS IN THE\nSOFTWARE."
+    assert all(last_words in text("LICENSE") for last_words in (apache, mit))
+
+
+def test_tox_tests_the_versions_that_the_package_promises():
+    promised = re.findall(r":: (3\.\d+)$", "\n".join(PROJECT["classifiers"]), re.MULTILINE)
+    tested = re.findall(r"\bpy3(\d+)\b", tox_section("tox")["env_list"])
+    assert sorted(promised) == sorted(f"3.{minor}" for minor in tested)
+    assert PROJECT["requires-python"] == f">={min(promised)}"
+
+
+@pytest.mark.parametrize("extra", ["spark", "bench", "docs", "dev"])
+def test_the_extras_are_installable_by_name(extra: str):
+    assert extra in (metadata.metadata("culm").get_all("Provides-Extra") or [])
+
+
+def test_every_public_package_has_a_test_room():
+    packages = {path.parent.name for path in (ROOT / "src/culm").glob("[a-z]*/__init__.py")}
+    assert sorted(packages - {path.name for path in (ROOT / "tests").iterdir()}) == []
+
+
+def test_every_page_of_the_site_is_reached_from_its_index():
+    pages = {path.stem for path in (ROOT / "docs").glob("*.md")} - {"index"}
+    assert pages <= set(text("docs/index.md").split())
+    decisions = {path.stem for path in (ROOT / "docs/decisions").glob("0*.md")}
+    assert decisions <= set(text("docs/decisions/index.md").split())
+
+
+def test_hooks_run_the_versions_that_tox_pins():
+    groups = tomllib.loads(text("pyproject.toml"))["dependency-groups"]
+    pins = dict(pin.split("==") for group in groups.values() for pin in group)
+    hooks = text(".pre-commit-config.yaml")
+    assert re.findall(r"rev: v(.+)", hooks) == [pins["ruff"], pins["mypy"]]
