@@ -71,6 +71,11 @@ class Connection(StreamBase):
         return ConnectionState.CLOSING if self._closing else ConnectionState.OPEN
 
     @property
+    def oldest(self) -> Request | None:
+        """The request that the next response belongs to."""
+        return self._unanswered[0] if self._unanswered else None
+
+    @property
     def unanswered(self) -> int:
         """Requests that have no response yet."""
         return len(self._unanswered)

@@ -10,6 +10,7 @@ from culm.machine import Event, RemoteProtocolError
 
 __all__ = [
     "Authenticated",
+    "Challenged",
     "DialWanted",
     "LinkClosed",
     "RequestReceived",
@@ -43,6 +44,11 @@ class Authenticated(Event):
     user: str
     cluster: str
     version: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Challenged(Event):
+    """The server wants credentials, and has said which: the next connection has them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,7 +27,7 @@ from culm.garlic.digest import (
     parse_challenges,
 )
 from culm.garlic.errors import GarlicErrorCode
-from culm.garlic.events import Authenticated
+from culm.garlic.events import Authenticated, Challenged
 from culm.garlic.limits import Limits
 from culm.machine import Closed, Event, RemoteProtocolError, StreamBase
 
@@ -224,11 +224,10 @@ class ClientHandshake(_Handshake):
     :param rng: where client nonces come from.
 
     With a cached challenge the request has credentials from the start.  Without one, or
-    if it has become stale, the server's challenge is put into the cache, and `Closed`
-    comes with ``UNAUTHORIZED``: dial again, the second connection will pass.  A second
-    ``UNAUTHORIZED`` in a row means that the credentials are bad (the cache entry is then
-    dropped: `challenged` is false).  Other errors: ``NOT_FOUND``, ``UPGRADE_REFUSED``,
-    ``BAD_HTTP``, ``HEAD_TOO_LARGE``, ``TRUNCATED``.
+    if it has become stale, the server's challenge is put into the cache, and `Challenged`
+    comes, then `Closed` without an error: dial again, the second connection will pass.
+    Errors: ``UNAUTHORIZED`` if the credentials are bad, ``NOT_FOUND``,
+    ``UPGRADE_REFUSED``, ``BAD_HTTP``, ``HEAD_TOO_LARGE``, ``TRUNCATED``.
     """
 
     def __init__(
@@ -250,7 +249,6 @@ class ClientHandshake(_Handshake):
         self._cache = cache
         self._cluster = cluster
         self._version = version
-        self.challenged = False
         uri = path_of(cluster, version)
         headers = [("Host", host), ("Cache-Control", "no-cache")]
         self._used = cache.use(host, now)
@@ -286,17 +284,18 @@ class ClientHandshake(_Handshake):
         code = {401: GarlicErrorCode.UNAUTHORIZED, 404: GarlicErrorCode.NOT_FOUND}.get(
             status, GarlicErrorCode.UPGRADE_REFUSED
         )
-        if status == 401:
-            self._take_challenge(response.headers)
+        if status == 401 and self._take_challenge(response.headers):
+            self._finish(HandshakeState.REFUSED)
+            return Challenged()
         return self._finish(HandshakeState.REFUSED, RemoteProtocolError(code, f"status {status}"))
 
-    def _take_challenge(self, headers: Iterable[tuple[bytes, bytes]]) -> None:
+    def _take_challenge(self, headers: Iterable[tuple[bytes, bytes]]) -> bool:
         """Remember the challenge, unless it answers credentials that were not stale."""
         values = _header_values(headers, b"www-authenticate")
         challenge = parse_challenges(values)
         stale = any("stale=true" in value.lower().replace('"', "") for value in values)
         if challenge is None or (self._used is not None and not stale):
             self._cache.forget(self._host)
-            return
+            return False
         self._cache.store(self._host, challenge, self._now)
-        self.challenged = True
+        return True

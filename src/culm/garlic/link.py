@@ -32,6 +32,7 @@ class Link:
     """A connection's bytes; handle it as a stream machine, and take events from the node.
 
     `peer` is the server dialled; of an accepted connection, the one whose requests came.
+    `user` is who was authenticated, if there was a handshake.
     """
 
     def __init__(
@@ -49,6 +50,7 @@ class Link:
     ) -> None:
         self.number = number
         self.peer = peer
+        self.user: str | None = None
         self.established = handshake is None
         self.closed = False
         self._wake = wake  # called when there may be events
@@ -103,7 +105,7 @@ class Link:
             return Closed(error=self._fault)
         event = self._machine.next_event()
         if isinstance(event, Authenticated):
-            self.established = True
+            self.established, self.user = True, event.user
         elif isinstance(event, Closed):
             self.closed = True
         return event

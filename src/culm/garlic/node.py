@@ -240,11 +240,12 @@ class Node:
                 case Authenticated():
                     self._deadlines.cancel(("handshake", link.number))
                     self._send_held(link)
-                    return event
                 case Closed():
                     return self._ended(link, event)
-                case _:
+                case None:
                     del self._awake[link.number]
+                case _:
+                    pass  # a challenge: the link ends, and the next one has credentials
         except RemoteProtocolError as error:
             link.fail(error)
         return None
