@@ -27,10 +27,8 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
 
-from drivers.node_driver import NodeDriver  # noqa: E402
-
-from culm.garlic.node import Node  # noqa: E402
-from culm.garlic.raft import (  # noqa: E402
+from culm.garlic.node import Node
+from culm.garlic.raft import (
     Apply,
     Configuration,
     Role,
@@ -39,11 +37,13 @@ from culm.garlic.raft import (  # noqa: E402
     Snapshot,
     Stored,
 )
-from culm.garlic.store import MemoryStore  # noqa: E402
-from culm.machine import Effect  # noqa: E402
+from culm.garlic.store import MemoryStore
+from culm.machine import Effect
+from drivers.node_driver import NodeDriver
 
 VALUE = bytes(64)
 WARM_UP_S = 0.5
+TICK_S = 0.002  # how long PySyncObj waits for its sockets: busy waiting is slower
 
 
 class Nothing:
@@ -146,7 +146,7 @@ def serve_pysyncobj(number: int, ports: Sequence[int], window: int, seconds: flo
     before, start, warm = 0, 0.0, 0.0
     until = time.monotonic() + seconds + 12
     while time.monotonic() < until:
-        log.doTick(0.0)
+        log.doTick(TICK_S)
         if log._getLeader() is not None and log._isLeader() and log._isReady():
             while waiting < window:
                 log.add(VALUE, callback=committed)
