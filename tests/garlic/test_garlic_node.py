@@ -365,3 +365,10 @@ def test_configuration_changes_are_told_once_each() -> None:
     cluster.run(1.0)
     told = [event for event in leader.events if isinstance(event, ConfigurationChanged)]
     assert [event.configuration.ids for event in told] == [{1, 2, 3, 4}]
+
+
+def test_what_waits_for_a_connection_is_sent_even_if_credentials_are_asked_for_first() -> None:
+    """Each dialler is challenged once; the first vote requests are not lost by that."""
+    cluster = Cluster(1, 2, 3, handshake=True)
+    leader = cluster.leader().node
+    assert leader.term == 1

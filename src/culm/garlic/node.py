@@ -314,7 +314,10 @@ class Node:
         self._now = now
         while (key := self._deadlines.pop_due(now)) is not None:
             kind, number = key
-            if kind == "handshake":
+            if kind == "dial":
+                if number in self._held:
+                    self._ask(self._held[number])
+            else:
                 self._links[number].fail(RemoteProtocolError(GarlicErrorCode.HANDSHAKE_TIMEOUT))
 
     def close(self) -> None:
