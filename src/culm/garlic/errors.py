@@ -36,6 +36,5 @@ class GarlicErrorCode(IntEnum):
     # What the caller did
     QUEUE_FULL = 60
     WRONG_STATE = 61
-    UNKNOWN_CONNECTION = 62
     UNKNOWN_PEER = 63
     VALUE_TOO_LARGE = 64
