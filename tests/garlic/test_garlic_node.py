@@ -20,6 +20,7 @@ from culm.garlic.messages import (
 from culm.garlic.raft import ConfigurationChanged, Left, ReadReady, Role, SnapshotInstalled
 from culm.garlic.values import (
     LogEntry,
+    LogPack,
     ValueType,
     decode_entries,
     encode_entries,
@@ -140,6 +141,11 @@ def test_adding_a_server_follows_the_transcript() -> None:
     syncs = [request for request in asked if request.type is MessageType.SYNC_LOG_REQUEST]
     assert [request.last_log_index for request in syncs] == [0, 5, 10, 15, 20, 25]
     assert all(request.last_log_term == 0 for request in syncs)
+    packs = [LogPack.decode(decode_entries(sync.log, LIMITS)[0].value, LIMITS) for sync in syncs]
+    offset = 0
+    for pack in packs:  # JRaft writes them into its own index as they are
+        assert pack.start == offset
+        offset += pack.size
     appends = [r for r in asked if r.type is MessageType.APPEND_ENTRIES_REQUEST]
     assert kinds == [kinds[0], *[s.type for s in syncs], *[a.type for a in appends]]
     assert (appends[0].last_log_index, appends[0].commit_index) == (30, 32)

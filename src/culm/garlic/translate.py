@@ -66,6 +66,8 @@ class Translator:
         self._limits = limits
         self._last_key: tuple[int, int, int] | None = None
         self._last_log = b""
+        # Of the last pack: to whom in which term, where it began, and where it ended
+        self._pack: tuple[tuple[int, int], dict[int, int]] = ((0, 0), {})
 
     # From the core to the wire
 
@@ -107,8 +109,7 @@ class Translator:
             case m.TransferRequest():
                 return term, message.last_log_index, 0, b""
             case m.SyncRequest():
-                pack = LogPack([packed(entry) for entry in message.entries]).encode()
-                log = _single(term, ValueType.LOG_PACK, pack)
+                log = _single(term, ValueType.LOG_PACK, self._encode_pack(message))
                 return 0, message.previous_index, message.commit_index, log
             case m.SnapshotRequest():
                 chunk = SnapshotSyncRequest(
@@ -145,6 +146,21 @@ class Translator:
         if key != self._last_key:
             self._last_key, self._last_log = key, encode_log(message.entries)
         return self._last_log
+
+    def _encode_pack(self, message: m.SyncRequest) -> bytes:
+        """A pack whose offsets go on where the one before it ended.
+
+        JRaft writes the offsets of a pack into its own index as they are, so they count
+        from the first entry that the joiner is given (or that follows its snapshot).
+        """
+        key, offsets = self._pack
+        if key != (message.destination, message.term):
+            key, offsets = (message.destination, message.term), {}
+        start = offsets.get(message.previous_index, 0)
+        pack = LogPack([packed(entry) for entry in message.entries], start)
+        end = message.previous_index + len(pack.entries)
+        self._pack = (key, {message.previous_index: start, end: start + pack.size})
+        return pack.encode()
 
     # From the wire to the core
 

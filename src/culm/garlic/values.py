@@ -237,12 +237,17 @@ def decode_configuration(value: bytes, limits: Limits) -> Configuration:
 class LogPack:
     """Consecutive entries of a log store, compressed.
 
-    `start` is the offset that the sender's index gives for the first entry: offsets on
-    the wire are absolute in the leader's store.
+    `start` is the offset of the first entry: offsets on the wire are absolute in the
+    sender's store, and JRaft takes them over into the receiver's.
     """
 
     entries: Sequence[LogEntry]
     start: int = 0
+
+    @property
+    def size(self) -> int:
+        """Bytes of the entries' records."""
+        return sum(_PACKED.size + len(entry.value) for entry in self.entries)
 
     def encode(self) -> bytes:
         offsets: list[int] = []
