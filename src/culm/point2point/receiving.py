@@ -8,10 +8,11 @@ from culm.bamboo.verify import PayloadVerifier
 from culm.buffer import ReceiveBuffer
 from culm.machine import Event
 from culm.point2point.data_codec import NUMBERS, PacketType, decode_metadata, metadata_size_max
-from culm.point2point.errors import ErrorCode
+from culm.point2point.errors import ErrorCode, Violation
 from culm.point2point.events import (
     Apologized,
     EntryWanted,
+    ForkSuspected,
     HashWanted,
     MetadataReceived,
     Notified,
@@ -19,14 +20,13 @@ from culm.point2point.events import (
     PayloadSkipped,
     SkipReason,
 )
+from culm.point2point.payload_body import PayloadBody
 from culm.point2point.pieces import Part
 from culm.point2point.rebuild import HashMissing, rebuild
 from culm.point2point.setup import Mode, Session
 from culm.point2point.states import Input, RequestState
-from culm.point2point.track import Violation
 from culm.wire import varu64
-from culm.wire.errors import DecodeError, Truncated
-from culm.wire.lzfoo import Decompressor
+from culm.wire.errors import Truncated
 from culm.wire.multihash import HashFamily
 
 if TYPE_CHECKING:
@@ -50,22 +50,17 @@ class DataReceiver:
     def __init__(self, *, family: HashFamily, piece_size_max: int) -> None:
         self.inbox = ReceiveBuffer()
         self._family = family
-        self._piece_size_max = piece_size_max
         self._safe = True
         self._current: Request | None = None
         self._only_switch = False  # the current request was cancelled
         self._waiting: Request | None = None  # its caller owes an answer
         self._refused = False
-        self._raw_left = 0  # bytes of the current raw packet
-        self._packed_left = 0  # compressed bytes of the current packet that are not decoded
-        self._unpacked_left = 0  # bytes that they will give
-        self._decompressor: Decompressor | None = None
+        self._body = PayloadBody(self.inbox, piece_size_max=piece_size_max)
 
     def establish(self, session: Session) -> None:
         """The modes are known from now on."""
         self._safe = session.receive_mode is Mode.SAFE
-        if session.decompression_window:
-            self._decompressor = Decompressor(session.decompression_window)
+        self._body.establish(session.decompression_window)
 
     @property
     def waiting(self) -> bool:
@@ -75,7 +70,7 @@ class DataReceiver:
     @property
     def inside(self) -> bool:
         """Whether the peer has begun a packet or a payload, and not finished it."""
-        if len(self.inbox) or self._raw_left or self._packed_left:
+        if len(self.inbox) or self._body.open:
             return True
         if self._current is None or self._current.state is not RequestState.CONFIRMED:
             return False
@@ -108,10 +103,8 @@ class DataReceiver:
         event: Event | None = None
         while event is None and self._waiting is None:
             try:
-                if self._raw_left:
-                    event = self._take_raw()
-                elif self._packed_left or self._unpacked_left:
-                    event = self._take_compressed()
+                if self._body.open:
+                    event = self._bring(self._data_request(), self._body.take())
                 elif len(self.inbox):
                     event = self._take_packet()
                 else:
@@ -241,11 +234,11 @@ class DataReceiver:
             return None
         track = request.incoming
         track.check_metadata()
-        entry, verified = None, False
+        entry, verified, linked = None, False, True
         try:
             # There is more than one candidate only after an adjustment of the range.
             for seqnum in dict.fromkeys(v.piece.seqnum for v in track.views if v.piece):
-                entry, verified = rebuild(request, seqnum, metadata, family=self._family)
+                entry, verified, linked = rebuild(request, seqnum, metadata, family=self._family)
                 if verified:
                     break
         except HashMissing as missing:
@@ -255,6 +248,9 @@ class DataReceiver:
         if not verified and self._safe:
             raise Violation(ErrorCode.INVALID_DATA, f"metadata of entry {entry.seqnum}")
         self.inbox.consume(size)
+        if verified and not linked:
+            request.discarding = True
+            return ForkSuspected(request_id=request.request_id, entry=entry)
         track.take_metadata(entry)
         track.apology_owed = not verified
         request.verifier = None
@@ -279,45 +275,12 @@ class DataReceiver:
             if not self._entry_known(request):
                 return self._want_entry(request)
             request.incoming.check_payload(size)
-        if packed_size is None:
-            self._raw_left = size
-        else:
-            if self._decompressor is None:
-                raise Violation(ErrorCode.COMPRESSION_WINDOW, "no compression was negotiated")
-            self._unpacked_left, self._packed_left = size, packed_size
-            self._decompressor.begin(size)
-        if size == 0 and packed_size in (None, 0):
-            return self._bring(request, b"")
+        self._body.begin(size, packed_size)
         return None
 
-    def _take_raw(self) -> Event | None:
-        size = min(len(self.inbox), self._raw_left, self._piece_size_max)
-        if not size:
-            raise Truncated(0)
-        data = self.inbox.take(size)
-        self._raw_left -= size
-        return self._bring(self._data_request(), data)
-
-    def _take_compressed(self) -> Event | None:
-        decompressor = self._decompressor
-        assert decompressor is not None
-        packed = self.inbox.peek(min(self._packed_left, self._piece_size_max))
-        if not packed and self._packed_left:
-            raise Truncated(0)
-        try:
-            data, used = decompressor.decode(packed, 0, self._piece_size_max)
-            self.inbox.consume(used)
-            self._packed_left -= used
-            self._unpacked_left -= len(data)
-            if not self._packed_left and not data:
-                decompressor.finish()
-        except DecodeError as error:
-            raise Violation(ErrorCode.BAD_COMPRESSION, str(error)) from None
-        return self._bring(self._data_request(), data) if data else None
-
     def _bring(self, request: Request, data: bytes) -> Event | None:
-        """Bytes of a payload have come."""
-        if request.discarding:
+        """Bytes of a payload have come (none: of an empty one)."""
+        if request.discarding or not (data or self._body.is_empty):
             return None
         track = request.incoming
         cursor, entry = track.cursor, track.entry or track.other.entry

@@ -11,11 +11,13 @@ from culm.bamboo.forks import ForkProof
 from culm.bamboo.verify import PayloadVerifier
 from culm.buffer import Buffer
 from culm.machine import LocalProtocolError
+from culm.point2point.demand import Demand
+from culm.point2point.errors import Violation
 from culm.point2point.events import SkipReason
 from culm.point2point.messages import Adjust, CancelReason, Eagerness, Proposal
 from culm.point2point.pieces import Cursor, Range
 from culm.point2point.states import Input, RequestState, after
-from culm.point2point.track import Demand, Track, Violation
+from culm.point2point.track import Track
 
 if TYPE_CHECKING:
     from culm.point2point.control import ControlChannel

@@ -10,12 +10,11 @@ from culm.bamboo.entry import Entry
 from culm.bamboo.links import has_lipmaalink
 from culm.buffer import Buffer, Outbox
 from culm.point2point.data_codec import PacketType
-from culm.point2point.errors import ErrorCode
+from culm.point2point.errors import ErrorCode, Violation
 from culm.point2point.events import SkipReason
 from culm.point2point.pieces import Part
 from culm.point2point.setup import Mode, Session
 from culm.point2point.states import Input
-from culm.point2point.track import Violation
 from culm.wire import varu64
 from culm.wire.lzfoo import Compressor
 

@@ -12,19 +12,17 @@ of the range, `demands` on the data) and drops those which the data contradicts.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from enum import IntEnum
 
 from culm.bamboo.entry import Entry
 from culm.bamboo.links import open_targets
-from culm.point2point.errors import ErrorCode
+from culm.point2point.demand import Demand
+from culm.point2point.errors import ErrorCode, Violation
 from culm.point2point.events import SkipReason
 from culm.point2point.intervals import Intervals
-from culm.point2point.messages import EVERYTHING, Adjust, Eagerness, Proposal
 from culm.point2point.pieces import Cursor, Part, Piece, Range
-from culm.wire.varu64 import MAX
+from culm.point2point.views import Views
 
-__all__ = ["Demand", "Track", "Violation"]
+__all__ = ["Track"]
 
 # Hashes of link targets are pruned to those that later entries can reach when there are
 # more than this; open_targets() never has more than 42.
@@ -33,57 +31,6 @@ _LINKS_MAX = 128
 # Runs of entries whose metadata was transmitted; there is one unless notifications and
 # metadata alternate.
 _RUNS_MAX = 1024
-
-
-class Violation(Exception):
-    """A rule of the protocol is broken; by whom is for the caller to say."""
-
-    def __init__(self, code: IntEnum, message: str = "") -> None:
-        super().__init__(code, message)
-        self.code = code
-        self.message = message
-
-
-@dataclass(frozen=True, slots=True)
-class Demand:
-    """What the receiver of a track wants of its sender.  Sizes in bytes."""
-
-    eagerness: Eagerness = EVERYTHING
-    skipping_allowed: bool = False
-    size_min: int = 0
-    size_max: int = MAX
-
-    @classmethod
-    def of(cls, proposal: Proposal) -> Demand:
-        """What the proposing endpoint wants."""
-        return cls(
-            proposal.eagerness,
-            not proposal.payload_mandatory,
-            proposal.size_min,
-            proposal.size_max,
-        )
-
-    def adjusted(self, adjust: Adjust) -> Demand:
-        """The demand after an adjustment.
-
-        Raises `Violation` if the minimum size decreases or the maximum increases.
-        """
-        size_min = self.size_min if adjust.size_min is None else adjust.size_min
-        size_max = self.size_max if adjust.size_max is None else adjust.size_max
-        if size_min < self.size_min:
-            raise Violation(ErrorCode.SIZE_MIN_DECREASED, f"{self.size_min} to {size_min}")
-        if size_max > self.size_max:
-            raise Violation(ErrorCode.SIZE_MAX_INCREASED, f"{self.size_max} to {size_max}")
-        return Demand(
-            self.eagerness if adjust.eagerness is None else adjust.eagerness,
-            self.skipping_allowed or adjust.allow_skipping,
-            size_min,
-            size_max,
-        )
-
-    def admits_payload(self, size: int) -> bool:
-        """Whether a payload of `size` bytes is within the sizes of interest."""
-        return self.size_min <= size <= self.size_max
 
 
 class Track:
@@ -109,7 +56,7 @@ class Track:
     other: Track  # the other direction of the same request
 
     def __init__(self, range_: Range) -> None:
-        self.views = [Cursor(range_)]
+        self.views = Views(range_)
         self.demands: list[Demand] = []
         self.entry: Entry | None = None  # of the payload that is due, where it is known
         self.links: dict[int, bytes] = {}  # hashes of entries that later ones link to
@@ -122,23 +69,9 @@ class Track:
     @property
     def cursor(self) -> Cursor:
         """Where the sender is (under the oldest possibility, if there are several)."""
-        return self.views[0]
+        return self.views.first
 
     # What the endpoints agree on changes.
-
-    def retarget(self, end: int | None, upper_certpool: int | None) -> None:
-        """A smaller range holds for the sender from now on."""
-        self.views = [self._retargeted(self.views[0], end, upper_certpool)]
-
-    def may_be_retargeted(self, end: int | None, upper_certpool: int | None) -> None:
-        """A smaller range holds for the sender now or later."""
-        known = self.views
-        new = (self._retargeted(view, end, upper_certpool) for view in known)
-        self.views = known + [view for view in dict.fromkeys(new) if view not in known]
-
-    @staticmethod
-    def _retargeted(view: Cursor, end: int | None, upper_certpool: int | None) -> Cursor:
-        return view.retargeted(view.range.tightened(end, upper_certpool))
 
     def demand(self, demand: Demand) -> None:
         """Another demand holds for the sender from now on."""
@@ -161,7 +94,7 @@ class Track:
         self._check_no_apology_owed()
         if count < 1:
             raise Violation(ErrorCode.EMPTY_PACKET, "notification of nothing")
-        self._narrow(lambda view: self._check_notify(view, count))
+        self.views.narrow(lambda view: self._check_notify(view, count))
 
     def _check_notify(self, view: Cursor, count: int) -> None:
         total = view.range.count
@@ -188,8 +121,7 @@ class Track:
     def notify(self, count: int) -> Piece:
         """Pass over `count` pieces; returns the first of them."""
         piece = self._due()
-        for view in self.views:
-            view.move(view.index + count)
+        self.views.advance(count)
         self.retractable = False
         self._forget_entry()
         return piece
@@ -197,7 +129,7 @@ class Track:
     def check_skip(self, reason: SkipReason) -> None:
         """The payload that is due may be passed over for that reason."""
         self._check_no_apology_owed()
-        self._check_part(Part.PAYLOAD)
+        self.views.check_part(Part.PAYLOAD)
         piece = self._due()
         size = self._payload_size(piece.seqnum)
         if reason is SkipReason.UNAVAILABLE:
@@ -221,10 +153,10 @@ class Track:
     def check_jump(self, size: int) -> None:
         """`size` bytes of the payload that is due may be passed over to catch up."""
         self._check_no_apology_owed()
-        self._check_part(Part.PAYLOAD)
+        self.views.check_part(Part.PAYLOAD)
         if size < 1:
             raise Violation(ErrorCode.EMPTY_PACKET, "jump over no bytes")
-        self._narrow(lambda view: self._check_jump(view, size))
+        self.views.narrow(lambda view: self._check_jump(view, size))
 
     def _check_jump(self, view: Cursor, size: int) -> None:
         ahead = self.other.cursor
@@ -239,7 +171,7 @@ class Track:
     def check_metadata(self) -> Piece:
         """Metadata may be sent now; returns the piece (oldest possibility)."""
         self._check_no_apology_owed()
-        self._check_part(Part.METADATA)
+        self.views.check_part(Part.METADATA)
         piece = self._due()
         if self.end_of_log is not None:
             raise Violation(ErrorCode.AFTER_END_OF_LOG, f"the log ends at {self.end_of_log}")
@@ -254,7 +186,7 @@ class Track:
     def take_metadata(self, entry: Entry) -> None:
         """The metadata of `entry` has been transmitted."""
         seqnum = entry.seqnum
-        self.views = [v for v in self.views if v.piece is not None and v.piece.seqnum == seqnum]
+        self.views.keep(seqnum)
         self.metadata.add(seqnum)
         self.metadata.keep_last(_RUNS_MAX)
         self.links[seqnum] = entry.hash()
@@ -263,8 +195,7 @@ class Track:
             self.links = {n: link for n, link in self.links.items() if n in reachable}
         if entry.end_of_log:
             self.end_of_log = seqnum
-        for view in self.views:
-            view.move(view.index + 1)
+        self.views.advance(1)
         self.retractable = True
         self.entry = entry
         self._forget_entry()
@@ -272,8 +203,8 @@ class Track:
     def check_payload(self, size: int) -> None:
         """`size` bytes of the payload that is due may be sent.  Its entry is known."""
         self._check_no_apology_owed()
-        self._check_part(Part.PAYLOAD)
-        self._narrow(lambda view: self._check_payload_size(view, size))
+        self.views.check_part(Part.PAYLOAD)
+        self.views.narrow(lambda view: self._check_payload_size(view, size))
         payload_size = self._payload_size(self._due().seqnum)
         assert payload_size is not None
         if size == 0 and self.cursor.offset < payload_size:
@@ -304,12 +235,10 @@ class Track:
         """`size` bytes have been transmitted; returns whether the payload is complete."""
         payload_size = self._payload_size(self._due().seqnum)
         finished = self.cursor.offset + size == payload_size
-        for view in self.views:
-            if finished:
-                view.move(view.index + 1)
-            else:
-                view.offset += size
-        if finished:
+        if not finished:
+            self.views.advance_inside(size)
+        else:
+            self.views.advance(1)
             self.retractable = True
             self._forget_entry()
         return finished
@@ -333,8 +262,7 @@ class Track:
         """Go back to the beginning of the last piece; it has never been transmitted."""
         piece = self.check_apology()
         self.apologized, self.apology_owed, self.retractable = piece, False, False
-        for view in self.views:
-            view.move(view.index if view.piece == piece else view.index - 1)
+        self.views.go_back_to(piece)
         if piece.part is Part.METADATA:
             self.metadata.discard(piece.seqnum)
             self.links.pop(piece.seqnum, None)
@@ -378,39 +306,6 @@ class Track:
     def _check_no_apology_owed(self) -> None:
         if self.apology_owed:
             raise Violation(ErrorCode.APOLOGY_OWED)
-
-    def _check_part(self, part: Part) -> None:
-        if len(self.views) == 1:
-            self._check_view_part(self.views[0], part)
-        else:
-            self._narrow(lambda view: self._check_view_part(view, part))
-
-    @staticmethod
-    def _check_view_part(view: Cursor, part: Part) -> None:
-        if view.piece is None:
-            raise Violation(ErrorCode.PAST_END)
-        if view.piece.part is not part:
-            raise Violation(
-                ErrorCode.PIECE_OUT_OF_TURN,
-                f"{part.name.lower()} although {view.piece.part.name.lower()} "
-                f"of entry {view.piece.seqnum} is due",
-            )
-
-    def _narrow(self, check: Callable[[Cursor], None]) -> None:
-        """Keep the views that pass `check`; raise its first `Violation` if none does."""
-        kept: list[Cursor] = []
-        violation: Violation | None = None
-        for view in self.views:
-            try:
-                check(view)
-            except Violation as error:
-                violation = violation or error
-            else:
-                kept.append(view)
-        if not kept:
-            assert violation is not None
-            raise violation
-        self.views = kept
 
     def _require(self, allows: Callable[[Demand], bool], code: ErrorCode, message: str) -> None:
         """Drop the demands that must be outdated because they forbid what was done."""
