@@ -31,13 +31,13 @@ class Memory:
         founders = tuple(Server(number, f"mem://{number}") for number in range(1, servers + 1))
         stored = Stored(snapshot=Snapshot(configuration=Configuration(servers=founders)))
         settings = Settings(snapshot_distance=50_000)
-        self.applied = dict.fromkeys((one.id for one in founders), 0)
+        self.applied = dict.fromkeys((one.server_id for one in founders), 0)
         self.cores = {
-            one.id: Raft(
-                server_id=one.id,
+            one.server_id: Raft(
+                server_id=one.server_id,
                 stored=stored,
                 settings=settings,
-                rng=random.Random(one.id),
+                rng=random.Random(one.server_id),
                 now=0.0,
             )
             for one in founders

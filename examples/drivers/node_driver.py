@@ -224,7 +224,7 @@ class NodeDriver:
 
         def open_link() -> Link:
             made = None if self._handshake is None else self._handshake(server)
-            return node.dialled(server.id, handshake=made)
+            return node.dialled(server.server_id, handshake=made)
 
         try:
             host, port = address_of(server.endpoint)
@@ -233,7 +233,7 @@ class NodeDriver:
                     lambda: _LinkProtocol(self, open_link), host, port, ssl=self._client_tls
                 )
         except (OSError, ValueError, TimeoutError):
-            node.dial_failed(server.id)
+            node.dial_failed(server.server_id)
             self.soon()
 
     def _set_timer(self) -> None:

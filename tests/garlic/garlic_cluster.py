@@ -102,7 +102,7 @@ class Cluster:
         return ServerHandshake(lookup={"farm": "er"}.get, nonces=self.nonces, now=self.now)
 
     def _dial(self, member: Member, wanted: Server) -> None:
-        number = wanted.id
+        number = wanted.server_id
         if number in self.down or number not in self.members:
             member.node.dial_failed(number)
             return

@@ -34,7 +34,7 @@ class Checker:
 
     def step(self, core: Raft) -> None:
         self._check_log(core)
-        if core._elector.role is Role.LEADER:
+        if core._engine.elector.role is Role.LEADER:
             self._check_leader(core)
         else:
             self._leading.pop(core.server_id, None)

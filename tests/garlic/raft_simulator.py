@@ -141,7 +141,7 @@ class Simulator:
         drawn = self.rng.choice((3, 3, 4, 5, 5, 7))
         founders = tuple(server(number) for number in range(1, (size or drawn) + 1))
         start = Snapshot(configuration=Configuration(servers=founders))
-        self.nodes = {one.id: self._node(one.id, start) for one in founders}
+        self.nodes = {one.server_id: self._node(one.server_id, start) for one in founders}
         for node in self.nodes.values():
             self.start(node)
 
@@ -486,7 +486,8 @@ class Simulator:
         if core.commit_index < core.last_index:
             return False
         return all(
-            self.nodes[one.id].applied == core.commit_index for one in core.configuration.servers
+            self.nodes[one.server_id].applied == core.commit_index
+            for one in core.configuration.servers
         )
 
 

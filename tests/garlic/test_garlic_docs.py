@@ -11,7 +11,7 @@ import pytest
 from culm.garlic.errors import GarlicErrorCode
 from culm.garlic.raft import Role, effects
 from culm.garlic.raft.change import ChangeState
-from culm.garlic.raft.core import RULES
+from culm.garlic.raft.engine import RULES
 from culm.garlic.raft.progress import ProgressState
 
 PAGE = Path(__file__).parents[2] / "docs" / "garlic.md"

@@ -48,7 +48,7 @@ configurations = st.builds(
     Configuration,
     indexes,
     indexes,
-    st.lists(servers, unique_by=lambda server: server.id, max_size=5).map(tuple),
+    st.lists(servers, unique_by=lambda server: server.server_id, max_size=5).map(tuple),
 )
 entries = st.lists(
     st.builds(LogEntry, terms, st.sampled_from(ValueType), st.binary(max_size=50)), max_size=8

@@ -17,7 +17,7 @@ from culm.garlic.raft import (
     Stored,
     TransferFailed,
 )
-from culm.garlic.raft.core import RULES
+from culm.garlic.raft.engine import RULES
 from culm.garlic.raft.membership import Membership
 from culm.garlic.raft.messages import (
     RESPONSE_OF,

@@ -169,7 +169,7 @@ def replicated(entry: LogEntry, limits: Limits) -> Entry:
 def encode_server(server: Server) -> bytes:
     """ClusterServer as AddServerRequest has it; the endpoint must be ASCII."""
     endpoint = server.endpoint.encode("ascii")
-    return _INTS.pack(server.id, len(endpoint)) + endpoint
+    return _INTS.pack(server.server_id, len(endpoint)) + endpoint
 
 
 def _read_server(data: bytes, offset: int, limits: Limits) -> tuple[Server, int]:
@@ -225,9 +225,9 @@ def decode_configuration(value: bytes, limits: Limits) -> Configuration:
     offset = _LONGS.size
     while offset < len(value):
         server, offset = _read_server(value, offset, limits)
-        if server.id in servers:
-            raise _bad(GarlicErrorCode.BAD_VALUE, f"server {server.id} twice")
-        servers[server.id] = server
+        if server.server_id in servers:
+            raise _bad(GarlicErrorCode.BAD_VALUE, f"server {server.server_id} twice")
+        servers[server.server_id] = server
         if len(servers) > limits.servers_max:
             raise _bad(GarlicErrorCode.BAD_VALUE, f"more than {limits.servers_max} servers")
     return Configuration(log_index, last_log_index, tuple(servers.values()))

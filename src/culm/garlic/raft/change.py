@@ -57,8 +57,8 @@ class Change:
         """What to append when `state` has become COMMITTING."""
         journal, server = self._shared.journal, self.server
         latest = journal.membership.latest
-        others = tuple(member for member in latest.servers if member.id != server.id)
-        servers = others if latest.find(server.id) is not None else (*others, server)
+        others = tuple(member for member in latest.servers if member.server_id != server.server_id)
+        servers = others if latest.find(server.server_id) is not None else (*others, server)
         return Configuration(journal.log.last_index + 1, latest.log_index, servers)
 
     def _send(self) -> None:
@@ -73,7 +73,7 @@ class Change:
             case ChangeState.LEAVING:
                 self._send_leave()
             case ChangeState.INSTALLING:
-                self._replicator.serve(self.server.id, self.progress)
+                self._replicator.serve(self.server.server_id, self.progress)
             case ChangeState.COMMITTING:
                 pass
 
@@ -87,7 +87,7 @@ class Change:
         journal.send_now(
             JoinRequest(
                 source=self._shared.server_id,
-                destination=self.server.id,
+                destination=self.server.server_id,
                 term=journal.term,
                 sequence=self._sequence(),
                 configuration=journal.membership.current,
@@ -101,7 +101,7 @@ class Change:
         journal.send_now(
             LeaveRequest(
                 source=self._shared.server_id,
-                destination=self.server.id,
+                destination=self.server.server_id,
                 term=journal.term,
                 sequence=self._sequence(),
                 last_log_index=journal.log.last_index,
@@ -118,7 +118,7 @@ class Change:
         journal.send_now(
             SyncRequest(
                 source=self._shared.server_id,
-                destination=self.server.id,
+                destination=self.server.server_id,
                 term=journal.term,
                 sequence=self._sequence(),
                 previous_index=first - 1,

@@ -123,7 +123,7 @@ class Leadership:
         if self._shared.commit(index):
             joined: dict[int, int] = {}
             if self._change is not None:
-                joined[self._change.server.id] = self._change.progress.next_index
+                joined[self._change.server.server_id] = self._change.progress.next_index
             self.replicator.members_changed(joined)
         if (
             self._change is not None
@@ -148,7 +148,7 @@ class Leadership:
     def refuse_add(self, server: Server) -> RaftErrorCode | None:
         if not server.endpoint or not server.endpoint.isascii():
             return RaftErrorCode.BAD_ENDPOINT
-        if self._shared.journal.membership.current.find(server.id) is not None:
+        if self._shared.journal.membership.current.find(server.server_id) is not None:
             return RaftErrorCode.ALREADY_MEMBER
         return self.refuse_change()
 
@@ -170,7 +170,7 @@ class Leadership:
     @property
     def joiner(self) -> int | None:
         """The server that is being added or removed."""
-        return None if self._change is None else self._change.server.id
+        return None if self._change is None else self._change.server.server_id
 
     @property
     def change(self) -> Change | None:
@@ -188,7 +188,7 @@ class Leadership:
 
     def drop_change(self) -> None:
         if self._change is not None:
-            self._shared.events.append(ChangeFailed(server_id=self._change.server.id))
+            self._shared.events.append(ChangeFailed(server_id=self._change.server.server_id))
             self._change = None
 
     def refuse_transfer(self, target: int) -> RaftErrorCode | None:

@@ -13,7 +13,7 @@ __all__ = ["Configuration", "Entry", "Server", "Snapshot", "Stored"]
 class Server:
     """A member of a cluster: its id (32 bits) and where it is reached."""
 
-    id: int
+    server_id: int
     endpoint: str
 
 
@@ -31,10 +31,10 @@ class Configuration:
 
     @property
     def ids(self) -> frozenset[int]:
-        return frozenset(server.id for server in self.servers)
+        return frozenset(server.server_id for server in self.servers)
 
     def find(self, server_id: int) -> Server | None:
-        return next((server for server in self.servers if server.id == server_id), None)
+        return next((server for server in self.servers if server.server_id == server_id), None)
 
 
 class Entry(NamedTuple):

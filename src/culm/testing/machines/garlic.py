@@ -5,9 +5,9 @@ Verbs: ``ask`` sends a request, ``answer`` answers the oldest one that is unansw
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Iterator
 from dataclasses import fields
+from random import Random
 from typing import Any
 
 from culm.garlic.connection import Connection, ConnectionRole
@@ -53,8 +53,12 @@ def _build_frames(config: Config) -> Connection:
     return _connection(config, ConnectionRole(config.get("role", "listener")))
 
 
+def _chance(seed: int) -> Random:
+    return Random(seed)
+
+
 def _nonces() -> Nonces:
-    return Nonces(rng=random.Random(1))
+    return Nonces(rng=_chance(1))
 
 
 def _build_server(config: Config) -> StreamMachine:
@@ -77,7 +81,7 @@ def _build_client(config: Config) -> StreamMachine:
         user=_USER,
         password=config.get("password", _PASSWORD),
         cache=cache,
-        rng=random.Random(2),
+        rng=_chance(2),
         cluster=config.get("cluster", "farm"),
         limits=_limits(config),
     )
