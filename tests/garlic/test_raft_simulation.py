@@ -103,7 +103,7 @@ def test_canary_commit_by_counting_in_older_terms_is_caught(
 def test_canary_sending_before_persistence_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Journal, "send", Journal.send_now)
     weather = dataclasses.replace(
-        STORM, loss=0.1, crash=0.5, partition=0.4, disk_delay_max=0.02, pause=0.06, leader_crash=0.0
+        STORM, loss=0.1, crash=0.5, partition=0.4, disk_delay_max=0.05, pause=0.06, leader_crash=0.0
     )
     assert caught(weather, size=3, seeds=500, seconds=1.5, check_sends=False)
 
