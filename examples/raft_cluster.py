@@ -378,6 +378,7 @@ def spawn(farm: Farm, number: int) -> subprocess.Popen[bytes]:
 
 
 def start(farm: Farm) -> None:
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # the nodes end with us
     processes = [spawn(farm, number) for number in farm.control_ports()]
     print(json.dumps({"dir": str(farm.folder), "nodes": farm.data["nodes"]}), flush=True)
     try:

@@ -105,3 +105,11 @@ def test_servers_are_added_and_removed_and_leadership_is_handed_over(farm: Farm)
     farm.until(lambda answers: answers[0].get("ok") is True, "remove", gone)
     farm.until(lambda answers: answers[3].get("servers") == [2, 3, 4], "status")
     farm.until(lambda answers: answers[0].get("value") == "green", "get", "colour")
+
+
+def test_nodes_end_with_the_program_that_started_them(farm: Farm) -> None:
+    farm.spawn("start", "--nodes", "3")
+    wait_for_folder(farm)
+    farm.processes[0].terminate()
+    farm.processes[0].wait(timeout=PATIENCE_S)
+    assert {answer["role"] for answer in farm.ask("status")} == {"down"}
