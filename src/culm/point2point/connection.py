@@ -229,7 +229,9 @@ class Connection(StreamBase):
 
     def next_deadline(self) -> float | None:
         """When `advance` is due (monotonic seconds); a pure query."""
-        return None if self._closed is not None else self._silence.deadline(self._is_inside())
+        if self._closed is not None or self._receiver.waiting:
+            return None
+        return self._silence.deadline(self._is_inside())
 
     def advance(self, now: float) -> None:
         """Tell the time.
@@ -264,7 +266,10 @@ class Connection(StreamBase):
             if self._control.step():
                 continue
             event = self._receiver.step()
-            if event is not None or self._receiver.waiting:
+            if self._receiver.waiting:
+                self._silence.heard()  # as far as we listen: the caller has to answer first
+                return event
+            if event is not None:
                 return event
             if events:
                 continue

@@ -38,6 +38,7 @@ from culm.point2point.sending import DataSender
 from culm.point2point.states import Input, RequestState
 from culm.wire.errors import Truncated
 from culm.wire.multihash import HashFamily
+from culm.wire.varu64 import MAX
 
 __all__ = ["ControlChannel"]
 
@@ -100,9 +101,11 @@ class ControlChannel:
         if request_id is None:
             request_id = self._free_id()
         self._check_id(request_id, ours=True)
+        encoded = encode_control(Propose(request_id=request_id, proposal=proposal))
         request = self._open(request_id, proposal, ours=True)
         self.credit -= 1
-        self._send(encode_control(Propose(request_id=request_id, proposal=proposal)))
+        self._next_id = max(self._next_id, request_id + 2)
+        self._send(encoded)
         self._resolve_overlaps(request)
         return request
 
@@ -204,8 +207,8 @@ class ControlChannel:
         request.move(Input.PEER_ADJUST)
         if request.ours:
             request.unanswered = False
-        request.outgoing.demand(demand)
-        request.outgoing.views.retarget(message.end, message.upper_certpool)
+        request.outgoing.views.demand(demand)
+        request.outgoing.retarget(message.end, message.upper_certpool)
         request.incoming.views.may_be_retargeted(message.end, message.upper_certpool)
         self._check_possibilities(request)
         event = Confirmed if confirms else Adjusted
@@ -239,15 +242,16 @@ class ControlChannel:
     def _apply_ours(self, request: Request, input: Input, adjust: Adjust) -> None:
         demand = (request.our_demand or Demand()).adjusted(adjust)
         check_range(request, adjust)
-        if request.incoming.possibilities >= self._limits.request_adjustments_max:
+        if request.incoming.views.possibilities >= self._limits.request_adjustments_max:
             raise Violation(ErrorCode.TOO_MANY_ADJUSTMENTS, f"request {request.request_id}")
+        encoded = encode_control(adjust)
         request.move(input)
         if not request.ours:
             request.unanswered = False
-        request.incoming.may_be_demanded(demand)
+        request.incoming.views.may_be_demanded(demand)
         request.incoming.views.may_be_retargeted(adjust.end, adjust.upper_certpool)
-        request.outgoing.views.retarget(adjust.end, adjust.upper_certpool)
-        self._send(encode_control(adjust))
+        request.outgoing.retarget(adjust.end, adjust.upper_certpool)
+        self._send(encoded)
 
     def _send_cancel(self, request: Request, cancel: Cancel) -> None:
         request.cancelled_by_us = True
@@ -269,7 +273,7 @@ class ControlChannel:
         self._sender.forget(request)
         if request.ours:
             self._last_use[request.request_id] = self._sender.queued_total
-        else:
+        elif self.granted < MAX:
             self.grant(1)
 
     def _open(self, request_id: int, proposal: Proposal, *, ours: bool) -> Request:
@@ -334,11 +338,13 @@ class ControlChannel:
         return request_id not in self._last_use
 
     def _free_id(self) -> int:
-        while self._next_id in self.requests:
-            self._next_id += 2
-        self._next_id += 2
-        return self._next_id - 2
+        if self._next_id <= MAX:
+            return self._next_id  # no higher id has ever been used
+        free = int(self._role)
+        while free in self.requests or not self._marker_is_out(free):
+            free += 2
+        return free
 
     def _check_possibilities(self, request: Request) -> None:
-        if request.incoming.possibilities > self._limits.request_adjustments_max:
+        if request.incoming.views.possibilities > self._limits.request_adjustments_max:
             raise Violation(ErrorCode.TOO_MANY_ADJUSTMENTS, f"request {request.request_id}")

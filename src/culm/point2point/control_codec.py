@@ -53,7 +53,11 @@ _FIRST_CANCEL, _LAST_CANCEL = min(CancelReason), max(CancelReason)
 
 
 def encode_control(message: ControlMessage) -> bytes:
-    """Encode a message that is well-formed."""
+    """Encode a message that is well-formed.
+
+    Raises `OverflowError` for a number that is not one of 64 bits, and `ValueError` for an
+    author that is no public key.
+    """
     match message:
         case GrantCredit():
             return b"\0" + varu64.encode(message.amount)
@@ -189,6 +193,8 @@ def _decode_entry(data: bytes, offset: int, family: HashFamily) -> tuple[Entry, 
 def _encode_propose(request_id: int, proposal: Proposal) -> bytes:
     eagerness_flags, eagerness_size = _encode_eagerness(proposal.eagerness)
     flags = _REQUEST | eagerness_flags
+    if len(proposal.log.author) != AUTHOR_SIZE:
+        raise ValueError(f"author of {len(proposal.log.author)} bytes, not {AUTHOR_SIZE}")
     fixed = [
         varu64.encode(request_id),
         proposal.log.author,

@@ -58,6 +58,7 @@ class Intervals:
 
     def keep_last(self, count: int) -> None:
         """Forget all but the `count` highest runs."""
-        if len(self._starts) > count:
-            del self._starts[:-count]
-            del self._ends[:-count]
+        surplus = len(self._starts) - count
+        if surplus > 0:
+            del self._starts[:surplus]
+            del self._ends[:surplus]

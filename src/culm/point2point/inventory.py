@@ -70,7 +70,7 @@ class Inventory:
         """Ask the store for everything."""
 
         def got_fork(fork: ForkProof | None) -> None:
-            self.fork = fork
+            self.fork, self.payload_due, self.resumption = fork, False, None
             self._desk.ask(ReadNewest, got_newest, log=self.log)
 
         def got_newest(newest: Head | None) -> None:

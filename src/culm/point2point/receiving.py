@@ -21,8 +21,7 @@ from culm.point2point.events import (
     SkipReason,
 )
 from culm.point2point.payload_body import PayloadBody
-from culm.point2point.pieces import Part
-from culm.point2point.rebuild import HashMissing, rebuild
+from culm.point2point.rebuild import HashMissing, rebuild_one
 from culm.point2point.setup import Mode, Session
 from culm.point2point.states import Input, RequestState
 from culm.wire import varu64
@@ -160,6 +159,10 @@ class DataReceiver:
             raise Violation(ErrorCode.NO_CURRENT_REQUEST)
         if request.state is not RequestState.CONFIRMED:
             request.move(Input.PEER_DATA)
+            asked = request.incoming.views.demands
+            answered = request.peer_demand or request.state is not RequestState.CANCELLED
+            if not asked or not answered:
+                raise Violation(ErrorCode.NOT_CONFIRMED, "and now cancelled")
         return request
 
     def _take_for_current(self, first: int, numbers: list[int]) -> Event | None:
@@ -196,14 +199,15 @@ class DataReceiver:
         )
 
     def _take_jump(self, request: Request, size: int) -> Event | None:
-        if not self._entry_known(request):
-            return self._want_entry(request)
+        wanted = self._want_entry(request)
+        if wanted is not None:
+            return wanted
         request.incoming.check_jump(size)
         request.verifier = None
         cursor = request.incoming.cursor
         assert cursor.piece is not None
         seqnum, offset = cursor.piece.seqnum, cursor.offset
-        finished = request.incoming.take_payload(size)
+        finished = request.incoming.jump(size)
         return PayloadReceived(
             request_id=request.request_id,
             seqnum=seqnum,
@@ -215,7 +219,7 @@ class DataReceiver:
     def _take_apology(self, request: Request) -> Event:
         if self._safe:
             raise Violation(ErrorCode.APOLOGY_IN_SAFE_MODE)
-        piece = request.incoming.check_apology()
+        piece = request.incoming.check_apology()[0]
         request.incoming.apologize()
         request.verifier = None
         return Apologized(request_id=request.request_id, seqnum=piece.seqnum, part=piece.part)
@@ -234,46 +238,40 @@ class DataReceiver:
             return None
         track = request.incoming
         track.check_metadata()
-        entry, verified, linked = None, False, True
         try:
-            # There is more than one candidate only after an adjustment of the range.
-            for seqnum in dict.fromkeys(v.piece.seqnum for v in track.views if v.piece):
-                entry, verified, linked = rebuild(request, seqnum, metadata, family=self._family)
-                if verified:
-                    break
+            entry, verified, linked = rebuild_one(request, metadata, family=self._family)
         except HashMissing as missing:
             self._waiting = request
             return HashWanted(request_id=request.request_id, seqnum=missing.seqnum)
-        assert entry is not None
         if not verified and self._safe:
             raise Violation(ErrorCode.INVALID_DATA, f"metadata of entry {entry.seqnum}")
         self.inbox.consume(size)
-        if verified and not linked:
+        request.verifier = None
+        if not verified:
+            track.take_invalid_metadata(entry)
+        elif linked:
+            track.take_metadata(entry)
+            track.last = None  # it is valid
+        else:
             request.discarding = True
             return ForkSuspected(request_id=request.request_id, entry=entry)
-        track.take_metadata(entry)
-        track.apology_owed = not verified
-        request.verifier = None
         return MetadataReceived(request_id=request.request_id, entry=entry, verified=verified)
 
     # Payloads.
 
-    def _entry_known(self, request: Request) -> bool:
-        cursor = request.incoming.cursor
-        if cursor.piece is None or cursor.piece.part is Part.METADATA:
-            return True  # out of turn, which is for the checks to say
-        return request.incoming.payload_entry_known()
-
-    def _want_entry(self, request: Request) -> Event:
-        piece = request.incoming.cursor.piece
-        assert piece is not None
+    def _want_entry(self, request: Request) -> Event | None:
+        """Ask for the entry whose payload is due, unless it is known."""
+        seqnum = request.incoming.unknown_payload()
+        if seqnum is None:
+            return None
         self._waiting = request
-        return EntryWanted(request_id=request.request_id, seqnum=piece.seqnum)
+        return EntryWanted(request_id=request.request_id, seqnum=seqnum)
 
     def _begin_payload(self, request: Request, size: int, packed_size: int | None) -> Event | None:
         if not request.discarding:
-            if not self._entry_known(request):
-                return self._want_entry(request)
+            wanted = self._want_entry(request)
+            if wanted is not None:
+                return wanted
             request.incoming.check_payload(size)
         self._body.begin(size, packed_size)
         return None
@@ -283,7 +281,7 @@ class DataReceiver:
         if request.discarding or not (data or self._body.is_empty):
             return None
         track = request.incoming
-        cursor, entry = track.cursor, track.entry or track.other.entry
+        cursor, entry = track.cursor, track.payload_entry()
         assert cursor.piece is not None
         assert entry is not None
         seqnum, offset = cursor.piece.seqnum, cursor.offset
@@ -300,6 +298,8 @@ class DataReceiver:
             if not verified and self._safe:
                 raise Violation(ErrorCode.INVALID_DATA, f"payload of entry {seqnum}")
             track.apology_owed = not verified
+            if verified:
+                track.last = None
         return PayloadReceived(
             request_id=request.request_id,
             seqnum=seqnum,

@@ -144,25 +144,19 @@ class Replica:
 
     def seek(self) -> None:
         """Propose what is wanted, unless that is under way."""
-        inventory, want = self.inventory, self.want
-        if not inventory.loaded or self.own_request is not None or self._proposing:
+        inventory = self.inventory
+        if not inventory.loaded or self._proposing or not self._lacks_something():
             return
-        if inventory.fork is not None or self.deferred:
-            return
-        if self._refused and self._probe is None:
+        self._proposing = True
+        if inventory.payload_due and inventory.resumption is None:
+            inventory.load(self._look_again)  # a request has ended inside a payload
             return
         if self._probe is not None:
             seqnums = lower_pool(self._probe)
-        elif want.is_range:
-            if self._synced is not None:
-                return
-            seqnums = lower_pool(want.first or 1)
+        elif self.want.is_range:
+            seqnums = lower_pool(self.want.first or 1)
         else:
-            behind = inventory.position < self.offered or inventory.payload_due
-            if not (self._interest.live or behind):
-                return
             seqnums = open_targets(inventory.position)
-        self._proposing = True
         position = inventory.position
         self._desk.ask(
             ReadHashes,
@@ -171,10 +165,27 @@ class Replica:
             seqnums=tuple(seqnums),
         )
 
+    def _look_again(self) -> None:
+        self._proposing = False
+        self.seek()
+
+    def _lacks_something(self) -> bool:
+        """Whether there is something to propose."""
+        inventory, want = self.inventory, self.want
+        if self.own_request is not None or inventory.fork is not None or self.deferred:
+            return False
+        if self._probe is not None:
+            return True
+        if self._refused:
+            return False
+        if want.is_range:
+            return self._synced is None
+        behind = inventory.position < self.offered or inventory.payload_due
+        return self._interest.live or behind
+
     def _propose(self, position: int, links: dict[int, bytes]) -> None:
-        if position != self.inventory.position:  # written meanwhile
-            self._proposing = False
-            self.seek()
+        if position != self.inventory.position or not self._lacks_something():
+            self._look_again()  # something was written meanwhile
             return
         resumption = None
         if self._probe is not None:

@@ -28,6 +28,7 @@ from culm.point2point.messages import CancelReason, Proposal
 from culm.point2point.replica import Replica
 from culm.point2point.replication_events import Interest, ReplicatorLimits, Settled, Want
 from culm.point2point.request import Request
+from culm.point2point.settling import Settling
 from culm.point2point.setup import Setup
 from culm.point2point.states import RequestState
 from culm.point2point.traffic import Traffic
@@ -83,9 +84,7 @@ class Replicator:
         self._logs_read = False
         self._closed: Closed | None = None  # of the connection, before it has come out
         self._ended = False
-        self._now: float | None = None
-        self._quiet_since: float | None = None  # None: something is going on
-        self._settled = False
+        self._settling = Settling(limits.settle_s)
 
     @property
     def state(self) -> State:
@@ -141,20 +140,15 @@ class Replicator:
         return self.connection.trailing_data if self._ended else b""
 
     def next_deadline(self) -> float | None:
-        deadline = self.connection.next_deadline()
-        if self._quiet_since is not None and not self._settled and not self._ended:
-            settled_at = self._quiet_since + self._limits.settle_s
-            deadline = settled_at if deadline is None else min(deadline, settled_at)
-        return deadline
+        if self._ended:
+            return None
+        deadlines = self.connection.next_deadline(), self._settling.deadline(self._is_quiet())
+        return min((d for d in deadlines if d is not None), default=None)
 
     def advance(self, now: float) -> None:
-        self._now = now
         if not self._store_is_behind():
             self.connection.advance(now)
-        if self._is_quiet():
-            self._quiet_since = now if self._quiet_since is None else self._quiet_since
-        else:
-            self._quiet_since = None
+        self._settling.advance(now, quiet=self._is_quiet())
 
     # Effects.
 
@@ -163,6 +157,7 @@ class Replicator:
         effect = self._desk.next_effect()
         if effect is None:
             self._traffic.flush()
+            self._traffic.send_some()
             effect = self._desk.next_effect()
         return effect
 
@@ -190,8 +185,8 @@ class Replicator:
                 return self._finish()
             below = None if self._store_is_behind() else self.connection.next_event()
             if below is None:
-                return self._settle()
-            self._quiet_since, self._settled = None, False
+                return Settled() if self._is_quiet() and self._settling.settles() else None
+            self._settling.disturb()
             if isinstance(below, Closed):
                 self._closed = below
                 self._traffic.finish()
@@ -205,16 +200,6 @@ class Replicator:
             return None
         self._ended = True
         return self._closed
-
-    def _settle(self) -> Event | None:
-        if self._settled or not self._is_quiet():
-            return None
-        if self._now is None or self._quiet_since is None:
-            return None
-        if self._now < self._quiet_since + self._limits.settle_s:
-            return None
-        self._settled = True
-        return Settled()
 
     def _is_quiet(self) -> bool:
         return (

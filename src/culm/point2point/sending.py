@@ -123,8 +123,9 @@ class DataSender:
         """Pass over `count` pieces."""
         self._permit(request)
         request.outgoing.check_notify(count)
+        packet = b"\x02" if count == 1 else b"\x03" + _ENCODE(count)
         self._switch(request)
-        self._put(b"\x02" if count == 1 else b"\x03" + _ENCODE(count))
+        self._put(packet)
         request.outgoing.notify(count)
 
     def skip(self, request: Request, reason: SkipReason) -> None:
@@ -142,7 +143,7 @@ class DataSender:
         request.outgoing.check_jump(size)
         self._switch(request)
         self._put(b"\x07" + _ENCODE(size))
-        request.outgoing.take_payload(size)
+        request.outgoing.jump(size)
 
     def apologize(self, request: Request) -> None:
         """Take back the last piece.
@@ -153,14 +154,10 @@ class DataSender:
         if self._session is None or self._session.send_mode is Mode.SAFE:
             raise Violation(ErrorCode.APOLOGY_IN_SAFE_MODE)
         track = request.outgoing
-        owed, track.apology_owed = track.apology_owed, track.retractable
-        try:
-            track.check_apology()
-        except Violation:
-            track.apology_owed = owed
-            raise
+        track.check_apology()
         self._switch(request)
         self._put(bytes([PacketType.APOLOGY]))
+        track.remember_place()
         track.apologize()
 
     def mark_cancelled(self, request: Request) -> None:

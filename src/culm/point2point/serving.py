@@ -8,6 +8,7 @@ from collections.abc import Callable
 from culm.bamboo.effects import ReadEntries, ReadPayload
 from culm.bamboo.entry import Entry, decode
 from culm.bamboo.store import StoredEntry
+from culm.buffer import Buffer
 from culm.point2point.demand import Demand
 from culm.point2point.desk import Desk
 from culm.point2point.events import SkipReason
@@ -44,7 +45,7 @@ class Serving:
         self._read: deque[StoredEntry] = deque()  # of the entry that is due, and later ones
         self._reading = False
         self._entry: Entry | None = None  # decoded, of self._read[0]
-        self._data = b""  # read of the payload that is due, and not sent
+        self._data = memoryview(b"")  # read of the payload that is due, and not sent
         self._missing_from: int | None = None  # the store has nothing from here on
 
     def wake(self) -> None:
@@ -84,7 +85,7 @@ class Serving:
         """The entry that is due, if it has been read; else it is asked for."""
         while self._read and self._read[0].seqnum < seqnum:
             self._read.popleft()
-            self._entry, self._data = None, b""
+            self._entry, self._data = None, memoryview(b"")
         if self._read and self._read[0].seqnum == seqnum:
             return self._read[0]
         if self._missing_from is None or seqnum < self._missing_from:
@@ -119,7 +120,7 @@ class Serving:
                 self.request.cancel(CancelReason.DO_NOT_RETRY)  # a gap that will stay
         else:
             self._read = deque(entries)
-            self._entry, self._data = None, b""
+            self._entry, self._data = None, memoryview(b"")
 
     def _decoded(self, stored: StoredEntry) -> Entry:
         if self._entry is None:
@@ -162,16 +163,15 @@ class Serving:
         return inventory.payload_due and piece.seqnum == inventory.position
 
     def _send_data(self, piece: Piece, stored: StoredEntry) -> bool:
-        offset = self.request.send_cursor.offset
-        data = self._data
-        if stored.payload is not None:
-            data = stored.payload[offset:] if offset else stored.payload
-        elif not data and offset < stored.payload_size:
+        offset, payload = self.request.send_cursor.offset, stored.payload
+        if payload is not None:
+            packet: Buffer = payload[offset:] if offset else payload
+        elif self._data or offset == stored.payload_size:
+            size_max = self._limits.connection.packet_size_max
+            packet, self._data = self._data[:size_max], self._data[size_max:]
+        else:
             self._read_payload(piece.seqnum, offset)
             return False
-        size_max = self._limits.connection.packet_size_max
-        packet = data if len(data) <= size_max else data[:size_max]
-        self._data = data[size_max:] if stored.payload is None else b""
         entry = None if self.request.outgoing.entry is not None else self._decoded(stored)
         self.request.send_payload(packet, entry=entry)
         return True
@@ -180,7 +180,7 @@ class Serving:
         def got(data: bytes) -> None:
             self._reading = False
             self._rouse()
-            self._data = data
+            self._data = memoryview(data)
             if not data:  # deleted a moment ago
                 self._read.clear()
 

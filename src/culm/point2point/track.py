@@ -11,10 +11,11 @@ of the range, `demands` on the data) and drops those which the data contradicts.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import NamedTuple
 
 from culm.bamboo.entry import Entry
 from culm.bamboo.links import open_targets
+from culm.point2point.data_rules import check_part, check_skip, check_wanted
 from culm.point2point.demand import Demand
 from culm.point2point.errors import ErrorCode, Violation
 from culm.point2point.events import SkipReason
@@ -22,7 +23,7 @@ from culm.point2point.intervals import Intervals
 from culm.point2point.pieces import Cursor, Part, Piece, Range
 from culm.point2point.views import Views
 
-__all__ = ["Track"]
+__all__ = ["Last", "Track"]
 
 # Hashes of link targets are pruned to those that later entries can reach when there are
 # more than this; open_targets() never has more than 42.
@@ -31,6 +32,16 @@ _LINKS_MAX = 128
 # Runs of entries whose metadata was transmitted; there is one unless notifications and
 # metadata alternate.
 _RUNS_MAX = 1024
+
+
+class Last(NamedTuple):
+    """What was transmitted last, and may be taken back: it is not known to be valid.
+
+    There is more than one piece if it is open which of them it was.
+    """
+
+    pieces: tuple[Piece, ...]
+    entry: Entry
 
 
 class Track:
@@ -43,13 +54,13 @@ class Track:
     __slots__ = (
         "apologized",
         "apology_owed",
-        "demands",
         "end_of_log",
         "entry",
+        "last",
         "links",
         "metadata",
         "other",
-        "retractable",
+        "reached",
         "views",
     )
 
@@ -57,14 +68,14 @@ class Track:
 
     def __init__(self, range_: Range) -> None:
         self.views = Views(range_)
-        self.demands: list[Demand] = []
         self.entry: Entry | None = None  # of the payload that is due, where it is known
         self.links: dict[int, bytes] = {}  # hashes of entries that later ones link to
         self.metadata = Intervals()  # entries whose metadata was transmitted
         self.end_of_log: int | None = None
+        self.last: Last | None = None
         self.apology_owed = False  # the last piece was invalid
-        self.retractable = False  # the last piece was transmitted rather than passed over
-        self.apologized: Piece | None = None
+        self.apologized: tuple[Piece, ...] = ()
+        self.reached: Cursor | None = None  # where we were before we went back
 
     @property
     def cursor(self) -> Cursor:
@@ -73,19 +84,18 @@ class Track:
 
     # What the endpoints agree on changes.
 
-    def demand(self, demand: Demand) -> None:
-        """Another demand holds for the sender from now on."""
-        self.demands = [demand]
+    def retarget(self, end: int | None, upper_certpool: int | None) -> None:
+        """A smaller range holds for us, the sender, from now on."""
+        before = self.cursor
+        self.remember_place()
+        self.views.retarget(end, upper_certpool)
+        if self.cursor.piece != before.piece and before.offset > before.start_of(before.piece):
+            self.last = None  # something followed it
 
-    def may_be_demanded(self, demand: Demand) -> None:
-        """Another demand holds for the sender now or later."""
-        if not self.demands or self.demands[-1] != demand:
-            self.demands = [*self.demands, demand]
-
-    @property
-    def possibilities(self) -> int:
-        """How many states of the sender are being kept apart."""
-        return max(len(self.views), len(self.demands))
+    def remember_place(self) -> None:
+        """We go back; the peer may be on its way to where we have been."""
+        if self.reached is None or self.reached.place < self.cursor.place:
+            self.reached = self.cursor.copy()
 
     # Moving the cursor without data.
 
@@ -94,22 +104,25 @@ class Track:
         self._check_no_apology_owed()
         if count < 1:
             raise Violation(ErrorCode.EMPTY_PACKET, "notification of nothing")
-        self.views.narrow(lambda view: self._check_notify(view, count))
+        self.views.sift(lambda view, demand: self._check_notify(view, demand, count))
 
-    def _check_notify(self, view: Cursor, count: int) -> None:
-        total = view.range.count
-        if total is not None and count > total - view.index:
+    def _check_notify(self, view: Cursor, demand: Demand, count: int) -> None:
+        if count > view.range.count - view.index:
             raise Violation(ErrorCode.PAST_END, f"notification of {count} pieces")
-        fresh = count - view.is_behind(self.other.cursor)
-        if fresh <= 0:
-            return  # catching up with what the other endpoint has transmitted
-        self._require(
-            lambda demand: self._may_notify(view, count, fresh, demand),
-            ErrorCode.EAGERNESS_VIOLATED,
-            f"{fresh} pieces notified that are wanted",
-        )
+        # The others catch up with what the other endpoint has transmitted.
+        fresh = count - self._behind(view)
+        if fresh > 0 and not self._may_notify(view, demand, count, fresh):
+            raise Violation(
+                ErrorCode.EAGERNESS_VIOLATED, f"{fresh} pieces notified that are wanted"
+            )
 
-    def _may_notify(self, view: Cursor, count: int, fresh: int, demand: Demand) -> bool:
+    def _behind(self, view: Cursor) -> int:
+        """How many pieces the other endpoint has wholly passed that this one has not."""
+        behind = min(view.is_behind(ahead) for ahead in self.other.views)
+        reached = self.other.reached
+        return behind if reached is None else max(behind, view.is_behind(reached))
+
+    def _may_notify(self, view: Cursor, demand: Demand, count: int, fresh: int) -> bool:
         if not demand.eagerness.wants_metadata:
             return True
         piece = view.range.piece(view.index + count - 1)
@@ -122,29 +135,18 @@ class Track:
         """Pass over `count` pieces; returns the first of them."""
         piece = self._due()
         self.views.advance(count)
-        self.retractable = False
+        self.last = None
         self._forget_entry()
         return piece
 
     def check_skip(self, reason: SkipReason) -> None:
         """The payload that is due may be passed over for that reason."""
         self._check_no_apology_owed()
-        self.views.check_part(Part.PAYLOAD)
-        piece = self._due()
-        size = self._payload_size(piece.seqnum)
-        if reason is SkipReason.UNAVAILABLE:
-            self._require(
-                lambda demand: demand.skipping_allowed,
-                ErrorCode.PAYLOAD_MANDATORY,
-                f"payload {piece.seqnum} skipped as unavailable",
-            )
-        elif size is not None:
-            small = reason is SkipReason.TOO_SMALL
-            self._require(
-                lambda demand: size < demand.size_min if small else size > demand.size_max,
-                ErrorCode.SKIP_DISPROVED,
-                f"payload of {size} bytes skipped as {reason.name.lower().replace('_', ' ')}",
-            )
+        self.views.sift(lambda view, demand: self._check_skip(view, demand, reason))
+
+    def _check_skip(self, view: Cursor, demand: Demand, reason: SkipReason) -> None:
+        seqnum = check_part(view, Part.PAYLOAD)
+        check_skip(demand, reason, seqnum, self._payload_size(seqnum))
 
     def skip(self) -> Piece:
         """Pass over the payload that is due."""
@@ -153,40 +155,44 @@ class Track:
     def check_jump(self, size: int) -> None:
         """`size` bytes of the payload that is due may be passed over to catch up."""
         self._check_no_apology_owed()
-        self.views.check_part(Part.PAYLOAD)
-        if size < 1:
-            raise Violation(ErrorCode.EMPTY_PACKET, "jump over no bytes")
-        self.views.narrow(lambda view: self._check_jump(view, size))
+        self.views.sift(lambda view, demand: self._check_jump(view, size))
 
     def _check_jump(self, view: Cursor, size: int) -> None:
-        ahead = self.other.cursor
-        if view.is_behind(ahead) == 0 and (
-            ahead.piece != view.piece or ahead.offset < view.offset + size
-        ):
+        check_part(view, Part.PAYLOAD)
+        if size < 1:
+            raise Violation(ErrorCode.EMPTY_PACKET, "jump over no bytes")
+        if not self._behind(view) and not self._is_inside(view, size):
             raise Violation(ErrorCode.CATCH_UP_ONLY, f"jump of {size} bytes ahead of the other")
         self._check_payload_size(view, size)
+
+    def _is_inside(self, view: Cursor, size: int) -> bool:
+        """Whether the other endpoint is `size` bytes further in the payload that is due."""
+        places = list(self.other.views)
+        if self.other.reached is not None:
+            places.append(self.other.reached)
+        return any(
+            ahead.piece == view.piece and ahead.offset >= view.offset + size for ahead in places
+        )
 
     # Moving the cursor with data.
 
     def check_metadata(self) -> Piece:
         """Metadata may be sent now; returns the piece (oldest possibility)."""
         self._check_no_apology_owed()
-        self.views.check_part(Part.METADATA)
-        piece = self._due()
+        self.views.sift(self._check_metadata)
+        return self._due()
+
+    def _check_metadata(self, view: Cursor, demand: Demand) -> None:
+        check_part(view, Part.METADATA)
         if self.end_of_log is not None:
             raise Violation(ErrorCode.AFTER_END_OF_LOG, f"the log ends at {self.end_of_log}")
-        if len(self.demands) > 1 or not self.demands[0].eagerness.wants_metadata:
-            self._require(
-                lambda demand: demand.eagerness.wants_metadata,
-                ErrorCode.EAGERNESS_VIOLATED,
-                "metadata although only notifications are wanted",
-            )
-        return piece
+        check_wanted(demand)
 
     def take_metadata(self, entry: Entry) -> None:
         """The metadata of `entry` has been transmitted."""
         seqnum = entry.seqnum
-        self.views.keep(seqnum)
+        piece = Piece(seqnum, Part.METADATA)
+        self.views.keep(piece)
         self.metadata.add(seqnum)
         self.metadata.keep_last(_RUNS_MAX)
         self.links[seqnum] = entry.hash()
@@ -196,31 +202,31 @@ class Track:
         if entry.end_of_log:
             self.end_of_log = seqnum
         self.views.advance(1)
-        self.retractable = True
+        self.last = Last((piece,), entry)
         self.entry = entry
         self._forget_entry()
 
-    def check_payload(self, size: int) -> None:
-        """`size` bytes of the payload that is due may be sent.  Its entry is known."""
-        self._check_no_apology_owed()
-        self.views.check_part(Part.PAYLOAD)
-        self.views.narrow(lambda view: self._check_payload_size(view, size))
-        payload_size = self._payload_size(self._due().seqnum)
-        assert payload_size is not None
-        if size == 0 and self.cursor.offset < payload_size:
-            raise Violation(ErrorCode.EMPTY_PACKET, "payload packet without data")
-        self._require(
-            lambda demand: demand.eagerness.wants_payload(payload_size),
-            ErrorCode.EAGERNESS_VIOLATED,
-            f"payload of {payload_size} bytes although only its notification is wanted",
-        )
-        self._require(
-            lambda demand: demand.admits_payload(payload_size),
-            ErrorCode.UNWANTED_PAYLOAD,
-            f"payload of {payload_size} bytes is not within the sizes of interest",
-        )
+    def take_invalid_metadata(self, entry: Entry) -> None:
+        """Metadata has been transmitted that is not valid; `entry` is how it was understood."""
+        pieces = (view.piece for view in self.views)
+        self.last = Last(tuple(dict.fromkeys(piece for piece in pieces if piece)), entry)
+        self.apology_owed = True
+        self.entry = None
+        self.views.advance(1)
 
-    def _check_payload_size(self, view: Cursor, size: int) -> None:
+    def check_payload(self, size: int) -> None:
+        """`size` bytes of the payload that is due may be sent."""
+        self._check_no_apology_owed()
+        self.views.sift(lambda view, demand: self._check_payload(view, demand, size))
+
+    def _check_payload(self, view: Cursor, demand: Demand, size: int) -> None:
+        check_part(view, Part.PAYLOAD)
+        payload_size = self._check_payload_size(view, size)
+        if size == 0 and view.offset < payload_size:
+            raise Violation(ErrorCode.EMPTY_PACKET, "payload packet without data")
+        check_wanted(demand, payload_size)
+
+    def _check_payload_size(self, view: Cursor, size: int) -> int:
         assert view.piece is not None
         payload_size = self._payload_size(view.piece.seqnum)
         if payload_size is None:
@@ -230,44 +236,62 @@ class Track:
                 ErrorCode.PAYLOAD_SIZE_EXCEEDED,
                 f"{view.offset} + {size} of {payload_size} bytes",
             )
+        return payload_size
 
     def take_payload(self, size: int) -> bool:
         """`size` bytes have been transmitted; returns whether the payload is complete."""
-        payload_size = self._payload_size(self._due().seqnum)
-        finished = self.cursor.offset + size == payload_size
+        piece = self._due()
+        entry = self.payload_entry()
+        assert entry is not None
+        self.views.keep(piece)
+        finished = self.cursor.offset + size == entry.payload_size
         if not finished:
             self.views.advance_inside(size)
         else:
             self.views.advance(1)
-            self.retractable = True
+            self.last = Last((piece,), entry)
             self._forget_entry()
+        return finished
+
+    def jump(self, size: int) -> bool:
+        """Pass over `size` bytes of the payload; returns whether that was the rest."""
+        finished = self.take_payload(size)
+        if finished:
+            self.last = None
         return finished
 
     # Taking data back.
 
-    def check_apology(self) -> Piece:
-        """The last piece may be taken back; returns it."""
+    def check_apology(self) -> tuple[Piece, ...]:
+        """The last piece may be taken back; returns which it may have been."""
         cursor = self.cursor
-        piece = cursor.piece
-        if piece is None or cursor.offset == cursor.start_of(piece):
-            if not self.apology_owed:
-                raise Violation(ErrorCode.APOLOGY_FOR_VALID_DATA)
-            piece = cursor.range.piece(cursor.index - 1)
-            assert piece is not None
-        if piece == self.apologized:
-            raise Violation(ErrorCode.SECOND_APOLOGY, f"for {piece}")
-        return piece
+        if cursor.piece is not None and cursor.offset > cursor.start_of(cursor.piece):
+            pieces: tuple[Piece, ...] = (cursor.piece,)
+        elif self.last is None:
+            raise Violation(ErrorCode.APOLOGY_FOR_VALID_DATA)
+        else:
+            pieces = self.last.pieces
+        if any(piece in self.apologized for piece in pieces):
+            raise Violation(ErrorCode.SECOND_APOLOGY, f"for {pieces[0]}")
+        return pieces
 
     def apologize(self) -> None:
         """Go back to the beginning of the last piece; it has never been transmitted."""
-        piece = self.check_apology()
-        self.apologized, self.apology_owed, self.retractable = piece, False, False
-        self.views.go_back_to(piece)
-        if piece.part is Part.METADATA:
-            self.metadata.discard(piece.seqnum)
-            self.links.pop(piece.seqnum, None)
+        pieces = self.check_apology()
+        self.views.go_back_to(pieces)
+        last, self.last = self.last, None
+        self.apologized, self.apology_owed = pieces, False
+        if last is None or last.pieces != pieces:
+            return  # from the middle of a payload
+        seqnum, part = pieces[0]
+        if part is Part.PAYLOAD:
+            self.entry = last.entry
+        else:
             self.entry = None
-            if self.end_of_log == piece.seqnum:
+            self.metadata.discard(seqnum)
+            if self.links.get(seqnum) == last.entry.hash():
+                del self.links[seqnum]
+            if self.end_of_log == seqnum:
                 self.end_of_log = None
 
     # What is known of entries.
@@ -277,16 +301,27 @@ class Track:
         found = self.links.get(seqnum)
         return self.other.links.get(seqnum) if found is None else found
 
-    def payload_entry_known(self) -> bool:
-        """Whether the entry is known whose payload is due."""
-        piece = self.cursor.piece
-        return piece is not None and self._payload_size(piece.seqnum) is not None
+    def unknown_payload(self) -> int | None:
+        """The entry whose payload is due, if it is one, and the entry is not known."""
+        due = [view.piece for view in self.views if view.piece and view.piece.part is Part.PAYLOAD]
+        if not due or any(self._entry_of(piece.seqnum) for piece in due):
+            return None
+        return due[0].seqnum
 
-    def _payload_size(self, seqnum: int) -> int | None:
+    def payload_entry(self) -> Entry | None:
+        """The entry whose payload is due, where it is known."""
+        piece = self.cursor.piece
+        return None if piece is None else self._entry_of(piece.seqnum)
+
+    def _entry_of(self, seqnum: int) -> Entry | None:
         for entry in (self.entry, self.other.entry):
             if entry is not None and entry.seqnum == seqnum:
-                return entry.payload_size
+                return entry
         return None
+
+    def _payload_size(self, seqnum: int) -> int | None:
+        entry = self._entry_of(seqnum)
+        return None if entry is None else entry.payload_size
 
     def _forget_entry(self) -> None:
         due = self.cursor.piece
@@ -306,12 +341,3 @@ class Track:
     def _check_no_apology_owed(self) -> None:
         if self.apology_owed:
             raise Violation(ErrorCode.APOLOGY_OWED)
-
-    def _require(self, allows: Callable[[Demand], bool], code: ErrorCode, message: str) -> None:
-        """Drop the demands that must be outdated because they forbid what was done."""
-        for index, demand in enumerate(self.demands):
-            if allows(demand):
-                if index:
-                    self.demands = self.demands[index:]
-                return
-        raise Violation(code, message)

@@ -1,0 +1,354 @@
+"""What the tests of Point-2-Point share.
+
+`Raw` is a peer made of bytes: it frames control and data packets by hand, straight from
+the tables of the specification, so that the tests do not believe what the code under test
+says of the format.  `Pair` joins two connections in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pytest
+from nacl.signing import SigningKey
+
+from culm.bamboo.author import LogAuthor
+from culm.bamboo.entry import Entry, LogKey
+from culm.bamboo.links import has_lipmaalink, lipmaa
+from culm.bamboo.store import NewEntry
+from culm.machine import Closed, Event, LocalProtocolError
+from culm.point2point import (
+    EVERYTHING,
+    Connection,
+    EntryWanted,
+    ErrorCode,
+    HashWanted,
+    Limits,
+    Mode,
+    Proposal,
+    Request,
+    Role,
+    Setup,
+)
+from culm.testing.stores import make_log
+from culm.wire.multihash import YAMF
+
+LOG_LENGTH = 45
+LOG = {new.entry.seqnum: new for new in make_log(YAMF, count=LOG_LENGTH)}
+FORK = {new.entry.seqnum: new for new in make_log(YAMF, count=LOG_LENGTH, branch=b"other")}
+KEY: LogKey = LOG[1].entry.log
+
+GREEDY = Setup(send_mode=Mode.GREEDY, receive_mode=Mode.GREEDY)
+SAFE = Setup()
+
+
+def ended_log(length: int) -> dict[int, NewEntry]:
+    """Another log, which ends with entry `length`."""
+    author = LogAuthor(SigningKey(b"\7" * 32), family=YAMF)
+    news = [author.publish(bytes([n]), end_of_log=n == length) for n in range(1, length + 1)]
+    return {new.entry.seqnum: new for new in news}
+
+
+def entry(seqnum: int) -> Entry:
+    return LOG[seqnum].entry
+
+
+def payload(seqnum: int) -> bytes:
+    data = LOG[seqnum].payload
+    assert data is not None
+    return data
+
+
+def link(seqnum: int) -> bytes:
+    return LOG[seqnum].entry.hash()
+
+
+def proposal(start: int = 1, **options: Any) -> Proposal:
+    """A proposal on the common log with the right expected hash."""
+    if options.get("start_offset") is not None:
+        options.setdefault("lower_certpool", None)
+        options.setdefault("expected_hash", link(start))
+    else:
+        lower = options.setdefault("lower_certpool", start)
+        known = 1 < lower <= LOG_LENGTH
+        options.setdefault("expected_hash", link(lipmaa(lower)) if known else None)
+    if options.get("end") is not None:
+        options.setdefault("upper_certpool", options["end"])
+    options.setdefault("log", KEY)
+    return Proposal(start=start, **options)
+
+
+def drain(connection: Connection) -> list[Event]:
+    found: list[Event] = []
+    while (event := connection.next_event()) is not None:
+        found.append(event)
+    return found
+
+
+def refusal(call: Callable[..., object], *args: Any, **options: Any) -> ErrorCode:
+    """The code of the `LocalProtocolError` that the call raises."""
+    with pytest.raises(LocalProtocolError) as caught:
+        call(*args, **options)
+    assert isinstance(caught.value.code, ErrorCode)
+    return caught.value.code
+
+
+# Bytes by hand.
+
+
+def varu64(number: int, *, width: int = 0) -> bytes:
+    """The specification's words as code; `width` bytes instead of the fewest possible."""
+    if number < 248 and not width:
+        return bytes([number])
+    size = max(width, (number.bit_length() + 7) // 8)
+    return bytes([247 + size]) + number.to_bytes(size, "big")
+
+
+def metadata(sent: Entry, *, backlink: bool | None = None, tag: int | None = None) -> bytes:
+    """A metadata packet; by default with the backlink if the entry has two links."""
+    with_backlink = has_lipmaalink(sent.seqnum) if backlink is None else backlink
+    first = 128 + sent.end_of_log if tag is None else tag
+    return (
+        bytes([first])
+        + ((sent.backlink or b"") if with_backlink else b"")
+        + varu64(sent.payload_size)
+        + sent.payload_hash
+        + sent.signature
+    )
+
+
+def raw(data: bytes) -> bytes:
+    return b"\x08" + varu64(len(data)) + data
+
+
+def switch(request_id: int) -> bytes:
+    return b"\x00" + varu64(request_id)
+
+
+def marker(request_id: int) -> bytes:
+    return b"\x20" + varu64(request_id)
+
+
+def cancel(request_id: int, reason: int = 128, extra: bytes = b"") -> bytes:
+    return bytes([reason]) + varu64(request_id) + extra
+
+
+def grant(amount: int) -> bytes:
+    return b"\x00" + varu64(amount)
+
+
+EAGER = {"none": 0, "notify": 0b0010_0000, "up to": 0b0100_0000, "all": 0b0110_0000}
+
+
+def adjust(request_id: int, eager: str = "none", flags: int = 0, extra: bytes = b"") -> bytes:
+    return bytes([EAGER[eager] | flags]) + varu64(request_id) + extra
+
+
+def propose(
+    request_id: int,
+    start: int = 1,
+    *,
+    lower: int | None = None,
+    hash: bytes | None = None,
+    sizes: tuple[int, int] = (0, 2**64 - 1),
+    eager: str = "all",
+    up_to: int = 0,
+    end: tuple[int, int] | None = None,
+    offset: int | None = None,
+    flags: int = 0,
+) -> bytes:
+    """A request on the common log."""
+    lower = start if lower is None else lower
+    if hash is None:
+        hash = b""
+        if offset is not None:
+            hash = link(start)
+        elif 1 < lower <= LOG_LENGTH:
+            hash = link(lipmaa(lower))
+    first = 128 | EAGER[eager] | (16 if end else 0) | (8 if offset is not None else 0) | flags
+    return b"".join(
+        (
+            bytes([first]),
+            varu64(request_id),
+            KEY.author,
+            varu64(KEY.log_id),
+            varu64(start),
+            b"" if offset is not None else varu64(lower),
+            varu64(sizes[0]),
+            varu64(sizes[1]),
+            hash,
+            varu64(up_to) if eager == "up to" else b"",
+            varu64(end[0]) + varu64(end[1]) if end else b"",
+            varu64(offset) if offset is not None else b"",
+        )
+    )
+
+
+SETUP = bytes([0, *varu64(4096), *varu64(4096)])
+SETUP_GREEDY = bytes([3, *varu64(4096), *varu64(4096)])
+
+
+def setup_bytes(setup: Setup) -> bytes:
+    flags = 2 * (setup.send_mode is Mode.GREEDY) + (setup.receive_mode is Mode.GREEDY)
+    return bytes([flags]) + varu64(setup.send_window_max) + varu64(setup.receive_window_max)
+
+
+def write(stream_id: int, data: bytes) -> bytes:
+    """A bymux Write."""
+    return bytes([0x23, stream_id]) + len(data).to_bytes(8, "big") + data
+
+
+class Raw:
+    """A connection under test, and its peer as bytes."""
+
+    def __init__(
+        self,
+        role: Role = Role.PROACTIVE,
+        *,
+        setup: Setup = SAFE,
+        peer: Setup = SAFE,
+        limits: Limits | None = None,
+        credit: int = 100,
+    ) -> None:
+        self.connection = Connection(role=role, setup=setup, limits=limits or Limits())
+        self.events: list[Event] = []
+        self.sent = b""
+        self._control_sent = self._data_sent = 0
+        self.receive(setup_bytes(peer))
+        # Data credit without end, so that everything shows at once.
+        self.receive(bytes([0x00, 1, 0]))
+        if credit:
+            self.control(grant(credit))
+        self.take()
+
+    def receive(self, data: bytes) -> list[Event]:
+        self.connection.receive_data(data)
+        new = drain(self.connection)
+        self.events += new
+        return new
+
+    def control(self, *messages: bytes) -> list[Event]:
+        return self.receive(write(0, b"".join(messages)))
+
+    def data(self, *packets: bytes) -> list[Event]:
+        return self.receive(write(1, b"".join(packets)))
+
+    def take(self) -> tuple[bytes, bytes]:
+        """What the connection has sent since on the control and on the data channel."""
+        self.sent = self.connection.data_to_send()
+        if self.sent and not getattr(self, "_setup_seen", False):
+            self._setup_seen = True
+            at = 1
+            for _ in range(2):
+                at += 1 + max(0, self.sent[at] - 247)
+            self.sent = self.sent[at:]
+        return split(self.sent)
+
+    @property
+    def code(self) -> ErrorCode | None:
+        """The code with which the connection closed; ``None`` if it has not."""
+        closed = [event for event in self.events if isinstance(event, Closed)]
+        if not closed:
+            return None
+        assert len(closed) == 1
+        assert self.events[-1] is closed[0]
+        assert closed[0].error is not None
+        code = closed[0].error.code
+        assert isinstance(code, ErrorCode)
+        return code
+
+
+def split(data: bytes) -> tuple[bytes, bytes]:
+    """The bytes of the control and of the data channel in a run of whole bymux packets."""
+    channels = {0: b"", 1: b""}
+    at = 0
+    while at < len(data):
+        header = data[at]
+        kind, is_global, id_width, width = (
+            header >> 5,
+            header >> 4 & 1,
+            1 << (header >> 2 & 3),
+            1 << (header & 3),
+        )
+        at += 1
+        stream_id = None
+        if not is_global:
+            stream_id = int.from_bytes(data[at : at + id_width], "big")
+            at += id_width
+        if kind in (0, 1):
+            amount = int.from_bytes(data[at : at + width], "big")
+            at += width
+            if kind == 1:
+                assert stream_id is not None
+                channels[stream_id] += data[at : at + amount]
+                at += amount
+    return channels[0], channels[1]
+
+
+# Two connections.
+
+
+class Pair:
+    """Two connections that are joined; `pump` runs them until nothing happens."""
+
+    def __init__(
+        self,
+        left: Setup = SAFE,
+        right: Setup = SAFE,
+        *,
+        limits: tuple[Limits | None, Limits | None] = (None, None),
+        answer: bool = True,
+    ) -> None:
+        self.left = Connection(role=Role.PROACTIVE, setup=left, limits=limits[0] or Limits())
+        self.right = Connection(role=Role.REACTIVE, setup=right, limits=limits[1] or Limits())
+        self.events: dict[str, list[Event]] = {"left": [], "right": []}
+        self._answer = answer
+        self.pump()
+        self.forget()
+
+    def forget(self) -> None:
+        self.events = {"left": [], "right": []}
+
+    def take_events(self, side: str) -> None:
+        machine: Connection = getattr(self, side)
+        while (event := machine.next_event()) is not None:
+            self.events[side].append(event)
+            if self._answer and isinstance(event, HashWanted):
+                machine.request(event.request_id).provide_hash(event.seqnum, link(event.seqnum))
+            if self._answer and isinstance(event, EntryWanted):
+                machine.request(event.request_id).provide_entry(entry(event.seqnum))
+
+    def pump(self) -> Pair:
+        while (up := self.left.data_to_send()) + (down := self.right.data_to_send()):
+            self.right.receive_data(up)
+            self.left.receive_data(down)
+            self.take_events("left")
+            self.take_events("right")
+        return self
+
+    def propose(self, side: str = "left", **options: Any) -> tuple[Request, Request]:
+        """A proposal by `side`, which has arrived; the handles of both."""
+        proposer, other = self.sides(side)
+        request = proposer.propose(proposal(**options))
+        self.pump()
+        return request, other.request(request.request_id)
+
+    def sides(self, side: str) -> tuple[Connection, Connection]:
+        return (self.left, self.right) if side == "left" else (self.right, self.left)
+
+    def confirmed(self, side: str = "left", **options: Any) -> tuple[Request, Request]:
+        """A request that both have agreed on."""
+        ours, theirs = self.propose(side, **options)
+        theirs.confirm(EVERYTHING)
+        self.pump()
+        return ours, theirs
+
+    def of(self, kind: type[Event], side: str | None = None) -> list[Any]:
+        sides: Iterable[str] = ("left", "right") if side is None else (side,)
+        return [e for each in sides for e in self.events[each] if isinstance(e, kind)]
+
+
+def send_entry(request: Request, seqnum: int) -> None:
+    request.send_metadata(entry(seqnum))
+    request.send_payload(payload(seqnum), entry=entry(seqnum))

@@ -1,0 +1,380 @@
+"""What the tests of the Replicator share: nodes with a store, and cables between them.
+
+A `World` carries bytes in chunks, answers effects in the order in which they were handed
+out, tells every other replicator of a node what one of them has stored, and lets time pass
+when it is told to.  It keeps the law of driving: events, effects, bytes, until a round
+brings nothing.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache
+from random import Random
+from typing import Any, TypeVar
+
+from nacl.signing import SigningKey
+
+from culm.bamboo.audit import audit_log
+from culm.bamboo.author import LogAuthor
+from culm.bamboo.effects import perform
+from culm.bamboo.entry import LogKey
+from culm.bamboo.store import LogStore, MemoryStore, NewEntry
+from culm.machine import Closed, Effect, Event
+from culm.point2point import (
+    EntryStored,
+    ErrorCode,
+    ForkFound,
+    Interest,
+    Limits,
+    Replicator,
+    ReplicatorLimits,
+    Role,
+    Settled,
+)
+from culm.testing.link import Chunker, whole
+from culm.testing.stores import contents
+from culm.wire.multihash import YAMF
+
+E = TypeVar("E", bound=Event)
+
+KEEP = Interest(live=True, accept_new_logs=True)
+FETCH = Interest(live=False, accept_new_logs=True)
+SERVE = Interest(live=True)
+
+# Small enough that a payload of some hundred bytes is staged, in several pieces.
+SMALL = ReplicatorLimits(
+    payload_inline_max=64,
+    batch_count_max=5,
+    batch_size_max=256,
+    connection=Limits(packet_size_max=48, data_window_max=4096),
+)
+
+
+@cache
+def news_of(
+    sizes: tuple[int, ...],
+    *,
+    log_id: int = 0,
+    seed: int = 1,
+    branch: bytes = b"",
+    fork_at: int = 1,
+    ended: bool = False,
+) -> tuple[NewEntry, ...]:
+    """A log with payloads of those sizes; from `fork_at` on they depend on `branch`."""
+    author = LogAuthor(SigningKey(bytes([seed]) * 32), family=YAMF, log_id=log_id)
+    made: list[NewEntry] = []
+    for number, size in enumerate(sizes, 1):
+        noise = Random(f"{seed} {log_id} {number} {branch!r}" if number >= fork_at else number)
+        payload = noise.randbytes(size)
+        made.append(author.publish(payload, end_of_log=ended and number == len(sizes)))
+    return tuple(made)
+
+
+def store_of(*logs: Iterable[NewEntry]) -> MemoryStore:
+    """A store that has those entries."""
+    store = MemoryStore(family=YAMF)
+    for news in logs:
+        entries = list(news)
+        store.append(entries[0].entry.log, entries)
+    return store
+
+
+def key_of(news: Iterable[NewEntry]) -> LogKey:
+    return next(iter(news)).entry.log
+
+
+def check_store(store: LogStore) -> None:
+    """Whatever is in the store as verified has to verify."""
+    for log in store.logs():
+        rows: list[tuple[bytes, bytes | None]] = []
+        for kept in store.entries(log):
+            data = store.read_payload(log, kept.seqnum, 0, kept.payload_size + 1)
+            assert len(data) == kept.payload_stored
+            rows.append((kept.encoded, data if kept.payload_complete else None))
+        faults = [v for v in audit_log(log, rows, family=store.family, sparse=True) if v.reasons]
+        assert not faults, faults[:3]
+
+
+class End:
+    """A replicator of a node, and what has come of it."""
+
+    def __init__(self, node: Node, machine: Replicator) -> None:
+        self.node = node
+        self.machine = machine
+        self.events: list[Event] = []
+        self.closed: Closed | None = None
+        self.effects: deque[Effect] = deque()
+        self.sent_size = 0
+        self.out = bytearray()  # under way to the other end
+        self.ended = False  # nothing more will be sent
+        self.eof_given = False
+        self.cut = False
+
+    def of(self, kind: type[E]) -> list[E]:
+        """The events of that kind."""
+        return [event for event in self.events if isinstance(event, kind)]
+
+    @property
+    def code(self) -> ErrorCode | None:
+        """The code with which it closed, if with one."""
+        if self.closed is None or self.closed.error is None:
+            return None
+        code = self.closed.error.code
+        assert isinstance(code, ErrorCode)
+        return code
+
+    def drain(self) -> None:
+        """Take everything, in the order of the law."""
+        machine, going_on = self.machine, True
+        while going_on:
+            going_on = False
+            while (event := machine.next_event()) is not None:
+                going_on = True
+                self._take(event)
+            while (effect := machine.next_effect()) is not None:
+                going_on = True
+                self.effects.append(effect)
+            if not self.ended and len(self.out) < self.node.world.capacity:
+                size_max = self.node.world.take_size()
+                data = machine.data_to_send(size_max)
+                assert size_max is None or len(data) <= size_max
+                self.out += data
+                self.sent_size += len(data)
+                going_on |= bool(data)
+
+    def _take(self, event: Event) -> None:
+        assert self.closed is None, "an event after Closed"
+        self.events.append(event)
+        if isinstance(event, Closed):
+            self.closed = event
+        if isinstance(event, (EntryStored, ForkFound)):
+            self.node.changed.append((self, event_log(event)))
+
+    def answer(self) -> None:
+        """Answer the oldest effect."""
+        effect = self.effects.popleft()
+        self.machine.complete(effect.ticket, self.node.respond(effect))
+        self.drain()
+
+
+def event_log(event: Event) -> LogKey:
+    log = event.proof.log if isinstance(event, ForkFound) else getattr(event, "log", None)
+    assert isinstance(log, LogKey)
+    return log
+
+
+class Node:
+    """A store, and the replicators over it."""
+
+    def __init__(
+        self,
+        world: World,
+        store: LogStore,
+        *,
+        interest: Interest,
+        limits: ReplicatorLimits,
+    ) -> None:
+        self.world = world
+        self.store = store
+        self.interest = interest
+        self.limits = limits
+        self.ends: list[End] = []
+        self.changed: list[tuple[End, LogKey]] = []
+        self.paused = False  # the store does not answer
+        self.respond: Callable[[Effect], object] = lambda effect: perform(effect, self.store)
+
+    @property
+    def end(self) -> End:
+        """The latest replicator."""
+        return self.ends[-1]
+
+    def open(self, role: Role) -> End:
+        machine = Replicator(
+            role=role, interest=self.interest, limits=self.limits, family=self.store.family
+        )
+        end = End(self, machine)
+        self.ends.append(end)
+        machine.advance(self.world.now)
+        return end
+
+    def add(self, *news: NewEntry) -> None:
+        """Store entries as their author does, and tell the replicators."""
+        log = news[0].entry.log
+        self.store.append(log, news)
+        self.tell(log, None)
+
+    def tell(self, log: LogKey, teller: End | None) -> None:
+        for end in self.ends:
+            if end is not teller and end.closed is None and not end.cut:
+                end.machine.stored(log)
+                end.drain()
+
+
+class Cable:
+    """A connection of two nodes."""
+
+    def __init__(self, left: End, right: End) -> None:
+        self.left, self.right = left, right
+
+    @property
+    def directions(self) -> tuple[tuple[End, End], tuple[End, End]]:
+        return (self.left, self.right), (self.right, self.left)
+
+    @property
+    def over(self) -> bool:
+        return all(end.closed is not None for end in (self.left, self.right))
+
+
+class World:
+    """Nodes, cables, time, and chance (strictly in turns without `rng`).
+
+    capacity: bytes under way in a direction above which nothing more is taken.
+    """
+
+    def __init__(
+        self,
+        *,
+        chunker: Chunker = whole,
+        rng: Random | None = None,
+        capacity: int = 1 << 20,
+        take_size: Callable[[], int | None] = lambda: None,
+        steps_max: int = 100_000,
+    ) -> None:
+        self.now = 0.0
+        self.rng = rng
+        self.chunker = chunker
+        self.capacity = capacity
+        self.take_size = take_size
+        self.steps_max = steps_max
+        self.nodes: list[Node] = []
+        self.cables: list[Cable] = []
+
+    def node(
+        self,
+        store: LogStore | None = None,
+        *,
+        interest: Interest = KEEP,
+        limits: ReplicatorLimits = SMALL,
+    ) -> Node:
+        made = Node(
+            self,
+            MemoryStore(family=YAMF) if store is None else store,
+            interest=interest,
+            limits=limits,
+        )
+        self.nodes.append(made)
+        return made
+
+    def connect(self, left: Node, right: Node) -> Cable:
+        cable = Cable(left.open(Role.PROACTIVE), right.open(Role.REACTIVE))
+        self.cables.append(cable)
+        for end in (cable.left, cable.right):
+            end.drain()
+        return cable
+
+    def cut(self, cable: Cable) -> None:
+        """Lose what is under way; both ends see the end of the stream."""
+        for end in (cable.left, cable.right):
+            end.ended = True
+            end.cut = True
+            end.out.clear()
+            if end.closed is None:
+                end.machine.receive_eof()
+                end.drain()
+        self.cables.remove(cable)
+
+    # Running.
+
+    def moves(self) -> Iterator[Callable[[], object]]:
+        """What can happen next."""
+        for node in self.nodes:
+            if node.changed:
+                yield from (lambda node=node: self._tell(node) for _ in range(1))
+            if not node.paused:
+                for end in node.ends:
+                    if end.effects:
+                        yield end.answer
+        for cable in self.cables:
+            for sender, receiver in cable.directions:
+                if self._deliverable(sender, receiver):
+                    yield lambda s=sender, r=receiver: self.deliver(s, r)
+
+    def _tell(self, node: Node) -> None:
+        end, log = node.changed.pop(0)
+        node.tell(log, end)
+
+    def _deliverable(self, sender: End, receiver: End) -> int:
+        if receiver.closed is not None:
+            sender.out.clear()
+            return 0
+        if sender.out:
+            return min(len(sender.out), receiver.machine.read_size())
+        return int((sender.closed is not None or sender.ended) and not receiver.eof_given)
+
+    def deliver(self, sender: End, receiver: End) -> None:
+        """Let some bytes arrive, or the end of them."""
+        size = self._deliverable(sender, receiver)
+        if sender.out:
+            size = min(size, max(1, self.chunker(size)))
+            data = bytes(sender.out[:size])
+            del sender.out[:size]
+            receiver.machine.receive_data(data)
+        else:
+            receiver.eof_given = True
+            receiver.machine.receive_eof()
+        receiver.drain()
+        sender.drain()
+
+    def run(self, steps: int | None = None) -> World:
+        """Do what can be done, at most `steps` of it, or until nothing is left to do."""
+        for _ in range(self.steps_max if steps is None else steps):
+            moves = list(self.moves())
+            if not moves:
+                return self
+            (moves[0] if self.rng is None else self.rng.choice(moves))()
+        if steps is None:
+            raise AssertionError(f"not quiet after {self.steps_max} steps: {self.report()}")
+        return self
+
+    def report(self) -> list[Any]:
+        return [end.events[-4:] for node in self.nodes for end in node.ends if end.closed is None]
+
+    def wait(self, seconds: float = 1.0) -> World:
+        """Let time pass, deadline by deadline, and run."""
+        self.run()
+        until = self.now + seconds
+        for _ in range(10_000):
+            deadlines = [
+                deadline
+                for node in self.nodes
+                for end in node.ends
+                if end.closed is None
+                if (deadline := end.machine.next_deadline()) is not None and deadline <= until
+            ]
+            # Deadlines in the past are due at once, but time does not go back for them.
+            self.now = max(self.now, min(deadlines, default=until))
+            for node in self.nodes:
+                for end in node.ends:
+                    if end.closed is None:
+                        end.machine.advance(self.now)
+                        end.drain()
+            self.run()
+            if not deadlines:
+                return self
+        raise AssertionError("time does not pass: some deadline comes again and again")
+
+    def settle(self) -> World:
+        """Run until every replicator that is open says that it has settled."""
+        return self.wait()
+
+
+def settled(end: End) -> bool:
+    return bool(end.of(Settled))
+
+
+def same(*nodes: Node) -> bool:
+    """Whether all stores have the same content."""
+    found = [contents(node.store) for node in nodes]
+    return all(each == found[0] for each in found)
