@@ -1,0 +1,223 @@
+"""Commits a second of three servers as processes over loopback, ours and PySyncObj's.
+
+64-byte values, nothing is written to disk, and values are submitted in the leader's
+process, with so and so many in flight.  Run::
+
+    python benchmarks/bench_raft_cluster.py [--seconds 3] [--windows 1 1000]
+
+Prints one line of JSON for each library and window.  PySyncObj is left out where it is
+not installed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import multiprocessing
+import random
+import socket
+import sys
+import time
+from collections.abc import Callable, Sequence
+from importlib.util import find_spec
+from multiprocessing.queues import Queue
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
+
+from culm.garlic.node import Node
+from culm.garlic.raft import (
+    Apply,
+    Configuration,
+    Role,
+    Server,
+    Settings,
+    Snapshot,
+    Stored,
+)
+from culm.garlic.store import MemoryStore
+from culm.machine import Effect
+from drivers.node_driver import NodeDriver
+
+VALUE = bytes(64)
+WARM_UP_S = 0.5
+TICK_S = 0.002  # how long PySyncObj waits for its sockets: busy waiting is slower
+
+
+class Nothing:
+    """A state machine without a state."""
+
+    def apply(self, index: int, value: bytes) -> None:
+        pass
+
+    def snapshot(self) -> bytes:
+        return b""
+
+    def restore(self, image: bytes) -> None:
+        pass
+
+
+async def run_culm(number: int, ports: Sequence[int], window: int, seconds: float) -> float:
+    servers = tuple(Server(at, f"tcp://127.0.0.1:{port}") for at, port in enumerate(ports, 1))
+    stored = Stored(snapshot=Snapshot(configuration=Configuration(servers=servers)))
+    store = MemoryStore(Nothing(), stored)
+    node = Node(
+        server_id=number,
+        stored=store.load(),
+        rng=random.Random(number),
+        now=asyncio.get_running_loop().time(),
+        settings=Settings(
+            election_timeout_min=1.0,
+            election_timeout_max=2.0,
+            heartbeat_interval=0.3,
+            request_timeout=1.0,
+            in_flight_max=4,
+            snapshot_distance=100_000,
+        ),
+    )
+    done = 0
+    waiting = 0
+
+    def applied(effect: Effect) -> None:
+        nonlocal done, waiting
+        if isinstance(effect, Apply) and waiting:
+            count = sum(1 for entry in effect.entries if entry.data == VALUE)
+            done += count
+            waiting -= count
+            submit()
+
+    def submit() -> None:
+        nonlocal waiting
+        while waiting < window:
+            node.propose([VALUE])
+            waiting += 1
+
+    driver = NodeDriver(node, store, on_effect=applied)
+    await driver.listen("127.0.0.1", ports[number - 1])
+    until = time.monotonic() + seconds + 12
+    while time.monotonic() < until:
+        await asyncio.sleep(0.05)
+        if node.state is Role.LEADER and node.applied_index > 0:
+            submit()
+            driver.soon()
+            await asyncio.sleep(WARM_UP_S)
+            before, start = done, time.perf_counter()
+            await asyncio.sleep(seconds)
+            rate = (done - before) / (time.perf_counter() - start)
+            await driver.stop()
+            return rate
+    await driver.stop()
+    return 0.0
+
+
+def serve_culm(number: int, ports: Sequence[int], window: int, seconds: float) -> float:
+    return asyncio.run(run_culm(number, ports, window, seconds))
+
+
+def serve_pysyncobj(number: int, ports: Sequence[int], window: int, seconds: float) -> float:
+    from pysyncobj import SyncObj, SyncObjConf, replicated
+
+    class Log(SyncObj):  # type: ignore[misc]
+        @replicated  # type: ignore[untyped-decorator]
+        def add(self, value: bytes) -> None:
+            pass
+
+    addresses = [f"127.0.0.1:{port}" for port in ports]
+    own = addresses.pop(number - 1)
+    conf = SyncObjConf(
+        autoTick=False,
+        appendEntriesPeriod=0.0005,
+        raftMinTimeout=1.0,
+        raftMaxTimeout=2.0,
+        commandsQueueSize=1_000_000,
+        logCompactionMinEntries=10_000_000,
+        logCompactionMinTime=10_000,
+    )
+    log: Any = Log(own, addresses, conf)
+    done = waiting = 0
+
+    def committed(result: object, error: object) -> None:
+        nonlocal done, waiting
+        done += 1
+        waiting -= 1
+
+    before, start, warm = 0, 0.0, 0.0
+    until = time.monotonic() + seconds + 12
+    while time.monotonic() < until:
+        log.doTick(TICK_S)
+        if log._getLeader() is not None and log._isLeader() and log._isReady():
+            while waiting < window:
+                log.add(VALUE, callback=committed)
+                waiting += 1
+            now = time.perf_counter()
+            if not warm:
+                warm = now
+            elif not start and now - warm > WARM_UP_S:
+                before, start = done, now
+            elif start and now - start > seconds:
+                return (done - before) / (now - start)
+    return 0.0
+
+
+def free_ports(count: int) -> list[int]:
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [one.getsockname()[1] for one in sockets]
+    for one in sockets:
+        one.close()
+    return ports
+
+
+def _process(
+    serve: Callable[[int, Sequence[int], int, float], float],
+    number: int,
+    ports: Sequence[int],
+    window: int,
+    seconds: float,
+    results: Queue[float],
+) -> None:
+    rate = serve(number, ports, window, seconds)
+    if rate:
+        results.put(rate)
+
+
+def measure(
+    serve: Callable[[int, Sequence[int], int, float], float], window: int, seconds: float
+) -> float:
+    context = multiprocessing.get_context("spawn")
+    results: Queue[float] = context.Queue()
+    ports = free_ports(3)
+    processes = [
+        context.Process(target=_process, args=(serve, number, ports, window, seconds, results))
+        for number in (1, 2, 3)
+    ]
+    for process in processes:
+        process.start()
+    try:
+        return results.get(timeout=seconds + 30)
+    finally:
+        for process in processes:
+            process.terminate()
+            process.join()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--seconds", type=float, default=3.0)
+    parser.add_argument("--windows", type=int, nargs="+", default=[1, 1000])
+    arguments = parser.parse_args()
+    contenders = {"culm": serve_culm}
+    if find_spec("pysyncobj") is not None:
+        contenders["pysyncobj"] = serve_pysyncobj
+    for window in arguments.windows:
+        for name, serve in contenders.items():
+            rate = measure(serve, window, arguments.seconds)
+            print(
+                json.dumps({"library": name, "in_flight": window, "commits_per_s": round(rate)}),
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,460 @@
+"""A replicated key-value store and message printer on Garlic Farm.
+
+    python examples/raft_cluster.py start --nodes 3 --dir /tmp/farm [--tls]
+    python examples/raft_cluster.py put --dir /tmp/farm colour green
+    python examples/raft_cluster.py get --dir /tmp/farm colour
+    python examples/raft_cluster.py status --dir /tmp/farm
+    python examples/raft_cluster.py kill --dir /tmp/farm 2       # kill -9
+    python examples/raft_cluster.py run --dir /tmp/farm 2        # start it again
+    python examples/raft_cluster.py add --dir /tmp/farm 4        # a new server joins
+    python examples/raft_cluster.py remove --dir /tmp/farm 4
+    python examples/raft_cluster.py transfer --dir /tmp/farm 3
+
+``start`` runs the nodes as processes on loopback, each with a SQLite store in the folder,
+until it is interrupted.  Nodes speak Garlic Farm with the handshake; ``--tls`` puts TLS
+around it (a self-signed certificate is made with the openssl command).  Clients ask a
+control port of each node in lines of JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import os
+import random
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from culm.garlic.digest import CredentialCache, Nonces
+from culm.garlic.handshake import ClientHandshake, ServerHandshake
+from culm.garlic.node import Node
+from culm.garlic.raft import (
+    Apply,
+    ChangeFailed,
+    Configuration,
+    ConfigurationChanged,
+    ReadFailed,
+    ReadReady,
+    Role,
+    Server,
+    Settings,
+    Snapshot,
+    Stored,
+    TransferFailed,
+)
+from culm.machine import Effect, Event, LocalProtocolError, StreamMachine
+from drivers.node_driver import NodeDriver
+from stores.raft_sqlite_store import RaftSqliteStore
+
+CLUSTER_FILE = "cluster.json"
+ANSWER_TIMEOUT_S = 5.0
+CLIENT_TIMEOUT_S = 20.0
+USER = "farm"
+SETTINGS = Settings(
+    election_timeout_min=0.5,
+    election_timeout_max=1.0,
+    heartbeat_interval=0.2,
+    request_timeout=0.6,
+    in_flight_max=4,
+    snapshot_distance=1000,
+    trailing_entries=100,
+    chunk_size=65536,
+)
+
+
+class KeyValues:
+    """The replicated state; prints what is put."""
+
+    def __init__(self, *, echo: bool) -> None:
+        self.values: dict[str, str] = {}
+        self._echo = echo
+
+    def apply(self, index: int, value: bytes) -> None:
+        try:
+            command = json.loads(value)
+            self.values[str(command["key"])] = str(command["value"])
+        except (ValueError, KeyError, TypeError):
+            command = {"message": value.decode("utf-8", "replace")}
+        if self._echo:
+            print(json.dumps({"index": index, **command}), flush=True)
+
+    def snapshot(self) -> bytes:
+        return json.dumps(self.values, sort_keys=True).encode()
+
+    def restore(self, image: bytes) -> None:
+        self.values = json.loads(image)
+
+
+class Farm:
+    """What the folder says of the cluster: endpoints, control ports, password."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._path = folder / CLUSTER_FILE
+        self.data: dict[str, Any] = (
+            json.loads(self._path.read_text()) if self._path.exists() else {}
+        )
+
+    @classmethod
+    def found(cls, folder: Path, nodes: int, *, tls: bool) -> Farm:
+        folder.mkdir(parents=True, exist_ok=True)
+        farm = cls(folder)
+        if not farm.data:
+            farm.data = {
+                "password": f"{random.SystemRandom().getrandbits(128):032x}",
+                "tls": tls,
+                "founders": list(range(1, nodes + 1)),
+                "nodes": {},
+            }
+            for number in range(1, nodes + 1):
+                farm.add(number)
+            if tls:
+                make_certificate(folder)
+        return farm
+
+    def add(self, number: int) -> None:
+        if str(number) not in self.data["nodes"]:
+            raft, control = free_ports(2)
+            self.data["nodes"][str(number)] = {"raft": raft, "control": control}
+            written = self._path.with_suffix(".new")
+            written.write_text(json.dumps(self.data, indent=2))
+            written.replace(self._path)
+
+    def server(self, number: int) -> Server:
+        return Server(number, f"tcp://127.0.0.1:{self.data['nodes'][str(number)]['raft']}")
+
+    def control_ports(self) -> dict[int, int]:
+        return {int(number): node["control"] for number, node in self.data["nodes"].items()}
+
+    @property
+    def founding(self) -> Stored:
+        servers = tuple(self.server(number) for number in self.data["founders"])
+        return Stored(snapshot=Snapshot(configuration=Configuration(servers=servers)))
+
+
+def free_ports(count: int) -> list[int]:
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [one.getsockname()[1] for one in sockets]
+    for one in sockets:
+        one.close()
+    return ports
+
+
+def make_certificate(folder: Path) -> None:
+    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "30"]
+    command += ["-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1"]
+    command += ["-keyout", str(folder / "key.pem"), "-out", str(folder / "cert.pem")]
+    subprocess.run(command, check=True, capture_output=True)
+
+
+class Service:
+    """One node, its store, and its control port."""
+
+    def __init__(self, farm: Farm, number: int, *, echo: bool) -> None:
+        self.number = number
+        self._farm = farm
+        self._rng = random.SystemRandom()
+        self._nonces = Nonces(rng=self._rng)
+        self._cache = CredentialCache()
+        self._machine = KeyValues(echo=echo)
+        founding = farm.founding if number in farm.data["founders"] else Stored()
+        self._store = RaftSqliteStore(
+            farm.folder / f"node-{number}.sqlite", self._machine, founding
+        )
+        self._loop = asyncio.get_running_loop()
+        self.node = Node(
+            server_id=number,
+            stored=self._store.load(),
+            rng=self._rng,
+            now=self._loop.time(),
+            settings=SETTINGS,
+        )
+        self._executor = ThreadPoolExecutor(1)
+        self._driver = NodeDriver(
+            self.node,
+            self._store,
+            perform_in=self._executor,
+            handshake=self._handshake,
+            server_tls=self._tls(ssl.Purpose.CLIENT_AUTH),
+            client_tls=self._tls(ssl.Purpose.SERVER_AUTH),
+            on_event=self._on_event,
+            on_effect=self._on_effect,
+        )
+        self._puts: dict[int, tuple[int, asyncio.Future[bool]]] = {}
+        self._reads: dict[int, asyncio.Future[bool]] = {}
+        self._changes: list[asyncio.Future[bool]] = []
+
+    def _tls(self, purpose: ssl.Purpose) -> ssl.SSLContext | None:
+        if not self._farm.data["tls"]:
+            return None
+        folder = self._farm.folder
+        context = ssl.create_default_context(purpose, cafile=str(folder / "cert.pem"))
+        if purpose is ssl.Purpose.CLIENT_AUTH:
+            context.load_cert_chain(folder / "cert.pem", folder / "key.pem")
+        return context
+
+    def _handshake(self, server: Server | None) -> StreamMachine:
+        password = self._farm.data["password"]
+        if server is None:
+            lookup = {USER: password}.get
+            return ServerHandshake(lookup=lookup, nonces=self._nonces, now=self._loop.time())
+        return ClientHandshake(
+            host=server.endpoint.partition("://")[2],
+            user=USER,
+            password=password,
+            cache=self._cache,
+            rng=self._rng,
+            now=self._loop.time(),
+        )
+
+    async def serve(self) -> None:
+        ports = self._farm.data["nodes"][str(self.number)]
+        await self._driver.listen("127.0.0.1", ports["raft"])
+        control = await asyncio.start_server(self._control, "127.0.0.1", ports["control"])
+        try:
+            await self._driver.failed
+        finally:
+            control.close()
+            await self._driver.stop()
+            self._executor.shutdown()
+            self._store.close()
+
+    # What the node tells
+
+    def _on_effect(self, effect: Effect) -> None:
+        if isinstance(effect, Apply):
+            for index, entry in enumerate(effect.entries, effect.first_index):
+                term, put = self._puts.pop(index, (0, None))
+                if put is not None and not put.done():
+                    put.set_result(entry.term == term)
+
+    def _on_event(self, event: Event) -> None:
+        match event:
+            case ReadReady(read=number):
+                self._reads.pop(number).set_result(True)
+            case ReadFailed(read=number):
+                self._reads.pop(number).set_result(False)
+            case ConfigurationChanged() | ChangeFailed() | TransferFailed():
+                changes, self._changes = self._changes, []
+                for change in changes:
+                    if not change.done():
+                        change.set_result(isinstance(event, ConfigurationChanged))
+            case _:
+                pass
+
+    # What clients ask
+
+    async def _control(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError, ValueError):
+            while line := await reader.readline():
+                answer = await self._answer(json.loads(line))
+                writer.write(json.dumps(answer).encode() + b"\n")
+                await writer.drain()
+        writer.close()
+
+    async def _answer(self, question: dict[str, Any]) -> dict[str, Any]:
+        try:
+            async with asyncio.timeout(ANSWER_TIMEOUT_S):
+                return await self._do(question)
+        except LocalProtocolError as error:
+            return {"error": error.code.name, "leader": self.node.leader}
+        except TimeoutError:
+            return {"error": "TIMEOUT", "leader": self.node.leader}
+
+    async def _do(self, question: dict[str, Any]) -> dict[str, Any]:
+        match question:
+            case {"do": "put", "key": key, "value": value}:
+                command = json.dumps({"key": key, "value": value}).encode()
+                index = self.node.propose([command])
+                put: asyncio.Future[bool] = self._loop.create_future()
+                self._puts[index] = (self.node.term, put)
+                return {"ok": await self._wait(put), "index": index}
+            case {"do": "get", "key": key}:
+                read: asyncio.Future[bool] = self._loop.create_future()
+                self._reads[self.node.read()] = read
+                if not await self._wait(read):
+                    return {"error": "NOT_LEADER", "leader": self.node.leader}
+                return {"ok": True, "value": self._machine.values.get(key)}
+            case {"do": "add", "id": int(number)}:
+                self.node.add_server(Farm(self._farm.folder).server(number))
+                return {"ok": await self._changed()}
+            case {"do": "remove", "id": int(number)}:
+                self.node.remove_server(number)
+                return {"ok": await self._changed()}
+            case {"do": "transfer", "id": int(number)}:
+                self.node.transfer_leadership(number)
+                self._driver.soon()
+                while self.node.state is Role.LEADER:
+                    await asyncio.sleep(0.01)
+                return {"ok": True}
+            case {"do": "status"}:
+                return self._status()
+        return {"error": "UNKNOWN_COMMAND"}
+
+    async def _wait(self, future: asyncio.Future[bool]) -> bool:
+        self._driver.soon()
+        return await future
+
+    async def _changed(self) -> bool:
+        change: asyncio.Future[bool] = self._loop.create_future()
+        self._changes.append(change)
+        return await self._wait(change)
+
+    def _status(self) -> dict[str, Any]:
+        node = self.node
+        return {
+            "id": self.number,
+            "pid": os.getpid(),
+            "role": node.state.value,
+            "term": node.term,
+            "leader": node.leader,
+            "commit_index": node.commit_index,
+            "applied_index": node.applied_index,
+            "servers": sorted(node.configuration.ids),
+            "keys": len(self._machine.values),
+        }
+
+
+# The client
+
+
+async def ask_one(port: int, question: dict[str, Any]) -> dict[str, Any] | None:
+    try:
+        async with asyncio.timeout(ANSWER_TIMEOUT_S + 1):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            try:
+                writer.write(json.dumps(question).encode() + b"\n")
+                line = await reader.readline()
+            finally:
+                writer.close()
+            return dict(json.loads(line)) if line else None
+    except (OSError, TimeoutError):
+        return None
+
+
+async def ask_leader(farm: Farm, question: dict[str, Any]) -> dict[str, Any]:
+    """Ask around until the leader answers."""
+    ports = farm.control_ports()
+    answer: dict[str, Any] | None = None
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(CLIENT_TIMEOUT_S):
+            order = list(ports)
+            while True:
+                for number in order:
+                    answer = await ask_one(ports[number], question) or answer
+                    if answer is None or answer.get("error") in {"NOT_LEADER", "NOTHING_COMMITTED"}:
+                        continue
+                    return answer
+                await asyncio.sleep(0.1)
+    return answer or {"error": "NOBODY_ANSWERS"}
+
+
+# Commands
+
+
+def run(farm: Farm, number: int, *, echo: bool) -> None:
+    async def serve() -> None:
+        service = Service(farm, number, echo=echo)
+        task = asyncio.create_task(service.serve())
+        for name in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(name, task.cancel)
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+    asyncio.run(serve())
+
+
+def spawn(farm: Farm, number: int) -> subprocess.Popen[bytes]:
+    command = [sys.executable, __file__, "run", "--dir", str(farm.folder), str(number)]
+    return subprocess.Popen(command)
+
+
+def start(farm: Farm) -> None:
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # the nodes end with us
+    processes = [spawn(farm, number) for number in farm.control_ports()]
+    print(json.dumps({"dir": str(farm.folder), "nodes": farm.data["nodes"]}), flush=True)
+    try:
+        for process in processes:
+            process.wait()
+    except KeyboardInterrupt:
+        pass
+    finally:
+        for process in processes:
+            process.terminate()
+            process.wait()
+
+
+def status(farm: Farm) -> None:
+    for number, port in farm.control_ports().items():
+        answer = asyncio.run(ask_one(port, {"do": "status"}))
+        print(json.dumps(answer or {"id": number, "role": "down"}))
+
+
+def kill(farm: Farm, number: int) -> None:
+    answer = asyncio.run(ask_one(farm.control_ports()[number], {"do": "status"}))
+    if answer is not None:
+        os.kill(answer["pid"], signal.SIGKILL)
+    print(json.dumps({"killed": answer and answer["pid"]}))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="a replicated key-value store")
+    commands = parser.add_subparsers(dest="command", required=True)
+    arguments: dict[str, list[str]] = {
+        "start": [],
+        "run": ["id"],
+        "put": ["key", "value"],
+        "get": ["key"],
+        "status": [],
+        "kill": ["id"],
+        "add": ["id"],
+        "remove": ["id"],
+        "transfer": ["id"],
+    }
+    for name, positional in arguments.items():
+        command = commands.add_parser(name)
+        command.add_argument("--dir", type=Path, required=True)
+        for argument in positional:
+            command.add_argument(argument, type=int if argument == "id" else str)
+        if name == "start":
+            command.add_argument("--nodes", type=int, default=3)
+            command.add_argument("--tls", action="store_true")
+        if name == "run":
+            command.add_argument("--quiet", action="store_true")
+    given = parser.parse_args()
+    if given.command == "start":
+        start(Farm.found(given.dir, given.nodes, tls=given.tls))
+        return
+    farm = Farm(given.dir)
+    if not farm.data:
+        parser.error(f"no cluster in {given.dir}; start one first")
+    match given.command:
+        case "run":
+            farm.add(given.id)
+            run(farm, given.id, echo=not given.quiet)
+        case "status":
+            status(farm)
+        case "kill":
+            kill(farm, given.id)
+        case "add":
+            farm.add(given.id)
+            answer = asyncio.run(ask_leader(farm, {"do": "add", "id": given.id}))
+            print(json.dumps(answer))
+        case _:
+            question = {
+                name: value for name, value in vars(given).items() if name in {"id", "key", "value"}
+            }
+            answer = asyncio.run(ask_leader(farm, {"do": given.command, **question}))
+            print(json.dumps(answer))
+
+
+if __name__ == "__main__":
+    main()

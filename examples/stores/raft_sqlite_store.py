@@ -1,0 +1,202 @@
+"""A Raft log, hard state and snapshots in SQLite: survives kill -9 at any moment.
+
+Every effect is one transaction, and a transaction that is committed is on the disk
+(``synchronous = FULL``), so what `perform` has returned from survives a crash.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable
+from pathlib import Path
+
+from culm.garlic.limits import Limits
+from culm.garlic.raft import (
+    Apply,
+    Compact,
+    Configuration,
+    Entry,
+    Persist,
+    ReadSnapshot,
+    Snapshot,
+    SnapshotChunk,
+    Stored,
+    TakeSnapshot,
+    WriteSnapshot,
+)
+from culm.garlic.store import StateMachine
+from culm.garlic.values import decode_configuration, encode_configuration
+from culm.machine import Effect
+
+__all__ = ["RaftSqliteStore"]
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS state (
+    only_one INTEGER PRIMARY KEY CHECK (only_one = 1),
+    term INTEGER NOT NULL, voted_for INTEGER, commit_index INTEGER NOT NULL,
+    first_index INTEGER NOT NULL
+);
+CREATE TABLE IF NOT EXISTS entries (
+    at INTEGER PRIMARY KEY, term INTEGER NOT NULL, is_configuration INTEGER NOT NULL,
+    value BLOB NOT NULL
+);
+CREATE TABLE IF NOT EXISTS snapshot (
+    only_one INTEGER PRIMARY KEY CHECK (only_one = 1),
+    at INTEGER NOT NULL, term INTEGER NOT NULL, configuration BLOB NOT NULL, image BLOB NOT NULL
+);
+CREATE TABLE IF NOT EXISTS incoming (at INTEGER PRIMARY KEY, data BLOB NOT NULL);
+"""
+
+_NEW_ENTRY = "INSERT INTO entries (at, term, is_configuration, value) VALUES (?, ?, ?, ?)"
+_NEW_SNAPSHOT = (
+    "INSERT OR REPLACE INTO snapshot (only_one, at, term, configuration, image)"
+    " VALUES (1, ?, ?, ?, ?)"
+)
+
+
+class RaftSqliteStore:
+    """A `culm.garlic.store.Store` in the file at `path`.
+
+    `founding` is what a new file starts with; an existing one keeps what it has.  The
+    state machine is kept in memory: `load` restores it from the snapshot, and the node
+    applies the rest of the log again.
+    """
+
+    def __init__(self, path: Path, machine: StateMachine, founding: Stored | None = None) -> None:
+        self._machine = machine
+        self._limits = Limits()
+        # One thread at a time: whoever drives the node sees to that.
+        self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        self._db.execute("PRAGMA journal_mode = WAL")
+        self._db.execute("PRAGMA synchronous = FULL")
+        self._db.executescript(_SCHEMA)
+        self._found(founding if founding is not None else Stored())
+
+    def close(self) -> None:
+        self._db.close()
+
+    def _found(self, stored: Stored) -> None:
+        with self._transaction():
+            if self._db.execute("SELECT 1 FROM state").fetchone() is None:
+                self._db.execute("INSERT INTO state VALUES (1, 0, NULL, 0, 1)")
+                self._put_snapshot(stored.snapshot, self._machine.snapshot())
+
+    def _transaction(self) -> _Transaction:
+        return _Transaction(self._db)
+
+    def load(self) -> Stored:
+        snapshot, image = self._get_snapshot()
+        self._machine.restore(image)
+        term, voted_for, commit_index, first_index = self._db.execute(
+            "SELECT term, voted_for, commit_index, first_index FROM state"
+        ).fetchone()
+        rows = self._db.execute("SELECT term, is_configuration, value FROM entries ORDER BY at")
+        return Stored(
+            term=term,
+            voted_for=voted_for,
+            commit_index=commit_index,
+            snapshot=snapshot,
+            first_index=first_index,
+            entries=[
+                Entry(made, decode_configuration(value, self._limits) if special else bytes(value))
+                for made, special, value in rows
+            ],
+        )
+
+    def perform(self, effect: Effect) -> object:
+        match effect:
+            case Persist():
+                self._persist(effect)
+            case Apply():
+                for index, entry in enumerate(effect.entries, effect.first_index):
+                    if isinstance(entry.data, bytes):
+                        self._machine.apply(index, entry.data)
+            case TakeSnapshot():
+                with self._transaction():
+                    self._put_snapshot(effect.snapshot, self._machine.snapshot())
+            case Compact():
+                self._drop_up_to(effect.index)
+            case ReadSnapshot():
+                return self._read(effect)
+            case WriteSnapshot():
+                return self._write(effect)
+            case _:
+                raise TypeError(f"not an effect of a Raft core: {effect}")
+        return None
+
+    def _persist(self, effect: Persist) -> None:
+        with self._transaction():
+            self._db.execute(
+                "UPDATE state SET term = ?, voted_for = ?, commit_index = ?",
+                (effect.term, effect.voted_for, effect.commit_index),
+            )
+            if effect.first_index is not None:
+                self._db.execute("DELETE FROM entries WHERE at >= ?", (effect.first_index,))
+                self._db.executemany(_NEW_ENTRY, _rows(effect.first_index, effect.entries))
+
+    def _drop_up_to(self, index: int) -> None:
+        with self._transaction():
+            self._db.execute("DELETE FROM entries WHERE at <= ?", (index,))
+            self._db.execute("UPDATE state SET first_index = max(first_index, ?)", (index + 1,))
+
+    def _put_snapshot(self, snapshot: Snapshot, image: bytes) -> None:
+        configuration = encode_configuration(snapshot.configuration)
+        self._db.execute(_NEW_SNAPSHOT, (snapshot.index, snapshot.term, configuration, image))
+
+    def _get_snapshot(self) -> tuple[Snapshot, bytes]:
+        index, term, configuration, image = self._db.execute(
+            "SELECT at, term, configuration, image FROM snapshot"
+        ).fetchone()
+        made = decode_configuration(configuration, self._limits)
+        return Snapshot(index, term, made), bytes(image)
+
+    def _read(self, effect: ReadSnapshot) -> SnapshotChunk | None:
+        row = self._db.execute(
+            "SELECT substr(image, ?, ?), length(image) FROM snapshot WHERE at = ? AND term = ?",
+            (effect.offset + 1, effect.size, effect.snapshot.index, effect.snapshot.term),
+        ).fetchone()
+        if row is None:
+            return None
+        return SnapshotChunk(bytes(row[0]), effect.offset + len(row[0]) >= row[1])
+
+    def _write(self, effect: WriteSnapshot) -> bool:
+        with self._transaction():
+            if effect.offset == 0:
+                self._db.execute("DELETE FROM incoming")
+            (size,) = self._db.execute(
+                "SELECT coalesce(sum(length(data)), 0) FROM incoming"
+            ).fetchone()
+            if size != effect.offset:
+                return False
+            self._db.execute("INSERT INTO incoming VALUES (?, ?)", (effect.offset, effect.data))
+            if not effect.done:
+                return True
+            rows = self._db.execute("SELECT data FROM incoming ORDER BY at")
+            image = b"".join(data for (data,) in rows)
+            self._put_snapshot(effect.snapshot, image)
+            self._db.execute("DELETE FROM incoming")
+            self._db.execute("DELETE FROM entries")
+            self._db.execute("UPDATE state SET first_index = ?", (effect.snapshot.index + 1,))
+        self._machine.restore(image)
+        return True
+
+
+def _rows(first_index: int, entries: Iterable[Entry]) -> Iterable[tuple[int, int, int, bytes]]:
+    for index, (term, data) in enumerate(entries, first_index):
+        if isinstance(data, Configuration):
+            yield index, term, 1, encode_configuration(data)
+        else:
+            yield index, term, 0, data
+
+
+class _Transaction:
+    """All or nothing; on the disk when it is left."""
+
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self._db = db
+
+    def __enter__(self) -> None:
+        self._db.execute("BEGIN IMMEDIATE")
+
+    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
+        self._db.execute("COMMIT" if kind is None else "ROLLBACK")

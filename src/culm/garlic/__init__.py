@@ -1,0 +1,43 @@
+"""Garlic Farm: Raft over the wire of JRaft, with a handshake.
+
+`Node` is a server of a cluster; `culm.garlic.raft` its core without bytes.  The
+handshake (`culm.garlic.handshake`) needs h11: ``pip install culm[garlic]``.
+"""
+
+from culm.garlic.connection import Connection, ConnectionRole, ConnectionState
+from culm.garlic.errors import GarlicErrorCode
+from culm.garlic.events import (
+    Authenticated,
+    Challenged,
+    DialWanted,
+    LinkClosed,
+    RequestReceived,
+    ResponseReceived,
+)
+from culm.garlic.limits import Limits
+from culm.garlic.link import Link
+from culm.garlic.messages import MessageType, Request, Response
+from culm.garlic.node import Node
+from culm.garlic.store import MemoryStore, StateMachine, Store
+
+__all__ = [
+    "Authenticated",
+    "Challenged",
+    "Connection",
+    "ConnectionRole",
+    "ConnectionState",
+    "DialWanted",
+    "GarlicErrorCode",
+    "Limits",
+    "Link",
+    "LinkClosed",
+    "MemoryStore",
+    "MessageType",
+    "Node",
+    "Request",
+    "RequestReceived",
+    "Response",
+    "ResponseReceived",
+    "StateMachine",
+    "Store",
+]

@@ -1,0 +1,161 @@
+"""One connection of frames: the dialler asks, the listener answers, in order."""
+
+from __future__ import annotations
+
+from collections import deque
+from enum import Enum
+
+from culm.garlic.errors import GarlicErrorCode
+from culm.garlic.events import RequestReceived, ResponseReceived
+from culm.garlic.limits import Limits
+from culm.garlic.messages import (
+    REQUEST_HEADER_SIZE,
+    RESPONSE_OF,
+    RESPONSE_SIZE,
+    MessageType,
+    Request,
+    Response,
+    is_request,
+    message_type,
+)
+from culm.machine import Closed, Event, LocalProtocolError, RemoteProtocolError, StreamBase
+
+__all__ = ["Connection", "ConnectionRole", "ConnectionState"]
+
+
+class ConnectionRole(Enum):
+    """Who opened the connection; only the dialler sends requests."""
+
+    DIALLER = "dialler"
+    LISTENER = "listener"
+
+
+class ConnectionState(Enum):
+    """A connection is open until `Closed`; closing while answers are still owed."""
+
+    OPEN = "open"
+    CLOSING = "closing"
+    CLOSED = "closed"
+
+
+class Connection(StreamBase):
+    """A stream machine of Garlic Farm's frames.
+
+    :param role: dialler or listener.
+    :param limits: bounds on frames.
+    :param unanswered_max: requests that may wait for their answer; as listener, no
+        further request is read beyond that (backpressure), as dialler, `send_request`
+        refuses with ``QUEUE_FULL``.
+
+    Worst-case memory: one frame of ``limits.log_size_max`` being received, and
+    `unanswered_max` requests.
+    """
+
+    def __init__(
+        self, *, role: ConnectionRole, limits: Limits | None = None, unanswered_max: int = 64
+    ) -> None:
+        self._limits = limits if limits is not None else Limits()
+        super().__init__(receive_max=REQUEST_HEADER_SIZE + self._limits.log_size_max)
+        self._role = role
+        self._unanswered_max = unanswered_max
+        self._unanswered: deque[Request] = deque()
+
+    @property
+    def role(self) -> ConnectionRole:
+        return self._role
+
+    @property
+    def state(self) -> ConnectionState:
+        if self._closed is not None:
+            return ConnectionState.CLOSED
+        return ConnectionState.CLOSING if self._closing else ConnectionState.OPEN
+
+    @property
+    def oldest(self) -> Request | None:
+        """The request that the next response belongs to."""
+        return self._unanswered[0] if self._unanswered else None
+
+    @property
+    def unanswered(self) -> int:
+        """Requests that have no response yet."""
+        return len(self._unanswered)
+
+    def send_request(self, request: Request) -> None:
+        """Queue a request.
+
+        Raises `LocalProtocolError`: ``WRONG_STATE`` for a listener, a closing connection
+        or a response's type; ``LOG_TOO_LARGE``; ``QUEUE_FULL``.
+        """
+        if self._role is not ConnectionRole.DIALLER or not is_request(request.type):
+            raise LocalProtocolError(GarlicErrorCode.WRONG_STATE, "only diallers ask")
+        if self._closing or self._closed is not None:
+            raise LocalProtocolError(GarlicErrorCode.WRONG_STATE, "the connection is closed")
+        if len(request.log) > self._limits.log_size_max:
+            raise LocalProtocolError(GarlicErrorCode.LOG_TOO_LARGE)
+        if len(self._unanswered) >= self._unanswered_max:
+            raise LocalProtocolError(GarlicErrorCode.QUEUE_FULL)
+        self._outbox.append(request.encode())
+        self._unanswered.append(request)
+
+    def send_response(self, response: Response) -> None:
+        """Answer the oldest unanswered request.
+
+        Raises `LocalProtocolError` (``WRONG_STATE``) if none is unanswered, the type is
+        not that request's, or the connection is closed.
+        """
+        if self._role is not ConnectionRole.LISTENER or not self._unanswered:
+            raise LocalProtocolError(GarlicErrorCode.WRONG_STATE, "nothing to answer")
+        if self._closed is not None:
+            raise LocalProtocolError(GarlicErrorCode.WRONG_STATE, "the connection is closed")
+        if response.type is not RESPONSE_OF[self._unanswered[0].type]:
+            raise LocalProtocolError(GarlicErrorCode.WRONG_STATE, f"{response.type.name} answers")
+        self._unanswered.popleft()
+        self._outbox.append(response.encode())
+
+    def _step(self) -> Event | None:
+        if self._closing:
+            return Closed()
+        if self._role is ConnectionRole.LISTENER:
+            return self._read_request()
+        return self._read_response()
+
+    def _read_request(self) -> Event | None:
+        if not len(self._inbox) or len(self._unanswered) >= self._unanswered_max:
+            return None
+        kind = message_type(self._inbox[0])
+        if not is_request(kind):
+            raise RemoteProtocolError(GarlicErrorCode.RESPONSE_AS_REQUEST, kind.name)
+        if len(self._inbox) < REQUEST_HEADER_SIZE:
+            return None
+        header = self._inbox.peek(REQUEST_HEADER_SIZE)
+        log_size = Request.log_size(header, self._limits)
+        if len(self._inbox) < REQUEST_HEADER_SIZE + log_size:
+            return None
+        self._inbox.consume(REQUEST_HEADER_SIZE)
+        request = Request.decode(header, self._inbox.take(log_size), self._limits)
+        self._unanswered.append(request)
+        return RequestReceived(request=request)
+
+    def _read_response(self) -> Event | None:
+        if not len(self._inbox):
+            return None
+        kind: MessageType = message_type(self._inbox[0])
+        if not self._unanswered or kind is not RESPONSE_OF[self._unanswered[0].type]:
+            raise RemoteProtocolError(GarlicErrorCode.UNEXPECTED_RESPONSE, kind.name)
+        if len(self._inbox) < RESPONSE_SIZE:
+            return None
+        response = Response.decode(self._inbox.take(RESPONSE_SIZE), self._limits)
+        return ResponseReceived(request=self._unanswered.popleft(), response=response)
+
+    def _step_eof(self) -> Event | None:
+        if len(self._inbox) and len(self._unanswered) >= self._unanswered_max:
+            return None  # whole requests may still be read once answers have gone out
+        if len(self._inbox):
+            raise RemoteProtocolError(GarlicErrorCode.TRUNCATED, "the stream ends inside a frame")
+        return Closed()
+
+    def _goodbye(self) -> None:
+        """Frames have no goodbye: the end of the stream says it."""
+
+    def _ended(self, error: RemoteProtocolError | None) -> None:
+        self._unanswered.clear()

@@ -1,0 +1,240 @@
+"""HTTP Digest authentication (RFC 7616, and RFC 2617 for MD5), qop "auth" only."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import random
+import re
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+
+__all__ = [
+    "ALGORITHMS",
+    "Challenge",
+    "CredentialCache",
+    "Nonces",
+    "Verdict",
+    "authorize",
+    "parse_challenges",
+    "parse_parameters",
+]
+
+# Offered in this order; MD5 for the sake of older implementations.
+ALGORITHMS: dict[str, Callable[[bytes], str]] = {
+    "SHA-256": lambda data: hashlib.sha256(data).hexdigest(),
+    "MD5": lambda data: hashlib.md5(data, usedforsecurity=False).hexdigest(),
+}
+
+_PARAMETER = re.compile(
+    r"""\s*(?:(?P<scheme>[A-Za-z0-9!#$%&'*+.^_`|~-]+)[ ]+(?=[A-Za-z0-9_*-]+\s*=))?
+        (?P<name>[A-Za-z0-9_*-]+)\s*=\s*
+        (?:"(?P<quoted>(?:[^"\\]|\\.)*)"|(?P<token>[^\s,"]+))\s*(?:,|$)""",
+    re.VERBOSE,
+)
+_NC = re.compile(r"[0-9a-fA-F]{8}")
+
+
+def _quote(text: str) -> str:
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def _response(
+    algorithm: str, user: str, realm: str, password: str, uri: str, nonce: str, nc: str, cnonce: str
+) -> str:
+    """RFC 7616, 3.4.1, for ``GET`` and qop "auth"."""
+    digest = ALGORITHMS[algorithm]
+    secret = digest(f"{user}:{realm}:{password}".encode())
+    request = digest(f"GET:{uri}".encode())
+    return digest(f"{secret}:{nonce}:{nc}:{cnonce}:auth:{request}".encode())
+
+
+def parse_parameters(text: str) -> list[tuple[str, dict[str, str]]] | None:
+    """Schemes (lower case) and their parameters; ``None`` if `text` is malformed."""
+    found: list[tuple[str, dict[str, str]]] = []
+    position = 0
+    while position < len(text.rstrip()):
+        match = _PARAMETER.match(text, position)
+        if match is None:
+            return None
+        position = match.end()
+        if match["scheme"] is not None:
+            found.append((match["scheme"].lower(), {}))
+        if not found:
+            return None
+        name, quoted = match["name"].lower(), match["quoted"]
+        value = match["token"] if quoted is None else re.sub(r"\\(.)", r"\1", quoted)
+        if name in found[-1][1]:
+            return None
+        found[-1][1][name] = value
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Challenge:
+    """What a server wants to be answered."""
+
+    realm: str
+    nonce: str
+    algorithm: str
+    opaque: str | None = None
+
+    def encode(self, *, stale: bool = False) -> str:
+        """The value of a WWW-Authenticate header."""
+        text = (
+            f'Digest realm={_quote(self.realm)}, qop="auth", algorithm={self.algorithm}, '
+            f"nonce={_quote(self.nonce)}"
+        )
+        if self.opaque is not None:
+            text += f", opaque={_quote(self.opaque)}"
+        return text + ", stale=true" if stale else text
+
+
+def parse_challenges(headers: list[str]) -> Challenge | None:
+    """The best challenge of WWW-Authenticate headers that we can answer."""
+    found: dict[str, Challenge] = {}
+    for header in headers:
+        for scheme, parameters in parse_parameters(header) or ():
+            algorithm = parameters.get("algorithm", "MD5").upper()
+            qops = [qop.strip().lower() for qop in parameters.get("qop", "").split(",")]
+            if scheme != "digest" or algorithm not in ALGORITHMS or "auth" not in qops:
+                continue
+            if "realm" in parameters and "nonce" in parameters:
+                found.setdefault(
+                    algorithm,
+                    Challenge(
+                        parameters["realm"],
+                        parameters["nonce"],
+                        algorithm,
+                        parameters.get("opaque"),
+                    ),
+                )
+    return next((found[name] for name in ALGORITHMS if name in found), None)
+
+
+def authorize(
+    challenge: Challenge, *, user: str, password: str, uri: str, count: int, cnonce: str
+) -> str:
+    """The value of an Authorization header; `count` is the nonce's number of uses."""
+    nc = f"{count:08x}"
+    response = _response(
+        challenge.algorithm, user, challenge.realm, password, uri, challenge.nonce, nc, cnonce
+    )
+    text = (
+        f"Digest username={_quote(user)}, realm={_quote(challenge.realm)}, "
+        f"nonce={_quote(challenge.nonce)}, uri={_quote(uri)}, algorithm={challenge.algorithm}, "
+        f'response="{response}", qop=auth, nc={nc}, cnonce={_quote(cnonce)}'
+    )
+    return text if challenge.opaque is None else f"{text}, opaque={_quote(challenge.opaque)}"
+
+
+class CredentialCache:
+    """A client's challenges, so that later connections begin with the second request.
+
+    :param lifetime: seconds for which a challenge is used again (an hour at least, says
+        the proposal).
+    :param entries_max: servers remembered; the oldest is forgotten.
+    """
+
+    def __init__(self, *, lifetime: float = 3600.0, entries_max: int = 1024) -> None:
+        self._lifetime = lifetime
+        self._entries_max = entries_max
+        self._entries: OrderedDict[str, tuple[Challenge, float, int]] = OrderedDict()
+
+    def store(self, server: str, challenge: Challenge, now: float) -> None:
+        self._entries.pop(server, None)
+        while len(self._entries) >= self._entries_max:
+            self._entries.popitem(last=False)
+        self._entries[server] = (challenge, now + self._lifetime, 0)
+
+    def use(self, server: str, now: float) -> tuple[Challenge, int] | None:
+        """A challenge of `server` and how often it is used with this time, if known."""
+        entry = self._entries.get(server)
+        if entry is None or entry[1] <= now:
+            self._entries.pop(server, None)
+            return None
+        challenge, until, count = entry
+        self._entries[server] = (challenge, until, count + 1)
+        return challenge, count + 1
+
+    def forget(self, server: str) -> None:
+        self._entries.pop(server, None)
+
+
+class Verdict:
+    """What a server thinks of an Authorization header."""
+
+    GOOD = "good"
+    STALE = "stale"
+    BAD = "bad"
+
+
+@dataclass(slots=True)
+class _Nonce:
+    until: float
+    count: int
+
+
+class Nonces:
+    """A server's nonces; shared by all of its connections.
+
+    :param rng: where nonces come from; must be unpredictable outside of tests.
+    :param lifetime: seconds for which a nonce is good.
+    :param nonces_max: nonces remembered; beyond that the oldest is forgotten.
+    """
+
+    def __init__(
+        self, *, rng: random.Random, lifetime: float = 7200.0, nonces_max: int = 4096
+    ) -> None:
+        self._rng = rng
+        self._lifetime = lifetime
+        self._nonces_max = nonces_max
+        self._nonces: OrderedDict[str, _Nonce] = OrderedDict()
+
+    def issue(self, now: float) -> str:
+        nonce = f"{self._rng.getrandbits(128):032x}"
+        while len(self._nonces) >= self._nonces_max:
+            self._nonces.popitem(last=False)
+        self._nonces[nonce] = _Nonce(now + self._lifetime, 0)
+        return nonce
+
+    def verify(
+        self,
+        header: str,
+        *,
+        realm: str,
+        uri: str,
+        lookup: Callable[[str], str | None],
+        now: float,
+    ) -> tuple[str, str]:
+        """Judge an Authorization header for ``GET uri``; returns a `Verdict` and the user.
+
+        A nonce's count must grow with each use, so a header that was seen is worth
+        nothing.
+        """
+        parsed = parse_parameters(header)
+        if not parsed or len(parsed) != 1 or parsed[0][0] != "digest":
+            return Verdict.BAD, ""
+        given = parsed[0][1]
+        user, nc, nonce = (given.get(name, "") for name in ("username", "nc", "nonce"))
+        algorithm = given.get("algorithm", "MD5").upper()
+        if (
+            algorithm not in ALGORITHMS
+            or given.get("realm") != realm
+            or given.get("uri") != uri
+            or given.get("qop", "").lower() != "auth"
+            or _NC.fullmatch(nc) is None
+            or not given.get("cnonce")
+        ):
+            return Verdict.BAD, user
+        password = lookup(user)
+        wanted = _response(algorithm, user, realm, password or "", uri, nonce, nc, given["cnonce"])
+        right = hmac.compare_digest(wanted.encode(), given.get("response", "").lower().encode())
+        if not right or password is None:
+            return Verdict.BAD, user
+        known = self._nonces.get(nonce)
+        if known is None or known.until <= now or int(nc, 16) <= known.count:
+            return Verdict.STALE, user
+        known.count = int(nc, 16)
+        return Verdict.GOOD, user

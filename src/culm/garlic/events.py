@@ -1,0 +1,70 @@
+"""What happens on a connection of frames, and in the handshake before it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from culm.garlic.messages import Request, Response
+from culm.garlic.raft.model import Server
+from culm.machine import Event, RemoteProtocolError
+
+__all__ = [
+    "Authenticated",
+    "Challenged",
+    "DialWanted",
+    "LinkClosed",
+    "RequestReceived",
+    "ResponseReceived",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestReceived(Event):
+    """The peer asks; answer with `Connection.send_response`, in the order of requests."""
+
+    request: Request
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResponseReceived(Event):
+    """The peer answers `request`, the oldest one that was unanswered."""
+
+    request: Request
+    response: Response
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Authenticated(Event):
+    """The handshake is over; frames follow.
+
+    `user` is who was authenticated (on the client: who we are); `cluster` and `version`
+    are those of the path.
+    """
+
+    user: str
+    cluster: str
+    version: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Challenged(Event):
+    """The server wants credentials, and has said which: the next connection has them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DialWanted(Event):
+    """A node has something to say to `server`: dial it, then call `Node.dialled`.
+
+    If that does not work out, call `Node.dial_failed`; it is asked for again later.
+    """
+
+    server: Server
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkClosed(Event):
+    """A connection of a node has ended: send what is left of it, and close it."""
+
+    link: int
+    peer: int | None
+    error: RemoteProtocolError | None

@@ -1,0 +1,301 @@
+"""The handshake: an HTTP/1.1 upgrade with Digest authentication, then frames.
+
+The later revision (2019-05-20) of the proposal settles what the seed leaves open.  The
+client asks for ``GET /GarlicFarm/CLUSTER/VERSION/websocket``; without good credentials
+the server answers 401 with its challenges and closes; with them 101, and from then on
+the connection carries frames (no WebSocket framing).  Use `culm.stack.then`::
+
+    then(ServerHandshake(...), lambda event: Connection(...) if
+         isinstance(event, Authenticated) else None)
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable
+from enum import Enum
+
+import h11
+
+from culm.garlic.digest import (
+    ALGORITHMS,
+    Challenge,
+    CredentialCache,
+    Nonces,
+    Verdict,
+    authorize,
+    parse_challenges,
+)
+from culm.garlic.errors import GarlicErrorCode
+from culm.garlic.events import Authenticated, Challenged
+from culm.garlic.limits import Limits
+from culm.machine import Closed, Event, RemoteProtocolError, StreamBase
+
+__all__ = ["ClientHandshake", "HandshakeState", "ServerHandshake", "path_of"]
+
+_HEAD_END = b"\r\n\r\n"
+
+
+class HandshakeState(Enum):
+    """Where a handshake is."""
+
+    WAITING = "waiting"  # for the request (server), for the response (client)
+    DONE = "done"
+    REFUSED = "refused"
+
+
+def path_of(cluster: str, version: str) -> str:
+    """The path of a cluster."""
+    return f"/GarlicFarm/{cluster}/{version}/websocket"
+
+
+class _Handshake(StreamBase):
+    """One HTTP head each way; both sides share how it is read."""
+
+    def __init__(self, limits: Limits, now: float) -> None:
+        super().__init__(receive_max=limits.head_size_max)
+        self._head_size_max = limits.head_size_max
+        self._state = HandshakeState.WAITING
+        self._now = now
+        self._final: Closed | None = None
+
+    @property
+    def state(self) -> HandshakeState:
+        return self._state
+
+    def next_deadline(self) -> float | None:
+        """None: how long to wait for a peer is the driver's to say."""
+        return None
+
+    def advance(self, now: float) -> None:
+        """Tell the time, by which nonces expire."""
+        self._now = max(self._now, now)
+
+    def _take_head(self) -> bytes | None:
+        """A whole HTTP head.  Its limit does not depend on how it arrives."""
+        end = self._inbox.find(_HEAD_END, size_max=self._head_size_max)
+        if end >= 0:
+            return self._inbox.take(end + len(_HEAD_END))
+        if len(self._inbox) >= self._head_size_max:
+            raise RemoteProtocolError(GarlicErrorCode.HEAD_TOO_LARGE)
+        return None
+
+    def _step(self) -> Event | None:
+        if self._closing:
+            return Closed()
+        if self._final is not None:
+            return self._final
+        head = self._take_head()
+        if head is None:
+            return None
+        try:
+            return self._read(head)
+        except (h11.RemoteProtocolError, UnicodeDecodeError):
+            self._state = HandshakeState.REFUSED
+            raise RemoteProtocolError(GarlicErrorCode.BAD_HTTP) from None
+
+    def _read(self, head: bytes) -> Event | None:
+        raise NotImplementedError
+
+    def _finish(self, state: HandshakeState, error: RemoteProtocolError | None = None) -> Closed:
+        self._state = state
+        self._final = Closed(error=error)
+        return self._final
+
+    def _step_eof(self) -> Event | None:
+        if self._final is not None:
+            return self._final
+        raise RemoteProtocolError(GarlicErrorCode.TRUNCATED, "the stream ends in the handshake")
+
+    def _goodbye(self) -> None:
+        """HTTP has none."""
+
+
+def _header_values(headers: Iterable[tuple[bytes, bytes]], name: bytes) -> list[str]:
+    return [value.decode("latin-1") for key, value in headers if key == name]
+
+
+def _has_token(headers: Iterable[tuple[bytes, bytes]], name: bytes, token: str) -> bool:
+    values = ",".join(_header_values(headers, name)).lower()
+    return token in (value.strip() for value in values.split(","))
+
+
+class ServerHandshake(_Handshake):
+    """The server's side of one connection.
+
+    :param lookup: password of a user, ``None`` for an unknown one.
+    :param nonces: shared by all connections of the server.
+    :param cluster, version: what the path must name.
+    :param realm: told to clients.
+
+    `Authenticated` comes with the 101; then `Closed` without an error, and what the
+    client has sent after its request is trailing data.  A request without credentials
+    ends without an error after the 401 as well.  Errors: ``NOT_FOUND`` (404 was sent),
+    ``UNAUTHORIZED`` (401), ``BAD_HTTP``, ``HEAD_TOO_LARGE``, ``TRUNCATED``.
+    """
+
+    def __init__(
+        self,
+        *,
+        lookup: Callable[[str], str | None],
+        nonces: Nonces,
+        now: float = 0.0,
+        cluster: str = "farm",
+        version: str = "1",
+        realm: str = "GarlicFarm",
+        limits: Limits | None = None,
+    ) -> None:
+        super().__init__(limits if limits is not None else Limits(), now)
+        self._lookup = lookup
+        self._nonces = nonces
+        self._cluster = cluster
+        self._version = version
+        self._realm = realm
+        self._http = h11.Connection(h11.SERVER)
+
+    def _read(self, head: bytes) -> Event | None:
+        self._http.receive_data(head)
+        request = self._http.next_event()
+        if not isinstance(request, h11.Request):
+            raise RemoteProtocolError(GarlicErrorCode.BAD_HTTP)
+        uri = request.target.decode("ascii")
+        if uri != path_of(self._cluster, self._version):
+            self._respond(404, [])
+            error = RemoteProtocolError(GarlicErrorCode.NOT_FOUND, uri)
+            return self._finish(HandshakeState.REFUSED, error)
+        if request.method != b"GET" or not isinstance(self._http.next_event(), h11.EndOfMessage):
+            self._respond(400, [])
+            error = RemoteProtocolError(GarlicErrorCode.BAD_HTTP, "not a plain GET")
+            return self._finish(HandshakeState.REFUSED, error)
+        return self._authenticate(request, uri)
+
+    def _authenticate(self, request: h11.Request, uri: str) -> Event:
+        given = _header_values(request.headers, b"authorization")
+        if not given:
+            self._challenge(stale=False)
+            return self._finish(HandshakeState.REFUSED)
+        verdict, user = Verdict.BAD, ""
+        if len(given) == 1:
+            verdict, user = self._nonces.verify(
+                given[0], realm=self._realm, uri=uri, lookup=self._lookup, now=self._now
+            )
+        if verdict != Verdict.GOOD:
+            self._challenge(stale=verdict == Verdict.STALE)
+            error = RemoteProtocolError(GarlicErrorCode.UNAUTHORIZED, f"{verdict} credentials")
+            return self._finish(HandshakeState.REFUSED, error)
+        if not _has_token(request.headers, b"upgrade", "websocket"):
+            self._respond(426, [(b"Upgrade", b"websocket")])
+            error = RemoteProtocolError(GarlicErrorCode.BAD_HTTP, "no upgrade asked for")
+            return self._finish(HandshakeState.REFUSED, error)
+        accepted = h11.InformationalResponse(
+            status_code=101,
+            reason=b"Switching Protocols",
+            headers=[(b"Connection", b"Upgrade"), (b"Upgrade", b"websocket")],
+        )
+        self._outbox.append(self._http.send(accepted) or b"")
+        self._finish(HandshakeState.DONE)
+        return Authenticated(user=user, cluster=self._cluster, version=self._version)
+
+    def _challenge(self, *, stale: bool) -> None:
+        nonce = self._nonces.issue(self._now)
+        challenges = [Challenge(self._realm, nonce, name) for name in ALGORITHMS]
+        self._respond(
+            401,
+            [
+                (b"WWW-Authenticate", challenge.encode(stale=stale).encode("latin-1"))
+                for challenge in challenges
+            ],
+        )
+
+    def _respond(self, status: int, headers: list[tuple[bytes, bytes]]) -> None:
+        response = h11.Response(
+            status_code=status,
+            headers=[*headers, (b"Content-Length", b"0"), (b"Connection", b"close")],
+        )
+        self._outbox.append(self._http.send(response) or b"")
+        self._outbox.append(self._http.send(h11.EndOfMessage()) or b"")
+
+
+class ClientHandshake(_Handshake):
+    """The client's side of one connection.
+
+    :param host: value of the Host header, and the key in the cache.
+    :param cache: challenges of servers; shared by all connections of the client.
+    :param rng: where client nonces come from.
+
+    With a cached challenge the request has credentials from the start.  Without one, or
+    if it has become stale, the server's challenge is put into the cache, and `Challenged`
+    comes, then `Closed` without an error: dial again, the second connection will pass.
+    Errors: ``UNAUTHORIZED`` if the credentials are bad, ``NOT_FOUND``,
+    ``UPGRADE_REFUSED``, ``BAD_HTTP``, ``HEAD_TOO_LARGE``, ``TRUNCATED``.
+    """
+
+    def __init__(
+        self,
+        *,
+        host: str,
+        user: str,
+        password: str,
+        cache: CredentialCache,
+        rng: random.Random,
+        now: float = 0.0,
+        cluster: str = "farm",
+        version: str = "1",
+        limits: Limits | None = None,
+    ) -> None:
+        super().__init__(limits if limits is not None else Limits(), now)
+        self._host = host
+        self._user = user
+        self._cache = cache
+        self._cluster = cluster
+        self._version = version
+        uri = path_of(cluster, version)
+        headers = [("Host", host), ("Cache-Control", "no-cache")]
+        self._used = cache.use(host, now)
+        if self._used is not None:
+            challenge, count = self._used
+            cnonce = f"{rng.getrandbits(64):016x}"
+            authorization = authorize(
+                challenge, user=user, password=password, uri=uri, count=count, cnonce=cnonce
+            )
+            headers += [
+                ("Connection", "keep-alive, Upgrade"),
+                ("Upgrade", "websocket"),
+                ("Authorization", authorization),
+            ]
+        self._http = h11.Connection(h11.CLIENT)
+        request = h11.Request(method="GET", target=uri, headers=headers)
+        self._outbox.append(self._http.send(request) or b"")
+        self._outbox.append(self._http.send(h11.EndOfMessage()) or b"")
+
+    def _read(self, head: bytes) -> Event | None:
+        self._http.receive_data(head)
+        response = self._http.next_event()
+        if not isinstance(response, h11.InformationalResponse | h11.Response):
+            raise RemoteProtocolError(GarlicErrorCode.BAD_HTTP)
+        status = response.status_code
+        if status == 101 and self._used is not None:
+            if not _has_token(response.headers, b"upgrade", "websocket"):
+                raise RemoteProtocolError(GarlicErrorCode.BAD_HTTP, "101 without upgrade")
+            self._finish(HandshakeState.DONE)
+            return Authenticated(user=self._user, cluster=self._cluster, version=self._version)
+        if 100 <= status < 200:
+            return None  # another informational response; the real one follows
+        code = {401: GarlicErrorCode.UNAUTHORIZED, 404: GarlicErrorCode.NOT_FOUND}.get(
+            status, GarlicErrorCode.UPGRADE_REFUSED
+        )
+        if status == 401 and self._take_challenge(response.headers):
+            self._finish(HandshakeState.REFUSED)
+            return Challenged()
+        return self._finish(HandshakeState.REFUSED, RemoteProtocolError(code, f"status {status}"))
+
+    def _take_challenge(self, headers: Iterable[tuple[bytes, bytes]]) -> bool:
+        """Remember the challenge, unless it answers credentials that were not stale."""
+        values = _header_values(headers, b"www-authenticate")
+        challenge = parse_challenges(values)
+        stale = any("stale=true" in value.lower().replace('"', "") for value in values)
+        if challenge is None or (self._used is not None and not stale):
+            self._cache.forget(self._host)
+            return False
+        self._cache.store(self._host, challenge, self._now)
+        return True

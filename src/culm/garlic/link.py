@@ -1,0 +1,165 @@
+"""One connection of a node, dialled or accepted."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+from culm.buffer import Buffer
+from culm.garlic.connection import Connection, ConnectionRole
+from culm.garlic.errors import GarlicErrorCode
+from culm.garlic.events import Authenticated, RequestReceived, ResponseReceived
+from culm.garlic.limits import Limits
+from culm.garlic.messages import MessageType, Response
+from culm.garlic.raft import messages as m
+from culm.garlic.translate import Translator
+from culm.machine import Closed, Event, RemoteProtocolError, StreamMachine
+from culm.stack import then
+
+__all__ = ["Link"]
+
+# Requests from outside of the cluster; their source and destination say nothing.
+_CLIENT_TYPES = frozenset(
+    (
+        MessageType.CLIENT_REQUEST,
+        MessageType.ADD_SERVER_REQUEST,
+        MessageType.REMOVE_SERVER_REQUEST,
+    )
+)
+
+
+class Link:
+    """A connection's bytes; handle it as a stream machine, and take events from the node.
+
+    `peer` is the server dialled; of an accepted connection, the one whose requests came.
+    `user` is who was authenticated, if there was a handshake.
+    """
+
+    def __init__(
+        self,
+        *,
+        number: int,
+        role: ConnectionRole,
+        peer: int | None,
+        handshake: StreamMachine | None,
+        translator: Translator,
+        limits: Limits,
+        unanswered_max: int,
+        server_id: int,
+        wake: Callable[[Link], None],
+    ) -> None:
+        self.number = number
+        self.peer = peer
+        self.user: str | None = None
+        self.established = handshake is None
+        self.closed = False
+        self._wake = wake  # called when there may be events
+        self._server_id = server_id
+        self._translator = translator
+        self._connection = Connection(role=role, limits=limits, unanswered_max=unanswered_max)
+        self._machine: StreamMachine = self._connection
+        if handshake is not None:
+            self._machine = then(
+                handshake,
+                lambda event: self._connection if isinstance(event, Authenticated) else None,
+            )
+        self._asked: deque[m.Request] = deque()  # sent, not answered
+        self._slots: deque[int] = deque()  # received, not answered
+        self._answers: dict[int, Response] = {}  # that wait for earlier ones
+        self._unanswered_max = unanswered_max
+        self._fault: RemoteProtocolError | None = None
+
+    @property
+    def dialled(self) -> bool:
+        return self._connection.role is ConnectionRole.DIALLER
+
+    # Bytes
+
+    def receive_data(self, data: Buffer) -> None:
+        """See `culm.machine.StreamMachine`; the node's events follow."""
+        self._machine.receive_data(data)
+        self._wake(self)
+
+    def receive_eof(self) -> None:
+        self._machine.receive_eof()
+        self._wake(self)
+
+    def read_size(self) -> int:
+        return 0 if self.closed else self._machine.read_size()
+
+    def data_to_send(self, size_max: int | None = None) -> bytes:
+        return self._machine.data_to_send(size_max)
+
+    def close(self) -> None:
+        """Give the connection up; its end is told by the node."""
+        self._machine.close()
+        self._wake(self)
+
+    # For the node
+
+    def next_event(self) -> Event | None:
+        if self.closed:
+            return None
+        if self._fault is not None:
+            self.closed = True
+            return Closed(error=self._fault)
+        event = self._machine.next_event()
+        if isinstance(event, Authenticated):
+            self.established, self.user = True, event.user
+        elif isinstance(event, Closed):
+            self.closed = True
+        return event
+
+    def fail(self, error: RemoteProtocolError) -> None:
+        """The peer sent good frames that it must not send."""
+        self._fault = error.with_traceback(None)
+        self._machine.close()
+        self._wake(self)
+
+    def read_request(self, event: RequestReceived, slot: int) -> m.Request:
+        """Check who asks whom, and translate; raises `RemoteProtocolError`.
+
+        `slot` is the request's sequence: `answer` finds its place by it.
+        """
+        request = event.request
+        if request.type not in _CLIENT_TYPES:
+            if request.source == self._server_id or self.peer not in (None, request.source):
+                raise RemoteProtocolError(GarlicErrorCode.WRONG_SOURCE, str(request.source))
+            if request.destination != self._server_id:
+                raise RemoteProtocolError(
+                    GarlicErrorCode.WRONG_DESTINATION, str(request.destination)
+                )
+            self.peer = request.source
+        message = self._translator.decode_request(request, slot)
+        self._slots.append(slot)
+        return message
+
+    def read_response(self, event: ResponseReceived) -> m.Response:
+        """Check who answers, and translate; raises `RemoteProtocolError`."""
+        asked, response = self._asked.popleft(), event.response
+        if response.source != self.peer:
+            raise RemoteProtocolError(GarlicErrorCode.WRONG_SOURCE, str(response.source))
+        if type(asked) not in m.CLIENT_REQUESTS and response.destination != self._server_id:
+            raise RemoteProtocolError(GarlicErrorCode.WRONG_DESTINATION, str(response.destination))
+        return self._translator.decode_response(asked, response)
+
+    def ask(self, message: m.Request) -> bool:
+        """Send a request, unless too many are unanswered."""
+        if self._connection.unanswered >= self._unanswered_max:
+            return False
+        self._connection.send_request(self._translator.encode_request(message))
+        self._asked.append(message)
+        return True
+
+    def answer(self, slot: int, message: m.Response) -> None:
+        """Answer the request of that slot, as soon as all before it are answered."""
+        self._answers[slot] = self._translator.encode_response(message)
+        while self._slots and self._slots[0] in self._answers:
+            self._connection.send_response(self._answers.pop(self._slots.popleft()))
+            if self._connection.unanswered + 1 == self._unanswered_max:
+                self._wake(self)  # more requests may be read now
+
+    @property
+    def slots(self) -> tuple[int, ...]:
+        """Requests that are not answered."""
+        return tuple(self._slots)

@@ -1,0 +1,195 @@
+"""The two frames of the wire: requests (45 bytes and log entries) and responses (26 bytes).
+
+Seed: "Message Types", "Requests", "Responses".  All numbers are unsigned big-endian as
+the seed has them; JRaft holds them in Java's signed int and long, so what exceeds 63
+bits is refused where it is a term or an index.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+from culm.garlic.errors import GarlicErrorCode
+from culm.garlic.limits import Limits
+from culm.machine import RemoteProtocolError
+
+__all__ = [
+    "REQUEST_HEADER_SIZE",
+    "RESPONSE_OF",
+    "RESPONSE_SIZE",
+    "MessageType",
+    "Request",
+    "Response",
+    "is_request",
+]
+
+_REQUEST = struct.Struct(">BIIQQQQI")
+_RESPONSE = struct.Struct(">BIIQQB")
+
+REQUEST_HEADER_SIZE = _REQUEST.size
+RESPONSE_SIZE = _RESPONSE.size
+
+_LONG_MAX = 2**63 - 1
+_NO_LOG = 0xFFFF_FFFF  # JRaft writes and takes -1 for "no entries"
+
+
+class MessageType(IntEnum):
+    """Seed, "Message Types".  `RESPONSE_OF` pairs requests with their responses."""
+
+    REQUEST_VOTE_REQUEST = 1
+    REQUEST_VOTE_RESPONSE = 2
+    APPEND_ENTRIES_REQUEST = 3
+    APPEND_ENTRIES_RESPONSE = 4
+    CLIENT_REQUEST = 5
+    ADD_SERVER_REQUEST = 6
+    ADD_SERVER_RESPONSE = 7
+    REMOVE_SERVER_REQUEST = 8
+    REMOVE_SERVER_RESPONSE = 9
+    SYNC_LOG_REQUEST = 10
+    SYNC_LOG_RESPONSE = 11
+    JOIN_CLUSTER_REQUEST = 12
+    JOIN_CLUSTER_RESPONSE = 13
+    LEAVE_CLUSTER_REQUEST = 14
+    LEAVE_CLUSTER_RESPONSE = 15
+    INSTALL_SNAPSHOT_REQUEST = 16
+    INSTALL_SNAPSHOT_RESPONSE = 17
+
+
+# Every request, and the type of its response.
+RESPONSE_OF: dict[MessageType, MessageType] = {
+    MessageType.REQUEST_VOTE_REQUEST: MessageType.REQUEST_VOTE_RESPONSE,
+    MessageType.APPEND_ENTRIES_REQUEST: MessageType.APPEND_ENTRIES_RESPONSE,
+    MessageType.CLIENT_REQUEST: MessageType.APPEND_ENTRIES_RESPONSE,
+    MessageType.ADD_SERVER_REQUEST: MessageType.ADD_SERVER_RESPONSE,
+    MessageType.REMOVE_SERVER_REQUEST: MessageType.REMOVE_SERVER_RESPONSE,
+    MessageType.SYNC_LOG_REQUEST: MessageType.SYNC_LOG_RESPONSE,
+    MessageType.JOIN_CLUSTER_REQUEST: MessageType.JOIN_CLUSTER_RESPONSE,
+    MessageType.LEAVE_CLUSTER_REQUEST: MessageType.LEAVE_CLUSTER_RESPONSE,
+    MessageType.INSTALL_SNAPSHOT_REQUEST: MessageType.INSTALL_SNAPSHOT_RESPONSE,
+}
+
+_TYPES: dict[int, MessageType] = {kind.value: kind for kind in MessageType}
+
+
+def is_request(kind: MessageType) -> bool:
+    """Whether messages of that type ask (and not answer)."""
+    return kind in RESPONSE_OF
+
+
+def message_type(number: int) -> MessageType:
+    """The type of that number; raises `RemoteProtocolError` if there is none."""
+    kind = _TYPES.get(number)
+    if kind is None:
+        raise RemoteProtocolError(GarlicErrorCode.UNKNOWN_MESSAGE_TYPE, f"message type {number}")
+    return kind
+
+
+def _check_long(**numbers: int) -> None:
+    for name, number in numbers.items():
+        if number > _LONG_MAX:
+            raise RemoteProtocolError(GarlicErrorCode.NUMBER_TOO_LARGE, f"{name} {number}")
+
+
+def _check_term(term: int, limits: Limits) -> None:
+    if term > limits.term_max:
+        raise RemoteProtocolError(GarlicErrorCode.NUMBER_TOO_LARGE, f"term {term}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """A request: the header's fields and the encoded log entries (`culm.garlic.values`).
+
+    `source` and `destination` are 0 in requests of clients.
+    """
+
+    type: MessageType
+    source: int = 0
+    destination: int = 0
+    term: int = 0
+    last_log_term: int = 0
+    last_log_index: int = 0
+    commit_index: int = 0
+    log: bytes = b""
+
+    def encode(self) -> bytes:
+        return (
+            _REQUEST.pack(
+                self.type,
+                self.source,
+                self.destination,
+                self.term,
+                self.last_log_term,
+                self.last_log_index,
+                self.commit_index,
+                len(self.log),
+            )
+            + self.log
+        )
+
+    @staticmethod
+    def log_size(header: bytes, limits: Limits) -> int:
+        """Bytes of log that follow this header; raises `RemoteProtocolError` if too many."""
+        size: int = _REQUEST.unpack(header)[-1]
+        if size == _NO_LOG:
+            return 0
+        if size > limits.log_size_max:
+            raise RemoteProtocolError(GarlicErrorCode.LOG_TOO_LARGE, f"log size {size}")
+        return size
+
+    @staticmethod
+    def decode(header: bytes, log: bytes, limits: Limits) -> Request:
+        """Read a whole request; raises `RemoteProtocolError`."""
+        fields: Any = _REQUEST.unpack(header)
+        number, source, destination, term, last_log_term, last_log_index, commit_index, _ = fields
+        _check_term(term, limits)
+        _check_term(last_log_term, limits)
+        _check_long(last_log_index=last_log_index, commit_index=commit_index)
+        return Request(
+            type=message_type(number),
+            source=source,
+            destination=destination,
+            term=term,
+            last_log_term=last_log_term,
+            last_log_index=last_log_index,
+            commit_index=commit_index,
+            log=log,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Response:
+    """A response.  `next_index` is what the sender wants next; bytes for snapshots.
+
+    `destination` is the source of a peer's request, the believed leader for a client's
+    (``0xffffffff``, JRaft's -1, if there is none).
+    """
+
+    type: MessageType
+    source: int
+    destination: int
+    term: int
+    next_index: int
+    accepted: bool
+
+    def encode(self) -> bytes:
+        return _RESPONSE.pack(
+            self.type, self.source, self.destination, self.term, self.next_index, self.accepted
+        )
+
+    @staticmethod
+    def decode(data: bytes, limits: Limits) -> Response:
+        """Read 26 bytes; raises `RemoteProtocolError`.  Accepted is 1; all else is refusal."""
+        number, source, destination, term, next_index, accepted = _RESPONSE.unpack(data)
+        _check_term(term, limits)
+        _check_long(next_index=next_index)
+        return Response(
+            type=message_type(number),
+            source=source,
+            destination=destination,
+            term=term,
+            next_index=next_index,
+            accepted=accepted == 1,
+        )

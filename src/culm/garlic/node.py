@@ -1,0 +1,327 @@
+"""A server of a Garlic Farm cluster: a Raft core and its connections."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from itertools import count
+
+from culm.garlic.connection import ConnectionRole
+from culm.garlic.errors import GarlicErrorCode
+from culm.garlic.events import (
+    Authenticated,
+    DialWanted,
+    LinkClosed,
+    RequestReceived,
+    ResponseReceived,
+)
+from culm.garlic.limits import Limits
+from culm.garlic.link import Link
+from culm.garlic.raft import Configuration, Raft, Role, Server, Settings, Stored
+from culm.garlic.raft import messages as m
+from culm.garlic.translate import Translator
+from culm.machine import (
+    Closed,
+    Effect,
+    Event,
+    LocalProtocolError,
+    RemoteProtocolError,
+    StreamMachine,
+)
+from culm.timers import Deadlines
+
+__all__ = ["Node"]
+
+# Requests that may be unanswered beside those of replication: votes, joins, leaves.
+_SPARE_REQUESTS = 4
+
+
+class Node:
+    """Owns the core, and the connections by the peer's id.
+
+    :param server_id: our id in configurations.
+    :param stored: what the store holds of us.
+    :param rng: where election timeouts come from.
+    :param now: the time (monotonic seconds).
+    :param settings, limits: of the core, and of what peers may make us hold.
+    :param links_max: connections at a time.
+    :param requests_max: unanswered requests of one accepted connection.
+    :param handshake_timeout: seconds for a connection to become established.
+    :param dial_pause: seconds before a server is dialled again.
+
+    Drive it as a machine whose bytes are on its links: give one link's bytes, then take
+    events until ``None``, then effects, then `data_to_send`, then the deadline.
+
+    Requests to a peer whose connection is not there, or does not take more, are dropped:
+    the core sends them again.  Worst-case memory beside the log: `links_max` times one
+    frame (``limits.log_size_max``) and `requests_max` requests.
+    """
+
+    def __init__(
+        self,
+        *,
+        server_id: int,
+        stored: Stored,
+        rng: random.Random,
+        now: float,
+        settings: Settings | None = None,
+        limits: Limits | None = None,
+        links_max: int = 256,
+        requests_max: int = 64,
+        handshake_timeout: float = 10.0,
+        dial_pause: float = 0.025,
+    ) -> None:
+        settings = settings if settings is not None else Settings()
+        self._limits = limits if limits is not None else Limits()
+        self._core = Raft(server_id=server_id, stored=stored, settings=settings, rng=rng, now=now)
+        self._translator = Translator(self._limits)
+        self._now = now
+        self._links_max = links_max
+        self._requests_max = requests_max
+        self._asked_max = settings.in_flight_max + _SPARE_REQUESTS
+        self._handshake_timeout = handshake_timeout
+        self._dial_pause = dial_pause
+        self._numbers = count(1)
+        self._slot_numbers = count(1)
+        self._links: dict[int, Link] = {}
+        self._dialled: dict[int, Link] = {}
+        self._dialling: set[int] = set()  # asked for, and not there yet
+        self._slots: dict[int, Link] = {}
+        self._deadlines: Deadlines[tuple[str, int]] = Deadlines()
+        self._wanted: list[DialWanted] = []
+        self._held: dict[int, m.Request] = {}  # the last request to who is being dialled
+        self._awake: dict[int, Link] = {}  # links that may have events
+
+    # What it is
+
+    @property
+    def state(self) -> Role:
+        """The role as of the event last returned."""
+        return self._core.state
+
+    @property
+    def server_id(self) -> int:
+        return self._core.server_id
+
+    @property
+    def term(self) -> int:
+        return self._core.term
+
+    @property
+    def leader(self) -> int | None:
+        return self._core.leader
+
+    @property
+    def commit_index(self) -> int:
+        return self._core.commit_index
+
+    @property
+    def applied_index(self) -> int:
+        return self._core.applied_index
+
+    @property
+    def configuration(self) -> Configuration:
+        return self._core.configuration
+
+    @property
+    def links(self) -> tuple[Link, ...]:
+        """The connections that have not ended."""
+        return tuple(self._links.values())
+
+    # What the user asks for: see `Raft`
+
+    def propose(self, values: Sequence[bytes]) -> int:
+        """See `Raft.propose`; ``VALUE_TOO_LARGE`` as well for what fits no frame."""
+        if any(len(value) > self._limits.log_size_max // 2 for value in values):
+            raise LocalProtocolError(GarlicErrorCode.VALUE_TOO_LARGE)
+        return self._core.propose(values)
+
+    def read(self) -> int:
+        return self._core.read()
+
+    def add_server(self, server: Server) -> None:
+        self._core.add_server(server)
+
+    def remove_server(self, server_id: int) -> None:
+        self._core.remove_server(server_id)
+
+    def transfer_leadership(self, target: int) -> None:
+        self._core.transfer_leadership(target)
+
+    # Connections
+
+    def accepted(self, *, handshake: StreamMachine | None = None) -> Link:
+        """A connection was accepted.
+
+        Raises `LocalProtocolError` (``QUEUE_FULL``) if there are too many.
+        """
+        return self._open(ConnectionRole.LISTENER, None, handshake, self._requests_max)
+
+    def dialled(self, peer: int, *, handshake: StreamMachine | None = None) -> Link:
+        """The connection to `peer` that `DialWanted` asked for is there.
+
+        Raises `LocalProtocolError`: ``UNKNOWN_PEER`` if it was not asked for,
+        ``QUEUE_FULL`` if there are too many connections.
+        """
+        if peer not in self._dialling:
+            raise LocalProtocolError(GarlicErrorCode.UNKNOWN_PEER, str(peer))
+        link = self._open(ConnectionRole.DIALLER, peer, handshake, self._asked_max)
+        self._dialling.discard(peer)
+        self._dialled[peer] = link
+        if link.established:
+            self._send_held(link)
+        return link
+
+    def dial_failed(self, peer: int) -> None:
+        """Nobody was there; after a pause it is asked for again."""
+        if peer in self._dialling:
+            self._dialling.discard(peer)
+            self._held.pop(peer, None)
+            self._deadlines.set(("dial", peer), self._now + self._dial_pause)
+
+    def _open(
+        self,
+        role: ConnectionRole,
+        peer: int | None,
+        handshake: StreamMachine | None,
+        unanswered_max: int,
+    ) -> Link:
+        if self._core.state is Role.CLOSED:
+            raise LocalProtocolError(GarlicErrorCode.WRONG_STATE, "the node is closed")
+        if len(self._links) >= self._links_max:
+            raise LocalProtocolError(GarlicErrorCode.QUEUE_FULL, "connections")
+        link = Link(
+            number=next(self._numbers),
+            role=role,
+            peer=peer,
+            handshake=handshake,
+            translator=self._translator,
+            limits=self._limits,
+            unanswered_max=unanswered_max,
+            server_id=self.server_id,
+            wake=self._wake,
+        )
+        self._links[link.number] = link
+        self._wake(link)
+        if handshake is not None:
+            self._deadlines.set(("handshake", link.number), self._now + self._handshake_timeout)
+        return link
+
+    def _wake(self, link: Link) -> None:
+        if link.number in self._links:
+            self._awake[link.number] = link
+
+    # The contract
+
+    def next_event(self) -> Event | None:
+        while True:
+            event = self._core.next_event()
+            if event is not None or self._core.state is Role.CLOSED:
+                return event
+            if self._wanted:
+                return self._wanted.pop()
+            if not self._awake:
+                return None
+            event = self._step(next(iter(self._awake.values())))
+            if event is not None:
+                return event
+
+    def _step(self, link: Link) -> Event | None:
+        event = link.next_event()
+        try:
+            match event:
+                case RequestReceived():
+                    slot = next(self._slot_numbers)
+                    message = link.read_request(event, slot)
+                    self._slots[slot] = link
+                    self._core.receive_message(message)
+                case ResponseReceived():
+                    self._core.receive_message(link.read_response(event))
+                case Authenticated():
+                    self._deadlines.cancel(("handshake", link.number))
+                    self._send_held(link)
+                case Closed():
+                    return self._ended(link, event)
+                case None:
+                    del self._awake[link.number]
+                case _:
+                    pass  # a challenge: the link ends, and the next one has credentials
+        except RemoteProtocolError as error:
+            link.fail(error)
+        return None
+
+    def _ended(self, link: Link, closed: Closed) -> LinkClosed:
+        del self._links[link.number], self._awake[link.number]
+        self._deadlines.cancel(("handshake", link.number))
+        for slot in link.slots:
+            del self._slots[slot]
+        peer = link.peer
+        if link.dialled and peer is not None:
+            del self._dialled[peer]
+            self._deadlines.set(("dial", peer), self._now + self._dial_pause)
+            self._core.unreachable(peer)
+        return LinkClosed(link=link.number, peer=peer, error=closed.error)
+
+    def next_effect(self) -> Effect | None:
+        return self._core.next_effect()
+
+    def complete(self, ticket: int, result: object = None) -> None:
+        """See `Raft.complete`."""
+        self._core.complete(ticket, result)
+
+    def data_to_send(self) -> list[tuple[Link, bytes]]:
+        """Take what is to be sent, by link."""
+        for message in self._core.messages_to_send():
+            if isinstance(message, m.Response):
+                link = self._slots.pop(message.sequence, None)
+                if link is not None and not link.closed:
+                    link.answer(message.sequence, message)
+            elif isinstance(message, m.Request):
+                self._ask(message)
+        found = ((link, link.data_to_send()) for link in self._links.values())
+        return [(link, data) for link, data in found if data]
+
+    def _ask(self, message: m.Request) -> None:
+        peer = message.destination
+        link = self._dialled.get(peer)
+        if link is not None and link.established:
+            if not link.closed:
+                link.ask(message)
+            return
+        self._held[peer] = message
+        if link is not None or peer in self._dialling or ("dial", peer) in self._deadlines:
+            return
+        server = self._core.find_server(peer)
+        if server is not None:
+            self._dialling.add(peer)
+            self._wanted.append(DialWanted(server=server))
+
+    def _send_held(self, link: Link) -> None:
+        """Send what has waited for the connection; whatever else did is sent again."""
+        message = self._held.pop(link.peer, None) if link.dialled and link.peer else None
+        if message is not None:
+            link.ask(message)
+
+    def next_deadline(self) -> float | None:
+        if self._core.state is Role.CLOSED:
+            return None
+        times = (self._core.next_deadline(), self._deadlines.next())
+        return min((time for time in times if time is not None), default=None)
+
+    def advance(self, now: float) -> None:
+        """Raises `LocalProtocolError` (``TIME_WENT_BACK``)."""
+        self._core.advance(now)
+        self._now = now
+        while (key := self._deadlines.pop_due(now)) is not None:
+            kind, number = key
+            if kind == "dial":
+                if number in self._held:
+                    self._ask(self._held[number])
+            else:
+                self._links[number].fail(RemoteProtocolError(GarlicErrorCode.HANDSHAKE_TIMEOUT))
+
+    def close(self) -> None:
+        """Leave the links to the driver, and end."""
+        self._core.close()
+        for link in self._links.values():
+            link.close()

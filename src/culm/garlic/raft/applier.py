@@ -1,0 +1,77 @@
+"""From committed entries to the state machine, and from there to snapshots."""
+
+from __future__ import annotations
+
+from culm.garlic.raft.effects import Apply, Compact, TakeSnapshot
+from culm.garlic.raft.journal import Desk, Journal
+from culm.garlic.raft.model import Snapshot
+from culm.garlic.raft.settings import Settings
+from culm.machine import Effect
+
+__all__ = ["Applier"]
+
+
+class Applier:
+    """Applies in order, one `Apply` at a time, what is committed and durable here."""
+
+    __slots__ = ("_busy", "_compact_to", "_desk", "_journal", "_settings", "applied_index")
+
+    def __init__(
+        self, journal: Journal, desk: Desk, settings: Settings, applied_index: int
+    ) -> None:
+        self._journal = journal
+        self._desk = desk
+        self._settings = settings
+        self.applied_index = max(
+            journal.log.snapshot.index, min(applied_index, journal.commit_index)
+        )
+        self._busy = False
+        self._compact_to: int | None = None
+
+    @property
+    def busy(self) -> bool:
+        """Whether the state machine is at work."""
+        return self._busy
+
+    def next_effect(self) -> Effect | None:
+        if self._compact_to is not None:
+            index, self._compact_to = self._compact_to, None
+            return Compact(ticket=self._desk.ticket(lambda _: None), index=index)
+        if self._busy:
+            return None
+        journal, settings, applied = self._journal, self._settings, self.applied_index
+        distance = settings.snapshot_distance
+        if distance and applied - journal.log.snapshot.index >= distance:
+            return self._take_snapshot()
+        last = min(journal.commit_index, journal.stable_index, applied + settings.apply_entries_max)
+        if last <= applied:
+            return None
+        self._busy = True
+        return Apply(
+            ticket=self._desk.ticket(lambda _: self._applied(last)),
+            first_index=applied + 1,
+            entries=journal.log.slice(applied + 1, last),
+        )
+
+    def _applied(self, last: int) -> None:
+        self._busy = False
+        self.applied_index = last
+
+    def _take_snapshot(self) -> TakeSnapshot:
+        index = self.applied_index
+        term = self._journal.log.term_at(index)
+        assert term is not None
+        snapshot = Snapshot(index, term, self._journal.membership.at(index))
+        self._busy = True
+        return TakeSnapshot(
+            ticket=self._desk.ticket(lambda _: self._taken(snapshot)), snapshot=snapshot
+        )
+
+    def _taken(self, snapshot: Snapshot) -> None:
+        self._busy = False
+        self._compact_to = self._journal.log.compact(snapshot, self._settings.trailing_entries)
+        self._journal.membership.compact(snapshot)
+
+    def reset(self, index: int) -> None:
+        """The state machine has the state of a snapshot at `index`."""
+        self.applied_index = index

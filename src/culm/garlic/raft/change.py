@@ -1,0 +1,200 @@
+"""One change of membership, as JRaft makes it.
+
+Adding: the new server is invited (JoinCluster), then given the log in batches (SyncLog)
+or, if the log is compacted, the snapshot first; when it lacks little, the configuration
+with it is appended.  Removing: the server is told to leave (LeaveCluster), then the
+configuration without it is appended.  A configuration takes effect when it is committed.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from culm.garlic.raft.messages import (
+    JoinRequest,
+    JoinResponse,
+    LeaveRequest,
+    SnapshotResponse,
+    SyncRequest,
+    SyncResponse,
+)
+from culm.garlic.raft.model import Configuration, Server
+from culm.garlic.raft.progress import Progress, ProgressState
+from culm.garlic.raft.replicator import Replicator
+from culm.garlic.raft.shared import Shared
+
+__all__ = ["Change", "ChangeState"]
+
+
+class ChangeState(Enum):
+    """What is waited for."""
+
+    JOINING = "joining"
+    INSTALLING = "installing"
+    SYNCING = "syncing"
+    LEAVING = "leaving"
+    COMMITTING = "committing"
+
+
+class Change:
+    """Owns the talk with one server that is being added or removed."""
+
+    __slots__ = ("_attempts", "_replicator", "_shared", "progress", "server", "state")
+
+    def __init__(
+        self, shared: Shared, replicator: Replicator, server: Server, *, adding: bool
+    ) -> None:
+        self._shared = shared
+        self._replicator = replicator
+        self._attempts = 0
+        self.server = server
+        self.state = ChangeState.JOINING if adding else ChangeState.LEAVING
+        self.progress = Progress(next_index=1, heard_at=shared.now)
+        self._send()
+
+    @property
+    def configuration(self) -> Configuration:
+        """What to append when `state` has become COMMITTING."""
+        journal, server = self._shared.journal, self.server
+        latest = journal.membership.latest
+        others = tuple(member for member in latest.servers if member.server_id != server.server_id)
+        servers = others if latest.find(server.server_id) is not None else (*others, server)
+        return Configuration(journal.log.last_index + 1, latest.log_index, servers)
+
+    def _send(self) -> None:
+        """Send what the state wants sent, unless something is unanswered."""
+        if self.progress.in_flight:
+            return
+        match self.state:
+            case ChangeState.JOINING:
+                self._send_join()
+            case ChangeState.SYNCING:
+                self._send_sync()
+            case ChangeState.LEAVING:
+                self._send_leave()
+            case ChangeState.INSTALLING:
+                self._replicator.serve(self.server.server_id, self.progress)
+            case ChangeState.COMMITTING:
+                pass
+
+    def _sequence(self) -> int:
+        sequence = self._replicator.next_sequence()
+        self.progress.sent_request(sequence, self._shared.now, 0)
+        return sequence
+
+    def _send_join(self) -> None:
+        journal = self._shared.journal
+        journal.send_now(
+            JoinRequest(
+                source=self._shared.server_id,
+                destination=self.server.server_id,
+                term=journal.term,
+                sequence=self._sequence(),
+                configuration=journal.membership.current,
+                last_log_index=journal.log.last_index,
+                commit_index=journal.commit_index,
+            )
+        )
+
+    def _send_leave(self) -> None:
+        journal = self._shared.journal
+        journal.send_now(
+            LeaveRequest(
+                source=self._shared.server_id,
+                destination=self.server.server_id,
+                term=journal.term,
+                sequence=self._sequence(),
+                last_log_index=journal.log.last_index,
+                commit_index=journal.commit_index,
+            )
+        )
+
+    def _send_sync(self) -> None:
+        journal, settings = self._shared.journal, self._shared.settings
+        first = self.progress.next_index
+        if first <= journal.log.base_index:
+            self._install()
+            return
+        journal.send_now(
+            SyncRequest(
+                source=self._shared.server_id,
+                destination=self.server.server_id,
+                term=journal.term,
+                sequence=self._sequence(),
+                previous_index=first - 1,
+                commit_index=journal.commit_index,
+                entries=journal.log.batch(
+                    first, settings.append_entries_max, settings.append_size_max
+                ),
+            )
+        )
+
+    def _install(self) -> None:
+        self.state = ChangeState.INSTALLING
+        self.progress.send_snapshot(self._shared.journal.log.snapshot)
+        self._send()
+
+    def beat(self) -> bool:
+        """Send again what was not answered in time.
+
+        Returns false when the server has been silent for too long; an order to leave is
+        then taken as heard.
+        """
+        if self.state is ChangeState.COMMITTING:
+            return True
+        overdue = self._shared.now - self._shared.settings.request_timeout
+        if self.progress.overdue(overdue):
+            self.progress.in_flight.clear()
+            self._attempts += 1
+            if self._attempts >= self._shared.settings.attempts_max:
+                leaving = self.state is ChangeState.LEAVING
+                if leaving:
+                    self.state = ChangeState.COMMITTING
+                return leaving
+        self._send()
+        return True
+
+    def _answered(self, sequence: int) -> bool:
+        flight = self.progress.answered(sequence, self._shared.now)
+        if flight is not None:
+            self._attempts = 0
+        return flight is not None
+
+    def on_join_response(self, response: JoinResponse) -> bool:
+        """Returns false if the server does not want to join."""
+        if self.state is not ChangeState.JOINING or not self._answered(response.sequence):
+            return True
+        if response.accepted:
+            self._sync_from(1)
+        return response.accepted
+
+    def on_sync_response(self, response: SyncResponse) -> None:
+        if self.state is not ChangeState.SYNCING or not self._answered(response.sequence):
+            return
+        self._sync_from(max(1, min(response.next_index, self._shared.journal.log.last_index + 1)))
+
+    def on_snapshot_response(self, response: SnapshotResponse) -> None:
+        if self.state is not ChangeState.INSTALLING:
+            return
+        if self._replicator.on_snapshot_response(self.progress, response):
+            self._attempts = 0
+            self._sync_from(self.progress.match_index + 1)
+        else:
+            self._send()
+
+    def on_leave_response(self, sequence: int) -> None:
+        if self.state is ChangeState.LEAVING and self._answered(sequence):
+            self.state = ChangeState.COMMITTING
+
+    def _sync_from(self, next_index: int) -> None:
+        """Go on at `next_index`, or take the server in if it lacks little."""
+        log = self._shared.journal.log
+        self.progress.next_index = next_index
+        if next_index <= log.base_index:
+            self._install()
+        elif log.last_index + 1 - next_index < self._shared.settings.sync_gap:
+            self.state = ChangeState.COMMITTING
+        else:
+            self.state = ChangeState.SYNCING
+            self.progress.state = ProgressState.REPLICATE
+            self._send()

@@ -1,0 +1,244 @@
+"""A Raft server without I/O: messages and time in, messages, effects and events out."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+from culm.garlic.raft import messages as m
+from culm.garlic.raft.engine import Engine
+from culm.garlic.raft.events import RaftErrorCode, Role, RoleChanged
+from culm.garlic.raft.leadership import Leadership
+from culm.garlic.raft.model import Configuration, Server, Stored
+from culm.garlic.raft.settings import Settings
+from culm.garlic.raft.shared import Shared
+from culm.machine import Closed, ContractErrorCode, Effect, Event, LocalProtocolError
+
+__all__ = ["Raft"]
+
+
+class Raft:
+    """One server of a cluster.
+
+    :param server_id: its id in configurations.
+    :param stored: what the store holds of it (`Stored`).
+    :param settings: times and sizes.
+    :param rng: where election timeouts come from.
+    :param now: the time (monotonic seconds).
+
+    Drive it like every machine: one input, then events until ``None``, then effects,
+    then `messages_to_send`, then the deadline.  Messages may be lost, doubled, delayed
+    and reordered on their way.  What depends on a write comes out of
+    `messages_to_send` only after `complete` of that write.
+
+    The log since the last snapshot is held in memory: let `Settings.snapshot_distance`
+    bound it.
+    """
+
+    def __init__(
+        self,
+        *,
+        server_id: int,
+        stored: Stored,
+        rng: random.Random,
+        now: float,
+        settings: Settings | None = None,
+    ) -> None:
+        shared = Shared(
+            server_id=server_id,
+            stored=stored,
+            settings=settings if settings is not None else Settings(),
+            now=now,
+        )
+        self._shared = shared
+        self._engine = Engine(shared, rng)
+        self._state = Role.FOLLOWER
+        self._closed = False
+
+    # What it is
+
+    @property
+    def state(self) -> Role:
+        """The role as of the event last returned."""
+        return self._state
+
+    @property
+    def server_id(self) -> int:
+        return self._shared.server_id
+
+    @property
+    def term(self) -> int:
+        return self._shared.journal.term
+
+    @property
+    def leader(self) -> int | None:
+        """The believed leader of the term."""
+        return self._shared.leader
+
+    @property
+    def commit_index(self) -> int:
+        return self._shared.journal.commit_index
+
+    @property
+    def applied_index(self) -> int:
+        return self._shared.applier.applied_index
+
+    @property
+    def last_index(self) -> int:
+        """Index of the last entry of the log, durable or not."""
+        return self._shared.journal.log.last_index
+
+    @property
+    def configuration(self) -> Configuration:
+        """The configuration in force."""
+        return self._shared.journal.membership.current
+
+    def find_server(self, server_id: int) -> Server | None:
+        """A server of the configurations in the log, or the one that is being added."""
+        membership = self._shared.journal.membership
+        found = membership.current.find(server_id) or membership.latest.find(server_id)
+        change = None if self._engine.leadership is None else self._engine.leadership.change
+        if found is None and change is not None and change.server.server_id == server_id:
+            return change.server
+        return found
+
+    # What the user asks for
+
+    def propose(self, values: Sequence[bytes]) -> int:
+        """Append values on the leader; returns the index of the first.
+
+        A value is committed when `Apply` brings an entry of that index and of the term
+        as of now; if it brings another one, or leadership ends before, it may be lost.
+
+        Raises `LocalProtocolError`: ``NOT_LEADER`` (see `leader`), ``QUEUE_FULL``,
+        ``VALUE_TOO_LARGE``, ``TRANSFER_IN_PROGRESS``, ``CLOSED``.
+        """
+        leadership = self._leading()
+        self._unless(leadership.refuse_values(values))
+        return leadership.append_values(values)
+
+    def read(self) -> int:
+        """Ask for a linearizable read; `ReadReady` or `ReadFailed` repeats the number.
+
+        Raises `LocalProtocolError`: ``NOT_LEADER``, ``QUEUE_FULL``, ``CLOSED``.
+        """
+        leadership = self._leading()
+        if leadership.reads_full:
+            raise LocalProtocolError(RaftErrorCode.QUEUE_FULL)
+        number = self._engine.reads = leadership.read()
+        self._engine.settle()
+        return number
+
+    def add_server(self, server: Server) -> None:
+        """Start adding `server`; `ConfigurationChanged` or `ChangeFailed` follows.
+
+        Raises `LocalProtocolError`: ``NOT_LEADER``, ``ALREADY_MEMBER``,
+        ``BAD_ENDPOINT``, ``CHANGE_IN_PROGRESS``, ``TRANSFER_IN_PROGRESS``,
+        ``NOTHING_COMMITTED`` (the leader is too young), ``CLOSED``.
+        """
+        leadership = self._leading()
+        self._unless(leadership.refuse_add(server))
+        leadership.add(server)
+
+    def remove_server(self, server_id: int) -> None:
+        """Start removing a server; `ConfigurationChanged` follows.
+
+        Raises `LocalProtocolError` as `add_server` does, ``NOT_MEMBER``, and
+        ``IS_LEADER``: the leader hands over first (`transfer_leadership`).
+        """
+        leadership = self._leading()
+        self._unless(leadership.refuse_remove(server_id))
+        leadership.remove(server_id)
+
+    def transfer_leadership(self, target: int) -> None:
+        """Let `target` take over; `RoleChanged` or, in time, `TransferFailed` follows.
+
+        Nothing is proposed meanwhile.  Raises `LocalProtocolError`: ``NOT_LEADER``,
+        ``NOT_MEMBER``, ``IS_LEADER``, ``CHANGE_IN_PROGRESS``, ``TRANSFER_IN_PROGRESS``,
+        ``CLOSED``.
+        """
+        leadership = self._leading()
+        self._unless(leadership.refuse_transfer(target))
+        leadership.transfer(target)
+
+    def unreachable(self, peer: int) -> None:
+        """The way to `peer` is broken: what was sent there and not answered is lost."""
+        if self._engine.leadership is not None:
+            self._engine.leadership.replicator.unreachable(peer)
+
+    def _leading(self) -> Leadership:
+        if self._closed:
+            raise LocalProtocolError(RaftErrorCode.CLOSED)
+        if self._engine.leadership is None:
+            raise LocalProtocolError(RaftErrorCode.NOT_LEADER)
+        return self._engine.leadership
+
+    @staticmethod
+    def _unless(code: RaftErrorCode | None) -> None:
+        if code is not None:
+            raise LocalProtocolError(code)
+
+    # The contract
+
+    def next_event(self) -> Event | None:
+        events = self._shared.events
+        if not events:
+            return None
+        event = events.popleft()
+        if isinstance(event, RoleChanged):
+            self._state = event.role
+        elif isinstance(event, Closed):
+            self._state = Role.CLOSED
+        return event
+
+    def next_effect(self) -> Effect | None:
+        if self._closed:
+            return None
+        effect: Effect | None = self._shared.journal.next_effect()
+        if effect is None:
+            effect = self._engine.receiver.next_effect()
+        if effect is None and not self._engine.receiver.installing:
+            effect = self._shared.applier.next_effect()
+        if effect is None and self._engine.leadership is not None:
+            # Now that nothing else is left to do, peers get all that has gathered.
+            self._engine.leadership.replicator.flush()
+            effect = self._engine.leadership.replicator.next_effect()
+        return effect
+
+    def complete(self, ticket: int, result: object = None) -> None:
+        """Answer an effect; see each effect for its result."""
+        if self._closed:
+            return
+        self._shared.desk.complete(ticket, result)
+        self._engine.settle()
+
+    def messages_to_send(self) -> list[m.Message]:
+        """Take the messages that may leave now."""
+        return self._shared.journal.take_messages()
+
+    def next_deadline(self) -> float | None:
+        if self._closed:
+            return None
+        return self._engine.next_deadline()
+
+    def advance(self, now: float) -> None:
+        """Raises `LocalProtocolError` (``TIME_WENT_BACK``)."""
+        if now < self._shared.now:
+            raise LocalProtocolError(ContractErrorCode.TIME_WENT_BACK)
+        self._shared.now = now
+        if not self._closed:
+            self._engine.advance()
+
+    def receive_message(self, message: m.Message) -> None:
+        """Take a message; a request is answered in time through `messages_to_send`."""
+        if not self._closed:
+            self._engine.receive_message(message)
+
+    def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            if self._engine.leadership is not None:
+                self._engine.leadership.end()
+                self._engine.leadership = None
+            self._shared.journal.drop_messages()
+            self._shared.events.append(Closed())

@@ -1,0 +1,102 @@
+"""Work that a Raft core leaves to its store and to its state machine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from culm.garlic.raft.model import Entry, Snapshot
+from culm.machine import Effect
+
+__all__ = [
+    "Apply",
+    "Compact",
+    "Persist",
+    "ReadSnapshot",
+    "SnapshotChunk",
+    "TakeSnapshot",
+    "WriteSnapshot",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Persist(Effect):
+    """Write `term`, `voted_for` and `commit_index`; then the log.
+
+    If `first_index` is given, the log loses what it has from there on, and `entries`
+    take that place.  Complete (no result) when all of it would survive a crash.  After
+    a crash on the way any prefix of this may be there: term and vote first, then the
+    entries in order.
+    """
+
+    term: int
+    voted_for: int | None
+    commit_index: int
+    first_index: int | None
+    entries: Sequence[Entry]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Apply(Effect):
+    """Apply committed entries to the state machine, in order; complete when done.
+
+    Entries that hold a `Configuration` are there for the sake of the count.
+    """
+
+    first_index: int
+    entries: Sequence[Entry]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TakeSnapshot(Effect):
+    """Write the state machine's state, which is that of ``snapshot.index``.
+
+    Complete when it would survive a crash.  Nothing is applied until then: a store that
+    needs long for it takes a copy, and writes on its own (the previous snapshot and the
+    log must then be kept until it is done).
+    """
+
+    snapshot: Snapshot
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compact(Effect):
+    """Entries up to `index` are no longer needed; a snapshot stands for them."""
+
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotChunk:
+    """The result of `ReadSnapshot`; `done` if the snapshot ends with `data`."""
+
+    data: bytes
+    done: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadSnapshot(Effect):
+    """Read at most `size` bytes at `offset` of this snapshot.
+
+    Complete with a `SnapshotChunk`, or with ``None`` if it is not there any more.
+    """
+
+    snapshot: Snapshot
+    offset: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteSnapshot(Effect):
+    """Write a chunk of a snapshot that comes from the leader.
+
+    Offset 0 starts a new one and drops what there is of another.  With `done` the
+    snapshot is whole: it replaces snapshot and log of the store at once, and the state
+    machine's state.  Complete with ``True`` when it would survive a crash, with
+    ``False`` if it cannot be used (it is then sent again).
+    """
+
+    snapshot: Snapshot
+    offset: int
+    data: bytes
+    done: bool

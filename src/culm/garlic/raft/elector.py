@@ -1,0 +1,127 @@
+"""Role, votes and election timeouts."""
+
+from __future__ import annotations
+
+import math
+import random
+
+from culm.garlic.raft.events import LeaderChanged, Role, RoleChanged
+from culm.garlic.raft.messages import VoteRequest, VoteResponse
+from culm.garlic.raft.shared import Shared
+
+__all__ = ["Elector"]
+
+
+class Elector:
+    """Owns the role, the votes of a candidacy, and when the next one is due."""
+
+    __slots__ = ("_heard_at", "_rng", "_shared", "_votes", "deadline", "role")
+
+    def __init__(self, shared: Shared, rng: random.Random) -> None:
+        self._shared = shared
+        self._rng = rng
+        self._votes: set[int] = set()
+        self._heard_at = -math.inf  # when the leader was heard last
+        self.role = Role.FOLLOWER
+        self.deadline = 0.0
+        self.restart_timer()
+
+    def restart_timer(self) -> None:
+        """Draw a new election timeout (paper, 5.2: randomized to avoid split votes)."""
+        settings = self._shared.settings
+        wait = self._rng.uniform(settings.election_timeout_min, settings.election_timeout_max)
+        self.deadline = self._shared.now + wait
+
+    @property
+    def shielded(self) -> bool:
+        """Whether a leader is in contact, so that nobody else is listened to.
+
+        Paper, section 6: servers disregard RequestVote within the minimum election
+        timeout of hearing from a current leader.
+        """
+        if self.role is Role.LEADER:
+            return True
+        shared = self._shared
+        heard_lately = shared.now - self._heard_at < shared.settings.election_timeout_min
+        return shared.leader is not None and heard_lately
+
+    def heard_from(self, leader: int) -> None:
+        """The leader of the current term has spoken."""
+        self._heard_at = self._shared.now
+        self.restart_timer()
+        if self.role is not Role.FOLLOWER:
+            self._take_role(Role.FOLLOWER)
+        self._set_leader(leader)
+
+    def follow(self, term: int) -> None:
+        """Become a follower of a term whose leader is not known."""
+        journal = self._shared.journal
+        changed = term > journal.term or self.role is not Role.FOLLOWER
+        if term > journal.term:
+            journal.set_term(term, None)
+        if changed:
+            self._take_role(Role.FOLLOWER)
+        self._set_leader(None)
+
+    def stand(self, *, transfer: bool) -> None:
+        """Become a candidate: new term, vote for oneself, ask all others (paper, 5.2)."""
+        shared = self._shared
+        journal = shared.journal
+        journal.set_term(journal.term + 1, shared.server_id)
+        self._votes.clear()
+        self._take_role(Role.CANDIDATE)
+        self._set_leader(None)
+        self.restart_timer()
+        for peer in sorted(journal.membership.voters - {shared.server_id}):
+            journal.send(
+                VoteRequest(
+                    source=shared.server_id,
+                    destination=peer,
+                    term=journal.term,
+                    last_log_index=journal.log.last_index,
+                    last_log_term=journal.log.last_term,
+                    transfer=transfer,
+                )
+            )
+
+    def lead(self) -> None:
+        self._take_role(Role.LEADER)
+        self._set_leader(self._shared.server_id)
+
+    def _take_role(self, role: Role) -> None:
+        self.role = role
+        self._shared.events.append(RoleChanged(role=role, term=self._shared.journal.term))
+
+    def _set_leader(self, leader: int | None) -> None:
+        shared = self._shared
+        if leader != shared.leader:
+            shared.leader = leader
+            shared.events.append(LeaderChanged(leader=leader, term=shared.journal.term))
+
+    def on_vote_request(self, request: VoteRequest) -> None:
+        """RequestVote (paper, figure 2, receiver implementation 2, and 5.4.1)."""
+        journal = self._shared.journal
+        log = journal.log
+        up_to_date = (request.last_log_term, request.last_log_index) >= (
+            log.last_term,
+            log.last_index,
+        )
+        granted = up_to_date and journal.voted_for in (None, request.source)
+        if granted:
+            if journal.voted_for is None:
+                journal.set_term(journal.term, request.source)
+            self.restart_timer()
+        self._shared.respond(request, 0, accepted=granted)
+
+    def on_vote_response(self, response: VoteResponse) -> None:
+        if response.accepted:
+            self._votes.add(response.source)
+
+    @property
+    def elected(self) -> bool:
+        """Whether a majority has voted for us; our own vote counts once it is durable."""
+        shared = self._shared
+        if self.role is not Role.CANDIDATE or not shared.journal.saved:
+            return False
+        voters = shared.journal.membership.voters
+        return len((self._votes | {shared.server_id}) & voters) >= len(voters) // 2 + 1

@@ -1,0 +1,276 @@
+"""The state of a running server: its role's parts, and who acts on which message."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import NamedTuple
+
+from culm.garlic.raft import messages as m
+from culm.garlic.raft.elector import Elector
+from culm.garlic.raft.events import Role
+from culm.garlic.raft.leadership import Leadership
+from culm.garlic.raft.receiver import Receiver
+from culm.garlic.raft.shared import Shared
+
+__all__ = ["RULES", "Engine", "Rule"]
+
+
+class Engine:
+    """Owns the elector, the receiver, and while it lasts the leadership.
+
+    Every method leaves all conclusions drawn from what is durable, applied and answered.
+    """
+
+    __slots__ = ("elector", "leadership", "reads", "receiver", "shared")
+
+    def __init__(self, shared: Shared, rng: random.Random) -> None:
+        self.shared = shared
+        self.elector = Elector(shared, rng)
+        self.receiver = Receiver(shared)
+        self.leadership: Leadership | None = None
+        self.reads = 0  # the last number given to a read
+
+    @property
+    def term(self) -> int:
+        return self.shared.journal.term
+
+    @property
+    def last_index(self) -> int:
+        return self.shared.journal.log.last_index
+
+    def advance(self) -> None:
+        """Do what is due at ``shared.now``."""
+        self.receiver.advance()
+        if self.leadership is not None:
+            if not self.leadership.advance():
+                self._follow(self.term)
+        elif self.elector.deadline <= self.shared.now:
+            self._stand(transfer=False)
+        self.settle()
+
+    def next_deadline(self) -> float | None:
+        if self.leadership is not None:
+            return self.leadership.next_deadline()
+        deadlines = [self.receiver.next_deadline()]
+        if self.shared.is_voter and not self.receiver.left:
+            deadlines.append(self.elector.deadline)
+        return min((time for time in deadlines if time is not None), default=None)
+
+    # Transitions
+
+    def _stand(self, *, transfer: bool) -> None:
+        if self.shared.is_voter and not self.receiver.left and not self.receiver.installing:
+            self.elector.stand(transfer=transfer)
+        else:
+            self.elector.restart_timer()
+
+    def _follow(self, term: int) -> None:
+        if self.leadership is not None:
+            self.leadership.end()
+            self.leadership = None
+            self.elector.restart_timer()
+        self.elector.follow(term)
+
+    def settle(self) -> None:
+        """Draw conclusions from what is durable, applied and answered by now."""
+        if self.elector.elected:
+            self.elector.lead()
+            self.leadership = Leadership(self.shared, self.reads)
+        if self.leadership is not None:
+            self.leadership.settle()
+            if not self.shared.is_voter:
+                # Paper, section 6: a leader that is not in the new configuration steps
+                # down once that is committed.
+                self._follow(self.term)
+                self.receiver.leave()
+
+    # Messages
+
+    def receive_message(self, message: m.Message) -> None:
+        """Take a message; a request is answered in time through `messages_to_send`."""
+        rule = RULES.get(type(message))
+        if rule is None:
+            return
+        if rule.of_peers and not self._agree_on_term(message):
+            return
+        if self.elector.role not in rule.roles:
+            self._refuse(message)
+            return
+        rule.handle(self, message)
+        self.settle()
+
+    def _agree_on_term(self, message: m.Message) -> bool:
+        """Compare terms (paper, 5.1); false if the message must not be acted on."""
+        if message.term < self.term:
+            self._refuse(message)
+            return False
+        if isinstance(message, m.Response):
+            if message.term > self.term:
+                if self._knows(message.source):
+                    self._follow(message.term)
+                return False
+            return True
+        if self.elector.shielded and self._disregards(message):
+            self._refuse(message)
+            return False
+        if message.term > self.term:
+            self._follow(message.term)
+        return True
+
+    def _knows(self, server_id: int) -> bool:
+        if self.leadership is not None and server_id == self.leadership.joiner:
+            return True
+        return server_id in self.shared.journal.membership.known
+
+    def _disregards(self, message: m.Message) -> bool:
+        """Whether a server in contact with its leader does not listen to this request.
+
+        Votes are for when no leader is there (paper, section 6), unless the leader
+        itself has asked for them; and a stranger does not depose a leader.
+        """
+        if isinstance(message, m.VoteRequest):
+            return not message.transfer or not self._knows(message.source)
+        return message.source != self.shared.leader and not self._knows(message.source)
+
+    def _refuse(self, message: m.Message) -> None:
+        if isinstance(message, m.Request):
+            next_index = 0
+            if type(message) in _TELLS_LOG_END:
+                next_index = self.last_index + 1
+            self.shared.respond(message, next_index, accepted=False)
+
+    def _heard(self, leader: int) -> None:
+        self.receiver.heard()
+        self.elector.heard_from(leader)
+
+    def _on_vote_request(self, request: m.VoteRequest) -> None:
+        self.receiver.heard()
+        self.elector.on_vote_request(request)
+
+    def _on_vote_response(self, response: m.VoteResponse) -> None:
+        self.elector.on_vote_response(response)
+
+    def _from_leader(self, request: m.Request) -> None:
+        """A request that only the leader of the term sends."""
+        if self.shared.leader not in (None, request.source):
+            self._refuse(request)
+            return
+        self._heard(request.source)
+        _FROM_LEADER[type(request)](self, request)
+
+    def _on_transfer_request(self, request: m.TransferRequest) -> None:
+        able = self.shared.is_voter and not self.receiver.installing
+        self.shared.respond(request, 0, accepted=able)
+        if able:
+            self._stand(transfer=True)
+
+    def _on_append_response(self, response: m.AppendResponse) -> None:
+        assert self.leadership is not None
+        if self.leadership.replicator.on_append_response(response):
+            self.leadership.hand_over()
+
+    def _on_snapshot_response(self, response: m.SnapshotResponse) -> None:
+        leadership = self.leadership
+        assert leadership is not None
+        progress = leadership.replicator.peers.get(response.source)
+        if progress is not None:
+            leadership.replicator.on_snapshot_response(progress, response)
+        elif leadership.change is not None and response.source == leadership.joiner:
+            leadership.change.on_snapshot_response(response)
+            leadership.change_moved()
+
+    def _on_change_response(self, response: m.Response) -> None:
+        leadership = self.leadership
+        assert leadership is not None
+        change = leadership.change
+        if change is None or response.source != change.server.server_id:
+            return
+        match response:
+            case m.JoinResponse():
+                if not change.on_join_response(response):
+                    leadership.drop_change()
+            case m.SyncResponse():
+                change.on_sync_response(response)
+            case _:
+                change.on_leave_response(response.sequence)
+        leadership.change_moved()
+
+    def _on_client_request(self, request: m.ClientRequest) -> None:
+        leadership = self.leadership
+        if leadership is None or leadership.refuse_values(request.values) is not None:
+            self._refuse(request)
+            return
+        leadership.append_values(request.values)
+        self.shared.respond(request, self.last_index + 1, accepted=True)
+
+    def _on_add_server(self, request: m.AddServerRequest) -> None:
+        leadership = self.leadership
+        if leadership is None or leadership.refuse_add(request.server) is not None:
+            self._refuse(request)
+            return
+        leadership.add(request.server)
+        self.shared.respond(request, self.last_index + 1, accepted=True)
+
+    def _on_remove_server(self, request: m.RemoveServerRequest) -> None:
+        leadership = self.leadership
+        if leadership is None or leadership.refuse_remove(request.server_id) is not None:
+            self._refuse(request)
+            return
+        leadership.remove(request.server_id)
+        self.shared.respond(request, self.last_index + 1, accepted=True)
+
+
+class Rule(NamedTuple):
+    """Who acts on a kind of message; all others refuse a request and drop a response."""
+
+    roles: frozenset[Role]
+    handle: Callable[..., None]
+    of_peers: bool = True  # terms are compared
+
+
+_ALL = frozenset((Role.FOLLOWER, Role.CANDIDATE, Role.LEADER))
+_NOT_LEADER = frozenset((Role.FOLLOWER, Role.CANDIDATE))
+_FOLLOWER = frozenset((Role.FOLLOWER,))
+_CANDIDATE = frozenset((Role.CANDIDATE,))
+_LEADER = frozenset((Role.LEADER,))
+
+RULES: dict[type[m.Message], Rule] = {
+    m.VoteRequest: Rule(_ALL, Engine._on_vote_request),
+    m.AppendRequest: Rule(_NOT_LEADER, Engine._from_leader),
+    m.SnapshotRequest: Rule(_NOT_LEADER, Engine._from_leader),
+    m.JoinRequest: Rule(_NOT_LEADER, Engine._from_leader),
+    m.SyncRequest: Rule(_NOT_LEADER, Engine._from_leader),
+    m.LeaveRequest: Rule(_NOT_LEADER, Engine._from_leader),
+    m.TransferRequest: Rule(_FOLLOWER, Engine._from_leader),
+    m.VoteResponse: Rule(_CANDIDATE, Engine._on_vote_response),
+    m.AppendResponse: Rule(_LEADER, Engine._on_append_response),
+    m.SnapshotResponse: Rule(_LEADER, Engine._on_snapshot_response),
+    m.JoinResponse: Rule(_LEADER, Engine._on_change_response),
+    m.SyncResponse: Rule(_LEADER, Engine._on_change_response),
+    m.LeaveResponse: Rule(_LEADER, Engine._on_change_response),
+    m.ClientRequest: Rule(_ALL, Engine._on_client_request, of_peers=False),
+    m.AddServerRequest: Rule(_ALL, Engine._on_add_server, of_peers=False),
+    m.RemoveServerRequest: Rule(_ALL, Engine._on_remove_server, of_peers=False),
+}
+
+_FROM_LEADER: dict[type[m.Request], Callable[..., None]] = {
+    m.AppendRequest: lambda engine, request: engine.receiver.on_append(request),
+    m.SnapshotRequest: lambda engine, request: engine.receiver.on_snapshot(request),
+    m.JoinRequest: lambda engine, request: engine.receiver.on_join(request),
+    m.SyncRequest: lambda engine, request: engine.receiver.on_sync(request),
+    m.LeaveRequest: lambda engine, request: engine.receiver.on_leave(request),
+    m.TransferRequest: Engine._on_transfer_request,
+}
+
+# Refusals that say where the own log ends (as JRaft's do); the others say 0.
+_TELLS_LOG_END: frozenset[type[m.Message]] = frozenset(
+    (
+        m.AppendRequest,
+        m.JoinRequest,
+        m.SyncRequest,
+        m.LeaveRequest,
+        m.AddServerRequest,
+        m.RemoveServerRequest,
+    )
+)

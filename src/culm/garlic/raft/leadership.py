@@ -1,0 +1,260 @@
+"""One term of leadership: everything that only a leader has."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Sequence
+
+from culm.garlic.raft.change import Change, ChangeState
+from culm.garlic.raft.events import (
+    ChangeFailed,
+    RaftErrorCode,
+    ReadFailed,
+    ReadReady,
+    TransferFailed,
+)
+from culm.garlic.raft.messages import TransferRequest
+from culm.garlic.raft.model import Configuration, Entry, Server
+from culm.garlic.raft.reads import Reads
+from culm.garlic.raft.replicator import Replicator
+from culm.garlic.raft.shared import Shared
+
+__all__ = ["Leadership"]
+
+
+class Leadership:
+    """Owns proposals, reads, the running change and transfer, and the leader's timers."""
+
+    __slots__ = (
+        "_beat_at",
+        "_change",
+        "_first_index",
+        "_proposals",
+        "_quorum_at",
+        "_read_number",
+        "_reads",
+        "_shared",
+        "_size",
+        "_target",
+        "_transfer_until",
+        "replicator",
+    )
+
+    def __init__(self, shared: Shared, read_number: int) -> None:
+        self._shared = shared
+        self.replicator = Replicator(shared)
+        self._reads = Reads()
+        self._read_number = read_number
+        self._change: Change | None = None
+        self._target: int | None = None
+        self._transfer_until = math.inf
+        self._proposals: deque[tuple[int, int]] = deque()  # last index, bytes: uncommitted
+        self._size = 0
+        self._beat_at = shared.now + shared.settings.heartbeat_interval
+        self._quorum_at = shared.now + shared.settings.election_timeout_max
+        # Paper, section 8: an entry of the own term commits all that went before.  JRaft
+        # has no empty entries; the configuration, said again, is one for all purposes.
+        latest = shared.journal.membership.latest
+        self._first_index = shared.journal.log.last_index + 1
+        self._append(Configuration(self._first_index, latest.log_index, latest.servers))
+
+    def _append(self, configuration: Configuration) -> None:
+        journal = self._shared.journal
+        journal.append((Entry(journal.term, configuration),))
+
+    # Proposals
+
+    def refuse_values(self, values: Sequence[bytes]) -> RaftErrorCode | None:
+        """Why `values` cannot be appended now, if so."""
+        shared, settings = self._shared, self._shared.settings
+        if self._target is not None:
+            return RaftErrorCode.TRANSFER_IN_PROGRESS
+        waiting = shared.journal.log.last_index - shared.journal.commit_index
+        if waiting + len(values) > settings.proposals_max:
+            return RaftErrorCode.QUEUE_FULL
+        size = sum(map(len, values))
+        if size > settings.proposal_size_max:
+            return RaftErrorCode.VALUE_TOO_LARGE
+        return RaftErrorCode.QUEUE_FULL if self._size + size > settings.proposal_size_max else None
+
+    def append_values(self, values: Sequence[bytes]) -> int:
+        """Append values that are not refused; returns the index of the first."""
+        journal = self._shared.journal
+        first, term = journal.log.last_index + 1, journal.term
+        if values:
+            journal.append([Entry(term, value) for value in values])
+            size = sum(map(len, values))
+            self._proposals.append((journal.log.last_index, size))
+            self._size += size
+        return first
+
+    # Reads
+
+    @property
+    def reads_full(self) -> bool:
+        return len(self._reads) >= self._shared.settings.reads_max
+
+    def read(self) -> int:
+        """Start a read; its number comes back with `ReadReady` or `ReadFailed`.
+
+        Until an entry of the own term is committed a leader does not know how far the
+        log is, so a read waits for that entry at least.
+        """
+        self._read_number += 1
+        sequence = self.replicator.sequence + 1
+        index = max(self._shared.journal.commit_index, self._first_index)
+        self._reads.add(self._read_number, sequence, index)
+        self.replicator.needed = sequence
+        return self._read_number
+
+    def settle(self) -> None:
+        """Draw the conclusions of what has come in: commits, and reads that are ready."""
+        shared = self._shared
+        index = self.replicator.agreed_index()
+        if index > shared.journal.commit_index and self.replicator.may_commit(index):
+            self._commit(index)
+        if len(self._reads) and shared.is_voter:
+            self._reads.confirm(self.replicator.acknowledged_sequence())
+            for number, index in self._reads.take_ready(shared.applier.applied_index):
+                shared.events.append(ReadReady(read=number, index=index))
+
+    def _commit(self, index: int) -> None:
+        if self._shared.commit(index):
+            joined: dict[int, int] = {}
+            if self._change is not None:
+                joined[self._change.server.server_id] = self._change.progress.next_index
+            self.replicator.members_changed(joined)
+        if (
+            self._change is not None
+            and self._change.state is ChangeState.COMMITTING
+            and not self._shared.journal.membership.pending
+        ):
+            self._change = None
+        proposals = self._proposals
+        while proposals and proposals[0][0] <= index:
+            self._size -= proposals.popleft()[1]
+
+    # Membership and transfer
+
+    def refuse_change(self) -> RaftErrorCode | None:
+        """Why no change can be started now, if so."""
+        if self._shared.journal.commit_index < self._first_index:
+            return RaftErrorCode.NOTHING_COMMITTED
+        if self._change is not None or self._shared.journal.membership.pending:
+            return RaftErrorCode.CHANGE_IN_PROGRESS
+        return RaftErrorCode.TRANSFER_IN_PROGRESS if self._target is not None else None
+
+    def refuse_add(self, server: Server) -> RaftErrorCode | None:
+        if not server.endpoint or not server.endpoint.isascii():
+            return RaftErrorCode.BAD_ENDPOINT
+        if self._shared.journal.membership.current.find(server.server_id) is not None:
+            return RaftErrorCode.ALREADY_MEMBER
+        return self.refuse_change()
+
+    def refuse_remove(self, server_id: int) -> RaftErrorCode | None:
+        if self._shared.journal.membership.current.find(server_id) is None:
+            return RaftErrorCode.NOT_MEMBER
+        if server_id == self._shared.server_id:
+            return RaftErrorCode.IS_LEADER
+        return self.refuse_change()
+
+    def add(self, server: Server) -> None:
+        self._change = Change(self._shared, self.replicator, server, adding=True)
+
+    def remove(self, server_id: int) -> None:
+        server = self._shared.journal.membership.current.find(server_id)
+        assert server is not None
+        self._change = Change(self._shared, self.replicator, server, adding=False)
+
+    @property
+    def joiner(self) -> int | None:
+        """The server that is being added or removed."""
+        return None if self._change is None else self._change.server.server_id
+
+    @property
+    def change(self) -> Change | None:
+        return self._change
+
+    def change_moved(self) -> None:
+        """Append the configuration when the server is ready for it."""
+        change = self._change
+        if (
+            change is not None
+            and change.state is ChangeState.COMMITTING
+            and not self._shared.journal.membership.pending
+        ):
+            self._append(change.configuration)
+
+    def drop_change(self) -> None:
+        if self._change is not None:
+            self._shared.events.append(ChangeFailed(server_id=self._change.server.server_id))
+            self._change = None
+
+    def refuse_transfer(self, target: int) -> RaftErrorCode | None:
+        if target == self._shared.server_id:
+            return RaftErrorCode.IS_LEADER
+        if target not in self.replicator.peers:
+            return RaftErrorCode.NOT_MEMBER
+        if self._change is not None or self._shared.journal.membership.pending:
+            return RaftErrorCode.CHANGE_IN_PROGRESS
+        return RaftErrorCode.TRANSFER_IN_PROGRESS if self._target is not None else None
+
+    def transfer(self, target: int) -> None:
+        self._target = target
+        self._transfer_until = self._shared.now + self._shared.settings.election_timeout_max
+        self.hand_over()
+
+    def hand_over(self) -> None:
+        """Tell the target to stand for election as soon as it has the whole log."""
+        shared, target = self._shared, self._target
+        if target is None:
+            return
+        progress = self.replicator.peers.get(target)
+        log = shared.journal.log
+        if progress is None or progress.match_index < log.last_index:
+            return
+        shared.journal.send_now(
+            TransferRequest(
+                source=shared.server_id,
+                destination=target,
+                term=shared.journal.term,
+                sequence=self.replicator.next_sequence(),
+                last_log_index=log.last_index,
+            )
+        )
+
+    def _end_transfer(self) -> None:
+        if self._target is not None:
+            self._shared.events.append(TransferFailed(target=self._target))
+        self._target, self._transfer_until = None, math.inf
+
+    # Time
+
+    def next_deadline(self) -> float:
+        return min(self._beat_at, self._quorum_at, self._transfer_until)
+
+    def advance(self) -> bool:
+        """Do what is due; false if no majority has been heard for an election timeout."""
+        shared, settings = self._shared, self._shared.settings
+        if self._transfer_until <= shared.now:
+            self._end_transfer()
+        if self._beat_at <= shared.now:
+            self._beat_at = shared.now + settings.heartbeat_interval
+            self.replicator.beat()
+            if self._change is not None:
+                if self._change.beat():
+                    self.change_moved()
+                else:
+                    self.drop_change()
+        if self._quorum_at <= shared.now:
+            self._quorum_at = shared.now + settings.election_timeout_max
+            return self.replicator.has_quorum_since(shared.now - settings.election_timeout_max)
+        return True
+
+    def end(self) -> None:
+        """Tell who waits for this leader that it leads no more."""
+        for number in self._reads.drop_all():
+            self._shared.events.append(ReadFailed(read=number))
+        self.drop_change()
+        self._target = None

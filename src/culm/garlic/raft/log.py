@@ -1,0 +1,131 @@
+"""The log in memory: entries since the last compaction."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from culm.garlic.raft.model import Entry, Snapshot, Stored
+
+__all__ = ["Log"]
+
+
+class Log:
+    """Entries after `base_index`; what is at or below it lives in snapshots only.
+
+    Owns the entries and the latest snapshot's description.  ``base_index`` is at most
+    ``snapshot.index``: entries before a snapshot may be kept for slow followers.
+    """
+
+    __slots__ = ("_base_term", "_entries", "base_index", "last_index", "snapshot")
+
+    def __init__(self, stored: Stored) -> None:
+        self.snapshot = stored.snapshot
+        self.base_index = stored.snapshot.index
+        self._base_term = stored.snapshot.term
+        self._entries: list[Entry] = []
+        self._load(stored.first_index, stored.entries)
+        self.last_index = self.base_index + len(self._entries)
+
+    def _load(self, first: int, entries: Sequence[Entry]) -> None:
+        """Take stored entries, unless a snapshot has replaced them already."""
+        snapshot = self.snapshot
+        if first == snapshot.index + 1:
+            self._entries = list(entries)
+            return
+        position = snapshot.index - first
+        if 0 <= position < len(entries) and entries[position].term == snapshot.term:
+            # The first entry serves as the base: of what precedes it no term is known.
+            self.base_index = first
+            self._base_term = entries[0].term
+            self._entries = list(entries[1:])
+
+    @property
+    def last_term(self) -> int:
+        return self._entries[-1].term if self._entries else self._base_term
+
+    def term_at(self, index: int) -> int | None:
+        """Term of the entry at `index`; ``None`` if it is not here."""
+        position = index - self.base_index
+        if position == 0:
+            return self._base_term
+        if 0 < position <= len(self._entries):
+            return self._entries[position - 1].term
+        return None
+
+    def entry(self, index: int) -> Entry:
+        """The entry at `index`, which must be above the base."""
+        position = index - self.base_index - 1
+        if position < 0:
+            raise IndexError(index)
+        return self._entries[position]
+
+    def slice(self, first: int, last: int) -> list[Entry]:
+        """Entries from `first` to `last`, both included."""
+        return self._entries[first - self.base_index - 1 : last - self.base_index]
+
+    def batch(self, first: int, count_max: int, size_max: int) -> list[Entry]:
+        """At most `count_max` entries from `first` on, of at most `size_max` bytes.
+
+        A first entry that exceeds the size comes alone.
+        """
+        entries = self.slice(first, min(self.last_index, first + count_max - 1))
+        size = 0
+        for position, entry in enumerate(entries):
+            data = entry[1]
+            if type(data) is bytes:
+                size += len(data)
+                if size > size_max and position:
+                    del entries[position:]
+                    break
+        return entries
+
+    def append(self, entries: Sequence[Entry]) -> None:
+        self._entries.extend(entries)
+        self.last_index += len(entries)
+
+    def truncate(self, first: int) -> None:
+        """Drop the entries from `first` on."""
+        del self._entries[first - self.base_index - 1 :]
+        self.last_index = first - 1
+
+    def first_conflict(self, previous_index: int, entries: Sequence[Entry]) -> int:
+        """How many of `entries`, which follow `previous_index`, are here already."""
+        if previous_index == self.last_index:
+            return 0
+        start = previous_index - self.base_index
+        ours = self._entries[start : start + len(entries)]
+        for position, (entry, mine) in enumerate(zip(entries, ours, strict=False)):
+            if entry[0] != mine[0]:
+                return position
+        return min(len(ours), len(entries))
+
+    def retry_index(self, previous_index: int, previous_term: int) -> int:
+        """Where a leader should try next whose entry at `previous_index` is not ours.
+
+        Paper, 5.3: one refusal for each conflicting term, not for each entry.  Entries
+        of ours above `previous_term` cannot agree with the leader's at or before
+        `previous_index`, so all of them are skipped.
+        """
+        index = min(previous_index - 1, self.last_index)
+        while index > self.base_index and self._entries[index - self.base_index - 1].term > (
+            previous_term
+        ):
+            index -= 1
+        return max(index, self.base_index) + 1
+
+    def compact(self, snapshot: Snapshot, trailing: int) -> int:
+        """Remember `snapshot`; keep `trailing` entries before it.  Returns the new base."""
+        self.snapshot = snapshot
+        base = max(self.base_index, snapshot.index - trailing)
+        term = self.term_at(base)
+        assert term is not None
+        del self._entries[: base - self.base_index]
+        self.base_index, self._base_term = base, term
+        return base
+
+    def reset(self, snapshot: Snapshot) -> None:
+        """Start anew after `snapshot`."""
+        self.snapshot = snapshot
+        self.base_index = self.last_index = snapshot.index
+        self._base_term = snapshot.term
+        self._entries.clear()

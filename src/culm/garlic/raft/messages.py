@@ -1,0 +1,216 @@
+"""What the servers of a cluster, and their clients, say to each other.
+
+These are the messages of the Raft paper's figures 2 and 13 and of JRaft's membership
+changes, without any wire format.  `sequence` pairs a response with its request: the
+response repeats it.  A transport that pairs them itself (one connection, answers in
+order) need not carry it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from culm.garlic.raft.model import Configuration, Entry, Server, Snapshot
+
+__all__ = [
+    "AddServerRequest",
+    "AddServerResponse",
+    "AppendRequest",
+    "AppendResponse",
+    "ClientRequest",
+    "ClientResponse",
+    "JoinRequest",
+    "JoinResponse",
+    "LeaveRequest",
+    "LeaveResponse",
+    "Message",
+    "RemoveServerRequest",
+    "RemoveServerResponse",
+    "Request",
+    "Response",
+    "SnapshotRequest",
+    "SnapshotResponse",
+    "SyncRequest",
+    "SyncResponse",
+    "TransferRequest",
+    "TransferResponse",
+    "VoteRequest",
+    "VoteResponse",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """`term` is the sender's current term (0 from a client)."""
+
+    source: int
+    destination: int
+    term: int
+    sequence: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request(Message):
+    """Asks; every request that reaches a running core is answered exactly once."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Response(Message):
+    """Answers.  `next_index` is what the sender would take next (see each kind)."""
+
+    next_index: int
+    accepted: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VoteRequest(Request):
+    """RequestVote.  `transfer`: the leader itself asked for this election."""
+
+    last_log_index: int
+    last_log_term: int
+    transfer: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VoteResponse(Response):
+    """`next_index` is 0."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppendRequest(Request):
+    """AppendEntries: `entries` follow the one at `previous_index`; none: heartbeat."""
+
+    previous_index: int
+    previous_term: int
+    commit_index: int
+    entries: Sequence[Entry]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppendResponse(Response):
+    """Accepted: the logs agree below `next_index`.  Refused: try from there."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotRequest(Request):
+    """InstallSnapshot: bytes of the snapshot from `offset` on; `done` with the last."""
+
+    snapshot: Snapshot
+    offset: int
+    data: bytes
+    done: bool
+    commit_index: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotResponse(Response):
+    """`next_index` is the byte offset that is wanted next."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JoinRequest(Request):
+    """Invitation to join, with the configuration as it is."""
+
+    configuration: Configuration
+    last_log_index: int
+    commit_index: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JoinResponse(Response):
+    """`next_index` is the joiner's log end + 1."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SyncRequest(Request):
+    """Entries for a joiner, which follow the one at `previous_index`."""
+
+    previous_index: int
+    commit_index: int
+    entries: Sequence[Entry]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SyncResponse(Response):
+    """`next_index` is what the joiner wants next."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaveRequest(Request):
+    """Command to leave, sent before the configuration without the server is appended."""
+
+    last_log_index: int
+    commit_index: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaveResponse(Response):
+    """`next_index` is the leaver's log end + 1."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransferRequest(Request):
+    """The leader hands over: stand for election now (thesis, section 3.10: TimeoutNow)."""
+
+    last_log_index: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransferResponse(Response):
+    """`next_index` is 0."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientRequest(Request):
+    """Values to append."""
+
+    values: Sequence[bytes]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientResponse(Response):
+    """Accepted: appended, not yet committed; `destination` is the believed leader."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AddServerRequest(Request):
+    """Add `server` to the cluster."""
+
+    server: Server
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AddServerResponse(Response):
+    """Accepted: started; `destination` is the believed leader."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoveServerRequest(Request):
+    """Remove the server of that id from the cluster."""
+
+    server_id: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoveServerResponse(Response):
+    """Accepted: started; `destination` is the believed leader."""
+
+
+RESPONSE_OF: dict[type[Request], type[Response]] = {
+    VoteRequest: VoteResponse,
+    AppendRequest: AppendResponse,
+    SnapshotRequest: SnapshotResponse,
+    JoinRequest: JoinResponse,
+    SyncRequest: SyncResponse,
+    LeaveRequest: LeaveResponse,
+    TransferRequest: TransferResponse,
+    ClientRequest: ClientResponse,
+    AddServerRequest: AddServerResponse,
+    RemoveServerRequest: RemoveServerResponse,
+}
+
+# What comes from outside of the cluster: terms mean nothing in it.
+CLIENT_REQUESTS: frozenset[type[Request]] = frozenset(
+    (ClientRequest, AddServerRequest, RemoveServerRequest)
+)

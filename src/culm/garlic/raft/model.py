@@ -1,0 +1,75 @@
+"""What a replicated log is made of: entries, configurations, snapshots, durable state."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+__all__ = ["Configuration", "Entry", "Server", "Snapshot", "Stored"]
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A member of a cluster: its id (32 bits) and where it is reached."""
+
+    server_id: int
+    endpoint: str
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """The members of a cluster, and where in the log this was said.
+
+    `log_index` is the index of the entry that holds it, `last_log_index` that of the
+    configuration before it; both 0 for the one that a cluster is founded with.
+    """
+
+    log_index: int = 0
+    last_log_index: int = 0
+    servers: tuple[Server, ...] = ()
+
+    @property
+    def ids(self) -> frozenset[int]:
+        return frozenset(server.server_id for server in self.servers)
+
+    def find(self, server_id: int) -> Server | None:
+        return next((server for server in self.servers if server.server_id == server_id), None)
+
+
+class Entry(NamedTuple):
+    """One log entry: the term of the leader that made it, and what it says.
+
+    `data` is opaque if it is bytes (for the state machine), else the membership.
+    """
+
+    term: int
+    data: bytes | Configuration
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Stands for all entries up to `index`; `configuration` is that of `index`."""
+
+    index: int = 0
+    term: int = 0
+    configuration: Configuration = field(default_factory=Configuration)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stored:
+    """What a store holds of a node, and a node starts from.
+
+    A founding member starts from a `snapshot` of index 0 whose configuration names all
+    the founders; a server that will be added later from ``Stored()``.  `entries` are
+    those from `first_index` on; `applied_index` is how far the state machine itself is
+    (0 if it starts from the snapshot).
+    """
+
+    term: int = 0
+    voted_for: int | None = None
+    commit_index: int = 0
+    applied_index: int = 0
+    snapshot: Snapshot = field(default_factory=Snapshot)
+    first_index: int = 1
+    entries: Sequence[Entry] = ()

@@ -1,0 +1,242 @@
+"""The follower's side: entries, snapshots, invitations and orders from a leader."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from culm.garlic.raft.effects import WriteSnapshot
+from culm.garlic.raft.events import Left, SnapshotInstalled
+from culm.garlic.raft.messages import (
+    AppendRequest,
+    JoinRequest,
+    LeaveRequest,
+    SnapshotRequest,
+    SyncRequest,
+)
+from culm.garlic.raft.model import Entry, Snapshot
+from culm.garlic.raft.shared import Shared
+
+__all__ = ["Receiver"]
+
+
+class Receiver:
+    """Owns what a leader has begun with this server: a snapshot, a sync, a leave.
+
+    Every handler is called with a request of the current term's leader, and answers it.
+    """
+
+    __slots__ = (
+        "_due",
+        "_leave_deadline",
+        "_left",
+        "_offset",
+        "_shared",
+        "_snapshot_key",
+        "_synced",
+        "_synced_by",
+        "_writing",
+    )
+
+    def __init__(self, shared: Shared) -> None:
+        self._shared = shared
+        # What is being received: term and leader that send it, and the snapshot
+        self._snapshot_key: tuple[int, int, Snapshot] | None = None
+        self._offset = 0  # its bytes that are written
+        self._due: SnapshotRequest | None = None  # chunk to write
+        self._writing: SnapshotRequest | None = None
+        self._synced_by: tuple[int, int] | None = None  # term and leader that let us join
+        self._synced = 0  # up to where our log is known to be that leader's
+        self._leave_deadline: float | None = None
+        self._left = False
+
+    @property
+    def left(self) -> bool:
+        """Whether this server has left the cluster, and stands for no election."""
+        return self._left
+
+    @property
+    def installing(self) -> bool:
+        """Whether the state is about to be replaced by a snapshot."""
+        chunk = self._writing or self._due
+        return chunk is not None and chunk.done
+
+    def on_append(self, request: AppendRequest) -> None:
+        """AppendEntries (paper, figure 2, receiver implementation 2 to 5)."""
+        shared = self._shared
+        log = shared.journal.log
+        previous, entries = request.previous_index, request.entries
+        end = previous + len(entries)
+        if self.installing:
+            shared.respond(request, log.last_index + 1, accepted=False)
+            return
+        if previous >= log.base_index and log.term_at(previous) != request.previous_term:
+            retry = log.retry_index(previous, request.previous_term)
+            shared.respond(request, retry, accepted=False)
+            return
+        if not self._store(previous, entries, request.term):
+            shared.respond(request, log.last_index + 1, accepted=False)
+            return
+        self._commit(min(request.commit_index, end))
+        shared.respond(request, end + 1, accepted=True)
+
+    def _store(self, previous: int, entries: Sequence[Entry], term: int) -> bool:
+        """Make our log agree with `entries`; false if they contradict what is committed.
+
+        What we have and they do not contradict stays (figure 2, rule 3: only a conflict
+        deletes): the request may be an old one.
+        """
+        journal = self._shared.journal
+        log = journal.log
+        if previous < log.base_index:  # compacted, hence committed, hence the same
+            entries = entries[log.base_index - previous :]
+            previous = log.base_index
+        if not entries:
+            return True
+        if entries[-1].term > term:
+            return False
+        known = log.first_conflict(previous, entries)
+        if known == len(entries):
+            return True
+        first = previous + known + 1
+        if first <= journal.commit_index:
+            return False
+        if first <= log.last_index:
+            journal.truncate(first)
+        journal.append(entries[known:] if known else entries)
+        return True
+
+    def _commit(self, index: int) -> None:
+        was_voter = self._shared.is_voter
+        if self._shared.commit(index):
+            self._members_changed(was_voter)
+
+    def _members_changed(self, was_voter: bool) -> None:
+        if self._shared.is_voter:
+            self._left = False
+            self._leave_deadline = None
+        elif was_voter:
+            self.leave()
+
+    def leave(self) -> None:
+        """Take no part in elections any more."""
+        self._leave_deadline = None
+        if not self._left:
+            self._left = True
+            self._shared.events.append(Left())
+
+    def on_snapshot(self, request: SnapshotRequest) -> None:
+        """InstallSnapshot (paper, figure 13)."""
+        shared, snapshot = self._shared, request.snapshot
+        log = shared.journal.log
+        if snapshot.index <= log.base_index or log.term_at(snapshot.index) == snapshot.term:
+            # Rule 6: we have what it stands for, so log and state stay as they are.
+            self._commit(min(snapshot.index, log.last_index))
+            self._synced = max(self._synced, snapshot.index)
+            shared.respond(request, request.offset + len(request.data), accepted=True)
+        elif snapshot.index <= shared.journal.commit_index or snapshot.term > request.term:
+            shared.respond(request, 0, accepted=False)
+        else:
+            self._take_chunk(request)
+
+    def _take_chunk(self, request: SnapshotRequest) -> None:
+        """Take the chunk that is wanted next; answer any other with what is wanted.
+
+        A snapshot of another leader may differ in its bytes, so it starts anew.
+        """
+        key = (request.term, request.source, request.snapshot)
+        ours = key == self._snapshot_key
+        wanted = self._offset if ours else 0
+        if self._due is None and self._writing is None and request.offset == wanted:
+            self._snapshot_key, self._offset, self._due = key, wanted, request
+        else:
+            self._shared.respond(request, wanted, accepted=ours)
+
+    def next_effect(self) -> WriteSnapshot | None:
+        """Write the chunk that is due.
+
+        The last one replaces log and state, so it waits until nothing else is at work.
+        """
+        shared, chunk = self._shared, self._due
+        if chunk is None or (chunk.done and not (shared.journal.saved and not shared.applier.busy)):
+            return None
+        self._due, self._writing = None, chunk
+        return WriteSnapshot(
+            ticket=shared.desk.ticket(self._written),
+            snapshot=chunk.snapshot,
+            offset=chunk.offset,
+            data=chunk.data,
+            done=chunk.done,
+        )
+
+    def _written(self, result: object) -> None:
+        chunk, self._writing = self._writing, None
+        assert chunk is not None
+        shared = self._shared
+        if result is not True:
+            self._snapshot_key, self._offset = None, 0
+            shared.respond(chunk, 0, accepted=False)
+            return
+        self._offset = chunk.offset + len(chunk.data)
+        if chunk.done:
+            self._installed(chunk.snapshot)
+        shared.respond(chunk, chunk.offset + len(chunk.data), accepted=True)
+
+    def _installed(self, snapshot: Snapshot) -> None:
+        shared = self._shared
+        before, was_voter = shared.journal.membership.current, shared.is_voter
+        shared.journal.reset(snapshot)
+        shared.applier.reset(snapshot.index)
+        self._snapshot_key, self._offset = None, 0
+        self._synced = max(self._synced, snapshot.index)
+        shared.events.append(SnapshotInstalled(snapshot=snapshot))
+        if snapshot.configuration.servers != before.servers:
+            shared.members_changed()
+            self._members_changed(was_voter)
+
+    def on_join(self, request: JoinRequest) -> None:
+        """The invitation: from now on the leader's sync requests are taken."""
+        self._synced_by, self._synced = (request.term, request.source), 0
+        self._left, self._leave_deadline = False, None
+        self._shared.respond(request, self._shared.journal.log.last_index + 1, accepted=True)
+
+    def on_sync(self, request: SyncRequest) -> None:
+        """Entries of the leader we join, from the first one on.
+
+        The wire does not tell the previous entry's term, so they are taken only where
+        everything before them has come from the same leader in the same term.
+        """
+        shared, previous = self._shared, request.previous_index
+        if (
+            self._synced_by != (request.term, request.source)
+            or previous > self._synced
+            or self.installing
+            or not self._store(previous, request.entries, request.term)
+        ):
+            shared.respond(request, self._synced + 1, accepted=False)
+            return
+        self._synced = max(self._synced, previous + len(request.entries))
+        self._commit(min(request.commit_index, self._synced))
+        shared.respond(request, self._synced + 1, accepted=True)
+
+    def on_leave(self, request: LeaveRequest) -> None:
+        """We shall go: when the configuration without us is committed, or all is silent."""
+        if not self._left:
+            self._leave_deadline = self._shared.now + 2 * self._shared.settings.election_timeout_max
+        self._shared.respond(request, self._shared.journal.log.last_index + 1, accepted=True)
+
+    def heard(self) -> None:
+        """A leader or a candidate was heard: the wait for silence starts again.
+
+        Who left because of silence, and is a member still, is back.
+        """
+        if self._left and self._shared.is_voter:
+            self._left = False
+        if self._leave_deadline is not None:
+            self._leave_deadline = self._shared.now + 2 * self._shared.settings.election_timeout_max
+
+    def next_deadline(self) -> float | None:
+        return self._leave_deadline
+
+    def advance(self) -> None:
+        if self._leave_deadline is not None and self._leave_deadline <= self._shared.now:
+            self.leave()

@@ -1,0 +1,262 @@
+"""The leader's side: entries and snapshots to every peer, and what is committed."""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+
+from culm.garlic.raft.effects import ReadSnapshot, SnapshotChunk
+from culm.garlic.raft.messages import (
+    AppendRequest,
+    AppendResponse,
+    SnapshotRequest,
+    SnapshotResponse,
+)
+from culm.garlic.raft.model import Snapshot
+from culm.garlic.raft.progress import Progress, ProgressState
+from culm.garlic.raft.shared import Shared
+
+__all__ = ["Replicator"]
+
+
+class Replicator:
+    """Owns the progress of all peers during one term of leadership."""
+
+    __slots__ = ("_reading", "_shared", "needed", "peers", "sequence")
+
+    def __init__(self, shared: Shared) -> None:
+        self._shared = shared
+        self.peers: dict[int, Progress] = {}
+        self.sequence = 0
+        self.needed = 0  # requests from this sequence on are wanted, to confirm reads
+        self._reading: deque[tuple[int, Progress]] = deque()  # chunks to read
+        for peer in sorted(shared.journal.membership.voters - {shared.server_id}):
+            self.add_peer(peer, shared.journal.log.last_index + 1)
+
+    def add_peer(self, peer: int, next_index: int) -> None:
+        self.peers[peer] = Progress(next_index=next_index, heard_at=self._shared.now)
+
+    def members_changed(self, joined: dict[int, int]) -> None:
+        """Serve who is in the configuration in force; `joined` has next indexes.
+
+        Who is out of it gets one last request, so that it learns of that (JRaft sends
+        it as well).
+        """
+        voters = self._shared.journal.membership.voters
+        for peer in sorted(self.peers.keys() - voters):
+            progress = self.peers[peer]
+            if progress.state is not ProgressState.SNAPSHOT:
+                self._send_append(peer, progress)
+            del self.peers[peer]
+        for peer in sorted(voters - self.peers.keys() - {self._shared.server_id}):
+            self.add_peer(peer, joined.get(peer, self._shared.journal.log.last_index + 1))
+
+    def next_sequence(self) -> int:
+        self.sequence += 1
+        return self.sequence
+
+    def flush(self) -> None:
+        """Send whatever may be sent."""
+        for peer, progress in self.peers.items():
+            self.serve(peer, progress)
+
+    def serve(self, peer: int, progress: Progress) -> None:
+        """Send `peer` what it lacks, as far as it may have requests unanswered."""
+        log, settings = self._shared.journal.log, self._shared.settings
+        while progress.state is not ProgressState.SNAPSHOT:
+            window = settings.in_flight_max if progress.state is ProgressState.REPLICATE else 1
+            if len(progress.in_flight) >= window:
+                return
+            lacks = progress.next_index <= log.last_index
+            news = progress.commit_sent < self._shared.journal.commit_index
+            if not (lacks or progress.sent < self.needed or (news and not progress.in_flight)):
+                return
+            self._send_append(peer, progress)
+        if not progress.in_flight and not progress.reading:
+            self._want_chunk(peer, progress)
+
+    def _send_append(self, peer: int, progress: Progress) -> None:
+        shared = self._shared
+        journal, settings = shared.journal, shared.settings
+        log = journal.log
+        previous = progress.next_index - 1
+        previous_term = log.term_at(previous)
+        if previous_term is None:
+            progress.send_snapshot(log.snapshot)
+            return
+        entries = log.batch(previous + 1, settings.append_entries_max, settings.append_size_max)
+        sequence = self.next_sequence()
+        progress.sent_request(sequence, shared.now, previous)
+        progress.commit_sent = journal.commit_index
+        if progress.state is ProgressState.REPLICATE:
+            progress.next_index += len(entries)
+        journal.send_now(
+            AppendRequest(
+                source=shared.server_id,
+                destination=peer,
+                term=journal.term,
+                sequence=sequence,
+                previous_index=previous,
+                previous_term=previous_term,
+                commit_index=journal.commit_index,
+                entries=entries,
+            )
+        )
+
+    def beat(self) -> None:
+        """Time for heartbeats, and for sending again what was not answered."""
+        shared = self._shared
+        overdue = shared.now - shared.settings.request_timeout
+        for peer, progress in self.peers.items():
+            self.expire(progress, overdue)
+            if not progress.in_flight and progress.state is not ProgressState.SNAPSHOT:
+                self._send_append(peer, progress)
+
+    def expire(self, progress: Progress, overdue: float) -> None:
+        """Give up waiting for requests that were sent before `overdue`."""
+        if progress.overdue(overdue):
+            if progress.state is ProgressState.SNAPSHOT:
+                progress.in_flight.clear()
+            else:
+                # Of a peer that does not answer only the match is known.
+                next_index = progress.next_index
+                if progress.state is ProgressState.REPLICATE:
+                    next_index = progress.match_index + 1
+                progress.probe(next_index)
+
+    def unreachable(self, peer: int) -> None:
+        """Whatever is on its way to `peer` is lost."""
+        progress = self.peers.get(peer)
+        if progress is not None:
+            self.expire(progress, self._shared.now)
+
+    def on_append_response(self, response: AppendResponse) -> bool:
+        """Returns whether the peer's log is now known to agree further than before."""
+        progress = self.peers.get(response.source)
+        if progress is None or response.sequence > progress.sent:
+            return False
+        flight = progress.answered(response.sequence, self._shared.now)
+        index = response.next_index - 1
+        if response.accepted:
+            if index > self._shared.journal.log.last_index:
+                return False
+            if progress.state is ProgressState.SNAPSHOT:
+                return False
+            return progress.matched(index)
+        if flight is not None and flight.previous_index > progress.match_index:
+            progress.refused(flight.previous_index, response.next_index)
+        return False
+
+    # Snapshots
+
+    def _want_chunk(self, peer: int, progress: Progress) -> None:
+        progress.reading = True
+        self._reading.append((peer, progress))
+
+    def next_effect(self) -> ReadSnapshot | None:
+        if not self._reading:
+            return None
+        shared = self._shared
+        peer, progress = self._reading.popleft()
+        snapshot, offset = progress.snapshot, progress.offset
+        if snapshot is None:
+            snapshot = progress.snapshot = shared.journal.log.snapshot
+        term = shared.journal.term
+        assert snapshot is not None
+
+        def done(result: object) -> None:
+            if term == shared.journal.term:
+                self._read(peer, progress, snapshot, offset, result)
+
+        return ReadSnapshot(
+            ticket=shared.desk.ticket(done),
+            snapshot=snapshot,
+            offset=offset,
+            size=shared.settings.chunk_size,
+        )
+
+    def _read(
+        self, peer: int, progress: Progress, snapshot: Snapshot, offset: int, result: object
+    ) -> None:
+        shared = self._shared
+        progress.reading = False
+        if progress.state is not ProgressState.SNAPSHOT or progress.snapshot != snapshot:
+            return
+        if not isinstance(result, SnapshotChunk):
+            # A newer one has replaced it; if not, heartbeats set the pace of new tries.
+            progress.snapshot, progress.offset = None, 0
+            if shared.journal.log.snapshot == snapshot:
+                progress.sent_request(self.next_sequence(), shared.now, 0)
+            return
+        sequence = self.next_sequence()
+        progress.sent_request(sequence, shared.now, 0)
+        progress.chunk_end = offset + len(result.data)
+        progress.chunk_done = result.done
+        shared.journal.send_now(
+            SnapshotRequest(
+                source=shared.server_id,
+                destination=peer,
+                term=shared.journal.term,
+                sequence=sequence,
+                snapshot=snapshot,
+                offset=offset,
+                data=result.data,
+                done=result.done,
+                commit_index=shared.journal.commit_index,
+            )
+        )
+
+    def on_snapshot_response(self, progress: Progress, response: SnapshotResponse) -> bool:
+        """Returns whether the peer has the whole snapshot now."""
+        if response.sequence > progress.sent:
+            return False
+        flight = progress.answered(response.sequence, self._shared.now)
+        if flight is None or progress.snapshot is None:
+            return False
+        if not response.accepted:
+            progress.offset = 0
+        elif progress.chunk_done and response.next_index >= progress.chunk_end:
+            index = progress.snapshot.index
+            progress.snapshot = None
+            progress.probe(index + 1)
+            progress.matched(index)
+            return True
+        elif response.next_index <= progress.chunk_end:
+            progress.offset = response.next_index
+        return False
+
+    # What a majority has
+
+    def agreed_index(self) -> int:
+        """The highest index that a majority of voters holds durably."""
+        journal, peers = self._shared.journal, self.peers
+        matches = [
+            journal.stable_index if voter == self._shared.server_id else peers[voter].match_index
+            for voter in journal.membership.voters
+        ]
+        matches.sort()
+        return matches[(len(matches) - 1) // 2]
+
+    def may_commit(self, index: int) -> bool:
+        """Only entries of the current term are committed by counting (paper, 5.4.2)."""
+        return self._shared.journal.log.term_at(index) == self._shared.journal.term
+
+    def acknowledged_sequence(self) -> int:
+        """The highest sequence that a majority has answered requests from on."""
+        peers, own = self.peers, self._shared.server_id
+        answered = [
+            sys.maxsize if voter == own else peers[voter].acknowledged
+            for voter in self._shared.journal.membership.voters
+        ]
+        answered.sort()
+        return answered[(len(answered) - 1) // 2]
+
+    def has_quorum_since(self, time: float) -> bool:
+        """Whether a majority was heard after `time`."""
+        voters = self._shared.journal.membership.voters
+        heard = sum(
+            1
+            for voter in voters
+            if voter == self._shared.server_id or self.peers[voter].heard_at > time
+        )
+        return heard >= len(voters) // 2 + 1

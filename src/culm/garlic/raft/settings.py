@@ -1,0 +1,50 @@
+"""Times and sizes of a Raft core."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["Settings"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Times in seconds.  The defaults are JRaft's, where it has one.
+
+    * `election_timeout_min`, `election_timeout_max`: a follower that hears no leader for
+      a time drawn from here stands for election (paper, 5.2 and 5.6: well above the
+      time of a broadcast).  Within `election_timeout_min` of hearing the leader it
+      disregards other candidates (section 6).
+    * `heartbeat_interval`: how often an idle leader is heard.
+    * `request_timeout`: when an unanswered request of a leader is sent again.
+    * `in_flight_max`: requests to one peer that may be unanswered; 1 as JRaft does.
+    * `append_entries_max`, `append_size_max`: entries, and bytes of values, in one
+      append or sync request (one entry is sent whatever its size).
+    * `sync_gap`: a joiner that lacks fewer entries than this is taken in.
+    * `attempts_max`: unanswered invitations to join, or orders to leave, before the
+      leader gives up, or goes on without the answer.
+    * `chunk_size`: bytes of a snapshot in one request.
+    * `snapshot_distance`: applied entries after which a snapshot is taken; 0: never.
+    * `trailing_entries`: entries before a snapshot that are kept for slow followers.
+    * `proposals_max`, `proposal_size_max`: entries, and bytes of values, that a leader
+      holds uncommitted before it refuses more.
+    * `apply_entries_max`: entries of one `Apply`.
+    * `reads_max`: reads that may wait for their quorum.
+    """
+
+    election_timeout_min: float = 0.150
+    election_timeout_max: float = 0.300
+    heartbeat_interval: float = 0.075
+    request_timeout: float = 0.150
+    in_flight_max: int = 1
+    append_entries_max: int = 1000
+    append_size_max: int = 1024 * 1024
+    sync_gap: int = 100
+    attempts_max: int = 20
+    chunk_size: int = 4096
+    snapshot_distance: int = 0
+    trailing_entries: int = 0
+    proposals_max: int = 100_000
+    proposal_size_max: int = 64 * 1024 * 1024
+    apply_entries_max: int = 10_000
+    reads_max: int = 10_000

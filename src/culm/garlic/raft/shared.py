@@ -1,0 +1,70 @@
+"""What the parts of one core have in common."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from culm.garlic.raft.applier import Applier
+from culm.garlic.raft.events import ConfigurationChanged
+from culm.garlic.raft.journal import Desk, Journal
+from culm.garlic.raft.messages import CLIENT_REQUESTS, RESPONSE_OF, Request
+from culm.garlic.raft.model import Stored
+from culm.garlic.raft.settings import Settings
+from culm.machine import Event
+
+__all__ = ["NO_LEADER", "Shared"]
+
+# The destination of a response to a client when no leader is known.
+NO_LEADER = -1
+
+
+class Shared:
+    """A server's identity, time, durable state, and what it has to tell."""
+
+    __slots__ = ("applier", "desk", "events", "journal", "leader", "now", "server_id", "settings")
+
+    def __init__(self, *, server_id: int, stored: Stored, settings: Settings, now: float) -> None:
+        self.server_id = server_id
+        self.settings = settings
+        self.now = now
+        self.leader: int | None = None
+        self.events: deque[Event] = deque()
+        self.desk = Desk()
+        self.journal = Journal(stored, self.desk)
+        self.applier = Applier(self.journal, self.desk, settings, stored.applied_index)
+
+    @property
+    def is_voter(self) -> bool:
+        return self.server_id in self.journal.membership.voters
+
+    def commit(self, index: int) -> bool:
+        """Everything up to `index` is committed.  Returns whether the members changed."""
+        journal = self.journal
+        if index <= journal.commit_index:
+            return False
+        journal.commit_index = index
+        if not journal.membership.commit(index):
+            return False
+        self.members_changed()
+        return True
+
+    def members_changed(self) -> None:
+        """Tell that another configuration is in force."""
+        current = self.journal.membership.current
+        self.events.append(ConfigurationChanged(configuration=current))
+
+    def respond(self, request: Request, next_index: int, accepted: bool) -> None:
+        """Answer `request` once everything so far is durable."""
+        destination = request.source
+        if type(request) in CLIENT_REQUESTS:
+            destination = NO_LEADER if self.leader is None else self.leader
+        self.journal.send(
+            RESPONSE_OF[type(request)](
+                source=self.server_id,
+                destination=destination,
+                term=self.journal.term,
+                sequence=request.sequence,
+                next_index=next_index,
+                accepted=accepted,
+            )
+        )

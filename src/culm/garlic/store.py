@@ -1,0 +1,127 @@
+"""Where a node's log and snapshots are kept: the interface, and one in memory."""
+
+from __future__ import annotations
+
+from typing import Protocol, runtime_checkable
+
+from culm.garlic.raft import (
+    Apply,
+    Compact,
+    Entry,
+    Persist,
+    ReadSnapshot,
+    Snapshot,
+    SnapshotChunk,
+    Stored,
+    TakeSnapshot,
+    WriteSnapshot,
+)
+from culm.machine import Effect
+
+__all__ = ["MemoryStore", "StateMachine", "Store"]
+
+
+@runtime_checkable
+class StateMachine(Protocol):
+    """What the log is for.  Deterministic: equal values make equal states."""
+
+    def apply(self, index: int, value: bytes) -> None:
+        """Take the committed value of that index.  Must not fail."""
+        ...
+
+    def snapshot(self) -> bytes:
+        """The whole state."""
+        ...
+
+    def restore(self, image: bytes) -> None:
+        """Take the state of a snapshot instead of one's own."""
+        ...
+
+
+@runtime_checkable
+class Store(Protocol):
+    """Does the effects of a node, and knows what to start from."""
+
+    def load(self) -> Stored:
+        """What a node starts from; the state machine has the state of its snapshot."""
+        ...
+
+    def perform(self, effect: Effect) -> object:
+        """Do an effect of the core; returns the result for `complete`."""
+        ...
+
+
+class MemoryStore:
+    """Keeps everything in memory: for tests, and for nodes that may forget."""
+
+    def __init__(self, machine: StateMachine, stored: Stored | None = None) -> None:
+        stored = stored if stored is not None else Stored()
+        self._machine = machine
+        self._term = stored.term
+        self._voted_for = stored.voted_for
+        self._commit_index = stored.commit_index
+        self._snapshot: Snapshot = stored.snapshot
+        self._first_index = stored.first_index
+        self._entries: list[Entry] = list(stored.entries)
+        self._image = machine.snapshot()
+        self._incoming = bytearray()
+
+    def load(self) -> Stored:
+        self._machine.restore(self._image)
+        return Stored(
+            term=self._term,
+            voted_for=self._voted_for,
+            commit_index=self._commit_index,
+            snapshot=self._snapshot,
+            first_index=self._first_index,
+            entries=tuple(self._entries),
+        )
+
+    def perform(self, effect: Effect) -> object:
+        match effect:
+            case Persist():
+                self._persist(effect)
+            case Apply():
+                for index, entry in enumerate(effect.entries, effect.first_index):
+                    if isinstance(entry.data, bytes):
+                        self._machine.apply(index, entry.data)
+            case TakeSnapshot():
+                self._snapshot, self._image = effect.snapshot, self._machine.snapshot()
+            case Compact():
+                del self._entries[: max(0, effect.index + 1 - self._first_index)]
+                self._first_index = max(self._first_index, effect.index + 1)
+            case ReadSnapshot():
+                return self._read(effect)
+            case WriteSnapshot():
+                return self._write(effect)
+            case _:
+                raise TypeError(f"not an effect of a Raft core: {effect}")
+        return None
+
+    def _persist(self, effect: Persist) -> None:
+        self._term, self._voted_for = effect.term, effect.voted_for
+        self._commit_index = effect.commit_index
+        if effect.first_index is not None:
+            del self._entries[effect.first_index - self._first_index :]
+            self._entries.extend(effect.entries)
+
+    def _read(self, effect: ReadSnapshot) -> SnapshotChunk | None:
+        if effect.snapshot != self._snapshot:
+            return None
+        end = effect.offset + effect.size
+        return SnapshotChunk(self._image[effect.offset : end], end >= len(self._image))
+
+    def _write(self, effect: WriteSnapshot) -> bool:
+        if effect.offset == 0:
+            self._incoming.clear()
+        if effect.offset != len(self._incoming):
+            return False
+        self._incoming += effect.data
+        if effect.done:
+            self._snapshot = effect.snapshot
+            self._image = bytes(self._incoming)
+            self._incoming.clear()
+            self._entries.clear()
+            self._first_index = effect.snapshot.index + 1
+            self._machine.restore(self._image)
+        return True

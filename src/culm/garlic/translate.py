@@ -1,0 +1,326 @@
+"""Between the core's messages and the wire's frames.
+
+Two of the core's messages have no frame of their own, and are written as frames that
+JRaft understands and takes no harm from:
+
+* A transfer of leadership is a RequestVoteRequest of the leader in its own term.  No
+  candidate ever sends that: its last log term is below its term.
+* The vote request of a candidate that was so asked has commit index 1, otherwise 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from culm.garlic.errors import GarlicErrorCode
+from culm.garlic.limits import Limits
+from culm.garlic.messages import RESPONSE_OF, MessageType, Request, Response
+from culm.garlic.raft import messages as m
+from culm.garlic.values import (
+    LogEntry,
+    LogPack,
+    SnapshotSyncRequest,
+    ValueType,
+    decode_configuration,
+    decode_entries,
+    decode_log,
+    decode_server,
+    decode_server_id,
+    encode_configuration,
+    encode_entries,
+    encode_log,
+    encode_server,
+    encode_server_id,
+    packed,
+    replicated,
+)
+from culm.machine import RemoteProtocolError
+
+__all__ = ["Translator"]
+
+
+_ID_MASK = 0xFFFF_FFFF
+
+_TYPE_OF: dict[type[m.Request], MessageType] = {
+    m.VoteRequest: MessageType.REQUEST_VOTE_REQUEST,
+    m.TransferRequest: MessageType.REQUEST_VOTE_REQUEST,
+    m.AppendRequest: MessageType.APPEND_ENTRIES_REQUEST,
+    m.ClientRequest: MessageType.CLIENT_REQUEST,
+    m.AddServerRequest: MessageType.ADD_SERVER_REQUEST,
+    m.RemoveServerRequest: MessageType.REMOVE_SERVER_REQUEST,
+    m.SyncRequest: MessageType.SYNC_LOG_REQUEST,
+    m.JoinRequest: MessageType.JOIN_CLUSTER_REQUEST,
+    m.LeaveRequest: MessageType.LEAVE_CLUSTER_REQUEST,
+    m.SnapshotRequest: MessageType.INSTALL_SNAPSHOT_REQUEST,
+}
+
+_RESPONSE_TYPE: dict[type[m.Response], MessageType] = {
+    m.RESPONSE_OF[kind]: RESPONSE_OF[number] for kind, number in _TYPE_OF.items()
+}
+
+
+class Translator:
+    """Translates with limits; remembers the last log it encoded, for the next peer."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._last_key: tuple[int, int, int] | None = None
+        self._last_log = b""
+        # Of the last pack: to whom in which term, where it began, and where it ended
+        self._pack: tuple[tuple[int, int], dict[int, int]] = ((0, 0), {})
+
+    # From the core to the wire
+
+    def encode_request(self, message: m.Request) -> Request:
+        """The frame of a request of the core."""
+        last_log_term, last_log_index, commit_index, log = self._fields(message)
+        return Request(
+            type=_TYPE_OF[type(message)],
+            source=message.source,
+            destination=message.destination,
+            term=message.term,
+            last_log_term=last_log_term,
+            last_log_index=last_log_index,
+            commit_index=commit_index,
+            log=log,
+        )
+
+    def encode_response(self, message: m.Response) -> Response:
+        """The frame of a response of the core."""
+        return Response(
+            type=_RESPONSE_TYPE[type(message)],
+            source=message.source,
+            destination=message.destination & _ID_MASK,
+            term=message.term,
+            next_index=message.next_index,
+            accepted=message.accepted,
+        )
+
+    def _fields(self, message: m.Request) -> tuple[int, int, int, bytes]:
+        """Last log term, last log index, commit index, log."""
+        term = message.term
+        match message:
+            case m.AppendRequest():
+                log = self._encode_log(message)
+                return message.previous_term, message.previous_index, message.commit_index, log
+            case m.VoteRequest():
+                transfer = 1 if message.transfer else 0
+                return message.last_log_term, message.last_log_index, transfer, b""
+            case m.TransferRequest():
+                return term, message.last_log_index, 0, b""
+            case m.SyncRequest():
+                log = _single(term, ValueType.LOG_PACK, self._encode_pack(message))
+                return 0, message.previous_index, message.commit_index, log
+            case m.SnapshotRequest():
+                chunk = SnapshotSyncRequest(
+                    snapshot=message.snapshot,
+                    offset=message.offset,
+                    data=message.data,
+                    done=message.done,
+                ).encode()
+                log = _single(term, ValueType.SNAPSHOT_SYNC_REQUEST, chunk)
+                snapshot = message.snapshot
+                return snapshot.term, snapshot.index, message.commit_index, log
+            case m.JoinRequest():
+                value = encode_configuration(message.configuration)
+                log = _single(term, ValueType.CONFIGURATION, value)
+                return 0, message.last_log_index, message.commit_index, log
+            case m.LeaveRequest():
+                return 0, message.last_log_index, message.commit_index, b""
+            case m.ClientRequest():
+                values = [LogEntry(0, ValueType.APPLICATION, value) for value in message.values]
+                return 0, 0, 0, encode_entries(values)
+            case m.AddServerRequest():
+                server = encode_server(message.server)
+                return 0, 0, 0, _single(0, ValueType.CLUSTER_SERVER, server)
+            case m.RemoveServerRequest():
+                server_id = encode_server_id(message.server_id)
+                return 0, 0, 0, _single(0, ValueType.CLUSTER_SERVER, server_id)
+        raise AssertionError(message)
+
+    def _encode_log(self, message: m.AppendRequest) -> bytes:
+        if not message.entries:
+            return b""
+        # In one term one leader speaks, and says the same to all at the same place.
+        key = (message.term, message.previous_index, len(message.entries))
+        if key != self._last_key:
+            self._last_key, self._last_log = key, encode_log(message.entries)
+        return self._last_log
+
+    def _encode_pack(self, message: m.SyncRequest) -> bytes:
+        """A pack whose offsets go on where the one before it ended.
+
+        JRaft writes the offsets of a pack into its own index as they are, so they count
+        from the first entry that the joiner is given (or that follows its snapshot).
+        """
+        key, offsets = self._pack
+        if key != (message.destination, message.term):
+            key, offsets = (message.destination, message.term), {}
+        start = offsets.get(message.previous_index, 0)
+        pack = LogPack([packed(entry) for entry in message.entries], start)
+        end = message.previous_index + len(pack.entries)
+        self._pack = (key, {message.previous_index: start, end: start + pack.size})
+        return pack.encode()
+
+    # From the wire to the core
+
+    def decode_request(self, request: Request, sequence: int) -> m.Request:
+        """The core's request of a frame; raises `RemoteProtocolError`."""
+        return _DECODERS[request.type](self, request, sequence)
+
+    def decode_response(self, asked: m.Request, response: Response) -> m.Response:
+        """The core's response to what it asked."""
+        return m.RESPONSE_OF[type(asked)](
+            source=response.source,
+            destination=response.destination,
+            term=response.term,
+            sequence=asked.sequence,
+            next_index=response.next_index,
+            accepted=response.accepted,
+        )
+
+    def _one(self, request: Request, kind: ValueType) -> bytes:
+        """The value of the only entry, which must be of that type."""
+        entries = decode_entries(request.log, self._limits)
+        if len(entries) != 1 or entries[0].type is not kind:
+            raise _wrong(request, f"one {kind.name} is wanted")
+        return entries[0].value
+
+    def _none(self, request: Request) -> None:
+        if request.log:
+            raise _wrong(request, "no entries are wanted")
+
+    def _vote(self, request: Request, sequence: int) -> m.Request:
+        self._none(request)
+        if request.term and request.last_log_term == request.term:
+            return m.TransferRequest(
+                source=request.source,
+                destination=request.destination,
+                term=request.term,
+                sequence=sequence,
+                last_log_index=request.last_log_index,
+            )
+        return m.VoteRequest(
+            source=request.source,
+            destination=request.destination,
+            term=request.term,
+            sequence=sequence,
+            last_log_index=request.last_log_index,
+            last_log_term=request.last_log_term,
+            transfer=request.commit_index == 1,
+        )
+
+    def _append(self, request: Request, sequence: int) -> m.Request:
+        return m.AppendRequest(
+            source=request.source,
+            destination=request.destination,
+            term=request.term,
+            sequence=sequence,
+            previous_index=request.last_log_index,
+            previous_term=request.last_log_term,
+            commit_index=request.commit_index,
+            entries=decode_log(request.log, self._limits),
+        )
+
+    def _sync(self, request: Request, sequence: int) -> m.Request:
+        pack = LogPack.decode(self._one(request, ValueType.LOG_PACK), self._limits)
+        return m.SyncRequest(
+            source=request.source,
+            destination=request.destination,
+            term=request.term,
+            sequence=sequence,
+            previous_index=request.last_log_index,
+            commit_index=request.commit_index,
+            entries=[replicated(entry, self._limits) for entry in pack.entries],
+        )
+
+    def _snapshot(self, request: Request, sequence: int) -> m.Request:
+        value = self._one(request, ValueType.SNAPSHOT_SYNC_REQUEST)
+        chunk = SnapshotSyncRequest.decode(value, self._limits)
+        return m.SnapshotRequest(
+            source=request.source,
+            destination=request.destination,
+            term=request.term,
+            sequence=sequence,
+            snapshot=chunk.snapshot,
+            offset=chunk.offset,
+            data=chunk.data,
+            done=chunk.done,
+            commit_index=request.commit_index,
+        )
+
+    def _join(self, request: Request, sequence: int) -> m.Request:
+        value = self._one(request, ValueType.CONFIGURATION)
+        return m.JoinRequest(
+            source=request.source,
+            destination=request.destination,
+            term=request.term,
+            sequence=sequence,
+            configuration=decode_configuration(value, self._limits),
+            last_log_index=request.last_log_index,
+            commit_index=request.commit_index,
+        )
+
+    def _leave(self, request: Request, sequence: int) -> m.Request:
+        self._none(request)
+        return m.LeaveRequest(
+            source=request.source,
+            destination=request.destination,
+            term=request.term,
+            sequence=sequence,
+            last_log_index=request.last_log_index,
+            commit_index=request.commit_index,
+        )
+
+    def _client(self, request: Request, sequence: int) -> m.Request:
+        entries = decode_entries(request.log, self._limits)
+        if any(entry.type is not ValueType.APPLICATION for entry in entries):
+            raise _wrong(request, "only application values are wanted")
+        return m.ClientRequest(
+            source=request.source,
+            destination=request.destination,
+            term=request.term,
+            sequence=sequence,
+            values=[entry.value for entry in entries],
+        )
+
+    def _add(self, request: Request, sequence: int) -> m.Request:
+        value = self._one(request, ValueType.CLUSTER_SERVER)
+        return m.AddServerRequest(
+            source=request.source,
+            destination=request.destination,
+            term=request.term,
+            sequence=sequence,
+            server=decode_server(value, self._limits),
+        )
+
+    def _remove(self, request: Request, sequence: int) -> m.Request:
+        value = self._one(request, ValueType.CLUSTER_SERVER)
+        return m.RemoveServerRequest(
+            source=request.source,
+            destination=request.destination,
+            term=request.term,
+            sequence=sequence,
+            server_id=decode_server_id(value),
+        )
+
+
+_DECODERS: dict[MessageType, Callable[[Translator, Request, int], m.Request]] = {
+    MessageType.REQUEST_VOTE_REQUEST: Translator._vote,
+    MessageType.APPEND_ENTRIES_REQUEST: Translator._append,
+    MessageType.CLIENT_REQUEST: Translator._client,
+    MessageType.ADD_SERVER_REQUEST: Translator._add,
+    MessageType.REMOVE_SERVER_REQUEST: Translator._remove,
+    MessageType.SYNC_LOG_REQUEST: Translator._sync,
+    MessageType.JOIN_CLUSTER_REQUEST: Translator._join,
+    MessageType.LEAVE_CLUSTER_REQUEST: Translator._leave,
+    MessageType.INSTALL_SNAPSHOT_REQUEST: Translator._snapshot,
+}
+
+
+def _single(term: int, kind: ValueType, value: bytes) -> bytes:
+    return encode_entries((LogEntry(term, kind, value),))
+
+
+def _wrong(request: Request, message: str) -> RemoteProtocolError:
+    return RemoteProtocolError(GarlicErrorCode.WRONG_ENTRIES, f"{request.type.name}: {message}")

@@ -1,0 +1,197 @@
+"""Garlic Farm: ``garlic`` (frames) and ``garlic-handshake`` (frames after it).
+
+Verbs: ``ask`` sends a request, ``answer`` answers the oldest one that is unanswered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import fields
+from random import Random
+from typing import Any
+
+from culm.garlic.connection import Connection, ConnectionRole
+from culm.garlic.digest import Challenge, CredentialCache, Nonces
+from culm.garlic.events import Authenticated
+from culm.garlic.handshake import ClientHandshake, ServerHandshake
+from culm.garlic.limits import Limits
+from culm.garlic.messages import RESPONSE_OF, MessageType, Request, Response
+from culm.machine import Event, LocalProtocolError, StreamMachine
+from culm.stack import then
+from culm.testing.machines import (
+    Config,
+    Flood,
+    MachineSpec,
+    Operation,
+    Scenario,
+    Side,
+    SpecErrorCode,
+    call,
+    register,
+)
+
+__all__ = ["FRAMES", "HANDSHAKE"]
+
+_HOST, _USER, _PASSWORD, _REALM = "farm.i2p", "alice", "wonderland", "GarlicFarm"
+
+# Small limits, for floods.
+_TIGHT = {"log_size_max": 4096, "entries_max": 16, "head_size_max": 1024, "unanswered_max": 4}
+
+
+def _limits(config: Config) -> Limits:
+    names = {field.name for field in fields(Limits)}
+    return Limits(**{name: value for name, value in config.items() if name in names})
+
+
+def _connection(config: Config, role: ConnectionRole) -> Connection:
+    return Connection(
+        role=role, limits=_limits(config), unanswered_max=config.get("unanswered_max", 64)
+    )
+
+
+def _build_frames(config: Config) -> Connection:
+    return _connection(config, ConnectionRole(config.get("role", "listener")))
+
+
+def _chance(seed: int) -> Random:
+    return Random(seed)
+
+
+def _nonces() -> Nonces:
+    return Nonces(rng=_chance(1))
+
+
+def _build_server(config: Config) -> StreamMachine:
+    nonces = _nonces()
+    nonces.issue(0.0)
+    handshake = ServerHandshake(
+        lookup={_USER: _PASSWORD}.get, nonces=nonces, realm=_REALM, limits=_limits(config)
+    )
+    connection = _connection(config, ConnectionRole.LISTENER)
+    return then(handshake, _followed_by(connection))
+
+
+def _build_client(config: Config) -> StreamMachine:
+    cache = CredentialCache()
+    if config.get("challenged", True):
+        challenge = Challenge(_REALM, _nonces().issue(0.0), "SHA-256")
+        cache.store(_HOST, challenge, 0.0)
+    handshake = ClientHandshake(
+        host=_HOST,
+        user=_USER,
+        password=config.get("password", _PASSWORD),
+        cache=cache,
+        rng=_chance(2),
+        cluster=config.get("cluster", "farm"),
+        limits=_limits(config),
+    )
+    connection = _connection(config, ConnectionRole.DIALLER)
+    for kind in config.get("first", ()):
+        connection.send_request(Request(type=MessageType[kind]))
+    return then(handshake, _followed_by(connection))
+
+
+def _build_handshake(config: Config) -> StreamMachine:
+    return _build_client(config) if config.get("role") == "client" else _build_server(config)
+
+
+def _followed_by(connection: Connection) -> Callable[[Event], StreamMachine | None]:
+    return lambda event: connection if isinstance(event, Authenticated) else None
+
+
+def _ask(machine: Connection, kind: str, log: bytes = b"", **numbers: int) -> None:
+    machine.send_request(Request(type=MessageType[kind], log=log, **numbers))
+
+
+def _answer(machine: Connection, kind: str | None = None, **numbers: Any) -> None:
+    if kind is None:
+        if machine.oldest is None:
+            raise LocalProtocolError(SpecErrorCode.NO_SUCH_HANDLE, "nothing to answer")
+        number = RESPONSE_OF[machine.oldest.type]
+    else:
+        number = MessageType[kind]
+    made = {"source": 1, "destination": 2, "term": 3, "next_index": 4, "accepted": True, **numbers}
+    machine.send_response(Response(type=number, **made))
+
+
+def _asked_and_answered() -> Iterator[tuple[Side, Operation]]:
+    for kind in RESPONSE_OF:
+        yield "left", call("ask", kind=kind.name, term=7, last_log_index=5)
+        yield "right", call("answer")
+
+
+_LISTENER = {"role": "listener"}
+_DIALLER = {"role": "dialler"}
+_ENTRY = bytes.fromhex("00000000000000000100000003616263")
+
+
+FRAMES = register(
+    MachineSpec(
+        name="garlic",
+        build=_build_frames,
+        held_max=32_000,
+        tight=_TIGHT,
+        verbs={"ask": _ask, "answer": _answer},
+        scenarios=(
+            Scenario(
+                name="every request, and its response",
+                left=_DIALLER,
+                right=_LISTENER,
+                script=(*_asked_and_answered(), ("left", call("close"))),
+            ),
+            Scenario(
+                name="several requests before the first response",
+                left=_DIALLER,
+                right=_LISTENER,
+                script=(
+                    ("left", call("ask", kind="CLIENT_REQUEST", log=_ENTRY)),
+                    ("left", call("ask", kind="CLIENT_REQUEST", log=_ENTRY * 3)),
+                    ("left", call("ask", kind="REQUEST_VOTE_REQUEST", source=1, destination=2)),
+                    ("right", call("answer")),
+                    ("right", call("answer", accepted=False)),
+                    ("right", call("answer")),
+                    ("right", call("close")),
+                ),
+            ),
+        ),
+        bad_calls=(
+            call("ask", kind="REQUEST_VOTE_RESPONSE"),
+            call("answer", kind="LEAVE_CLUSTER_RESPONSE"),
+            call("answer", kind="CLIENT_REQUEST"),
+        ),
+        floods=(
+            Flood(unit=Request(type=MessageType.CLIENT_REQUEST).encode()),
+            Flood(opening=b"\x05" + bytes(40) + b"\x00\x00\x10\x00", unit=b"x"),
+            Flood(unit=b"\x04" * 26, config=_DIALLER),
+        ),
+    )
+)
+
+_CLIENT = {"role": "client"}
+
+_HANDSHAKE_SCENARIOS = (
+    Scenario(
+        name="good credentials, then requests",
+        left={**_CLIENT, "first": ["CLIENT_REQUEST", "REQUEST_VOTE_REQUEST"]},
+        script=(("left", call("close")),),
+    ),
+    Scenario(
+        name="no credentials, with a challenge in return", left={**_CLIENT, "challenged": False}
+    ),
+)
+
+HANDSHAKE = register(
+    MachineSpec(
+        name="garlic-handshake",
+        build=_build_handshake,
+        held_max=64_000,
+        tight=_TIGHT,
+        scenarios=_HANDSHAKE_SCENARIOS,
+        floods=(
+            Flood(unit=b"GET / HTTP/1.1 "),
+            Flood(opening=b"GET / HTTP/1.1\r\n", unit=b"A: b\r\n"),
+            Flood(unit=b"HTTP/1.1 100 Continue\r\n\r\n", config=_CLIENT),
+            Flood(unit=b"HTTP/1.1 200 OK ", config=_CLIENT),
+        ),
+    )
+)

@@ -1,0 +1,115 @@
+"""The replicated key-value store: processes, sockets, files, and kill -9."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+PROGRAM = Path(__file__).parents[2] / "examples" / "raft_cluster.py"
+PATIENCE_S = 60.0
+
+
+class Farm:
+    """Runs the program's commands on one folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.processes: list[subprocess.Popen[bytes]] = []
+
+    def spawn(self, *arguments: str) -> None:
+        command = [sys.executable, str(PROGRAM), arguments[0], "--dir", str(self.folder)]
+        self.processes.append(
+            subprocess.Popen([*command, *arguments[1:]], stdout=subprocess.DEVNULL)
+        )
+
+    def ask(self, *arguments: str) -> list[dict[str, Any]]:
+        command = [sys.executable, str(PROGRAM), arguments[0], "--dir", str(self.folder)]
+        done = subprocess.run(
+            [*command, *arguments[1:]], capture_output=True, text=True, timeout=PATIENCE_S
+        )
+        assert done.returncode == 0, done.stderr
+        return [json.loads(line) for line in done.stdout.splitlines()]
+
+    def until(self, good: Callable[[list[dict[str, Any]]], bool], *arguments: str) -> None:
+        """Ask again until the answer is good."""
+        limit = time.monotonic() + PATIENCE_S
+        while not good(answer := self.ask(*arguments)):
+            assert time.monotonic() < limit, answer
+            time.sleep(0.1)
+
+    def put(self, key: str, value: str) -> None:
+        self.until(lambda answers: answers[0].get("ok") is True, "put", key, value)
+
+    def leader(self) -> int:
+        found: list[int] = []
+
+        def led(answers: list[dict[str, Any]]) -> bool:
+            found[:] = [answer["id"] for answer in answers if answer["role"] == "leader"]
+            return bool(found)
+
+        self.until(led, "status")
+        return found[0]
+
+
+@pytest.fixture
+def farm(tmp_path: Path) -> Iterator[Farm]:
+    made = Farm(tmp_path / "farm")
+    yield made
+    for process in reversed(made.processes):
+        process.terminate()
+        process.wait()
+
+
+def wait_for_folder(farm: Farm) -> None:
+    limit = time.monotonic() + PATIENCE_S
+    while not (farm.folder / "cluster.json").exists():
+        assert time.monotonic() < limit
+        time.sleep(0.05)
+    farm.leader()
+
+
+def test_nodes_are_killed_and_restarted_and_nothing_is_lost(farm: Farm) -> None:
+    farm.spawn("start", "--nodes", "3")
+    wait_for_folder(farm)
+    farm.put("before", "1")
+    first = farm.leader()
+    farm.ask("kill", str(first))
+    farm.put("between", "2")
+    assert farm.leader() != first
+    farm.spawn("run", str(first))
+    farm.put("after", "3")
+    wanted = {"before": "1", "between": "2", "after": "3"}
+    for key, value in wanted.items():
+        farm.until(lambda answers, value=value: answers[0].get("value") == value, "get", key)
+    farm.until(lambda answers: [answer.get("keys") for answer in answers] == [3, 3, 3], "status")
+
+
+def test_servers_are_added_and_removed_and_leadership_is_handed_over(farm: Farm) -> None:
+    farm.spawn("start", "--nodes", "3", "--tls")
+    wait_for_folder(farm)
+    farm.put("colour", "green")
+    farm.spawn("run", "4")
+    farm.until(lambda answers: len(answers) == 4, "status")
+    farm.until(lambda answers: answers[0].get("ok") is True, "add", "4")
+    farm.until(lambda answers: answers[3].get("keys") == 1, "status")
+    farm.until(lambda answers: answers[0].get("ok") is True, "transfer", "4")
+    assert farm.leader() == 4
+    gone = "1"
+    farm.until(lambda answers: answers[0].get("ok") is True, "remove", gone)
+    farm.until(lambda answers: answers[3].get("servers") == [2, 3, 4], "status")
+    farm.until(lambda answers: answers[0].get("value") == "green", "get", "colour")
+
+
+def test_nodes_end_with_the_program_that_started_them(farm: Farm) -> None:
+    farm.spawn("start", "--nodes", "3")
+    wait_for_folder(farm)
+    farm.processes[0].terminate()
+    farm.processes[0].wait(timeout=PATIENCE_S)
+    assert {answer["role"] for answer in farm.ask("status")} == {"down"}

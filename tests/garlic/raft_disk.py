@@ -1,0 +1,99 @@
+"""A disk of the simulator: what would survive a crash, and writes on their way."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from culm.garlic.raft import Entry, Persist, Snapshot, SnapshotChunk, Stored, WriteSnapshot
+
+State = dict[str, str]
+
+
+def freeze(state: State) -> bytes:
+    return "\n".join(f"{key}={value}" for key, value in sorted(state.items())).encode()
+
+
+def thaw(data: bytes) -> State:
+    return dict(line.split("=", 1) for line in data.decode().splitlines())
+
+
+@dataclass
+class Disk:
+    """Durable state.  A crash in the middle of a write leaves any prefix of it."""
+
+    snapshot: Snapshot = field(default_factory=Snapshot)
+    image: bytes = b""
+    term: int = 0
+    voted_for: int | None = None
+    commit_index: int = 0
+    first_index: int = 1
+    entries: list[Entry] = field(default_factory=list)
+    writing: Persist | None = None
+    _incoming: bytearray = field(default_factory=bytearray)
+    _incoming_of: Snapshot | None = None
+
+    @property
+    def last_index(self) -> int:
+        return self.first_index + len(self.entries) - 1
+
+    def term_at(self, index: int) -> int | None:
+        if index == self.snapshot.index:
+            return self.snapshot.term
+        position = index - self.first_index
+        return self.entries[position].term if 0 <= position < len(self.entries) else None
+
+    def write(self, persist: Persist, entries: int | None = None) -> None:
+        """Make `persist` durable, or with `entries` only its head and that many of them."""
+        self.term, self.voted_for = persist.term, persist.voted_for
+        self.commit_index = max(self.commit_index, persist.commit_index)
+        if persist.first_index is not None and (entries is None or entries > 0):
+            del self.entries[persist.first_index - self.first_index :]
+            self.entries.extend(persist.entries[:entries])
+
+    def crash(self, rng: random.Random) -> None:
+        if self.writing is not None and rng.random() < 0.7:
+            self.write(self.writing, rng.randint(0, len(self.writing.entries)))
+        self.writing = None
+        self._incoming.clear()
+        self._incoming_of = None
+
+    def take_snapshot(self, snapshot: Snapshot, state: State) -> None:
+        self.snapshot, self.image = snapshot, freeze(state)
+
+    def compact(self, index: int) -> None:
+        drop = index + 1 - self.first_index
+        if drop > 0:
+            del self.entries[:drop]
+            self.first_index = index + 1
+
+    def read_chunk(self, snapshot: Snapshot, offset: int, size: int) -> SnapshotChunk | None:
+        if snapshot != self.snapshot:
+            return None
+        data = self.image[offset : offset + size]
+        return SnapshotChunk(data, offset + len(data) >= len(self.image))
+
+    def write_chunk(self, chunk: WriteSnapshot, restore: Callable[[State], None]) -> bool:
+        if chunk.offset == 0:
+            self._incoming.clear()
+            self._incoming_of = chunk.snapshot
+        if chunk.snapshot != self._incoming_of or chunk.offset != len(self._incoming):
+            return False
+        self._incoming += chunk.data
+        if chunk.done:
+            self.snapshot, self.image = chunk.snapshot, bytes(self._incoming)
+            self.entries.clear()
+            self.first_index = chunk.snapshot.index + 1
+            restore(thaw(self.image))
+        return True
+
+    def stored(self) -> Stored:
+        return Stored(
+            term=self.term,
+            voted_for=self.voted_for,
+            commit_index=self.commit_index,
+            snapshot=self.snapshot,
+            first_index=self.first_index,
+            entries=list(self.entries),
+        )

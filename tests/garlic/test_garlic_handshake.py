@@ -1,0 +1,330 @@
+"""The HTTP upgrade: every rule of the proposal's later revision, both sides."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from culm.garlic.connection import Connection, ConnectionRole
+from culm.garlic.digest import (
+    Challenge,
+    CredentialCache,
+    Nonces,
+    authorize,
+    parse_challenges,
+    parse_parameters,
+)
+from culm.garlic.errors import GarlicErrorCode
+from culm.garlic.events import Authenticated, Challenged, RequestReceived
+from culm.garlic.handshake import ClientHandshake, ServerHandshake, path_of
+from culm.garlic.limits import Limits
+from culm.garlic.messages import MessageType, Request
+from culm.machine import Closed, Event, StreamMachine
+from culm.stack import then
+
+PASSWORDS = {"alice": "wonder:land", "bob": 'qu"ote\\d'}
+
+
+def nonces() -> Nonces:
+    return Nonces(rng=random.Random(5))
+
+
+def server(shared: Nonces, now: float = 0.0, **options: str) -> ServerHandshake:
+    return ServerHandshake(lookup=PASSWORDS.get, nonces=shared, now=now, **options)
+
+
+def client(
+    cache: CredentialCache,
+    *,
+    user: str = "alice",
+    password: str | None = None,
+    now: float = 0.0,
+    seed: int = 0,
+    **options: str,
+) -> ClientHandshake:
+    return ClientHandshake(
+        host="farm.i2p",
+        user=user,
+        password=PASSWORDS[user] if password is None else password,
+        cache=cache,
+        rng=random.Random(seed),
+        now=now,
+        **options,
+    )
+
+
+def events_of(machine: StreamMachine) -> list[Event]:
+    events = []
+    while (event := machine.next_event()) is not None:
+        events.append(event)
+    return events
+
+
+def talk(one: StreamMachine, other: StreamMachine) -> tuple[list[Event], list[Event], bytes]:
+    """Let both talk until nothing moves; returns their events and what the other sent."""
+    ours, theirs, sent = events_of(one), events_of(other), b""
+    while True:
+        out, back = one.data_to_send(), other.data_to_send()
+        if not out and not back:
+            return ours, theirs, sent
+        sent += back
+        other.receive_data(out)
+        one.receive_data(back)
+        theirs += events_of(other)
+        ours += events_of(one)
+
+
+def code(events: list[Event]) -> GarlicErrorCode | None:
+    closed = events[-1]
+    assert isinstance(closed, Closed)
+    return None if closed.error is None else GarlicErrorCode(closed.error.code)
+
+
+@pytest.mark.parametrize("user", PASSWORDS)
+def test_first_request_is_challenged_and_the_second_connection_upgrades(user: str) -> None:
+    shared, cache = nonces(), CredentialCache()
+    ours, theirs, answer = talk(client(cache, user=user), server(shared))
+    assert answer.startswith(b"HTTP/1.1 401 ")
+    assert b"Connection: close" in answer
+    assert ours == [Challenged(), Closed()]
+    assert theirs == [Closed()]
+    ours, theirs, answer = talk(client(cache, user=user), server(shared))
+    assert answer.startswith(b"HTTP/1.1 101 Switching Protocols\r\n")
+    assert b"Upgrade: websocket" in answer
+    welcome = Authenticated(user=user, cluster="farm", version="1")
+    assert ours == theirs == [welcome, Closed()]
+
+
+def test_sha256_is_offered_before_md5_and_preferred() -> None:
+    shared, cache = nonces(), CredentialCache()
+    _, _, answer = talk(client(cache), server(shared))
+    offered = [line for line in answer.split(b"\r\n") if b"uthenticate" in line]
+    assert b"algorithm=SHA-256" in offered[0]
+    assert b"algorithm=MD5" in offered[1]
+    assert all(b"Digest" in line for line in offered)
+    used = cache.use("farm.i2p", 0)
+    assert used is not None
+    assert used[0].algorithm == "SHA-256"
+
+
+def test_md5_is_accepted() -> None:
+    shared = nonces()
+    challenge = Challenge("GarlicFarm", shared.issue(0), "MD5")
+    cache = CredentialCache()
+    cache.store("farm.i2p", challenge, 0)
+    ours, _, _ = talk(client(cache), server(shared))
+    assert isinstance(ours[0], Authenticated)
+
+
+def test_wrong_path_is_404() -> None:
+    machine = server(nonces())
+    ours, theirs, answer = talk(client(CredentialCache(), cluster="other"), machine)
+    assert answer.startswith(b"HTTP/1.1 404 ")
+    assert code(theirs) is code(ours) is GarlicErrorCode.NOT_FOUND
+
+
+@pytest.mark.parametrize("user", ["alice", "mallory"])
+def test_bad_credentials_are_401_again_and_forgotten(user: str) -> None:
+    shared, cache = nonces(), CredentialCache()
+    talk(client(cache, user="alice"), server(shared))
+    second = client(cache, user=user, password="wrong")
+    ours, theirs, answer = talk(second, server(shared))
+    assert answer.startswith(b"HTTP/1.1 401 ")
+    assert code(ours) is code(theirs) is GarlicErrorCode.UNAUTHORIZED
+    assert len(ours) == 1
+    assert cache.use("farm.i2p", 0) is None
+
+
+def test_basic_credentials_are_never_accepted() -> None:
+    machine = server(nonces())
+    machine.receive_data(request_head("Authorization: Basic YWxpY2U6d29uZGVyOmxhbmQ="))
+    assert code(events_of(machine)) is GarlicErrorCode.UNAUTHORIZED
+    assert b"Basic" not in machine.data_to_send()
+
+
+def request_head(*lines: str, path: str = path_of("farm", "1")) -> bytes:
+    head = [f"GET {path} HTTP/1.1", "Host: farm.i2p", *lines]
+    return ("\r\n".join(head) + "\r\n\r\n").encode()
+
+
+def good_header(shared: Nonces, *, count: int = 1, nonce: str | None = None) -> str:
+    challenge = Challenge("GarlicFarm", shared.issue(0) if nonce is None else nonce, "SHA-256")
+    text = authorize(
+        challenge,
+        user="alice",
+        password=PASSWORDS["alice"],
+        uri=path_of("farm", "1"),
+        count=count,
+        cnonce="abcd",
+    )
+    return f"Authorization: {text}"
+
+
+def upgrade(shared: Nonces, header: str, *lines: str, now: float = 0.0) -> list[Event]:
+    machine = server(shared, now)
+    machine.receive_data(request_head("Upgrade: websocket", header, *lines))
+    return events_of(machine)
+
+
+def test_a_replayed_request_is_refused_as_stale() -> None:
+    shared = nonces()
+    header = good_header(shared)
+    assert isinstance(upgrade(shared, header)[0], Authenticated)
+    assert code(upgrade(shared, header)) is GarlicErrorCode.UNAUTHORIZED
+
+
+def test_a_nonce_is_good_for_growing_counts_until_it_expires() -> None:
+    shared = nonces()
+    nonce = shared.issue(0)
+    for count, now, good in ((1, 0, True), (2, 10, True), (2, 20, False), (9, 7199, True)):
+        events = upgrade(shared, good_header(shared, count=count, nonce=nonce), now=now)
+        assert isinstance(events[0], Authenticated) is good
+    events = upgrade(shared, good_header(shared, count=10, nonce=nonce), now=7200)
+    assert code(events) is GarlicErrorCode.UNAUTHORIZED
+
+
+def test_a_stale_nonce_is_told_and_the_client_comes_through_at_once() -> None:
+    shared, cache = nonces(), CredentialCache(lifetime=1e9)
+    talk(client(cache), server(shared))
+    late = client(cache, now=8000)
+    assert talk(late, server(shared, 8000))[0] == [Challenged(), Closed()]
+    ours, _, _ = talk(client(cache, now=8000), server(shared, 8000))
+    assert isinstance(ours[0], Authenticated)
+
+
+def test_credentials_are_cached_for_an_hour() -> None:
+    shared, cache = nonces(), CredentialCache()
+    talk(client(cache), server(shared))
+    for now in (1, 1800, 3599):
+        assert b"Authorization" in client(cache, now=now).data_to_send()
+    assert b"Authorization" not in client(cache, now=3600).data_to_send()
+
+
+def test_a_nonce_of_another_server_is_refused() -> None:
+    assert code(upgrade(nonces(), good_header(nonces(), nonce="f" * 32))) is (
+        GarlicErrorCode.UNAUTHORIZED
+    )
+
+
+def test_nonces_are_bounded() -> None:
+    shared = Nonces(rng=random.Random(1), nonces_max=3)
+    issued = [shared.issue(0) for _ in range(5)]
+    results = [upgrade(shared, good_header(shared, nonce=nonce)) for nonce in issued[2:]]
+    assert all(isinstance(events[0], Authenticated) for events in results[-1:])
+    assert code(upgrade(shared, good_header(shared, nonce=issued[0]))) is not None
+
+
+def test_websocket_headers_of_proxies_are_tolerated() -> None:
+    shared = nonces()
+    events = upgrade(
+        shared,
+        good_header(shared),
+        "Connection: keep-alive, Upgrade",
+        "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==",
+        "Sec-WebSocket-Version: 13",
+    )
+    assert isinstance(events[0], Authenticated)
+
+
+def test_nothing_is_lost_between_handshake_and_frames() -> None:
+    shared = nonces()
+    frame = Request(type=MessageType.CLIENT_REQUEST).encode()
+    data = request_head("Upgrade: websocket", good_header(shared)) + frame
+    for cut in range(len(data)):
+        machine = then(
+            server(shared_copy(shared)),
+            lambda event: (
+                Connection(role=ConnectionRole.LISTENER)
+                if isinstance(event, Authenticated)
+                else None
+            ),
+        )
+        machine.receive_data(data[:cut])
+        events = events_of(machine)
+        machine.receive_data(data[cut:])
+        events += events_of(machine)
+        assert [type(event) for event in events] == [Authenticated, RequestReceived]
+
+
+def shared_copy(shared: Nonces) -> Nonces:
+    copy = Nonces(rng=random.Random(9))
+    for nonce in shared._nonces:
+        copy._nonces[nonce] = type(shared._nonces[nonce])(1e9, 0)
+    return copy
+
+
+@pytest.mark.parametrize(
+    ("head", "expected"),
+    [
+        (b"rubbish\r\n\r\n", GarlicErrorCode.BAD_HTTP),
+        (b"GET / HTTP/1.1\r\n\r\n", GarlicErrorCode.BAD_HTTP),
+        (b"\x16\x03\x01\x02\x00\x01\r\n\r\n", GarlicErrorCode.BAD_HTTP),
+        (request_head("Content-Length: 5"), GarlicErrorCode.BAD_HTTP),
+        (b"GET " + b"a" * 20000, GarlicErrorCode.HEAD_TOO_LARGE),
+        (request_head("X: " + "a" * 20000), GarlicErrorCode.HEAD_TOO_LARGE),
+    ],
+)
+@pytest.mark.parametrize("size", [1, 7, 100_000])
+def test_bad_heads_close_with_a_code_for_every_chunking(
+    head: bytes, expected: GarlicErrorCode, size: int
+) -> None:
+    machine = server(nonces())
+    events: list[Event] = []
+    for at in range(0, len(head), size):
+        machine.receive_data(head[at : at + size])
+        events += events_of(machine)
+    assert code(events) is expected
+
+
+def test_a_stream_that_ends_inside_the_head_is_truncated() -> None:
+    machine = server(nonces())
+    machine.receive_data(request_head()[:20])
+    machine.receive_eof()
+    assert code(events_of(machine)) is GarlicErrorCode.TRUNCATED
+
+
+def test_good_credentials_without_upgrade_are_426() -> None:
+    shared = nonces()
+    machine = server(shared)
+    machine.receive_data(request_head(good_header(shared)))
+    assert code(events_of(machine)) is GarlicErrorCode.BAD_HTTP
+    assert machine.data_to_send().startswith(b"HTTP/1.1 426 ")
+
+
+def test_rfc_2617_example() -> None:
+    """Section 3.5."""
+    challenge = Challenge(
+        "testrealm@host.com",
+        "dcd98b7102dd2f0e8b11d0f600bfb0c093",
+        "MD5",
+        "5ccc069c403ebaf9f0171e9517f40e41",
+    )
+    text = authorize(
+        challenge,
+        user="Mufasa",
+        password="Circle Of Life",
+        uri="/dir/index.html",
+        count=1,
+        cnonce="0a4f113b",
+    )
+    assert 'response="6629fae49393a05397450978507c4ef1"' in text
+    assert 'opaque="5ccc069c403ebaf9f0171e9517f40e41"' in text
+
+
+def test_challenges_in_one_header_or_in_several_are_understood() -> None:
+    both = 'Basic realm="x", Digest realm="a\\"b", nonce=n1, qop="auth,auth-int", algorithm=MD5'
+    assert parse_challenges([both]) == Challenge('a"b', "n1", "MD5")
+    better = 'Digest realm="r", nonce="n2", qop="auth", algorithm=SHA-256'
+    assert parse_challenges([both, better]) == Challenge("r", "n2", "SHA-256")
+    assert parse_challenges(['Digest realm="r", nonce="n", qop="auth-int"']) is None
+    assert parse_parameters("Digest =,") is None
+    assert parse_parameters('Digest a="1", a="2"') is None
+
+
+def test_the_head_limit_is_the_users() -> None:
+    machine = ServerHandshake(
+        lookup=PASSWORDS.get, nonces=nonces(), limits=Limits(head_size_max=64)
+    )
+    machine.receive_data(request_head("X: " + "y" * 64))
+    assert code(events_of(machine)) is GarlicErrorCode.HEAD_TOO_LARGE

@@ -1,0 +1,232 @@
+"""One of our nodes in a cluster of real JRaft nodes.
+
+``CULM_JRAFT`` is a Java class path with JRaft's core, exts and dmprinter, log4j 1.2 and
+gson; without it the tests are skipped.  docs/garlic.md says how to get one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import random
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
+
+from garlic_cluster import Journal
+
+from culm.garlic.connection import Connection, ConnectionRole
+from culm.garlic.events import ResponseReceived
+from culm.garlic.messages import MessageType, Request, Response
+from culm.garlic.node import Node
+from culm.garlic.raft import Configuration, Role, Server, Settings, Snapshot, Stored
+from culm.garlic.store import MemoryStore
+from culm.garlic.values import LogEntry, ValueType, encode_entries, encode_server, encode_server_id
+from drivers.node_driver import NodeDriver
+
+CLASS_PATH = os.environ.get("CULM_JRAFT", "")
+JAVA = shutil.which("java")
+
+pytestmark = pytest.mark.skipif(
+    not CLASS_PATH or JAVA is None, reason="no JRaft: set CULM_JRAFT to its class path (and java)"
+)
+
+# dmprinter's: election 3 to 5 seconds, heartbeat 1.5 seconds, packs of 5 entries.
+SETTINGS = Settings(
+    election_timeout_min=3.0,
+    election_timeout_max=5.0,
+    heartbeat_interval=1.0,
+    request_timeout=2.5,
+    append_entries_max=5,
+    sync_gap=5,
+)
+EAGER = replace(SETTINGS, election_timeout_min=1.2, election_timeout_max=1.5)
+SHY = replace(SETTINGS, election_timeout_min=30.0, election_timeout_max=40.0)
+PATIENCE_S = 60.0
+
+
+def free_ports(count: int) -> list[int]:
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [one.getsockname()[1] for one in sockets]
+    for one in sockets:
+        one.close()
+    return ports
+
+
+class Field:
+    """JRaft processes, and at most one node of ours."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.servers: dict[int, Server] = {}
+        self.processes: dict[int, subprocess.Popen[bytes]] = {}
+        self.machine = Journal()
+        self.driver: NodeDriver | None = None
+
+    def name(self, *numbers: int) -> None:
+        for number, port in zip(numbers, free_ports(len(numbers)), strict=True):
+            self.servers[number] = Server(number, f"tcp://127.0.0.1:{port}")
+
+    def port(self, number: int) -> int:
+        return int(self.servers[number].endpoint.rpartition(":")[2])
+
+    def start_jraft(self, number: int, members: tuple[int, ...]) -> None:
+        home = self.folder / f"jraft-{number}"
+        home.mkdir()
+        (home / "config.properties").write_text(f"server.id={number}\n")
+        listed = [{"id": one, "endpoint": self.servers[one].endpoint} for one in members]
+        cluster = {"logIndex": 0, "lastLogIndex": 0, "servers": listed}
+        (home / "cluster.json").write_text(json.dumps(cluster))
+        command = [str(JAVA), "-Xmx128m", "-cp", CLASS_PATH, "net.data.technology.jraft.App"]
+        command += ["server", str(home), str(free_ports(1)[0])]
+        with (home / "out").open("wb") as out:
+            self.processes[number] = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=out, stderr=subprocess.STDOUT, cwd=home
+            )
+
+    def commits(self, number: int) -> list[str]:
+        """What a JRaft node has printed as committed."""
+        text = (self.folder / f"jraft-{number}" / "out").read_text("utf-8", "replace")
+        lines = text.rpartition("\n")[0].splitlines()  # the last line may be half written
+        return [line.split("\t", 1)[1] for line in lines if line.startswith("commit:")]
+
+    async def start_ours(self, number: int, stored: Stored, settings: Settings) -> Node:
+        store = MemoryStore(self.machine, stored)
+        node = Node(
+            server_id=number,
+            stored=store.load(),
+            rng=random.Random(number),
+            now=asyncio.get_running_loop().time(),
+            settings=settings,
+        )
+        self.driver = NodeDriver(node, store)
+        await self.driver.listen("127.0.0.1", self.port(number))
+        return node
+
+    def founding(self, *numbers: int) -> Stored:
+        servers = tuple(self.servers[number] for number in numbers)
+        return Stored(snapshot=Snapshot(configuration=Configuration(servers=servers)))
+
+    async def ask(self, number: int, request: Request) -> Response | None:
+        """Ask one server as a client does; ``None`` if it is not there."""
+        machine = Connection(role=ConnectionRole.DIALLER)
+        machine.send_request(request)
+        with contextlib.suppress(OSError, TimeoutError):
+            async with asyncio.timeout(5):
+                reader, writer = await asyncio.open_connection("127.0.0.1", self.port(number))
+                try:
+                    writer.write(machine.data_to_send())
+                    while data := await reader.read(1000):
+                        machine.receive_data(data)
+                        event = machine.next_event()
+                        if isinstance(event, ResponseReceived):
+                            return event.response
+                finally:
+                    writer.close()
+        return None
+
+    async def ask_leader(self, request: Request, *numbers: int) -> Response:
+        """Ask all in turn until one accepts."""
+        async with asyncio.timeout(PATIENCE_S):
+            while True:
+                for number in numbers:
+                    response = await self.ask(number, request)
+                    if response is not None and response.accepted:
+                        return response
+                await asyncio.sleep(0.2)
+
+
+async def until(good: Callable[[], bool]) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        while not good():
+            await asyncio.sleep(0.1)
+
+
+@contextlib.asynccontextmanager
+async def field_in(folder: Path) -> AsyncIterator[Field]:
+    field = Field(folder)
+    try:
+        yield field
+    finally:
+        if field.driver is not None:
+            await field.driver.stop()
+        for process in field.processes.values():
+            process.kill()
+            process.communicate()
+
+
+def client_request(*values: bytes) -> Request:
+    log = encode_entries([LogEntry(0, ValueType.APPLICATION, value) for value in values])
+    return Request(type=MessageType.CLIENT_REQUEST, log=log)
+
+
+def change_request(kind: MessageType, value: bytes) -> Request:
+    return Request(type=kind, log=encode_entries([LogEntry(0, ValueType.CLUSTER_SERVER, value)]))
+
+
+def values(prefix: str, count: int) -> list[bytes]:
+    return [f"{prefix}{number}:value".encode() for number in range(count)]
+
+
+def test_ours_joins_a_cluster_of_jraft_and_follows(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with field_in(tmp_path) as field:
+            field.name(1, 2, 3, 4)
+            for number in (1, 2, 3):
+                field.start_jraft(number, (1, 2, 3))
+            before = values("before", 23)
+            for value in before:
+                await field.ask_leader(client_request(value), 1, 2, 3)
+            node = await field.start_ours(4, Stored(), SHY)
+            add = change_request(MessageType.ADD_SERVER_REQUEST, encode_server(field.servers[4]))
+            await field.ask_leader(add, 1, 2, 3)
+            await until(lambda: node.configuration.ids == {1, 2, 3, 4})
+            after = values("after", 5)
+            for value in after:
+                await field.ask_leader(client_request(value), 1, 2, 3)
+            await until(lambda: field.machine.values == before + after)
+            remove = change_request(MessageType.REMOVE_SERVER_REQUEST, encode_server_id(4))
+            await field.ask_leader(remove, 1, 2, 3)
+            await until(lambda: 4 not in node.configuration.ids)
+
+    asyncio.run(scenario())
+
+
+def test_ours_leads_jraft_adds_and_removes_a_server_of_jraft(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with field_in(tmp_path) as field:
+            field.name(1, 2, 3, 4)
+            for number in (1, 2):
+                field.start_jraft(number, (1, 2, 3))
+            await asyncio.sleep(1.0)
+            node = await field.start_ours(3, field.founding(1, 2, 3), EAGER)
+            await until(lambda: node.state is Role.LEADER and node.commit_index >= 1)
+            said = values("led", 30)
+            for value in said:
+                await field.ask_leader(client_request(value), 3)
+            wanted = [value.decode() for value in said]
+            await until(lambda: field.commits(1) == wanted and field.commits(2) == wanted)
+            assert field.machine.values == said
+            field.start_jraft(4, (4,))
+            await asyncio.sleep(8.0)  # it leads itself before it is asked to join
+            add = change_request(MessageType.ADD_SERVER_REQUEST, encode_server(field.servers[4]))
+            await field.ask_leader(add, 3)
+            await until(lambda: node.configuration.ids == {1, 2, 3, 4})
+            await until(lambda: field.commits(4)[-30:] == wanted)
+            remove = change_request(MessageType.REMOVE_SERVER_REQUEST, encode_server_id(4))
+            await field.ask_leader(remove, 3)
+            await until(lambda: node.configuration.ids == {1, 2, 3})
+            await field.ask_leader(client_request(b"last:one"), 3)
+            await until(lambda: field.commits(1)[-1] == "last:one")
+
+    asyncio.run(scenario())

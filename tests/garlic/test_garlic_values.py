@@ -1,0 +1,319 @@
+"""Frames and values: limits, every malformed form, and round trips."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import struct
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from culm.garlic.connection import Connection, ConnectionRole, ConnectionState
+from culm.garlic.errors import GarlicErrorCode
+from culm.garlic.events import RequestReceived, ResponseReceived
+from culm.garlic.limits import Limits
+from culm.garlic.messages import MessageType, Request, Response
+from culm.garlic.raft import Configuration, Entry, Server, Snapshot
+from culm.garlic.status import DestinationStatus, RouterStatus, StatusRecord
+from culm.garlic.values import (
+    LogEntry,
+    LogPack,
+    SnapshotSyncRequest,
+    ValueType,
+    decode_configuration,
+    decode_entries,
+    decode_log,
+    decode_server,
+    decode_server_id,
+    encode_configuration,
+    encode_entries,
+    encode_log,
+)
+from culm.machine import Closed, LocalProtocolError, RemoteProtocolError
+
+LIMITS = Limits()
+SMALL = Limits(entries_max=3, servers_max=2, endpoint_size_max=8, inflated_size_max=200)
+
+terms = st.integers(0, 2**62)
+indexes = st.integers(0, 2**63 - 1)
+servers = st.builds(
+    Server,
+    st.integers(0, 2**32 - 1),
+    st.text(st.characters(min_codepoint=1, max_codepoint=127), max_size=40),
+)
+configurations = st.builds(
+    Configuration,
+    indexes,
+    indexes,
+    st.lists(servers, unique_by=lambda server: server.server_id, max_size=5).map(tuple),
+)
+entries = st.lists(
+    st.builds(LogEntry, terms, st.sampled_from(ValueType), st.binary(max_size=50)), max_size=8
+)
+
+
+def code_of(call: Callable[[], object]) -> GarlicErrorCode:
+    with pytest.raises(RemoteProtocolError) as caught:
+        call()
+    return GarlicErrorCode(caught.value.code)
+
+
+@given(entries)
+def test_entries_round_trip(given_entries: list[LogEntry]) -> None:
+    assert decode_entries(encode_entries(given_entries), LIMITS) == given_entries
+
+
+@given(entries, st.integers(1, 1000))
+def test_log_packs_round_trip(given_entries: list[LogEntry], start: int) -> None:
+    pack = LogPack(tuple(given_entries), start if given_entries else 0)
+    assert LogPack.decode(pack.encode(), LIMITS) == pack
+
+
+@given(configurations)
+def test_configurations_round_trip(configuration: Configuration) -> None:
+    assert decode_configuration(encode_configuration(configuration), LIMITS) == configuration
+
+
+@given(
+    st.builds(
+        SnapshotSyncRequest,
+        snapshot=st.builds(Snapshot, indexes, terms, configurations),
+        offset=indexes,
+        data=st.binary(max_size=100),
+        done=st.booleans(),
+    )
+)
+def test_snapshot_chunks_round_trip(chunk: SnapshotSyncRequest) -> None:
+    assert SnapshotSyncRequest.decode(chunk.encode(), LIMITS) == chunk
+
+
+@given(st.lists(st.builds(Entry, terms, st.binary(max_size=20) | configurations), max_size=6))
+def test_replicated_logs_round_trip_and_agree_with_the_general_codec(log: list[Entry]) -> None:
+    encoded = encode_log(log)
+    assert decode_log(encoded, LIMITS) == log
+    assert encode_entries(decode_entries(encoded, LIMITS)) == encoded
+
+
+DECODERS: list[Callable[[bytes], object]] = [
+    lambda data: decode_entries(data, LIMITS),
+    lambda data: decode_log(data, LIMITS),
+    lambda data: LogPack.decode(data, LIMITS),
+    lambda data: LogPack.decode(gzip.compress(data), LIMITS),
+    lambda data: decode_configuration(data, LIMITS),
+    lambda data: SnapshotSyncRequest.decode(data, LIMITS),
+    lambda data: decode_server(data, LIMITS),
+    lambda data: StatusRecord.decode(data),
+]
+
+
+@pytest.mark.parametrize("decode", DECODERS)
+@given(data=st.binary(max_size=120))
+def test_rubbish_gives_nothing_but_remote_errors(
+    decode: Callable[[bytes], object], data: bytes
+) -> None:
+    with contextlib.suppress(RemoteProtocolError):
+        decode(data)
+
+
+def entry(kind: int, value: bytes, term: int = 1) -> bytes:
+    return struct.pack(">QBI", term, kind, len(value)) + value
+
+
+def pack_of(offsets: list[int], log: bytes, *, index_size: int | None = None) -> bytes:
+    index = struct.pack(f">{len(offsets)}Q", *offsets)
+    sizes = struct.pack(">II", len(index) if index_size is None else index_size, len(log))
+    return gzip.compress(sizes + index + log)
+
+
+RECORD = struct.pack(">QB", 1, 1) + b"abc"
+
+
+@pytest.mark.parametrize(
+    ("decode", "data", "expected"),
+    [
+        (decode_entries, entry(1, b"abc")[:12], GarlicErrorCode.BAD_LOG_ENTRY),
+        (decode_entries, entry(1, b"abc")[:-1], GarlicErrorCode.BAD_LOG_ENTRY),
+        (decode_entries, entry(6, b""), GarlicErrorCode.UNKNOWN_VALUE_TYPE),
+        (decode_entries, entry(0, b""), GarlicErrorCode.UNKNOWN_VALUE_TYPE),
+        (decode_entries, entry(1, b"", 2**62 + 1), GarlicErrorCode.NUMBER_TOO_LARGE),
+        (decode_entries, entry(1, b"") * 4, GarlicErrorCode.TOO_MANY_ENTRIES),
+        (decode_log, entry(1, b"") * 4, GarlicErrorCode.TOO_MANY_ENTRIES),
+        (decode_log, entry(1, b"", 2**62 + 1), GarlicErrorCode.NUMBER_TOO_LARGE),
+        (decode_log, entry(1, b"abc")[:-1], GarlicErrorCode.BAD_LOG_ENTRY),
+        (decode_log, entry(1, b"") + b"x", GarlicErrorCode.BAD_LOG_ENTRY),
+        (decode_log, entry(3, bytes(4)), GarlicErrorCode.WRONG_ENTRIES),
+        (decode_log, entry(2, bytes(15)), GarlicErrorCode.BAD_VALUE),
+        (LogPack.decode, b"zz", GarlicErrorCode.BAD_VALUE),
+        (LogPack.decode, gzip.compress(b"1234567"), GarlicErrorCode.BAD_VALUE),
+        (LogPack.decode, pack_of([0], RECORD)[:-1], GarlicErrorCode.BAD_VALUE),
+        (LogPack.decode, pack_of([0], RECORD) + b"x", GarlicErrorCode.BAD_VALUE),
+        (LogPack.decode, pack_of([0], RECORD, index_size=7), GarlicErrorCode.BAD_VALUE),
+        (LogPack.decode, pack_of([], RECORD), GarlicErrorCode.BAD_VALUE),
+        (LogPack.decode, pack_of([9, 5], RECORD * 2), GarlicErrorCode.BAD_VALUE),
+        (LogPack.decode, pack_of([0, 4], RECORD * 2), GarlicErrorCode.BAD_VALUE),
+        (LogPack.decode, pack_of([0, 999], RECORD * 2), GarlicErrorCode.BAD_VALUE),
+        (LogPack.decode, pack_of([0] * 4, RECORD), GarlicErrorCode.TOO_MANY_ENTRIES),
+        (LogPack.decode, gzip.compress(bytes(201)), GarlicErrorCode.INFLATED_TOO_LARGE),
+        (decode_configuration, bytes(16) + b"\0\0\0\1", GarlicErrorCode.BAD_VALUE),
+        (decode_configuration, b"\xff" * 16, GarlicErrorCode.NUMBER_TOO_LARGE),
+        (
+            decode_configuration,
+            bytes(16) + struct.pack(">II", 1, 0) * 2,
+            GarlicErrorCode.BAD_VALUE,
+        ),
+        (
+            decode_configuration,
+            bytes(16) + b"".join(struct.pack(">II", n, 0) for n in range(3)),
+            GarlicErrorCode.BAD_VALUE,
+        ),
+        (decode_server, struct.pack(">II", 1, 9) + b"x" * 9, GarlicErrorCode.BAD_VALUE),
+        (decode_server, struct.pack(">II", 1, 1) + b"\xff", GarlicErrorCode.BAD_VALUE),
+        (decode_server, struct.pack(">II", 1, 1) + b"ab", GarlicErrorCode.BAD_VALUE),
+        (SnapshotSyncRequest.decode, bytes(19), GarlicErrorCode.BAD_VALUE),
+        (
+            SnapshotSyncRequest.decode,
+            struct.pack(">QQI", 1, 1, 16) + bytes(16) + struct.pack(">QI", 0, 5) + b"four" + b"\0",
+            GarlicErrorCode.BAD_VALUE,
+        ),
+    ],
+)
+def test_every_malformed_form_has_its_code(
+    decode: Callable[[bytes, Limits], object], data: bytes, expected: GarlicErrorCode
+) -> None:
+    assert code_of(lambda: decode(data, SMALL)) is expected
+
+
+@pytest.mark.parametrize("size", [0, 3, 5])
+def test_a_server_id_is_four_bytes(size: int) -> None:
+    assert code_of(lambda: decode_server_id(bytes(size))) is GarlicErrorCode.BAD_VALUE
+
+
+def test_a_bomb_is_not_inflated_beyond_the_limit() -> None:
+    bomb = gzip.compress(bytes(50_000_000))
+    assert code_of(lambda: LogPack.decode(bomb, SMALL)) is GarlicErrorCode.INFLATED_TOO_LARGE
+
+
+def test_a_log_size_of_minus_one_means_no_entries() -> None:
+    machine = Connection(role=ConnectionRole.LISTENER)
+    machine.receive_data(Request(type=MessageType.CLIENT_REQUEST).encode()[:-4] + b"\xff" * 4)
+    assert machine.next_event() == RequestReceived(request=Request(type=MessageType.CLIENT_REQUEST))
+
+
+def test_the_log_size_is_refused_before_any_of_it_arrives() -> None:
+    machine = Connection(role=ConnectionRole.LISTENER, limits=Limits(log_size_max=100))
+    machine.receive_data(Request(type=MessageType.CLIENT_REQUEST).encode()[:-1] + b"\x65")
+    closed = machine.next_event()
+    assert isinstance(closed, Closed)
+    assert closed.error is not None
+    assert closed.error.code is GarlicErrorCode.LOG_TOO_LARGE
+    assert machine.state is ConnectionState.CLOSED
+
+
+def answer(kind: MessageType = MessageType.REQUEST_VOTE_RESPONSE) -> Response:
+    return Response(type=kind, source=2, destination=1, term=1, next_index=0, accepted=True)
+
+
+def dialler_with(*kinds: MessageType) -> Connection:
+    machine = Connection(role=ConnectionRole.DIALLER, unanswered_max=2)
+    for kind in kinds:
+        machine.send_request(Request(type=kind))
+    return machine
+
+
+def test_responses_belong_to_the_oldest_unanswered_request() -> None:
+    machine = dialler_with(MessageType.REQUEST_VOTE_REQUEST, MessageType.CLIENT_REQUEST)
+    second = answer(MessageType.APPEND_ENTRIES_RESPONSE)
+    machine.receive_data(answer().encode() + second.encode())
+    first_event, second_event = machine.next_event(), machine.next_event()
+    assert isinstance(first_event, ResponseReceived)
+    assert first_event.request.type is MessageType.REQUEST_VOTE_REQUEST
+    assert isinstance(second_event, ResponseReceived)
+    assert second_event.response == second
+
+
+@pytest.mark.parametrize(
+    ("machine", "data", "expected"),
+    [
+        (dialler_with(), answer().encode(), GarlicErrorCode.UNEXPECTED_RESPONSE),
+        (
+            dialler_with(MessageType.CLIENT_REQUEST),
+            answer().encode(),
+            GarlicErrorCode.UNEXPECTED_RESPONSE,
+        ),
+        (
+            dialler_with(MessageType.REQUEST_VOTE_REQUEST),
+            Request(type=MessageType.REQUEST_VOTE_REQUEST).encode(),
+            GarlicErrorCode.UNEXPECTED_RESPONSE,
+        ),
+    ],
+)
+def test_answers_that_nobody_asked_for_close_the_connection(
+    machine: Connection, data: bytes, expected: GarlicErrorCode
+) -> None:
+    machine.receive_data(data)
+    closed = machine.next_event()
+    assert isinstance(closed, Closed)
+    assert closed.error is not None
+    assert closed.error.code is expected
+
+
+def test_accepted_is_one_and_everything_else_is_refused() -> None:
+    data = answer().encode()
+    for byte in (0, 2, 255):
+        assert not Response.decode(data[:-1] + bytes([byte]), LIMITS).accepted
+    assert Response.decode(data, LIMITS).accepted
+
+
+def test_local_rules_of_a_connection() -> None:
+    machine = dialler_with(MessageType.CLIENT_REQUEST, MessageType.CLIENT_REQUEST)
+    for call, expected in (
+        (
+            lambda: machine.send_request(Request(type=MessageType.CLIENT_REQUEST)),
+            GarlicErrorCode.QUEUE_FULL,
+        ),
+        (lambda: machine.send_response(answer()), GarlicErrorCode.WRONG_STATE),
+        (
+            lambda: machine.send_request(Request(type=MessageType.ADD_SERVER_RESPONSE)),
+            GarlicErrorCode.WRONG_STATE,
+        ),
+    ):
+        with pytest.raises(LocalProtocolError) as caught:
+            call()
+        assert caught.value.code is expected
+
+
+def record() -> StatusRecord:
+    return StatusRecord(
+        raft_id=1,
+        cluster="farm",
+        router=RouterStatus(hash="abc", uptime_s=5, participating_tunnels=7),
+        destinations=(DestinationStatus(hash="def", cost=1, sessions=2),),
+    )
+
+
+def test_a_status_record_round_trips_and_ignores_what_it_does_not_know() -> None:
+    assert StatusRecord.decode(record().encode()) == record()
+    wider = record().encode().replace(b'"cluster"', b'"new":[1],"cluster"')
+    assert StatusRecord.decode(wider) == record()
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (b'"raft_id":1', b'"raft_id":"1"'),
+        (b'"raft_id":1', b'"raft_id":true'),
+        (b'"raft_id":1', b'"raft_id":-1'),
+        (b'"raft_id":1', b'"raft_id":1e3'),
+        (b'"hash":"abc"', b'"hash":5'),
+        (b'"cluster":"farm"', b'"cluster":null'),
+        (b'"destinations":[', b'"destinations":5,"x":['),
+        (b'"sessions":2', b'"sessions":9007199254740992'),
+    ],
+)
+def test_a_status_record_of_wrong_types_is_refused(old: bytes, new: bytes) -> None:
+    data = record().encode()
+    assert old in data
+    assert code_of(lambda: StatusRecord.decode(data.replace(old, new))) is GarlicErrorCode.BAD_VALUE

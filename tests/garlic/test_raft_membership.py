@@ -1,0 +1,385 @@
+"""Membership, transfer and limits of the core: the seed's message table, JRaft's flows."""
+
+from __future__ import annotations
+
+import pytest
+from raft_lab import SETTINGS, Lab, all_of, configuration, entries, founders, one
+
+from culm.garlic.raft import (
+    ChangeFailed,
+    Configuration,
+    ConfigurationChanged,
+    Entry,
+    Left,
+    RaftErrorCode,
+    Role,
+    Server,
+    Stored,
+    TransferFailed,
+)
+from culm.garlic.raft.engine import RULES
+from culm.garlic.raft.membership import Membership
+from culm.garlic.raft.messages import (
+    RESPONSE_OF,
+    AddServerRequest,
+    AddServerResponse,
+    AppendRequest,
+    JoinRequest,
+    JoinResponse,
+    LeaveRequest,
+    LeaveResponse,
+    Message,
+    Request,
+    SyncRequest,
+    SyncResponse,
+    TransferRequest,
+    TransferResponse,
+    VoteRequest,
+)
+from culm.garlic.raft.model import Snapshot
+from culm.machine import Closed, ContractErrorCode, LocalProtocolError
+
+NEW = Server(4, "tcp://lab:4")
+
+
+def leader(**settings: object) -> Lab:
+    lab = Lab(**settings)  # type: ignore[arg-type]
+    lab.settle(lab.lead())
+    return lab
+
+
+def refusal(call: object) -> object:
+    with pytest.raises(LocalProtocolError) as caught:
+        call()  # type: ignore[operator]
+    return caught.value.code
+
+
+def respond(
+    lab: Lab, request: Message, kind: type, *, next_index: int, accepted: bool = True
+) -> list[Message]:
+    return lab.tell(
+        kind(
+            source=request.destination,
+            destination=1,
+            term=request.term,
+            sequence=request.sequence,
+            next_index=next_index,
+            accepted=accepted,
+        )
+    )
+
+
+def test_every_request_has_a_rule_and_a_response() -> None:
+    assert {kind for kind in RULES if issubclass(kind, Request)} == set(RESPONSE_OF)
+
+
+def test_a_joiner_is_invited_synced_and_taken_in() -> None:
+    lab = leader()
+    lab.core.propose([b"a", b"b", b"c"])
+    lab.settle(lab.drain())
+    lab.core.add_server(NEW)
+    join = one(lab.drain(), JoinRequest)
+    assert join.configuration.ids == {1, 2, 3}
+    sync = one(respond(lab, join, JoinResponse, next_index=1), SyncRequest)
+    assert (sync.previous_index, len(sync.entries)) == (0, 4)
+    lab.settle(respond(lab, sync, SyncResponse, next_index=5))
+    assert lab.core.configuration.ids == {1, 2, 3, 4}
+    assert lab.core.configuration.last_log_index == 1
+    assert {m.destination for m in all_of(lab.sent, AppendRequest)} == {2, 3, 4}
+
+
+def test_a_configuration_takes_effect_only_when_it_is_committed() -> None:
+    lab = leader()
+    lab.core.add_server(NEW)
+    join = one(lab.drain(), JoinRequest)
+    requests = respond(lab, join, JoinResponse, next_index=1)
+    assert lab.core.configuration.ids == {1, 2, 3}
+    assert {m.destination for m in all_of(requests, AppendRequest)} == {2, 3}
+    assert isinstance(requests[0].entries[0].data, Configuration)  # type: ignore[attr-defined]
+    lab.settle(requests)
+    assert lab.core.configuration.ids == {1, 2, 3, 4}
+
+
+def test_one_change_at_a_time() -> None:
+    lab = leader()
+    lab.core.add_server(NEW)
+    other = Server(5, "tcp://lab:5")
+    assert refusal(lambda: lab.core.add_server(other)) is RaftErrorCode.CHANGE_IN_PROGRESS
+    assert refusal(lambda: lab.core.remove_server(2)) is RaftErrorCode.CHANGE_IN_PROGRESS
+    assert refusal(lambda: lab.core.transfer_leadership(2)) is RaftErrorCode.CHANGE_IN_PROGRESS
+    join = one(lab.drain(), JoinRequest)
+    respond(lab, join, JoinResponse, next_index=1)  # appended, not committed
+    assert refusal(lambda: lab.core.add_server(other)) is RaftErrorCode.CHANGE_IN_PROGRESS
+
+
+def test_a_leader_that_has_committed_nothing_in_its_term_changes_nothing() -> None:
+    lab = Lab()
+    lab.lead()
+    assert refusal(lambda: lab.core.add_server(NEW)) is RaftErrorCode.NOTHING_COMMITTED
+
+
+@pytest.mark.parametrize(
+    ("call", "code"),
+    [
+        (lambda core: core.add_server(Server(2, "tcp://x:1")), RaftErrorCode.ALREADY_MEMBER),
+        (lambda core: core.add_server(Server(9, "")), RaftErrorCode.BAD_ENDPOINT),
+        (lambda core: core.add_server(Server(9, "tcp://ä:1")), RaftErrorCode.BAD_ENDPOINT),
+        (lambda core: core.remove_server(9), RaftErrorCode.NOT_MEMBER),
+        (lambda core: core.remove_server(1), RaftErrorCode.IS_LEADER),
+        (lambda core: core.transfer_leadership(1), RaftErrorCode.IS_LEADER),
+        (lambda core: core.transfer_leadership(9), RaftErrorCode.NOT_MEMBER),
+    ],
+)
+def test_what_cannot_be_is_refused_and_changes_nothing(call: object, code: RaftErrorCode) -> None:
+    lab = leader()
+    assert refusal(lambda: call(lab.core)) is code  # type: ignore[operator]
+    assert lab.drain() == []
+
+
+def test_a_silent_joiner_is_given_up() -> None:
+    lab = leader()
+    lab.core.add_server(NEW)
+    lab.drain()
+    for _ in range(20):
+        lab.settle(lab.wait(0.5))
+    assert ChangeFailed(server_id=4) in lab.events
+    lab.core.add_server(NEW)
+
+
+def test_a_joiner_that_does_not_want_is_given_up() -> None:
+    lab = leader()
+    lab.core.add_server(NEW)
+    join = one(lab.drain(), JoinRequest)
+    respond(lab, join, JoinResponse, next_index=1, accepted=False)
+    assert ChangeFailed(server_id=4) in lab.events
+
+
+def test_a_server_is_told_to_leave_before_it_is_removed() -> None:
+    lab = leader()
+    lab.core.remove_server(3)
+    requests = lab.drain()
+    leave = one(requests, LeaveRequest)
+    assert leave.destination == 3
+    assert all_of(requests, AppendRequest) == []
+    lab.settle(respond(lab, leave, LeaveResponse, next_index=2))
+    assert lab.core.configuration.ids == {1, 2}
+
+
+def test_a_silent_server_is_removed_all_the_same() -> None:
+    lab = leader()
+    lab.core.remove_server(3)
+    lab.drain()
+    for _ in range(12):
+        for message in all_of(lab.wait(0.5), AppendRequest):
+            if message.destination == 2:
+                lab.settle(lab.accept(message))
+    assert lab.core.configuration.ids == {1, 2}
+
+
+def joiner() -> Lab:
+    return Lab(Stored(), server_id=4)
+
+
+def join_request(term: int = 3, source: int = 1) -> JoinRequest:
+    return JoinRequest(
+        source=source,
+        destination=4,
+        term=term,
+        configuration=configuration(1, 2, 3),
+        last_log_index=9,
+        commit_index=9,
+    )
+
+
+def sync(previous: int, *terms: int, term: int = 3, commit: int = 0) -> SyncRequest:
+    return SyncRequest(
+        source=1,
+        destination=4,
+        term=term,
+        previous_index=previous,
+        commit_index=commit,
+        entries=entries(*terms),
+    )
+
+
+def test_a_joiner_takes_packs_from_the_start_and_applies_what_is_committed() -> None:
+    lab = joiner()
+    assert one(lab.tell(join_request()), JoinResponse).accepted
+    answer = one(lab.tell(sync(0, 1, 1, commit=9)), SyncResponse)
+    assert (answer.accepted, answer.next_index) == (True, 3)
+    assert lab.core.applied_index == 2
+    assert one(lab.tell(sync(2, 3)), SyncResponse).next_index == 4
+    assert lab.log == [1, 1, 3]
+
+
+def test_a_joiner_takes_no_pack_with_a_gap_before_it() -> None:
+    lab = joiner()
+    lab.tell(join_request())
+    answer = one(lab.tell(sync(5, 1)), SyncResponse)
+    assert (answer.accepted, answer.next_index) == (False, 1)
+    assert lab.log == []
+
+
+def test_who_was_not_invited_takes_no_pack() -> None:
+    lab = Lab(log=(1, 1), term=1)
+    answer = one(lab.tell(sync(0, 2, 2)), SyncResponse)
+    assert not answer.accepted
+    assert lab.log == [1, 1]
+
+
+def test_a_joiner_never_stands_for_election() -> None:
+    lab = joiner()
+    lab.tell(join_request())
+    assert lab.core.next_deadline() is None
+    lab.wait(100.0)
+    assert lab.core.state is Role.FOLLOWER
+
+
+def test_a_server_leaves_when_the_configuration_without_it_is_committed() -> None:
+    lab = Lab()
+    lab.append(term=1)
+    assert one(
+        lab.tell(LeaveRequest(source=2, destination=1, term=1, last_log_index=0, commit_index=0)),
+        LeaveResponse,
+    ).accepted
+    without = [Entry(1, configuration(2, 3, index=1))]
+    lab.append(term=1, entries=without)
+    assert Left() not in lab.events
+    lab.append(term=1, previous=(1, 1), commit=1)
+    assert Left() in lab.events
+    assert lab.wait(50.0) == []
+
+
+def test_a_server_that_shall_leave_goes_after_two_silent_election_timeouts() -> None:
+    lab = Lab()
+    lab.append(term=1)
+    lab.tell(LeaveRequest(source=2, destination=1, term=1, last_log_index=0, commit_index=0))
+    for _ in range(5):
+        lab.wait(0.9)
+        lab.append(term=1)
+    assert Left() not in lab.events
+    for _ in range(5):
+        lab.wait(SETTINGS.election_timeout_max / 2)
+    assert Left() in lab.events
+
+
+def test_the_effective_configuration_is_at_most_one_change_behind_the_log() -> None:
+    """Whatever commit index is remembered: a second change proves the first committed."""
+    membership = Membership(Snapshot(configuration=configuration(1, 2, 3)), 0)
+    membership.append(1, [Entry(1, configuration(1, 2, 3, 4, index=1))])
+    assert membership.voters == {1, 2, 3}
+    membership.append(2, [Entry(2, configuration(1, 2, 3, 4, index=2))])
+    assert membership.voters == {1, 2, 3}
+    membership.append(3, [Entry(2, configuration(1, 2, 3, 4, 5, index=3))])
+    assert membership.voters == {1, 2, 3, 4}
+    membership.truncate(3)
+    assert membership.voters == {1, 2, 3}
+    assert membership.commit(2)
+    assert membership.voters == {1, 2, 3, 4}
+
+
+def test_leadership_is_transferred_when_the_target_has_the_whole_log() -> None:
+    lab = leader()
+    lab.core.propose([b"x"])
+    requests = lab.drain()
+    lab.core.transfer_leadership(2)
+    assert all_of(lab.drain(), TransferRequest) == []
+    assert refusal(lambda: lab.core.propose([b"y"])) is RaftErrorCode.TRANSFER_IN_PROGRESS
+    (to_target,) = (m for m in requests if m.destination == 2)
+    transfer = one(lab.accept(to_target), TransferRequest)
+    assert (transfer.destination, transfer.last_log_index) == (2, 2)
+    assert lab.ask_vote(source=2, term=2, last=(2, 1), transfer=True).accepted
+    assert lab.core.state is Role.FOLLOWER
+
+
+def test_a_target_stands_at_once_and_a_leader_in_contact_is_no_obstacle() -> None:
+    lab = Lab()
+    lab.append(term=1)
+    messages = lab.tell(TransferRequest(source=2, destination=1, term=1, last_log_index=0))
+    assert one(messages, TransferResponse).accepted
+    votes = all_of(messages, VoteRequest)
+    assert {vote.destination for vote in votes} == {2, 3}
+    assert all(vote.transfer and vote.term == 2 for vote in votes)
+
+
+def test_a_transfer_that_fails_is_told_and_proposals_are_taken_again() -> None:
+    lab = leader()
+    lab.core.transfer_leadership(2)
+    for _ in range(5):
+        lab.settle(lab.wait(0.5))
+    assert TransferFailed(target=2) in lab.events
+    lab.core.propose([b"x"])
+
+
+def test_proposals_are_bounded_by_count_and_size() -> None:
+    lab = Lab(proposals_max=3, proposal_size_max=10)
+    lab.settle(lab.lead())
+    assert refusal(lambda: lab.core.propose([b""] * 4)) is RaftErrorCode.QUEUE_FULL
+    assert refusal(lambda: lab.core.propose([b"x" * 11])) is RaftErrorCode.VALUE_TOO_LARGE
+    lab.core.propose([b"x" * 6])
+    assert refusal(lambda: lab.core.propose([b"x" * 6])) is RaftErrorCode.QUEUE_FULL
+    lab.settle(lab.drain())
+    lab.core.propose([b"x" * 6])
+
+
+def test_reads_are_bounded() -> None:
+    lab = Lab(reads_max=1)
+    lab.lead()
+    lab.core.read()
+    assert refusal(lab.core.read) is RaftErrorCode.QUEUE_FULL
+
+
+def test_appends_are_cut_by_count_and_by_size() -> None:
+    lab = leader(append_entries_max=2, append_size_max=10)
+    lab.core.propose([b"x" * 20, b"y" * 4, b"z" * 4, b"w" * 4])
+    request = next(m for m in all_of(lab.drain(), AppendRequest) if m.destination == 2)
+    sizes = []
+    while request.entries:
+        sizes.append(len(request.entries))
+        (request,) = (m for m in all_of(lab.accept(request), AppendRequest) if m.destination == 2)
+    assert sizes == [1, 2, 1]
+
+
+def test_an_add_request_of_a_client_is_answered_with_the_log_end_and_the_leader() -> None:
+    lab = leader()
+    request = AddServerRequest(source=0, destination=0, term=0, sequence=3, server=NEW)
+    answer = one(lab.tell(request), AddServerResponse)
+    assert (answer.accepted, answer.next_index, answer.destination) == (True, 2, 1)
+    answer = one(lab.tell(request), AddServerResponse)
+    assert not answer.accepted
+
+
+def test_a_single_server_leads_commits_and_reads_alone() -> None:
+    lab = Lab(founders(1))
+    lab.wait(2.0)
+    assert lab.core.state is Role.LEADER
+    lab.core.propose([b"x"])
+    lab.drain()
+    assert lab.core.commit_index == 2
+    number = lab.core.read()
+    lab.drain()
+    assert [event.read for event in lab.events if hasattr(event, "read")] == [number]
+    assert not any(isinstance(event, ConfigurationChanged) for event in lab.events)
+
+
+def test_time_does_not_go_back_and_tickets_are_answered_once() -> None:
+    lab = Lab()
+    lab.wait(1.0)
+    assert refusal(lambda: lab.core.advance(0.5)) is ContractErrorCode.TIME_WENT_BACK
+    assert refusal(lambda: lab.core.complete(99)) is ContractErrorCode.UNKNOWN_TICKET
+
+
+def test_a_closed_core_says_nothing_more() -> None:
+    lab = leader()
+    lab.core.read()
+    lab.core.close()
+    lab.core.close()
+    assert lab.drain() == []
+    assert lab.events[-1] == Closed()
+    assert lab.core.state is Role.CLOSED
+    assert refusal(lambda: lab.core.propose([b"x"])) is RaftErrorCode.CLOSED
+    lab.core.receive_message(
+        VoteRequest(source=2, destination=1, term=9, last_log_index=0, last_log_term=0)
+    )
+    assert lab.drain() == []
+    assert lab.core.next_deadline() is None
