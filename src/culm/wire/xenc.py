@@ -53,7 +53,8 @@ def encode(value: Value, *, depth_max: int = DEPTH_MAX) -> bytes:
     Raises `TypeError` for what has no encoding, and `ValueError` for numbers out of range
     and for lists and dictionaries nested more than `depth_max` deep.
     """
-    return _kernel.encode(value, depth_max)
+    encoded: bytes = _kernel.encode(value, depth_max)
+    return encoded
 
 
 def decode(data: Buffer, *, depth_max: int = DEPTH_MAX, values_max: int = VALUES_MAX) -> Value:
