@@ -8,45 +8,39 @@ __all__ = ["Buffer", "Outbox", "ReceiveBuffer"]
 
 Buffer = bytes | bytearray | memoryview
 
-# Consumed bytes are cut off once there are this many of them, so that a parser which
-# takes a few bytes at a time does not move the rest of the buffer each time.
-_COMPACT_SIZE_MIN = 65536
-
 
 class ReceiveBuffer:
     """Bytes received and not yet consumed; index 0 is the oldest of them.
 
-    Appending and consuming cost time linear in the bytes moved, whatever the sizes
-    of the pieces.
+    Appending and consuming cost time linear in the bytes moved, whatever the sizes of the
+    pieces: a bytearray drops bytes at its front by moving its start, and moves the rest
+    only when half of its memory has become free.  So it holds at most about twice what is
+    in it.
     """
 
-    __slots__ = ("_data", "_start")
+    __slots__ = ("_data",)
 
     def __init__(self) -> None:
         self._data = bytearray()
-        self._start = 0
 
     def __len__(self) -> int:
-        return len(self._data) - self._start
+        return len(self._data)
 
     def __getitem__(self, index: int) -> int:
-        if not 0 <= index < len(self):
+        if index < 0:
             raise IndexError(index)
-        return self._data[self._start + index]
+        return self._data[index]
 
     def append(self, data: Buffer) -> None:
         self._data += data
 
     def peek(self, size: int, offset: int = 0) -> bytes:
         """Copy at most `size` bytes from `offset` on without consuming them."""
-        start = self._start + offset
-        return bytes(memoryview(self._data)[start : start + size])
+        return bytes(memoryview(self._data)[offset : offset + size])
 
     def find(self, needle: bytes, offset: int = 0, size_max: int | None = None) -> int:
         """Index of the first `needle` within ``[offset, size_max)``, or -1."""
-        end = len(self._data) if size_max is None else self._start + size_max
-        found = self._data.find(needle, self._start + offset, end)
-        return found if found < 0 else found - self._start
+        return self._data.find(needle, offset, size_max)
 
     def take(self, size: int) -> bytes:
         """Consume and return at most `size` bytes."""
@@ -55,17 +49,11 @@ class ReceiveBuffer:
         return data
 
     def consume(self, size: int) -> None:
-        """Drop the `size` oldest bytes; there must be as many."""
-        self._start += size
-        if self._start == len(self._data):
-            self.clear()
-        elif self._start >= _COMPACT_SIZE_MIN:
-            del self._data[: self._start]
-            self._start = 0
+        """Drop the `size` oldest bytes, or all if there are fewer."""
+        del self._data[:size]
 
     def clear(self) -> None:
         self._data = bytearray()
-        self._start = 0
 
 
 class Outbox:
@@ -83,13 +71,18 @@ class Outbox:
 
     def append(self, data: Buffer) -> None:
         """Queue `data`, which the caller must not change afterwards."""
-        size = memoryview(data).nbytes
-        if size:
-            self._pieces.append(data)
-            self._size += size
+        view = memoryview(data)  # TypeError now rather than in `take`
+        if view.nbytes:
+            # A view is cut by bytes, whatever its items are.
+            self._pieces.append(data if isinstance(data, (bytes, bytearray)) else view.cast("B"))
+            self._size += view.nbytes
 
     def take(self, size_max: int | None = None) -> bytes:
         """Remove and return at most `size_max` bytes (everything by default)."""
+        return b"".join(self.take_pieces(size_max))
+
+    def take_pieces(self, size_max: int | None = None) -> list[Buffer]:
+        """Like `take`, but leave the bytes in their pieces, cut and not copied."""
         if size_max is None or size_max >= self._size:
             size = self._size
         else:
@@ -109,7 +102,7 @@ class Outbox:
                 self._taken += wanted
                 wanted = 0
         self._size -= size
-        return b"".join(parts)
+        return parts
 
     def clear(self) -> None:
         self._pieces.clear()

@@ -168,7 +168,11 @@ class Conduit(StreamMachine, Protocol):
     """
 
     def send_data(self, data: Buffer) -> None:
-        """Carry `data` to the peer's upper layer."""
+        """Carry `data` to the peer's upper layer.
+
+        Takes it at any moment until `close` is called or `Closed` is taken; a conduit that
+        is not ready yet keeps it until it is.
+        """
         ...
 
 
@@ -262,6 +266,8 @@ class StreamBase(ABC):
             if event is None and self._eof:
                 event = self._step_eof()
         except RemoteProtocolError as error:
+            # What it was raised from would keep frames alive, and what they hold.
+            error.__cause__ = error.__context__ = None
             event = Closed(error=error.with_traceback(None))
         if isinstance(event, Closed):
             self._closed = event

@@ -1,37 +1,111 @@
-"""The two combinators: `over` puts one machine inside another, `then` one after another."""
+"""The two combinators: `over` puts one machine inside another, `then` one after another.
+
+Both give a stream machine that passes on what its parts have to do with time and with
+the store: its deadline is the earliest of theirs, and it numbers their effects anew.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from enum import Enum
+from itertools import count
+from typing import Protocol
 
-from culm.buffer import Buffer, ReceiveBuffer
-from culm.machine import Closed, Conduit, DataReceived, Event, StreamMachine
+from culm.buffer import Buffer
+from culm.machine import (
+    Closed,
+    Conduit,
+    ContractErrorCode,
+    DataReceived,
+    Durable,
+    Effect,
+    Event,
+    LocalProtocolError,
+    Machine,
+    RemoteProtocolError,
+    StreamMachine,
+    Timed,
+)
 
-__all__ = ["over", "then"]
+__all__ = ["Stacked", "over", "then"]
+
+# What goes down at a time, so that an upper machine which schedules its bytes late is not
+# emptied into the lower one's memory.
+_CARRY_SIZE = 65536
 
 
-def over(lower: Conduit, upper: StreamMachine) -> StreamMachine:
+class Stacked(StreamMachine, Timed, Durable, Protocol):
+    """What the combinators give; time and effects are there if a part has them."""
+
+
+def over(lower: Conduit, upper: StreamMachine) -> Stacked:
     """Let `upper`'s bytes ride inside `lower`.
 
     Events of both come out in the order in which they happened; `DataReceived` of the
     lower machine goes up instead.  ``state`` is the upper machine's.  When the lower
-    machine ends, the upper one sees the end of its stream; when the upper one ends,
-    the lower one says goodbye.  One `Closed` comes out, with the error of whichever
-    failed first.
+    machine ends, the upper one sees the end of its stream and is closed; when the upper
+    one ends, the lower one says goodbye and what still comes up is dropped.  One `Closed`
+    comes out: at once with the error of the upper machine if that failed first, otherwise
+    when both have ended, and then the lower one's error goes first.
     """
     return _Over(lower, upper)
 
 
-def then(first: StreamMachine, build: Callable[[Event], StreamMachine | None]) -> StreamMachine:
+def then(first: StreamMachine, build: Callable[[Event], StreamMachine | None]) -> Stacked:
     """Let another machine follow `first` on the same bytes.
 
     `build` is asked for every event of `first`; the machine it returns (the last one,
     if several) takes over as soon as `first` has closed without an error, and starts
-    with `first`'s trailing data.  That `Closed` does not come out.  If there is no
-    successor, or `first` failed, its `Closed` is the end.
+    with `first`'s trailing data and the time that `first` was told last.  That `Closed`
+    does not come out.  If there is no successor, if `first` failed or if the user has
+    closed it, its `Closed` is the end.
     """
     return _Then(first, build)
+
+
+class _Parts:
+    """Time and effects of several machines as those of one."""
+
+    def __init__(self) -> None:
+        self._timed: list[Timed] = []
+        self._durable: list[Durable] = []
+        self._tickets: dict[int, tuple[Durable, int]] = {}
+        self._numbers = count(1)
+        self._now: float | None = None
+
+    def add(self, part: Machine) -> None:
+        if isinstance(part, Timed):
+            self._timed.append(part)
+            if self._now is not None:
+                part.advance(self._now)
+        if isinstance(part, Durable):
+            self._durable.append(part)
+
+    def next_deadline(self) -> float | None:
+        deadlines = (part.next_deadline() for part in self._timed)
+        return min((time for time in deadlines if time is not None), default=None)
+
+    def advance(self, now: float) -> None:
+        for part in self._timed:
+            part.advance(now)
+        self._now = now
+
+    def next_effect(self) -> Effect | None:
+        for part in self._durable:
+            effect = part.next_effect()
+            if effect is not None:
+                ticket = next(self._numbers)
+                self._tickets[ticket] = part, effect.ticket
+                return replace(effect, ticket=ticket)
+        return None
+
+    def complete(self, ticket: int, result: object) -> None:
+        if ticket not in self._tickets:
+            raise LocalProtocolError(ContractErrorCode.UNKNOWN_TICKET, str(ticket))
+        part, own_ticket = self._tickets[ticket]
+        part.complete(own_ticket, result)
+        del self._tickets[ticket]
 
 
 class _Over:
@@ -39,31 +113,31 @@ class _Over:
         self._lower = lower
         self._upper = upper
         self._lower_closed: Closed | None = None
-        self._ended = False
+        self._upper_closed: Closed | None = None
+        self._closed: Closed | None = None
+        self._eof = False
+        self._parts = _Parts()
+        self._parts.add(lower)
+        self._parts.add(upper)
 
     @property
     def state(self) -> Enum:
         return self._upper.state
 
     def next_event(self) -> Event | None:
-        while not self._ended:
-            event = self._upper.next_event()
-            self._carry_down()
-            if isinstance(event, Closed):
-                self._ended = True
-                self._lower.close()
-                if self._lower_closed is not None and self._lower_closed.error is not None:
-                    return self._lower_closed
-                return event
+        while self._closed is None:
+            event = self._step_upper() if self._upper_closed is None else None
             if event is not None:
                 return event
-            # Nothing left to do above: let the lower machine move one step, unless the
-            # upper one asks for a pause.
-            if self._lower_closed is not None or self._upper.read_size() == 0:
+            if self._lower_closed is not None and self._upper_closed is not None:
+                return self._end(self._lower_closed.error or self._upper_closed.error)
+            if self._lower_closed is not None or self._pauses():
                 return None
+            # Nothing is left to do above: let the lower machine move one step.
             event = self._lower.next_event()
             if isinstance(event, DataReceived):
-                self._upper.receive_data(event.data)
+                if self._upper_closed is None:
+                    self._upper.receive_data(event.data)
             elif isinstance(event, Closed):
                 self._lower_closed = event
                 self._upper.receive_eof()
@@ -71,45 +145,91 @@ class _Over:
                 return event
         return None
 
-    def _carry_down(self) -> None:
+    def _step_upper(self) -> Event | None:
+        event = self._upper.next_event()
+        if event is None and self._lower_closed is not None:
+            # It has seen all there was, and nothing it says can be sent any more.
+            self._upper.close()
+            event = self._upper.next_event()
+        if not isinstance(event, Closed):
+            return event
+        self._upper_closed = event
         if self._lower_closed is None:
-            data = self._upper.data_to_send()
-            if data:
+            while data := self._upper.data_to_send(_CARRY_SIZE):
                 self._lower.send_data(data)
+            self._lower.close()
+            if event.error is not None:
+                return self._end(event.error)
+        return None
+
+    def _end(self, error: RemoteProtocolError | None) -> Closed:
+        self._closed = Closed(error=error)
+        return self._closed
+
+    def _pauses(self) -> bool:
+        return self._upper_closed is None and self._upper.read_size() == 0
 
     def receive_data(self, data: Buffer) -> None:
-        self._lower.receive_data(data)
+        if self._eof:
+            raise LocalProtocolError(ContractErrorCode.DATA_AFTER_EOF)
+        if self._closed is None or self._closed.error is None:
+            self._lower.receive_data(data)
 
     def receive_eof(self) -> None:
+        self._eof = True
         self._lower.receive_eof()
 
     def read_size(self) -> int:
-        return self._lower.read_size()
+        return self._lower.read_size() if self._closed is None else 0
 
     def data_to_send(self, size_max: int | None = None) -> bytes:
-        if not self._ended:
-            self._carry_down()
-        return self._lower.data_to_send(size_max)
+        pieces = [self._lower.data_to_send(size_max)]
+        size = len(pieces[0])
+        while self._lower_closed is None and self._upper_closed is None:
+            wanted = None if size_max is None else size_max - size
+            if wanted == 0:
+                break
+            data = self._upper.data_to_send(_CARRY_SIZE)
+            if not data:
+                break
+            self._lower.send_data(data)
+            pieces.append(self._lower.data_to_send(wanted))
+            size += len(pieces[-1])
+        return b"".join(pieces)
 
     @property
     def trailing_data(self) -> bytes:
-        return self._lower.trailing_data if self._ended else b""
+        ended = self._closed is not None and self._closed.error is None
+        return self._lower.trailing_data if ended else b""
 
     def close(self) -> None:
         self._upper.close()
-        self._carry_down()
+
+    def next_deadline(self) -> float | None:
+        return self._parts.next_deadline() if self._closed is None else None
+
+    def advance(self, now: float) -> None:
+        self._parts.advance(now)
+
+    def next_effect(self) -> Effect | None:
+        return self._parts.next_effect()
+
+    def complete(self, ticket: int, result: object = None) -> None:
+        self._parts.complete(ticket, result)
 
 
 class _Then:
     def __init__(
         self, first: StreamMachine, build: Callable[[Event], StreamMachine | None]
     ) -> None:
+        self._first: StreamMachine | None = None  # once it is over, while it has bytes to send
         self._current = first
         self._build: Callable[[Event], StreamMachine | None] | None = build
         self._successor: StreamMachine | None = None
-        self._earlier_output = ReceiveBuffer()
         self._eof = False
         self._closing = False
+        self._parts = _Parts()
+        self._parts.add(first)
 
     @property
     def state(self) -> Enum:
@@ -131,9 +251,9 @@ class _Then:
         return self._current.next_event()
 
     def _hand_over(self, successor: StreamMachine) -> None:
-        first, self._current = self._current, successor
-        self._earlier_output.append(first.data_to_send())
-        successor.receive_data(first.trailing_data)
+        self._first, self._current = self._current, successor
+        self._parts.add(successor)
+        successor.receive_data(self._first.trailing_data)
         if self._eof:
             successor.receive_eof()
 
@@ -148,10 +268,12 @@ class _Then:
         return self._current.read_size()
 
     def data_to_send(self, size_max: int | None = None) -> bytes:
-        if not len(self._earlier_output):
+        if self._first is None:
             return self._current.data_to_send(size_max)
-        size = len(self._earlier_output) if size_max is None else size_max
-        earlier = self._earlier_output.take(size)
+        earlier = self._first.data_to_send(size_max)
+        if size_max is not None and len(earlier) == size_max:
+            return earlier
+        self._first = None
         rest = None if size_max is None else size_max - len(earlier)
         return earlier + self._current.data_to_send(rest)
 
@@ -162,3 +284,15 @@ class _Then:
     def close(self) -> None:
         self._closing = True
         self._current.close()
+
+    def next_deadline(self) -> float | None:
+        return self._parts.next_deadline()
+
+    def advance(self, now: float) -> None:
+        self._parts.advance(now)
+
+    def next_effect(self) -> Effect | None:
+        return self._parts.next_effect()
+
+    def complete(self, ticket: int, result: object = None) -> None:
+        self._parts.complete(ticket, result)

@@ -102,7 +102,7 @@ class Driver:
         self.closed: Closed | None = None
         self.unanswered: list[Effect] = []
         self._verbs = {} if verbs is None else verbs
-        self._respond = respond
+        self.respond = respond
         self.take = take
         self._events_max = events_max
         self._is_stream = hasattr(machine, "receive_data")
@@ -136,11 +136,6 @@ class Driver:
         """Whether the machine wants to be told the time."""
         return self._is_timed
 
-    @property
-    def responds(self) -> bool:
-        """Whether effects are answered by a store that the driver knows."""
-        return self._respond is not None
-
     def start(self) -> list[Turn]:
         """Drain the machine before any input; the turns, answers included."""
         return [self.drain(None), *self.answer()]
@@ -160,9 +155,9 @@ class Driver:
     def answer(self) -> list[Turn]:
         """Answer all effects taken so far and those that come of it, oldest first."""
         turns: list[Turn] = []
-        while self._respond is not None and self.unanswered:
+        while self.respond is not None and self.unanswered:
             effect = self.unanswered[0]
-            turns.append(self.do(Complete(effect.ticket, self._respond(effect))))
+            turns.append(self.do(Complete(effect.ticket, self.respond(effect))))
             if len(turns) > self._events_max:
                 raise EndlessError(f"more than {self._events_max} effects without an input")
         return turns

@@ -144,7 +144,7 @@ class End:
             turn.operation
             for turn in self.turns
             if turn.operation is not None
-            and not (self.driver.responds and isinstance(turn.operation, Complete))
+            and not (self.driver.respond is not None and isinstance(turn.operation, Complete))
         ]
 
 

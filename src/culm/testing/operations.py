@@ -1,7 +1,7 @@
 """What one can do to a machine, as data: the alphabet of conversations.
 
 The same operations come over the wire of the line driver, stand in recorded
-conversations and are mutated by the property suite.  In JSON:
+conversations and are mutated by the property suite.  In JSON::
 
     {"op": "receive", "hex": "..."}
     {"op": "eof"}
@@ -15,6 +15,7 @@ Bytes inside ``args`` and ``result`` are written ``{"hex": "..."}``.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -126,6 +127,8 @@ def operation_from_json(value: JSON) -> Operation:
 def _number(value: JSON) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise TypeError(f"{value!r} is no number")
+    if not math.isfinite(value):
+        raise ValueError(f"{value!r} is no time")
     return value
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any, NamedTuple
 
 from culm.testing.driver import Driver, Turn
@@ -52,6 +53,7 @@ def record(spec: MachineSpec, scenario: Scenario) -> Recording:
     )
 
 
+@cache
 def conversations(spec: MachineSpec) -> list[Conversation]:
     """All valid conversations of `spec`: its own and those of its scenarios."""
     found = list(spec.conversations(spec))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, Literal
@@ -65,14 +65,23 @@ class Scenario:
 class Flood:
     """Input by which a hostile peer tries to fill memory: `opening`, then `unit` for ever.
 
-    For datagram machines both are datagrams of one source.
+    unit: bytes, or a function that makes the bytes of the unit of that number, from 0 on
+        (streams with new numbers, entries that differ).
+    after: the name of a conversation; the flood comes when that is through, on its config.
+        Without it the flood meets a new machine.
+    config: overrides `MachineSpec.tight`, for example to choose the role.
+    source: for datagram machines, where opening and units are datagrams: the address
+        from which the unit of that number comes.
     """
 
-    unit: bytes
+    unit: bytes | Callable[[int], bytes]
     opening: bytes = b""
+    after: str | None = None
+    config: Config = field(default_factory=dict)
+    source: Callable[[int], Hashable] = lambda number: "peer"
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class MachineSpec:
     """A machine as the registry knows it.
 
@@ -85,6 +94,7 @@ class MachineSpec:
     scenarios: what two of these machines say to each other.
     conversations: further valid conversations, for example from other implementations'
         vectors; called with the spec itself.  Scenarios are recorded without that.
+        Valid means: no call is refused and the peer breaks no rule.
     verbs: what users do with handles, by name: ``verb(machine, **args)``.  The machine's
         own public methods need none.  A verb raises `LocalProtocolError` alone
         (with `SpecErrorCode.NO_SUCH_HANDLE` where it does not find what to act upon).
@@ -115,3 +125,6 @@ class MachineSpec:
     floods: Sequence[Flood] = ()
     lazy_output: bool = False
     normalise: Callable[[Sequence[Event]], object] = list
+
+    def __str__(self) -> str:
+        return self.name

@@ -1,0 +1,155 @@
+"""The audit of a whole log: every row's verdict, and every reason for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from culm.bamboo.anchors import Anchors
+from culm.bamboo.entry import Entry, LogKey, decode, verify_signature
+from culm.bamboo.errors import Reason
+from culm.bamboo.forks import ForkProof
+from culm.bamboo.links import lipmaa
+from culm.bamboo.verify import payload_fault
+from culm.wire.errors import DecodeError
+from culm.wire.multihash import HashFamily
+
+__all__ = ["Verdict", "audit_log"]
+
+_PAYLOAD_ONLY = frozenset({Reason.PAYLOAD_SIZE, Reason.PAYLOAD_HASH})
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What the audit says of row `index` (counted from 0).
+
+    `seqnum` is ``None`` if the row is ``MALFORMED``.  `verified` is about the entry:
+    ``PAYLOAD_HASH`` and ``PAYLOAD_SIZE`` among the `reasons` say that the row's payload
+    is not the entry's, and leave the entry verified.
+    """
+
+    index: int
+    seqnum: int | None
+    reasons: tuple[Reason, ...] = ()
+    verified: bool = True
+    proof: ForkProof | None = None
+
+
+def audit_log(
+    log: LogKey,
+    rows: Iterable[tuple[bytes, bytes | None]],
+    *,
+    family: HashFamily,
+    sparse: bool = False,
+) -> Iterator[Verdict]:
+    """Judge every row, an encoded entry and its payload (``None``: not on hand).
+
+    Rows ascend by sequence number; several of one number are a fork or repetitions.
+    Unless `sparse`, an entry needs all entries before it, else the path of links to entry
+    1 and, where they are there, the targets of its links.
+
+    Other than a `LogVerifier`, which takes only what is verified, the audit goes on and
+    checks links against whatever the author has signed: one bad entry does not hide what
+    is wrong with the next, nor does it make the next wrong.  That a later entry is not
+    verified for it is said by ``GAP`` (its links lead through an entry that is not
+    verified) or ``INVALID_LOG`` (after a fork or a payload size lie).
+
+    Memory is that of ``O(log n)`` hashes and of the rows of one sequence number; verdicts
+    come in the order of the rows, those on one sequence number together.
+    """
+    auditor = _Auditor(log, family, sparse)
+    for index, (encoded, payload) in enumerate(rows):
+        yield from auditor.take(index, encoded, payload)
+    yield from auditor.close_place()
+
+
+class _Seen(NamedTuple):
+    """What the author signed under a sequence number, and whether that is verified."""
+
+    hashes: frozenset[bytes]
+    verified: bool
+
+
+class _Auditor:
+    def __init__(self, log: LogKey, family: HashFamily, sparse: bool) -> None:
+        self._log = log
+        self._family = family
+        self._sparse = sparse
+        self._anchors: Anchors[_Seen] = Anchors()
+        self._invalid_from: int | None = None
+        self._end: int | None = None
+        # Rows of the sequence number at which the audit is: a fork may still show up.
+        self._seqnum = 0
+        self._place: list[tuple[Entry | None, Verdict]] = []
+
+    def take(self, index: int, encoded: bytes, payload: bytes | None) -> Iterator[Verdict]:
+        try:
+            entry = decode(encoded, family=self._family)
+        except DecodeError:
+            self._place.append((None, Verdict(index, None, (Reason.MALFORMED,), False)))
+            return
+        if (refused := self._refused(entry)) is not None:
+            self._place.append((None, Verdict(index, entry.seqnum, (refused,), False)))
+            return
+        if entry.seqnum != self._seqnum:
+            yield from self.close_place()
+            self._seqnum = entry.seqnum
+        self._place.append((entry, self._judge(index, entry, payload)))
+
+    def close_place(self) -> Iterator[Verdict]:
+        """Give the verdicts on the current sequence number and remember it for later links."""
+        variants = {entry.hash(): entry for entry, _ in self._place if entry is not None}
+        place, self._place = self._place, []
+        forked = len(variants) > 1
+        for entry, verdict in place:
+            if entry is not None and forked:
+                other = next(each for each in variants.values() if each != entry)
+                reasons = (Reason.FORK, *verdict.reasons)
+                verdict = replace(
+                    verdict, reasons=reasons, verified=False, proof=ForkProof(entry, other)
+                )
+            yield verdict
+        if not variants:
+            return
+        verified = not forked and any(v.verified for entry, v in place if entry is not None)
+        lied = any(Reason.PAYLOAD_SIZE_LIE in verdict.reasons for _, verdict in place)
+        self._anchors.add(self._seqnum, _Seen(frozenset(variants), verified and not lied))
+        if forked or lied:
+            self._invalid_from = self._invalid_from or self._seqnum
+        if any(entry.end_of_log for entry in variants.values()):
+            self._end = self._end or self._seqnum
+
+    def _refused(self, entry: Entry) -> Reason | None:
+        """Why the row says nothing of this log, if so."""
+        if entry.log != self._log:
+            return Reason.WRONG_LOG
+        if not verify_signature(entry):
+            return Reason.BAD_SIGNATURE
+        return Reason.OUT_OF_ORDER if entry.seqnum < self._seqnum else None
+
+    def _judge(self, index: int, entry: Entry, payload: bytes | None) -> Verdict:
+        """The verdict, but for a fork at the same sequence number."""
+        reasons: list[Reason] = []
+        if self._invalid_from is not None:
+            reasons.append(Reason.INVALID_LOG)
+        if self._end is not None:
+            reasons.append(Reason.AFTER_END_OF_LOG)
+        if entry.seqnum > 1:
+            reasons += self._link_faults(entry)
+        verified = not reasons
+        if payload is not None and (fault := payload_fault(entry, payload)) is not None:
+            reasons.append(fault)
+            verified = verified and fault in _PAYLOAD_ONLY
+        return Verdict(index, entry.seqnum, tuple(reasons), verified)
+
+    def _link_faults(self, entry: Entry) -> Iterator[Reason]:
+        previous = self._anchors.get(entry.seqnum - 1)
+        target = self._anchors.get(lipmaa(entry.seqnum))
+        if previous is not None and entry.backlink not in previous.hashes:
+            yield Reason.WRONG_BACKLINK
+        if entry.lipmaalink is not None and target and entry.lipmaalink not in target.hashes:
+            yield Reason.WRONG_LIPMAALINK
+        needed = (target,) if self._sparse else (target, previous)
+        if not all(seen is not None and seen.verified for seen in needed):
+            yield Reason.GAP

@@ -1,0 +1,296 @@
+"""One entry of a log: its fields, its encoding, its signature.
+
+The encoding ("Encoding" of the Bamboo specification) is the concatenation of
+
+========== ============= ==========================================================
+tag        1 byte        0, or 1 if the entry ends the log
+author     32 bytes      Ed25519 public key
+log id     VarU64        canonical, like the other two
+seqnum     VarU64        1 or more
+lipmaalink hash          absent if the backlink has the same target, and in entry 1
+backlink   hash          absent in entry 1
+size       VarU64        of the payload, in bytes
+payload    hash
+signature  64 bytes      Ed25519, over all that precedes it
+========== ============= ==========================================================
+
+A hash is an encoded YAMF or YASMF hash; which of the two cannot be seen in the bytes
+(`culm.wire.multihash`), so the family is a parameter of whatever reads or makes entries.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from nacl.bindings import crypto_sign_open
+from nacl.exceptions import BadSignatureError
+from nacl.signing import SigningKey
+
+from culm.bamboo.links import has_lipmaalink
+from culm.buffer import Buffer
+from culm.wire import varu64
+from culm.wire.errors import DecodeError, Truncated, WireErrorCode
+from culm.wire.multihash import HashFamily
+
+__all__ = [
+    "AUTHOR_SIZE",
+    "SIGNATURE_SIZE",
+    "Entry",
+    "LogKey",
+    "decode",
+    "decode_prefix",
+    "encoded_size_max",
+    "sign",
+    "verify_signature",
+]
+
+AUTHOR_SIZE = 32
+SIGNATURE_SIZE = 64
+
+_VARU64_SIZE_MAX = 9
+_TAG_REGULAR, _TAG_END_OF_LOG = 0, 1
+
+
+class LogKey(NamedTuple):
+    """Which log: its author's Ed25519 public key (32 bytes) and the log id (64 bits)."""
+
+    author: bytes
+    log_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """An entry that has the form of one; nothing is said of its signature and links.
+
+    Hashes are whole encodings.  `lipmaalink` is ``None`` if its target is that of the
+    backlink, both are ``None`` in entry 1.  Raises `ValueError` for fields that no
+    encoding has.
+    """
+
+    family: HashFamily
+    author: bytes
+    log_id: int
+    seqnum: int
+    lipmaalink: bytes | None
+    backlink: bytes | None
+    payload_size: int
+    payload_hash: bytes
+    signature: bytes
+    end_of_log: bool = False
+    _encoded: bytes | None = field(default=None, init=False, repr=False, compare=False)
+    _hash: bytes | None = field(default=None, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        _check_size("author", self.author, AUTHOR_SIZE)
+        _check_size("signature", self.signature, SIGNATURE_SIZE)
+        _check_number("log id", self.log_id, 0)
+        _check_number("seqnum", self.seqnum, 1)
+        _check_number("payload size", self.payload_size, 0)
+        _check_hash("payload hash", self.payload_hash, self.family)
+        _check_link("backlink", self.backlink, self.seqnum > 1, self)
+        _check_link("lipmaalink", self.lipmaalink, has_lipmaalink(self.seqnum), self)
+
+    @property
+    def log(self) -> LogKey:
+        return LogKey(self.author, self.log_id)
+
+    def encode(self) -> bytes:
+        """The encoding; made once."""
+        encoded = self._encoded
+        if encoded is None:
+            encoded = b"".join(
+                (
+                    b"\1" if self.end_of_log else b"\0",
+                    self.author,
+                    varu64.encode(self.log_id),
+                    varu64.encode(self.seqnum),
+                    self.lipmaalink or b"",
+                    self.backlink or b"",
+                    varu64.encode(self.payload_size),
+                    self.payload_hash,
+                    self.signature,
+                )
+            )
+            _set_encoded(self, encoded)
+        return encoded
+
+    def signed_bytes(self) -> bytes:
+        """What the signature is over: the encoding without the signature."""
+        return self.encode()[:-SIGNATURE_SIZE]
+
+    def hash(self) -> bytes:
+        """The encoded hash of the encoding, signature included; made once."""
+        hash = self._hash
+        if hash is None:
+            hash = self.family.hash(self.encode())
+            _set_hash(self, hash)
+        return hash
+
+
+# The slots of Entry, set without going through the __init__ of a frozen class: decoding
+# happens for every entry that a replicator receives, and costs half as much this way.
+_new = object.__new__
+(
+    _set_family,
+    _set_author,
+    _set_log_id,
+    _set_seqnum,
+    _set_lipmaalink,
+    _set_backlink,
+    _set_payload_size,
+    _set_payload_hash,
+    _set_signature,
+    _set_end_of_log,
+    _set_encoded,
+    _set_hash,
+) = (getattr(Entry, name).__set__ for name in Entry.__slots__)
+
+
+def encoded_size_max(family: HashFamily) -> int:
+    """The size in bytes that no encoded entry exceeds."""
+    return 1 + AUTHOR_SIZE + 3 * _VARU64_SIZE_MAX + 3 * family.encoded_size + SIGNATURE_SIZE
+
+
+def decode(data: Buffer, *, family: HashFamily) -> Entry:
+    """Decode bytes that are one entry and nothing else.
+
+    Raises what `decode_prefix` does, and `DecodeError` with ``TRAILING_DATA``.
+    """
+    entry, end = decode_prefix(data, family=family)
+    if end != len(data):
+        raise DecodeError(WireErrorCode.TRAILING_DATA, end, "bytes follow the entry")
+    return entry
+
+
+def decode_prefix(data: Buffer, offset: int = 0, *, family: HashFamily) -> tuple[Entry, int]:
+    """Decode the entry that starts at `offset`; also return the index just behind it.
+
+    Raises `Truncated` if more bytes could complete it, else `DecodeError`: ``BAD_TYPE``
+    (tag, or hash function), ``BAD_VALUE`` (seqnum 0), ``BAD_LENGTH`` (digest),
+    ``NON_CANONICAL``.
+    """
+    if not isinstance(data, bytes):
+        window = bytes(data[offset : offset + encoded_size_max(family)])
+        try:
+            entry, size = decode_prefix(window, family=family)
+        except DecodeError:  # again, for its index
+            return decode_prefix(bytes(data), offset, family=family)
+        return entry, offset + size
+    try:
+        tag = data[offset]
+        if tag > _TAG_END_OF_LOG:
+            raise DecodeError(WireErrorCode.BAD_TYPE, offset, f"unknown tag {tag}")
+        at = offset + 1 + AUTHOR_SIZE
+        author = data[offset + 1 : at]
+        log_id, at = _decode_varu64(data, at)
+        seqnum_at = at
+        seqnum, at = _decode_varu64(data, at)
+        if not seqnum:
+            raise DecodeError(WireErrorCode.BAD_VALUE, seqnum_at, "sequence number 0")
+        lipmaalink = backlink = None
+        if seqnum > 1:
+            if has_lipmaalink(seqnum):
+                lipmaalink, at = family.decode(data, at)
+            backlink, at = family.decode(data, at)
+        payload_size, at = _decode_varu64(data, at)
+    except IndexError:
+        raise Truncated(len(data)) from None
+    payload_hash, at = family.decode(data, at)
+    end = at + SIGNATURE_SIZE
+    if end > len(data):
+        raise Truncated(len(data))
+
+    entry = _new(Entry)
+    _set_family(entry, family)
+    _set_author(entry, author)
+    _set_log_id(entry, log_id)
+    _set_seqnum(entry, seqnum)
+    _set_lipmaalink(entry, lipmaalink)
+    _set_backlink(entry, backlink)
+    _set_payload_size(entry, payload_size)
+    _set_payload_hash(entry, payload_hash)
+    _set_signature(entry, data[at:end])
+    _set_end_of_log(entry, tag == _TAG_END_OF_LOG)
+    _set_encoded(entry, data[offset:end])
+    _set_hash(entry, None)
+    return entry, end
+
+
+def sign(
+    key: SigningKey,
+    *,
+    family: HashFamily,
+    log_id: int,
+    seqnum: int,
+    payload: Buffer | None = None,
+    payload_size: int | None = None,
+    payload_hash: bytes | None = None,
+    backlink: bytes | None = None,
+    lipmaalink: bytes | None = None,
+    end_of_log: bool = False,
+) -> Entry:
+    """Make and sign an entry for `payload`, or for a payload known by size and hash.
+
+    Raises `ValueError` for fields that no encoding has, as `Entry` does.
+    """
+    if payload is not None:
+        payload_size, payload_hash = memoryview(payload).nbytes, family.hash(payload)
+    if payload_size is None or payload_hash is None:
+        raise ValueError("neither a payload nor the size and hash of one")
+    unsigned = Entry(
+        family=family,
+        author=bytes(key.verify_key),
+        log_id=log_id,
+        seqnum=seqnum,
+        lipmaalink=lipmaalink,
+        backlink=backlink,
+        payload_size=payload_size,
+        payload_hash=payload_hash,
+        signature=bytes(SIGNATURE_SIZE),
+        end_of_log=end_of_log,
+    )
+    return replace(unsigned, signature=key.sign(unsigned.signed_bytes()).signature)
+
+
+def verify_signature(entry: Entry) -> bool:
+    """Whether the author named in the entry signed it.
+
+    libsodium's rules: no signature scalar at or above the group order, no point of small
+    order.  So nobody but the author can turn one valid signature into another.
+    """
+    encoded = entry.encode()
+    try:
+        crypto_sign_open(encoded[-SIGNATURE_SIZE:] + encoded[:-SIGNATURE_SIZE], entry.author)
+    except BadSignatureError:
+        return False
+    return True
+
+
+def _decode_varu64(data: bytes, offset: int) -> tuple[int, int]:
+    first = data[offset]
+    if first < 248:
+        return first, offset + 1
+    return varu64.decode(data, offset, canonical=True)
+
+
+def _check_size(name: str, value: bytes, size: int) -> None:
+    if len(value) != size:
+        raise ValueError(f"{name} of {len(value)} bytes, not {size}")
+
+
+def _check_number(name: str, value: int, least: int) -> None:
+    if not least <= value <= varu64.MAX:
+        raise ValueError(f"{name} {value} is not in {least} .. 2**64 - 1")
+
+
+def _check_hash(name: str, value: bytes, family: HashFamily) -> None:
+    if len(value) != family.encoded_size or not value.startswith(family.prefix):
+        raise ValueError(f"{name} is not an encoded {family.name} hash")
+
+
+def _check_link(name: str, link: bytes | None, due: bool, entry: Entry) -> None:
+    if due != (link is not None):
+        raise ValueError(f"entry {entry.seqnum} has {'a' if due else 'no'} {name}")
+    if link is not None:
+        _check_hash(name, link, entry.family)

@@ -1,0 +1,396 @@
+"""Where logs are kept: the interface of a store, and one in memory.
+
+A store holds verified entries only; it trusts its user in that, and itself guards what
+would make it contradict itself.  Entries of a log may be sparse.  The payload of an
+entry is absent, staged (a prefix is on hand, unverified) or complete; deleting it leaves
+the entry.
+
+All numbers of bytes are those of the encodings and payloads themselves.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Protocol, runtime_checkable
+
+from culm.bamboo.entry import Entry, LogKey
+from culm.bamboo.forks import ForkProof
+from culm.wire.multihash import HashFamily
+
+__all__ = [
+    "Head",
+    "LogStore",
+    "MemoryStore",
+    "NewEntry",
+    "StoreError",
+    "StoreErrorCode",
+    "StoredEntry",
+]
+
+
+class StoreErrorCode(IntEnum):
+    """What a store refuses."""
+
+    WRONG_LOG = 1
+    """The entry or proof is of another log, or of another hash family."""
+    CONFLICT = 2
+    """Another entry of the same sequence number is stored."""
+    FORKED = 3
+    """The log is forked at or before this entry."""
+    UNKNOWN_ENTRY = 4
+    """No such entry is stored."""
+    WRONG_OFFSET = 5
+    """The offset is not where the stored payload ends."""
+    PAYLOAD_SIZE = 6
+    """The payload is, or would become, of another size than its entry says."""
+
+
+class StoreError(Exception):
+    """An operation that a store refuses; nothing has changed."""
+
+    def __init__(self, code: StoreErrorCode, log: LogKey, seqnum: int) -> None:
+        super().__init__(code, log, seqnum)
+        self.code = code
+        self.log = log
+        self.seqnum = seqnum
+
+    def __str__(self) -> str:
+        name = self.code.name.lower().replace("_", " ")
+        return f"{name}: entry {self.seqnum} of log {self.log.author.hex()}/{self.log.log_id}"
+
+
+@dataclass(frozen=True, slots=True)
+class StoredEntry:
+    """An entry as it is kept.
+
+    `payload_stored` is the number of bytes of the payload on hand, from its beginning.
+    An empty payload is complete only once it was given or finished.  `payload` is there
+    only if it was asked for (see `LogStore.entries`).
+    """
+
+    seqnum: int
+    encoded: bytes
+    hash: bytes
+    payload_size: int
+    payload_stored: int
+    payload_complete: bool
+    payload: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NewEntry:
+    """A verified entry to keep, with its whole verified payload or without one.
+
+    `staged`: the payload is only a beginning, unverified; `LogStore.write_payload` goes on.
+    """
+
+    entry: Entry
+    payload: bytes | None = None
+    staged: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The entry up to which something is known of a log."""
+
+    seqnum: int
+    hash: bytes
+    end_of_log: bool = False
+
+
+@runtime_checkable
+class LogStore(Protocol):
+    """A synchronous store of logs, all of one hash family.
+
+    Reading what is not there gives ``None`` or nothing; writing what must not be raises
+    `StoreError` and changes nothing.
+    """
+
+    @property
+    def family(self) -> HashFamily:
+        """The family of every hash in the store."""
+        ...
+
+    def logs(self, after: LogKey | None = None, *, count_max: int | None = None) -> list[LogKey]:
+        """The logs with an entry or a fork, ascending by author and log id, past `after`."""
+        ...
+
+    def head(self, log: LogKey) -> Head | None:
+        """The end of the unbroken run of entries from entry 1 on; ``None`` without entry 1."""
+        ...
+
+    def newest(self, log: LogKey) -> Head | None:
+        """The entry with the greatest sequence number, whatever is missing before it."""
+        ...
+
+    def entry(self, log: LogKey, seqnum: int) -> StoredEntry | None:
+        """One entry."""
+        ...
+
+    def entries(
+        self,
+        log: LogKey,
+        start: int = 1,
+        end: int | None = None,
+        *,
+        count_max: int | None = None,
+        size_max: int | None = None,
+        payload_size_max: int | None = None,
+    ) -> list[StoredEntry]:
+        """The stored entries from `start` to `end`, both included, ascending.
+
+        Complete payloads of at most `payload_size_max` bytes come along (none if that is
+        ``None``).  Stops before exceeding `count_max` entries or `size_max` bytes of
+        encodings and payloads together, but gives at least one entry if there is any.
+        """
+        ...
+
+    def hashes(self, log: LogKey, seqnums: Iterable[int]) -> dict[int, bytes]:
+        """The hashes of those of the entries that are stored, by sequence number."""
+        ...
+
+    def read_payload(self, log: LogKey, seqnum: int, offset: int, size: int) -> bytes:
+        """At most `size` bytes from `offset` on of what is on hand, staged or complete."""
+        ...
+
+    def append(self, log: LogKey, entries: Sequence[NewEntry]) -> None:
+        """Add verified entries of `log`, in any order: all of them or none.
+
+        An entry that is stored already is left as it is, except that a payload given
+        completes one that is not complete; a staged one counts only where nothing is on
+        hand.
+
+        Raises `StoreError`: ``WRONG_LOG``, ``CONFLICT``, ``FORKED``, ``PAYLOAD_SIZE``.
+        """
+        ...
+
+    def write_payload(self, log: LogKey, seqnum: int, offset: int, data: bytes) -> None:
+        """Append to the staged payload; `offset` is the number of bytes on hand.
+
+        Raises `StoreError`: ``UNKNOWN_ENTRY``, ``WRONG_OFFSET``, ``PAYLOAD_SIZE`` (past
+        the size of the payload; a complete one takes no more than nothing).
+        """
+        ...
+
+    def finish_payload(self, log: LogKey, seqnum: int) -> None:
+        """The staged payload is all there and was verified.  Again: no effect.
+
+        Raises `StoreError`: ``UNKNOWN_ENTRY``, ``PAYLOAD_SIZE`` (bytes are missing).
+        """
+        ...
+
+    def discard_payload(self, log: LogKey, seqnum: int) -> None:
+        """Drop what is on hand of the payload, staged or complete; the entry stays.
+
+        Raises `StoreError`: ``UNKNOWN_ENTRY``.
+        """
+        ...
+
+    def add_fork(self, log: LogKey, proof: ForkProof) -> None:
+        """Keep the (verified) proof and drop the entries from the fork on.
+
+        They are no longer valid, and all peers who know the fork end up with the same
+        log.  Only the earliest fork of a log is kept; a later one has no effect.
+
+        Raises `StoreError`: ``WRONG_LOG``.
+        """
+        ...
+
+    def fork(self, log: LogKey) -> ForkProof | None:
+        """The proof of the earliest fork known."""
+        ...
+
+
+@dataclass(slots=True)
+class _Kept:
+    entry: Entry
+    payload: bytes | bytearray = b""
+    complete: bool = False
+
+    def stored(self, payload_size_max: int | None = None) -> StoredEntry:
+        entry = self.entry
+        inline = self.complete and payload_size_max is not None
+        return StoredEntry(
+            entry.seqnum,
+            entry.encode(),
+            entry.hash(),
+            entry.payload_size,
+            len(self.payload),
+            self.complete,
+            bytes(self.payload)
+            if inline and len(self.payload) <= (payload_size_max or 0)
+            else None,
+        )
+
+    def head(self) -> Head:
+        return Head(self.entry.seqnum, self.entry.hash(), self.entry.end_of_log)
+
+
+@dataclass(slots=True)
+class _Log:
+    kept: dict[int, _Kept] = field(default_factory=dict)
+    seqnums: list[int] = field(default_factory=list)  # of what is kept, ascending
+    head: int = 0
+    fork: ForkProof | None = None
+
+    def add(self, new: NewEntry) -> None:
+        seqnum = new.entry.seqnum
+        kept = self.kept.get(seqnum)
+        if kept is None:
+            kept = self.kept[seqnum] = _Kept(new.entry)
+            insort(self.seqnums, seqnum)
+            while self.head + 1 in self.kept:
+                self.head += 1
+        if new.payload is None or kept.complete:
+            return
+        if not new.staged:
+            kept.payload, kept.complete = bytes(new.payload), True
+        elif not kept.payload:
+            kept.payload = bytes(new.payload)
+
+    def truncate(self, seqnum: int) -> None:
+        """Drop the entries from `seqnum` on."""
+        start = bisect_left(self.seqnums, seqnum)
+        for dropped in self.seqnums[start:]:
+            del self.kept[dropped]
+        del self.seqnums[start:]
+        self.head = min(self.head, seqnum - 1)
+
+
+class MemoryStore:
+    """A `LogStore` in memory."""
+
+    def __init__(self, *, family: HashFamily) -> None:
+        self._family = family
+        self._logs: dict[LogKey, _Log] = {}
+
+    @property
+    def family(self) -> HashFamily:
+        return self._family
+
+    def logs(self, after: LogKey | None = None, *, count_max: int | None = None) -> list[LogKey]:
+        logs = sorted(self._logs)
+        start = 0 if after is None else bisect_right(logs, after)
+        return logs[start:] if count_max is None else logs[start : start + count_max]
+
+    def head(self, log: LogKey) -> Head | None:
+        found = self._logs.get(log)
+        return found.kept[found.head].head() if found is not None and found.head else None
+
+    def newest(self, log: LogKey) -> Head | None:
+        found = self._logs.get(log)
+        return found.kept[found.seqnums[-1]].head() if found is not None and found.seqnums else None
+
+    def entry(self, log: LogKey, seqnum: int) -> StoredEntry | None:
+        kept = self._find(log, seqnum)
+        return None if kept is None else kept.stored()
+
+    def entries(
+        self,
+        log: LogKey,
+        start: int = 1,
+        end: int | None = None,
+        *,
+        count_max: int | None = None,
+        size_max: int | None = None,
+        payload_size_max: int | None = None,
+    ) -> list[StoredEntry]:
+        found = self._logs.get(log)
+        if found is None:
+            return []
+        first = bisect_left(found.seqnums, start)
+        behind = len(found.seqnums) if end is None else bisect_right(found.seqnums, end)
+        if count_max is not None:
+            behind = min(behind, first + max(count_max, 1))
+        entries: list[StoredEntry] = []
+        size = 0
+        for index in range(first, behind):
+            entry = found.kept[found.seqnums[index]].stored(payload_size_max)
+            size += len(entry.encoded) + len(entry.payload or b"")
+            if entries and size_max is not None and size > size_max:
+                break
+            entries.append(entry)
+        return entries
+
+    def hashes(self, log: LogKey, seqnums: Iterable[int]) -> dict[int, bytes]:
+        found = self._logs.get(log)
+        if found is None:
+            return {}
+        return {n: found.kept[n].entry.hash() for n in seqnums if n in found.kept}
+
+    def read_payload(self, log: LogKey, seqnum: int, offset: int, size: int) -> bytes:
+        kept = self._find(log, seqnum)
+        return b"" if kept is None else bytes(memoryview(kept.payload)[offset : offset + size])
+
+    def append(self, log: LogKey, entries: Sequence[NewEntry]) -> None:
+        found = self._logs.get(log, _Log())
+        batch: dict[int, Entry] = {}
+        for new in entries:
+            self._check_new(log, found, new, batch)
+        if entries:
+            self._logs[log] = found
+        for new in entries:
+            found.add(new)
+
+    def write_payload(self, log: LogKey, seqnum: int, offset: int, data: bytes) -> None:
+        kept = self._require(log, seqnum)
+        if offset != len(kept.payload):
+            raise StoreError(StoreErrorCode.WRONG_OFFSET, log, seqnum)
+        if offset + len(data) > kept.entry.payload_size:
+            raise StoreError(StoreErrorCode.PAYLOAD_SIZE, log, seqnum)
+        if data:
+            if not isinstance(kept.payload, bytearray):
+                kept.payload = bytearray(kept.payload)
+            kept.payload += data
+
+    def finish_payload(self, log: LogKey, seqnum: int) -> None:
+        kept = self._require(log, seqnum)
+        if len(kept.payload) != kept.entry.payload_size:
+            raise StoreError(StoreErrorCode.PAYLOAD_SIZE, log, seqnum)
+        kept.payload, kept.complete = bytes(kept.payload), True
+
+    def discard_payload(self, log: LogKey, seqnum: int) -> None:
+        kept = self._require(log, seqnum)
+        kept.payload, kept.complete = b"", False
+
+    def add_fork(self, log: LogKey, proof: ForkProof) -> None:
+        if proof.log != log or proof.first.family is not self._family:
+            raise StoreError(StoreErrorCode.WRONG_LOG, log, proof.seqnum)
+        found = self._logs.setdefault(log, _Log())
+        if found.fork is None or proof.seqnum < found.fork.seqnum:
+            found.fork = proof
+            found.truncate(proof.seqnum)
+
+    def fork(self, log: LogKey) -> ForkProof | None:
+        found = self._logs.get(log)
+        return None if found is None else found.fork
+
+    def _find(self, log: LogKey, seqnum: int) -> _Kept | None:
+        found = self._logs.get(log)
+        return None if found is None else found.kept.get(seqnum)
+
+    def _require(self, log: LogKey, seqnum: int) -> _Kept:
+        kept = self._find(log, seqnum)
+        if kept is None:
+            raise StoreError(StoreErrorCode.UNKNOWN_ENTRY, log, seqnum)
+        return kept
+
+    def _check_new(self, log: LogKey, found: _Log, new: NewEntry, batch: dict[int, Entry]) -> None:
+        entry, seqnum = new.entry, new.entry.seqnum
+        kept = found.kept.get(seqnum)
+        present = batch.setdefault(seqnum, entry) if kept is None else kept.entry
+        if entry.log != log or entry.family is not self._family:
+            raise StoreError(StoreErrorCode.WRONG_LOG, log, seqnum)
+        if found.fork is not None and seqnum >= found.fork.seqnum:
+            raise StoreError(StoreErrorCode.FORKED, log, seqnum)
+        if present.encode() != entry.encode():
+            raise StoreError(StoreErrorCode.CONFLICT, log, seqnum)
+        if new.payload is not None and not (
+            len(new.payload) < entry.payload_size
+            if new.staged
+            else len(new.payload) == entry.payload_size
+        ):
+            raise StoreError(StoreErrorCode.PAYLOAD_SIZE, log, seqnum)

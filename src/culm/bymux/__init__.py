@@ -1,0 +1,46 @@
+"""Bymux: many streams over one, with flow control (https://github.com/AljoschaMeyer/bymux)."""
+
+from culm.bymux.connection import Connection
+from culm.bymux.errors import ErrorCode
+from culm.bymux.events import (
+    CloseReceived,
+    CreationCredit,
+    PingReceived,
+    PongReceived,
+    StopReadReceived,
+    StreamCreated,
+    StreamCredit,
+    StreamData,
+    StreamEnded,
+)
+from culm.bymux.handles import Stream
+from culm.bymux.initial import VANILLA, InitialState, InitialStream
+from culm.bymux.limits import Limits
+from culm.bymux.packets import INFINITE
+from culm.bymux.states import HalfState, Role, State, StreamState
+from culm.machine import Closed
+
+__all__ = [
+    "INFINITE",
+    "VANILLA",
+    "CloseReceived",
+    "Closed",
+    "Connection",
+    "CreationCredit",
+    "ErrorCode",
+    "HalfState",
+    "InitialState",
+    "InitialStream",
+    "Limits",
+    "PingReceived",
+    "PongReceived",
+    "Role",
+    "State",
+    "StopReadReceived",
+    "Stream",
+    "StreamCreated",
+    "StreamCredit",
+    "StreamData",
+    "StreamEnded",
+    "StreamState",
+]

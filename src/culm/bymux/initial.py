@@ -1,0 +1,79 @@
+"""The state that both endpoints agree on before the first byte (spec, "Initial State")."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from culm.bymux.packets import UINT64_MAX
+
+__all__ = ["VANILLA", "InitialState", "InitialStream"]
+
+
+def _check_uint64(name: str, value: int) -> None:
+    if not 0 <= value <= UINT64_MAX:
+        raise ValueError(f"{name} must be in [0, 2**64), not {value}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InitialStream:
+    """A stream that is there from the start.  Credit is in bytes, or `INFINITE`."""
+
+    send_credit: int = 0
+    receive_credit: int = 0
+
+    def __post_init__(self) -> None:
+        _check_uint64("send_credit", self.send_credit)
+        _check_uint64("receive_credit", self.receive_credit)
+
+    def mirrored(self) -> InitialStream:
+        """The same stream as the peer sees it."""
+        return InitialStream(send_credit=self.receive_credit, receive_credit=self.send_credit)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InitialState:
+    """Where a connection starts, as one endpoint sees it.
+
+    Raises `ValueError` for an id or a credit that is no 64-bit unsigned int.
+    """
+
+    streams: Mapping[int, InitialStream] = field(default_factory=dict, hash=False)
+    """Streams that are there from the start, by id (of either parity)."""
+
+    local_creation_credit: int = 0
+    """How many streams we may create."""
+    remote_creation_credit: int = 0
+    """How many streams the peer may create."""
+
+    local_creator_credit: int = 0
+    """Bytes that we may send at once on a stream that we create, or `INFINITE`."""
+    remote_creator_credit: int = 0
+    """Bytes that the peer may send at once on a stream that it creates, or `INFINITE`."""
+
+    creation_closed: bool = False
+    """Global Close and StopRead count as sent by both: the set of streams is fixed."""
+
+    def __post_init__(self) -> None:
+        for stream_id in self.streams:
+            _check_uint64("stream id", stream_id)
+        _check_uint64("local_creation_credit", self.local_creation_credit)
+        _check_uint64("remote_creation_credit", self.remote_creation_credit)
+        _check_uint64("local_creator_credit", self.local_creator_credit)
+        _check_uint64("remote_creator_credit", self.remote_creator_credit)
+
+    def mirrored(self) -> InitialState:
+        """The same state as the peer sees it."""
+        return InitialState(
+            streams={stream_id: stream.mirrored() for stream_id, stream in self.streams.items()},
+            local_creation_credit=self.remote_creation_credit,
+            remote_creation_credit=self.local_creation_credit,
+            local_creator_credit=self.remote_creator_credit,
+            remote_creator_credit=self.local_creator_credit,
+            creation_closed=self.creation_closed,
+        )
+
+
+VANILLA: Final = InitialState()
+"""No streams, no credit, nothing closed."""

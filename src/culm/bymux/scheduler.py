@@ -1,0 +1,116 @@
+"""What is to be sent, and in which order.
+
+Control packets (all but data) leave in the order in which they became due, before any
+data.  Packets that can be told in one (Credits of a stream) or counted (Pings, Pongs)
+join the one that waits already; since they only move forward, past packets of other
+types, this never takes them past a Close or StopRead that forbids them.  So what waits
+is bounded by the number of streams, not by what the peer asks for.
+
+Data leaves a Write at a time, round robin over the streams that have some and may send.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Final, Protocol
+
+from culm.buffer import Buffer, Outbox
+from culm.bymux.packets import UINT64_MAX, PacketType, encode
+
+__all__ = ["Addressee", "Scheduler", "Writer"]
+
+_COUNTED: Final = frozenset({PacketType.PING, PacketType.PONG})
+_ANSWERING: Final = frozenset({PacketType.PONG, PacketType.CLOSE, PacketType.STOP_READ})
+_UNLIMITED: Final = 1 << 62
+
+
+class Addressee(Protocol):
+    """What a control packet applies to: a stream or, without an id, the connection."""
+
+    @property
+    def stream_id(self) -> int | None: ...
+
+
+class Writer(Protocol):
+    """A stream that has data and may send some of it."""
+
+    def take_write(self, size_max: int) -> list[Buffer]:
+        """Take the pieces of the next Write, its header first.
+
+        The stream calls `Scheduler.enter` again if it has more.
+        """
+        ...
+
+
+class Scheduler:
+    """The waiting control packets, and the streams whose turn to write will come."""
+
+    __slots__ = ("_control", "_write_size_max", "_writers", "answers", "closed")
+
+    def __init__(self, *, write_size_max: int) -> None:
+        self._write_size_max = write_size_max
+        # Amount to send by addressee and type: bytes or streams of a Credit, number of
+        # Pings and Pongs, 1 of a Close or StopRead, and of the Write that creates a
+        # stream.  An addressee is an object: streams of one id, one after the other,
+        # do not share a packet.
+        self._control: OrderedDict[tuple[Addressee, PacketType], int] = OrderedDict()
+        self._writers: OrderedDict[Writer, None] = OrderedDict()
+        self.answers = 0
+        """Waiting packets of the types with which the peer's are answered."""
+        self.closed = False
+        """The connection has ended: nothing further becomes due."""
+
+    def owe(self, addressee: Addressee, packet_type: PacketType, amount: int = 1) -> None:
+        """Let a packet become due."""
+        key = addressee, packet_type
+        # Only for a peer that uses credit before it is sent could the sum not be encoded.
+        self._control[key] = min(self._control.get(key, 0) + amount, UINT64_MAX)
+        if packet_type in _ANSWERING:
+            self.answers += amount
+
+    def owe_infinite_credit(self, addressee: Addressee) -> None:
+        """Let a Credit that says infinite become due, instead of one that waits."""
+        self._control[addressee, PacketType.CREDIT] = 0
+
+    def enter(self, writer: Writer) -> None:
+        """Let a stream write when its turn comes (once, however often it enters)."""
+        self._writers[writer] = None
+
+    def leave(self, writer: Writer) -> None:
+        """Take a stream out of the round."""
+        self._writers.pop(writer, None)
+
+    def close(self) -> None:
+        """Stop sending data; control packets that are due still leave."""
+        self.closed = True
+        self._writers.clear()
+
+    def fill(self, outbox: Outbox, size_max: int | None) -> None:
+        """Move whole packets to `outbox` until it holds `size_max` bytes or more."""
+        goal = _UNLIMITED if size_max is None else size_max
+        while (room := goal - len(outbox)) > 0:
+            if self._control:
+                outbox.append(self._next_control(room))
+            elif self._writers:
+                writer, _ = self._writers.popitem(last=False)
+                for piece in writer.take_write(self._write_size_max):
+                    outbox.append(piece)
+            else:
+                return
+
+    def _next_control(self, room: int) -> bytes:
+        """The packet that has waited longest; repeated, if counted, to fill `room`."""
+        key, amount = self._control.popitem(last=False)
+        addressee, packet_type = key
+        if packet_type is PacketType.WRITE:
+            return encode(packet_type, None, addressee.stream_id)
+        if packet_type is PacketType.CREDIT:
+            return encode(packet_type, addressee.stream_id, amount)
+        packet = encode(packet_type, addressee.stream_id)
+        count = min(amount, -(-room // len(packet)))
+        if count < amount:
+            self._control[key] = amount - count
+            self._control.move_to_end(key, last=False)
+        if packet_type in _ANSWERING:
+            self.answers -= count
+        return packet * count

@@ -1,0 +1,337 @@
+"""The wire machine: setup, multiplexer, and the two channels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+from typing import Final
+
+from culm.bamboo.verify import PayloadVerifier
+from culm.bymux import INFINITE, InitialState, InitialStream, Role, StopReadReceived, StreamData
+from culm.bymux import Connection as Mux
+from culm.bymux import ErrorCode as MuxErrorCode
+from culm.bymux import Limits as MuxLimits
+from culm.machine import (
+    Closed,
+    Event,
+    LocalProtocolError,
+    RemoteProtocolError,
+    StreamBase,
+)
+from culm.point2point.control import ControlChannel
+from culm.point2point.errors import ErrorCode
+from culm.point2point.events import Established
+from culm.point2point.limits import Limits
+from culm.point2point.messages import Proposal
+from culm.point2point.receiving import DataReceiver
+from culm.point2point.request import Request, local
+from culm.point2point.sending import DataSender
+from culm.point2point.setup import Session, Setup, decode_setup, encode_setup
+from culm.point2point.silence import Silence
+from culm.point2point.track import Violation
+from culm.wire.errors import Truncated
+from culm.wire.multihash import YAMF, HashFamily
+
+__all__ = ["Connection", "State"]
+
+_CONTROL, _DATA = 0, 1
+_SETUP_SIZE_MAX = 1 + 2 * 9
+_INITIAL: Final = InitialState(
+    streams={
+        _CONTROL: InitialStream(send_credit=INFINITE, receive_credit=INFINITE),
+        _DATA: InitialStream(),
+    },
+    creation_closed=True,
+)
+# Bytes of answers, and markers, that may wait to be taken before reading pauses.
+_OWED_SIZE_MAX = 1 << 16
+_EOF_CODES = {MuxErrorCode.EOF_IN_PACKET, MuxErrorCode.EOF_WITH_STREAMS}
+_DEFAULT_LIMITS: Final = Limits()
+_DEFAULT_SETUP: Final = Setup()
+
+
+class State(Enum):
+    """Where a connection stands."""
+
+    SETUP = "waiting for the peer's setup"
+    ESTABLISHED = "established"
+    CLOSING = "closing"
+    CLOSED = "closed"
+
+
+class Connection(StreamBase):
+    """Bamboo Point-2-Point over bymux on one stream of bytes.
+
+    Enforces every invariant of the seed, in both directions, and rebuilds and verifies
+    what is received.  Requests are handled through `Request`.
+
+    `family` is the hash family of all logs (YAMF in original Bamboo).  The windows of
+    `setup` are cut to ``limits.compression_window_max``.  Proposal credit is granted by
+    itself: ``limits.requests_max``, refilled as requests of the peer end.
+
+    `Timed`: `next_deadline` is ``None`` before the first `advance`.
+    """
+
+    def __init__(
+        self,
+        *,
+        role: Role,
+        setup: Setup = _DEFAULT_SETUP,
+        limits: Limits = _DEFAULT_LIMITS,
+        family: HashFamily = YAMF,
+    ) -> None:
+        mux_limits = MuxLimits(
+            write_size_max=limits.packet_size_max + _SETUP_SIZE_MAX,
+            piece_size_max=limits.packet_size_max + _SETUP_SIZE_MAX,
+            receive_buffer_max=2 * limits.packet_size_max + 1024,
+        )
+        super().__init__(receive_max=mux_limits.receive_buffer_max)
+        self._limits = limits
+        self._family = family
+        self._setup = Setup(
+            send_mode=setup.send_mode,
+            receive_mode=setup.receive_mode,
+            send_window_max=min(setup.send_window_max, limits.compression_window_max),
+            receive_window_max=min(setup.receive_window_max, limits.compression_window_max),
+        )
+        self._session: Session | None = None
+        self._mux = Mux(role=role, limits=mux_limits, initial=_INITIAL)
+        self._control_stream = self._mux.stream(_CONTROL)
+        self._data_stream = self._mux.stream(_DATA)
+        self._sender = DataSender(
+            packet_size_max=limits.packet_size_max,
+            unsent_size=lambda: self._data_stream.unsent_size,
+        )
+        self._receiver = DataReceiver(family=family, piece_size_max=limits.packet_size_max)
+        self._control = ControlChannel(
+            role=role,
+            family=family,
+            limits=limits,
+            sender=self._sender,
+            receiver=self._receiver,
+            send=self._send_control,
+        )
+        self._receiver.control = self._control
+        self._silence = Silence(silence_max_s=limits.silence_max_s, keepalive_s=limits.keepalive_s)
+        self._outbox.append(encode_setup(self._setup))
+        self._control.grant(limits.requests_max)
+        self._data_stream.set_window(limits.data_window_max)
+
+    # What there is to know.
+
+    @property
+    def state(self) -> State:
+        if self._closed is not None:
+            return State.CLOSED
+        if self._closing:
+            return State.CLOSING
+        return State.SETUP if self._session is None else State.ESTABLISHED
+
+    @property
+    def session(self) -> Session | None:
+        """What was negotiated; ``None`` before the peer's setup has arrived."""
+        return self._session
+
+    @property
+    def requests(self) -> Mapping[int, Request]:
+        """The requests that are not over, by id."""
+        return self._control.requests
+
+    @property
+    def proposal_credit(self) -> int:
+        """How many proposals we may make."""
+        return self._control.credit
+
+    def send_size(self) -> int:
+        """How many bytes of data are welcome now; 0: the peer is slower than we are."""
+        unsent = len(self._sender.outbox) + self._data_stream.unsent_size
+        return max(0, self._limits.unsent_size_max - unsent)
+
+    # Verbs.
+
+    @local
+    def propose(
+        self,
+        proposal: Proposal,
+        *,
+        request_id: int | None = None,
+        links: Mapping[int, bytes] | None = None,
+        verifier: PayloadVerifier | None = None,
+    ) -> Request:
+        """Propose to synchronise a range; costs a unit of proposal credit.
+
+        `links` and `verifier`: see `Request.confirm`.  Raises `LocalProtocolError`, among
+        others ``NO_CREDIT``.
+        """
+        request = self._control.propose(proposal, request_id)
+        request.outgoing.links.update(links or {})
+        request.verifier = verifier
+        return request
+
+    @local
+    def grant_proposals(self, amount: int) -> None:
+        """Let the peer make more proposals than ``limits.requests_max`` at once."""
+        self._control.grant(amount)
+
+    def request(self, request_id: int) -> Request:
+        """A handle; raises `LocalProtocolError` (``UNKNOWN_REQUEST``)."""
+        request = self._control.requests.get(request_id)
+        if request is None:
+            raise LocalProtocolError(ErrorCode.UNKNOWN_REQUEST, f"{request_id}")
+        return request
+
+    def check_open(self) -> None:
+        """Raise `LocalProtocolError` if it is too late for any verb."""
+        self._control.check_open()
+
+    # Bytes.
+
+    def read_size(self) -> int:
+        owed = self._control_stream.unsent_size + self._sender.unsent_markers()
+        if owed > _OWED_SIZE_MAX:
+            return 0  # the peer makes us answer, but does not take the answers
+        return max(0, min(super().read_size(), self._mux.read_size() - len(self._inbox)))
+
+    @property
+    def trailing_data(self) -> bytes:
+        return self._mux.trailing_data + super().trailing_data
+
+    def _send_control(self, data: bytes) -> None:
+        if not self._control.over:
+            self._control_stream.send_data(data)
+
+    def receive_eof(self) -> None:
+        super().receive_eof()
+        if self._session is not None:
+            self._feed_mux()
+            self._mux.receive_eof()
+
+    def data_to_send(self, size_max: int | None = None) -> bytes:
+        """Take bytes for the peer; control data is never overtaken by later data."""
+        parts: list[bytes] = []
+        left = size_max
+        while left is None or left > 0:
+            if len(self._outbox):
+                part = self._outbox.take(left)
+            else:
+                if not self._control_stream.unsent_size:
+                    self._feed_data_stream(left)
+                part = self._mux.data_to_send(left)
+            if not part:
+                break
+            parts.append(part)
+            left = None if left is None else left - len(part)
+        return b"".join(parts)
+
+    # Time.
+
+    def next_deadline(self) -> float | None:
+        """When `advance` is due (monotonic seconds); a pure query."""
+        return None if self._closed is not None else self._silence.deadline(self._is_inside())
+
+    def advance(self, now: float) -> None:
+        """Tell the time.
+
+        A peer that is silent for too long is asked for a sign of life, or given up.
+        """
+        if self._closed is not None:
+            return
+        if self._silence.advance(now, self._is_inside()) and not self._control.over:
+            self._control_stream.ping()
+
+    def _is_inside(self) -> bool:
+        return self._session is None or self._receiver.inside
+
+    # Steps.
+
+    def _step(self) -> Event | None:
+        try:
+            return self._step_inside()
+        except Violation as violation:
+            raise RemoteProtocolError(violation.code, violation.message) from None
+
+    def _step_inside(self) -> Event | None:
+        events = self._control.events
+        while True:
+            if events:
+                return events.popleft()
+            if self._session is None:
+                event = self._take_setup()
+                if event is not None or self._session is None:
+                    return event or self._check_silence()
+            if self._control.step():
+                continue
+            event = self._receiver.step()
+            if event is not None or self._receiver.waiting:
+                return event
+            if events:
+                continue
+            self._feed_mux()
+            below = self._mux.next_event()
+            if below is None:
+                return self._check_silence()
+            if isinstance(below, Closed):
+                return self._close_with(below)
+            self._take_from_mux(below)
+
+    def _take_setup(self) -> Event | None:
+        if not len(self._inbox):
+            return None
+        try:
+            theirs, size = decode_setup(self._inbox.peek(_SETUP_SIZE_MAX))
+        except Truncated:
+            return None
+        self._inbox.consume(size)
+        self._session = Session.derive(self._setup, theirs)
+        self._sender.establish(self._session)
+        self._receiver.establish(self._session)
+        self._silence.heard()
+        if self._eof:
+            self._feed_mux()
+            self._mux.receive_eof()
+        return Established(session=self._session)
+
+    def _feed_data_stream(self, size_max: int | None) -> None:
+        if len(self._sender.outbox) and not self._control.over:
+            self._data_stream.send_data(self._sender.outbox.take(size_max))
+
+    def _feed_mux(self) -> None:
+        if len(self._inbox):
+            self._mux.receive_data(self._inbox.take(len(self._inbox)))
+
+    def _take_from_mux(self, event: Event) -> None:
+        self._silence.heard()
+        if isinstance(event, StreamData):
+            if event.stream_id == _CONTROL:
+                self._control.inbox.append(event.data)
+            else:
+                self._receiver.inbox.append(event.data)
+                self._data_stream.consumed(len(event.data))
+        elif isinstance(event, StopReadReceived):
+            self.close()  # the peer takes nothing more: it is saying goodbye
+
+    def _close_with(self, closed: Closed) -> Event:
+        error = closed.error
+        if error is None:
+            return closed
+        if error.code in _EOF_CODES:
+            raise RemoteProtocolError(ErrorCode.UNEXPECTED_EOF, str(error))
+        raise RemoteProtocolError(ErrorCode.MUX_VIOLATION, str(error))
+
+    def _check_silence(self) -> Event | None:
+        if self._silence.is_over(self._is_inside()):
+            raise RemoteProtocolError(ErrorCode.PEER_SILENT)
+        return None
+
+    def _step_eof(self) -> Event | None:
+        if self._session is None:
+            raise RemoteProtocolError(ErrorCode.UNEXPECTED_EOF, "before the end of the setup")
+        return None
+
+    def _goodbye(self) -> None:
+        self._feed_data_stream(None)
+        self._control.over = True
+        self._mux.close()
+
+    def _ended(self, error: RemoteProtocolError | None) -> None:
+        self._control.over = True

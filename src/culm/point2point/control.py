@@ -1,0 +1,414 @@
+"""The control channel: proposal credit, the table of requests, the overlap rule."""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Callable
+
+from culm.bamboo.entry import Entry, verify_signature
+from culm.bamboo.forks import ForkProof
+from culm.bamboo.links import lower_pool
+from culm.buffer import ReceiveBuffer
+from culm.bymux import Role
+from culm.machine import ContractErrorCode, Event, LocalProtocolError
+from culm.point2point.control_codec import decode_control, encode_control, message_size_max
+from culm.point2point.errors import ErrorCode
+from culm.point2point.events import (
+    Adjusted,
+    Cancelled,
+    Confirmed,
+    CreditReceived,
+    ProposalDropped,
+    Proposed,
+    RequestEnded,
+)
+from culm.point2point.limits import Limits
+from culm.point2point.messages import (
+    Adjust,
+    Cancel,
+    CancelReason,
+    GrantCredit,
+    Proposal,
+    Propose,
+)
+from culm.point2point.receiving import DataReceiver
+from culm.point2point.request import Request
+from culm.point2point.sending import DataSender
+from culm.point2point.states import Input, RequestState
+from culm.point2point.track import Demand, Violation
+from culm.wire.errors import Truncated
+from culm.wire.multihash import HashFamily
+from culm.wire.varu64 import MAX
+
+__all__ = ["ControlChannel"]
+
+
+class ControlChannel:
+    """What has been agreed on the control channel.
+
+    Owns credit and requests.  Its methods raise `Violation`; whose mistake that is
+    depends on who has called.
+    """
+
+    def __init__(
+        self,
+        *,
+        role: Role,
+        family: HashFamily,
+        limits: Limits,
+        sender: DataSender,
+        receiver: DataReceiver,
+        send: Callable[[bytes], None],
+    ) -> None:
+        self.requests: dict[int, Request] = {}
+        self.events: deque[Event] = deque()
+        self.credit = 0  # proposals that we may send
+        self.granted = 0  # proposals that the peer may send
+        self.inbox = ReceiveBuffer()
+        self.over = False  # nothing more is sent
+        self._role = role
+        self._family = family
+        self._limits = limits
+        self._sender = sender
+        self._receiver = receiver
+        self._send = send
+        self._next_id = int(role)
+        # Ids of the peer's proposals that the overlap rule dropped: it may have adjusted
+        # or cancelled them before it knew.
+        self._dropped: OrderedDict[int, None] = OrderedDict()
+        # Requests of ours that have ended, with the place of our marker on the data
+        # channel: the id is free for the peer when that has arrived.
+        self._last_use: dict[int, int] = {}
+
+    # What we do.
+
+    def check_open(self) -> None:
+        """Raise `LocalProtocolError` if it is too late for any verb."""
+        if self.over:
+            raise LocalProtocolError(ContractErrorCode.ALREADY_CLOSED)
+
+    def grant(self, amount: int) -> None:
+        """Let the peer make `amount` more proposals."""
+        self._check_credit(self.granted, amount)
+        self.granted += amount
+        self._send(encode_control(GrantCredit(amount=amount)))
+
+    def propose(self, proposal: Proposal, request_id: int | None = None) -> Request:
+        """Spend a unit of credit on a proposal."""
+        self._check_proposal(proposal)
+        if self.credit == 0:
+            raise Violation(ErrorCode.NO_CREDIT)
+        if request_id is None:
+            request_id = self._free_id()
+        self._check_id(request_id, ours=True)
+        request = self._open(request_id, proposal, ours=True)
+        self.credit -= 1
+        self._send(encode_control(Propose(request_id=request_id, proposal=proposal)))
+        self._resolve_overlaps(request)
+        return request
+
+    def confirm(self, request: Request, adjust: Adjust) -> None:
+        """Accept a proposal of the peer."""
+        self._apply_ours(request, Input.CONFIRM, adjust)
+
+    def adjust(self, request: Request, adjust: Adjust) -> None:
+        """Adjust a request."""
+        self._apply_ours(request, Input.ADJUST, adjust)
+
+    def cancel(
+        self,
+        request: Request,
+        reason: CancelReason,
+        *,
+        entry: Entry | None,
+        seqnum: int | None,
+        proof: ForkProof | None,
+    ) -> None:
+        """Cancel a request for a reason of our own."""
+        cancel = Cancel(
+            request_id=request.request_id, reason=reason, entry=entry, seqnum=seqnum, proof=proof
+        )
+        if reason is CancelReason.CONFIRM:
+            raise Violation(ErrorCode.BAD_CANCEL_CONFIRMATION, "nothing to confirm")
+        _check_proof(request, cancel)
+        request.move(Input.CANCEL)
+        request.discarding = True
+        self._receiver.resume(request)
+        self._send_cancel(request, cancel)
+
+    # What the peer does.
+
+    def step(self) -> bool:
+        """Take one message of the peer from the inbox, if there is a whole one."""
+        if not len(self.inbox):
+            return False
+        size_max = message_size_max(self._family)
+        try:
+            message, size = decode_control(self.inbox.peek(size_max), family=self._family)
+        except Truncated:
+            return False
+        self.inbox.consume(size)
+        match message:
+            case GrantCredit():
+                self._receive_credit(message.amount)
+            case Propose():
+                self._receive_proposal(message)
+            case Adjust():
+                self._receive_adjust(message)
+            case Cancel():
+                self._receive_cancel(message)
+        return True
+
+    def receive_marker(self, request_id: int) -> None:
+        """The peer has confirmed a cancellation on the data channel."""
+        request = self.requests.get(request_id)
+        if request is None:
+            if self.was_dropped(request_id):
+                return
+            raise Violation(ErrorCode.UNKNOWN_REQUEST, f"marker for {request_id}")
+        if request.marked_by_peer:
+            raise Violation(ErrorCode.ALREADY_MARKED_CANCELLED, f"{request_id}")
+        request.marked_by_peer = True
+        self._end_if_due(request)
+
+    def was_dropped(self, request_id: int) -> bool:
+        """Whether the peer may not know that its proposal of this id has been dropped."""
+        return request_id in self._dropped
+
+    def _receive_credit(self, amount: int) -> None:
+        self._check_credit(self.credit, amount)
+        self.credit += amount
+        self.events.append(CreditReceived(amount=amount, credit=self.credit))
+
+    def _receive_proposal(self, message: Propose) -> None:
+        request_id, proposal = message.request_id, message.proposal
+        if self.granted == 0:
+            raise Violation(ErrorCode.NO_CREDIT, f"proposal {request_id}")
+        self._check_id(request_id, ours=False)
+        self._check_proposal(proposal)
+        self.granted -= 1
+        self._dropped.pop(request_id, None)
+        request = self._open(request_id, proposal, ours=False)
+        self.events.append(Proposed(request_id=request_id, proposal=proposal))
+        self._resolve_overlaps(request)
+
+    def _receive_adjust(self, message: Adjust) -> None:
+        request = self._addressed(message.request_id)
+        if request is None:
+            return
+        confirms = request.state is RequestState.PROPOSED_BY_US
+        demand = request.peer_demand or Demand()
+        if request.ours and request.unanswered and message.eagerness is None:
+            raise Violation(ErrorCode.CONFIRMATION_WITHOUT_EAGERNESS)
+        demand = demand.adjusted(message)
+        self._check_range(request, message)
+        request.move(Input.PEER_ADJUST)
+        if request.ours:
+            request.unanswered = False
+        request.outgoing.demand(demand)
+        request.outgoing.retarget(message.end, message.upper_certpool)
+        request.incoming.may_be_retargeted(message.end, message.upper_certpool)
+        self._check_possibilities(request)
+        event = Confirmed if confirms else Adjusted
+        self.events.append(event(request_id=request.request_id, adjustment=message))
+
+    def _receive_cancel(self, message: Cancel) -> None:
+        request = self._addressed(message.request_id)
+        if request is None:
+            return
+        _check_proof(request, message)
+        confirms = message.reason is CancelReason.CONFIRM
+        crossed = request.cancelled_by_us
+        request.move(Input.PEER_CONFIRM_CANCEL if confirms else Input.PEER_CANCEL)
+        request.unanswered = False
+        if not confirms:
+            self.events.append(Cancelled(request_id=request.request_id, cancel=message))
+        if not crossed:
+            confirmation = Cancel(request_id=request.request_id, reason=CancelReason.CONFIRM)
+            self._send_cancel(request, confirmation)
+        self._end_if_due(request)
+
+    def _addressed(self, request_id: int) -> Request | None:
+        """The request that the peer speaks of; ``None`` if it cannot know that it is gone."""
+        request = self.requests.get(request_id)
+        if request is None and not self.was_dropped(request_id):
+            raise Violation(ErrorCode.UNKNOWN_REQUEST, f"{request_id}")
+        return request
+
+    # What both do.
+
+    def _apply_ours(self, request: Request, input: Input, adjust: Adjust) -> None:
+        demand = (request.our_demand or Demand()).adjusted(adjust)
+        self._check_range(request, adjust)
+        if request.incoming.possibilities >= self._limits.request_adjustments_max:
+            raise Violation(ErrorCode.TOO_MANY_ADJUSTMENTS, f"request {request.request_id}")
+        request.move(input)
+        if not request.ours:
+            request.unanswered = False
+        request.incoming.may_be_demanded(demand)
+        request.incoming.may_be_retargeted(adjust.end, adjust.upper_certpool)
+        request.outgoing.retarget(adjust.end, adjust.upper_certpool)
+        self._send(encode_control(adjust))
+
+    def _send_cancel(self, request: Request, cancel: Cancel) -> None:
+        request.cancelled_by_us = True
+        if not request.ours:
+            request.unanswered = False
+        self._send(encode_control(cancel))
+        self._sender.mark_cancelled(request)
+        request.marked_by_us = True
+
+    def _end_if_due(self, request: Request) -> None:
+        if request.state is RequestState.CANCELLED and request.marked_by_peer:
+            request.move(Input.END)
+            self._forget(request)
+            self.events.append(RequestEnded(request_id=request.request_id))
+
+    def _forget(self, request: Request) -> None:
+        del self.requests[request.request_id]
+        self._receiver.forget(request)
+        self._sender.forget(request)
+        if request.ours:
+            self._last_use[request.request_id] = self._sender.queued_total
+        else:
+            self.grant(1)
+
+    def _open(self, request_id: int, proposal: Proposal, *, ours: bool) -> Request:
+        request = Request(
+            request_id,
+            proposal,
+            ours=ours,
+            control=self,
+            sender=self._sender,
+            receiver=self._receiver,
+        )
+        self.requests[request_id] = request
+        return request
+
+    def _resolve_overlaps(self, new: Request) -> None:
+        """Drop the larger of two overlapping proposals that crossed each other.
+
+        Both endpoints compare the same pairs in the same order, because each message on
+        the control channel is in order and a proposal takes part until it is answered.
+        """
+        for rival in list(self.requests.values()):
+            if (
+                rival.ours is not new.ours
+                and rival.unanswered
+                and rival.original_range.overlaps(new.original_range)
+            ):
+                loser = max(new, rival, key=self._precedence)
+                winner = new if loser is rival else rival
+                self._drop(loser, winner)
+                if loser is new:
+                    return
+
+    def _precedence(self, request: Request) -> tuple[int, bool]:
+        by_reactive = request.ours is (self._role is Role.REACTIVE)
+        return request.proposal.start, by_reactive
+
+    def _drop(self, loser: Request, winner: Request) -> None:
+        loser.move(Input.DROP)
+        self._forget(loser)
+        if not loser.ours:
+            self._dropped[loser.request_id] = None
+            if len(self._dropped) > self._limits.dropped_max:
+                self._dropped.popitem(last=False)
+        self.events.append(
+            ProposalDropped(
+                request_id=loser.request_id, ours=loser.ours, winner_id=winner.request_id
+            )
+        )
+
+    # Rules.
+
+    @staticmethod
+    def _check_credit(old: int, amount: int) -> None:
+        if not 0 <= amount <= MAX - old:
+            raise Violation(ErrorCode.CREDIT_OVERFLOW, f"{old} + {amount}")
+
+    def _check_id(self, request_id: int, *, ours: bool) -> None:
+        parity = self._role if ours else self._role.peer
+        if request_id % 2 != parity:
+            raise Violation(ErrorCode.WRONG_ID_PARITY, f"{request_id}")
+        if request_id in self.requests or (ours and not self._marker_is_out(request_id)):
+            raise Violation(ErrorCode.ID_IN_USE, f"{request_id}")
+
+    def _marker_is_out(self, request_id: int) -> bool:
+        flushed = self._sender.flushed_total()
+        self._last_use = {n: used for n, used in self._last_use.items() if used > flushed}
+        return request_id not in self._last_use
+
+    def _free_id(self) -> int:
+        while self._next_id in self.requests:
+            self._next_id += 2
+        self._next_id += 2
+        return self._next_id - 2
+
+    def _check_proposal(self, proposal: Proposal) -> None:
+        start, lower, end = proposal.start, proposal.lower_certpool, proposal.end
+        upper = proposal.upper_certpool
+        if 0 in (start, lower, end, upper):
+            raise Violation(ErrorCode.ZERO_SEQNUM)
+        if end is not None and end < start:
+            raise Violation(ErrorCode.END_BEFORE_START, f"{end} < {start}")
+        if end is not None and (upper is None or upper < end):
+            raise Violation(ErrorCode.UPPER_CERTPOOL_BEFORE_END, f"{upper} < {end}")
+        if lower is not None and lower > start:
+            raise Violation(ErrorCode.LOWER_CERTPOOL_AFTER_START, f"{lower} > {start}")
+        if lower is not None and lower != start and lower not in lower_pool(start):
+            raise Violation(ErrorCode.LOWER_CERTPOOL_NOT_IN_POOL, f"{lower} for {start}")
+        if proposal.sparse and end is None:
+            raise Violation(ErrorCode.SPARSE_WITHOUT_END)
+        hash = proposal.expected_hash
+        well_formed = hash is not None and len(hash) == self._family.encoded_size
+        if (lower == 1 and hash is not None) or (lower != 1 and not well_formed):
+            raise Violation(ErrorCode.BAD_HASH, "of the expected start")
+
+    @staticmethod
+    def _check_range(request: Request, adjust: Adjust) -> None:
+        if 0 in (adjust.end, adjust.upper_certpool):
+            raise Violation(ErrorCode.ZERO_SEQNUM)
+        if adjust.end is not None and adjust.end < request.proposal.start:
+            raise Violation(ErrorCode.END_BEFORE_START, f"{adjust.end} < {request.proposal.start}")
+        end = request.outgoing.cursor.range.tightened(adjust.end, None).end
+        upper = adjust.upper_certpool
+        if upper is not None and (end is None or upper < end):
+            raise Violation(ErrorCode.UPPER_CERTPOOL_BEFORE_END, f"{upper} < {end}")
+
+    def _check_possibilities(self, request: Request) -> None:
+        if request.incoming.possibilities > self._limits.request_adjustments_max:
+            raise Violation(ErrorCode.TOO_MANY_ADJUSTMENTS, f"request {request.request_id}")
+
+
+def _check_proof(request: Request, cancel: Cancel) -> None:
+    """What a cancel carries has to prove what it says."""
+    proposal = request.proposal
+    needed = {
+        CancelReason.HASH_MISMATCH: cancel.entry,
+        CancelReason.END_OF_LOG: cancel.seqnum,
+        CancelReason.FORK: cancel.proof,
+    }
+    for reason, proof in needed.items():
+        if (proof is not None) != (cancel.reason is reason):
+            raise Violation(ErrorCode.BOGUS_PROOF, f"{cancel.reason.name} without its proof")
+    if cancel.entry is not None:
+        _check_mismatch(cancel.entry, proposal)
+    if cancel.seqnum is not None and not 1 <= cancel.seqnum < proposal.first_seqnum:
+        raise Violation(ErrorCode.BOGUS_PROOF, f"end of log {cancel.seqnum} is not before it")
+    if cancel.proof is not None and not (
+        cancel.proof.log == proposal.log and cancel.proof.verify()
+    ):
+        raise Violation(ErrorCode.BOGUS_PROOF, "not a fork of this log")
+
+
+def _check_mismatch(entry: Entry, proposal: Proposal) -> None:
+    seqnum = proposal.expected_seqnum
+    if proposal.expected_hash is None:
+        raise Violation(ErrorCode.BOGUS_PROOF, "no hash was expected")
+    if entry.log != proposal.log or entry.seqnum != seqnum:
+        raise Violation(ErrorCode.BOGUS_PROOF, f"not entry {seqnum} of this log")
+    if entry.hash() == proposal.expected_hash:
+        raise Violation(ErrorCode.BOGUS_PROOF, "the entry has the expected hash")
+    if not verify_signature(entry):
+        raise Violation(ErrorCode.BOGUS_PROOF, "bad signature")

@@ -1,0 +1,258 @@
+"""Control channel messages as bytes (seed, "Encodings").
+
+Bits are counted from the most significant one (1st) to the least significant (8th).
+"""
+
+from __future__ import annotations
+
+from culm.bamboo.entry import AUTHOR_SIZE, Entry, LogKey, decode_prefix
+from culm.bamboo.forks import ForkProof
+from culm.point2point.errors import ErrorCode
+from culm.point2point.messages import (
+    EVERYTHING,
+    NOTIFY,
+    Adjust,
+    Cancel,
+    CancelReason,
+    ControlMessage,
+    Eagerness,
+    GrantCredit,
+    Proposal,
+    Propose,
+    payloads_up_to,
+)
+from culm.point2point.track import Violation
+from culm.wire import varu64
+from culm.wire.errors import DecodeError, Truncated
+from culm.wire.multihash import HashFamily
+
+__all__ = ["decode_control", "encode_control", "message_size_max"]
+
+_GRANT_CREDIT = 0
+_REQUEST = 0b1000_0000
+_EAGERNESS = 0b0110_0000
+_EAGERNESS_NOTIFY = 0b0010_0000
+_EAGERNESS_UP_TO = 0b0100_0000
+_EAGERNESS_ALL = 0b0110_0000
+
+_ADJUST_SKIPPING = 0b0001_0000
+# Flags of an adjustment that append a number, in the order in which they do.
+_ADJUST_NUMBERS = (
+    (0b0000_1000, "end"),
+    (0b0000_0100, "upper_certpool"),
+    (0b0000_0010, "size_min"),
+    (0b0000_0001, "size_max"),
+)
+
+_REQUEST_FINITE = 0b0001_0000
+_REQUEST_OFFSET = 0b0000_1000
+_REQUEST_PAYLOAD_ONLY = 0b0000_0100
+_REQUEST_SPARSE = 0b0000_0010
+_REQUEST_MANDATORY = 0b0000_0001
+
+_FIRST_CANCEL, _LAST_CANCEL = min(CancelReason), max(CancelReason)
+
+
+def encode_control(message: ControlMessage) -> bytes:
+    """Encode a message that is well-formed."""
+    match message:
+        case GrantCredit():
+            return b"\0" + varu64.encode(message.amount)
+        case Adjust():
+            return _encode_adjust(message)
+        case Cancel():
+            return _encode_cancel(message)
+        case Propose():
+            return _encode_propose(message.request_id, message.proposal)
+
+
+def decode_control(
+    data: bytes, offset: int = 0, *, family: HashFamily
+) -> tuple[ControlMessage, int]:
+    """Decode the message that starts at `offset`; returns it and the index behind it.
+
+    Raises `Truncated` if more bytes could complete it, `Violation` if none can.
+    """
+    if offset >= len(data):
+        raise Truncated(offset)
+    first = data[offset]
+    if first == _GRANT_CREDIT:
+        amount, end = varu64.decode(data, offset + 1)
+        return GrantCredit(amount=amount), end
+    if first < _REQUEST:
+        return _decode_adjust(data, offset)
+    if first & _EAGERNESS:
+        return _decode_propose(data, offset, family)
+    if _FIRST_CANCEL <= first <= _LAST_CANCEL:
+        return _decode_cancel(data, offset, family)
+    raise Violation(ErrorCode.UNUSED_CONTROL_BYTE, f"{first}")
+
+
+def message_size_max(family: HashFamily) -> int:
+    """The size in bytes that no control message exceeds."""
+    entry = 1 + AUTHOR_SIZE + 3 * 9 + 3 * family.encoded_size + 64
+    return 1 + 9 + 2 * entry
+
+
+def _encode_eagerness(eagerness: Eagerness | None) -> tuple[int, bytes]:
+    """The two flag bits of an eagerness and what they append."""
+    if eagerness is None:
+        return 0, b""
+    if eagerness == NOTIFY:
+        return _EAGERNESS_NOTIFY, b""
+    if eagerness == EVERYTHING:
+        return _EAGERNESS_ALL, b""
+    return _EAGERNESS_UP_TO, varu64.encode(eagerness.payload_size_max)
+
+
+def _decode_eagerness(flags: int, data: bytes, offset: int) -> tuple[Eagerness | None, int]:
+    kind = flags & _EAGERNESS
+    if kind == _EAGERNESS_UP_TO:
+        size, offset = varu64.decode(data, offset)
+        return payloads_up_to(size), offset
+    return {_EAGERNESS_NOTIFY: NOTIFY, _EAGERNESS_ALL: EVERYTHING}.get(kind), offset
+
+
+def _encode_adjust(message: Adjust) -> bytes:
+    flags, size = _encode_eagerness(message.eagerness)
+    if message.allow_skipping:
+        flags |= _ADJUST_SKIPPING
+    parts = [size]
+    for flag, name in _ADJUST_NUMBERS:
+        number = getattr(message, name)
+        if number is not None:
+            flags |= flag
+            parts.append(varu64.encode(number))
+    return bytes([flags]) + varu64.encode(message.request_id) + b"".join(parts)
+
+
+def _decode_adjust(data: bytes, offset: int) -> tuple[Adjust, int]:
+    flags = data[offset]
+    request_id, offset = varu64.decode(data, offset + 1)
+    eagerness, offset = _decode_eagerness(flags, data, offset)
+    numbers: dict[str, int] = {}
+    for flag, name in _ADJUST_NUMBERS:
+        if flags & flag:
+            numbers[name], offset = varu64.decode(data, offset)
+    return (
+        Adjust(
+            request_id=request_id,
+            eagerness=eagerness,
+            allow_skipping=bool(flags & _ADJUST_SKIPPING),
+            **numbers,
+        ),
+        offset,
+    )
+
+
+def _encode_cancel(message: Cancel) -> bytes:
+    encoded = bytes([message.reason]) + varu64.encode(message.request_id)
+    if message.entry is not None:
+        encoded += message.entry.encode()
+    if message.seqnum is not None:
+        encoded += varu64.encode(message.seqnum)
+    if message.proof is not None:
+        encoded += message.proof.first.encode() + message.proof.second.encode()
+    return encoded
+
+
+def _decode_cancel(data: bytes, offset: int, family: HashFamily) -> tuple[Cancel, int]:
+    reason = CancelReason(data[offset])
+    request_id, offset = varu64.decode(data, offset + 1)
+    entry = seqnum = proof = None
+    match reason:
+        case CancelReason.HASH_MISMATCH:
+            entry, offset = _decode_entry(data, offset, family)
+        case CancelReason.END_OF_LOG:
+            seqnum, offset = varu64.decode(data, offset)
+        case CancelReason.FORK:
+            first, offset = _decode_entry(data, offset, family)
+            second, offset = _decode_entry(data, offset, family)
+            try:
+                proof = ForkProof(first, second)
+            except ValueError as error:
+                raise Violation(ErrorCode.BOGUS_PROOF, str(error)) from None
+    return (
+        Cancel(request_id=request_id, reason=reason, entry=entry, seqnum=seqnum, proof=proof),
+        offset,
+    )
+
+
+def _decode_entry(data: bytes, offset: int, family: HashFamily) -> tuple[Entry, int]:
+    try:
+        return decode_prefix(data, offset, family=family)
+    except Truncated:
+        raise
+    except DecodeError as error:
+        raise Violation(ErrorCode.BOGUS_PROOF, str(error)) from None
+
+
+def _encode_propose(request_id: int, proposal: Proposal) -> bytes:
+    eagerness_flags, eagerness_size = _encode_eagerness(proposal.eagerness)
+    flags = _REQUEST | eagerness_flags
+    fixed = [
+        varu64.encode(request_id),
+        proposal.log.author,
+        varu64.encode(proposal.log.log_id),
+        varu64.encode(proposal.start),
+    ]
+    appended = [eagerness_size]
+    if proposal.lower_certpool is not None:
+        fixed.append(varu64.encode(proposal.lower_certpool))
+    fixed += [varu64.encode(proposal.size_min), varu64.encode(proposal.size_max)]
+    fixed.append(proposal.expected_hash or b"")
+    if proposal.end is not None and proposal.upper_certpool is not None:
+        flags |= _REQUEST_FINITE
+        appended += [varu64.encode(proposal.end), varu64.encode(proposal.upper_certpool)]
+    if proposal.start_offset is not None:
+        flags |= _REQUEST_OFFSET
+        appended.append(varu64.encode(proposal.start_offset))
+    flags |= _REQUEST_PAYLOAD_ONLY if proposal.payload_only else 0
+    flags |= _REQUEST_SPARSE if proposal.sparse else 0
+    flags |= _REQUEST_MANDATORY if proposal.payload_mandatory else 0
+    return bytes([flags]) + b"".join(fixed) + b"".join(appended)
+
+
+def _decode_propose(data: bytes, offset: int, family: HashFamily) -> tuple[Propose, int]:
+    flags = data[offset]
+    request_id, offset = varu64.decode(data, offset + 1)
+    author = data[offset : offset + AUTHOR_SIZE]
+    if len(author) < AUTHOR_SIZE:
+        raise Truncated(len(data))
+    log_id, offset = varu64.decode(data, offset + AUTHOR_SIZE)
+    start, offset = varu64.decode(data, offset)
+    lower_certpool = expected_hash = start_offset = end = upper_certpool = None
+    if not flags & _REQUEST_OFFSET:
+        lower_certpool, offset = varu64.decode(data, offset)
+    size_min, offset = varu64.decode(data, offset)
+    size_max, offset = varu64.decode(data, offset)
+    if lower_certpool != 1:
+        try:
+            expected_hash, offset = family.decode(data, offset)
+        except Truncated:
+            raise
+        except DecodeError as error:
+            raise Violation(ErrorCode.BAD_HASH, str(error)) from None
+    eagerness, offset = _decode_eagerness(flags, data, offset)
+    assert eagerness is not None
+    if flags & _REQUEST_FINITE:
+        end, offset = varu64.decode(data, offset)
+        upper_certpool, offset = varu64.decode(data, offset)
+    if flags & _REQUEST_OFFSET:
+        start_offset, offset = varu64.decode(data, offset)
+    proposal = Proposal(
+        log=LogKey(author, log_id),
+        start=start,
+        lower_certpool=lower_certpool,
+        expected_hash=expected_hash,
+        eagerness=eagerness,
+        end=end,
+        upper_certpool=upper_certpool,
+        start_offset=start_offset,
+        payload_only=bool(flags & _REQUEST_PAYLOAD_ONLY),
+        sparse=bool(flags & _REQUEST_SPARSE),
+        payload_mandatory=bool(flags & _REQUEST_MANDATORY),
+        size_min=size_min,
+        size_max=size_max,
+    )
+    return Propose(request_id=request_id, proposal=proposal), offset

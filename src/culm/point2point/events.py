@@ -1,0 +1,184 @@
+"""Events of a Point-2-Point `Connection`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from culm.bamboo.entry import Entry
+from culm.machine import Closed, Event
+from culm.point2point.messages import Adjust, Cancel, Proposal
+from culm.point2point.pieces import Part
+from culm.point2point.setup import Session
+
+__all__ = [
+    "Adjusted",
+    "Apologized",
+    "Cancelled",
+    "Closed",
+    "Confirmed",
+    "CreditReceived",
+    "EntryWanted",
+    "Established",
+    "HashWanted",
+    "MetadataReceived",
+    "Notified",
+    "PayloadReceived",
+    "PayloadSkipped",
+    "ProposalDropped",
+    "Proposed",
+    "RequestEnded",
+    "SkipReason",
+]
+
+
+class SkipReason(Enum):
+    """Why a payload was passed over."""
+
+    TOO_SMALL = 4
+    TOO_LARGE = 5
+    UNAVAILABLE = 6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestEvent(Event):
+    """Something about one request."""
+
+    request_id: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Established(Event):
+    """Both setups are known."""
+
+    session: Session
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreditReceived(Event):
+    """We may send `amount` more proposals, `credit` in all."""
+
+    amount: int
+    credit: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proposed(RequestEvent):
+    """The peer proposes; answer with `Request.confirm` or `Request.cancel`."""
+
+    proposal: Proposal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProposalDropped(RequestEvent):
+    """An overlapping proposal with a smaller start won: this one was never made.
+
+    `ours` tells whose proposal was dropped.
+    """
+
+    ours: bool
+    winner_id: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Confirmed(RequestEvent):
+    """The peer confirmed our proposal; data may flow."""
+
+    adjustment: Adjust
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Adjusted(RequestEvent):
+    """The peer adjusted a request."""
+
+    adjustment: Adjust
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cancelled(RequestEvent):
+    """The peer cancelled a request.  What it had sent before may still arrive.
+
+    Proofs in `cancel` are verified.
+    """
+
+    cancel: Cancel
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestEnded(RequestEvent):
+    """All four messages of the cancellation are exchanged; the id is free again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Notified(RequestEvent):
+    """The peer passed over `count` pieces, the first of them `part` of `seqnum`."""
+
+    seqnum: int
+    part: Part
+    count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PayloadSkipped(RequestEvent):
+    """The peer passed over the payload of entry `seqnum`."""
+
+    seqnum: int
+    reason: SkipReason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetadataReceived(RequestEvent):
+    """An entry, rebuilt from what was sent and what the context gives.
+
+    `verified`: signature and links are good.  False only in greedy mode; an apology
+    must follow.
+    """
+
+    entry: Entry
+    verified: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PayloadReceived(RequestEvent):
+    """Bytes of the payload of entry `seqnum`, from `offset` on.
+
+    With the last bytes `finished` is true, and `verified` says whether size and hash
+    are right: ``None`` if the connection has not seen all of the payload, so that the
+    caller has to check (and to call `Request.refuse_payload` if it is wrong).
+    """
+
+    seqnum: int
+    offset: int
+    data: bytes
+    finished: bool
+    verified: bool | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Apologized(RequestEvent):
+    """The peer takes back the last piece: forget it, it will come again."""
+
+    seqnum: int
+    part: Part
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HashWanted(RequestEvent):
+    """The hash of entry `seqnum` is needed to rebuild an entry.
+
+    Answer with `Request.provide_hash`, or cancel the request; until then nothing more
+    is read.
+    """
+
+    seqnum: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EntryWanted(RequestEvent):
+    """The entry `seqnum` is needed to follow its payload.
+
+    Answer with `Request.provide_entry`, or cancel the request; until then nothing more
+    is read.
+    """
+
+    seqnum: int

@@ -1,0 +1,48 @@
+"""Limits of one Point-2-Point connection."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["Limits"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What one connection may use.  Sizes in bytes, times in seconds.
+
+    data_window_max
+        What the peer may have on its way on the data channel; received and not yet
+        processed data never exceeds it.
+    packet_size_max
+        Data in one packet that we send; between two packets any other request and the
+        control channel get their turn.
+    unsent_size_max
+        Data that waits to be taken with ``data_to_send`` before a sender is told to
+        pause (`Connection.send_size`).
+    requests_max
+        Requests that the peer may have open at once: the proposal credit that it is
+        granted.  About 2 KiB each.
+    request_adjustments_max
+        Adjustments of one request whose effect on the peer's data is still open.
+    dropped_max
+        Remembered ids of proposals that the overlap rule dropped.
+    compression_window_max
+        Window that we offer in each direction; costs as much again for the history,
+        and only once data has filled it.
+    silence_max_s
+        How long the peer may stay silent within an entry or before its setup.
+    keepalive_s
+        Silence after which the peer is asked for a sign of life; it has `silence_max_s`
+        to give it.
+    """
+
+    data_window_max: int = 1 << 20
+    packet_size_max: int = 1 << 15
+    unsent_size_max: int = 1 << 18
+    requests_max: int = 256
+    request_adjustments_max: int = 64
+    dropped_max: int = 256
+    compression_window_max: int = 1 << 16
+    silence_max_s: float = 30.0
+    keepalive_s: float = 30.0

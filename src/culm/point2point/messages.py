@@ -1,0 +1,160 @@
+"""What is said on the control channel, as values.
+
+Names and meanings: seed, "The Control Channel".  How they look in bytes is in
+`culm.point2point.control_codec`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+from culm.bamboo.entry import Entry, LogKey
+from culm.bamboo.forks import ForkProof
+from culm.bamboo.links import lipmaa
+from culm.wire.varu64 import MAX
+
+__all__ = [
+    "EVERYTHING",
+    "NOTIFY",
+    "Adjust",
+    "Cancel",
+    "CancelReason",
+    "ControlMessage",
+    "Eagerness",
+    "GrantCredit",
+    "Proposal",
+    "Propose",
+    "payloads_up_to",
+]
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Eagerness:
+    """How much of a range an endpoint wants to be sent.
+
+    `payload_size_max` is -1 for notifications only, and more than any size for everything; else
+    metadata is sent and payloads up to that many bytes; larger ones are notified.
+    """
+
+    payload_size_max: int
+
+    @property
+    def wants_metadata(self) -> bool:
+        return self.payload_size_max >= 0
+
+    def wants_payload(self, size: int) -> bool:
+        """Whether a payload of `size` bytes is to be sent rather than notified."""
+        return size <= self.payload_size_max
+
+
+NOTIFY = Eagerness(-1)
+"""Send nothing, only notify."""
+
+EVERYTHING = Eagerness(MAX + 1)
+"""Send all metadata and all payloads."""
+
+
+def payloads_up_to(size: int) -> Eagerness:
+    """Eagerness for all metadata, and payloads of at most `size` bytes."""
+    return Eagerness(size)
+
+
+class CancelReason(IntEnum):
+    """Why a request is cancelled; the values are the first bytes on the wire."""
+
+    DO_NOT_RETRY = 128
+    RESOURCE_LIMIT = 129
+    END_OF_RANGE = 130
+    CONFIRM = 131
+    PAYLOAD_MISSING = 132
+    HASH_MISMATCH = 133
+    END_OF_LOG = 134
+    FORK = 135
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proposal:
+    """A range of a log to synchronise, and what the proposing endpoint wants of it.
+
+    Sequence numbers are 1 or more.  `start_offset` makes the range begin inside the
+    payload of the start entry; `lower_certpool` is then ``None``.  `end` (inclusive)
+    and `upper_certpool` are both given or both ``None`` (no end).  `expected_hash` is
+    the hash of the start entry if there is a `start_offset`, else that of the
+    lipmaalink target of entry `lower_certpool`, and ``None`` if that is 1.
+    """
+
+    log: LogKey
+    start: int
+    lower_certpool: int | None
+    expected_hash: bytes | None
+    eagerness: Eagerness = EVERYTHING
+    end: int | None = None
+    upper_certpool: int | None = None
+    start_offset: int | None = None
+    payload_only: bool = False
+    sparse: bool = False
+    payload_mandatory: bool = False
+    size_min: int = 0
+    size_max: int = MAX
+
+    @property
+    def first_seqnum(self) -> int:
+        """The first entry that is transmitted in any part."""
+        return self.start if self.lower_certpool is None else self.lower_certpool
+
+    @property
+    def expected_seqnum(self) -> int:
+        """The entry of which `expected_hash` is the hash; 0 if there is none."""
+        if self.lower_certpool is None:
+            return self.start
+        return lipmaa(self.lower_certpool) if self.lower_certpool > 1 else 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GrantCredit:
+    """The receiver may send `amount` more proposals."""
+
+    amount: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Propose:
+    """A synchronisation proposal under a fresh id."""
+
+    request_id: int
+    proposal: Proposal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Adjust:
+    """A change of a request; the first one of the other endpoint confirms a proposal.
+
+    What is ``None`` (or false) stays as it is.
+    """
+
+    request_id: int
+    eagerness: Eagerness | None = None
+    allow_skipping: bool = False
+    end: int | None = None
+    upper_certpool: int | None = None
+    size_min: int | None = None
+    size_max: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cancel:
+    """The end of a request.
+
+    `entry` goes with ``HASH_MISMATCH``, `seqnum` with ``END_OF_LOG`` and `proof` with
+    ``FORK``.
+    """
+
+    request_id: int
+    reason: CancelReason
+    entry: Entry | None = None
+    seqnum: int | None = None
+    proof: ForkProof | None = None
+
+
+ControlMessage = GrantCredit | Propose | Adjust | Cancel

@@ -1,0 +1,210 @@
+"""What there is to transmit for a request: an ordered sequence of pieces, and a cursor into it.
+
+A piece is the metadata or the payload of one entry.  Pieces ascend by sequence number,
+metadata before payload: the metadata of the lower certificate pool, the entries of the
+range, the metadata of the upper certificate pool (seed, "The Data Channel").
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from enum import IntEnum
+from typing import NamedTuple
+
+from culm.bamboo.links import lower_pool, shortest_path, upper_pool
+from culm.point2point.messages import Proposal
+
+__all__ = ["Cursor", "Part", "Piece", "Range"]
+
+
+class Part(IntEnum):
+    """The two things that an entry consists of, in the order of transmission."""
+
+    METADATA = 0
+    PAYLOAD = 1
+
+
+class Piece(NamedTuple):
+    """The metadata or the payload of one entry."""
+
+    seqnum: int
+    part: Part
+
+
+class Range:
+    """The pieces of a request, by index from 0 on.  Immutable.
+
+    Costs memory logarithmic in the sequence numbers, however many pieces there are.
+    """
+
+    __slots__ = (
+        "_lower",
+        "_middle_count",
+        "_parts",
+        "_path",
+        "_skipped",
+        "_upper",
+        "end",
+        "proposal",
+        "start",
+        "start_offset",
+        "upper_certpool",
+    )
+
+    def __init__(self, proposal: Proposal, end: int | None, upper_certpool: int | None) -> None:
+        self.proposal = proposal
+        self.start = proposal.start
+        self.start_offset = proposal.start_offset or 0
+        self.end = end
+        self.upper_certpool = upper_certpool
+        from_payload = proposal.start_offset is not None
+        self._lower: list[int] = []
+        if proposal.lower_certpool is not None and proposal.lower_certpool < self.start:
+            lowest = proposal.lower_certpool
+            self._lower = sorted(n for n in lower_pool(self.start) if lowest <= n < self.start)
+        self._parts = 1 if proposal.payload_only else 2
+        # Parts of the start entry that come before the range begins.
+        self._skipped = 1 if from_payload and not proposal.payload_only else 0
+        self._path: list[int] | None = None
+        self._upper: list[int] = []
+        self._middle_count: int | None = None
+        if end is not None:
+            if proposal.sparse:
+                self._path = sorted(shortest_path(end, self.start))
+            entries = end - self.start + 1 if self._path is None else len(self._path)
+            self._middle_count = entries * self._parts - self._skipped
+            if upper_certpool is None or upper_certpool > end:
+                highest = upper_certpool
+                self._upper = sorted(
+                    n for n in upper_pool(end) if n > end and (highest is None or n <= highest)
+                )
+
+    @classmethod
+    def of(cls, proposal: Proposal) -> Range:
+        """The range as it was proposed."""
+        return cls(proposal, proposal.end, proposal.upper_certpool)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Range):
+            return NotImplemented
+        return (self.proposal, self.end, self.upper_certpool) == (
+            other.proposal,
+            other.end,
+            other.upper_certpool,
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.proposal, self.end, self.upper_certpool))
+
+    @property
+    def count(self) -> int | None:
+        """How many pieces there are; ``None``: without end."""
+        if self._middle_count is None:
+            return None
+        return len(self._lower) + self._middle_count + len(self._upper)
+
+    def piece(self, index: int) -> Piece | None:
+        """The piece at `index`, or ``None`` behind the last one."""
+        lower = len(self._lower)
+        if index < lower:
+            return Piece(self._lower[index], Part.METADATA)
+        inner = index - lower
+        if self._middle_count is None or inner < self._middle_count:
+            entry, part = divmod(inner + self._skipped, self._parts)
+            seqnum = self.start + entry if self._path is None else self._path[entry]
+            return Piece(seqnum, Part.PAYLOAD if part or self._parts == 1 else Part.METADATA)
+        inner -= self._middle_count
+        return Piece(self._upper[inner], Part.METADATA) if inner < len(self._upper) else None
+
+    def index_after(self, piece: Piece) -> int:
+        """How many pieces of this range come no later than `piece` (which may be foreign)."""
+        seqnum, part = piece
+        if seqnum < self.start:
+            return bisect_right(self._lower, seqnum)
+        lower = len(self._lower)
+        if self._middle_count is not None and self.end is not None and seqnum > self.end:
+            return lower + self._middle_count + bisect_right(self._upper, seqnum)
+        entry, member = seqnum - self.start, True
+        if self._path is not None:
+            entry = bisect_left(self._path, seqnum)
+            member = self._path[entry] == seqnum
+        count = entry * self._parts - self._skipped
+        if member:
+            count += self._parts if part is Part.PAYLOAD else self._parts - 1
+        return lower + max(0, count)
+
+    def tightened(self, end: int | None, upper_certpool: int | None) -> Range:
+        """The range with a smaller end or upper certpool info; larger ones are ignored."""
+        new_end = _smaller(self.end, end)
+        new_upper = _smaller(self.upper_certpool, upper_certpool)
+        if new_end == self.end and new_upper == self.upper_certpool:
+            return self
+        return Range(self.proposal, new_end, new_upper)
+
+    def overlaps(self, other: Range) -> bool:
+        """Whether both are about the same log and share a sequence number."""
+        return (
+            self.proposal.log == other.proposal.log
+            and (self.end is None or other.start <= self.end)
+            and (other.end is None or self.start <= other.end)
+        )
+
+
+def _smaller(old: int | None, new: int | None) -> int | None:
+    if new is None or (old is not None and new >= old):
+        return old
+    return new
+
+
+class Cursor:
+    """A place in a range: the piece that is due next, and how much of it is done.
+
+    `offset` counts bytes of the payload that is due.  `piece` is ``None`` at the end.
+    """
+
+    __slots__ = ("index", "offset", "piece", "range")
+
+    def __init__(self, range_: Range, index: int = 0, offset: int | None = None) -> None:
+        self.range = range_
+        self.move(index)
+        if offset is not None:
+            self.offset = offset
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Cursor):
+            return NotImplemented
+        return (self.range, self.index, self.offset) == (other.range, other.index, other.offset)
+
+    def __hash__(self) -> int:
+        return hash((self.range, self.index, self.offset))
+
+    def __repr__(self) -> str:
+        return f"Cursor({self.piece}, offset={self.offset})"
+
+    def move(self, index: int) -> None:
+        """Go to the beginning of the piece at `index`."""
+        self.index = index
+        self.piece = self.range.piece(index)
+        self.offset = self.start_of(self.piece)
+
+    def start_of(self, piece: Piece | None) -> int:
+        """Where in the payload the range lets `piece` begin."""
+        if piece is not None and piece.part is Part.PAYLOAD and piece.seqnum == self.range.start:
+            return self.range.start_offset
+        return 0
+
+    def retargeted(self, range_: Range) -> Cursor:
+        """The same place in another range of the same request."""
+        if range_ is self.range:
+            return self
+        last = self.range.piece(self.index - 1) if self.index else None
+        moved = Cursor(range_, range_.index_after(last) if last is not None else 0)
+        if moved.piece == self.piece:
+            moved.offset = self.offset
+        return moved
+
+    def is_behind(self, other: Cursor) -> int:
+        """How many pieces `other` has wholly passed that this cursor has not."""
+        last = other.range.piece(other.index - 1) if other.index else None
+        passed = self.range.index_after(last) if last is not None else 0
+        return max(0, passed - self.index)

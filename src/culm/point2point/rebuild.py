@@ -1,0 +1,77 @@
+"""Rebuilding a whole entry from what metadata packets leave out."""
+
+from __future__ import annotations
+
+from culm.bamboo.entry import Entry, decode, verify_signature
+from culm.bamboo.links import has_lipmaalink, lipmaa
+from culm.point2point.data_codec import Metadata
+from culm.point2point.errors import ErrorCode
+from culm.point2point.request import Request
+from culm.point2point.track import Violation
+from culm.wire import varu64
+from culm.wire.multihash import HashFamily
+
+__all__ = ["HashMissing", "rebuild"]
+
+
+class HashMissing(Exception):
+    """The hash of entry `seqnum` is needed, and the request does not tell it."""
+
+    def __init__(self, seqnum: int) -> None:
+        super().__init__(seqnum)
+        self.seqnum = seqnum
+
+
+def rebuild(
+    request: Request, seqnum: int, metadata: Metadata, *, family: HashFamily
+) -> tuple[Entry, bool]:
+    """Rebuild entry `seqnum` of a request; also returns whether it verifies.
+
+    Verified means: signed by the author, and linked to what this request knows of the
+    entries before it.  Raises `HashMissing`, or `Violation` if the sender should (not)
+    have sent the backlink.
+    """
+    log = request.proposal.log
+    distinct = has_lipmaalink(seqnum)
+    if metadata.backlink is not None and not distinct:
+        raise Violation(ErrorCode.BACKLINK_REDUNDANT, f"entry {seqnum} has one link")
+    backlink = known_backlink = request.incoming.link(seqnum - 1)
+    if distinct:
+        backlink = _backlink(request, seqnum, metadata.backlink, known_backlink)
+    elif seqnum > 1 and backlink is None:
+        raise HashMissing(seqnum - 1)
+    lipmaalink = b""
+    if distinct:
+        lipmaalink = request.incoming.link(lipmaa(seqnum)) or b""
+        if not lipmaalink:
+            raise HashMissing(lipmaa(seqnum))
+    encoded = b"".join(
+        (
+            b"\1" if metadata.end_of_log else b"\0",
+            log.author,
+            varu64.encode(log.log_id),
+            varu64.encode(seqnum),
+            lipmaalink,
+            (backlink or b"") if seqnum > 1 else b"",
+            metadata.tail,
+        )
+    )
+    entry = decode(encoded, family=family)
+    linked = known_backlink is None or entry.backlink in (None, known_backlink)
+    return entry, linked and verify_signature(entry)
+
+
+def _backlink(request: Request, seqnum: int, sent: bytes | None, known: bytes | None) -> bytes:
+    """The backlink of an entry that has both links."""
+    before = seqnum - 1
+    if sent is not None:
+        # We may have transmitted the entry before while this packet was on its way, but
+        # the sender knows what it has transmitted itself.
+        if before in request.incoming.metadata:
+            raise Violation(ErrorCode.BACKLINK_REDUNDANT, f"metadata {before} was sent before")
+        return sent
+    if before not in request.incoming.metadata and before not in request.outgoing.metadata:
+        raise Violation(ErrorCode.BACKLINK_MISSING, f"of entry {seqnum}")
+    if known is None:
+        raise HashMissing(before)
+    return known

@@ -1,0 +1,347 @@
+"""The data channel, incoming: packets, their checks, and what they bring."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from culm.bamboo.verify import PayloadVerifier
+from culm.buffer import ReceiveBuffer
+from culm.machine import Event
+from culm.point2point.data_codec import NUMBERS, PacketType, decode_metadata, metadata_size_max
+from culm.point2point.errors import ErrorCode
+from culm.point2point.events import (
+    Apologized,
+    EntryWanted,
+    HashWanted,
+    MetadataReceived,
+    Notified,
+    PayloadReceived,
+    PayloadSkipped,
+    SkipReason,
+)
+from culm.point2point.pieces import Part
+from culm.point2point.rebuild import HashMissing, rebuild
+from culm.point2point.setup import Mode, Session
+from culm.point2point.states import Input, RequestState
+from culm.point2point.track import Violation
+from culm.wire import varu64
+from culm.wire.errors import DecodeError, Truncated
+from culm.wire.lzfoo import Decompressor
+from culm.wire.multihash import HashFamily
+
+if TYPE_CHECKING:
+    from culm.point2point.control import ControlChannel
+    from culm.point2point.request import Request
+
+__all__ = ["DataReceiver"]
+
+_SKIPS = {reason.value: reason for reason in SkipReason}
+_PACKET_HEADER_SIZE_MAX = 1 + 2 * 9
+
+
+class DataReceiver:
+    """What the peer has put on the data channel.
+
+    `step` raises `Violation`, always for the peer's mistakes.
+    """
+
+    control: ControlChannel  # set by the connection: the two channels know each other
+
+    def __init__(self, *, family: HashFamily, piece_size_max: int) -> None:
+        self.inbox = ReceiveBuffer()
+        self._family = family
+        self._piece_size_max = piece_size_max
+        self._safe = True
+        self._current: Request | None = None
+        self._only_switch = False  # the current request was cancelled
+        self._waiting: Request | None = None  # its caller owes an answer
+        self._refused = False
+        self._raw_left = 0  # bytes of the current raw packet
+        self._packed_left = 0  # compressed bytes of the current packet that are not decoded
+        self._unpacked_left = 0  # bytes that they will give
+        self._decompressor: Decompressor | None = None
+
+    def establish(self, session: Session) -> None:
+        """The modes are known from now on."""
+        self._safe = session.receive_mode is Mode.SAFE
+        if session.decompression_window:
+            self._decompressor = Decompressor(session.decompression_window)
+
+    @property
+    def waiting(self) -> bool:
+        """Whether the caller owes an answer."""
+        return self._waiting is not None
+
+    @property
+    def inside(self) -> bool:
+        """Whether the peer has begun a packet or a payload, and not finished it."""
+        if len(self.inbox) or self._raw_left or self._packed_left:
+            return True
+        if self._current is None or self._current.state is not RequestState.CONFIRMED:
+            return False
+        cursor = self._current.incoming.cursor
+        return cursor.piece is not None and cursor.offset > cursor.start_of(cursor.piece)
+
+    # What the caller and the control channel tell.
+
+    def resume(self, request: Request) -> None:
+        """The caller has answered, or does not need what it was asked for any more."""
+        if self._waiting is request:
+            self._waiting = None
+
+    def refuse(self) -> None:
+        """The caller found something wrong that only it can know."""
+        self._refused = True
+
+    def forget(self, request: Request) -> None:
+        """The request has ended."""
+        self.resume(request)
+        if self._current is request:
+            self._current = None
+
+    # Packets.
+
+    def step(self) -> Event | None:
+        """Take packets until something has happened; ``None`` if more bytes are needed."""
+        if self._refused:
+            raise Violation(ErrorCode.INVALID_DATA, "refused by the caller")
+        event: Event | None = None
+        while event is None and self._waiting is None:
+            try:
+                if self._raw_left:
+                    event = self._take_raw()
+                elif self._packed_left or self._unpacked_left:
+                    event = self._take_compressed()
+                elif len(self.inbox):
+                    event = self._take_packet()
+                else:
+                    return None
+            except Truncated:
+                return None
+        return event
+
+    def _take_packet(self) -> Event | None:
+        first = self.inbox[0]
+        if first >= PacketType.METADATA:
+            return self._take_metadata(first)
+        count = NUMBERS.get(first)
+        if count is None:
+            raise Violation(ErrorCode.UNUSED_DATA_BYTE, f"{first}")
+        numbers, end = [0, 0], 1
+        if count:
+            header = self.inbox.peek(_PACKET_HEADER_SIZE_MAX)
+            for index in range(count):
+                numbers[index], end = varu64.decode(header, end)
+        if first == PacketType.SWITCH:
+            self._switch(numbers[0])
+        elif first == PacketType.CANCELLED:
+            self._take_marker(numbers[0])
+        else:
+            event = self._take_for_current(first, numbers)
+            if self._waiting is None:
+                self.inbox.consume(end)
+            return event
+        self.inbox.consume(end)
+        return None
+
+    def _switch(self, request_id: int) -> None:
+        request = self.control.requests.get(request_id)
+        if request is None and not self.control.was_dropped(request_id):
+            raise Violation(ErrorCode.SWITCH_TO_UNKNOWN_REQUEST, f"{request_id}")
+        if request is not None and request.marked_by_peer:
+            raise Violation(ErrorCode.SWITCH_TO_UNKNOWN_REQUEST, f"{request_id} is cancelled")
+        self._current, self._only_switch = request, False
+
+    def _take_marker(self, request_id: int) -> None:
+        if self._only_switch:
+            raise Violation(ErrorCode.NO_CURRENT_REQUEST, f"marker for {request_id}")
+        self._only_switch = self._current is not None and self._current.request_id == request_id
+        if self._only_switch:
+            self._current = None
+        self.control.receive_marker(request_id)
+
+    def _data_request(self) -> Request:
+        """The request that data is for."""
+        request = self._current
+        if request is None:
+            raise Violation(ErrorCode.NO_CURRENT_REQUEST)
+        if request.state is not RequestState.CONFIRMED:
+            request.move(Input.PEER_DATA)
+        return request
+
+    def _take_for_current(self, first: int, numbers: list[int]) -> Event | None:
+        request = self._data_request()
+        number = numbers[0]
+        if request.discarding and first not in (PacketType.RAW, PacketType.COMPRESSED):
+            return None
+        match first:
+            case PacketType.NOTIFY_ONE:
+                return self._take_notification(request, 1)
+            case PacketType.NOTIFY:
+                return self._take_notification(request, number)
+            case PacketType.JUMP:
+                return self._take_jump(request, number)
+            case PacketType.APOLOGY:
+                return self._take_apology(request)
+            case PacketType.RAW:
+                return self._begin_payload(request, number, None)
+            case PacketType.COMPRESSED:
+                return self._begin_payload(request, number, numbers[1])
+        request.incoming.check_skip(_SKIPS[first])
+        request.verifier = None
+        piece = request.incoming.skip()
+        return PayloadSkipped(
+            request_id=request.request_id, seqnum=piece.seqnum, reason=_SKIPS[first]
+        )
+
+    def _take_notification(self, request: Request, count: int) -> Event:
+        request.incoming.check_notify(count)
+        request.verifier = None
+        piece = request.incoming.notify(count)
+        return Notified(
+            request_id=request.request_id, seqnum=piece.seqnum, part=piece.part, count=count
+        )
+
+    def _take_jump(self, request: Request, size: int) -> Event | None:
+        if not self._entry_known(request):
+            return self._want_entry(request)
+        request.incoming.check_jump(size)
+        request.verifier = None
+        cursor = request.incoming.cursor
+        assert cursor.piece is not None
+        seqnum, offset = cursor.piece.seqnum, cursor.offset
+        finished = request.incoming.take_payload(size)
+        return PayloadReceived(
+            request_id=request.request_id,
+            seqnum=seqnum,
+            offset=offset + size,
+            data=b"",
+            finished=finished,
+        )
+
+    def _take_apology(self, request: Request) -> Event:
+        if self._safe:
+            raise Violation(ErrorCode.APOLOGY_IN_SAFE_MODE)
+        piece = request.incoming.check_apology()
+        request.incoming.apologize()
+        request.verifier = None
+        return Apologized(request_id=request.request_id, seqnum=piece.seqnum, part=piece.part)
+
+    # Metadata.
+
+    def _take_metadata(self, first: int) -> Event | None:
+        if first > PacketType.METADATA_END_OF_LOG:
+            raise Violation(ErrorCode.UNUSED_DATA_BYTE, f"{first}")
+        metadata, size = decode_metadata(
+            self.inbox.peek(metadata_size_max(self._family)), family=self._family
+        )
+        request = self._data_request()
+        if request.discarding:
+            self.inbox.consume(size)
+            return None
+        track = request.incoming
+        track.check_metadata()
+        entry, verified = None, False
+        try:
+            # There is more than one candidate only after an adjustment of the range.
+            for seqnum in dict.fromkeys(v.piece.seqnum for v in track.views if v.piece):
+                entry, verified = rebuild(request, seqnum, metadata, family=self._family)
+                if verified:
+                    break
+        except HashMissing as missing:
+            self._waiting = request
+            return HashWanted(request_id=request.request_id, seqnum=missing.seqnum)
+        assert entry is not None
+        if not verified and self._safe:
+            raise Violation(ErrorCode.INVALID_DATA, f"metadata of entry {entry.seqnum}")
+        self.inbox.consume(size)
+        track.take_metadata(entry)
+        track.apology_owed = not verified
+        request.verifier = None
+        return MetadataReceived(request_id=request.request_id, entry=entry, verified=verified)
+
+    # Payloads.
+
+    def _entry_known(self, request: Request) -> bool:
+        cursor = request.incoming.cursor
+        if cursor.piece is None or cursor.piece.part is Part.METADATA:
+            return True  # out of turn, which is for the checks to say
+        return request.incoming.payload_entry_known()
+
+    def _want_entry(self, request: Request) -> Event:
+        piece = request.incoming.cursor.piece
+        assert piece is not None
+        self._waiting = request
+        return EntryWanted(request_id=request.request_id, seqnum=piece.seqnum)
+
+    def _begin_payload(self, request: Request, size: int, packed_size: int | None) -> Event | None:
+        if not request.discarding:
+            if not self._entry_known(request):
+                return self._want_entry(request)
+            request.incoming.check_payload(size)
+        if packed_size is None:
+            self._raw_left = size
+        else:
+            if self._decompressor is None:
+                raise Violation(ErrorCode.COMPRESSION_WINDOW, "no compression was negotiated")
+            self._unpacked_left, self._packed_left = size, packed_size
+            self._decompressor.begin(size)
+        if size == 0 and packed_size in (None, 0):
+            return self._bring(request, b"")
+        return None
+
+    def _take_raw(self) -> Event | None:
+        size = min(len(self.inbox), self._raw_left, self._piece_size_max)
+        if not size:
+            raise Truncated(0)
+        data = self.inbox.take(size)
+        self._raw_left -= size
+        return self._bring(self._data_request(), data)
+
+    def _take_compressed(self) -> Event | None:
+        decompressor = self._decompressor
+        assert decompressor is not None
+        packed = self.inbox.peek(min(self._packed_left, self._piece_size_max))
+        if not packed and self._packed_left:
+            raise Truncated(0)
+        try:
+            data, used = decompressor.decode(packed, 0, self._piece_size_max)
+            self.inbox.consume(used)
+            self._packed_left -= used
+            self._unpacked_left -= len(data)
+            if not self._packed_left and not data:
+                decompressor.finish()
+        except DecodeError as error:
+            raise Violation(ErrorCode.BAD_COMPRESSION, str(error)) from None
+        return self._bring(self._data_request(), data) if data else None
+
+    def _bring(self, request: Request, data: bytes) -> Event | None:
+        """Bytes of a payload have come."""
+        if request.discarding:
+            return None
+        track = request.incoming
+        cursor, entry = track.cursor, track.entry or track.other.entry
+        assert cursor.piece is not None
+        assert entry is not None
+        seqnum, offset = cursor.piece.seqnum, cursor.offset
+        if offset == 0:
+            request.verifier = PayloadVerifier(entry)
+        verifier = request.verifier
+        if verifier is not None:
+            verifier.update(data)
+        finished = track.take_payload(len(data))
+        verified = None
+        if finished and verifier is not None:
+            request.verifier = None
+            verified = verifier.fault() is None
+            if not verified and self._safe:
+                raise Violation(ErrorCode.INVALID_DATA, f"payload of entry {seqnum}")
+            track.apology_owed = not verified
+        return PayloadReceived(
+            request_id=request.request_id,
+            seqnum=seqnum,
+            offset=offset,
+            data=data,
+            finished=finished,
+            verified=verified,
+        )

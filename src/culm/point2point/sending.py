@@ -1,0 +1,217 @@
+"""The data channel, outgoing: the current request, packets, compression."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from culm.bamboo.entry import Entry
+from culm.bamboo.links import has_lipmaalink
+from culm.buffer import Buffer, Outbox
+from culm.point2point.data_codec import PacketType
+from culm.point2point.errors import ErrorCode
+from culm.point2point.events import SkipReason
+from culm.point2point.pieces import Part
+from culm.point2point.setup import Mode, Session
+from culm.point2point.states import Input
+from culm.point2point.track import Violation
+from culm.wire import varu64
+from culm.wire.lzfoo import Compressor
+
+if TYPE_CHECKING:
+    from culm.point2point.request import Request
+
+__all__ = ["DataSender"]
+
+# Compressing is tried for fewer and fewer packets while it does not pay: after each
+# failure twice as many packets go out raw, up to this many.
+_RAW_RUN_MAX = 32
+
+# Packets smaller than this are not worth an attempt.
+_COMPRESS_SIZE_MIN = 32
+
+_ENCODE = varu64.encode
+
+
+class DataSender:
+    """What we have put on the data channel.
+
+    Methods raise `Violation` before anything has changed.
+    """
+
+    def __init__(self, *, packet_size_max: int, unsent_size: Callable[[], int]) -> None:
+        self.outbox = Outbox()
+        self.queued_total = 0  # bytes ever put on the channel
+        self._packet_size_max = packet_size_max
+        self._unsent_below = unsent_size  # bytes that left the outbox, but not the mux
+        self._current: Request | None = None
+        self._only_switch = False  # the current request was cancelled
+        self._markers: deque[int] = deque()  # where cancellation markers end
+        self._session: Session | None = None
+        self._compressor: Compressor | None = None
+        self._raw_run = 0
+        self._raw_left = 0
+
+    def establish(self, session: Session) -> None:
+        """The modes are known from now on."""
+        self._session = session
+        if session.compression_window:
+            self._compressor = Compressor(session.compression_window)
+
+    def flushed_total(self) -> int:
+        """Bytes that nothing can overtake any more."""
+        return self.queued_total - len(self.outbox) - self._unsent_below()
+
+    def unsent_markers(self) -> int:
+        """How many of the peer's cancellations wait for their answer to leave."""
+        flushed = self.flushed_total()
+        while self._markers and self._markers[0] <= flushed:
+            self._markers.popleft()
+        return len(self._markers)
+
+    def metadata(self, request: Request, entry: Entry) -> None:
+        """Send the metadata of `entry`."""
+        self._permit(request)
+        track = request.outgoing
+        piece = track.check_metadata()
+        if entry.seqnum != piece.seqnum or entry.log != request.proposal.log:
+            raise Violation(
+                ErrorCode.PIECE_OUT_OF_TURN,
+                f"metadata of entry {entry.seqnum} although {piece.seqnum} is due",
+            )
+        self._switch(request)
+        seqnum, before = entry.seqnum, entry.seqnum - 1
+        backlink = b""
+        if entry.backlink is not None and has_lipmaalink(seqnum):
+            known = before in track.metadata or before in request.incoming.metadata
+            backlink = b"" if known else entry.backlink
+        self._put(
+            b"".join(
+                (
+                    b"\x81" if entry.end_of_log else b"\x80",
+                    backlink,
+                    _ENCODE(entry.payload_size),
+                    entry.payload_hash,
+                    entry.signature,
+                )
+            )
+        )
+        track.take_metadata(entry)
+
+    def payload(
+        self, request: Request, data: Buffer, *, entry: Entry | None, compress: bool
+    ) -> bool:
+        """Send payload bytes in packets of at most the size of our limit."""
+        self._permit(request)
+        track = request.outgoing
+        self._know(request, entry)
+        view = memoryview(data).cast("B")
+        track.check_payload(len(view))
+        self._switch(request)
+        size_max = self._packet_size_max
+        for start in range(0, len(view) or 1, size_max):
+            part = view[start : start + size_max] if len(view) > size_max else view
+            packed = self._compressed(part) if compress else None
+            if packed is None:
+                self._put(b"\x08" + _ENCODE(len(part)))
+                self._put(part)
+            else:
+                self._put(b"\x09" + _ENCODE(len(part)) + _ENCODE(len(packed)) + packed)
+        return track.take_payload(len(view))
+
+    def notify(self, request: Request, count: int) -> None:
+        """Pass over `count` pieces."""
+        self._permit(request)
+        request.outgoing.check_notify(count)
+        self._switch(request)
+        self._put(b"\x02" if count == 1 else b"\x03" + _ENCODE(count))
+        request.outgoing.notify(count)
+
+    def skip(self, request: Request, reason: SkipReason) -> None:
+        """Pass over a payload."""
+        self._permit(request)
+        request.outgoing.check_skip(reason)
+        self._switch(request)
+        self._put(bytes([reason.value]))
+        request.outgoing.skip()
+
+    def jump(self, request: Request, size: int, *, entry: Entry | None) -> None:
+        """Pass over bytes of a payload."""
+        self._permit(request)
+        self._know(request, entry)
+        request.outgoing.check_jump(size)
+        self._switch(request)
+        self._put(b"\x07" + _ENCODE(size))
+        request.outgoing.take_payload(size)
+
+    def apologize(self, request: Request) -> None:
+        """Take back the last piece.
+
+        The caller knows that it was invalid; the peer will find the same.
+        """
+        self._permit(request)
+        if self._session is None or self._session.send_mode is Mode.SAFE:
+            raise Violation(ErrorCode.APOLOGY_IN_SAFE_MODE)
+        track = request.outgoing
+        owed, track.apology_owed = track.apology_owed, True
+        try:
+            track.check_apology()
+        except Violation:
+            track.apology_owed = owed
+            raise
+        self._switch(request)
+        self._put(bytes([PacketType.APOLOGY]))
+        track.apologize()
+
+    def mark_cancelled(self, request: Request) -> None:
+        """Confirm a cancellation on the data channel; no data of the request follows."""
+        if self._only_switch:
+            self._switch(request)
+        self._put(b"\x20" + _ENCODE(request.request_id))
+        self._markers.append(self.queued_total)
+        self._only_switch = self._current is request
+        self.forget(request)
+
+    def forget(self, request: Request) -> None:
+        """The request has ended or is about to."""
+        if self._current is request:
+            self._current = None
+
+    def _permit(self, request: Request) -> None:
+        request.move(Input.SEND)
+
+    def _know(self, request: Request, entry: Entry | None) -> None:
+        """Take the entry whose payload is due from the caller."""
+        piece = request.outgoing.cursor.piece
+        if entry is not None and piece is not None and piece.part is Part.PAYLOAD:
+            if entry.seqnum != piece.seqnum or entry.log != request.proposal.log:
+                raise Violation(
+                    ErrorCode.PIECE_OUT_OF_TURN,
+                    f"payload of entry {entry.seqnum} although {piece.seqnum} is due",
+                )
+            request.outgoing.entry = entry
+
+    def _switch(self, request: Request) -> None:
+        if self._current is not request:
+            self._current, self._only_switch = request, False
+            self._put(b"\0" + _ENCODE(request.request_id))
+
+    def _compressed(self, data: Buffer) -> bytes | None:
+        """`data` compressed, if that is smaller; it has entered the history then."""
+        if self._compressor is None or len(data) < _COMPRESS_SIZE_MIN:
+            return None
+        if self._raw_left:
+            self._raw_left -= 1
+            return None
+        packed = self._compressor.compress(data, len(data) - len(data) // 64 - 1)
+        if packed is None:
+            self._raw_run = min(2 * self._raw_run + 1, _RAW_RUN_MAX)
+            self._raw_left = self._raw_run
+        else:
+            self._raw_run = 0
+        return packed
+
+    def _put(self, data: Buffer) -> None:
+        self.outbox.append(data)
+        self.queued_total += len(data)

@@ -1,0 +1,300 @@
+"""Many datagram machines on one faulty network, with crashes, restarts and slow stores."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from types import TracebackType
+from typing import Any
+
+from culm.machine import DatagramMachine, Effect, Event
+from culm.testing.clock import SkewedClock
+from culm.testing.disk import Disk
+from culm.testing.driver import Driver, EndlessError, Turn
+from culm.testing.network import Network
+from culm.testing.operations import Advance, Call, Complete, Operation, ReceiveDatagram
+from culm.testing.plain import JSON
+from culm.testing.spec import Config, Conversation, Verb
+
+__all__ = ["Cluster", "Node"]
+
+Address = Hashable
+
+
+class Node:
+    """One address: a machine that may crash and be built again, and what outlives it.
+
+    events: (true time, event) of all its lives.
+    turns: all turns of the present life, if the cluster records.
+    disk: outlives crashes, without what was not synced.
+    incarnation: how many lives it has begun.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        address: Address,
+        build: Callable[[Node], DatagramMachine],
+        *,
+        verbs: Mapping[str, Verb],
+        effects: Callable[[Node, Effect], None] | None,
+        clock: SkewedClock,
+        disk: Disk | None,
+    ) -> None:
+        self.address = address
+        self.disk = disk
+        self.events: list[tuple[float, Event]] = []
+        self.turns: list[Turn] = []
+        self.incarnation = 0
+        self._cluster = cluster
+        self._build = build
+        self._verbs = verbs
+        self._effects = effects
+        self._clock = clock
+        self._driver: Driver | None = None
+        self._told = float("-inf")  # the local time that the machine knows
+        self._alarm: float | None = None  # the deadline for which a wake-up is entered
+        self._queue: deque[Operation] = deque()
+        self._busy = False
+
+    @property
+    def running(self) -> bool:
+        """Whether it is up."""
+        return self._driver is not None
+
+    @property
+    def machine(self) -> Any:
+        """The machine of the present life.  Raises `LookupError` if it is down."""
+        return self._up().machine
+
+    @property
+    def now(self) -> float:
+        """The time that the node's own clock shows, in seconds."""
+        return max(self._told, self._clock.local(self._cluster.network.clock.now))
+
+    def call(self, method: str, /, **args: object) -> JSON:
+        """Call a verb of the machine; what it returns, as plain data.
+
+        Raises `LocalProtocolError` if the machine refuses, `LookupError` if it is down.
+        """
+        self._up()
+        turn = self._run(*self._time(), Call(method, args))
+        if turn is not None and turn.error is not None:
+            raise turn.error
+        return None if turn is None else turn.result
+
+    def complete(self, ticket: int, result: object = None) -> None:
+        """Answer an effect."""
+        self._enter(Complete(ticket, result))
+
+    def after(self, delay: float, action: Callable[[], object]) -> None:
+        """Call `action` in `delay` true seconds, unless this life is over by then."""
+        life = self.incarnation
+        self._cluster.network.timetable.after(
+            delay, lambda: action() if self.running and self.incarnation == life else None
+        )
+
+    def start(self) -> None:
+        """Begin a life; nothing if it is up."""
+        if self._driver is not None:
+            return
+        self.incarnation += 1
+        self.turns = []
+        self._told = float("-inf")
+        self._alarm = None
+        self._driver = Driver(self._build(self), verbs=self._verbs)
+        self._cluster.network.attach(self.address, self._receive)
+        self._run(None, *self._time())
+
+    def crash(self) -> None:
+        """End a life without a word; what is under way to the node or unsynced is at risk."""
+        if self._driver is None:
+            return
+        self._driver = None
+        self._queue.clear()
+        self._cluster.network.detach(self.address)
+        if self.disk is not None:
+            self.disk.crash()
+
+    def conversation(self, name: str, config: Config) -> Conversation:
+        """The present life so far as a conversation, for a machine built from `config`."""
+        return Conversation(
+            name=name,
+            config=config,
+            operations=[turn.operation for turn in self.turns if turn.operation is not None],
+        )
+
+    def _up(self) -> Driver:
+        if self._driver is None:
+            raise LookupError(f"node {self.address!r} is down")
+        return self._driver
+
+    def _receive(self, payload: Any, source: Address) -> None:
+        self._enter(ReceiveDatagram(payload, source))
+
+    def _enter(self, operation: Operation) -> None:
+        """Do `operation`, or queue it if the machine is in the middle of a turn."""
+        if self._busy:
+            self._queue.append(operation)
+        elif self._driver is not None:
+            self._run(*self._time(), operation)
+
+    def _time(self) -> list[Operation]:
+        """What tells the machine the time, if it does not know it."""
+        now = self.now
+        if not self._up().is_timed or now == self._told:
+            return []
+        self._told = now
+        return [Advance(now)]
+
+    def _run(self, *operations: Operation | None) -> Turn | None:
+        """Do the operations (``None``: just drain) and what is queued meanwhile.
+
+        The turn of the last one; ``None`` if the node crashed on the way there.
+        """
+        outermost, self._busy = not self._busy, True
+        turn: Turn | None = None
+        try:
+            for operation in operations:
+                turn = self._turn(operation)
+            while outermost and self._queue:
+                self._turn(self._queue.popleft())
+        finally:
+            self._busy = not outermost
+        if outermost:
+            self._set_alarm()
+        return turn
+
+    def _turn(self, operation: Operation | None) -> Turn | None:
+        driver = self._driver
+        if driver is None:
+            return None
+        turn = driver.drain(None) if operation is None else driver.do(operation)
+        self._handle(turn)
+        return turn
+
+    def _handle(self, turn: Turn) -> None:
+        cluster, life = self._cluster, self.incarnation
+        if cluster.records:
+            self.turns.append(turn)
+        for destination, payload in turn.datagrams:
+            cluster.network.send(self.address, destination, payload)
+        for event in turn.events:
+            self.events.append((cluster.network.clock.now, event))
+            if cluster.on_event is not None:
+                cluster.on_event(self, event)
+        for effect in turn.effects:
+            if self._effects is None:
+                raise LookupError(f"node {self.address!r} has no store for {effect}")
+            if self.running and life == self.incarnation:
+                self._effects(self, effect)
+
+    def _set_alarm(self) -> None:
+        deadline = None if self._driver is None else self._driver.deadline()
+        # An earlier wake-up looks for the deadline of then: one at a time is enough.
+        if deadline is None or (self._alarm is not None and self._alarm <= deadline):
+            return
+        self._alarm = deadline
+        life = self.incarnation
+        self._cluster.network.timetable.at(
+            self._clock.true(deadline), lambda: self._ring(life, deadline)
+        )
+
+    def _ring(self, life: int, alarm: float) -> None:
+        if self._driver is None or life != self.incarnation or alarm != self._alarm:
+            return
+        self._alarm = None
+        # The way to true time and back may round down: the alarm's time has come all the same.
+        now = max(self.now, alarm)
+        deadline = self._driver.deadline()
+        if deadline is not None and deadline <= now:
+            self._told = now
+            turn = self._run(Advance(now))
+            if turn is not None and turn.deadline is not None and turn.deadline <= now:
+                raise EndlessError(f"told that it is {now}, still waits for {turn.deadline}")
+        else:
+            self._set_alarm()
+
+
+class Cluster:
+    """Nodes on one `network`.
+
+    on_event: called with the node for every event.
+    after_step: called after everything that happens: for invariants.
+    records: keep every turn, to make conversations of them.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        *,
+        on_event: Callable[[Node, Event], None] | None = None,
+        after_step: Callable[[], None] | None = None,
+        records: bool = False,
+    ) -> None:
+        self.network = network
+        self.nodes: dict[Address, Node] = {}
+        self.on_event = on_event
+        self.after_step = after_step
+        self.records = records
+
+    def __enter__(self) -> Cluster:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.network.__exit__(kind, error, traceback)
+
+    def __iter__(self) -> Iterator[Node]:
+        return iter(self.nodes.values())
+
+    def __getitem__(self, address: Address) -> Node:
+        return self.nodes[address]
+
+    def add(
+        self,
+        address: Address,
+        build: Callable[[Node], DatagramMachine],
+        *,
+        verbs: Mapping[str, Verb] | None = None,
+        effects: Callable[[Node, Effect], None] | None = None,
+        clock: SkewedClock | None = None,
+        disk: Disk | None = None,
+        start: bool = True,
+    ) -> Node:
+        """Add a node and start it.
+
+        build: makes the machine of each life; it may read ``node.disk`` and ``node.now``.
+        verbs: what `Node.call` may name besides the machine's methods.
+        effects: is given each effect and answers it with ``node.complete``, at once or
+            later by ``node.after``.
+        """
+        if address in self.nodes:
+            raise ValueError(f"there is a node {address!r} already")
+        node = Node(
+            self,
+            address,
+            build,
+            verbs={} if verbs is None else verbs,
+            effects=effects,
+            clock=SkewedClock() if clock is None else clock,
+            disk=disk,
+        )
+        self.nodes[address] = node
+        if start:
+            with self:
+                node.start()
+        return node
+
+    def run(self, until: float, *, done: Callable[[], bool] | None = None) -> bool:
+        """Like `Network.run`, with `after_step` after every step."""
+        return self.network.run(until, done=lambda: self._checked(done)) or done is None
+
+    def _checked(self, done: Callable[[], bool] | None) -> bool:
+        if self.after_step is not None:
+            self.after_step()
+        return done is not None and done()

@@ -1,0 +1,262 @@
+"""A faulty network for datagrams: loss, duplication, reordering, delay, partitions.
+
+All chance comes from one seed.  Every direction of every link has a stream of chance of
+its own, and each datagram takes the same number of draws from it, so that what changes
+in one place leaves the luck of the others alone.  An exception that leaves the network's
+``with`` block, or a run of it, carries the seed as a note.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass, fields
+from random import Random
+from types import TracebackType
+from typing import Any, TypeVar
+
+from culm.testing.clock import Timetable, VirtualClock
+from culm.testing.driver import EndlessError
+
+__all__ = ["Conditions", "Network", "Traffic"]
+
+Address = Hashable
+Deliver = Callable[[Any, Address], None]  # (payload, source)
+N = TypeVar("N", bound="Network")
+
+STEPS_MAX = 10_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conditions:
+    """What becomes of datagrams in one direction of one link.
+
+    loss, duplication, reordering: probabilities from 0 to 1.
+    delay_min, delay_max: seconds under way, evenly spread between the two.
+    hold_max: a reordered datagram is held back by up to that many seconds more.
+    size_max: bytes; what is longer is lost.
+    """
+
+    loss: float = 0.0
+    duplication: float = 0.0
+    reordering: float = 0.0
+    delay_min: float = 0.0
+    delay_max: float = 0.0
+    hold_max: float = 0.0
+    size_max: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("loss", "duplication", "reordering"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ValueError(f"{name} is a probability, not {getattr(self, name)}")
+        if not 0 <= self.delay_min <= self.delay_max:
+            raise ValueError("delays must be such that 0 <= delay_min <= delay_max")
+        if self.hold_max < 0:
+            raise ValueError("hold_max must not be negative")
+
+
+@dataclass(slots=True)
+class Traffic:
+    """What happened to datagrams; one that is duplicated is sent once, delivered twice."""
+
+    sent: int = 0
+    sent_bytes: int = 0
+    delivered: int = 0
+    delivered_bytes: int = 0
+    lost: int = 0
+    duplicated: int = 0
+    reordered: int = 0
+    cut: int = 0  # lost to a partition
+    oversize: int = 0
+    unreachable: int = 0  # nobody was at the address when it arrived
+
+    def add(self, other: Traffic) -> None:
+        """Add the numbers of `other`."""
+        for field in fields(self):
+            setattr(self, field.name, getattr(self, field.name) + getattr(other, field.name))
+
+
+class Network:
+    """Carries payloads (bytes, or anything `size` can measure) between addresses.
+
+    Addresses need a ``repr`` that is the same in every run.  `timetable` makes the
+    changes to come: ``network.timetable.at(30.0, network.heal)``.
+    """
+
+    def __init__(
+        self,
+        *,
+        seed: int,
+        conditions: Conditions | None = None,
+        clock: VirtualClock | None = None,
+        size: Callable[[Any], int] = len,
+    ) -> None:
+        self.seed = seed
+        self.timetable = Timetable(clock)
+        self._default = Conditions() if conditions is None else conditions
+        self._conditions: dict[tuple[Address, Address], Conditions] = {}
+        self._cuts: set[tuple[Address, Address]] = set()
+        self._receivers: dict[Address, Deliver] = {}
+        self._chance: dict[tuple[Address, Address], Random] = {}
+        self._traffic: dict[tuple[Address, Address], Traffic] = {}
+        self._size = size
+
+    @property
+    def clock(self) -> VirtualClock:
+        """The true time."""
+        return self.timetable.clock
+
+    def __enter__(self: N) -> N:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        note = f"network seed: {self.seed}"
+        if error is not None and note not in getattr(error, "__notes__", ()):
+            error.add_note(note)
+
+    def random(self, purpose: str) -> Random:
+        """A stream of chance for `purpose`, fixed by the seed: for nodes, disks, loads."""
+        return Random(f"{self.seed} {purpose}")
+
+    def attach(self, address: Address, deliver: Deliver) -> None:
+        """Let ``deliver(payload, source)`` have what arrives at `address`."""
+        self._receivers[address] = deliver
+
+    def detach(self, address: Address) -> None:
+        """What arrives at `address` from now on is unreachable."""
+        self._receivers.pop(address, None)
+
+    def set_conditions(
+        self,
+        conditions: Conditions,
+        *,
+        source: Address | None = None,
+        destination: Address | None = None,
+    ) -> None:
+        """Set the conditions from `source` to `destination`, or without them everywhere.
+
+        Setting them everywhere forgets those of single links, but no partition.
+        """
+        if source is None and destination is None:
+            self._default = conditions
+            self._conditions.clear()
+        elif source is not None and destination is not None:
+            self._conditions[source, destination] = conditions
+        else:
+            raise ValueError("conditions are of one direction of one link, or of all")
+
+    def conditions(self, source: Address, destination: Address) -> Conditions:
+        """The conditions from `source` to `destination`."""
+        return self._conditions.get((source, destination), self._default)
+
+    def cut(self, source: Address, destination: Address, *, one_way: bool = False) -> None:
+        """Let nothing pass from `source` to `destination`, nor back unless `one_way`."""
+        self._cuts.add((source, destination))
+        if not one_way:
+            self._cuts.add((destination, source))
+
+    def partition(self, *groups: Iterable[Address], one_way: bool = False) -> None:
+        """Cut every link between members of different groups, in addition to other cuts.
+
+        With `one_way` only towards the groups that are named later.
+        """
+        parts = [list(group) for group in groups]
+        for index, group in enumerate(parts):
+            for other in parts[index + 1 :]:
+                for source in group:
+                    for destination in other:
+                        self.cut(source, destination, one_way=one_way)
+
+    def heal(self) -> None:
+        """Undo all cuts and partitions."""
+        self._cuts.clear()
+
+    def is_cut(self, source: Address, destination: Address) -> bool:
+        """Whether nothing passes from `source` to `destination`."""
+        return (source, destination) in self._cuts
+
+    def send(self, source: Address, destination: Address, payload: Any) -> None:
+        """Put one datagram on its way; conditions and cuts of this moment decide on it."""
+        conditions = self.conditions(source, destination)
+        traffic = self._traffic_of(source, destination)
+        luck = self._luck(source, destination)
+        # Drawn in any case: the next datagram's luck must not depend on this one's fate.
+        loses, doubles, holds, *delays = (luck.random() for _ in range(7))
+        size = self._size(payload)
+        traffic.sent += 1
+        traffic.sent_bytes += size
+        if self.is_cut(source, destination):
+            traffic.cut += 1
+        elif conditions.size_max is not None and size > conditions.size_max:
+            traffic.oversize += 1
+        elif loses < conditions.loss:
+            traffic.lost += 1
+        else:
+            copies = 2 if doubles < conditions.duplication else 1
+            held = holds < conditions.reordering
+            traffic.duplicated += copies - 1
+            traffic.reordered += held
+            for copy in range(copies):
+                delay, hold = delays[2 * copy : 2 * copy + 2]
+                seconds = conditions.delay_min
+                seconds += delay * (conditions.delay_max - conditions.delay_min)
+                seconds += hold * conditions.hold_max if held else 0.0
+                self.timetable.after(
+                    seconds, lambda: self._deliver(source, destination, payload, size)
+                )
+
+    def traffic(
+        self, *, source: Address | None = None, destination: Address | None = None
+    ) -> Traffic:
+        """The sum over all links, or those from `source`, or to `destination`, or both."""
+        total = Traffic()
+        for (sender, receiver), traffic in self._traffic.items():
+            if source in {None, sender} and destination in {None, receiver}:
+                total.add(traffic)
+        return total
+
+    def step(self) -> bool:
+        """Let the next thing happen; false if there is none."""
+        with self:
+            return self.timetable.step()
+
+    def run(self, until: float, *, done: Callable[[], bool] | None = None) -> bool:
+        """Let time pass up to `until`, in seconds, or till ``done()`` after some step.
+
+        Whether it was done, without `done` true.  Raises `EndlessError` if too much
+        happens before `until`.
+        """
+        with self:
+            if done is not None and done():
+                return True
+            for _ in range(STEPS_MAX):
+                time = self.timetable.next_time()
+                if time is None or time > until:
+                    self.clock.advance_to(until)
+                    return done is None
+                self.timetable.step()
+                if done is not None and done():
+                    return True
+            raise EndlessError(f"{STEPS_MAX} steps, and it is {self.clock.now} only")
+
+    def _deliver(self, source: Address, destination: Address, payload: Any, size: int) -> None:
+        traffic = self._traffic_of(source, destination)
+        deliver = self._receivers.get(destination)
+        if deliver is None:
+            traffic.unreachable += 1
+            return
+        traffic.delivered += 1
+        traffic.delivered_bytes += size
+        deliver(payload, source)
+
+    def _luck(self, source: Address, destination: Address) -> Random:
+        if (source, destination) not in self._chance:
+            self._chance[source, destination] = self.random(f"{source!r} -> {destination!r}")
+        return self._chance[source, destination]
+
+    def _traffic_of(self, source: Address, destination: Address) -> Traffic:
+        return self._traffic.setdefault((source, destination), Traffic())

@@ -1,0 +1,126 @@
+"""The property suite that every machine registers for.
+
+In pytest, over all registered machines::
+
+    @pytest.mark.parametrize(("spec", "law"), cases(), ids=str)
+    def test_every_machine(spec, law):
+        law.check(spec)
+
+or for one machine: ``check_machine(spec)``.  Hypothesis draws conversations, cuts and
+mutations; how many examples it tries is the loaded profile's choice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from culm.testing.machines import lookup, specs
+from culm.testing.spec import MachineSpec
+from culm.testing.suite import properties
+from culm.testing.suite.floods import floods, limits
+from culm.testing.suite.processes import processes
+from culm.testing.suite.runs import PropertyError, watchdog
+from culm.testing.suite.strategies import Draw
+
+__all__ = ["PROPERTIES", "Property", "PropertyError", "cases", "check_machine"]
+
+EXAMPLE_SECONDS_MAX = 20.0
+
+# Conversations are long, and some machines are slow; neither is a fault of the example.
+_HEALTH_OF_NO_CONCERN = (
+    HealthCheck.data_too_large,
+    HealthCheck.large_base_example,
+    HealthCheck.too_slow,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Property:
+    """One law.
+
+    check_example: raises `PropertyError` for one drawn example; or for a law without
+        chance `check_once`.
+    share: of the profile's number of examples.
+    """
+
+    name: str
+    check_example: Callable[[MachineSpec, Draw], None] | None = None
+    check_once: Callable[[MachineSpec], None] | None = None
+    share: float = 1.0
+    applies: Callable[[MachineSpec], bool] = lambda spec: True
+
+    def __str__(self) -> str:
+        return self.name
+
+    def check(self, spec: MachineSpec) -> None:
+        """Raise what is wrong with the machine of `spec`, in the smallest example found."""
+        if self.check_once is not None:
+            with watchdog(EXAMPLE_SECONDS_MAX):
+                self.check_once(spec)
+        if self.check_example is not None:
+            self._search(spec, self.check_example)
+
+    def _search(self, spec: MachineSpec, check: Callable[[MachineSpec, Draw], None]) -> None:
+        examples = max(1, round(settings().max_examples * self.share))
+        patient = settings(
+            max_examples=examples, deadline=None, suppress_health_check=_HEALTH_OF_NO_CONCERN
+        )
+
+        @patient
+        @given(st.data())
+        def example(data: st.DataObject) -> None:
+            with watchdog(EXAMPLE_SECONDS_MAX):
+                check(spec, data.draw)
+
+        # The name keeps apart, in Hypothesis' database, what failed for which machine.
+        example.__qualname__ = example.__name__ = f"{spec.name}_{self.name}"
+        example()
+
+
+PROPERTIES: tuple[Property, ...] = (
+    Property(name="sound", check_once=properties.sound),
+    Property(
+        name="chunking",
+        check_example=properties.chunking,
+        applies=lambda spec: hasattr(spec.build({}), "receive_data"),
+    ),
+    Property(
+        name="determinism",
+        check_once=processes,
+        check_example=properties.determinism,
+        share=0.5,
+    ),
+    Property(name="survives", check_example=properties.survives, share=2.0),
+    Property(name="ends", check_example=properties.ends),
+    Property(name="refusals", check_example=properties.refusals),
+    Property(name="purity", check_example=properties.purity, share=0.5),
+    Property(
+        name="pieces",
+        check_example=properties.pieces,
+        applies=lambda spec: hasattr(spec.build({}), "data_to_send"),
+    ),
+    Property(name="limits", check_once=floods, check_example=limits, share=0.25),
+    Property(
+        name="links",
+        check_example=properties.links,
+        share=0.5,
+        applies=lambda spec: bool(spec.scenarios),
+    ),
+)
+
+
+def check_machine(spec: MachineSpec | str, laws: Iterable[Property] = PROPERTIES) -> None:
+    """Check `spec` (or the registered machine of that name) against all `laws` that apply."""
+    found = lookup(spec) if isinstance(spec, str) else spec
+    for law in laws:
+        if law.applies(found):
+            law.check(found)
+
+
+def cases() -> list[tuple[MachineSpec, Property]]:
+    """Every registered machine with every law that applies to it."""
+    return [(spec, law) for spec in specs() for law in PROPERTIES if law.applies(spec)]

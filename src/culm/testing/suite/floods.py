@@ -1,0 +1,144 @@
+"""The property that a machine's memory stays within bounds, whatever a peer pours in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from hypothesis import strategies as st
+
+from culm.testing.driver import Driver
+from culm.testing.held import held_size
+from culm.testing.operations import Receive, ReceiveDatagram
+from culm.testing.record import conversations, driver_for
+from culm.testing.spec import Conversation, Flood, MachineSpec
+from culm.testing.suite.runs import PropertyError
+from culm.testing.suite.strategies import Draw, Story, conversation, cut_short, pick
+
+__all__ = ["floods", "limits"]
+
+_CHUNK_SIZE = 4096
+_UNIT_SIZE_MAX = 64
+_SLACK_SIZE = 32 * 1024  # beyond twice the limit, so that small limits are passed clearly
+
+
+@dataclass(frozen=True, slots=True)
+class _Habit:
+    """What the driver does besides taking events while the flood comes in."""
+
+    name: str
+    takes_bytes: bool
+    answers: bool
+
+
+_HABITS = (
+    _Habit("the driver keeps up", takes_bytes=True, answers=True),
+    _Habit("the peer does not read", takes_bytes=False, answers=True),
+    _Habit("the store does not answer", takes_bytes=True, answers=False),
+)
+
+
+def limits(spec: MachineSpec, draw: Draw) -> None:
+    """What a machine holds stays under its limits as long as `read_size` is honoured.
+
+    Floods are made from conversations: a beginning, then a piece of it or garbage for
+    ever.  The memory is the machine's growth over a new one (`culm.testing.held`), under
+    the spec's tight config, and the bound is `held_max`.  It holds also if the peer does
+    not read what it is sent, and if the store does not answer.
+    """
+    told = conversation(spec, draw)
+    told_bytes = b"".join(op.data for op in told.operations if isinstance(op, Receive))
+    unit = draw(st.binary(min_size=1, max_size=8))
+    if told_bytes and draw(st.booleans()):
+        at = draw(st.integers(0, len(told_bytes) - 1))
+        unit = told_bytes[at : at + draw(st.integers(1, _UNIT_SIZE_MAX))]
+    sources = [op.source for op in told.operations if isinstance(op, ReceiveDatagram)]
+    source = pick(sources, draw) if sources else "peer"
+    flood = Flood(unit=unit, source=lambda number: source)
+    _pour(spec, flood, told, cut_short(told.operations, draw), pick(_HABITS, draw))
+
+
+def floods(spec: MachineSpec) -> None:
+    """`limits` for the floods that the spec itself lists, whatever the driver does."""
+    told = {each.name: each for each in conversations(spec)}
+    for flood in spec.floods:
+        before = told[flood.after] if flood.after is not None else _nothing_told()
+        for habit in _HABITS:
+            _pour(spec, flood, before, list(before.operations), habit)
+
+
+def _nothing_told() -> Conversation:
+    return Conversation(name="", operations=())
+
+
+def _pour(spec: MachineSpec, flood: Flood, told: Conversation, story: Story, habit: _Habit) -> None:
+    config = {**told.config, **spec.tight, **flood.config}
+    driver = driver_for(spec, replace(told, config=config))
+    empty = held_size(driver.machine)
+    driver.start()
+    for operation in story:
+        driver.run(operation)
+    if not habit.takes_bytes:
+        driver.take = lambda machine: b""
+    if not habit.answers:
+        driver.respond = None
+    poured = checked = 0
+    for size in _poured(driver, flood, 2 * spec.held_max + _SLACK_SIZE):
+        poured += size
+        if poured - checked >= 2 * _CHUNK_SIZE:
+            _check_held(spec, driver, empty, habit, poured)
+            checked = poured
+    _check_held(spec, driver, empty, habit, poured)
+
+
+def _check_held(spec: MachineSpec, driver: Driver, empty: int, habit: _Habit, poured: int) -> None:
+    held = held_size(driver.machine) - empty
+    if held > spec.held_max:
+        raise PropertyError(
+            f"{habit.name}: after {poured} bytes of flood the machine holds {held} bytes,"
+            f" over its limit of {spec.held_max}"
+        )
+
+
+def _poured(driver: Driver, flood: Flood, total: int) -> Iterator[int]:
+    """Pour `total` bytes in, as long as the machine wants them; sizes of the pieces."""
+    pour = _stream if driver.is_stream else _datagrams
+    poured = 0
+    for size in pour(driver, flood):
+        poured += size
+        yield size
+        if poured >= total or driver.closed is not None:
+            break
+
+
+def _stream(driver: Driver, flood: Flood) -> Iterator[int]:
+    units = _units(flood)
+    pending = bytearray(flood.opening)
+    while True:
+        while len(pending) < _CHUNK_SIZE:
+            pending += next(units)
+        size = min(driver.machine.read_size(), _CHUNK_SIZE)
+        if size <= 0:
+            return
+        driver.apply(Receive(bytes(pending[:size])))
+        del pending[:size]
+        driver.drain(None)
+        driver.answer()
+        yield size
+
+
+def _datagrams(driver: Driver, flood: Flood) -> Iterator[int]:
+    if flood.opening:
+        driver.apply(ReceiveDatagram(flood.opening, flood.source(0)))
+    for number, data in enumerate(_units(flood)):
+        driver.apply(ReceiveDatagram(data, flood.source(number)))
+        driver.drain(None)
+        driver.answer()
+        yield len(data)
+
+
+def _units(flood: Flood) -> Iterator[bytes]:
+    number = 0
+    while True:
+        yield flood.unit if isinstance(flood.unit, bytes) else flood.unit(number)
+        number += 1

@@ -1,0 +1,417 @@
+"""The properties that every machine keeps, each a function that raises `PropertyError`.
+
+A property takes the spec and Hypothesis' ``draw``.  What it proves stands in its docstring
+as a law, which ``docs/testing.md`` repeats.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from itertools import cycle
+from random import Random
+from typing import Any
+
+from hypothesis import strategies as st
+
+from culm.machine import Closed
+from culm.testing.driver import Driver, Turn
+from culm.testing.link import random_chunks, random_sizes
+from culm.testing.machines import lookup
+from culm.testing.operations import (
+    Advance,
+    Call,
+    Complete,
+    Eof,
+    Operation,
+    Receive,
+    ReceiveDatagram,
+    operation_from_json,
+    operation_to_json,
+)
+from culm.testing.plain import from_plain, to_plain
+from culm.testing.record import conversations, driver_for, play
+from culm.testing.spec import Conversation, MachineSpec
+from culm.testing.suite.runs import (
+    PropertyError,
+    check_closed,
+    expect_equal,
+    finish,
+    merged,
+    refused,
+    run_story,
+)
+from culm.testing.suite.strategies import (
+    Draw,
+    Story,
+    chunks,
+    conversation,
+    cut_short,
+    mutated,
+    pick,
+    sizes,
+)
+
+__all__ = [
+    "chunking",
+    "determinism",
+    "ends",
+    "links",
+    "pieces",
+    "purity",
+    "refusals",
+    "sound",
+    "survives",
+]
+
+_REFUSALS_MAX = 8
+_PROBES_MAX = 32
+_LATENCY_MAX = 0.001
+
+
+def sound(spec: MachineSpec) -> None:
+    """The spec itself is sound.
+
+    An empty config builds; there are conversations, all valid, which survive the way
+    through JSON; the machine's effects have a store; each bad call is refused somewhere.
+    """
+    driver = Driver.of(spec, {})
+    refusable = list(spec.bad_calls)
+    if not conversations(spec):
+        raise PropertyError("the spec has no conversations")
+    for told in conversations(spec):
+        _check_valid(spec, told)
+        _check_json(told)
+        refusable = [bad for bad in refusable if not _refused_in(spec, told, bad)]
+    if refusable:
+        raise PropertyError(f"these bad calls are refused nowhere: {refusable}")
+    if hasattr(driver.machine, "next_effect") and spec.respond is None:
+        raise PropertyError("the machine has effects, but the spec has no store (respond)")
+
+
+def chunking(spec: MachineSpec, draw: Draw) -> None:
+    """Every chunking of the peer's bytes gives the same, valid or not.
+
+    The same are: events, the state as of each, effects, errors, trailing data, and the
+    bytes and the deadline at the end of each run of bytes.  Until there effects are not
+    answered and bytes not taken, since doing so is an input or a choice of its own.
+    """
+    told = conversation(spec, draw)
+    story = merged(_variant(told, draw))
+    cut = [chunks(op.data, draw) if isinstance(op, Receive) else [] for op in story]
+    expect_equal(
+        "the chunking changes what happens",
+        _in_chunks(
+            spec, told, story, [[op.data] if isinstance(op, Receive) else [] for op in story]
+        ),
+        _in_chunks(spec, told, story, cut),
+    )
+
+
+def determinism(spec: MachineSpec, draw: Draw) -> None:
+    """Two machines that are told the same do the same."""
+    told = conversation(spec, draw)
+    story = _variant(told, draw)
+    expect_equal(
+        "the second run differs", run_story(spec, told, story), run_story(spec, told, story)
+    )
+
+
+def survives(spec: MachineSpec, draw: Draw) -> None:
+    """Whatever the peer sends: nothing is raised, all comes to rest, `Closed` comes last.
+
+    Calls may be refused with `LocalProtocolError`, nothing else may be raised.
+    """
+    told = conversation(spec, draw)
+    driver = driver_for(spec, told)
+    turns = driver.start()
+    for operation in mutated(told.operations, draw):
+        cut = chunks(operation.data, draw) if isinstance(operation, Receive) else []
+        parts: list[Operation] = [Receive(data) for data in cut]
+        for part in parts or [operation]:
+            turns += driver.run(part)
+        check_closed(driver, turns)
+    _check_ended(driver, turns)
+
+
+def ends(spec: MachineSpec, draw: Draw) -> None:
+    """`Closed` comes exactly once and last, on every kind of end.
+
+    However a conversation breaks off: after the end of the stream and `close`, with all
+    effects answered and every deadline past, a machine is closed.  A second `close` has
+    no effect.
+    """
+    told = conversation(spec, draw)
+    driver = driver_for(spec, told)
+    turns = driver.start()
+    for operation in [*cut_short(_variant(told, draw), draw), *_ending(driver, told, draw)]:
+        turns += driver.run(operation)
+        check_closed(driver, turns)
+    if draw(st.booleans()):
+        turns += driver.run(Call("close"))
+        _check_idle("a second close", driver, driver.do(Call("close")))
+    _check_ended(driver, turns)
+    _check_idle("close after the end", driver, driver.do(Call("close")))
+
+
+def refusals(spec: MachineSpec, draw: Draw) -> None:
+    """A `LocalProtocolError` leaves the machine as it was.
+
+    Whatever is refused at any moment can be left out: all else stays equal.  Tried are
+    the spec's bad calls, its conversations' calls at other moments, data after the end of
+    the stream, answers to effects that are not there, and times that went by.
+    """
+    told = conversation(spec, draw)
+    story = list(told.operations)
+    at = draw(st.integers(0, len(story)))
+    candidates = _candidates(spec, told)
+    for _ in range(_REFUSALS_MAX):
+        bad = pick(candidates, draw)
+        driver = driver_for(spec, told)
+        turns = driver.start()
+        for operation in story[:at]:
+            turns += driver.run(operation)
+        before = _visible(driver)
+        if not refused(driver, _made_bad(bad, turns)):
+            continue
+        expect_equal(f"{bad} was refused, yet it changed", before, _visible(driver))
+        _check_idle(f"{bad}, which was refused,", driver, driver.drain(None))
+        for operation in story[at:]:
+            turns += driver.run(operation)
+        expect_equal(
+            f"{bad} was refused, yet it made a difference", run_story(spec, told, story), turns
+        )
+        return
+
+
+def purity(spec: MachineSpec, draw: Draw) -> None:
+    """Questions change nothing, inputs only buffer, and drained is drained.
+
+    ``state``, ``read_size``, ``next_deadline`` and ``trailing_data`` may be asked at any
+    moment and any number of times; ``receive_data`` and ``receive_eof`` leave ``state``
+    alone until an event is taken; a machine that was drained has nothing more to give; a
+    deadline that has been reached is one no longer.
+    """
+    told = conversation(spec, draw)
+    story = _variant(told, draw)
+    driver = driver_for(spec, told)
+    _ask(driver)
+    turns = driver.start()
+    for operation in story:
+        before = _ask(driver)
+        error = refused(driver, operation) if not isinstance(operation, Call) else None
+        if isinstance(operation, (Receive, Eof)):
+            expect_equal("input alone changed the state", before["state"], driver.machine.state)
+        _ask(driver)
+        turns.append(
+            driver.do(operation)
+            if isinstance(operation, Call)
+            else driver.drain(operation, error=error)
+        )
+        turns += driver.answer()
+        _ask(driver)
+        _check_idle("draining again", driver, driver.drain(None))
+        deadline = driver.deadline()
+        if isinstance(operation, Advance) and error is None and deadline is not None:
+            _check_past(operation.now, deadline)
+    expect_equal("questions make a difference", run_story(spec, told, story), turns)
+
+
+def pieces(spec: MachineSpec, draw: Draw) -> None:
+    """Bytes taken in pieces are the bytes taken at once.
+
+    A piece is at most as long as asked for, and empty only if nothing is left.  A machine
+    that schedules its bytes when they are taken (``lazy_output``) may give others for
+    other sizes: then the same sizes give the same, all else stays equal, and `links` sees
+    to it that the peer understands the same.
+    """
+    told = conversation(spec, draw)
+    wanted = sizes(draw)
+    story = _variant(told, draw)
+    whole = run_story(spec, told, story)
+    cut = run_story(spec, told, story, take=_in_pieces(wanted))
+    if not spec.lazy_output:
+        expect_equal("bytes taken in pieces differ", whole, cut)
+        return
+    again = run_story(spec, told, story, take=_in_pieces(wanted))
+    expect_equal("the same sizes give other bytes", cut, again)
+    expect_equal("other sizes change more than bytes", _but_bytes(whole), _but_bytes(cut))
+
+
+def links(spec: MachineSpec, draw: Draw) -> None:
+    """Two machines understand each other over every connection.
+
+    However bytes are cut, taken, delayed and held up on their way, both sides see the
+    same events (as the spec normalises them) and no call of the script is refused.
+    """
+    scenario = pick(spec.scenarios, draw)
+    seed = draw(st.integers(0, 1 << 32))
+    rng = Random(seed)
+    plain = play(spec, scenario)
+    timed = plain.left.driver.is_timed or plain.right.driver.is_timed
+    link = play(
+        spec,
+        scenario,
+        chunker=random_chunks(rng),
+        sizer=random_sizes(rng) if rng.random() < 0.5 else None,
+        rng=rng,
+        latency=(0.0, 0.0) if timed else (rng.uniform(0, _LATENCY_MAX), 0.0),
+        capacity=1 << rng.randrange(3, 20),
+    )
+    for side, turn in link.log:
+        if turn.error is not None:
+            raise PropertyError(f"{side} refused {turn.operation}: {turn.error}")
+    peer = spec if scenario.peer is None else lookup(scenario.peer)
+    for what, owner, expected, found in (
+        ("left sees other events", spec, plain.left, link.left),
+        ("right sees other events", peer, plain.right, link.right),
+    ):
+        expect_equal(what, owner.normalise(expected.events), owner.normalise(found.events))
+
+
+def _variant(told: Conversation, draw: Draw) -> Story:
+    """The conversation as it is or mutated."""
+    return mutated(told.operations, draw) if draw(st.booleans()) else list(told.operations)
+
+
+def _check_valid(spec: MachineSpec, told: Conversation) -> None:
+    for turn in run_story(spec, told, told.operations):
+        if turn.error is not None:
+            raise PropertyError(f"{told.name}: {turn.operation} is refused: {turn.error}")
+        for event in turn.events:
+            if isinstance(event, Closed) and event.error is not None:
+                raise PropertyError(f"{told.name}: the peer is at fault: {event.error}")
+
+
+def _check_json(told: Conversation) -> None:
+    for operation in told.operations:
+        line = json.dumps(operation_to_json(operation))
+        expect_equal(
+            "lost on its way through JSON", operation, operation_from_json(json.loads(line))
+        )
+    config = json.loads(json.dumps(to_plain(told.config)))
+    expect_equal("lost on its way through JSON", dict(told.config), from_plain(config))
+
+
+def _refused_in(spec: MachineSpec, told: Conversation, bad: Operation) -> bool:
+    size = len(told.operations)
+    for at in {*range(0, size, size // _PROBES_MAX + 1), size}:
+        driver = driver_for(spec, told)
+        driver.start()
+        for operation in told.operations[:at]:
+            driver.run(operation)
+        if refused(driver, bad):
+            return True
+    return False
+
+
+def _in_chunks(
+    spec: MachineSpec, told: Conversation, story: Story, cut: Sequence[Sequence[bytes]]
+) -> list[object]:
+    """Turns, where each run of bytes arrives in the chunks of `cut`; trailing data last."""
+    driver = driver_for(spec, told)
+    turns: list[object] = [*driver.start()]
+    for operation, parts in zip(story, cut, strict=True):
+        if not isinstance(operation, Receive):
+            turns += driver.run(operation)
+            continue
+        seen: list[tuple[object, object]] = []
+        error = None
+        for data in parts:
+            error = refused(driver, Receive(data))
+            seen += zip(*driver.take_events(), strict=True)
+        rest = driver.drain(operation, error=error)
+        turns += [*seen, rest, *driver.answer()]
+    return [*turns, driver.machine.trailing_data if driver.is_stream else b""]
+
+
+def _check_ended(driver: Driver, turns: list[Turn]) -> None:
+    turns += finish(driver)
+    check_closed(driver, turns)
+    if driver.closed is None:
+        raise PropertyError("eof, close, answers and all deadlines past: still not Closed")
+
+
+def _check_idle(what: str, driver: Driver, turn: Turn) -> None:
+    if turn.error or turn.events or turn.effects or turn.sent or turn.datagrams:
+        raise PropertyError(f"{what} had an effect: {turn}")
+    if driver.is_stream and driver.machine.data_to_send(0) != b"":
+        raise PropertyError(f"{what}: data_to_send(0) gave bytes")
+
+
+def _ending(driver: Driver, told: Conversation, draw: Draw) -> Story:
+    """Up to three things by which a conversation may end."""
+    garbage = draw(st.binary(min_size=1, max_size=32))
+    sources = [op.source for op in told.operations if isinstance(op, ReceiveDatagram)]
+    choices: list[Operation] = [Call("close")]
+    if driver.is_stream:
+        choices += [Eof(), Receive(garbage)]
+    elif sources:
+        choices.append(ReceiveDatagram(garbage, pick(sources, draw)))
+    return [pick(choices, draw) for _ in range(draw(st.integers(0, 3)))]
+
+
+def _candidates(spec: MachineSpec, told: Conversation) -> list[Operation]:
+    """Operations that may be refused at some moment or other."""
+    machine = driver_for(spec, told).machine
+    found: list[Operation] = list(spec.bad_calls)
+    for other in conversations(spec):
+        found += [op for op in other.operations if isinstance(op, Call) and op not in found]
+    if hasattr(machine, "receive_data"):
+        found.append(Receive(b"\x00"))
+    if hasattr(machine, "complete"):
+        found.append(Complete(-1))
+    if hasattr(machine, "advance"):
+        found.append(Advance(0.0))
+    return found
+
+
+def _made_bad(operation: Operation, turns: Sequence[Turn]) -> Operation:
+    """For `Advance`: a time before the last one that the machine was told."""
+    if not isinstance(operation, Advance):
+        return operation
+    times = [turn.operation.now for turn in turns if isinstance(turn.operation, Advance)]
+    return Advance(max(times, default=0.0) - 1.0)
+
+
+def _visible(driver: Driver) -> dict[str, Any]:
+    """What can be asked of a machine without changing it."""
+    machine = driver.machine
+    seen = {"state": machine.state, "deadline": driver.deadline()}
+    if driver.is_stream:
+        seen |= {"read_size": machine.read_size(), "trailing_data": machine.trailing_data}
+    return seen
+
+
+def _ask(driver: Driver) -> dict[str, Any]:
+    first = _visible(driver)
+    expect_equal("asked twice, the answers differ", first, _visible(driver))
+    return first
+
+
+def _check_past(now: float, deadline: float) -> None:
+    if deadline <= now:
+        raise PropertyError(f"told that it is {now}, the machine still waits for {deadline}")
+
+
+def _in_pieces(wanted: Sequence[int]) -> Any:
+    """A `take` that asks for pieces of the sizes `wanted`, over and over."""
+
+    def take(machine: Any) -> bytes:
+        taken: list[bytes] = []
+        for size in cycle(wanted):
+            piece: bytes = machine.data_to_send(size)
+            if len(piece) > size:
+                raise PropertyError(f"data_to_send({size}) gave {len(piece)} bytes")
+            if not piece:
+                break
+            taken.append(piece)
+        if left := machine.data_to_send():
+            raise PropertyError(f"a piece was empty, yet {len(left)} bytes were left")
+        return b"".join(taken)
+
+    return take
+
+
+def _but_bytes(turns: Sequence[Turn]) -> list[object]:
+    return [(turn.operation, turn.error, turn.events, turn.states, turn.effects) for turn in turns]

@@ -1,0 +1,155 @@
+"""Ways of running a story that the properties compare with each other."""
+
+from __future__ import annotations
+
+import json
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+from culm.machine import Closed, LocalProtocolError
+from culm.testing.driver import Driver, EndlessError, Turn
+from culm.testing.operations import Advance, Call, Eof, Operation, Receive, operation_to_json
+from culm.testing.plain import to_plain
+from culm.testing.record import driver_for
+from culm.testing.spec import Conversation, MachineSpec
+
+__all__ = [
+    "PropertyError",
+    "check_closed",
+    "expect_equal",
+    "finish",
+    "lines_of",
+    "merged",
+    "refused",
+    "run_story",
+    "watchdog",
+]
+
+DEADLINES_MAX = 1_000
+
+
+class PropertyError(AssertionError):
+    """A machine does not keep the contract."""
+
+
+def run_story(
+    spec: MachineSpec,
+    conversation: Conversation,
+    story: Sequence[Operation],
+    *,
+    take: Callable[[Any], bytes] | None = None,
+) -> list[Turn]:
+    """Do `story` to a new machine with the config of `conversation`; all turns."""
+    driver = driver_for(spec, conversation)
+    driver.take = take
+    turns = driver.start()
+    for operation in story:
+        turns += driver.run(operation)
+    return turns
+
+
+def merged(story: Sequence[Operation]) -> list[Operation]:
+    """The story with bytes that arrive without anything in between made one chunk."""
+    result: list[Operation] = []
+    for operation in story:
+        if isinstance(operation, Receive) and result and isinstance(result[-1], Receive):
+            result[-1] = Receive(result[-1].data + operation.data)
+        else:
+            result.append(operation)
+    return result
+
+
+def finish(driver: Driver) -> list[Turn]:
+    """Do all that must end a machine: eof, close, answers, every deadline.
+
+    The turns; ``driver.closed`` is set at the end, or the machine does not end.
+    """
+    turns = driver.answer()
+    if driver.is_stream:
+        turns += driver.run(Eof())
+    turns += driver.run(Call("close"))
+    for _ in range(DEADLINES_MAX):
+        deadline = driver.deadline()
+        if driver.closed is not None or deadline is None:
+            break
+        turns += driver.run(Advance(deadline))
+    return turns
+
+
+def check_closed(driver: Driver, turns: Sequence[Turn]) -> None:
+    """`Closed` is the last event, and a closed machine asks for nothing any more."""
+    events = [event for turn in turns for event in turn.events]
+    closings = [index for index, event in enumerate(events) if isinstance(event, Closed)]
+    if closings and closings != [len(events) - 1]:
+        raise PropertyError(f"Closed is not the last event or not the only: {to_plain(events)}")
+    machine = driver.machine
+    if driver.closed is None:
+        if driver.is_stream and machine.trailing_data:
+            raise PropertyError("there is trailing data before the end")
+        return
+    if any(machine.next_event() is not None for _ in range(3)):
+        raise PropertyError("an event comes after Closed")
+    if driver.deadline() is not None:
+        raise PropertyError("a closed machine still waits for a deadline")
+    if driver.is_stream and machine.read_size() != 0:
+        raise PropertyError("a closed machine still asks for bytes")
+    if driver.is_stream and driver.closed.error is not None and machine.trailing_data:
+        raise PropertyError("there is trailing data after an error")
+
+
+def expect_equal(what: str, expected: object, found: object) -> None:
+    """Raise `PropertyError` unless the two are equal; it shows the first difference."""
+    if expected == found:
+        return
+    if isinstance(expected, list) and isinstance(found, list):
+        for index, (left, right) in enumerate(zip(expected, found, strict=False)):
+            if left != right:
+                raise PropertyError(f"{what}, at {index}:\n  {left}\n  {right}")
+        raise PropertyError(
+            f"{what}: {len(expected)} and then {len(found)}; one has also\n"
+            f"  {(expected + found[len(expected) :])[min(len(expected), len(found))]}"
+        )
+    raise PropertyError(f"{what}:\n  {expected}\n  {found}")
+
+
+def lines_of(config: Mapping[str, Any], story: Sequence[Operation]) -> str:
+    """The story as the line driver reads it."""
+    lines = [json.dumps(operation_to_json(operation)) for operation in story]
+    return "\n".join([f"config {json.dumps(to_plain(config))}", *lines])
+
+
+@contextmanager
+def watchdog(seconds: float) -> Iterator[None]:
+    """Raise `EndlessError` once the block has used `seconds` of processor time.
+
+    Works in the main thread where the system has ``SIGVTALRM``; elsewhere does nothing.
+    """
+    if not hasattr(signal, "SIGVTALRM") or threading.current_thread() is not (
+        threading.main_thread()
+    ):
+        yield
+        return
+
+    def bark(signum: int, frame: FrameType | None) -> None:
+        raise EndlessError(f"not done after {seconds} s of processor time")
+
+    before = signal.signal(signal.SIGVTALRM, bark)
+    signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before)
+
+
+def refused(driver: Driver, operation: Operation) -> LocalProtocolError | None:
+    """Do `operation` without draining; the `LocalProtocolError`, if it is refused."""
+    try:
+        driver.apply(operation)
+    except LocalProtocolError as error:
+        return error
+    return None

@@ -1,0 +1,150 @@
+"""Hypothesis strategies over conversations: cuts, mutations, sizes.
+
+They are functions of ``draw``, so that a property reads as a story from top to bottom.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from hypothesis import strategies as st
+
+from culm.testing.operations import Operation, Receive, ReceiveDatagram
+from culm.testing.record import conversations
+from culm.testing.spec import Conversation, MachineSpec
+
+__all__ = ["Draw", "Story", "chunks", "conversation", "cut_short", "mutated", "pick", "sizes"]
+
+T = TypeVar("T")
+Draw = Callable[[st.SearchStrategy[Any]], Any]
+Story = list[Operation]
+
+_MUTATIONS_MAX = 3
+_FAT = b"\xff" * 9  # the biggest claim that a length of most encodings can make
+
+
+def conversation(spec: MachineSpec, draw: Draw) -> Conversation:
+    """One of the machine's valid conversations."""
+    return pick(conversations(spec), draw)
+
+
+def pick(items: Sequence[T], draw: Draw) -> T:
+    """One of `items`."""
+    return items[draw(st.integers(0, len(items) - 1))]
+
+
+def chunks(data: bytes, draw: Draw) -> list[bytes]:
+    """`data` cut byte by byte or at random places."""
+    if len(data) < 2:
+        return [data]
+    if draw(st.booleans()):
+        return [data[i : i + 1] for i in range(len(data))]
+    cuts = sorted(draw(st.sets(st.integers(1, len(data) - 1), max_size=12)))
+    return [data[i:j] for i, j in zip([0, *cuts], [*cuts, len(data)], strict=True)]
+
+
+def sizes(draw: Draw) -> list[int]:
+    """Some sizes of pieces, each over 0."""
+    magnitudes = st.one_of(st.integers(1, 8), st.integers(1, 1 << 16))
+    chosen: list[int] = draw(st.lists(magnitudes, min_size=1, max_size=6))
+    return chosen
+
+
+def cut_short(operations: Sequence[Operation], draw: Draw) -> Story:
+    """The beginning of a story, perhaps up to the middle of a message."""
+    size = draw(st.integers(0, len(operations)))
+    story = list(operations[:size])
+    if size < len(operations) and isinstance(following := operations[size], Receive):
+        story.append(Receive(following.data[: draw(st.integers(0, len(following.data)))]))
+    return story
+
+
+def mutated(operations: Sequence[Operation], draw: Draw) -> Story:
+    """The story with one to three things changed in what the peer sends."""
+    story = list(operations)
+    for _ in range(draw(st.integers(1, _MUTATIONS_MAX))):
+        places = [
+            index
+            for index, operation in enumerate(story)
+            if isinstance(operation, (Receive, ReceiveDatagram))
+        ]
+        if not places:
+            break
+        pick(_MUTATIONS, draw)(story, pick(places, draw), places, draw)
+    return story
+
+
+def _changed(operation: Operation, data: bytes) -> Operation:
+    assert isinstance(operation, (Receive, ReceiveDatagram))
+    return replace(operation, data=data)
+
+
+def _data(story: Story, index: int) -> bytes:
+    operation = story[index]
+    assert isinstance(operation, (Receive, ReceiveDatagram))
+    return operation.data
+
+
+def _flip(story: Story, index: int, places: list[int], draw: Draw) -> None:
+    data = bytearray(_data(story, index))
+    if data:
+        data[draw(st.integers(0, len(data) - 1))] ^= draw(st.integers(1, 255))
+    story[index] = _changed(story[index], bytes(data))
+
+
+def _insert(story: Story, index: int, places: list[int], draw: Draw) -> None:
+    data = _data(story, index)
+    at = draw(st.integers(0, len(data)))
+    extra = draw(st.one_of(st.binary(min_size=1, max_size=16), st.just(_FAT)))
+    story[index] = _changed(story[index], data[:at] + extra + data[at:])
+
+
+def _overwrite(story: Story, index: int, places: list[int], draw: Draw) -> None:
+    data = _data(story, index)
+    at = draw(st.integers(0, len(data)))
+    extra = draw(st.one_of(st.binary(min_size=1, max_size=16), st.just(_FAT)))
+    story[index] = _changed(story[index], data[:at] + extra + data[at + len(extra) :])
+
+
+def _delete(story: Story, index: int, places: list[int], draw: Draw) -> None:
+    data = _data(story, index)
+    at = draw(st.integers(0, len(data)))
+    end = draw(st.integers(at, len(data)))
+    story[index] = _changed(story[index], data[:at] + data[end:])
+
+
+def _truncate(story: Story, index: int, places: list[int], draw: Draw) -> None:
+    data = _data(story, index)
+    story[index] = _changed(story[index], data[: draw(st.integers(0, len(data)))])
+    for later in reversed([place for place in places if place > index]):
+        del story[later]
+
+
+def _garbage(story: Story, index: int, places: list[int], draw: Draw) -> None:
+    _truncate(story, index, places, draw)
+    story[index] = _changed(
+        story[index], _data(story, index) + draw(st.binary(min_size=1, max_size=64))
+    )
+
+
+def _repeat(story: Story, index: int, places: list[int], draw: Draw) -> None:
+    story.insert(pick(places, draw), story[index])
+
+
+def _swap(story: Story, index: int, places: list[int], draw: Draw) -> None:
+    other = pick(places, draw)
+    story[index], story[other] = story[other], story[index]
+
+
+_MUTATIONS: list[Callable[[Story, int, list[int], Draw], None]] = [
+    _flip,
+    _overwrite,
+    _insert,
+    _delete,
+    _truncate,
+    _garbage,
+    _repeat,
+    _swap,
+]

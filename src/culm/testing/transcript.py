@@ -1,0 +1,170 @@
+"""Whole conversations as text, to be read, kept in files and compared.
+
+A line says one thing; ``>`` goes into a machine, ``<`` comes out of it::
+
+    > receive 01 ff
+    . Opened(stream=1) -> OPEN
+    * #1 StoreEntry(entry=b'...')
+    < send 02
+    @ deadline 30.0
+
+``.`` is an event and the state as of it, ``*`` an effect with its ticket, ``!`` a refusal.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+from dataclasses import fields
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from culm.testing.driver import Turn
+from culm.testing.link import Link
+from culm.testing.machines import lookup
+from culm.testing.operations import (
+    Advance,
+    Call,
+    Complete,
+    Eof,
+    Operation,
+    Receive,
+    ReceiveDatagram,
+)
+from culm.testing.record import conversations, replay
+from culm.testing.spec import Side
+
+__all__ = ["all_conversations", "check", "of_link", "of_turns"]
+
+_BYTES_MAX = 48  # longer ones are cut, so that a line stays a line
+
+
+def of_turns(turns: Iterable[Turn]) -> str:
+    """The transcript of one machine's turns."""
+    lines: list[str] = []
+    deadline: float | None = None
+    for turn in turns:
+        lines += _turn_lines(turn, deadline)
+        deadline = turn.deadline
+    return "".join(f"{line}\n" for line in lines)
+
+
+def of_link(link: Link) -> str:
+    """The transcript of both ends in the order of their turns, each under its side."""
+    return of_log(link.log)
+
+
+def of_log(log: Sequence[tuple[Side, Turn]]) -> str:
+    """The transcript of turns of two sides."""
+    lines: list[str] = []
+    deadlines: dict[Side, float | None] = {"left": None, "right": None}
+    for side, turn in log:
+        said = _turn_lines(turn, deadlines[side])
+        deadlines[side] = turn.deadline
+        lines += [f"{side:5} {line}" for line in said]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def all_conversations(name: str) -> str:
+    """The transcripts of all conversations of the registered machine `name`."""
+    spec = lookup(name)
+    return "\n".join(
+        f"# {told.name}\n{of_turns(replay(spec, told))}" for told in conversations(spec)
+    )
+
+
+def check(text: str, path: Path, *, rewrite: bool = False) -> None:
+    """Compare `text` with the file `path`, or write it there with `rewrite`.
+
+    Raises `AssertionError` with the difference.
+    """
+    if rewrite:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        return
+    if not path.exists():
+        raise AssertionError(f"there is no transcript {path}; write it on purpose")
+    kept = path.read_text(encoding="utf-8")
+    if kept != text:
+        difference = difflib.unified_diff(
+            kept.splitlines(), text.splitlines(), str(path), "this run", lineterm=""
+        )
+        raise AssertionError("the conversation went another way\n" + "\n".join(difference))
+
+
+def _turn_lines(turn: Turn, deadline_before: float | None) -> list[str]:
+    lines: list[str] = []
+    if turn.operation is not None:
+        lines.append(f"> {_operation(turn.operation)}")
+    if turn.error is not None:
+        lines.append(f"! {type(turn.error).__name__}: {turn.error}")
+    if turn.result is not None:
+        lines.append(f"= {turn.result}")
+    lines += [
+        f". {_value(event)} -> {state.name}"
+        for event, state in zip(turn.events, turn.states, strict=True)
+    ]
+    lines += [f"* #{effect.ticket} {_value(effect)}" for effect in turn.effects]
+    if turn.sent:
+        lines.append(f"< send {_hex(turn.sent)}")
+    lines += [
+        f"< send {_hex(data)} to {_value(destination)}" for destination, data in turn.datagrams
+    ]
+    if turn.deadline != deadline_before:
+        lines.append(f"@ deadline {turn.deadline}")
+    return lines
+
+
+def _operation(operation: Operation) -> str:
+    match operation:
+        case Receive(data):
+            return f"receive {_hex(data)}"
+        case Eof():
+            return "eof"
+        case ReceiveDatagram(data, source):
+            return f"receive {_hex(data)} from {_value(source)}"
+        case Advance(now):
+            return f"advance {now}"
+        case Call(method, args):
+            inside = ", ".join(f"{name}={_value(value)}" for name, value in args.items())
+            return f"call {method}({inside})"
+        case Complete(ticket, result):
+            return f"complete #{ticket} {_value(result)}"
+
+
+def _value(value: Any) -> str:
+    """Like ``repr``, but stable: no addresses in memory, enums by name, bytes as hex."""
+    match value:
+        case Enum():
+            return value.name
+        case bytes() | bytearray() | memoryview():
+            return f"<{_hex(bytes(value))}>"
+        case None | bool() | int() | float() | str():
+            return repr(value)
+        case BaseException():
+            return f"{type(value).__name__}({value})"
+        case dict():
+            inside = ", ".join(f"{_value(key)}: {_value(item)}" for key, item in value.items())
+            return f"{{{inside}}}"
+        case set() | frozenset():
+            return f"{{{', '.join(sorted(_value(item) for item in value))}}}"
+        case list() | tuple():
+            return f"[{', '.join(_value(item) for item in value)}]"
+    kind = type(value)
+    if not hasattr(kind, "__dataclass_fields__"):
+        return kind.__name__
+    inside = ", ".join(
+        f"{field.name}={_value(getattr(value, field.name))}"
+        for field in fields(value)
+        if field.name != "ticket"
+    )
+    return f"{kind.__name__}({inside})"
+
+
+def _hex(data: bytes) -> str:
+    """All of `data` in hex, or both its ends and its length."""
+    if len(data) <= _BYTES_MAX:
+        return data.hex(" ") or "nothing"
+    half = _BYTES_MAX // 2
+    return f"{data[:half].hex(' ')} .. {data[-half:].hex(' ')} ({len(data)} bytes)"

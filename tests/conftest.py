@@ -1,0 +1,47 @@
+"""Options and profiles for all tests.
+
+``CULM_HYPOTHESIS_PROFILE`` (or ``--hypothesis-profile``) chooses how hard is searched:
+``default`` finishes in seconds a file, ``ci`` tries the same examples in every run,
+``long`` is for campaigns.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+from culm.testing import transcript
+
+TRANSCRIPTS = Path(__file__).parent / "transcripts"
+
+# Two loaded cores are slow; that is no fault of a test.
+_COMMON = settings(
+    deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow], max_examples=60
+)
+settings.register_profile("default", _COMMON)
+settings.register_profile("ci", _COMMON, derandomize=True, max_examples=100)
+settings.register_profile("long", _COMMON, max_examples=5_000)
+settings.load_profile(os.environ.get("CULM_HYPOTHESIS_PROFILE", "default"))
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--rewrite-transcripts",
+        action="store_true",
+        help="write what the conversations are now to tests/transcripts instead of comparing",
+    )
+
+
+@pytest.fixture
+def same_transcript(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
+    """``same_transcript(name, text)`` compares `text` with ``tests/transcripts/<name>.txt``."""
+    rewrite = bool(request.config.getoption("--rewrite-transcripts"))
+
+    def check(name: str, text: str) -> None:
+        transcript.check(text, TRANSCRIPTS / f"{name}.txt", rewrite=rewrite)
+
+    return check
