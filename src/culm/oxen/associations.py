@@ -85,12 +85,13 @@ class Associations:
     # -- what the user asks for ---------------------------------------------------------
 
     def ask_for_help(self, sid: bytes) -> None:
-        """Synchronize with `sid`, for which there is room."""
-        peer = self.peers.get(sid)
-        if peer is None:
-            peer = self._roster.add(sid)
-            self.courier.synchronize(peer)
+        """Synchronize with `sid`, which is a peer or for which there is room."""
+        peer = self.peers.get(sid) or self._roster.add(sid)
+        if not peer.known_to_user:
+            peer.since = self._clock.unix  # it has all the time to answer
         peer.wanted = True
+        if peer.state is PeerState.SYNCHRONIZING:
+            self.courier.synchronize(peer)
 
     def joined(self) -> list[Peer]:
         """Peers to which messages can be sent."""

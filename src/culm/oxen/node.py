@@ -110,7 +110,7 @@ class Node:
             dropped=self._dropped,
         )
         self._timers: Deadlines[_Timer] = Deadlines()
-        self._inbox: deque[tuple[bytes, Buffer]] = deque()
+        self._inbox: deque[tuple[bytes, bytes]] = deque()
         self._inbox_size = 0
         self._message = 0
         self._frames = {delivery: self._frame_size(delivery) for delivery in Delivery}
@@ -228,7 +228,7 @@ class Node:
         if self._inbox_size + len(data) > self._limits.inbox_size_max:
             self._dropped[DropReason.INBOX_FULL] += 1
             return
-        self._inbox.append((sid, data))
+        self._inbox.append((sid, bytes(data)))
         self._inbox_size += len(data)
 
     def next_event(self) -> Event | None:
