@@ -5,6 +5,8 @@ The sentence stands in the test's docstring; the sections are those of the speci
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from oxen_support import EPOCH, ME, Table
 
@@ -186,7 +188,7 @@ def test_if_no_acknowledgement_has_been_received_the_message_is_resent(table: Ta
         table.wait(0.1, alive=(P,))
         if any(body.d == b"x" for body in table.bodies(MessageData, P)):
             times.append(table.now)
-    gaps = [later - earlier for earlier, later in zip(times, times[1:], strict=False)]
+    gaps = [later - earlier for earlier, later in pairwise(times)]
     assert times[0] == pytest.approx(1.1, abs=0.01)
     assert gaps[0] == pytest.approx(0.8, abs=0.11)
     assert gaps[1] == pytest.approx(1.6, rel=0.3)

@@ -241,22 +241,22 @@ def _write_body(body: Body) -> tuple[bytes, dict[bytes, Any]]:
 
 
 def _read_data(fields: dict[bytes, Value], sid_size_max: int) -> MessageData:
-    id, d = fields.get(b"id"), fields.get(b"d")
+    get = fields.get
+    id, d = get(b"id"), get(b"d")
     if d is None:
         raise ParcelError("message data without `d`")
     return MessageData(
-        _sid(fields.get(b"to"), sid_size_max),
-        _sid(fields.get(b"fr"), sid_size_max),
-        None if id is None else _number(id, ID_MAX),
+        _sid(get(b"to"), sid_size_max),
+        _sid(get(b"fr"), sid_size_max),
+        None if id is None else _number(id),
         d,
     )
 
 
 def _read_ack(fields: dict[bytes, Value], sid_size_max: int) -> MessageAck:
+    get = fields.get
     return MessageAck(
-        _sid(fields.get(b"to"), sid_size_max),
-        _sid(fields.get(b"fr"), sid_size_max),
-        _number(fields.get(b"id"), ID_MAX),
+        _sid(get(b"to"), sid_size_max), _sid(get(b"fr"), sid_size_max), _number(get(b"id"))
     )
 
 
@@ -303,14 +303,10 @@ def _sid(value: object, size_max: int) -> bytes:
     return value
 
 
-def _number(value: object, number_max: int) -> int:
+def _number(value: object, number_max: int = ID_MAX) -> int:
     if type(value) is not int or not 0 <= value <= number_max:
         raise ParcelError("a number within its range was expected")
     return value
-
-
-def _keepalive(value: object) -> int | None:
-    return None if value is None else _number(value, ID_MAX)
 
 
 def _seconds(value: object) -> float:

@@ -113,7 +113,7 @@ class Node:
         self._inbox: deque[tuple[bytes, bytes]] = deque()
         self._inbox_size = 0
         self._message = 0
-        self._frames = {delivery: self._frame_size(delivery) for delivery in Delivery}
+        self._payload_size_max = {each: self._largest_payload(each) for each in Delivery}
 
     # -- requests -------------------------------------------------------------------------
 
@@ -192,7 +192,7 @@ class Node:
 
     def payload_size_max(self, delivery: Delivery = Delivery.DATAGRAM) -> int:
         """Bytes of the largest message that can be sent in that way."""
-        return self._limits.datagram_size_max - self._frames[delivery]
+        return self._payload_size_max[delivery]
 
     # -- driving --------------------------------------------------------------------------
 
@@ -223,7 +223,7 @@ class Node:
         Raises `LocalProtocolError` (``BAD_SID``) if that is no server ID.
         """
         sid = _checked_sid(source, self._limits)
-        if self._state in (NodeState.IDLE, NodeState.CLOSED):
+        if self._state is NodeState.IDLE or self._state is NodeState.CLOSED:
             return
         if self._inbox_size + len(data) > self._limits.inbox_size_max:
             self._dropped[DropReason.INBOX_FULL] += 1
@@ -237,7 +237,7 @@ class Node:
         while self._state is not NodeState.CLOSED:
             if events:
                 event = events.popleft()
-                if isinstance(event, PeerJoined) and self._state is NodeState.JOINING:
+                if self._state is NodeState.JOINING and isinstance(event, PeerJoined):
                     self._state = NodeState.ACTIVE
                 return event
             if self._inbox:
@@ -340,20 +340,19 @@ class Node:
         self._refuse_when_leaving()
         if self._state is NodeState.IDLE:
             raise LocalProtocolError(ErrorCode.NOT_STARTED)
-        payload = bytes(data)
-        if len(payload) > self.payload_size_max(delivery):
+        payload, size_max = bytes(data), self._payload_size_max[delivery]
+        if len(payload) > size_max:
             raise LocalProtocolError(
-                ErrorCode.PAYLOAD_TOO_LARGE,
-                f"{len(payload)} bytes, at most {self.payload_size_max(delivery)}",
+                ErrorCode.PAYLOAD_TOO_LARGE, f"{len(payload)} bytes, at most {size_max}"
             )
         return payload
 
     def _refuse_when_leaving(self) -> None:
-        if self._state in (NodeState.LEAVING, NodeState.CLOSED):
+        if self._state is NodeState.LEAVING or self._state is NodeState.CLOSED:
             raise LocalProtocolError(ErrorCode.LEAVING)
 
-    def _frame_size(self, delivery: Delivery) -> int:
-        """Bytes of a parcel besides the message that it carries, at most."""
+    def _largest_payload(self, delivery: Delivery) -> int:
+        """What is left of a datagram by all else in it, were that as long as can be."""
         messages: dict[Delivery, Message] = {
             Delivery.DATAGRAM: Datagram(b""),
             Delivery.IN_ORDER: OneToOne(SEQUENCE_MAX, b""),
@@ -362,7 +361,8 @@ class Node:
         sid = bytes(self._limits.sid_size_max)
         data = MessageData(sid, sid, ID_MAX, write_message(messages[delivery]))
         frame = len(encode_parcel(Parcel(ID_MAX, ID_MAX, data), self._dialect))
-        return frame + len(str(self._limits.datagram_size_max)) - 1
+        length = len(str(self._limits.datagram_size_max))  # of which `frame` has one digit
+        return self._limits.datagram_size_max - frame - length + 1
 
     def _view(self, peer: Peer) -> PeerView:
         contacts, now = self._links.contacts, self._clock.unix

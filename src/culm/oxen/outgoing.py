@@ -20,19 +20,7 @@ __all__ = ["Item", "Outgoing"]
 _JITTER = 0.2
 
 
-@dataclass(slots=True)
-class Item:
-    """One message to one peer.  `number` is what the caller knows it by; 0: it is ours."""
-
-    number: int
-    delivery: Delivery
-    sequence: int
-    d: Value
-    id: int = 0
-    attempts: int = 0
-
-
-class _Stream:
+class Stream:
     """Numbered messages of which those within the window are on their way."""
 
     __slots__ = ("_acknowledged", "_window", "first", "last", "waiting")
@@ -63,6 +51,22 @@ class _Stream:
             ready.append(waiting.popleft())
 
 
+@dataclass(slots=True)
+class Item:
+    """One message to one peer.
+
+    number: what the caller knows it by; 0 if it is our own.
+    stream: where it has its `sequence` number, if it is sent in order.
+    """
+
+    number: int
+    d: Value
+    stream: Stream | None = None
+    sequence: int = 0
+    id: int = 0
+    attempts: int = 0
+
+
 class Outgoing:
     """All messages to one peer.  Nothing but our synchronize message goes before `open`."""
 
@@ -73,25 +77,21 @@ class Outgoing:
         self._queue_max = queue_max
         self._timing = timing
         self._rng = rng
-        self._broadcast = _Stream(start.broadcast, window)
-        self._one = _Stream(start.one, window)
-        self._streams = {
-            Delivery.IN_ORDER: self._one,
-            Delivery.IN_ORDER_BROADCAST: self._broadcast,
-        }
+        self._broadcast = Stream(start.broadcast, window)
+        self._one = Stream(start.one, window)
         self._waiting: deque[Item] = deque()
         self._last_word: Item | None = None
         self._in_flight: dict[int, Item] = {}
+        self._size = 0  # of what waits and what is in flight
         self._deadlines: Deadlines[int] = Deadlines()
 
     def __len__(self) -> int:
-        waiting = len(self._waiting) + len(self._one.waiting) + len(self._broadcast.waiting)
-        return len(self._in_flight) + waiting + (self._last_word is not None)
+        return self._size
 
     @property
     def full(self) -> bool:
         """Whether there is no room for another message."""
-        return len(self) >= self._queue_max
+        return self._size >= self._queue_max
 
     @property
     def one_sequence(self) -> int:
@@ -104,19 +104,20 @@ class Outgoing:
 
     def add(self, number: int, delivery: Delivery, data: bytes) -> None:
         """Queue a one-to-one message or a plain datagram."""
+        self._size += 1
         if delivery is Delivery.IN_ORDER:
             stream = self._one
-            stream.last += 1
-            d = write_message(OneToOne(stream.last, data))
-            stream.waiting.append(Item(number, delivery, stream.last, d))
+            sequence = stream.last = stream.last + 1
+            d = write_message(OneToOne(sequence, data))
+            stream.waiting.append(Item(number, d, stream, sequence))
         else:
-            self._waiting.append(Item(number, delivery, 0, data))
+            self._waiting.append(Item(number, data))
 
     def add_broadcast(self, number: int, sequence: int, d: Value) -> None:
         """Queue an in-order broadcast message, `d`, for this peer."""
+        self._size += 1
         self._broadcast.last = sequence
-        item = Item(number, Delivery.IN_ORDER_BROADCAST, sequence, d)
-        self._broadcast.waiting.append(item)
+        self._broadcast.waiting.append(Item(number, d, self._broadcast, sequence))
 
     def add_finalize(self) -> None:
         """Queue the announcement that nothing follows what was queued before.
@@ -125,14 +126,16 @@ class Outgoing:
         datagrams we wait ourselves.
         """
         d = write_message(Finalize(self._broadcast.last, self._one.last))
-        self._last_word = Item(0, Delivery.DATAGRAM, 0, d)
+        self._last_word = Item(0, d)
+        self._size += 1
 
     def synchronize(self, now: float) -> Item:
         """The synchronize message, to be sent; earlier ones are not sent again."""
         for item in [item for item in self._in_flight.values() if not item.number]:
             self._forget(item)
         start = Synchronize(self._broadcast.first - 1, self._one.first - 1)
-        item = Item(0, Delivery.DATAGRAM, 0, write_message(start))
+        item = Item(0, write_message(start))
+        self._size += 1
         self._dispatch(item, now)
         return item
 
@@ -171,9 +174,8 @@ class Outgoing:
         item = self._in_flight.get(id)
         if item is not None:
             self._forget(item)
-            stream = self._streams.get(item.delivery)
-            if stream is not None:
-                stream.acknowledge(item.sequence)
+            if item.stream is not None:
+                item.stream.acknowledge(item.sequence)
         return item
 
     def restart(self, broadcast: int) -> list[Item]:
@@ -189,14 +191,13 @@ class Outgoing:
         self._waiting.clear()
         self._last_word = None
         self._in_flight.clear()
+        self._size = 0
         self._deadlines.clear()
         return sorted((item for item in lost if item.number), key=lambda item: item.number)
 
     @property
     def _has_datagrams(self) -> bool:
-        return any(
-            item.number and item.delivery is Delivery.DATAGRAM for item in self._in_flight.values()
-        )
+        return any(item.number and item.stream is None for item in self._in_flight.values())
 
     def _dispatch(self, item: Item, now: float) -> None:
         id = self._rng.getrandbits(32)
@@ -208,4 +209,5 @@ class Outgoing:
 
     def _forget(self, item: Item) -> None:
         del self._in_flight[item.id]
+        self._size -= 1
         self._deadlines.cancel(item.id)
