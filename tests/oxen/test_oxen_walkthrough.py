@@ -48,7 +48,7 @@ class Three:
     """A, P and B; A and B cannot communicate directly."""
 
     def __init__(self) -> None:
-        self.dice = {sid: Dice(index) for index, sid in enumerate((A, P, B))}
+        self.dice = {sid: Dice(index) for index, sid in enumerate((A, P, B), 7)}
         self.nodes = {
             sid: Node(me=sid, rng=self.dice[sid], epoch=EPOCH, timing=TIMING, limits=Limits())
             for sid in (A, P, B)
