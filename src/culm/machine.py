@@ -1,9 +1,10 @@
 """The contract that every machine of culm keeps.
 
-One input, then drain: events until ``None``, then effects, then bytes, then the
-deadline.  A machine moves one step when an event is taken, so ``state`` is always
-the state as of the event last returned, and a fault in a later frame never swallows
-an earlier event.
+One input, then drain: events until ``None``, then effects, then bytes, and so on until
+a round brings nothing; then the deadline.  (Taking bytes makes room: a machine that
+reads from a store as far as its peer can take it may have effects again.)  A machine
+moves one step when an event is taken, so ``state`` is always the state as of the event
+last returned, and a fault in a later frame never swallows an earlier event.
 
 This module holds the vocabulary (events, effects, errors), the protocols by which a
 driver sees a machine, and `StreamBase`, which does for every stream machine what all

@@ -189,14 +189,9 @@ class Table:
                     assert written.startswith(read)
 
 
-@given(
-    initial_states,
-    st.integers(1, 30),
-    st.integers(1, 30),
-    st.lists(steps, min_size=20, max_size=120),
-)
+@given(initial_states, sizes, sizes, scripts)
 def test_two_machines_understand_each_other(
-    initial: InitialState, write_size_max: int, piece_size_max: int, script: list
+    initial: InitialState, write_size_max: int, piece_size_max: int, script: list[Step]
 ) -> None:
     table = Table(initial, Limits(write_size_max=write_size_max, piece_size_max=piece_size_max))
     for step in script:

@@ -628,6 +628,12 @@ class TestCreation:
         feed(connection, close(2), stop_read(2))
         assert [connection.create_stream().stream_id for _ in range(2)] == [2, 8]
 
+    def test_end_of_a_stream_of_the_peer_frees_none_of_our_ids(self) -> None:
+        connection = connect({1: FREE}, local_creation_credit=9)
+        assert [connection.create_stream().stream_id for _ in range(2)] == [0, 2]
+        feed(connection, close(1), stop_read(1))
+        assert connection.create_stream().stream_id == 4
+
     def test_streams_max(self) -> None:
         limits = Limits(streams_max=2)
         connection = connect(

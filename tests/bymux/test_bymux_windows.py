@@ -116,6 +116,16 @@ def test_consuming_after_the_end_grants_nothing() -> None:
     assert connection.data_to_send() == close(0)
 
 
+def test_consuming_after_a_failure_grants_nothing() -> None:
+    connection = connect({0: (0, 0)})
+    stream = connection.stream(0)
+    stream.set_window(4)
+    connection.data_to_send()
+    feed(connection, write(0, bytes(4)), b"\xff")
+    stream.consumed(4)
+    assert connection.data_to_send() == b""
+
+
 @pytest.mark.parametrize("size", [-1, 2**64 - 1])
 def test_window_that_cannot_be_meant(size: int) -> None:
     stream = connect({0: (0, 0)}).stream(0)

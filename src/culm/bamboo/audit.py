@@ -55,8 +55,9 @@ def audit_log(
     verified for it is said by ``GAP`` (its links lead through an entry that is not
     verified) or ``INVALID_LOG`` (after a fork or a payload size lie).
 
-    Memory is that of ``O(log n)`` hashes and of the rows of one sequence number; verdicts
-    come in the order of the rows, those on one sequence number together.
+    A verdict on an entry comes when the next sequence number has come, for a fork may show
+    up until then; others come at once.  Memory is that of ``O(log n)`` hashes and of the
+    author's rows of one sequence number.
     """
     auditor = _Auditor(log, family, sparse)
     for index, (encoded, payload) in enumerate(rows):
@@ -77,20 +78,20 @@ class _Auditor:
         self._family = family
         self._sparse = sparse
         self._anchors: Anchors[_Seen] = Anchors()
-        self._invalid_from: int | None = None
-        self._end: int | None = None
-        # Rows of the sequence number at which the audit is: a fork may still show up.
+        self._invalid = False
+        self._ended = False
+        # The author's rows of the sequence number at which the audit is.
         self._seqnum = 0
-        self._place: list[tuple[Entry | None, Verdict]] = []
+        self._place: list[tuple[Entry, Verdict]] = []
 
     def take(self, index: int, encoded: bytes, payload: bytes | None) -> Iterator[Verdict]:
         try:
             entry = decode(encoded, family=self._family)
         except DecodeError:
-            self._place.append((None, Verdict(index, None, (Reason.MALFORMED,), False)))
+            yield Verdict(index, None, (Reason.MALFORMED,), False)
             return
         if (refused := self._refused(entry)) is not None:
-            self._place.append((None, Verdict(index, entry.seqnum, (refused,), False)))
+            yield Verdict(index, entry.seqnum, (refused,), False)
             return
         if entry.seqnum != self._seqnum:
             yield from self.close_place()
@@ -99,26 +100,29 @@ class _Auditor:
 
     def close_place(self) -> Iterator[Verdict]:
         """Give the verdicts on the current sequence number and remember it for later links."""
-        variants = {entry.hash(): entry for entry, _ in self._place if entry is not None}
         place, self._place = self._place, []
-        forked = len(variants) > 1
-        for entry, verdict in place:
-            if entry is not None and forked:
-                other = next(each for each in variants.values() if each != entry)
-                reasons = (Reason.FORK, *verdict.reasons)
-                verdict = replace(
-                    verdict, reasons=reasons, verified=False, proof=ForkProof(entry, other)
-                )
-            yield verdict
-        if not variants:
+        if not place:
             return
-        verified = not forked and any(v.verified for entry, v in place if entry is not None)
+        variants = {entry.hash(): entry for entry, _ in place}
+        forked = len(variants) > 1
         lied = any(Reason.PAYLOAD_SIZE_LIE in verdict.reasons for _, verdict in place)
-        self._anchors.add(self._seqnum, _Seen(frozenset(variants), verified and not lied))
+        for entry, verdict in place:
+            if forked:
+                other = next(each for each in variants.values() if each != entry)
+                yield replace(
+                    verdict,
+                    reasons=(Reason.FORK, *verdict.reasons),
+                    verified=False,
+                    proof=ForkProof(entry, other),
+                )
+            else:
+                yield replace(verdict, verified=False) if lied else verdict
+        verified = not (forked or lied) and place[0][1].verified
+        self._anchors.add(self._seqnum, _Seen(frozenset(variants), verified))
         if forked or lied:
-            self._invalid_from = self._invalid_from or self._seqnum
+            self._invalid = True
         if any(entry.end_of_log for entry in variants.values()):
-            self._end = self._end or self._seqnum
+            self._ended = True
 
     def _refused(self, entry: Entry) -> Reason | None:
         """Why the row says nothing of this log, if so."""
@@ -131,9 +135,9 @@ class _Auditor:
     def _judge(self, index: int, entry: Entry, payload: bytes | None) -> Verdict:
         """The verdict, but for a fork at the same sequence number."""
         reasons: list[Reason] = []
-        if self._invalid_from is not None:
+        if self._invalid:
             reasons.append(Reason.INVALID_LOG)
-        if self._end is not None:
+        if self._ended:
             reasons.append(Reason.AFTER_END_OF_LOG)
         if entry.seqnum > 1:
             reasons += self._link_faults(entry)

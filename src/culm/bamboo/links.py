@@ -55,7 +55,7 @@ _RULER = _ruler(_RULER_LEVEL)
 def _level(seqnum: int) -> int:
     """Of the blocks that end with this entry, the level of the largest: g(n)."""
     index = seqnum - 1
-    if index < len(_RULER):
+    if index < len(_RULER):  # most logs; what follows would say the same
         return _RULER[index]
     for k in range(bisect_left(_TOPS, seqnum), _RULER_LEVEL - 1, -1):
         index %= _TOPS[k]

@@ -84,7 +84,8 @@ class StoredEntry:
 class NewEntry:
     """A verified entry to keep, with its whole verified payload or without one.
 
-    `staged`: the payload is only a beginning, unverified; `LogStore.write_payload` goes on.
+    If `staged`, the payload is only what has come of it so far, unverified, as by
+    `LogStore.write_payload`, which goes on from there.
     """
 
     entry: Entry
@@ -159,7 +160,7 @@ class LogStore(Protocol):
     def append(self, log: LogKey, entries: Sequence[NewEntry]) -> None:
         """Add verified entries of `log`, in any order: all of them or none.
 
-        An entry that is stored already is left as it is, except that a payload given
+        An entry that is stored already is left as it is, except that a whole payload
         completes one that is not complete; a staged one counts only where nothing is on
         hand.
 
@@ -211,18 +212,16 @@ class _Kept:
     complete: bool = False
 
     def stored(self, payload_size_max: int | None = None) -> StoredEntry:
-        entry = self.entry
-        inline = self.complete and payload_size_max is not None
+        entry, size = self.entry, len(self.payload)
+        inline = self.complete and payload_size_max is not None and size <= payload_size_max
         return StoredEntry(
             entry.seqnum,
             entry.encode(),
             entry.hash(),
             entry.payload_size,
-            len(self.payload),
+            size,
             self.complete,
-            bytes(self.payload)
-            if inline and len(self.payload) <= (payload_size_max or 0)
-            else None,
+            bytes(self.payload) if inline else None,
         )
 
     def head(self) -> Head:
@@ -388,9 +387,7 @@ class MemoryStore:
             raise StoreError(StoreErrorCode.FORKED, log, seqnum)
         if present.encode() != entry.encode():
             raise StoreError(StoreErrorCode.CONFLICT, log, seqnum)
-        if new.payload is not None and not (
-            len(new.payload) < entry.payload_size
-            if new.staged
-            else len(new.payload) == entry.payload_size
-        ):
-            raise StoreError(StoreErrorCode.PAYLOAD_SIZE, log, seqnum)
+        if new.payload is not None:
+            missing = entry.payload_size - len(new.payload)
+            if missing < 0 or (missing and not new.staged):
+                raise StoreError(StoreErrorCode.PAYLOAD_SIZE, log, seqnum)

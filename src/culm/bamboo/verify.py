@@ -147,7 +147,7 @@ class LogVerifier:
         if not verify_signature(entry):
             return (Reason.BAD_SIGNATURE,)
         reasons: list[Reason] = []
-        if self._invalid_from is not None and seqnum >= self._invalid_from:
+        if self._is_invalid(seqnum):
             reasons.append(Reason.INVALID_LOG)
         if self._end is not None:
             reasons.append(Reason.AFTER_END_OF_LOG)
@@ -170,8 +170,11 @@ class LogVerifier:
         if known is None:
             return (Reason.OUT_OF_ORDER,)
         if known == entry.hash():
-            return ()
+            return (Reason.INVALID_LOG,) if self._is_invalid(entry.seqnum) else ()
         return (Reason.FORK if verify_signature(entry) else Reason.BAD_SIGNATURE,)
+
+    def _is_invalid(self, seqnum: int) -> bool:
+        return self._invalid_from is not None and seqnum >= self._invalid_from
 
     def _take(self, seqnum: int, hash: bytes, end_of_log: bool) -> None:
         self._anchors.add(seqnum, hash)
@@ -184,7 +187,7 @@ class LogVerifier:
         if reason is Reason.FORK:
             if self._last is not None and self._last.seqnum == entry.seqnum:
                 proof = ForkProof(self._last, entry)
-            if self._invalid_from is None or self._invalid_from > entry.seqnum:
+            if not self._is_invalid(entry.seqnum):
                 self._invalid_from = entry.seqnum
         return VerificationError(reason, entry.seqnum, proof=proof)
 

@@ -142,10 +142,13 @@ class Connection(StreamBase):
         """How many proposals we may make."""
         return self._control.credit
 
+    def unsent_size(self) -> int:
+        """How many bytes of data wait for `data_to_send`, or for the peer's credit."""
+        return len(self._sender.outbox) + self._data_stream.unsent_size
+
     def send_size(self) -> int:
         """How many bytes of data are welcome now; 0: the peer is slower than we are."""
-        unsent = len(self._sender.outbox) + self._data_stream.unsent_size
-        return max(0, self._limits.unsent_size_max - unsent)
+        return max(0, self._limits.unsent_size_max - self.unsent_size())
 
     # Verbs.
 
@@ -308,7 +311,7 @@ class Connection(StreamBase):
                 self._receiver.inbox.append(event.data)
                 self._data_stream.consumed(len(event.data))
         elif isinstance(event, StopReadReceived):
-            self.close()  # the peer takes nothing more: it is saying goodbye
+            super().close()  # the peer takes nothing more: it is saying goodbye
 
     def _close_with(self, closed: Closed) -> Event:
         error = closed.error
@@ -327,6 +330,16 @@ class Connection(StreamBase):
         if self._session is None:
             raise RemoteProtocolError(ErrorCode.UNEXPECTED_EOF, "before the end of the setup")
         return None
+
+    def close(self) -> None:
+        """Say goodbye; `Closed` follows when the peer has answered.
+
+        What the peer still sends is passed over in silence.
+        """
+        for request in self._control.requests.values():
+            request.discarding = True
+            self._receiver.resume(request)
+        super().close()
 
     def _goodbye(self) -> None:
         self._feed_data_stream(None)

@@ -57,8 +57,9 @@ class DataReceiver:
         self._waiting: Request | None = None  # its caller owes an answer
         self._refused = False
         self._raw_left = 0  # bytes of the current raw packet
-        self._packed_left = 0  # compressed bytes of the current packet that are not decoded
-        self._unpacked_left = 0  # bytes that they will give
+        self._packed = False  # the current packet is a compressed one
+        self._packed_left = 0  # bytes of it that are not decoded
+        self._unpacked_size = 0  # bytes that it is to give
         self._decompressor: Decompressor | None = None
 
     def establish(self, session: Session) -> None:
@@ -75,7 +76,7 @@ class DataReceiver:
     @property
     def inside(self) -> bool:
         """Whether the peer has begun a packet or a payload, and not finished it."""
-        if len(self.inbox) or self._raw_left or self._packed_left:
+        if len(self.inbox) or self._raw_left or self._packed:
             return True
         if self._current is None or self._current.state is not RequestState.CONFIRMED:
             return False
@@ -110,7 +111,7 @@ class DataReceiver:
             try:
                 if self._raw_left:
                     event = self._take_raw()
-                elif self._packed_left or self._unpacked_left:
+                elif self._packed:
                     event = self._take_compressed()
                 elif len(self.inbox):
                     event = self._take_packet()
@@ -281,13 +282,11 @@ class DataReceiver:
             request.incoming.check_payload(size)
         if packed_size is None:
             self._raw_left = size
-        else:
-            if self._decompressor is None:
-                raise Violation(ErrorCode.COMPRESSION_WINDOW, "no compression was negotiated")
-            self._unpacked_left, self._packed_left = size, packed_size
-            self._decompressor.begin(size)
-        if size == 0 and packed_size in (None, 0):
-            return self._bring(request, b"")
+            return None if size else self._bring(request, b"")
+        if self._decompressor is None:
+            raise Violation(ErrorCode.COMPRESSION_WINDOW, "no compression was negotiated")
+        self._decompressor.begin(size)
+        self._packed, self._packed_left, self._unpacked_size = True, packed_size, size
         return None
 
     def _take_raw(self) -> Event | None:
@@ -302,18 +301,20 @@ class DataReceiver:
         decompressor = self._decompressor
         assert decompressor is not None
         packed = self.inbox.peek(min(self._packed_left, self._piece_size_max))
-        if not packed and self._packed_left:
+        if self._packed_left and not packed and not decompressor.pending:
             raise Truncated(0)
         try:
-            data, used = decompressor.decode(packed, 0, self._piece_size_max)
-            self.inbox.consume(used)
-            self._packed_left -= used
-            self._unpacked_left -= len(data)
-            if not self._packed_left and not data:
+            data, read = decompressor.decode(packed, 0, self._piece_size_max)
+            self.inbox.consume(read)
+            self._packed_left -= read
+            if not self._packed_left and not decompressor.pending:
                 decompressor.finish()
+                self._packed = False
         except DecodeError as error:
             raise Violation(ErrorCode.BAD_COMPRESSION, str(error)) from None
-        return self._bring(self._data_request(), data) if data else None
+        if not data and (self._packed or self._unpacked_size):
+            return None
+        return self._bring(self._data_request(), data)
 
     def _bring(self, request: Request, data: bytes) -> Event | None:
         """Bytes of a payload have come."""

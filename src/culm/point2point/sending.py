@@ -154,7 +154,7 @@ class DataSender:
         if self._session is None or self._session.send_mode is Mode.SAFE:
             raise Violation(ErrorCode.APOLOGY_IN_SAFE_MODE)
         track = request.outgoing
-        owed, track.apology_owed = track.apology_owed, True
+        owed, track.apology_owed = track.apology_owed, track.retractable
         try:
             track.check_apology()
         except Violation:

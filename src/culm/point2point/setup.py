@@ -62,11 +62,8 @@ def encode_setup(setup: Setup) -> bytes:
     flags = (_SEND_GREEDILY if setup.send_mode is Mode.GREEDY else 0) | (
         _RECEIVE_GREEDILY if setup.receive_mode is Mode.GREEDY else 0
     )
-    return (
-        bytes([flags])
-        + varu64.encode(setup.send_window_max)
-        + varu64.encode(setup.receive_window_max)
-    )
+    windows = setup.send_window_max, setup.receive_window_max
+    return bytes([flags]) + varu64.encode_many(windows)
 
 
 def decode_setup(data: bytes) -> tuple[Setup, int]:

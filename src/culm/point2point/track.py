@@ -102,6 +102,7 @@ class Track:
         "links",
         "metadata",
         "other",
+        "retractable",
         "views",
     )
 
@@ -114,7 +115,8 @@ class Track:
         self.links: dict[int, bytes] = {}  # hashes of entries that later ones link to
         self.metadata = Intervals()  # entries whose metadata was transmitted
         self.end_of_log: int | None = None
-        self.apology_owed = False
+        self.apology_owed = False  # the last piece was invalid
+        self.retractable = False  # the last piece was transmitted rather than passed over
         self.apologized: Piece | None = None
 
     @property
@@ -188,6 +190,7 @@ class Track:
         piece = self._due()
         for view in self.views:
             view.move(view.index + count)
+        self.retractable = False
         self._forget_entry()
         return piece
 
@@ -262,6 +265,7 @@ class Track:
             self.end_of_log = seqnum
         for view in self.views:
             view.move(view.index + 1)
+        self.retractable = True
         self.entry = entry
         self._forget_entry()
 
@@ -306,6 +310,7 @@ class Track:
             else:
                 view.offset += size
         if finished:
+            self.retractable = True
             self._forget_entry()
         return finished
 
@@ -314,11 +319,12 @@ class Track:
     def check_apology(self) -> Piece:
         """The last piece may be taken back; returns it."""
         cursor = self.cursor
-        inside = cursor.piece is not None and cursor.offset > cursor.start_of(cursor.piece)
-        piece = cursor.piece if inside else cursor.range.piece(cursor.index - 1)
-        if not inside and (cursor.index == 0 or not self.apology_owed):
-            raise Violation(ErrorCode.APOLOGY_FOR_VALID_DATA)
-        assert piece is not None
+        piece = cursor.piece
+        if piece is None or cursor.offset == cursor.start_of(piece):
+            if not self.apology_owed:
+                raise Violation(ErrorCode.APOLOGY_FOR_VALID_DATA)
+            piece = cursor.range.piece(cursor.index - 1)
+            assert piece is not None
         if piece == self.apologized:
             raise Violation(ErrorCode.SECOND_APOLOGY, f"for {piece}")
         return piece
@@ -326,7 +332,7 @@ class Track:
     def apologize(self) -> None:
         """Go back to the beginning of the last piece; it has never been transmitted."""
         piece = self.check_apology()
-        self.apologized, self.apology_owed = piece, False
+        self.apologized, self.apology_owed, self.retractable = piece, False, False
         for view in self.views:
             view.move(view.index if view.piece == piece else view.index - 1)
         if piece.part is Part.METADATA:

@@ -1,8 +1,8 @@
 """The law of driving as a class: one input, then drain.
 
 `Driver` does one operation to a machine and drains it: events until ``None``, then
-effects, then bytes, then the deadline.  What came out is a `Turn`.  Links, the property
-suite, transcripts and the line driver all drive through it.
+effects, then bytes, until a round brings nothing; then the deadline.  What came out is a
+`Turn`.  Links, the property suite, transcripts and the line driver all drive through it.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class Driver:
         self._verbs = {} if verbs is None else verbs
         self.respond = respond
         self.take = take
-        self._events_max = events_max
+        self.events_max = events_max
         self._is_stream = hasattr(machine, "receive_data")
         self._is_timed = hasattr(machine, "next_deadline")
         self._is_durable = hasattr(machine, "next_effect")
@@ -158,8 +158,8 @@ class Driver:
         while self.respond is not None and self.unanswered:
             effect = self.unanswered[0]
             turns.append(self.do(Complete(effect.ticket, self.respond(effect))))
-            if len(turns) > self._events_max:
-                raise EndlessError(f"more than {self._events_max} effects without an input")
+            if len(turns) > self.events_max:
+                raise EndlessError(f"more than {self.events_max} effects without an input")
         return turns
 
     def apply(self, operation: Operation) -> object:
@@ -194,17 +194,33 @@ class Driver:
         error: LocalProtocolError | None = None,
         result: JSON = None,
     ) -> Turn:
-        """Take everything, in the order of the law."""
-        events, states = self.take_events()
+        """Take everything, in the order of the law, until a round brings nothing."""
+        events: list[Event] = []
+        states: list[Enum] = []
+        effects: list[Effect] = []
+        sent: list[bytes] = []
+        datagrams: list[tuple[Hashable, bytes]] = []
+        for _ in range(self.events_max):
+            happened = self.take_events()
+            events += happened[0]
+            states += happened[1]
+            taken = self.take_effects(), self.take_bytes(), self.take_datagrams()
+            effects += taken[0]
+            sent.append(taken[1])
+            datagrams += taken[2]
+            if not any(taken):  # nothing was taken, so no room was made
+                break
+        else:
+            raise EndlessError(f"more than {self.events_max} rounds without an input")
         return Turn(
             operation=operation,
             error=error,
             result=result,
-            events=events,
-            states=states,
-            effects=self.take_effects(),
-            sent=self.take_bytes(),
-            datagrams=self.take_datagrams(),
+            events=tuple(events),
+            states=tuple(states),
+            effects=tuple(effects),
+            sent=b"".join(sent),
+            datagrams=tuple(datagrams),
             deadline=self.deadline(),
         )
 
@@ -218,8 +234,8 @@ class Driver:
             states.append(machine.state)
             if isinstance(event, Closed):
                 self.closed = event
-            if len(events) > self._events_max:
-                raise EndlessError(f"more than {self._events_max} events without an input")
+            if len(events) > self.events_max:
+                raise EndlessError(f"more than {self.events_max} events without an input")
         return tuple(events), tuple(states)
 
     def take_effects(self) -> tuple[Effect, ...]:
@@ -229,8 +245,8 @@ class Driver:
         effects: list[Effect] = []
         while (effect := self.machine.next_effect()) is not None:
             effects.append(effect)
-            if len(effects) > self._events_max:
-                raise EndlessError(f"more than {self._events_max} effects without an input")
+            if len(effects) > self.events_max:
+                raise EndlessError(f"more than {self.events_max} effects without an input")
         self.unanswered += effects
         return tuple(effects)
 

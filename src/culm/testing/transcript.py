@@ -4,11 +4,13 @@ A line says one thing; ``>`` goes into a machine, ``<`` comes out of it::
 
     > receive 01 ff
     . Opened(stream=1) -> OPEN
-    * #1 StoreEntry(entry=b'...')
-    < send 02
+    * #1 StoreEntry(entry=<00 fe>)
+    < send 'hello'
     @ deadline 30.0
 
-``.`` is an event and the state as of it, ``*`` an effect with its ticket, ``!`` a refusal.
+``.`` is an event and the state as of it, ``*`` an effect with its ticket, ``=`` the result
+of a call, ``!`` a refusal, ``@`` the deadline when it has changed.  Bytes are in hex, those
+that are text in quotes.
 """
 
 from __future__ import annotations
@@ -38,6 +40,7 @@ from culm.testing.spec import Side
 __all__ = ["all_conversations", "check", "of_link", "of_turns"]
 
 _BYTES_MAX = 48  # longer ones are cut, so that a line stays a line
+_TEXT = frozenset(b"\t\r\n") | frozenset(range(0x20, 0x7F))
 
 
 def of_turns(turns: Iterable[Turn]) -> str:
@@ -163,8 +166,9 @@ def _value(value: Any) -> str:
 
 
 def _hex(data: bytes) -> str:
-    """All of `data` in hex, or both its ends and its length."""
-    if len(data) <= _BYTES_MAX:
-        return data.hex(" ") or "nothing"
-    half = _BYTES_MAX // 2
-    return f"{data[:half].hex(' ')} .. {data[-half:].hex(' ')} ({len(data)} bytes)"
+    """All of `data` in hex, or in quotes if it is text; of much only the ends and the size."""
+    if len(data) > _BYTES_MAX:
+        half = _BYTES_MAX // 2
+        return f"{_hex(data[:half])} .. {_hex(data[-half:])} ({len(data)} bytes)"
+    is_text = all(byte in _TEXT for byte in data)
+    return repr(data)[1:] if is_text else data.hex(" ")

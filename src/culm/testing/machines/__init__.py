@@ -54,6 +54,7 @@ __all__ = [
     "UnknownMachineError",
     "Verb",
     "call",
+    "is_registered",
     "lookup",
     "names",
     "register",
@@ -75,6 +76,11 @@ def register(spec: MachineSpec) -> MachineSpec:
     if _specs.setdefault(spec.name, spec) is not spec:
         raise ValueError(f"a machine named {spec.name!r} is registered already")
     return spec
+
+
+def is_registered(spec: MachineSpec) -> bool:
+    """Whether `spec` itself can be found under its name."""
+    return _specs.get(spec.name) is spec
 
 
 def lookup(name: str) -> MachineSpec:

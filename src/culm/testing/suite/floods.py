@@ -19,6 +19,7 @@ __all__ = ["floods", "limits"]
 
 _CHUNK_SIZE = 4096
 _UNIT_SIZE_MAX = 64
+_HEADER_SIZE = 28  # of IP and UDP: what an empty datagram costs the one who sends it
 _SLACK_SIZE = 32 * 1024  # beyond twice the limit, so that small limits are passed clearly
 
 
@@ -134,7 +135,7 @@ def _datagrams(driver: Driver, flood: Flood) -> Iterator[int]:
         driver.apply(ReceiveDatagram(data, flood.source(number)))
         driver.drain(None)
         driver.answer()
-        yield len(data)
+        yield len(data) + _HEADER_SIZE
 
 
 def _units(flood: Flood) -> Iterator[bytes]:

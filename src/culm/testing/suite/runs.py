@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any
@@ -22,9 +22,9 @@ __all__ = [
     "check_closed",
     "expect_equal",
     "finish",
-    "lines_of",
     "merged",
     "refused",
+    "retold",
     "run_story",
     "watchdog",
 ]
@@ -116,10 +116,17 @@ def expect_equal(what: str, expected: object, found: object) -> None:
     raise PropertyError(f"{what}:\n  {expected}\n  {found}")
 
 
-def lines_of(config: Mapping[str, Any], story: Sequence[Operation]) -> str:
-    """The story as the line driver reads it."""
-    lines = [json.dumps(operation_to_json(operation)) for operation in story]
-    return "\n".join([f"config {json.dumps(to_plain(config))}", *lines])
+@contextmanager
+def retold(spec: MachineSpec, told: Conversation, story: Sequence[Operation]) -> Iterator[None]:
+    """Let an exception that leaves the block tell the story as the line driver reads it."""
+    try:
+        yield
+    except Exception as error:
+        lines = [json.dumps(operation_to_json(operation)) for operation in story]
+        config = json.dumps(to_plain(told.config))
+        command = f"python -m culm.testing.drive {spec.name} --respond --config '{config}'"
+        error.add_note("\n".join([f"{told.name}, to be told to {command}", *lines]))
+        raise
 
 
 @contextmanager

@@ -15,7 +15,19 @@ from culm.testing.operations import Operation, Receive, ReceiveDatagram
 from culm.testing.record import conversations
 from culm.testing.spec import Conversation, MachineSpec
 
-__all__ = ["Draw", "Story", "chunks", "conversation", "cut_short", "mutated", "pick", "sizes"]
+__all__ = [
+    "Draw",
+    "Story",
+    "chunks",
+    "conversation",
+    "cut_short",
+    "hurried",
+    "mutated",
+    "pick",
+    "sizes",
+    "tightened",
+    "variant",
+]
 
 T = TypeVar("T")
 Draw = Callable[[st.SearchStrategy[Any]], Any]
@@ -28,6 +40,13 @@ _FAT = b"\xff" * 9  # the biggest claim that a length of most encodings can make
 def conversation(spec: MachineSpec, draw: Draw) -> Conversation:
     """One of the machine's valid conversations."""
     return pick(conversations(spec), draw)
+
+
+def tightened(spec: MachineSpec, told: Conversation, draw: Draw) -> Conversation:
+    """The conversation on its own config or on the tight one, where limits may bite."""
+    if not spec.tight or draw(st.booleans()):
+        return told
+    return replace(told, config={**told.config, **spec.tight})
 
 
 def pick(items: Sequence[T], draw: Draw) -> T:
@@ -59,6 +78,23 @@ def cut_short(operations: Sequence[Operation], draw: Draw) -> Story:
     if size < len(operations) and isinstance(following := operations[size], Receive):
         story.append(Receive(following.data[: draw(st.integers(0, len(following.data)))]))
     return story
+
+
+def hurried(operations: Sequence[Operation], draw: Draw) -> Story:
+    """The story of a peer that waits for nothing: what it sends comes all at once."""
+    places = [i for i, operation in enumerate(operations) if isinstance(operation, Receive)]
+    if not places:
+        return list(operations)
+    first = pick(places, draw)
+    data = b"".join(op.data for op in operations[first:] if isinstance(op, Receive))
+    rest = [op for op in operations[first:] if not isinstance(op, Receive)]
+    return [*operations[:first], Receive(data * draw(st.integers(1, 3))), *rest]
+
+
+def variant(operations: Sequence[Operation], draw: Draw) -> Story:
+    """The story as it is, hurried, mutated or both."""
+    story = hurried(operations, draw) if draw(st.booleans()) else list(operations)
+    return mutated(story, draw) if draw(st.booleans()) else story
 
 
 def mutated(operations: Sequence[Operation], draw: Draw) -> Story:

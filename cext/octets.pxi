@@ -1,0 +1,76 @@
+# Loads, stores and lengths that both kernels need.  Included as text, because inline
+# functions of one compiled module cannot be had from another one.
+#
+# All loads are of single bytes put together with shifts: right on every byte order and
+# alignment, and compilers make one instruction (plus a byte swap) of each.
+
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+
+cdef extern from *:
+    """
+    #if defined(_MSC_VER) && !defined(__clang__)
+    #include <intrin.h>
+    static CYTHON_INLINE int culm_high_bit(uint64_t value) {
+        unsigned long index;
+        if (value >> 32) {
+            _BitScanReverse(&index, (unsigned long)(value >> 32));
+            return (int)index + 32;
+        }
+        _BitScanReverse(&index, (unsigned long)value);
+        return (int)index;
+    }
+    static CYTHON_INLINE int culm_low_bit(uint64_t value) {
+        unsigned long index;
+        if ((uint32_t)value) {
+            _BitScanForward(&index, (unsigned long)value);
+            return (int)index;
+        }
+        _BitScanForward(&index, (unsigned long)(value >> 32));
+        return (int)index + 32;
+    }
+    #else
+    static CYTHON_INLINE int culm_high_bit(uint64_t value) { return 63 - __builtin_clzll(value); }
+    static CYTHON_INLINE int culm_low_bit(uint64_t value) { return __builtin_ctzll(value); }
+    #endif
+
+    static CYTHON_INLINE uint32_t culm_load_32(const uint8_t *p) {
+        return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
+    }
+    static CYTHON_INLINE uint64_t culm_load_64(const uint8_t *p) {
+        return (uint64_t)culm_load_32(p) | (uint64_t)culm_load_32(p + 4) << 32;
+    }
+    static CYTHON_INLINE uint64_t culm_load_64_be(const uint8_t *p) {
+        return (uint64_t)p[0] << 56 | (uint64_t)p[1] << 48 | (uint64_t)p[2] << 40
+            | (uint64_t)p[3] << 32 | (uint64_t)p[4] << 24 | (uint64_t)p[5] << 16
+            | (uint64_t)p[6] << 8 | (uint64_t)p[7];
+    }
+    static CYTHON_INLINE void culm_store_64_be(uint8_t *p, uint64_t value) {
+        p[0] = (uint8_t)(value >> 56); p[1] = (uint8_t)(value >> 48);
+        p[2] = (uint8_t)(value >> 40); p[3] = (uint8_t)(value >> 32);
+        p[4] = (uint8_t)(value >> 24); p[5] = (uint8_t)(value >> 16);
+        p[6] = (uint8_t)(value >> 8);  p[7] = (uint8_t)value;
+    }
+    """
+    # Index of the highest and of the lowest bit that is set; value is not zero.
+    int high_bit "culm_high_bit"(uint64_t value) noexcept nogil
+    int low_bit "culm_low_bit"(uint64_t value) noexcept nogil
+    # Little-endian loads.
+    uint32_t load_32 "culm_load_32"(const uint8_t *p) noexcept nogil
+    uint64_t load_64 "culm_load_64"(const uint8_t *p) noexcept nogil
+    # Big-endian load and store.
+    uint64_t load_64_be "culm_load_64_be"(const uint8_t *p) noexcept nogil
+    void store_64_be "culm_store_64_be"(uint8_t *p, uint64_t value) noexcept nogil
+
+
+cdef inline int octets_of(uint64_t value) noexcept nogil:
+    """How many bytes the big-endian form of `value` takes, at least one."""
+    return (high_bit(value | 1) >> 3) + 1
+
+
+cdef inline uint64_t load_be(const uint8_t *p, int octets) noexcept nogil:
+    """The number in 1..8 big-endian bytes, of which no more are read."""
+    cdef uint64_t value = 0
+    cdef int index
+    for index in range(octets):
+        value = value << 8 | p[index]
+    return value

@@ -1,0 +1,1 @@
+"""Stores that outlive the process, for `culm.bamboo` logs."""

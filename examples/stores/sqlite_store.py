@@ -1,0 +1,451 @@
+"""A log store in one SQLite file.
+
+Entries are rows.  Payloads are rows of `CHUNK_SIZE` bytes each, so that a payload of a
+gigabyte is neither rewritten while it grows nor loaded whole to be read.  Every
+operation is one transaction: killed in the middle of it, a process leaves the store as
+it was before, and what an operation has returned from stays.
+
+The file is in WAL mode: others can read it while one process writes.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from culm.bamboo.entry import Entry, LogKey
+from culm.bamboo.forks import ForkProof
+from culm.bamboo.store import Head, NewEntry, StoredEntry, StoreError, StoreErrorCode
+from culm.wire.multihash import HashFamily
+
+__all__ = ["CHUNK_SIZE", "SqliteStore", "StoreFileError"]
+
+CHUNK_SIZE = 1 << 16
+"""Bytes of payload in one row, and at most what is rewritten when a payload grows."""
+
+_APPLICATION_ID = int.from_bytes(b"culm")
+_SCHEMA_VERSION = 1
+_SCHEMA = """
+CREATE TABLE store (family TEXT NOT NULL);
+CREATE TABLE logs (
+    id INTEGER PRIMARY KEY,
+    author BLOB NOT NULL,
+    log_id NOT NULL,
+    head NOT NULL DEFAULT 0,  -- the end of the unbroken run of entries from entry 1 on
+    UNIQUE (author, log_id)
+);
+CREATE TABLE entries (
+    id INTEGER PRIMARY KEY,
+    log INTEGER NOT NULL REFERENCES logs,
+    seqnum NOT NULL,
+    encoded BLOB NOT NULL,
+    hash BLOB NOT NULL,
+    payload_size NOT NULL,
+    payload_stored INTEGER NOT NULL DEFAULT 0,
+    payload_complete INTEGER NOT NULL DEFAULT FALSE,
+    UNIQUE (log, seqnum)
+);
+CREATE TABLE chunks (
+    entry INTEGER NOT NULL REFERENCES entries ON DELETE CASCADE,
+    number INTEGER NOT NULL,  -- the chunk begins at number * CHUNK_SIZE
+    data BLOB NOT NULL,
+    PRIMARY KEY (entry, number)
+);
+CREATE TABLE forks (
+    log INTEGER PRIMARY KEY REFERENCES logs,
+    seqnum NOT NULL,
+    proof BLOB NOT NULL
+);
+"""
+_ENTRY = "id, seqnum, encoded, hash, payload_size, payload_stored, payload_complete"
+_NUMBERS_MAX = 500  # in one query
+
+
+class StoreFileError(Exception):
+    """The file cannot be opened as a store; says why in one line."""
+
+
+class SqliteStore:
+    """A `culm.bamboo.LogStore` in the file `path`, for one thread at a time.
+
+    A new store is made where there is no file, unless `must_exist`.
+
+    With `durable`, what has been stored survives a loss of power as it survives a crash
+    of the process.  Authors need that: an entry that was sent and then forgotten makes
+    the next one a fork.  Without it the file stays sound, but may lose the last
+    operations before the power went; whoever only fetches can fetch them again, and
+    saves waiting for the disk at every operation.
+
+    Raises `StoreFileError` if the file is not a store of this hash family.
+    """
+
+    def __init__(
+        self,
+        path: Path | str,
+        *,
+        family: HashFamily,
+        durable: bool = True,
+        must_exist: bool = False,
+    ) -> None:
+        self._family = family
+        mode = "rw" if must_exist else "rwc"
+        try:
+            self._connection = sqlite3.connect(
+                f"{Path(path).absolute().as_uri()}?mode={mode}",
+                uri=True,
+                timeout=30.0,
+                isolation_level=None,  # transactions begin and end where the code says so
+                check_same_thread=False,
+            )
+        except sqlite3.Error as error:
+            raise StoreFileError(f"{path}: {error}") from None
+        try:
+            self._prepare(durable=durable, create=not must_exist)
+        except (sqlite3.Error, StoreFileError) as error:
+            self._connection.close()
+            raise StoreFileError(f"{path}: {error}") from None
+
+    def _prepare(self, *, durable: bool, create: bool) -> None:
+        def is_new() -> bool:
+            return not self._value("PRAGMA application_id") and not self._value(
+                "SELECT count(*) FROM sqlite_master"
+            )
+
+        if create and is_new():
+            self._connection.execute("PRAGMA page_size = 16384")
+            self._connection.execute("PRAGMA journal_mode = WAL")
+            with self._transaction("IMMEDIATE"):
+                if is_new():  # still: somebody else may have been faster
+                    self._create()
+        if self._value("PRAGMA application_id") != _APPLICATION_ID:
+            raise StoreFileError("not a store of logs")
+        if (version := self._value("PRAGMA user_version")) != _SCHEMA_VERSION:
+            raise StoreFileError(f"a store of version {version}, not {_SCHEMA_VERSION}")
+        if (family := self._value("SELECT family FROM store")) != self._family.name:
+            raise StoreFileError(f"a store of {family} hashes, not {self._family.name}")
+        self._connection.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
+        self._connection.execute("PRAGMA foreign_keys = ON")
+        self._connection.execute("PRAGMA journal_size_limit = 67108864")
+
+    def _create(self) -> None:
+        for statement in _SCHEMA.split(";\n"):
+            self._connection.execute(statement)
+        self._connection.execute("INSERT INTO store VALUES (?)", (self._family.name,))
+        self._connection.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
+        self._connection.execute(f"PRAGMA user_version = {_SCHEMA_VERSION}")
+
+    def close(self) -> None:
+        """Close the file; the store is of no use any more."""
+        self._connection.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # Reading.
+
+    @property
+    def family(self) -> HashFamily:
+        return self._family
+
+    def logs(self, after: LogKey | None = None, *, count_max: int | None = None) -> list[LogKey]:
+        author, log_id = (b"", 0) if after is None else after
+        rows = self._connection.execute(
+            "SELECT author, log_id FROM logs WHERE (author, log_id) > (?, ?)"
+            " ORDER BY author, log_id LIMIT ?",
+            (author, _column(log_id), -1 if count_max is None else count_max),
+        )
+        return [LogKey(author, _number(log_id)) for author, log_id in rows]
+
+    def head(self, log: LogKey) -> Head | None:
+        return self._read_head(
+            "SELECT seqnum, encoded, hash FROM entries WHERE log = ?1"
+            " AND seqnum = (SELECT head FROM logs WHERE id = ?1)",
+            log,
+        )
+
+    def newest(self, log: LogKey) -> Head | None:
+        return self._read_head(
+            "SELECT seqnum, encoded, hash FROM entries WHERE log = ?1 ORDER BY seqnum DESC LIMIT 1",
+            log,
+        )
+
+    def _read_head(self, query: str, log: LogKey) -> Head | None:
+        row = self._row(query, (self._log(log),))
+        return None if row is None else Head(_number(row[0]), row[2], row[1][0] == 1)
+
+    def entry(self, log: LogKey, seqnum: int) -> StoredEntry | None:
+        row = self._entry_row(self._log(log), seqnum)
+        return None if row is None else _stored(row)
+
+    def entries(
+        self,
+        log: LogKey,
+        start: int = 1,
+        end: int | None = None,
+        *,
+        count_max: int | None = None,
+        size_max: int | None = None,
+        payload_size_max: int | None = None,
+    ) -> list[StoredEntry]:
+        query = f"SELECT {_ENTRY} FROM entries WHERE log = ? AND seqnum >= ?"
+        values = [self._log(log), _column(start)]
+        if end is not None:
+            query += " AND seqnum <= ?"
+            values.append(_column(end))
+        values.append(-1 if count_max is None else max(count_max, 1))
+        entries: list[StoredEntry] = []
+        size = 0
+        with (
+            self._transaction("DEFERRED"),  # entries and payloads as of one moment
+            closing(self._connection.execute(f"{query} ORDER BY seqnum LIMIT ?", values)) as rows,
+        ):
+            for row in rows:
+                entry = _stored(row)
+                inline = (
+                    payload_size_max is not None
+                    and entry.payload_complete
+                    and entry.payload_size <= payload_size_max
+                )
+                size += len(entry.encoded) + (entry.payload_size if inline else 0)
+                if entries and size_max is not None and size > size_max:
+                    break
+                if inline:
+                    entry = _stored(row, self._read_chunks(row[0], 0, entry.payload_size))
+                entries.append(entry)
+        return entries
+
+    def hashes(self, log: LogKey, seqnums: Iterable[int]) -> dict[int, bytes]:
+        numbers = [_column(seqnum) for seqnum in seqnums]
+        found: dict[int, bytes] = {}
+        for first in range(0, len(numbers), _NUMBERS_MAX):
+            some = numbers[first : first + _NUMBERS_MAX]
+            rows = self._connection.execute(
+                "SELECT seqnum, hash FROM entries WHERE log = ?"
+                f" AND seqnum IN ({','.join('?' * len(some))})",
+                [self._log(log), *some],
+            )
+            found.update((_number(seqnum), hash) for seqnum, hash in rows)
+        return found
+
+    def read_payload(self, log: LogKey, seqnum: int, offset: int, size: int) -> bytes:
+        row = self._entry_row(self._log(log), seqnum)
+        return b"" if row is None else self._read_chunks(row[0], offset, size)
+
+    def fork(self, log: LogKey) -> ForkProof | None:
+        proof = self._value("SELECT proof FROM forks WHERE log = ?", (self._log(log),))
+        return None if proof is None else ForkProof.decode_prefix(proof, family=self._family)[0]
+
+    # Writing.
+
+    def append(self, log: LogKey, entries: Sequence[NewEntry]) -> None:
+        if not entries:
+            return
+        with self._transaction("IMMEDIATE"):
+            log_row = self._make_log(log)
+            forked_at = self._forked_at(log_row)
+            for new in entries:
+                seqnum = new.entry.seqnum
+                if new.entry.log != log or new.entry.family is not self._family:
+                    raise StoreError(StoreErrorCode.WRONG_LOG, log, seqnum)
+                if forked_at is not None and seqnum >= forked_at:
+                    raise StoreError(StoreErrorCode.FORKED, log, seqnum)
+                self._append_one(log_row, log, new)
+            self._move_head(log_row)
+
+    def _append_one(self, log_row: int, log: LogKey, new: NewEntry) -> None:
+        entry, payload = new.entry, new.payload
+        row = self._entry_row(log_row, entry.seqnum)
+        if row is not None and row[2] != entry.encode():
+            raise StoreError(StoreErrorCode.CONFLICT, log, entry.seqnum)
+        if payload is not None:
+            missing = entry.payload_size - len(payload)
+            if missing < 0 or (missing and not new.staged):
+                raise StoreError(StoreErrorCode.PAYLOAD_SIZE, log, entry.seqnum)
+        if row is None:
+            id, stored, complete = self._insert(log_row, entry), 0, False
+        else:
+            id, stored, complete = row[0], row[5], row[6]
+        if payload is not None and not complete and not (new.staged and stored):
+            self._drop_chunks(id)
+            self._write_chunks(id, 0, payload)
+            self._set_stored(id, len(payload), complete=not new.staged)
+
+    def _insert(self, log_row: int, entry: Entry) -> int:
+        id = self._connection.execute(
+            "INSERT INTO entries (log, seqnum, encoded, hash, payload_size) VALUES (?, ?, ?, ?, ?)",
+            (
+                log_row,
+                _column(entry.seqnum),
+                entry.encode(),
+                entry.hash(),
+                _column(entry.payload_size),
+            ),
+        ).lastrowid
+        assert id is not None
+        return id
+
+    def write_payload(self, log: LogKey, seqnum: int, offset: int, data: bytes) -> None:
+        with self._transaction("IMMEDIATE"):
+            id, stored, size, complete = self._require(log, seqnum)
+            if offset != stored:
+                raise StoreError(StoreErrorCode.WRONG_OFFSET, log, seqnum)
+            if offset + len(data) > size:
+                raise StoreError(StoreErrorCode.PAYLOAD_SIZE, log, seqnum)
+            self._write_chunks(id, offset, data)
+            self._set_stored(id, offset + len(data), complete=complete)
+
+    def finish_payload(self, log: LogKey, seqnum: int) -> None:
+        with self._transaction("IMMEDIATE"):
+            id, stored, size, _ = self._require(log, seqnum)
+            if stored != size:
+                raise StoreError(StoreErrorCode.PAYLOAD_SIZE, log, seqnum)
+            self._set_stored(id, stored, complete=True)
+
+    def discard_payload(self, log: LogKey, seqnum: int) -> None:
+        with self._transaction("IMMEDIATE"):
+            id = self._require(log, seqnum)[0]
+            self._drop_chunks(id)
+            self._set_stored(id, 0, complete=False)
+
+    def add_fork(self, log: LogKey, proof: ForkProof) -> None:
+        if proof.log != log or proof.first.family is not self._family:
+            raise StoreError(StoreErrorCode.WRONG_LOG, log, proof.seqnum)
+        with self._transaction("IMMEDIATE"):
+            log_row = self._make_log(log)
+            known = self._forked_at(log_row)
+            if known is not None and known <= proof.seqnum:
+                return
+            execute = self._connection.execute
+            seqnum = _column(proof.seqnum)
+            execute(
+                "INSERT OR REPLACE INTO forks VALUES (?, ?, ?)", (log_row, seqnum, proof.encode())
+            )
+            execute("DELETE FROM entries WHERE log = ? AND seqnum >= ?", (log_row, seqnum))
+            execute(
+                "UPDATE logs SET head = min(head, ?) WHERE id = ?",
+                (_column(proof.seqnum - 1), log_row),
+            )
+
+    # Helpers.
+
+    @contextmanager
+    def _transaction(self, kind: str) -> Iterator[None]:
+        """All of the block or, if it raises, nothing of it."""
+        self._connection.execute(f"BEGIN {kind}")
+        try:
+            yield
+            self._connection.execute("COMMIT")
+        except BaseException:
+            if self._connection.in_transaction:  # SQLite itself gives some up, as on a full disk
+                self._connection.execute("ROLLBACK")
+            raise
+
+    def _row(self, query: str, values: Sequence[object] = ()) -> Any:
+        return self._connection.execute(query, values).fetchone()
+
+    def _value(self, query: str, values: Sequence[object] = ()) -> Any:
+        row = self._row(query, values)
+        return None if row is None else row[0]
+
+    def _log(self, log: LogKey) -> int | None:
+        id: int | None = self._value(
+            "SELECT id FROM logs WHERE author = ? AND log_id = ?", (log.author, _column(log.log_id))
+        )
+        return id
+
+    def _make_log(self, log: LogKey) -> int:
+        self._connection.execute(
+            "INSERT OR IGNORE INTO logs (author, log_id) VALUES (?, ?)",
+            (log.author, _column(log.log_id)),
+        )
+        id = self._log(log)
+        assert id is not None
+        return id
+
+    def _forked_at(self, log_row: int) -> int | None:
+        seqnum = self._value("SELECT seqnum FROM forks WHERE log = ?", (log_row,))
+        return None if seqnum is None else _number(seqnum)
+
+    def _move_head(self, log_row: int) -> None:
+        start = head = _number(self._value("SELECT head FROM logs WHERE id = ?", (log_row,)))
+        present = "SELECT 1 FROM entries WHERE log = ? AND seqnum = ?"
+        while self._value(present, (log_row, _column(head + 1))):
+            head += 1
+        if head != start:
+            self._connection.execute(
+                "UPDATE logs SET head = ? WHERE id = ?", (_column(head), log_row)
+            )
+
+    def _entry_row(self, log_row: int | None, seqnum: int) -> Any:
+        return self._row(
+            f"SELECT {_ENTRY} FROM entries WHERE log = ? AND seqnum = ?",
+            (log_row, _column(seqnum)),
+        )
+
+    def _require(self, log: LogKey, seqnum: int) -> tuple[int, int, int, bool]:
+        """Row id, bytes stored, payload size, complete."""
+        row = self._entry_row(self._log(log), seqnum)
+        if row is None:
+            raise StoreError(StoreErrorCode.UNKNOWN_ENTRY, log, seqnum)
+        return row[0], row[5], _number(row[4]), bool(row[6])
+
+    def _set_stored(self, id: int, stored: int, *, complete: bool) -> None:
+        self._connection.execute(
+            "UPDATE entries SET payload_stored = ?, payload_complete = ? WHERE id = ?",
+            (stored, complete, id),
+        )
+
+    def _read_chunks(self, id: int, offset: int, size: int) -> bytes:
+        first, skipped = divmod(offset, CHUNK_SIZE)
+        rows = self._connection.execute(
+            "SELECT data FROM chunks WHERE entry = ? AND number BETWEEN ? AND ? ORDER BY number",
+            (id, first, (offset + size - 1) // CHUNK_SIZE),
+        )
+        data = b"".join(row[0] for row in rows)
+        return data[skipped : skipped + size]
+
+    def _write_chunks(self, id: int, offset: int, data: bytes) -> None:
+        number, filled = divmod(offset, CHUNK_SIZE)
+        if filled and data:
+            data = self._read_chunks(id, offset - filled, filled) + data
+        self._connection.executemany(
+            "INSERT OR REPLACE INTO chunks VALUES (?, ?, ?)",
+            (
+                (id, number + index, data[start : start + CHUNK_SIZE])
+                for index, start in enumerate(range(0, len(data), CHUNK_SIZE))
+            ),
+        )
+
+    def _drop_chunks(self, id: int) -> None:
+        self._connection.execute("DELETE FROM chunks WHERE entry = ?", (id,))
+
+
+def _column(number: int) -> int | bytes:
+    """An unsigned 64-bit number as it is kept in a column without type.
+
+    SQLite's integers end at 2**63 - 1, and all blobs sort behind all integers.
+    """
+    return number if number < 1 << 63 else number.to_bytes(8)
+
+
+def _number(column: int | bytes) -> int:
+    return column if isinstance(column, int) else int.from_bytes(column)
+
+
+def _stored(row: Any, payload: bytes | None = None) -> StoredEntry:
+    _, seqnum, encoded, hash, size, stored, complete = row
+    return StoredEntry(
+        _number(seqnum), encoded, hash, _number(size), stored, bool(complete), payload
+    )

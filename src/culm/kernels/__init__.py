@@ -1,0 +1,90 @@
+"""The hot paths, each twice: compiled from ``cext/`` and as a pure twin, its specification.
+
+``culm.kernels.varu64`` and ``culm.kernels.lzfoo`` are the twins in use: the compiled ones
+where there are any.  Which was taken is told, never guessed:
+
+- `IMPLEMENTATION` is ``"compiled"``, ``"pure"`` or ``"mixed"``,
+- `IMPLEMENTATIONS` says it kernel by kernel,
+- `IMPORT_ERRORS` holds the exception of each compiled kernel that is there and does not
+  import.  Such a kernel, and a mixture, also cause a `RuntimeWarning` on import: an
+  installation without extensions is a choice, a half working one is not.
+
+There is no switch.  To run without the extensions, install with ``CULM_BUILD_EXT=no``; to
+have both twins side by side, as the tests do, call `load`.
+
+Kernels take and return bytes and integers, keep no protocol state and import nothing of
+culm: faults in the data are numbers, which `culm.wire` turns into errors.
+"""
+
+from __future__ import annotations
+
+import warnings
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING, Literal
+
+__all__ = [
+    "IMPLEMENTATION",
+    "IMPLEMENTATIONS",
+    "IMPORT_ERRORS",
+    "NAMES",
+    "Implementation",
+    "load",
+    "lzfoo",
+    "varu64",
+]
+
+Implementation = Literal["compiled", "pure"]
+
+NAMES = ("lzfoo", "varu64")
+IMPLEMENTATIONS: dict[str, Implementation] = {}
+IMPORT_ERRORS: dict[str, Exception] = {}
+
+
+def load(name: str, implementation: Implementation) -> ModuleType:
+    """One twin of the kernel `name`.
+
+    Raises ``ImportError`` if the compiled one was not built or does not import.
+    """
+    if name not in NAMES:
+        raise ValueError(f"no kernel is named {name!r}")
+    if implementation not in ("compiled", "pure"):
+        raise ValueError(f"an implementation is compiled or pure, not {implementation!r}")
+    prefix = "_" if implementation == "compiled" else "pure_"
+    return import_module(f"{__name__}.{prefix}{name}")
+
+
+def _pick(name: str) -> ModuleType:
+    try:
+        module = load(name, "compiled")
+    except Exception as error:
+        module = load(name, "pure")
+        IMPLEMENTATIONS[name] = "pure"
+        # Not to be found is not to be built; any other failure is one.
+        if not isinstance(error, ModuleNotFoundError) or error.name != f"{__name__}._{name}":
+            IMPORT_ERRORS[name] = error
+    else:
+        IMPLEMENTATIONS[name] = "compiled"
+    return module
+
+
+def _summary() -> Literal["compiled", "pure", "mixed"]:
+    used = set(IMPLEMENTATIONS.values())
+    return used.pop() if len(used) == 1 else "mixed"
+
+
+if TYPE_CHECKING:
+    from culm.kernels import pure_lzfoo as lzfoo
+    from culm.kernels import pure_varu64 as varu64
+else:
+    lzfoo = _pick("lzfoo")
+    varu64 = _pick("varu64")
+
+IMPLEMENTATION = _summary()
+
+if IMPORT_ERRORS or IMPLEMENTATION == "mixed":
+    warnings.warn(
+        f"culm's compiled kernels are not all in use: {IMPLEMENTATIONS}, {IMPORT_ERRORS}",
+        RuntimeWarning,
+        stacklevel=2,
+    )

@@ -1,0 +1,317 @@
+"""LZFoo, the specification: what `culm.kernels._lzfoo` does fast, said plainly.
+
+Compressed data is a sequence of elements.  An element's first byte holds its kind in the
+top bit, 0 for a literal and 1 for a copy, and in the other bits its length, if that is
+below 120; 120..127 announce 1..8 bytes with the length, big-endian.  A literal's bytes
+follow; a copy is followed by a VarU64 offset, counted back from the end of what was made
+so far, and may be longer than its offset.  Source: AljoschaMeyer/lzfoo.
+
+The format leaves the compressor free.  Ours gives the same bytes as its compiled twin and
+on every machine:
+
+- A table of ``2**bits`` entries, indexed by a hash of six bytes, holds where such bytes
+  were seen last, as a position in the stream modulo 2**32.
+- A match is what starts there, if that is within the window and saves at least two bytes.
+- A longer match one byte later is taken instead, again and again.  What is equal before
+  the match is added to it.
+- Four places in what was matched are entered into the table, and every place that was
+  looked at.
+- After every 64 places without a match the step grows by one: what does not compress
+  costs little time.
+
+Kernels know nothing of the rest of culm: faults in the data are numbers with a position,
+which `culm.wire.lzfoo` turns into errors.  What is wrong with a call is raised.
+"""
+
+from __future__ import annotations
+
+Buffer = bytes | bytearray | memoryview
+
+# Faults: an element is longer than what remains of the packet; a copy's offset is zero,
+# or points before the history or the window; there are bytes after the packet's end.
+BAD_LENGTH = 1
+ZERO_OFFSET = 2
+FAR_OFFSET = 3
+TRAILING = 4
+
+WINDOW_MAX = 2**30
+
+_COPY = 0x80
+_LONG = 120
+_WIDE = 248
+
+_SEQUENCE = 6
+_STEP_BITS = 6
+_TABLE_BITS_MIN = 8
+_TABLE_BITS_MAX = 17
+_MULTIPLIER = 0x9E3779B185EBCA87
+
+
+class Compressor:
+    """One direction's history, and packets made with its help.
+
+    `window` is how far back copies may point: 0..WINDOW_MAX bytes.  With 0 there are
+    literals only.  Takes memory for two windows at most and a table of 4 bytes for every
+    four bytes of the window, at most 512 KiB, and only as data comes.
+    """
+
+    def __init__(self, window: int) -> None:
+        self.window = _checked_window(window)
+        bits = max(_TABLE_BITS_MIN, min(_TABLE_BITS_MAX, self.window.bit_length() - 2))
+        self._shift = 64 - bits
+        self._table = [0] * (1 << bits)
+        self._data = bytearray()  # the history and then the packet at hand
+        self._base = 0  # the position of its first byte in the stream
+
+    def compress(self, data: Buffer, size_max: int | None = None) -> bytes | None:
+        """The elements for `data`, which then belongs to the history.
+
+        They take at most ``len(data) + len(data) // 256 + 2`` bytes.  If they would take
+        more than `size_max`, the result is ``None`` and nothing has changed.
+        """
+        if size_max is not None and size_max < 0:
+            raise ValueError("size_max is negative")
+        history_size = len(self._data)
+        saved = None if size_max is None else self._table.copy()
+        self._data += _octets(data)
+        packet = self._elements(history_size)
+        if saved is not None and size_max is not None and len(packet) > size_max:
+            self._table = saved
+            del self._data[history_size:]
+            return None
+        self._forget()
+        return packet
+
+    def _elements(self, here: int) -> bytes:
+        """The elements for what is in ``self._data`` from index `here` on."""
+        packet = bytearray()
+        pending = here  # from here on nothing is written yet
+        effort = 1 << _STEP_BITS
+        last = len(self._data) - _SEQUENCE
+        while here <= last:
+            length, distance = self._match(here)
+            if not length:
+                here += effort >> _STEP_BITS
+                effort += 1
+                continue
+            effort = 1 << _STEP_BITS
+            while here < last:
+                longer, other = self._match(here + 1)
+                if longer <= length:
+                    break
+                here, length, distance = here + 1, longer, other
+            while (
+                here > pending
+                and here > distance
+                and self._data[here - 1] == self._data[here - 1 - distance]
+            ):
+                here, length = here - 1, length + 1
+            packet += _literal(self._data[pending:here])
+            packet += _header(_COPY, length) + _varu64(distance)
+            pending = here + length
+            if pending <= last:
+                for place in (here + 1, here + 3, pending - 4, pending - 2):
+                    self._table[self._slot(place)] = self._position(place)
+            here = pending
+        packet += _literal(self._data[pending:])
+        return bytes(packet)
+
+    def _match(self, here: int) -> tuple[int, int]:
+        """Length and offset of the match at `here`, (0, 0) if none pays; and enter `here`."""
+        slot = self._slot(here)
+        distance = (self._position(here) - self._table[slot]) % 2**32
+        self._table[slot] = self._position(here)
+        if not 1 <= distance <= min(self.window, here):
+            return 0, 0
+        data, there = self._data, here - distance
+        length, end = 0, len(data) - here
+        while length < end and data[there + length] == data[here + length]:
+            length += 1
+        return (length, distance) if length >= 3 + len(_varu64(distance)) else (0, 0)
+
+    def _slot(self, here: int) -> int:
+        sequence = int.from_bytes(self._data[here : here + _SEQUENCE], "little") << 16
+        return sequence * _MULTIPLIER % 2**64 >> self._shift
+
+    def _position(self, here: int) -> int:
+        return (self._base + here) % 2**32
+
+    def _forget(self) -> None:
+        """Drop what is older than the window, seldom enough to cost little."""
+        old = len(self._data) - self.window
+        if old >= max(self.window, 4096):
+            del self._data[:old]
+            self._base += old
+
+
+class Decompressor:
+    """One direction's history, and packets decoded with its help, in any pieces.
+
+    `window` is how far back copies may point: 0..WINDOW_MAX bytes.  Takes memory for the
+    window at most, and only as data comes.
+    """
+
+    def __init__(self, window: int) -> None:
+        self.window = _checked_window(window)
+        # Bytes of the packet that are still to be made, and compressed bytes of it read.
+        self.remaining = 0
+        self.position = 0
+        # What is wrong, if not 0, and at which compressed byte of the packet.
+        self.fault = 0
+        self.fault_position = 0
+        self._history = bytearray()
+        self._header = bytearray()  # the element's first byte, length and offset so far
+        self._literal = 0  # bytes of the element that are still to be appended,
+        self._copy = 0  # of either kind
+        self._distance = 0
+
+    @property
+    def pending(self) -> bool:
+        """`decode` has something to say without further input."""
+        return self._copy > 0 or self.fault != 0
+
+    @property
+    def between_elements(self) -> bool:
+        """No element is begun and not complete."""
+        return not (self._header or self._literal or self._copy)
+
+    def begin(self, size: int) -> None:
+        """Declare the next packet: `size` bytes, uncompressed, 0..2**64-1.
+
+        Raises ``ValueError`` if the packet before is at fault or not complete.
+        """
+        if not 0 <= size < 2**64:
+            raise ValueError(f"a packet's size is 0..2**64-1, not {size}")
+        if self.fault or self.remaining:
+            raise ValueError("the packet before is at fault or not complete")
+        self.remaining = size
+        self.position = 0
+
+    def decode(self, data: Buffer, offset: int, out_max: int) -> tuple[bytes, int]:
+        """Decode ``data[offset:]``: what is made of it, and how many bytes were read.
+
+        Goes on until the input is read, `out_max` bytes are made, the packet is complete
+        or a fault is found.  After a fault nothing more is made.
+        """
+        octets = _octets(data)
+        if not 0 <= offset <= len(octets):
+            raise ValueError("offset is outside the data")
+        if out_max < 0:
+            raise ValueError("out_max is negative")
+        if self.fault:
+            return b"", 0
+        if not self.remaining and offset < len(octets):
+            self._fail(TRAILING, self.position)
+        room = min(out_max, self.remaining)
+        start = len(self._history)
+        read = self._run(octets[offset:], start + room)
+        output = bytes(memoryview(self._history)[start:])
+        self._forget()
+        return output, read
+
+    def _run(self, data: bytes | memoryview, limit: int) -> int:
+        """Append to the history, up to `limit` bytes in all; return what was read of `data`."""
+        read = 0
+        while not self.fault and len(self._history) < limit:
+            room = limit - len(self._history)
+            if self._literal:
+                if read == len(data):
+                    break
+                piece = data[read : read + min(room, self._literal)]
+                self._literal -= len(piece)
+                self._append(piece)
+                read += len(piece)
+                self.position += len(piece)
+            elif self._copy:
+                size = min(room, self._copy)
+                self._copy -= size
+                self._append(self._recall(size))
+            else:
+                if read == len(data):
+                    break
+                self._header.append(data[read])
+                read += 1
+                self.position += 1
+                self._parse_header()
+        return read
+
+    def _parse_header(self) -> None:
+        """Look at the element's bytes after each one of them."""
+        header = self._header
+        start = self.position - len(header)
+        offset_at = 1 + max(0, header[0] % _COPY - (_LONG - 1))
+        if len(header) < offset_at:
+            return
+        length = int.from_bytes(header[1:offset_at], "big") if offset_at > 1 else header[0] % _COPY
+        if length > self.remaining:
+            self._fail(BAD_LENGTH, start)
+        elif header[0] < _COPY:
+            self._literal = length
+            header.clear()
+        elif len(header) > offset_at:
+            octets = max(0, header[offset_at] - (_WIDE - 1))
+            if len(header) == offset_at + 1 + octets:
+                self._distance = int.from_bytes(header[offset_at + (octets > 0) :], "big")
+                self._start_copy(length, start + offset_at)
+
+    def _start_copy(self, length: int, offset_position: int) -> None:
+        if self._distance == 0:
+            self._fail(ZERO_OFFSET, offset_position)
+        elif self._distance > min(self.window, len(self._history)):
+            self._fail(FAR_OFFSET, offset_position)
+        else:
+            self._copy = length
+            self._header.clear()
+
+    def _recall(self, size: int) -> bytes:
+        """The next `size` bytes of the copy: the last `distance` bytes, repeated."""
+        start = len(self._history) - self._distance
+        period = bytes(self._history[start : start + size])
+        return (period * (size // len(period) + 1))[:size]
+
+    def _append(self, data: bytes | memoryview) -> None:
+        self._history += data
+        self.remaining -= len(data)
+
+    def _fail(self, fault: int, position: int) -> None:
+        self.fault = fault
+        self.fault_position = position
+
+    def _forget(self) -> None:
+        """Drop what is older than the window, seldom enough to cost little."""
+        old = len(self._history) - self.window
+        if old >= max(self.window, 4096):
+            del self._history[:old]
+
+
+def _checked_window(window: int) -> int:
+    if not 0 <= window <= WINDOW_MAX:
+        raise ValueError(f"a window is 0..{WINDOW_MAX} bytes, not {window}")
+    return window
+
+
+def _octets(data: Buffer) -> bytes | memoryview:
+    if isinstance(data, bytes):
+        return data
+    view = memoryview(data)
+    if not view.c_contiguous:
+        raise BufferError("the buffer is not contiguous")
+    return view.cast("B")
+
+
+def _literal(data: bytearray) -> bytes:
+    return _header(0, len(data)) + data if data else b""
+
+
+def _header(kind: int, length: int) -> bytes:
+    if length < _LONG:
+        return bytes([kind | length])
+    octets = (length.bit_length() + 7) // 8
+    return bytes([kind | _LONG - 1 + octets]) + length.to_bytes(octets, "big")
+
+
+def _varu64(value: int) -> bytes:
+    if value < _WIDE:
+        return bytes([value])
+    octets = (value.bit_length() + 7) // 8
+    return bytes([_WIDE - 1 + octets]) + value.to_bytes(octets, "big")

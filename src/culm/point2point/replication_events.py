@@ -1,0 +1,144 @@
+"""Events of a `Replicator`, the limits that it keeps, and what its user wants."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from culm.bamboo.entry import LogKey
+from culm.bamboo.errors import Reason
+from culm.bamboo.forks import ForkProof
+from culm.machine import Event
+from culm.point2point.limits import Limits
+from culm.point2point.messages import CancelReason
+
+__all__ = [
+    "EntryStored",
+    "ForkFound",
+    "Interest",
+    "LogEnded",
+    "LogOffered",
+    "LogRefused",
+    "LogSynced",
+    "PayloadProgress",
+    "ReplicatorLimits",
+    "Settled",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogEvent(Event):
+    """Something about one log."""
+
+    log: LogKey
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogOffered(LogEvent):
+    """The peer has the log up to entry `seqnum` (0: it has nothing and wants the log)."""
+
+    seqnum: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EntryStored(LogEvent):
+    """The verified entry `seqnum` is in the store.
+
+    `payload_stored`: its payload, of `payload_size` bytes, is there, too.
+    """
+
+    seqnum: int
+    payload_size: int
+    payload_stored: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PayloadProgress(LogEvent):
+    """`stored` of the `size` bytes of the payload of entry `seqnum` are in the store."""
+
+    seqnum: int
+    stored: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogSynced(LogEvent):
+    """The store has all that the peer has offered, up to entry `seqnum`."""
+
+    seqnum: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogEnded(LogEvent):
+    """Entry `seqnum` ends the log; nothing more will come."""
+
+    seqnum: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForkFound(LogEvent):
+    """The author has forked the log.  The proof is in the store, the log ends before it."""
+
+    proof: ForkProof
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogRefused(LogEvent):
+    """The peer will not replicate this log with us (now), or we not with it.
+
+    `reason` is what the peer said; `fault` what we found.
+    """
+
+    reason: CancelReason | None = None
+    fault: Reason | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settled(Event):
+    """Nothing is under way, and has not been for ``ReplicatorLimits.settle_s``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interest:
+    """What the user of a `Replicator` wants.
+
+    live
+        Keep logs up to date for as long as the connection lasts, in both directions.
+        Otherwise fetch what the peer offers when we hear of it.
+    accept_new_logs
+        Replicate logs that the peer offers although the store does not have them.
+    offer_stored
+        Let the peer know of all logs in the store, and serve them.
+    """
+
+    live: bool = True
+    accept_new_logs: bool = False
+    offer_stored: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicatorLimits:
+    """What one replicator may use, besides its connection.
+
+    unwritten_size_max
+        Received bytes whose writing is not completed; reading pauses above it.
+    batch_size_max, batch_count_max
+        What is written, or read to be sent, in one go.
+    payload_inline_max
+        Payloads up to this size are written with their entry, larger ones in pieces of
+        about this size.
+    logs_max
+        Logs that are kept track of; further ones are refused.
+    outstanding_max
+        Answers of the store, and events waiting for one, above which reading pauses.
+    settle_s
+        See `Settled`.
+    """
+
+    connection: Limits = field(default_factory=Limits)
+    unwritten_size_max: int = 1 << 23
+    batch_size_max: int = 1 << 20
+    batch_count_max: int = 512
+    payload_inline_max: int = 1 << 18
+    logs_max: int = 10_000
+    outstanding_max: int = 4096
+    settle_s: float = 0.5

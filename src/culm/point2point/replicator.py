@@ -1,0 +1,399 @@
+"""Replication of logs between a store and one peer."""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from functools import partial
+from typing import Final, NamedTuple
+
+from culm.bamboo.effects import ReadLogs
+from culm.bamboo.entry import LogKey
+from culm.buffer import Buffer
+from culm.bymux import Role
+from culm.machine import Closed, ContractErrorCode, Effect, Event, LocalProtocolError
+from culm.point2point.connection import Connection, State
+from culm.point2point.desk import Desk
+from culm.point2point.events import (
+    Cancelled,
+    CreditReceived,
+    Established,
+    ProposalDropped,
+    Proposed,
+    RequestEnded,
+    RequestEvent,
+)
+from culm.point2point.fetching import Fetching
+from culm.point2point.messages import CancelReason, Proposal
+from culm.point2point.replica import Replica, Resumption
+from culm.point2point.replication_events import Interest, ReplicatorLimits, Settled
+from culm.point2point.request import Request
+from culm.point2point.serving import Serving
+from culm.point2point.setup import Setup
+from culm.point2point.states import RequestState
+from culm.wire.multihash import YAMF, HashFamily
+
+__all__ = ["Replicator"]
+
+_DEFAULT_SETUP: Final = Setup()
+_DEFAULT_LIMITS: Final = ReplicatorLimits()
+_DEFAULT_INTEREST: Final = Interest()
+_LOGS_READ_MAX = 1000
+
+
+class _Wish(NamedTuple):
+    """A proposal that we want to make."""
+
+    replica: Replica
+    proposal: Proposal
+    links: dict[int, bytes]
+    resumption: Resumption | None
+
+
+class Replicator:
+    """Drives a `Connection` over a log store: proposes, confirms, serves, stores.
+
+    The store is reached through effects (`culm.bamboo.effects`).  After bytes have been
+    taken there may be effects again: reading is done as far as the peer can take it.
+
+    Every endpoint proposes each log at the entry after its last; the overlap rule lets
+    the proposal of the one who is behind win.
+    """
+
+    def __init__(
+        self,
+        *,
+        role: Role,
+        setup: Setup = _DEFAULT_SETUP,
+        limits: ReplicatorLimits = _DEFAULT_LIMITS,
+        interest: Interest = _DEFAULT_INTEREST,
+        family: HashFamily = YAMF,
+    ) -> None:
+        self.connection = Connection(
+            role=role, setup=setup, limits=limits.connection, family=family
+        )
+        self._limits = limits
+        self._interest = interest
+        self._family = family
+        self._desk = Desk()
+        self._replicas: dict[LogKey, Replica] = {}
+        self._fetching: dict[int, Fetching] = {}
+        self._serving: dict[int, Serving] = {}
+        self._awake: OrderedDict[int, Serving] = OrderedDict()  # that may have to send
+        self._early: list[Proposed] = []  # proposals that came before the logs were known
+        self._proposals: deque[_Wish] = deque()  # that wait for credit
+        self._logs_read = False
+        self._closed: Closed | None = None  # of the connection, before it has come out
+        self._ended = False
+        self._now: float | None = None
+        self._quiet_since: float | None = None  # None: something is going on
+        self._settled = False
+
+    @property
+    def state(self) -> State:
+        return State.CLOSED if self._ended else self.connection.state
+
+    # Verbs.
+
+    def replicate(self, log: LogKey) -> None:
+        """Replicate `log` with this peer, whether or not it is in the store."""
+        self.connection.check_open()
+        replica = self._replica(log)
+        if replica is not None:
+            replica.want()
+
+    def stored(self, log: LogKey) -> None:
+        """Entries of `log` have been stored by somebody else: send them to the peer."""
+        self.connection.check_open()
+        replica = self._replica(log)
+        if replica is not None:
+            replica.refresh(lambda: self._wake(log))
+
+    def close(self) -> None:
+        """Say goodbye; `Closed` follows when the peer has answered."""
+        self.connection.close()
+
+    # Bytes and time.
+
+    def receive_data(self, data: Buffer) -> None:
+        self.connection.receive_data(data)
+
+    def receive_eof(self) -> None:
+        self.connection.receive_eof()
+
+    def read_size(self) -> int:
+        """How many bytes are welcome now; 0 while the store is behind."""
+        return 0 if self._store_is_behind() else self.connection.read_size()
+
+    def data_to_send(self, size_max: int | None = None) -> bytes:
+        """Take bytes for the peer; what is to be sent is chosen as late as possible."""
+        parts = [self.connection.data_to_send(size_max)]
+        left = None if size_max is None else size_max - len(parts[0])
+        while (left is None or left > 0) and self._serve():
+            part = self.connection.data_to_send(left)
+            parts.append(part)
+            left = None if left is None else left - len(part)
+        return b"".join(parts)
+
+    @property
+    def trailing_data(self) -> bytes:
+        return self.connection.trailing_data if self._ended else b""
+
+    def next_deadline(self) -> float | None:
+        deadline = self.connection.next_deadline()
+        if self._quiet_since is not None and not self._settled and not self._ended:
+            settled_at = self._quiet_since + self._limits.settle_s
+            deadline = settled_at if deadline is None else min(deadline, settled_at)
+        return deadline
+
+    def advance(self, now: float) -> None:
+        self._now = now
+        if not self._store_is_behind():
+            self.connection.advance(now)
+        if self._is_quiet():
+            self._quiet_since = now if self._quiet_since is None else self._quiet_since
+        else:
+            self._quiet_since = None
+
+    # Effects.
+
+    def next_effect(self) -> Effect | None:
+        """Take the next piece of work for the store; see `culm.bamboo.effects.perform`."""
+        effect = self._desk.next_effect()
+        if effect is None:
+            for fetching in self._fetching.values():
+                fetching.flush()
+            effect = self._desk.next_effect()
+        return effect
+
+    def complete(self, ticket: int, result: object = None) -> None:
+        """Answer an effect.  Raises `LocalProtocolError` (``UNKNOWN_TICKET``)."""
+        handler = self._desk.take_handler(ticket)
+        self._unless_over(lambda: handler(result))
+
+    def _unless_over(self, act: Callable[[], None]) -> None:
+        """Do what is of no use any more once the connection is over."""
+        try:
+            act()
+        except LocalProtocolError as error:
+            if error.code is not ContractErrorCode.ALREADY_CLOSED:
+                raise
+
+    # Events.
+
+    def next_event(self) -> Event | None:
+        while not self._ended:
+            event = self._desk.next_event()
+            if event is not None:
+                return event
+            if self._closed is not None:
+                return self._finish()
+            below = None if self._store_is_behind() else self.connection.next_event()
+            if below is None:
+                return self._settle()
+            self._quiet_since, self._settled = None, False
+            if isinstance(below, Closed):
+                self._closed = below
+                for fetching in self._fetching.values():
+                    fetching.finish()
+            else:
+                self._unless_over(partial(self._handle, below))
+        return None
+
+    def _finish(self) -> Event | None:
+        """End as soon as what was received is in the store."""
+        if not self._desk.idle or self._desk.unwritten_size:
+            return None
+        self._ended = True
+        return self._closed
+
+    def _settle(self) -> Event | None:
+        if self._settled or not self._is_quiet():
+            return None
+        if self._now is None or self._quiet_since is None:
+            return None
+        if self._now < self._quiet_since + self._limits.settle_s:
+            return None
+        self._settled = True
+        return Settled()
+
+    def _is_quiet(self) -> bool:
+        return (
+            self._logs_read
+            and not len(self._desk)
+            and self._desk.idle
+            and not self._proposals
+            and not self._early
+            and all(replica.settled for replica in self._replicas.values())
+        )
+
+    def _store_is_behind(self) -> bool:
+        limits, desk = self._limits, self._desk
+        return desk.unwritten_size > limits.unwritten_size_max or desk.load > limits.outstanding_max
+
+    # What the connection tells.
+
+    def _handle(self, event: Event) -> None:
+        match event:
+            case Established():
+                self._read_logs(None)
+            case CreditReceived():
+                self._send_proposals()
+            case Proposed():
+                self._consider(event)
+            case ProposalDropped():
+                self._forget(event.request_id)
+            case Cancelled():
+                self._cancelled(event)
+            case RequestEnded():
+                self._forget(event.request_id)
+            case RequestEvent():
+                fetching = self._fetching.get(event.request_id)
+                if fetching is not None:
+                    fetching.handle(event)
+                self._rouse(event.request_id)
+            case _:
+                pass
+
+    def _read_logs(self, after: LogKey | None) -> None:
+        def got(logs: list[LogKey]) -> None:
+            for log in logs:
+                self._replica(log)
+            if len(logs) == _LOGS_READ_MAX:
+                self._read_logs(logs[-1])
+                return
+            self._logs_read = True
+            early, self._early = self._early, []
+            for event in early:
+                self._consider(event)
+
+        self._desk.ask(ReadLogs, got, after=after, count_max=_LOGS_READ_MAX)
+
+    def _replica(self, log: LogKey) -> Replica | None:
+        """What is known of `log`; ``None`` if there are too many."""
+        replica = self._replicas.get(log)
+        if replica is None and len(self._replicas) < self._limits.logs_max:
+            replica = Replica(
+                log, owner=self, desk=self._desk, interest=self._interest, family=self._family
+            )
+            self._replicas[log] = replica
+            replica.load()
+        return replica
+
+    def _consider(self, event: Proposed) -> None:
+        log, request = event.proposal.log, self.connection.requests.get(event.request_id)
+        if request is not None and request.proposal is not event.proposal:
+            request = None  # dropped or cancelled since, and the id used again
+        known = log in self._replicas
+        if not known and not self._logs_read:
+            self._early.append(event)
+            return
+        wanted = known or self._interest.accept_new_logs
+        replica = self._replica(log) if wanted else None
+        if replica is not None:
+            replica.consider(event.proposal, request)
+        elif request is not None and request.state is RequestState.PROPOSED_BY_PEER:
+            request.cancel(CancelReason.RESOURCE_LIMIT if wanted else CancelReason.DO_NOT_RETRY)
+
+    def _cancelled(self, event: Cancelled) -> None:
+        request = self.connection.requests.get(event.request_id)
+        fetching = self._fetching.get(event.request_id)
+        if request is None:
+            return
+        replica = self._replicas.get(request.proposal.log)
+        if replica is None:
+            return
+        if request.ours:
+            replica.refused(event.cancel.reason)
+        if event.cancel.proof is not None:
+            replica.forked(event.cancel.proof)
+        if event.cancel.entry is not None and fetching is not None:
+            replica.mismatched(event.cancel.entry)
+
+    def _forget(self, request_id: int) -> None:
+        """A request is over."""
+        self._serving.pop(request_id, None)
+        self._awake.pop(request_id, None)
+        fetching = self._fetching.pop(request_id, None)
+        if fetching is not None:
+            fetching.finish()
+            if fetching.replica.own_request is fetching.request:
+                fetching.replica.proposed(None)
+
+    # What replicas ask for.
+
+    def propose(
+        self,
+        replica: Replica,
+        proposal: Proposal,
+        links: dict[int, bytes],
+        resumption: Resumption | None,
+    ) -> None:
+        """Propose as soon as there is credit (`Owner`)."""
+        self._proposals.append(_Wish(replica, proposal, links, resumption))
+        self._send_proposals()
+
+    def confirmed(self, request: Request, replica: Replica) -> None:
+        """Data of a request may flow (`Owner`)."""
+        self._open(request, replica, None)
+        self._rouse(request.request_id)
+
+    def _send_proposals(self) -> None:
+        while self._proposals and self.connection.proposal_credit:
+            wish = self._proposals.popleft()
+            resumption = wish.resumption
+            request = self.connection.propose(
+                wish.proposal,
+                links=wish.links,
+                verifier=None if resumption is None else resumption.verifier,
+            )
+            wish.replica.proposed(request)
+            self._open(request, wish.replica, resumption)
+
+    def _open(self, request: Request, replica: Replica, resumption: Resumption | None) -> None:
+        request_id = request.request_id
+        fetching = Fetching(
+            request, replica, desk=self._desk, limits=self._limits, family=self._family
+        )
+        if resumption is not None:
+            fetching.resume_payload(resumption.entry, resumption.stored)
+        self._fetching[request_id] = fetching
+        self._serving[request_id] = Serving(
+            request,
+            replica,
+            desk=self._desk,
+            limits=self._limits,
+            family=self._family,
+            rouse=lambda: self._rouse(request_id),
+        )
+
+    # Sending.
+
+    def _rouse(self, request_id: int) -> None:
+        """There may be something to send for a request."""
+        serving = self._serving.get(request_id)
+        if serving is not None:
+            self._awake[request_id] = serving
+
+    def _wake(self, log: LogKey) -> None:
+        """There are new entries of `log`."""
+        for request_id, serving in self._serving.items():
+            if serving.replica.log == log:
+                serving.wake()
+                self._rouse(request_id)
+
+    def _serve(self) -> bool:
+        """Put about a packet's worth of data on its way; returns whether there was some.
+
+        Each request gets its turn, a packet at a time.  Nothing is put behind data that
+        waits for the peer's credit.
+        """
+        connection, awake = self.connection, self._awake
+        if connection.state is not State.ESTABLISHED or connection.unsent_size():
+            return False
+        size_max = self._limits.connection.packet_size_max
+        while awake and connection.unsent_size() < size_max:
+            request_id, serving = awake.popitem(last=False)
+            if serving.step():
+                awake[request_id] = serving
+        return connection.unsent_size() > 0

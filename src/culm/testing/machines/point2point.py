@@ -1,0 +1,453 @@
+"""Bamboo Point-2-Point: ``point2point`` (the wire machine) and ``point2point-replicator``.
+
+The log is always the same: `culm.testing.stores.make_log`, 14 entries of YAMF.  Verbs
+name its entries by sequence number and requests by id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields, replace
+from typing import Any
+
+from culm.bamboo.effects import perform
+from culm.bamboo.entry import Entry, LogKey
+from culm.bamboo.forks import ForkProof
+from culm.bamboo.links import lipmaa
+from culm.bamboo.store import MemoryStore, NewEntry
+from culm.machine import Effect, Event, LocalProtocolError
+from culm.point2point import (
+    EVERYTHING,
+    NOTIFY,
+    CancelReason,
+    Closed,
+    Connection,
+    Eagerness,
+    EntryStored,
+    ForkFound,
+    Interest,
+    Limits,
+    Mode,
+    PayloadReceived,
+    Proposal,
+    Replicator,
+    ReplicatorLimits,
+    Request,
+    Role,
+    Setup,
+    SkipReason,
+    payloads_up_to,
+)
+from culm.testing.machines import (
+    Config,
+    Flood,
+    MachineSpec,
+    Scenario,
+    SpecErrorCode,
+    call,
+    register,
+)
+from culm.testing.stores import make_log
+from culm.wire.multihash import YAMF
+
+__all__ = ["CONNECTION", "REPLICATOR"]
+
+_LOG = {new.entry.seqnum: new for new in make_log(YAMF)}
+_OTHER = {new.entry.seqnum: new for new in make_log(YAMF, branch=b"other")}
+_KEY: LogKey = _LOG[1].entry.log
+
+_EAGERNESS = {"all": EVERYTHING, "notify": NOTIFY}
+
+# Small limits, for floods: what one machine holds then is counted in kilobytes.
+_TIGHT = {
+    "requests_max": 4,
+    "data_window_max": 8192,
+    "packet_size_max": 1024,
+    "unsent_size_max": 4096,
+    "dropped_max": 4,
+    "request_adjustments_max": 4,
+    "compression_window_max": 1024,
+}
+
+
+# The wire machine.
+
+
+def _limits(config: Config) -> Limits:
+    names = {field.name for field in fields(Limits)}
+    return Limits(**{name: value for name, value in config.items() if name in names})
+
+
+def _setup(config: Config) -> Setup:
+    mode = {True: Mode.GREEDY, False: Mode.SAFE}
+    return Setup(
+        send_mode=mode[bool(config.get("send_greedy"))],
+        receive_mode=mode[bool(config.get("receive_greedy"))],
+        send_window_max=config.get("send_window_max", 4096),
+        receive_window_max=config.get("receive_window_max", 4096),
+    )
+
+
+def _role(config: Config) -> Role:
+    return Role[str(config.get("role", "proactive")).upper()]
+
+
+def _build_connection(config: Config) -> Connection:
+    return Connection(role=_role(config), setup=_setup(config), limits=_limits(config))
+
+
+def _request(machine: Connection, request: int) -> Request:
+    return machine.request(request)
+
+
+def _new(seqnum: int) -> NewEntry:
+    new = _LOG.get(seqnum)
+    if new is None:
+        raise LocalProtocolError(SpecErrorCode.NO_SUCH_HANDLE, f"entry {seqnum}")
+    return new
+
+
+def _eagerness(value: str | int) -> Eagerness:
+    return _EAGERNESS[value] if isinstance(value, str) else payloads_up_to(value)
+
+
+def _options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options of a verb, their eagerness as such."""
+    made = dict(options)
+    if made.get("eagerness") is not None:
+        made["eagerness"] = _eagerness(made["eagerness"])
+    return made
+
+
+def _propose(
+    machine: Connection,
+    start: int = 1,
+    lower_certpool: int | None = None,
+    start_offset: int | None = None,
+    request_id: int | None = None,
+    **options: Any,
+) -> int:
+    if start_offset is None and lower_certpool is None:
+        lower_certpool = start
+    expected: bytes | None = None
+    if start_offset is not None:
+        expected = _new(start).entry.hash()
+    elif lower_certpool is not None and lower_certpool > 1:
+        expected = _new(lipmaa(lower_certpool)).entry.hash()
+    proposal = Proposal(
+        log=_KEY,
+        start=start,
+        lower_certpool=lower_certpool,
+        start_offset=start_offset,
+        expected_hash=expected,
+        **_options(options),
+    )
+    return machine.propose(proposal, request_id=request_id).request_id
+
+
+def _confirm(
+    machine: Connection, request: int, eagerness: str | int = "all", **options: Any
+) -> None:
+    _request(machine, request).confirm(_eagerness(eagerness), **options)
+
+
+def _adjust(machine: Connection, request: int, **options: Any) -> None:
+    _request(machine, request).adjust(**_options(options))
+
+
+def _cancel(
+    machine: Connection,
+    request: int,
+    reason: str = "DO_NOT_RETRY",
+    entry: int | None = None,
+    seqnum: int | None = None,
+    fork: int | None = None,
+) -> None:
+    _request(machine, request).cancel(
+        CancelReason[reason],
+        entry=None if entry is None else _OTHER[entry].entry,
+        seqnum=seqnum,
+        proof=None if fork is None else ForkProof(_LOG[fork].entry, _OTHER[fork].entry),
+    )
+
+
+def _send_metadata(machine: Connection, request: int, seqnum: int) -> None:
+    _request(machine, request).send_metadata(_new(seqnum).entry)
+
+
+def _send_payload(
+    machine: Connection,
+    request: int,
+    seqnum: int,
+    offset: int = 0,
+    size: int | None = None,
+    wrong: bool = False,
+    compress: bool = True,
+) -> bool:
+    payload = _new(seqnum).payload or b""
+    if wrong:
+        payload = bytes(len(payload))
+    data = payload[offset:] if size is None else payload[offset : offset + size]
+    entry = _new(seqnum).entry
+    return _request(machine, request).send_payload(data, entry=entry, compress=compress)
+
+
+def _send_entries(machine: Connection, request: int, first: int, last: int) -> None:
+    for seqnum in range(first, last + 1):
+        _send_metadata(machine, request, seqnum)
+        _send_payload(machine, request, seqnum)
+
+
+def _on_request(verb: Callable[..., Any]) -> Callable[..., Any]:
+    """A verb of the handle, as one of the machine that is told the request's id."""
+
+    def on_request(machine: Connection, request: int, **options: Any) -> Any:
+        return verb(_request(machine, request), **options)
+
+    return on_request
+
+
+def _skip(machine: Connection, request: int, reason: str) -> None:
+    _request(machine, request).skip_payload(SkipReason[reason])
+
+
+def _provide_hash(machine: Connection, request: int, seqnum: int) -> None:
+    _request(machine, request).provide_hash(seqnum, _new(seqnum).entry.hash())
+
+
+def _provide_entry(machine: Connection, request: int, seqnum: int) -> None:
+    _request(machine, request).provide_entry(_new(seqnum).entry)
+
+
+def _by_request(events: Sequence[Event]) -> dict[int | None, list[Event]]:
+    """What happened to each request, and (``None``) to none, with whole payload pieces.
+
+    The two channels are independent of each other, so the order across them is not fixed.
+    """
+    by_request: dict[int | None, list[Event]] = {}
+    for event in events:
+        told = by_request.setdefault(getattr(event, "request_id", None), [])
+        last = told[-1] if told else None
+        if (
+            isinstance(event, PayloadReceived)
+            and isinstance(last, PayloadReceived)
+            and last.offset + len(last.data) == event.offset
+            and not last.finished
+        ):
+            told[-1] = replace(event, offset=last.offset, data=last.data + event.data)
+        else:
+            told.append(event)
+    return by_request
+
+
+_ID = 0  # the first request of the proactive endpoint, left in all scenarios
+_RIGHT = {"role": "reactive"}
+_GREEDY = {"send_greedy": True, "receive_greedy": True}
+
+CONNECTION = register(
+    MachineSpec(
+        name="point2point",
+        build=_build_connection,
+        held_max=96_000,
+        tight=_TIGHT,
+        lazy_output=True,
+        normalise=_by_request,
+        verbs={
+            "propose": _propose,
+            "confirm": _confirm,
+            "adjust": _adjust,
+            "cancel": _cancel,
+            "send_metadata": _send_metadata,
+            "send_payload": _send_payload,
+            "send_entries": _send_entries,
+            "notify": _on_request(Request.notify),
+            "skip": _skip,
+            "jump": _on_request(Request.jump),
+            "apologize": _on_request(Request.apologize),
+            "provide_hash": _provide_hash,
+            "provide_entry": _provide_entry,
+            "refuse": _on_request(Request.refuse),
+        },
+        scenarios=(
+            Scenario(
+                name="a whole log",
+                right=_RIGHT,
+                script=(
+                    ("left", call("propose")),
+                    ("right", call("confirm", request=_ID)),
+                    ("right", call("send_entries", request=_ID, first=1, last=14)),
+                    ("left", call("cancel", request=_ID)),
+                    ("left", call("close")),
+                ),
+            ),
+            Scenario(
+                name="a range with its certificate pools, some of it passed over",
+                right=_RIGHT,
+                script=(
+                    (
+                        "left",
+                        call(
+                            "propose",
+                            start=5,
+                            lower_certpool=4,
+                            end=8,
+                            upper_certpool=13,
+                            size_min=40,
+                            eagerness=48,
+                        ),
+                    ),
+                    ("left", call("provide_hash", request=_ID, seqnum=1)),
+                    ("right", call("confirm", request=_ID, eagerness="notify")),
+                    ("right", call("send_metadata", request=_ID, seqnum=4)),
+                    ("right", call("send_metadata", request=_ID, seqnum=5)),
+                    ("right", call("skip", request=_ID, reason="TOO_SMALL")),
+                    ("right", call("send_metadata", request=_ID, seqnum=6)),
+                    ("right", call("skip", request=_ID, reason="TOO_SMALL")),
+                    ("left", call("adjust", request=_ID, end=7, allow_skipping=True)),
+                    ("right", call("send_metadata", request=_ID, seqnum=7)),
+                    ("right", call("send_payload", request=_ID, seqnum=7)),
+                    ("right", call("send_metadata", request=_ID, seqnum=8)),
+                    ("left", call("notify", request=_ID, count=1)),
+                    ("right", call("cancel", request=_ID, reason="RESOURCE_LIMIT")),
+                    ("right", call("close")),
+                ),
+            ),
+            Scenario(
+                name="greedy, with apologies",
+                left=_GREEDY,
+                right={**_RIGHT, **_GREEDY},
+                script=(
+                    ("left", call("propose", end=3, upper_certpool=3)),
+                    ("right", call("confirm", request=_ID)),
+                    ("right", call("send_metadata", request=_ID, seqnum=1)),
+                    ("right", call("send_payload", request=_ID, seqnum=1)),
+                    ("right", call("send_metadata", request=_ID, seqnum=2)),
+                    ("right", call("send_payload", request=_ID, seqnum=2, wrong=True)),
+                    ("right", call("apologize", request=_ID)),
+                    ("right", call("send_payload", request=_ID, seqnum=2, compress=False)),
+                    ("right", call("send_entries", request=_ID, first=3, last=3)),
+                    ("right", call("cancel", request=_ID, reason="END_OF_RANGE")),
+                    ("left", call("close")),
+                ),
+            ),
+            Scenario(
+                name="proposals that cross, a fork, payloads from the middle on",
+                right=_RIGHT,
+                script=(
+                    ("left", call("propose", start=9)),
+                    ("right", call("propose", start=4)),
+                    ("left", call("confirm", request=1)),
+                    ("left", call("cancel", request=1, reason="FORK", fork=3)),
+                    ("left", call("propose", start=6, start_offset=5, payload_only=True)),
+                    ("right", call("confirm", request=2, allow_skipping=True)),
+                    ("right", call("send_payload", request=2, seqnum=6, offset=5)),
+                    ("left", call("provide_entry", request=2, seqnum=6)),
+                    ("right", call("notify", request=2, count=1)),
+                    ("right", call("skip", request=2, reason="UNAVAILABLE")),
+                    ("left", call("close")),
+                    ("right", call("close")),
+                ),
+            ),
+        ),
+        bad_calls=(
+            call("propose", start=0),
+            call("propose", start=4, lower_certpool=3),
+            call("propose", start=3, end=2, upper_certpool=2),
+            call("propose", request_id=1),
+            call("cancel", request=_ID, reason="CONFIRM"),
+            call("send_metadata", request=_ID, seqnum=12),
+            call("send_payload", request=_ID, seqnum=12),
+            call("notify", request=_ID, count=0),
+            call("notify", request=77),
+            call("jump", request=_ID, size=1),
+            call("apologize", request=_ID),
+        ),
+        floods=(
+            Flood(unit=b"\x20\x00\x01\x00"),
+            Flood(opening=b"\x00\x00\x00", unit=b"\x20\x00\x02\x00\x01"),
+        ),
+    )
+)
+
+
+# The replicator.
+
+
+def _build_replicator(config: Config) -> Replicator:
+    names = {field.name for field in fields(ReplicatorLimits)} - {"connection"}
+    limits = {name: value for name, value in config.items() if name in names}
+    return Replicator(
+        role=_role(config),
+        setup=_setup(config),
+        limits=ReplicatorLimits(connection=_limits(config), **limits),
+        interest=Interest(
+            live=bool(config.get("live", True)),
+            accept_new_logs=bool(config.get("accept_new_logs", True)),
+        ),
+    )
+
+
+def _respond(config: Config) -> Callable[[Effect], object]:
+    """A store with ``entries`` entries of the log (of another branch if ``forked``)."""
+    store = MemoryStore(family=YAMF)
+    log = _OTHER if config.get("forked") else _LOG
+    store.append(_KEY, [log[n] for n in range(1, config.get("entries", 0) + 1)])
+    return lambda effect: perform(effect, store)
+
+
+def _replicate(machine: Replicator, log_id: int = 0) -> None:
+    machine.replicate(LogKey(_KEY.author, log_id))
+
+
+def _outcome(events: Sequence[Event]) -> object:
+    """What was stored and how it ended: the rest depends on what crosses on the wire."""
+    stored = {(e.seqnum, e.payload_stored) for e in events if isinstance(e, EntryStored)}
+    ends = [e for e in events if isinstance(e, (Closed, ForkFound))]
+    return sorted(stored), ends
+
+
+def _entry(value: Any) -> Entry:
+    return _new(value).entry
+
+
+REPLICATOR = register(
+    MachineSpec(
+        name="point2point-replicator",
+        build=_build_replicator,
+        held_max=256_000,
+        tight={
+            **_TIGHT,
+            "unwritten_size_max": 8192,
+            "batch_size_max": 4096,
+            "batch_count_max": 8,
+            "payload_inline_max": 1024,
+            "logs_max": 8,
+            "outstanding_max": 32,
+        },
+        lazy_output=True,
+        normalise=_outcome,
+        respond=_respond,
+        verbs={"replicate": _replicate},
+        scenarios=(
+            Scenario(
+                name="one has all",
+                left={"entries": 0},
+                right={**_RIGHT, "entries": 14},
+                script=(("left", call("close")),),
+            ),
+            Scenario(
+                name="one is ahead, and fetches nothing",
+                left={"entries": 9, "live": False},
+                right={**_RIGHT, "entries": 4},
+                script=(("right", call("close")),),
+            ),
+            Scenario(
+                name="a fork",
+                left={"entries": 5},
+                right={**_RIGHT, "entries": 9, "forked": True},
+                script=(("left", call("close")), ("right", call("close"))),
+            ),
+        ),
+        bad_calls=(),
+    )
+)

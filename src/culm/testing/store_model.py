@@ -1,0 +1,259 @@
+"""A log store without a thought for speed, and random work for it and others to agree on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from random import Random
+
+from nacl.signing import SigningKey
+
+from culm.bamboo.author import LogAuthor
+from culm.bamboo.effects import (
+    AddFork,
+    AppendEntries,
+    DiscardPayload,
+    FinishPayload,
+    ReadEntries,
+    ReadEntry,
+    ReadFork,
+    ReadHashes,
+    ReadHead,
+    ReadLogs,
+    ReadNewest,
+    ReadPayload,
+    WritePayload,
+)
+from culm.bamboo.entry import Entry, LogKey
+from culm.bamboo.forks import ForkProof
+from culm.bamboo.store import Head, NewEntry, StoredEntry, StoreError, StoreErrorCode
+from culm.machine import Effect
+from culm.wire.multihash import HashFamily
+
+__all__ = ["LOG_LENGTH", "ModelStore", "RandomEffects", "head_of", "make_log", "stored_form"]
+
+LOG_LENGTH = 14  # entries of a log for tests: lipmaalinks of three levels
+
+
+@cache
+def make_log(
+    family: HashFamily,
+    log_id: int = 0,
+    count: int = LOG_LENGTH,
+    *,
+    branch: bytes = b"",
+    seed: int = 1,
+) -> tuple[NewEntry, ...]:
+    """A log of `count` entries with payloads of 0, 7, 14, ... bytes behind `branch`.
+
+    Logs of the same `seed` (which makes the key) and log id but other `branch` fork each
+    other at entry 1.
+    """
+    author = LogAuthor(SigningKey(bytes([seed]) * 32), family=family, log_id=log_id)
+    return tuple(author.publish(branch + bytes([n % 256]) * (7 * n)) for n in range(count))
+
+
+def head_of(new: NewEntry) -> Head:
+    """The head of a log that ends with `new`."""
+    return Head(new.entry.seqnum, new.entry.hash(), new.entry.end_of_log)
+
+
+def stored_form(new: NewEntry, staged: int | None = None) -> StoredEntry:
+    """What is stored of `new`, or of its entry with so many bytes of payload staged."""
+    entry = new.entry
+    complete = staged is None and new.payload is not None
+    size = entry.payload_size if complete else staged or 0
+    return StoredEntry(
+        entry.seqnum, entry.encode(), entry.hash(), entry.payload_size, size, complete
+    )
+
+
+class RandomEffects:
+    """Effects on two logs and their forks, drawn at random, mostly such as make sense."""
+
+    def __init__(self, family: HashFamily, random: Random) -> None:
+        self._random = random
+        self._branches = [
+            [make_log(family, log_id, branch=branch) for branch in (b"", b"other")]
+            for log_id in (0, 300)
+        ]
+
+    def next_effect(self) -> Effect:
+        random = self._random
+        news, other = random.choice(self._branches)
+        log = news[0].entry.log
+        seqnum = random.randint(1, LOG_LENGTH)
+        new = news[seqnum - 1]
+        payload = new.payload or b""
+        offset = random.randint(0, len(payload))
+        match random.randrange(20):
+            case 0:
+                return ReadLogs(ticket=0, after=random.choice((None, log)), count_max=1)
+            case 1:
+                return ReadHead(ticket=0, log=log)
+            case 2:
+                return ReadNewest(ticket=0, log=log)
+            case 3:
+                return ReadEntry(ticket=0, log=log, seqnum=seqnum)
+            case 4:
+                return ReadEntries(
+                    ticket=0,
+                    log=log,
+                    start=seqnum,
+                    end=random.choice((None, seqnum + 3)),
+                    count_max=4,
+                    size_max=random.choice((None, 600)),
+                    payload_size_max=random.choice((None, 0, 40)),
+                )
+            case 5:
+                return ReadHashes(ticket=0, log=log, seqnums=range(seqnum, seqnum + 3))
+            case 6:
+                return ReadPayload(ticket=0, log=log, seqnum=seqnum, offset=offset, size=30)
+            case 7:
+                return FinishPayload(ticket=0, log=log, seqnum=seqnum)
+            case 8:
+                return DiscardPayload(ticket=0, log=log, seqnum=seqnum)
+            case 9:
+                return ReadFork(ticket=0, log=log)
+            case 10 if seqnum > 8:
+                proof = ForkProof(new.entry, other[seqnum - 1].entry)
+                return AddFork(ticket=0, log=log, proof=proof)
+            case 11:
+                return AppendEntries(ticket=0, log=log, entries=[new, other[seqnum - 1]])
+            case 12 | 13 | 14 | 15:
+                start = random.choice((0, 0, offset))
+                data = payload[start : start + random.choice((5, 100))]
+                return WritePayload(ticket=0, log=log, seqnum=seqnum, offset=start, data=data)
+            case _:
+                staged = NewEntry(new.entry, payload[:offset], staged=True)
+                chosen = random.choice(
+                    (
+                        news[seqnum - 1 : seqnum + 2],
+                        [NewEntry(new.entry)],
+                        [staged, *news[seqnum:7]],
+                    )
+                )
+                return AppendEntries(ticket=0, log=log, entries=chosen)
+
+
+@dataclass
+class _Row:
+    entry: Entry
+    payload: bytes
+    complete: bool
+
+
+class ModelStore:
+    """A `LogStore` that is easy to believe."""
+
+    def __init__(self, family: HashFamily) -> None:
+        self.family = family
+        self._rows: dict[tuple[LogKey, int], _Row] = {}
+        self._forks: dict[LogKey, ForkProof] = {}
+
+    def _of(self, log: LogKey) -> list[_Row]:
+        rows = [row for (of, _), row in self._rows.items() if of == log]
+        return sorted(rows, key=lambda row: row.entry.seqnum)
+
+    def logs(self, after: LogKey | None = None, *, count_max: int | None = None) -> list[LogKey]:
+        logs = sorted({log for log, _ in self._rows} | set(self._forks))
+        return [log for log in logs if after is None or log > after][:count_max]
+
+    def head(self, log: LogKey) -> Head | None:
+        head = None
+        for number, row in enumerate(self._of(log), 1):
+            if row.entry.seqnum == number:
+                head = head_of(NewEntry(row.entry))
+        return head
+
+    def newest(self, log: LogKey) -> Head | None:
+        rows = self._of(log)
+        return head_of(NewEntry(rows[-1].entry)) if rows else None
+
+    def entry(self, log: LogKey, seqnum: int) -> StoredEntry | None:
+        return next(iter(self.entries(log, seqnum, seqnum)), None)
+
+    def entries(
+        self,
+        log: LogKey,
+        start: int = 1,
+        end: int | None = None,
+        *,
+        count_max: int | None = None,
+        size_max: int | None = None,
+        payload_size_max: int | None = None,
+    ) -> list[StoredEntry]:
+        found: list[StoredEntry] = []
+        size = 0
+        for row in self._of(log):
+            entry = row.entry
+            if entry.seqnum < start or (end is not None and entry.seqnum > end):
+                continue
+            whole = NewEntry(entry, row.payload)
+            stored = stored_form(whole, None if row.complete else len(row.payload))
+            inline = row.complete and payload_size_max is not None
+            if inline and len(row.payload) <= (payload_size_max or 0):
+                stored = replace(stored, payload=row.payload)
+            size += len(stored.encoded) + len(stored.payload or b"")
+            full = count_max is not None and len(found) >= count_max
+            if found and (full or (size_max is not None and size > size_max)):
+                break
+            found.append(stored)
+        return found
+
+    def hashes(self, log: LogKey, seqnums: Iterable[int]) -> dict[int, bytes]:
+        return {n: self._rows[log, n].entry.hash() for n in seqnums if (log, n) in self._rows}
+
+    def read_payload(self, log: LogKey, seqnum: int, offset: int, size: int) -> bytes:
+        row = self._rows.get((log, seqnum))
+        return row.payload[offset : offset + size] if row is not None else b""
+
+    def append(self, log: LogKey, entries: Sequence[NewEntry]) -> None:
+        rows = dict(self._rows)
+        for new in entries:
+            seqnum = new.entry.seqnum
+            fork = self._forks.get(log)
+            if fork is not None and seqnum >= fork.seqnum:
+                raise StoreError(StoreErrorCode.FORKED, log, seqnum)
+            row = rows.get((log, seqnum), _Row(new.entry, b"", False))
+            if row.entry != new.entry:
+                raise StoreError(StoreErrorCode.CONFLICT, log, seqnum)
+            if new.payload is not None and not row.complete and not (new.staged and row.payload):
+                row = _Row(new.entry, new.payload, not new.staged)
+            rows[log, seqnum] = row
+        self._rows = rows
+
+    def _row(self, log: LogKey, seqnum: int) -> _Row:
+        row = self._rows.get((log, seqnum))
+        if row is None:
+            raise StoreError(StoreErrorCode.UNKNOWN_ENTRY, log, seqnum)
+        return row
+
+    def write_payload(self, log: LogKey, seqnum: int, offset: int, data: bytes) -> None:
+        row = self._row(log, seqnum)
+        if offset != len(row.payload):
+            raise StoreError(StoreErrorCode.WRONG_OFFSET, log, seqnum)
+        if len(row.payload + data) > row.entry.payload_size:
+            raise StoreError(StoreErrorCode.PAYLOAD_SIZE, log, seqnum)
+        row.payload += data
+
+    def finish_payload(self, log: LogKey, seqnum: int) -> None:
+        row = self._row(log, seqnum)
+        if len(row.payload) != row.entry.payload_size:
+            raise StoreError(StoreErrorCode.PAYLOAD_SIZE, log, seqnum)
+        row.complete = True
+
+    def discard_payload(self, log: LogKey, seqnum: int) -> None:
+        row = self._row(log, seqnum)
+        row.payload, row.complete = b"", False
+
+    def add_fork(self, log: LogKey, proof: ForkProof) -> None:
+        known = self._forks.get(log)
+        if known is None or proof.seqnum < known.seqnum:
+            self._forks[log] = proof
+            for key in [key for key in self._rows if key[0] == log and key[1] >= proof.seqnum]:
+                del self._rows[key]
+
+    def fork(self, log: LogKey) -> ForkProof | None:
+        return self._forks.get(log)

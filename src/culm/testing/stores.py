@@ -1,0 +1,464 @@
+"""What every `LogStore` has to do, as a suite of tests for any implementation.
+
+Subclass `LogStoreSuite`, say how a store is made, and let pytest collect it::
+
+    class TestMyStore(LogStoreSuite):
+        def make_store(self, family):
+            return MyStore(self.path, family=family)
+
+        def reopen(self, store):  # if it outlives the process
+            store.close()
+            return self.make_store(store.family)
+
+The suite holds tests of one rule each and a random walk that compares the store, step
+by step, with a simple model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from random import Random
+
+from nacl.signing import SigningKey
+
+from culm.bamboo.author import LogAuthor
+from culm.bamboo.effects import perform
+from culm.bamboo.entry import LogKey, sign
+from culm.bamboo.forks import ForkProof
+from culm.bamboo.store import (
+    Head,
+    LogStore,
+    NewEntry,
+    StoredEntry,
+    StoreError,
+    StoreErrorCode,
+)
+from culm.machine import Effect
+from culm.testing.store_model import (
+    LOG_LENGTH,
+    ModelStore,
+    RandomEffects,
+    head_of,
+    make_log,
+    stored_form,
+)
+from culm.wire.multihash import YAMF, YASMF, HashFamily
+
+__all__ = ["LogStoreSuite", "contents", "make_log"]
+
+
+def contents(store: LogStore) -> dict[LogKey, object]:
+    """All that can be read of a store, for comparison."""
+    return {
+        log: (
+            store.head(log),
+            store.newest(log),
+            store.fork(log),
+            [
+                (kept, store.read_payload(log, kept.seqnum, 0, kept.payload_size + 1))
+                for kept in store.entries(log)
+            ],
+        )
+        for log in store.logs()
+    }
+
+
+class _Suite:
+    """How the tests get at stores and what they put into them."""
+
+    families: Sequence[HashFamily] = (YAMF, YASMF)
+
+    def make_store(self, family: HashFamily) -> LogStore:
+        """A new, empty store."""
+        raise NotImplementedError
+
+    def reopen(self, store: LogStore) -> LogStore:
+        """The same store as it is found after a restart."""
+        return store
+
+    @contextmanager
+    def refused(self, store: LogStore, code: StoreErrorCode, seqnum: int) -> Iterator[None]:
+        """The block has to raise that `StoreError` and leave the store as it was."""
+        before = contents(store)
+        refusal = None
+        try:
+            yield
+        except StoreError as error:
+            refusal = error.code, error.seqnum
+        assert refusal == (code, seqnum)
+        assert contents(store) == before
+
+    def _stores(self) -> Iterator[tuple[LogStore, tuple[NewEntry, ...], LogKey]]:
+        """An empty store of each family, with a log to put into it."""
+        for family in self.families:
+            log = make_log(family)
+            yield self.make_store(family), log, log[0].entry.log
+
+
+class _EntryRules(_Suite):
+    """Logs and their entries."""
+
+    def test_it_is_a_log_store_of_its_family(self) -> None:
+        for family in self.families:
+            store = self.make_store(family)
+            assert isinstance(store, LogStore)
+            assert store.family is family
+
+    def test_an_empty_store_has_nothing(self) -> None:
+        for store, _, log in self._stores():
+            assert store.logs() == []
+            assert store.head(log) is None
+            assert store.newest(log) is None
+            assert store.fork(log) is None
+            assert store.entry(log, 1) is None
+            assert store.entries(log) == []
+            assert store.hashes(log, [1, 2]) == {}
+            assert store.read_payload(log, 1, 0, 10) == b""
+
+    def test_what_was_appended_is_read_back(self) -> None:
+        for store, news, log in self._stores():
+            store.append(log, news)
+            store = self.reopen(store)
+            assert store.logs() == [log]
+            assert store.entries(log) == [stored_form(new) for new in news]
+            for new in news:
+                seqnum, payload = new.entry.seqnum, new.payload
+                assert payload is not None
+                assert store.entry(log, seqnum) == stored_form(new)
+                assert store.read_payload(log, seqnum, 0, 1000) == payload
+                assert store.read_payload(log, seqnum, 2, 3) == payload[2:5]
+            newest = news[-1].entry
+            assert store.head(log) == store.newest(log) == Head(newest.seqnum, newest.hash())
+            assert store.hashes(log, [3, 1, 99]) == {n: news[n - 1].entry.hash() for n in (1, 3)}
+
+    def test_head_is_the_end_of_the_unbroken_run_and_newest_that_of_all(self) -> None:
+        for store, news, log in self._stores():
+            for part, head, newest in (
+                (news[3:4], None, 4),
+                (news[1:2], None, 4),
+                (news[0:1], 2, 4),
+                (news[12:13], 2, 13),
+                (news[2:3], 4, 13),
+                (news[4:12], 13, 13),
+            ):
+                store.append(log, part)
+                store = self.reopen(store)
+                assert store.head(log) == (head and head_of(news[head - 1]))
+                assert store.newest(log) == head_of(news[newest - 1])
+
+    def test_an_end_of_log_is_seen_in_thehead_of(self) -> None:
+        for family in self.families:
+            author = LogAuthor(SigningKey(bytes(32)), family=family)
+            news = [author.publish(b"first"), author.publish(b"last", end_of_log=True)]
+            store = self.make_store(family)
+            store.append(author.log, news)
+            store = self.reopen(store)
+            assert store.head(author.log) == store.newest(author.log) == head_of(news[1])
+            head = store.head(author.log)
+            assert head is not None
+            assert head.end_of_log
+
+    def test_entries_come_ascending_within_bounds(self) -> None:
+        for store, news, log in self._stores():
+            store.append(log, [new for new in reversed(news) if new.entry.seqnum % 5])
+            there = [n for n in range(1, LOG_LENGTH + 1) if n % 5]
+            sizes = {new.entry.seqnum: len(new.entry.encode()) for new in news}
+
+            def seqnums(entries: Iterable[StoredEntry]) -> list[int]:
+                return [entry.seqnum for entry in entries]
+
+            assert seqnums(store.entries(log)) == there
+            assert seqnums(store.entries(log, 5, 11)) == [n for n in there if 5 <= n <= 11]
+            assert seqnums(store.entries(log, 5, 5)) == []
+            assert seqnums(store.entries(log, 9, 3)) == []
+            assert seqnums(store.entries(log, 2**64 - 1)) == []
+            assert seqnums(store.entries(log, 1, 2**64 - 1)) == there
+            assert seqnums(store.entries(log, 4, count_max=2)) == [4, 6]
+            two = sizes[4] + sizes[6]
+            assert seqnums(store.entries(log, 4, size_max=two)) == [4, 6]
+            assert seqnums(store.entries(log, 4, size_max=two - 1)) == [4]
+            assert seqnums(store.entries(log, 4, size_max=two, count_max=1)) == [4]
+            assert seqnums(store.entries(log, 4, size_max=1, count_max=3)) == [4]
+
+    def test_an_entry_of_the_greatest_numbers_is_kept(self) -> None:
+        greatest = 2**64 - 1
+        for family in self.families:
+            hash = family.hash(b"")
+            entry = sign(
+                SigningKey(bytes(32)),
+                family=family,
+                log_id=greatest,
+                seqnum=greatest,
+                backlink=hash,
+                lipmaalink=hash,
+                payload_size=greatest,
+                payload_hash=hash,
+            )
+            store = self.make_store(family)
+            store.append(entry.log, [NewEntry(entry)])
+            store.write_payload(entry.log, greatest, 0, b"begun")
+            store = self.reopen(store)
+            kept = StoredEntry(greatest, entry.encode(), entry.hash(), greatest, 5, False)
+            assert store.entries(entry.log) == [kept]
+            assert store.logs() == [entry.log]
+
+    def test_logs_are_told_apart_and_listed_in_order(self) -> None:
+        for family in self.families:
+            made = [make_log(family, log_id, 2, seed=seed) for seed in (3, 2) for log_id in (9, 0)]
+            store = self.make_store(family)
+            for news in made:
+                store.append(news[0].entry.log, news)
+            logs = sorted(news[0].entry.log for news in made)
+            assert store.logs() == logs
+            assert store.logs(count_max=3) == logs[:3]
+            assert store.logs(logs[1]) == logs[2:]
+            assert store.logs(LogKey(logs[0].author, 5), count_max=1) == logs[1:2]
+            assert store.logs(logs[-1]) == []
+            for news in made:
+                assert store.entries(news[0].entry.log) == [stored_form(new) for new in news]
+
+    def test_appending_again_changes_nothing(self) -> None:
+        for store, news, log in self._stores():
+            store.append(log, news)
+            before = contents(store)
+            store.append(log, news[2:5])
+            store.append(log, [NewEntry(new.entry) for new in news])
+            store.append(log, [])
+            assert contents(store) == before
+
+    def test_appending_no_entries_makes_no_log(self) -> None:
+        for store, _, log in self._stores():
+            store.append(log, [])
+            assert store.logs() == []
+
+    def test_an_append_is_all_or_nothing(self) -> None:
+        for store, news, log in self._stores():
+            other = make_log(store.family, branch=b"other")
+            store.append(log, news[:2])
+            with self.refused(store, StoreErrorCode.CONFLICT, 2):
+                store.append(log, [news[2], news[3], other[1]])
+            with self.refused(store, StoreErrorCode.CONFLICT, 4):
+                store.append(log, [news[2], news[3], other[3]])
+            with self.refused(store, StoreErrorCode.PAYLOAD_SIZE, 4):
+                store.append(log, [news[2], NewEntry(news[3].entry, b"short")])
+
+    def test_an_entry_of_another_log_or_family_is_refused(self) -> None:
+        for store, news, log in self._stores():
+            family = next(each for each in (YAMF, YASMF) if each is not store.family)
+            for stranger in (
+                make_log(store.family, 1)[1],
+                make_log(store.family, seed=2)[1],
+                make_log(family)[1],
+            ):
+                with self.refused(store, StoreErrorCode.WRONG_LOG, 2):
+                    store.append(log, [news[0], stranger])
+
+
+class _PayloadRules(_Suite):
+    """Payloads, absent, staged and complete."""
+
+    def test_a_payload_given_later_completes_the_entry(self) -> None:
+        for store, news, log in self._stores():
+            store.append(log, [NewEntry(new.entry) for new in news])
+            assert store.entries(log) == [stored_form(NewEntry(new.entry)) for new in news]
+            store.write_payload(log, 3, 0, b"wrong")
+            store.append(log, news)
+            assert self.reopen(store).entries(log) == [stored_form(new) for new in news]
+            assert store.read_payload(log, 3, 0, 1000) == news[2].payload
+
+    def test_a_payload_comes_in_pieces(self) -> None:
+        for store, news, log in self._stores():
+            new = news[4]
+            payload = new.payload
+            assert payload is not None
+            store.append(log, [NewEntry(new.entry)])
+            with self.refused(store, StoreErrorCode.WRONG_OFFSET, 5):
+                store.write_payload(log, 5, 1, payload[1:])
+            store.write_payload(log, 5, 0, payload[:10])
+            store.write_payload(log, 5, 10, b"")
+            store = self.reopen(store)
+            assert store.entry(log, 5) == stored_form(new, 10)
+            assert store.read_payload(log, 5, 4, 100) == payload[4:10]
+            with self.refused(store, StoreErrorCode.WRONG_OFFSET, 5):
+                store.write_payload(log, 5, 0, payload[:10])
+            with self.refused(store, StoreErrorCode.PAYLOAD_SIZE, 5):
+                store.finish_payload(log, 5)
+            with self.refused(store, StoreErrorCode.PAYLOAD_SIZE, 5):
+                store.write_payload(log, 5, 10, payload[10:] + b"x")
+            store.write_payload(log, 5, 10, payload[10:])
+            assert store.entry(log, 5) == stored_form(new, len(payload))
+            store.finish_payload(log, 5)
+            store.finish_payload(log, 5)
+            store = self.reopen(store)
+            assert store.entry(log, 5) == stored_form(new)
+            assert store.read_payload(log, 5, 0, 1000) == payload
+            with self.refused(store, StoreErrorCode.PAYLOAD_SIZE, 5):
+                store.write_payload(log, 5, len(payload), b"x")
+
+    def test_a_beginning_of_a_payload_goes_in_with_its_entry(self) -> None:
+        for store, news, log in self._stores():
+            new, other = news[4], news[5]
+            payload = new.payload
+            assert payload is not None
+            store.append(
+                log, [NewEntry(new.entry, payload[:9], staged=True), NewEntry(other.entry)]
+            )
+            store = self.reopen(store)
+            assert store.entries(log) == [stored_form(new, 9), stored_form(other, 0)]
+            assert store.read_payload(log, 5, 0, 100) == payload[:9]
+            store.append(log, [NewEntry(new.entry, payload[:12], staged=True)])
+            assert store.entry(log, 5) == stored_form(new, 9)
+            store.append(log, [NewEntry(other.entry, other.payload, staged=True)])
+            assert store.entry(log, 6) == stored_form(other, other.entry.payload_size)
+            store.finish_payload(log, 6)
+            assert store.entry(log, 6) == stored_form(other)
+            store.append(log, [NewEntry(other.entry, b"begun", staged=True)])
+            assert store.entry(log, 6) == stored_form(other)
+            with self.refused(store, StoreErrorCode.PAYLOAD_SIZE, 5):
+                store.append(log, [NewEntry(new.entry, payload + b"x", staged=True)])
+            store.append(log, [new])
+            assert self.reopen(store).entry(log, 5) == stored_form(new)
+            assert store.read_payload(log, 5, 0, 1000) == payload
+
+    def test_small_complete_payloads_come_along_with_entries(self) -> None:
+        for store, news, log in self._stores():
+            staged = NewEntry(news[2].entry, b"begun", staged=True)
+            store.append(log, [*news[:2], staged, *news[3:6], NewEntry(news[6].entry)])
+            payloads = [new.payload for new in news]
+
+            def found(
+                start: int = 1,
+                store: LogStore = store,
+                log: LogKey = log,
+                *,
+                payload_size_max: int | None = None,
+                size_max: int | None = None,
+            ) -> list[bytes | None]:
+                entries = store.entries(
+                    log, start, size_max=size_max, payload_size_max=payload_size_max
+                )
+                return [entry.payload for entry in entries]
+
+            assert found() == [None] * 7
+            assert found(payload_size_max=1000) == [
+                payloads[n] if n not in (2, 6) else None for n in range(7)
+            ]
+            assert found(payload_size_max=21) == [*payloads[:2], None, payloads[3], *[None] * 3]
+            assert found(payload_size_max=0) == [b"", *[None] * 6]
+            sizes = [len(new.entry.encode()) for new in news]
+            both = sizes[3] + 21 + sizes[4] + 28
+            for size_max, count in ((both, 2), (both - 1, 1), (1, 1)):
+                expected = payloads[3 : 3 + count]
+                assert found(4, payload_size_max=28, size_max=size_max) == expected
+            assert found(4, size_max=sizes[3] + sizes[4]) == [None, None]
+
+    def test_an_empty_payload_is_complete_once_it_is_finished(self) -> None:
+        for store, news, log in self._stores():
+            store.append(log, [NewEntry(news[0].entry)])
+            assert store.entry(log, 1) == stored_form(news[0], 0)
+            store.finish_payload(log, 1)
+            assert self.reopen(store).entry(log, 1) == stored_form(news[0])
+
+    def test_a_discarded_payload_leaves_the_entry(self) -> None:
+        for store, news, log in self._stores():
+            store.append(log, [*news[:4], NewEntry(news[4].entry)])
+            store.write_payload(log, 5, 0, b"staged")
+            for seqnum in (3, 5):
+                store.discard_payload(log, seqnum)
+                store.discard_payload(log, seqnum)
+                assert self.reopen(store).entry(log, seqnum) == stored_form(news[seqnum - 1], 0)
+                assert store.read_payload(log, seqnum, 0, 100) == b""
+            assert store.head(log) == head_of(news[4])
+            payload = news[2].payload
+            assert payload is not None
+            store.write_payload(log, 3, 0, payload)
+            store.finish_payload(log, 3)
+            assert store.entry(log, 3) == stored_form(news[2])
+
+    def test_payloads_of_unknown_entries_are_refused(self) -> None:
+        for store, news, log in self._stores():
+            store.append(log, news[:1])
+            with self.refused(store, StoreErrorCode.UNKNOWN_ENTRY, 2):
+                store.write_payload(log, 2, 0, b"")
+            with self.refused(store, StoreErrorCode.UNKNOWN_ENTRY, 2):
+                store.finish_payload(log, 2)
+            with self.refused(store, StoreErrorCode.UNKNOWN_ENTRY, 2):
+                store.discard_payload(log, 2)
+
+
+class _ForkRules(_Suite):
+    """Forks."""
+
+    def test_a_fork_ends_the_log_before_it(self) -> None:
+        for store, news, log in self._stores():
+            other = make_log(store.family, branch=b"other")
+            store.append(log, news)
+            proof = ForkProof(news[6].entry, other[6].entry)
+            store.add_fork(log, proof)
+            store = self.reopen(store)
+            assert store.fork(log) == proof
+            assert store.entries(log) == [stored_form(new) for new in news[:6]]
+            assert store.head(log) == store.newest(log) == head_of(news[5])
+            assert store.read_payload(log, 8, 0, 10) == b""
+            for new in (*news[6:], other[6]):
+                with self.refused(store, StoreErrorCode.FORKED, new.entry.seqnum):
+                    store.append(log, [new])
+            store.append(log, news[:6])
+
+    def test_the_earliest_fork_is_kept(self) -> None:
+        for store, news, log in self._stores():
+            other = make_log(store.family, branch=b"other")
+            proofs = [ForkProof(a.entry, b.entry) for a, b in zip(news, other, strict=True)]
+            store.append(log, news)
+            for added, kept in ((8, 8), (5, 5), (9, 5), (5, 5), (1, 1)):
+                store.add_fork(log, proofs[added - 1])
+                store = self.reopen(store)
+                assert store.fork(log) == proofs[kept - 1]
+                assert store.newest(log) == (head_of(news[kept - 2]) if kept > 1 else None)
+            assert store.logs() == [log]
+
+    def test_a_fork_of_an_unknown_log_is_kept(self) -> None:
+        for store, news, log in self._stores():
+            other = make_log(store.family, branch=b"other")
+            store.add_fork(log, ForkProof(news[2].entry, other[2].entry))
+            store = self.reopen(store)
+            assert store.logs() == [log]
+            assert store.head(log) is None
+            store.append(log, news[:2])
+            assert store.head(log) == head_of(news[1])
+
+    def test_a_fork_of_another_log_or_family_is_refused(self) -> None:
+        for store, news, log in self._stores():
+            family = next(each for each in (YAMF, YASMF) if each is not store.family)
+            store.append(log, news)
+            for log_id, each in ((1, store.family), (0, family)):
+                first, second = (make_log(each, log_id, branch=b)[1] for b in (b"", b"other"))
+                with self.refused(store, StoreErrorCode.WRONG_LOG, 2):
+                    store.add_fork(log, ForkProof(first.entry, second.entry))
+
+
+class LogStoreSuite(_EntryRules, _PayloadRules, _ForkRules):
+    """Tests for a `LogStore`; see the module."""
+
+    def test_a_random_walk_agrees_with_a_simple_model(self) -> None:
+        for family in self.families:
+            for seed in range(4):
+                self._walk(family, Random(seed), 250)
+
+    def _walk(self, family: HashFamily, random: Random, steps: int) -> None:
+        store, model = self.make_store(family), ModelStore(family)
+        walker = RandomEffects(family, random)
+        for step in range(steps):
+            effect = walker.next_effect()
+            outcomes = [_outcome(effect, each) for each in (store, model)]
+            assert outcomes[0] == outcomes[1], (step, effect)
+            if random.random() < 0.05:
+                store = self.reopen(store)
+                assert contents(store) == contents(model), (step, effect)
+        assert contents(store) == contents(model)
+
+
+def _outcome(effect: Effect, store: LogStore) -> object:
+    result = perform(effect, store)
+    return result.code if isinstance(result, StoreError) else result

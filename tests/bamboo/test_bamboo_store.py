@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+import inspect
+from dataclasses import fields
+from unittest.mock import Mock
+
+import pytest
+
+from culm.bamboo import effects
+from culm.bamboo.entry import LogKey
+from culm.bamboo.store import LogStore, MemoryStore, StoreError, StoreErrorCode
+from culm.machine import Effect
+from culm.testing.stores import LogStoreSuite
+from culm.wire.multihash import YAMF, HashFamily
+
+
+class TestMemoryStore(LogStoreSuite):
+    def make_store(self, family: HashFamily) -> LogStore:
+        return MemoryStore(family=family)
+
+
+def test_every_store_effect_is_performed_by_the_operation_of_its_name() -> None:
+    """Each effect has the parameters of its operation and passes all of them on."""
+    operations = {
+        effects.ReadLogs: "logs",
+        effects.ReadHead: "head",
+        effects.ReadNewest: "newest",
+        effects.ReadEntry: "entry",
+        effects.ReadEntries: "entries",
+        effects.ReadHashes: "hashes",
+        effects.ReadPayload: "read_payload",
+        effects.AppendEntries: "append",
+        effects.WritePayload: "write_payload",
+        effects.FinishPayload: "finish_payload",
+        effects.DiscardPayload: "discard_payload",
+        effects.AddFork: "add_fork",
+        effects.ReadFork: "fork",
+    }
+    names = set(effects.__all__) - {"StoreEffect", "perform"}
+    assert {kind.__name__ for kind in operations} == names
+    assert all(issubclass(kind, effects.StoreEffect) for kind in operations)
+    assert set(operations.values()) | {"family"} == {
+        name for name in vars(LogStore) if not name.startswith("_")
+    }
+    for kind, name in operations.items():
+        signature = inspect.signature(getattr(MemoryStore, name))
+        parameters = list(signature.parameters)[1:]
+        assert [field.name for field in fields(kind)] == ["ticket", *parameters]
+        values = {parameter: object() for parameter in parameters}
+        store = Mock(spec=MemoryStore)
+        result = effects.perform(kind(ticket=1, **values), store)
+        operation = getattr(store, name)
+        assert result is operation.return_value
+        (call,) = store.method_calls
+        assert signature.bind(None, *call.args, **call.kwargs).arguments == {
+            "self": None,
+            **values,
+        }
+
+
+def test_what_is_no_store_effect_is_refused() -> None:
+    with pytest.raises(TypeError, match="Effect is not an effect for a log store"):
+        effects.perform(Effect(ticket=1), MemoryStore(family=YAMF))
+
+
+def test_a_refusal_says_what_and_where() -> None:
+    with pytest.raises(StoreError, match=r"unknown entry: entry 5 of log 6162/3"):
+        MemoryStore(family=YAMF).finish_payload(LogKey(b"ab", 3), 5)
+
+
+def test_a_refusal_of_the_store_is_a_result() -> None:
+    log = LogKey(bytes(32), 0)
+    result = effects.perform(
+        effects.FinishPayload(ticket=1, log=log, seqnum=5), MemoryStore(family=YAMF)
+    )
+    assert isinstance(result, StoreError)
+    assert (result.code, result.log, result.seqnum) == (StoreErrorCode.UNKNOWN_ENTRY, log, 5)

@@ -1,0 +1,143 @@
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from culm.machine import Closed, Effect, Event
+from drivers import socket_driver
+from toy_machines import Keep, Keeper, Kept, Lanes, LineReceived, Lines, ToyErrorCode
+
+
+@contextmanager
+def connection(peer: Callable[[socket.socket], object]) -> Iterator[socket.socket]:
+    """One end of a connection; `peer` has the other in a thread."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        near = socket.create_connection(server.getsockname())
+        far = server.accept()[0]
+    thread = threading.Thread(target=peer, args=(far,))
+    thread.start()
+    yield near
+    thread.join(10)
+    assert near.fileno() == -1
+    far.close()
+
+
+def read_all(peer: socket.socket) -> bytes:
+    return b"".join(iter(lambda: peer.recv(1 << 16), b""))
+
+
+def test_a_conversation_with_a_store() -> None:
+    said: list[bytes] = []
+
+    def peer(far: socket.socket) -> None:
+        far.sendall(b"one\ntwo\nthree\nbye\n")
+        said.append(read_all(far))
+
+    kept: list[bytes] = []
+
+    def perform(effect: Effect) -> int:
+        assert isinstance(effect, Keep)
+        kept.append(effect.text)
+        return len(kept)
+
+    events: list[Event] = []
+    with connection(peer) as near:
+        closed = socket_driver.run(Keeper(), near, perform=perform, on_event=events.append)
+    assert closed == events[-1] == Closed()
+    assert kept == [b"one", b"two", b"three"]
+    assert [event for event in events if isinstance(event, Kept)] == [
+        Kept(text=text, place=place) for place, text in enumerate(kept, 1)
+    ]
+    assert said == [b"ok\n" * 3 + b"bye\n"]
+
+
+@pytest.mark.parametrize("reset", [False, True])
+def test_a_message_cut_short(reset: bool) -> None:
+    def peer(far: socket.socket) -> None:
+        far.sendall(b"line\ncut sho")
+        time.sleep(0.05)
+        if reset:
+            far.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        far.close()
+
+    events: list[Event] = []
+    with connection(peer) as near:
+        closed = socket_driver.run(Lines(), near, on_event=events.append)
+    assert closed.error is not None
+    assert closed.error.code is ToyErrorCode.CUT_SHORT
+    assert events == [LineReceived(text=b"line"), closed]
+
+
+def test_time_is_told_when_it_is_due() -> None:
+    def peer(far: socket.socket) -> None:
+        assert far.recv(100) == b"bye\n"
+        far.sendall(b"bye\n")
+
+    started = time.monotonic()
+    with connection(peer) as near:
+        assert socket_driver.run(Keeper(idle=0.1), near) == Closed()
+    assert 0.09 < time.monotonic() - started < 5
+
+
+def test_a_peer_that_reads_slowly_gets_everything() -> None:
+    received: list[int] = []
+
+    def peer(far: socket.socket) -> None:
+        far.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
+        size = 0
+        while size < 1_000_000 + 2 * -(-1_000_000 // 255):
+            time.sleep(0.0005)
+            size += len(far.recv(20_000))
+        received.append(size)
+        far.close()
+
+    machine = Lanes()
+    machine.put(0, bytes(1_000_000))
+    with connection(peer) as near:
+        assert socket_driver.run(machine, near) == Closed()
+    assert received
+
+
+def test_last_words_that_nobody_takes_are_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(socket_driver, "_LINGER_S", 0.05)
+    done = threading.Event()
+
+    def peer(far: socket.socket) -> None:
+        far.shutdown(socket.SHUT_WR)
+        done.wait(10)
+
+    class Talker(Lines):
+        """Has a lot to say at the end."""
+
+        def _say_goodbye(self) -> None:
+            self._outbox.append(bytes(30_000_000))
+
+        def _step_eof(self) -> Event | None:
+            self._say_goodbye()
+            return Closed()
+
+    with connection(peer) as near:
+        assert socket_driver.run(Talker(), near) == Closed()
+        done.set()
+
+
+def test_a_failure_of_the_users_is_raised_and_the_socket_closed() -> None:
+    def fail(effect: Effect) -> None:
+        raise ZeroDivisionError
+
+    with (
+        connection(lambda far: far.sendall(b"line\n")) as near,
+        pytest.raises(ZeroDivisionError),
+    ):
+        socket_driver.run(Keeper(), near, perform=fail)
+    with (
+        connection(lambda far: far.sendall(b"line\n")) as near,
+        pytest.raises(TypeError, match="nobody performs Keep"),
+    ):
+        socket_driver.run(Keeper(), near)

@@ -1,0 +1,131 @@
+from __future__ import annotations
+
+import re
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+import tracemalloc
+from collections.abc import Iterator
+from contextlib import closing
+from itertools import count
+from pathlib import Path
+from random import Random
+
+import pytest
+import store_writer
+from nacl.signing import SigningKey
+
+from culm.bamboo import LogAuthor, LogKey, LogStore, verify_log
+from culm.testing.stores import LogStoreSuite
+from culm.wire.multihash import YAMF, YASMF, HashFamily
+from stores.sqlite_store import SqliteStore, StoreFileError
+
+
+class TestSqliteStore(LogStoreSuite):
+    @pytest.fixture(autouse=True)
+    def _folder(self, tmp_path: Path) -> Iterator[None]:
+        self._paths = (tmp_path / f"{number}.store" for number in count())
+        self._opened: list[tuple[SqliteStore, Path]] = []
+        yield
+        for store, _ in self._opened:
+            store.close()
+
+    def make_store(self, family: HashFamily) -> LogStore:
+        return self._open(next(self._paths), family)
+
+    def reopen(self, store: LogStore) -> LogStore:
+        path = next(path for opened, path in self._opened if opened is store)
+        return self._open(path, store.family)
+
+    def _open(self, path: Path, family: HashFamily) -> SqliteStore:
+        store = SqliteStore(path, family=family, durable=False)
+        self._opened.append((store, path))
+        return store
+
+
+def test_a_kill_at_any_moment_loses_nothing_that_was_stored(tmp_path: Path) -> None:
+    path, random = tmp_path / "log.store", Random(5)
+    log = LogKey(bytes(store_writer.KEY.verify_key), 0)
+    reported = (0, 0)
+    for _ in range(6):
+        reported = max(reported, _write_until_killed(path, random.uniform(0.01, 0.15)))
+        with SqliteStore(path, family=YAMF, must_exist=True) as store:
+            entries = store.entries(log)
+            verify_log(log, [entry.encoded for entry in entries], family=YAMF)
+            last = entries[-1]
+            assert store.head(log) == store.newest(log)
+            assert reported <= (last.seqnum, last.payload_stored)
+            assert last.seqnum <= reported[0] + 1
+            for entry in entries:
+                data = store.read_payload(log, entry.seqnum, 0, 1 << 30)
+                assert data == store_writer.payload(entry.seqnum)[: entry.payload_stored]
+                assert entry.payload_complete or entry is last
+            rows = store._connection.execute("PRAGMA integrity_check").fetchall()
+            assert rows == [("ok",)]
+    assert reported[0] > 20
+
+
+def _write_until_killed(path: Path, seconds: float) -> tuple[int, int]:
+    """Let a process write for so long after its first report; what it reported last."""
+    with subprocess.Popen(
+        [sys.executable, store_writer.__file__, str(path)], stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        lines = [process.stdout.readline()]
+        time.sleep(seconds)
+        process.send_signal(signal.SIGKILL)
+        lines += process.stdout.readlines()
+    seqnum, stored = [line for line in lines if line.endswith("\n")][-1].split()
+    return int(seqnum), int(stored)
+
+
+def test_a_file_that_is_no_store_is_refused_and_left_alone(tmp_path: Path) -> None:
+    text, other, missing = tmp_path / "text", tmp_path / "other", tmp_path / "missing"
+    text.write_text("This is no database. " * 1000)
+    with closing(sqlite3.connect(other)) as connection:
+        connection.execute("CREATE TABLE logs (id)")
+    yasmf = tmp_path / "yasmf"
+    SqliteStore(yasmf, family=YASMF).close()
+    for path, reason in (
+        (text, "file is not a database"),
+        (other, "not a store of logs"),
+        (yasmf, "a store of YASMF hashes, not YAMF"),
+        (tmp_path, "unable to open database file"),
+    ):
+        before = path.read_bytes() if path.is_file() else None
+        with pytest.raises(StoreFileError, match=f"{re.escape(str(path))}: {reason}"):
+            SqliteStore(path, family=YAMF)
+        assert before is None or path.read_bytes() == before
+    with pytest.raises(StoreFileError, match="unable to open database file"):
+        SqliteStore(missing, family=YAMF, must_exist=True)
+    assert not missing.exists()
+
+
+@pytest.mark.skipif(not Path("/proc/self/io").exists(), reason="counts written bytes as Linux does")
+def test_a_large_payload_is_neither_rewritten_nor_loaded_whole(tmp_path: Path) -> None:
+    author = LogAuthor(SigningKey(bytes(32)), family=YAMF)
+    piece, count = bytes(range(256)) * 1024, 40
+    size = len(piece) * count
+    new = author.publish(payload_size=size, payload_hash=YAMF.hash(b""))
+    with SqliteStore(tmp_path / "store", family=YAMF, durable=False) as store:
+        store.append(author.log, [new])
+        written = _bytes_written()
+        tracemalloc.start()
+        try:
+            for index in range(count):
+                store.write_payload(author.log, 1, index * len(piece), piece)
+            for offset in range(0, size, 100_000):
+                store.read_payload(author.log, 1, offset, 10)
+            peak = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+    assert peak < 4 * len(piece)
+    # Once into the journal, once from there into the file.
+    assert _bytes_written() - written < 3 * size
+
+
+def _bytes_written() -> int:
+    lines = Path("/proc/self/io").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("wchar"))

@@ -1,0 +1,99 @@
+"""Imports run one way, and the machines import nothing that reaches the world."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from packaging_project import ROOT
+
+SOURCE = ROOT / "src"
+MODULES = sorted((SOURCE / "culm").rglob("*.py"))
+
+CONTRACT = {"buffer", "machine", "stack", "timers"}
+
+# room -> the rooms that it may import from, besides itself.  A new protocol gets a line.
+ARROWS = {
+    "buffer": set[str](),
+    "machine": {"buffer"},
+    "stack": {"buffer", "machine"},
+    "timers": set[str](),
+    "kernels": set[str](),
+    "wire": {"buffer", "kernels"},
+    "bamboo": CONTRACT | {"wire"},
+    "bymux": CONTRACT | {"wire"},
+    "point2point": CONTRACT | {"wire", "bamboo", "bymux"},
+}
+# These may import every room and reach the world; no room imports them.
+OPEN_ROOMS = {"testing", "spark"}
+
+WORLD = {
+    *("socket", "ssl", "asyncio", "selectors", "multiprocessing", "threading", "concurrent"),
+    *("subprocess", "signal", "time", "datetime", "os", "io", "pathlib", "tempfile", "shutil"),
+    *("secrets", "uuid", "logging", "sqlite3"),
+}
+
+
+def room_of(path: Path) -> str:
+    """The room of a module: its package below culm, or itself."""
+    return path.relative_to(SOURCE / "culm").parts[0].removesuffix(".py")
+
+
+def imports(path: Path) -> Iterator[str]:
+    """The dotted names that a module imports, wherever in it: what a ``from`` names, too."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: imports are absolute"
+            assert node.module is not None
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def rooms_imported(path: Path) -> set[str]:
+    """The rooms of culm from which a module imports."""
+    parts = (name.split(".") for name in imports(path))
+    return {name[1] for name in parts if name[0] == "culm" and len(name) > 1}
+
+
+CLOSED = [path for path in MODULES if room_of(path) not in OPEN_ROOMS | {"__init__"}]
+
+
+def identify(path: Path) -> str:
+    return str(path.relative_to(SOURCE))
+
+
+@pytest.mark.parametrize("path", CLOSED, ids=identify)
+def test_a_room_imports_only_from_the_rooms_below_it(path: Path):
+    room = room_of(path)
+    assert rooms_imported(path) - {room} <= ARROWS[room]
+
+
+@pytest.mark.parametrize("path", CLOSED, ids=identify)
+def test_no_machine_reaches_for_the_world(path: Path):
+    assert {name.split(".")[0] for name in imports(path)} & WORLD == set()
+
+
+@pytest.mark.parametrize("path", CLOSED, ids=identify)
+def test_chance_comes_in_as_an_argument(path: Path):
+    """``random.Random`` may be named, as a type; the module's own generator may not."""
+    assert [name for name in imports(path) if name.startswith("random.")] in ([], ["random.Random"])
+    used = {
+        node.attr
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Attribute)
+        and isinstance(node.value, ast.Name)
+        and node.value.id == "random"
+    }
+    assert used <= {"Random"}
+
+
+def test_kernels_import_nothing_of_culm():
+    for path in (ROOT / "cext").glob("*.pyx"):
+        words = [line.split() for line in path.read_text(encoding="utf-8").splitlines()]
+        sources = {
+            line[1] for line in words if len(line) > 1 and line[0] in {"import", "cimport", "from"}
+        }
+        assert not [name for name in sources if name.split(".")[0] == "culm"], path

@@ -1,0 +1,422 @@
+"""Machines that each break one law, and the law that must catch them."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass, replace
+from itertools import count
+from typing import Any
+
+from culm.machine import (
+    Buffer,
+    Closed,
+    Event,
+    LocalProtocolError,
+    RemoteProtocolError,
+)
+from culm.testing.machines import Conversation, Flood, MachineSpec, Receive, call
+from toy_machines import (
+    FRAMES,
+    KEEPER,
+    LANES,
+    LINES,
+    PINGER,
+    Frames,
+    Keeper,
+    Lanes,
+    LineReceived,
+    Lines,
+    Pinger,
+    ToyErrorCode,
+    ToyState,
+)
+
+
+@dataclass(frozen=True)
+class Canary:
+    """`law` must find that `spec` is broken, and say so in words with `complaint`."""
+
+    name: str
+    law: str
+    spec: MachineSpec
+    complaint: str
+
+    def __str__(self) -> str:
+        return self.name
+
+
+CANARIES: list[Canary] = []
+
+
+def breaks(law: str, spec: MachineSpec, complaint: str, **changes: Any) -> Any:
+    """Enter a class in place of the machine of `spec`."""
+
+    def enter(kind: Any) -> Any:
+        broken = replace(spec, name=kind.__name__, build=lambda config: kind(**config), **changes)
+        CANARIES.append(Canary(kind.__name__, law, broken, complaint))
+        return kind
+
+    return enter
+
+
+def enter_spec(name: str, complaint: str, spec: MachineSpec, **changes: Any) -> None:
+    """Enter a spec that is itself at fault."""
+    CANARIES.append(Canary(name, "sound", replace(spec, name=name, **changes), complaint))
+
+
+# Chunking
+
+
+@breaks("chunking", LINES, "chunking changes")
+class LimitOnWhatHappensToBeBuffered(Lines):
+    def _line(self) -> bytes | None:
+        if len(self._inbox) > self._line_max:
+            raise RemoteProtocolError(ToyErrorCode.LINE_TOO_LONG)
+        return super()._line()
+
+
+@breaks("chunking", FRAMES, "chunking changes")
+class DeliversWhatIsThere(Frames):
+    def receive_data(self, data: Buffer) -> None:
+        super().receive_data(data)
+        self._chunk = len(data)
+
+    def _step(self) -> Event | None:
+        event = super()._step()
+        if event is not None and not isinstance(event, Closed):
+            return replace(event, data=event.data[: self._chunk])
+        return event
+
+
+@breaks("chunking", LINES, "chunking changes")
+class LosesEventsBeforeAFault(Lines):
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self._events: deque[Event] = deque()
+
+    def _step(self) -> Event | None:
+        try:
+            while not self._events or not isinstance(self._events[-1], Closed):
+                event = super()._step()
+                if event is None:
+                    break
+                self._events.append(event)
+        except RemoteProtocolError:
+            self._events.clear()
+            raise
+        return self._events.popleft() if self._events else None
+
+
+@breaks("chunking", LINES, "chunking changes")
+class StateRunsAhead(Lines):
+    @property
+    def state(self) -> ToyState:
+        return ToyState.CLOSING if self._inbox.find(b"bye") >= 0 else super().state
+
+
+@breaks("chunking", LINES, "chunking changes")
+class TrailingDataByChunk(Lines):
+    def receive_data(self, data: Buffer) -> None:
+        if self._closed is None:
+            super().receive_data(data)
+
+
+# Determinism
+
+
+@breaks("determinism", LINES, "second run differs")
+class CountsOverAllMachines(Lines):
+    numbers: Iterator[int] = count()
+
+    def _step(self) -> Event | None:
+        event = super()._step()
+        if isinstance(event, LineReceived):
+            return LineReceived(text=b"%d" % next(self.numbers))
+        return event
+
+
+@breaks("determinism", LINES, "second run differs")
+class EventsByIdentity(Lines):
+    def _step(self) -> Event | None:
+        event = super()._step()
+        return _Anonymous() if isinstance(event, LineReceived) else event
+
+
+class _Anonymous(Event):
+    __slots__ = ()
+    __eq__ = object.__eq__
+    __hash__ = object.__hash__
+
+
+# Survival
+
+
+@breaks("survives", FRAMES, "index out of range")
+class TrustsThePeer(Frames):
+    def _step(self) -> Event | None:
+        if len(self._inbox) and self._inbox[0] == 0xFF:
+            [][self._inbox[0]]
+        return super()._step()
+
+
+@breaks("survives", FRAMES, "processor time")
+class Hangs(Frames):
+    def _step(self) -> Event | None:
+        while len(self._inbox) and self._inbox[0] == 0xFF:
+            pass
+        return super()._step()
+
+
+@breaks("survives", FRAMES, "events without an input")
+class NeverRests(Frames):
+    def _step(self) -> Event | None:
+        if len(self._inbox) and self._inbox[0] == 0xFF:
+            return LineReceived(text=b"")
+        return super()._step()
+
+
+@breaks("survives", PINGER, "index out of range")
+class TrustsDatagrams(Pinger):
+    def receive_datagram(self, data: Buffer, *, source: Hashable) -> None:
+        data[2]
+        super().receive_datagram(data, source=source)
+
+
+# Ends
+
+
+@breaks("ends", LINES, "not the last event|after Closed")
+class ClosesTwice(Lines):
+    def next_event(self) -> Event | None:
+        event = super().next_event()
+        if event is None and self._closed is not None and not hasattr(self, "_again"):
+            self._again = True
+            return self._closed
+        return event
+
+
+@breaks("ends", LINES, "still not Closed")
+class IgnoresTheEnd(Lines):
+    def _step_eof(self) -> Event | None:
+        return None
+
+
+@breaks("ends", PINGER, "still not Closed")
+class NeverCloses(Pinger):
+    def close(self) -> None:
+        pass
+
+
+@breaks("ends", LINES, "second close|close after the end")
+class SaysGoodbyeTwice(Lines):
+    def close(self) -> None:
+        if self._closed is None:
+            self._outbox.append(b"bye\n")
+        super().close()
+
+
+@breaks("ends", KEEPER, "waits for a deadline")
+class WaitsAfterTheEnd(Keeper):
+    def _ended(self, error: RemoteProtocolError | None) -> None:
+        Lines._ended(self, error)
+
+
+@breaks("ends", LINES, "trailing data after an error")
+class TrailsAfterAnError(Lines):
+    @property
+    def trailing_data(self) -> bytes:
+        return b"" if self._closed is None else b"x"
+
+
+@breaks("ends", LINES, "trailing data before the end")
+class TrailsBeforeTheEnd(Lines):
+    @property
+    def trailing_data(self) -> bytes:
+        return self._inbox.peek(len(self._inbox))
+
+
+@breaks("ends", LINES, "still asks for bytes")
+class ReadsAfterTheEnd(Lines):
+    def read_size(self) -> int:
+        return 64
+
+
+# Refusals
+
+
+@breaks("refusals", LINES, "was refused")
+class ChangesBeforeItChecks(Lines):
+    def say(self, text: Buffer) -> None:
+        self._outbox.append(bytes(text).replace(b"\n", b"") + b"\n")
+        if b"\n" in bytes(text):
+            raise LocalProtocolError(ToyErrorCode.NOT_A_LINE)
+
+
+@breaks("refusals", PINGER, "made a difference")
+class SpendsANumberOnARefusal(Pinger):
+    def ping(self, peer: Hashable) -> int:
+        if peer not in self._peers:
+            self._numbers += 1
+        return super().ping(peer)
+
+
+@breaks("refusals", KEEPER, "yet it changed")
+class TimeGoesBack(Keeper):
+    def advance(self, now: float) -> None:
+        if self._now is not None and now < self._now:
+            self._deadlines.set("idle", now)
+        super().advance(now)
+
+
+# Purity
+
+
+@breaks("purity", KEEPER, "answers differ|make a difference")
+class AskingSpendsTheDeadline(Keeper):
+    def next_deadline(self) -> float | None:
+        deadline = super().next_deadline()
+        self._deadlines.clear()
+        return deadline
+
+
+@breaks("purity", LINES, "answers differ|make a difference")
+class AskingCosts(Lines):
+    asked = 0
+
+    def read_size(self) -> int:
+        self.asked += 1
+        return super().read_size() - self.asked
+
+
+@breaks("purity", LINES, "input alone changed the state")
+class ParsesOnReceipt(Lines):
+    def receive_data(self, data: Buffer) -> None:
+        super().receive_data(data)
+        if b"b" in bytes(data):
+            self._state = ToyState.CLOSING
+
+
+@breaks("purity", LINES, "draining again")
+class Stutters(Lines):
+    """Says that there is nothing when there is."""
+
+    pauses = 0
+
+    def _step(self) -> Event | None:
+        self.pauses = (self.pauses + 1) % 3
+        return None if self.pauses == 2 else super()._step()
+
+
+@breaks("purity", KEEPER, "still waits for")
+class DeadlineStays(Keeper):
+    def advance(self, now: float) -> None:
+        if self._closed is None:
+            self._deadlines.set("idle", 3.0)
+
+
+# Pieces
+
+
+@breaks("pieces", LINES, "gave")
+class TakesNoAdvice(Lines):
+    def data_to_send(self, size_max: int | None = None) -> bytes:
+        return b"" if size_max == 0 else super().data_to_send()
+
+
+@breaks("pieces", LINES, "pieces differ")
+class DropsWhatDoesNotFit(Lines):
+    def data_to_send(self, size_max: int | None = None) -> bytes:
+        data = super().data_to_send()
+        return data[:size_max]
+
+
+@breaks("pieces", LINES, "were left")
+class WaitsForRoom(Lines):
+    def data_to_send(self, size_max: int | None = None) -> bytes:
+        if size_max is not None and size_max < len(self._outbox):
+            return b""
+        return super().data_to_send(size_max)
+
+
+@breaks("pieces", LANES, "pieces differ", lazy_output=False)
+class SchedulesLate(Lanes):
+    pass
+
+
+# Limits
+
+
+@breaks("limits", LINES, "over its limit")
+class AlwaysWantsMore(Lines):
+    def read_size(self) -> int:
+        return 64 if self._closed is None else 0
+
+    def _line(self) -> bytes | None:
+        end = self._inbox.find(b"\n")
+        return None if end < 0 else self._inbox.take(end + 1)[:-1]
+
+
+@breaks("limits", KEEPER, "the peer does not read")
+class AnswersWithoutBound(Keeper):
+    def read_size(self) -> int:
+        return Lines.read_size(self)
+
+
+@breaks("limits", KEEPER, "the store does not answer")
+class AsksWithoutBound(Keeper):
+    def __init__(self, **options: Any) -> None:
+        super().__init__(effects_max=1 << 30)
+
+
+@breaks(
+    "limits",
+    PINGER,
+    "over its limit",
+    floods=[Flood(unit=b"P\x00\x01", source=lambda number: f"peer {number}")],
+)
+class RemembersEverybody(Pinger):
+    def receive_datagram(self, data: Buffer, *, source: Hashable) -> None:
+        self.__dict__.setdefault("seen", set()).add(source)
+        super().receive_datagram(data, source=source)
+
+
+# Links
+
+
+@breaks("links", LANES, "sees other events")
+class LosesWhatIsCutSmall(Lanes):
+    def data_to_send(self, size_max: int | None = None) -> bytes:
+        if size_max is not None and 2 < size_max < 100 and self._queues[0]:
+            del self._queues[0][:1]
+        return super().data_to_send(size_max)
+
+
+# Specs at fault
+
+enter_spec("no conversations", "no conversations", LINES, scenarios=[])
+enter_spec("no store", "no store", KEEPER, respond=None, scenarios=LINES.scenarios)
+enter_spec("call never refused", "refused nowhere", LINES, bad_calls=[call("close")])
+enter_spec(
+    "call is refused",
+    "is refused",
+    LINES,
+    conversations=lambda spec: [
+        Conversation(name="bad", operations=[call("say", text=b"two\nlines")])
+    ],
+)
+enter_spec(
+    "peer at fault",
+    "the peer is at fault",
+    LINES,
+    conversations=lambda spec: [Conversation(name="bad", operations=[Receive(b"x" * 99)])],
+)
+enter_spec(
+    "not for JSON",
+    "through JSON",
+    LINES,
+    conversations=lambda spec: [
+        Conversation(name="tuple", operations=[call("say", text=b"")], config={"line_max": (1,)})
+    ],
+    build=lambda config: Lines(),
+)

@@ -1,0 +1,57 @@
+"""The property suite passes machines that keep the contract and catches those that do not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from broken_machines import CANARIES, Canary
+from hypothesis import HealthCheck, Phase, settings
+
+import toy_machines
+from culm.testing import suite
+from culm.testing.driver import EndlessError
+from culm.testing.spec import MachineSpec
+from culm.testing.suite import PROPERTIES, Property, PropertyError, check_machine
+
+LAWS = {law.name: law for law in PROPERTIES}
+
+settings.register_profile(
+    "canary",
+    max_examples=400,
+    derandomize=True,
+    database=None,
+    phases=[Phase.generate],
+    report_multiple_bugs=False,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+
+
+@pytest.fixture
+def canary_profile() -> Iterator[None]:
+    """Search long enough to find, and be content with what is found first."""
+    before = settings.get_current_profile_name()
+    settings.load_profile("canary")
+    yield
+    settings.load_profile(before)
+
+
+@pytest.mark.parametrize("law", PROPERTIES, ids=str)
+@pytest.mark.parametrize("spec", toy_machines.ALL, ids=str)
+def test_toys_keep_every_law(spec: MachineSpec, law: Property) -> None:
+    check_machine(spec, [law])
+
+
+@pytest.mark.usefixtures("canary_profile")
+@pytest.mark.parametrize("canary", CANARIES, ids=str)
+def test_law_catches(canary: Canary, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(suite, "EXAMPLE_SECONDS_MAX", 0.5)
+    law = LAWS[canary.law]
+    assert law.applies(canary.spec)
+    with pytest.raises((PropertyError, EndlessError, IndexError), match=canary.complaint):
+        law.check(canary.spec)
+
+
+def test_every_law_has_a_canary() -> None:
+    assert {canary.law for canary in CANARIES} == set(LAWS)
