@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
-"""XENC compiled; culm.kernels.pure_xenc is its specification, down to the messages."""
+"""XENC: the compiled twin of `culm.kernels.pure_xenc`, its specification down to the messages."""
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.mem cimport PyMem_Free, PyMem_Malloc, PyMem_Realloc
@@ -194,9 +194,9 @@ cdef bytes read_octets(
     return PyBytes_FromStringAndSize(<const char *> data + offset, length)
 
 
-def decode(bytes encoded not None, Py_ssize_t depth_max, Py_ssize_t values_max, timestamp):
-    cdef const unsigned char *data = <const unsigned char *> PyBytes_AS_STRING(encoded)
-    cdef Py_ssize_t size = PyBytes_GET_SIZE(encoded)
+def decode(bytes data not None, Py_ssize_t depth_max, Py_ssize_t values_max, timestamp):
+    cdef const unsigned char *octets = <const unsigned char *> PyBytes_AS_STRING(data)
+    cdef Py_ssize_t size = PyBytes_GET_SIZE(data)
     cdef Py_ssize_t values = 0, offset = 0, start
     cdef int64_t seconds, nanoseconds
     cdef unsigned char first
@@ -207,7 +207,7 @@ def decode(bytes encoded not None, Py_ssize_t depth_max, Py_ssize_t values_max, 
     while True:
         if offset >= size:
             fail(TRUNCATED, size, "more bytes are needed")
-        first = data[offset]
+        first = octets[offset]
         if first == c'e' and key is None and (sequence is not None or mapping is not None):
             value = sequence if sequence is not None else mapping
             sequence, mapping, key = stack.pop()
@@ -216,7 +216,7 @@ def decode(bytes encoded not None, Py_ssize_t depth_max, Py_ssize_t values_max, 
             if not 48 <= first <= 57:
                 fail(BAD_TYPE, offset, "a key must be an octet string")
             start = offset
-            key = read_octets(data, size, offset, &offset)
+            key = read_octets(octets, size, offset, &offset)
             if key in mapping:
                 fail(BAD_VALUE, start, "a key comes twice")
             continue
@@ -225,15 +225,15 @@ def decode(bytes encoded not None, Py_ssize_t depth_max, Py_ssize_t values_max, 
             if values > values_max:
                 fail(LIMIT_EXCEEDED, offset, f"more than {values_max} values")
             if 48 <= first <= 57:
-                value = read_octets(data, size, offset, &offset)
+                value = read_octets(octets, size, offset, &offset)
             elif first == c'i':
-                value = read_int(data, size, offset + 1, c'e', &offset)
+                value = read_int(octets, size, offset + 1, c'e', &offset)
             elif first == c't':
-                seconds = read_int(data, size, offset + 1, c'.', &offset)
+                seconds = read_int(octets, size, offset + 1, c'.', &offset)
                 start = offset
-                if offset < size and data[offset] == c'-':
+                if offset < size and octets[offset] == c'-':
                     fail(BAD_VALUE, offset, "nanoseconds have no sign")
-                nanoseconds = read_int(data, size, offset, c'e', &offset)
+                nanoseconds = read_int(octets, size, offset, c'e', &offset)
                 if nanoseconds > NANOSECONDS_MAX:
                     fail(BAD_VALUE, start, "more nanoseconds than a second has")
                 value = timestamp(seconds, nanoseconds)

@@ -324,9 +324,7 @@ class Story:
         code = await leaver.ended()
         await self._until(
             "a goodbye is understood",
-            lambda: all(
-                m.was_told("left", leaver.port) for m in self._others(leaver) if m.running
-            ),
+            lambda: all(m.was_told("left", leaver.port) for m in self._others(leaver) if m.running),
         )
         for member in self.members:
             if member.running:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 from random import Random
 from typing import Any
@@ -11,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from culm import kernels
 from culm.kernels import pure_xenc
 from culm.wire import xenc
 from culm.wire.errors import DecodeError, Truncated, WireErrorCode
@@ -19,12 +19,15 @@ from culm.wire.xenc import Timestamp
 
 def _kernels() -> list[Any]:
     try:
-        return [pure_xenc, importlib.import_module("culm.kernels._xenc")]
+        return [pure_xenc, kernels.load("xenc", "compiled")]
     except ImportError:
         return [pure_xenc]
 
 
-@pytest.fixture(params=_kernels(), ids=lambda kernel: kernel.__name__)
+_KERNELS = _kernels()
+
+
+@pytest.fixture(params=_KERNELS, ids=lambda kernel: kernel.__name__)
 def kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Runs a test once on every kernel that there is, through the public functions."""
     monkeypatch.setattr(xenc, "_kernel", request.param)
@@ -218,7 +221,7 @@ values = st.recursive(
 
 @given(values)
 def test_round_trip(value: Any) -> None:
-    for kernel in _kernels():
+    for kernel in _KERNELS:
         encoded = kernel.encode(value, 99)
         assert kernel.decode(encoded, 99, 999, Timestamp) == value
         assert encoded == pure_xenc.encode(value, 99)
@@ -245,13 +248,13 @@ def test_the_twins_agree_on_mutated_input(value: Any, seed: int) -> None:
             case _:
                 encoded[at : at + 1] = bytes([rng.randrange(256)])
     expected = _outcome(pure_xenc, bytes(encoded))
-    for kernel in _kernels():
+    for kernel in _KERNELS:
         assert _outcome(kernel, bytes(encoded)) == expected
 
 
 @given(st.binary(max_size=30) | st.text(alphabet="0123456789ilde:t.-", max_size=30).map(str.encode))
 def test_whatever_decodes_encodes_to_an_encoding_of_itself(data: bytes) -> None:
-    for kernel in _kernels():
+    for kernel in _KERNELS:
         try:
             value = kernel.decode(data, 16, 99, Timestamp)
         except ValueError:
@@ -262,7 +265,7 @@ def test_whatever_decodes_encodes_to_an_encoding_of_itself(data: bytes) -> None:
 @given(values)
 def test_every_prefix_is_truncated_at_its_end(value: Any) -> None:
     encoded = pure_xenc.encode(value, 99)
-    for kernel in _kernels():
+    for kernel in _KERNELS:
         for size in range(len(encoded)):
             with pytest.raises(ValueError, match="more bytes") as caught:
                 kernel.decode(encoded[:size], 99, 999, Timestamp)

@@ -1,4 +1,4 @@
-"""XENC in pure Python: the specification of the compiled kernel ``_xenc``.
+"""XENC, the specification: what `culm.kernels._xenc` does fast, said plainly.
 
 XENC is Bencode with timestamps: integers ``i-12e``, octet strings ``5:hello``, lists
 ``l...e``, dictionaries ``d<octets><value>...e`` and timestamps
@@ -18,7 +18,12 @@ from typing import Any, NoReturn
 
 __all__ = ["decode", "encode"]
 
-TRUNCATED, NON_CANONICAL, BAD_TYPE, BAD_VALUE, TRAILING_DATA, LIMIT_EXCEEDED = 1, 2, 3, 6, 7, 8
+_TRUNCATED = 1
+_NON_CANONICAL = 2
+_BAD_TYPE = 3
+_BAD_VALUE = 6
+_TRAILING_DATA = 7
+_LIMIT_EXCEEDED = 8
 
 _INT_MIN, _INT_MAX = -(2**63), 2**63 - 1
 _DIGITS_MAX = 19
@@ -80,7 +85,7 @@ def decode(
     values = offset = 0
     while True:
         if offset >= size:
-            _fail(TRUNCATED, size, "more bytes are needed")
+            _fail(_TRUNCATED, size, "more bytes are needed")
         first = data[offset]
         if first == 0x65 and container is not None and key is None:  # e
             value = container
@@ -88,16 +93,16 @@ def decode(
             offset += 1
         elif type(container) is dict and key is None:
             if first not in _DIGITS:
-                _fail(BAD_TYPE, offset, "a key must be an octet string")
+                _fail(_BAD_TYPE, offset, "a key must be an octet string")
             start = offset
             key, offset = _octets(data, offset)
             if key in container:
-                _fail(BAD_VALUE, start, "a key comes twice")
+                _fail(_BAD_VALUE, start, "a key comes twice")
             continue
         else:
             values += 1
             if values > values_max:
-                _fail(LIMIT_EXCEEDED, offset, f"more than {values_max} values")
+                _fail(_LIMIT_EXCEEDED, offset, f"more than {values_max} values")
             if first in _DIGITS:
                 value, offset = _octets(data, offset)
             elif first == 0x69:  # i
@@ -106,20 +111,20 @@ def decode(
                 seconds, offset = _int(data, offset + 1, 0x2E)
                 start = offset
                 if data[offset : offset + 1] == b"-":
-                    _fail(BAD_VALUE, offset, "nanoseconds have no sign")
+                    _fail(_BAD_VALUE, offset, "nanoseconds have no sign")
                 nanoseconds, offset = _int(data, offset, 0x65)
                 if nanoseconds > _NANOSECONDS_MAX:
-                    _fail(BAD_VALUE, start, "more nanoseconds than a second has")
+                    _fail(_BAD_VALUE, start, "more nanoseconds than a second has")
                 value = timestamp(seconds, nanoseconds)
             elif first == 0x6C or first == 0x64:  # l, d
                 if len(stack) >= depth_max:
-                    _fail(LIMIT_EXCEEDED, offset, f"nested more than {depth_max} deep")
+                    _fail(_LIMIT_EXCEEDED, offset, f"nested more than {depth_max} deep")
                 stack.append((container, key))
                 container, key = ([] if first == 0x6C else {}), None
                 offset += 1
                 continue
             else:
-                _fail(BAD_TYPE, offset, "no value starts with this byte")
+                _fail(_BAD_TYPE, offset, "no value starts with this byte")
         if container is None:
             break
         if key is None:
@@ -128,7 +133,7 @@ def decode(
             container[key] = value
             key = None
     if offset != size:
-        _fail(TRAILING_DATA, offset, "bytes after the value")
+        _fail(_TRAILING_DATA, offset, "bytes after the value")
     return value
 
 
@@ -142,16 +147,16 @@ def _int(data: bytes, start: int, end: int) -> tuple[int, int]:
     while offset < len(data) and data[offset] in _DIGITS:
         offset += 1
         if offset - digits > _DIGITS_MAX:
-            _fail(BAD_VALUE, start, "a number of more than 64 bits")
+            _fail(_BAD_VALUE, start, "a number of more than 64 bits")
     if offset == len(data):
-        _fail(TRUNCATED, offset, "more bytes are needed")
+        _fail(_TRUNCATED, offset, "more bytes are needed")
     if data[offset] != end or offset == digits:
-        _fail(BAD_VALUE, offset, "not a byte of a number")
+        _fail(_BAD_VALUE, offset, "not a byte of a number")
     if data[digits] == 0x30 and (offset - start > 1):
-        _fail(NON_CANONICAL, start, "zeros in front of a number, or minus zero")
+        _fail(_NON_CANONICAL, start, "zeros in front of a number, or minus zero")
     value = int(data[start:offset])
     if not _INT_MIN <= value <= _INT_MAX:
-        _fail(BAD_VALUE, start, "a number of more than 64 bits")
+        _fail(_BAD_VALUE, start, "a number of more than 64 bits")
     return value, offset + 1
 
 
@@ -159,7 +164,7 @@ def _octets(data: bytes, start: int) -> tuple[bytes, int]:
     """The octet string at `start`, where there is a digit, and the offset after it."""
     size, offset = _int(data, start, 0x3A)
     if size > len(data) - offset:
-        _fail(TRUNCATED, len(data), "more bytes are needed")
+        _fail(_TRUNCATED, len(data), "more bytes are needed")
     return data[offset : offset + size], offset + size
 
 
