@@ -16,7 +16,6 @@ import argparse
 import asyncio
 import contextlib
 import json
-import os
 import random
 import signal
 import socket
@@ -25,6 +24,7 @@ import time
 from collections import defaultdict, deque
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any, cast
 
 from culm.machine import Closed, Event, LocalProtocolError
@@ -189,7 +189,7 @@ async def _obey(driver: UdpDriver, reader: asyncio.StreamReader, chat: Chat) -> 
         if line == "/leave":
             break
         try:
-            driver.do(lambda node, text=line: node.broadcast_in_order(text.encode()))
+            driver.do(partial(Node.broadcast_in_order, data=line.encode()))
             chat.lines.append(f"you: {line}")
         except LocalProtocolError as error:
             chat.lines.append(f"not sent: {error}")
@@ -286,7 +286,7 @@ class Story:
         self._lives: dict[tuple[int, int], int] = defaultdict(int)
         self._drawn = sys.stdout.isatty()
 
-    async def tell(self) -> dict[str, object]:
+    async def tell(self) -> dict[str, Any]:
         """The story; returns its summary.  Raises `TimeoutError` if it does not go on."""
         drawing = asyncio.create_task(self._draw())
         try:
@@ -299,7 +299,7 @@ class Story:
                         member.kill()
                     await member.ended()
 
-    async def _tell(self) -> dict[str, object]:
+    async def _tell(self) -> dict[str, Any]:
         first, *others = self.members
         victim = others[-1]
         await first.start(None)
@@ -413,7 +413,7 @@ def free_ports(count: int) -> list[int]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(description="A cluster of processes that chat over UDP.")
     commands = parser.add_subparsers(dest="command", required=True)
     node = commands.add_parser("node", help="one node, to chat in this terminal")
     node.add_argument("port", type=int)
@@ -432,7 +432,7 @@ def main(arguments: list[str] | None = None) -> int:
         parser.error("a story needs three nodes")
     summary = asyncio.run(Story(options.nodes, options.pace).tell())
     print(json.dumps(summary))
-    return 0 if summary["in_order"] and not any(summary["exit_codes"]) else os.EX_SOFTWARE  # type: ignore[call-overload]
+    return 0 if summary["in_order"] and not any(summary["exit_codes"]) else 1
 
 
 if __name__ == "__main__":

@@ -80,9 +80,10 @@ def decode(
     """
     size = len(data)
     stack: list[tuple[Any, bytes | None]] = []  # the containers around `container`
-    container: Any = None
+    container: list[Any] | dict[Any, Any] | None = None
     key: bytes | None = None
     values = offset = 0
+    value: Any
     while True:
         if offset >= size:
             _fail(_TRUNCATED, size, "more bytes are needed")
@@ -91,7 +92,7 @@ def decode(
             value = container
             container, key = stack.pop()
             offset += 1
-        elif type(container) is dict and key is None:
+        elif isinstance(container, dict) and key is None:
             if first not in _DIGITS:
                 _fail(_BAD_TYPE, offset, "a key must be an octet string")
             start = offset
@@ -127,11 +128,11 @@ def decode(
                 _fail(_BAD_TYPE, offset, "no value starts with this byte")
         if container is None:
             break
-        if key is None:
-            container.append(value)
-        else:
+        if isinstance(container, dict):
             container[key] = value
             key = None
+        else:
+            container.append(value)
     if offset != size:
         _fail(_TRAILING_DATA, offset, "bytes after the value")
     return value

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter, deque
 from collections.abc import Hashable
 from enum import Enum, auto
@@ -204,9 +205,9 @@ class Node:
     def advance(self, now: float) -> None:
         """Tell the time: monotonic seconds.
 
-        Raises `LocalProtocolError` (``TIME_WENT_BACK``).
+        Raises `LocalProtocolError` (``TIME_WENT_BACK``), also for what is no time at all.
         """
-        if not now >= self._clock.now:
+        if not self._clock.now <= now < math.inf:
             raise LocalProtocolError(ContractErrorCode.TIME_WENT_BACK)
         self._clock.advance(now)
 
@@ -373,7 +374,7 @@ class Node:
             state=peer.state,
             usable=contacts.usable(self._me, peer.sid, now),
             reachable=contacts.reachable(peer.sid, now),
-            age_s=None if now - time == float("inf") else now - time,
+            age_s=None if now - time == math.inf else now - time,
             queued=len(peer.outgoing),
             held=0 if incoming is None else len(incoming.one) + len(incoming.broadcast),
         )
