@@ -1,6 +1,6 @@
 """Oxen, the cluster protocol: reliable messages among servers, around broken links.
 
-`Node` is the machine.  Source: seeds/oxen.md (the protocol of aji/ircd-oxide).
+`Node` is the machine.  Source: manual/dev-oxen.md of aji/ircd-oxide.
 """
 
 from culm.oxen.errors import DropReason, ErrorCode

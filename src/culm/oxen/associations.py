@@ -1,6 +1,6 @@
 """Associations with peers: who is of the cluster, and what goes between us and them.
 
-Source: seeds/oxen.md, "Handling failure" and "Message data (`md`) body types".
+Source: manual/dev-oxen.md, "Handling failure" and "Message data (`md`) body types".
 """
 
 from __future__ import annotations

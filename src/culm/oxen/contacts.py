@@ -1,6 +1,6 @@
 """The last contact table: when did whom last reach whom.
 
-Source: seeds/oxen.md, "Last contact table".
+Source: manual/dev-oxen.md, "Last contact table".
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What a peer sends in order: two streams, synchronized and finalized together.
 
-Source: seeds/oxen.md, "Synchronize message" and "Finalize message".
+Source: manual/dev-oxen.md, "Synchronize message" and "Finalize message".
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Keepalives that were asked for and are not answered yet.
 
-Source: seeds/oxen.md, "Keepalives".
+Source: manual/dev-oxen.md, "Keepalives".
 """
 
 from __future__ import annotations

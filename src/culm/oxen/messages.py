@@ -1,6 +1,6 @@
 """Parcels, the bodies that they carry, and the messages inside of message data.
 
-Source: seeds/oxen.md, "Parcel schema" and "Message data (`md`) body types"; for the
+Source: manual/dev-oxen.md, "Parcel schema" and "Message data (`md`) body types"; for the
 flat dialect src/oxen/data.rs of ircd-oxide.
 """
 

@@ -1,6 +1,6 @@
 """What waits for a peer's acknowledgement, and when it is sent again.
 
-Source: seeds/oxen.md, "Messaging"; the first interval from src/oxen/core.rs of ircd-oxide.
+Source: manual/dev-oxen.md, "Messaging"; the first interval from src/oxen/core.rs of ircd-oxide.
 """
 
 from __future__ import annotations

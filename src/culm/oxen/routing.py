@@ -1,6 +1,6 @@
 """To which neighbour a parcel goes, and how loops are cut.
 
-Source: seeds/oxen.md, "Handling failure".
+Source: manual/dev-oxen.md, "Handling failure".
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A node's knowledge as plain data, and printed as a table.
 
-Source: seeds/oxen.md, "Last contact table".
+Source: manual/dev-oxen.md, "Last contact table".
 """
 
 from __future__ import annotations
