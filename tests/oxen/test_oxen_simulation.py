@@ -11,7 +11,7 @@ import os
 import pytest
 from oxen_simulation import EPOCH, LIMITS, TIMING, Simulation, simulate
 
-from culm.machine import Event
+from culm.machine import Closed, Event
 from culm.oxen import Delivery, MessageReceived, Node, PeerState, Timing
 from culm.testing.cluster import Cluster
 from culm.testing.cluster import Node as Host
@@ -174,6 +174,23 @@ def test_nodes_that_gave_up_and_nodes_that_did_not_stay_consistent() -> None:
     assert "PeerUnreachable" not in told
     told = [type(event).__name__ for sid, event in log if sid == b"P" and event.peer == b"R"]  # type: ignore[attr-defined]
     assert told == ["PeerJoined", "PeerUnreachable", "PeerReachable", *["MessageReceived"] * 4]
+
+
+def test_a_goodbye_crosses_a_broken_link() -> None:
+    """Those who forward its acknowledgements know the way for longer than the association."""
+    cluster = quiet_cluster(3)
+    network = cluster.network
+    network.cut(b"N01", b"N02")
+    network.run(network.clock.now + TIMING.usable_s + 1)
+    leaver = cluster[b"N01"]
+    leaver.call("send_in_order", to=b"N02", data=b"last")
+    leaver.call("leave")
+    begin = network.clock.now
+    assert network.run(begin + 1.0, done=lambda: isinstance(leaver.events[-1][1], Closed))
+    assert got(cluster[b"N02"]) == [(b"N01", b"last")]
+    network.run(begin + 60.0)
+    for sid in (b"N00", b"N02"):
+        assert b"N01" not in cluster[sid].machine.contacts()
 
 
 def test_idle_peers_keep_nothing() -> None:

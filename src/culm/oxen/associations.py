@@ -254,12 +254,11 @@ class Associations:
         item = None if peer is None else peer.outgoing.acknowledge(body.id)
         if peer is None or item is None:
             self._dropped[DropReason.STRAY_ACKNOWLEDGE] += 1
-        elif (
-            peer.state is PeerState.SYNCHRONIZING
-            and peer.incoming is not None
-            and item.id == peer.synchronize_id
-        ):
-            self._join(peer)
+        elif peer.state is PeerState.SYNCHRONIZING:
+            # Nothing else is in flight then but our latest synchronize message, which was
+            # first sent after the peer's own had arrived, if it has.
+            if peer.incoming is not None:
+                self._join(peer)
         else:
             self.courier.pump(peer)
             self._bury_if_complete(peer)

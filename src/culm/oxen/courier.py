@@ -27,9 +27,7 @@ class Courier:
 
     def synchronize(self, peer: Peer) -> None:
         """Send our synchronize message, under an ID that was not used before."""
-        item = peer.outgoing.synchronize(self._clock.now)
-        peer.synchronize_id = item.id
-        self._deliver(peer.sid, item)
+        self._deliver(peer.sid, peer.outgoing.synchronize(self._clock.now))
 
     def pump(self, peer: Peer) -> None:
         """Send what waits for `peer` and may go."""

@@ -49,7 +49,7 @@ class Dialect(Enum):
     """How a parcel holds its body."""
 
     KEYED = "keyed"
-    """Under a key of its own: ``{ka: 1, md: {to: ...}}``, as the seed has it."""
+    """Under a key of its own: ``{ka: 1, md: {to: ...}}``, as the specification has it."""
     FLAT = "flat"
     """Beside ``ka`` and ``kk``, its kind under ``pt``: ``{ka: 1, pt: "md", to: ...}``, and
     the message beside that.  What ircd-oxide's last published code spoke."""
@@ -310,7 +310,7 @@ def _number(value: object, number_max: int = ID_MAX) -> int:
 
 
 def _seconds(value: object) -> float:
-    """Unix time; integers are seconds, as in the seed's example of gossip."""
+    """Unix time; integers are seconds, as in the specification's example of gossip."""
     if isinstance(value, Timestamp):
         return value.seconds + value.nanoseconds * 1e-9
     if type(value) is int:

@@ -38,8 +38,6 @@ class Peer:
     state: PeerState = PeerState.SYNCHRONIZING
     incoming: Incoming | None = None
     """Its streams, once it has synchronized."""
-    synchronize_id: int = 0
-    """The message that tells it of ours; sent after its own arrived, if it has."""
     present: bool = False
     """The user was told that it joined, and not that it left."""
     lost: bool = False
