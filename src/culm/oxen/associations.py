@@ -6,8 +6,6 @@ Source: manual/dev-oxen.md, "Handling failure" and "Message data (`md`) body typ
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable
-from typing import Any
 
 from culm.machine import Event
 from culm.oxen.clock import Clock
@@ -24,21 +22,12 @@ from culm.oxen.events import (
     PeerUnreachable,
     SendFailed,
 )
-from culm.oxen.incoming import Age, Incoming
+from culm.oxen.incoming import Incoming
 from culm.oxen.limits import Limits, Timing
 from culm.oxen.links import Links
 from culm.oxen.messages import (
     Broadcast,
-    Datagram,
-    Finalize,
-    Gossip,
-    Message,
-    MessageAck,
-    MessageData,
-    OneToOne,
-    ParcelError,
     Synchronize,
-    read_message,
     write_message,
 )
 from culm.oxen.peer import Peer, PeerState
@@ -74,13 +63,6 @@ class Associations:
         self._clock = clock
         self._dropped = dropped
         self.courier = Courier(me, links=links, timing=timing, clock=clock)
-        self._handlers: dict[type, Callable[[Peer, Any], bool]] = {
-            Datagram: self._receive_datagram,
-            Synchronize: self._receive_synchronize,
-            Finalize: self._receive_finalize,
-            Broadcast: self._receive_in_order,
-            OneToOne: self._receive_in_order,
-        }
 
     # -- what the user asks for ---------------------------------------------------------
 
@@ -137,7 +119,7 @@ class Associations:
     def abandon(self) -> None:
         """Wait for nothing any more."""
         for peer in self.peers.values():
-            self._fail(peer, FailReason.NODE_CLOSED)
+            self.fail(peer, FailReason.NODE_CLOSED)
             self.courier.forget(peer.sid)
         self.peers.clear()
 
@@ -174,7 +156,7 @@ class Associations:
         )
 
     def _give_up(self, peer: Peer) -> None:
-        self._fail(peer, FailReason.PEER_UNREACHABLE)
+        self.fail(peer, FailReason.PEER_UNREACHABLE)
         peer.enter(PeerState.GIVEN_UP, self._clock.unix)
         self._links.ban(peer.sid)
         if not peer.lost:
@@ -189,136 +171,27 @@ class Associations:
         self._links.unban(peer.sid)
         self.courier.synchronize(peer)
 
-    # -- what comes from others -----------------------------------------------------------
-
-    def receive(self, source: bytes, body: MessageData | MessageAck | Gossip) -> None:
-        """Take the body of a parcel that is for us and came by way of `source`."""
-        if isinstance(body, MessageData):
-            self._receive_data(source, body)
-        elif isinstance(body, MessageAck):
-            self._receive_ack(body)
-        else:
-            self._receive_gossip(body)
-
-    def _receive_gossip(self, gossip: Gossip) -> None:
-        found = [
-            self._roster.add(sid)
-            for sid in self._links.strangers(gossip)
-            if sid not in self._roster.tombstones and self._admits()
-        ]
-        self._links.merge(gossip)
-        for peer in found:  # now that it may be known which way leads there
-            self.courier.synchronize(peer)
-
-    def _admits(self) -> bool:
+    def admits(self) -> bool:
         """Whether an unknown server may become known now."""
         if self.leaving or not self._roster.has_room:
             self._dropped[DropReason.PEERS_LIMIT] += 1
             return False
         return True
 
-    def _receive_data(self, source: bytes, body: MessageData) -> None:
-        try:
-            message = read_message(body.d)
-        except ParcelError:
-            self._dropped[DropReason.MALFORMED] += 1
-            return
-        peer = self.peers.get(body.fr) or self._welcome(source, body, message)
-        if peer is None:
-            return
-        if peer.state is PeerState.GIVEN_UP:
-            self._dropped[DropReason.GIVEN_UP] += 1
-        elif self._handlers[type(message)](peer, message):
-            self.courier.acknowledge(source, body)
+    # -- turns that an association takes ----------------------------------------------------
 
-    def _welcome(self, source: bytes, body: MessageData, message: Message) -> Peer | None:
-        """Make a peer of the unknown sender, unless it is one that has left."""
-        tombstone = self._roster.tombstones.get(body.fr)
-        if tombstone is not None:
-            fresh = (
-                isinstance(message, Synchronize) and tombstone.incoming.age_of(message) is Age.NEWER
-            )
-            if not fresh:
-                if tombstone.covers(message):
-                    self.courier.acknowledge(source, body)
-                return None
-        if not self._admits():
-            return None
-        peer = self._roster.add(body.fr)
-        if not isinstance(message, Synchronize):  # that is answered by ours anyway
-            self.courier.synchronize(peer)
-        return peer
+    def join(self, peer: Peer) -> None:
+        peer.enter(PeerState.JOINED, self._clock.unix)
+        sid, lost = peer.sid, peer.lost
+        peer.present, peer.lost = True, False
+        self.events.append(PeerReachable(peer=sid) if lost else PeerJoined(peer=sid))
+        self._links.share(sid)
+        peer.outgoing.open = True
+        self.courier.pump(peer)
 
-    def _receive_ack(self, body: MessageAck) -> None:
-        peer = self.peers.get(body.fr)
-        item = None if peer is None else peer.outgoing.acknowledge(body.id)
-        if peer is None or item is None:
-            self._dropped[DropReason.STRAY_ACKNOWLEDGE] += 1
-        elif peer.state is PeerState.SYNCHRONIZING:
-            # Nothing else is in flight then but our latest synchronize message, which was
-            # first sent after the peer's own had arrived, if it has.
-            if peer.incoming is not None:
-                self._join(peer)
-        else:
-            self.courier.pump(peer)
-            self._bury_if_complete(peer)
-
-    def _receive_datagram(self, peer: Peer, message: Datagram) -> bool:
-        if peer.state not in _TALKING:
-            return self._refuse(DropReason.NOT_SYNCHRONIZED)
-        self._deliver(peer, Delivery.DATAGRAM, [message.data])
-        return True
-
-    def _receive_in_order(self, peer: Peer, message: Broadcast | OneToOne) -> bool:
-        incoming = peer.incoming
-        if peer.state not in _TALKING or incoming is None:
-            return self._refuse(DropReason.NOT_SYNCHRONIZED)
-        if type(message) is OneToOne:
-            stream, delivery = incoming.one, Delivery.IN_ORDER
-        else:
-            stream, delivery = incoming.broadcast, Delivery.IN_ORDER_BROADCAST
-        if message.sequence <= stream.position:
-            self._dropped[DropReason.DUPLICATE] += 1
-            return True
-        released = stream.accept(message.sequence, message.data)
-        if released is None:
-            return self._refuse(DropReason.BEYOND_WINDOW)
-        peer.doubt = None
-        self._deliver(peer, delivery, released)
-        self._bury_if_complete(peer)
-        return True
-
-    def _receive_synchronize(self, peer: Peer, message: Synchronize) -> bool:
-        incoming = peer.incoming
-        if incoming is None:
-            if self.leaving:
-                return False
-            peer.incoming = Incoming(message, self._limits.window_max)
-            self.courier.synchronize(peer)  # again: only this time we know to whom
-            return True
-        age = incoming.age_of(message)
-        if age is Age.SAME:
-            peer.doubt = None
-            broadcasts = incoming.broadcast.skip(message.broadcast)
-            ones = incoming.one.skip(message.one)
-            if peer.state in _TALKING:
-                self._deliver(peer, Delivery.IN_ORDER_BROADCAST, broadcasts)
-                self._deliver(peer, Delivery.IN_ORDER, ones)
-            return True
-        if age is Age.OLDER and not self._is_insistent(peer, message):
-            return self._refuse(DropReason.STALE_SYNCHRONIZE)
-        return self._restart(peer, message)
-
-    def _is_insistent(self, peer: Peer, message: Synchronize) -> bool:
-        """Whether `message` has come for so long that it cannot be a late duplicate."""
-        now = self._clock.unix
-        if peer.doubt is None or peer.doubt[0] != message:
-            peer.doubt = message, now
-        return now - peer.doubt[1] >= self._timing.redelivery_max_s
-
-    def _restart(self, peer: Peer, message: Synchronize) -> bool:
-        """The peer has started anew: so does the association with it."""
-        self._fail(peer, FailReason.PEER_RESTARTED)
+    def restart(self, peer: Peer, message: Synchronize) -> bool:
+        """The peer has started anew: so does the association with it, unless we are leaving."""
+        self.fail(peer, FailReason.PEER_RESTARTED)
         if peer.present:
             peer.present = False
             self.events.append(PeerLeft(peer=peer.sid, reason=LeaveReason.RESTARTED))
@@ -331,52 +204,24 @@ class Associations:
         self.courier.synchronize(peer)
         return True
 
-    def _receive_finalize(self, peer: Peer, message: Finalize) -> bool:
-        incoming = peer.incoming
-        if incoming is None:
-            return self._refuse(DropReason.NOT_SYNCHRONIZED)
-        if incoming.age_of(message) is not Age.SAME:
-            return self._refuse(DropReason.STALE_SYNCHRONIZE)
-        if incoming.finalized is None:
-            incoming.finalized = message
-            if not self.leaving:  # who is leaving, too, delivers what it has announced
-                self._fail(peer, FailReason.PEER_LEFT)
-            if peer.state is PeerState.JOINED:
-                peer.enter(PeerState.FINALIZING, self._clock.unix)
-            else:  # it never got through to the user
-                self._bury(peer)
-        self._bury_if_complete(peer)
-        return True
-
-    # -- steps that several of the above share ---------------------------------------------
-
-    def _join(self, peer: Peer) -> None:
-        peer.enter(PeerState.JOINED, self._clock.unix)
-        sid, lost = peer.sid, peer.lost
-        peer.present, peer.lost = True, False
-        self.events.append(PeerReachable(peer=sid) if lost else PeerJoined(peer=sid))
-        self._links.share(sid)
-        peer.outgoing.open = True
-        self.courier.pump(peer)
-
-    def _deliver(self, peer: Peer, delivery: Delivery, messages: list[bytes]) -> None:
+    def deliver(self, peer: Peer, delivery: Delivery, messages: list[bytes]) -> None:
         for data in messages:
             self.events.append(MessageReceived(peer=peer.sid, data=data, delivery=delivery))
 
-    def _fail(self, peer: Peer, reason: FailReason) -> None:
+    def fail(self, peer: Peer, reason: FailReason) -> None:
         """Send nothing more of what waits for `peer`, and say so to the user."""
         told = peer.present
         for item in peer.outgoing.restart(self._roster.broadcast_sequence):
             if told:
                 self.events.append(SendFailed(peer=peer.sid, message=item.number, reason=reason))
 
-    def _bury_if_complete(self, peer: Peer) -> None:
+    def bury_if_complete(self, peer: Peer) -> None:
         if peer.state is PeerState.FINALIZING and not (self.leaving and len(peer.outgoing)):
             assert peer.incoming is not None
             if peer.incoming.complete:
-                self._bury(peer)
+                self.bury(peer)
 
-    def _bury(self, peer: Peer) -> None:
+    def bury(self, peer: Peer) -> None:
         """The peer has left for good."""
         assert peer.incoming is not None
         if peer.known_to_user:
@@ -387,7 +232,3 @@ class Associations:
     def _forget(self, peer: Peer) -> None:
         self.courier.forget(peer.sid)
         self._roster.forget(peer)
-
-    def _refuse(self, reason: DropReason) -> bool:
-        self._dropped[reason] += 1
-        return False

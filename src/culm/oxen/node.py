@@ -16,22 +16,12 @@ from culm.oxen.errors import DropReason, ErrorCode
 from culm.oxen.events import Delivery, PeerJoined
 from culm.oxen.limits import Limits, Timing
 from culm.oxen.links import Links
-from culm.oxen.messages import (
-    ID_MAX,
-    SEQUENCE_MAX,
-    Broadcast,
-    Datagram,
-    Dialect,
-    Message,
-    MessageData,
-    OneToOne,
-    Parcel,
-    encode_parcel,
-    write_message,
-)
+from culm.oxen.messages import Dialect
 from culm.oxen.peer import Peer, PeerState
+from culm.oxen.reception import Reception
 from culm.oxen.roster import Roster
-from culm.oxen.views import PeerView
+from culm.oxen.sizes import payload_sizes
+from culm.oxen.views import PeerView, view_of
 from culm.timers import Deadlines
 
 __all__ = ["Node", "NodeState"]
@@ -110,11 +100,20 @@ class Node:
             clock=self._clock,
             dropped=self._dropped,
         )
+        self._reception = Reception(
+            self._associations,
+            roster=self._roster,
+            links=self._links,
+            limits=limits,
+            timing=timing,
+            clock=self._clock,
+            dropped=self._dropped,
+        )
         self._timers: Deadlines[_Timer] = Deadlines()
         self._inbox: deque[tuple[bytes, bytes]] = deque()
         self._inbox_size = 0
         self._message = 0
-        self._payload_size_max = {each: self._largest_payload(each) for each in Delivery}
+        self._payload_size_max = payload_sizes(limits, dialect)
 
     # -- requests -------------------------------------------------------------------------
 
@@ -246,7 +245,7 @@ class Node:
                 self._inbox_size -= len(data)
                 body = self._links.receive(source, data)
                 if body is not None:
-                    self._associations.receive(source, body)
+                    self._reception.receive(source, body)
             elif self._state is NodeState.LEAVING and self._associations.settled:
                 self._state = NodeState.CLOSED
                 return Closed()
@@ -281,7 +280,8 @@ class Node:
 
     def peers(self) -> dict[bytes, PeerView]:
         """All servers that are known, and how things stand with each."""
-        return {sid: self._view(peer) for sid, peer in self._roster.peers.items()}
+        contacts, now = self._links.contacts, self._clock.unix
+        return {sid: view_of(peer, contacts, now) for sid, peer in self._roster.peers.items()}
 
     # -- inside ---------------------------------------------------------------------------
 
@@ -351,33 +351,6 @@ class Node:
     def _refuse_when_leaving(self) -> None:
         if self._state is NodeState.LEAVING or self._state is NodeState.CLOSED:
             raise LocalProtocolError(ErrorCode.LEAVING)
-
-    def _largest_payload(self, delivery: Delivery) -> int:
-        """What is left of a datagram by all else in it, were that as long as can be."""
-        messages: dict[Delivery, Message] = {
-            Delivery.DATAGRAM: Datagram(b""),
-            Delivery.IN_ORDER: OneToOne(SEQUENCE_MAX, b""),
-            Delivery.IN_ORDER_BROADCAST: Broadcast(SEQUENCE_MAX, b""),
-        }
-        sid = bytes(self._limits.sid_size_max)
-        data = MessageData(sid, sid, ID_MAX, write_message(messages[delivery]))
-        frame = len(encode_parcel(Parcel(ID_MAX, ID_MAX, data), self._dialect))
-        length = len(str(self._limits.datagram_size_max))  # of which `frame` has one digit
-        return self._limits.datagram_size_max - frame - length + 1
-
-    def _view(self, peer: Peer) -> PeerView:
-        contacts, now = self._links.contacts, self._clock.unix
-        time = contacts.get(self._me, peer.sid)
-        incoming = peer.incoming
-        return PeerView(
-            sid=peer.sid,
-            state=peer.state,
-            usable=contacts.usable(self._me, peer.sid, now),
-            reachable=contacts.reachable(peer.sid, now),
-            age_s=None if now - time == math.inf else now - time,
-            queued=len(peer.outgoing),
-            held=0 if incoming is None else len(incoming.one) + len(incoming.broadcast),
-        )
 
 
 def _checked_sid(sid: object, limits: Limits) -> bytes:

@@ -54,6 +54,12 @@ class Peer:
         self.state = state
         self.since = now
 
+    def insists(self, message: Synchronize, now: float, patience_s: float) -> bool:
+        """Whether `message`, which seems old, comes for too long to be a late duplicate."""
+        if self.doubt is None or self.doubt[0] != message:
+            self.doubt = message, now
+        return now - self.doubt[1] >= patience_s
+
 
 @dataclass(frozen=True, slots=True)
 class Tombstone:

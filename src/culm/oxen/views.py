@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from culm.oxen.peer import PeerState
+from culm.oxen.contacts import NEVER, ContactTable
+from culm.oxen.peer import Peer, PeerState
 
-__all__ = ["PeerView", "format_contacts", "format_peers"]
+__all__ = ["PeerView", "format_contacts", "format_peers", "view_of"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +30,21 @@ class PeerView:
     """Messages that it has not acknowledged."""
     held: int
     """Messages of it that wait for earlier ones."""
+
+
+def view_of(peer: Peer, contacts: ContactTable, now: float) -> PeerView:
+    """`peer` as it is at `now`, in Unix seconds."""
+    time = contacts.get(contacts.me, peer.sid)
+    incoming = peer.incoming
+    return PeerView(
+        sid=peer.sid,
+        state=peer.state,
+        usable=contacts.usable(contacts.me, peer.sid, now),
+        reachable=contacts.reachable(peer.sid, now),
+        age_s=None if time == NEVER else now - time,
+        queued=len(peer.outgoing),
+        held=0 if incoming is None else len(incoming.one) + len(incoming.broadcast),
+    )
 
 
 def format_contacts(
