@@ -100,6 +100,8 @@ cdef class Compressor:
         cdef uint32_t *saved = NULL
         cdef PyObject *packet
         cdef uint8_t *end
+        if size == 0:
+            return b""
         if size_max is not None and size_max < room:
             room = size_max
         self.reserve(size)

@@ -241,12 +241,13 @@ cdef tuple decode_values(data, Py_ssize_t offset, count, bint canonical, bint pa
         raise ValueError("offset is negative")
     PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
     try:
-        run = Run(max(0, view.len - offset), offset, 0)
+        # There are no more values than bytes, whatever the caller was told; what is tried
+        # after them is at fault.
+        run = Run(max(0, view.len - offset) + 1, offset, 0)
         if count is not None:
             if count < 0:
                 raise ValueError("count is negative")
-            # No more values than bytes are there, whatever the caller was told.
-            run.count = min(count, run.count + 1)
+            run.count = min(count, run.count)
         numbers = allocate(run.count)
         if run.count < UNLOCKED_SIZE_MIN:
             decode_run(<const uint8_t *>view.buf, view.len, canonical, numbers, &run)

@@ -52,6 +52,7 @@ class MachineProtocol(asyncio.BufferedProtocol):
         executor: Executor | None = None,
         on_event: Callable[[Event], object] | None = None,
     ) -> None:
+        self.transport: asyncio.Transport | None = None
         self.bytes_received = 0
         self.bytes_sent = 0
         self._machine = machine
@@ -61,7 +62,6 @@ class MachineProtocol(asyncio.BufferedProtocol):
         self._executor = executor
         self._on_event = on_event
         self._loop = asyncio.get_running_loop()
-        self._transport: asyncio.Transport | None = None
         self._buffer = bytearray(_SIZE_MAX)
         self._outcome: Closed | Exception | None = None
         self._lost = False  # the transport is gone
@@ -98,14 +98,14 @@ class MachineProtocol(asyncio.BufferedProtocol):
 
     def abort(self) -> None:
         """End the connection at once."""
-        if self._transport is not None:
-            self._transport.abort()
+        if self.transport is not None:
+            self.transport.abort()
 
     # Inputs.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)
-        self._transport.set_write_buffer_limits(high=_SIZE_MAX)
+        self.transport = cast(asyncio.Transport, transport)
+        self.transport.set_write_buffer_limits(high=_SIZE_MAX)
         self._tell_time()
         self._drain()
 
@@ -222,7 +222,7 @@ class MachineProtocol(asyncio.BufferedProtocol):
 
     def _take_bytes(self) -> bool:
         """Write what the peer can take; whether that gave the store something to do."""
-        transport = self._transport
+        transport = self.transport
         if transport is None or transport.is_closing():
             return False
         data = self._machine.data_to_send(_SIZE_MAX) if self._may_write else b""
@@ -270,8 +270,8 @@ class MachineProtocol(asyncio.BufferedProtocol):
             return
         if self._linger is None:
             self._linger = self._loop.call_later(_LINGER_S, self.abort)
-        if self._transport is not None and not busy and self._may_write:
-            self._transport.close()
+        if self.transport is not None and not busy and self._may_write:
+            self.transport.close()
         if self._lost and not busy and not self._over.done():
             self._linger.cancel()
             if self._timer is not None:

@@ -44,8 +44,14 @@ def test_entries_survive_encoding_and_decoding(entry: Entry) -> None:
     assert decoded == entry
     assert hash(decoded) == hash(entry)
     assert decoded.encode() == encoded
-    assert replace(decoded).encode() == encoded  # made from the fields anew
+    anew = replace(decoded)
+    assert anew.encode() == encoded
+    assert anew.encode() is anew.encode()
     assert decoded.hash() == entry.hash() == entry.family.hash(encoded)
+    assert decoded.encode() is decoded.encode()
+    assert decoded.hash() is decoded.hash()
+    assert replace(decoded) == decoded  # with or without what is remembered
+    assert repr(replace(decoded)) == repr(decoded)
     assert decoded.signed_bytes() + decoded.signature == encoded
     assert decoded.log == LogKey(entry.author, entry.log_id)
     assert len(encoded) <= encoded_size_max(entry.family)

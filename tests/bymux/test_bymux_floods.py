@@ -73,12 +73,37 @@ def test_reading_stops_until_the_answers_are_taken() -> None:
     assert connection.read_size() == 65536
 
 
+def test_answers_leave_one_by_one() -> None:
+    connection = connect({0: FREE}, limits=Limits(answers_max=10))
+    feed(connection, ping(0) * 20)
+    assert connection.data_to_send(3) == (pong(0) * 2)[:3]
+    assert connection.read_size() == 0
+    # A byte of the second is left over; 7 more are made of the 18 that wait.
+    assert connection.data_to_send(14) == (pong(0) * 8)[1:15]
+    assert connection.read_size() == 0
+    connection.data_to_send(1)
+    assert connection.read_size() == 0
+    connection.data_to_send(1)
+    assert connection.read_size() == 65536
+
+
 def test_reading_stops_for_answers_to_closes_too() -> None:
     connection = connect({0: FREE, 2: FREE}, limits=Limits(answers_max=1))
     feed(connection, close(0), stop_read(0))
     assert connection.read_size() == 0
     connection.data_to_send()
     assert connection.read_size() == 65536
+
+
+def test_a_peer_that_uses_credit_before_it_is_sent_harms_itself_alone() -> None:
+    connection = connect({0: (0, 0)})
+    connection.stream(0).grant(10)
+    connection.grant_streams(2)
+    feed(connection, write(0, bytes(10)), create(1), create(3))
+    connection.stream(0).grant(2**64 - 2)
+    connection.grant_streams(2**64 - 1)
+    # The sums do not fit into a packet.
+    assert connection.data_to_send() == credit(0, 2**64 - 1) + credit(None, 2**64 - 1)
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,7 @@ AUTHOR_SIZE = 32
 SIGNATURE_SIZE = 64
 
 _VARU64_SIZE_MAX = 9
-_TAG_REGULAR, _TAG_END_OF_LOG = 0, 1
+_TAG_END_OF_LOG = 1  # that of other entries is 0
 
 
 class LogKey(NamedTuple):

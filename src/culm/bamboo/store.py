@@ -194,7 +194,8 @@ class LogStore(Protocol):
         """Keep the (verified) proof and drop the entries from the fork on.
 
         They are no longer valid, and all peers who know the fork end up with the same
-        log.  Only the earliest fork of a log is kept; a later one has no effect.
+        log.  Only the earliest fork of a log is kept; one of the same or a later
+        entry has no effect.
 
         Raises `StoreError`: ``WRONG_LOG``.
         """

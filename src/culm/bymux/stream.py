@@ -19,7 +19,7 @@ _DATA_ENDING: Final = frozenset({PacketType.WRITE, PacketType.CLOSE})
 
 
 class StreamScope(Scope):
-    """The state of a stream that is alive."""
+    """The state of a stream that is alive; its verbs are explained at `Stream`."""
 
     __slots__ = (
         "_closing",

@@ -118,15 +118,12 @@ class Compressor:
 
     def _match(self, here: int) -> tuple[int, int]:
         """Length and offset of the match at `here`, (0, 0) if none pays; and enter `here`."""
-        slot = self._slot(here)
-        distance = (self._position(here) - self._table[slot]) % 2**32
-        self._table[slot] = self._position(here)
+        slot, position = self._slot(here), self._position(here)
+        distance = (position - self._table[slot]) % 2**32
+        self._table[slot] = position
         if not 1 <= distance <= min(self.window, here):
             return 0, 0
-        data, there = self._data, here - distance
-        length, end = 0, len(data) - here
-        while length < end and data[there + length] == data[here + length]:
-            length += 1
+        length = _common(self._data, here - distance, here)
         return (length, distance) if length >= 3 + len(_varu64(distance)) else (0, 0)
 
     def _slot(self, here: int) -> int:
@@ -297,6 +294,19 @@ def _octets(data: Buffer) -> bytes | memoryview:
     if not view.c_contiguous:
         raise BufferError("the buffer is not contiguous")
     return view.cast("B")
+
+
+def _common(data: bytearray, one: int, other: int) -> int:
+    """How many bytes from `one` and from `other` on, the later index, are equal."""
+    length, step = 0, 1
+    while step:
+        end = other + length + step
+        if end <= len(data) and data[one + length : end - other + one] == data[end - step : end]:
+            length += step
+            step *= 2
+        else:
+            step //= 2
+    return length
 
 
 def _literal(data: bytearray) -> bytes:

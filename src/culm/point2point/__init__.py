@@ -12,6 +12,7 @@ from culm.point2point.events import (
     CreditReceived,
     EntryWanted,
     Established,
+    ForkSuspected,
     HashWanted,
     MetadataReceived,
     Notified,
@@ -43,8 +44,10 @@ from culm.point2point.replication_events import (
     LogRefused,
     LogSynced,
     PayloadProgress,
+    PiecesNotified,
     ReplicatorLimits,
     Settled,
+    Want,
 )
 from culm.point2point.replicator import Replicator
 from culm.point2point.request import Request
@@ -70,6 +73,7 @@ __all__ = [
     "ErrorCode",
     "Established",
     "ForkFound",
+    "ForkSuspected",
     "HashWanted",
     "Interest",
     "Limits",
@@ -85,6 +89,7 @@ __all__ = [
     "PayloadReceived",
     "PayloadSkipped",
     "Piece",
+    "PiecesNotified",
     "Proposal",
     "ProposalDropped",
     "Proposed",
@@ -99,5 +104,6 @@ __all__ = [
     "Setup",
     "SkipReason",
     "State",
+    "Want",
     "payloads_up_to",
 ]

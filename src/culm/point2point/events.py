@@ -20,6 +20,7 @@ __all__ = [
     "CreditReceived",
     "EntryWanted",
     "Established",
+    "ForkSuspected",
     "HashWanted",
     "MetadataReceived",
     "Notified",
@@ -136,6 +137,18 @@ class MetadataReceived(RequestEvent):
 
     entry: Entry
     verified: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForkSuspected(RequestEvent):
+    """A signed entry came whose backlink is not the hash of the entry before it that we know.
+
+    So there are two entries of that sequence number, and nothing that follows can be
+    verified: what still comes for this request is passed over.  The peer is not to blame.
+    Cancel the request, and ask for the entry before if the proof is wanted.
+    """
+
+    entry: Entry
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

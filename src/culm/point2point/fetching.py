@@ -17,6 +17,7 @@ from culm.point2point.desk import Desk, Slot
 from culm.point2point.events import (
     Apologized,
     EntryWanted,
+    ForkSuspected,
     HashWanted,
     MetadataReceived,
     Notified,
@@ -26,7 +27,12 @@ from culm.point2point.events import (
 from culm.point2point.messages import CancelReason
 from culm.point2point.pieces import Part
 from culm.point2point.replica import Replica
-from culm.point2point.replication_events import EntryStored, PayloadProgress, ReplicatorLimits
+from culm.point2point.replication_events import (
+    EntryStored,
+    PayloadProgress,
+    PiecesNotified,
+    ReplicatorLimits,
+)
 from culm.point2point.request import Request
 from culm.point2point.states import RequestState
 from culm.wire.multihash import HashFamily
@@ -56,6 +62,7 @@ class Fetching:
         self._batch: list[NewEntry] = []
         self._batch_size = 0
         self._batch_slot: Slot | None = None
+        self._complete = False  # the range is at its end
         self._entry: Entry | None = None  # whose payload is coming in
         self._pieces: list[bytes] = []  # of that payload, not written
         self._pieces_size = 0
@@ -78,10 +85,15 @@ class Fetching:
                         self._give_up_payload()  # metadata only
             case PayloadReceived():
                 self._take_payload(event)
-            case Notified() | PayloadSkipped():
+            case Notified():
+                self._give_up_payload()
+                self._tell(event)
+            case PayloadSkipped():
                 self._give_up_payload()
             case Apologized():
                 self._take_back()
+            case ForkSuspected():
+                self.replica.suspect(self.request, event.entry.seqnum - 1)
             case HashWanted():
                 self._desk.ask(
                     ReadHashes,
@@ -95,6 +107,17 @@ class Fetching:
                 )
             case _:
                 pass
+        if self.request.receive_cursor.piece is None and not self._complete:
+            self._complete = True
+            self.flush()
+            self.replica.received_all()
+
+    def _tell(self, event: Notified) -> None:
+        self._desk.emit(
+            PiecesNotified(
+                log=self.replica.log, seqnum=event.seqnum, part=event.part, count=event.count
+            )
+        )
 
     def finish(self) -> None:
         """Nothing more will come: write what is of use when the payload is resumed."""
@@ -208,7 +231,7 @@ class Fetching:
         self._desk.unwritten_size -= size
         if isinstance(result, StoreError):
             slot.events = []
-            self.replica.contradicted(result, [new.entry for new in batch])
+            self.replica.inventory.contradicted(result, [new.entry for new in batch])
             return
         slot.events = [
             EntryStored(

@@ -24,11 +24,11 @@ class HashMissing(Exception):
 
 def rebuild(
     request: Request, seqnum: int, metadata: Metadata, *, family: HashFamily
-) -> tuple[Entry, bool]:
-    """Rebuild entry `seqnum` of a request; also returns whether it verifies.
+) -> tuple[Entry, bool, bool]:
+    """Rebuild entry `seqnum` of a request.
 
-    Verified means: signed by the author, and linked to what this request knows of the
-    entries before it.  Raises `HashMissing`, or `Violation` if the sender should (not)
+    Also returns whether the author has signed it, and whether its links are those that
+    this request knows.  Raises `HashMissing`, or `Violation` if the sender should (not)
     have sent the backlink.
     """
     log = request.proposal.log
@@ -58,7 +58,7 @@ def rebuild(
     )
     entry = decode(encoded, family=family)
     linked = known_backlink is None or entry.backlink in (None, known_backlink)
-    return entry, linked and verify_signature(entry)
+    return entry, verify_signature(entry), linked
 
 
 def _backlink(request: Request, seqnum: int, sent: bytes | None, known: bytes | None) -> bytes:

@@ -12,6 +12,7 @@ from culm.point2point.errors import ErrorCode
 from culm.point2point.events import (
     Apologized,
     EntryWanted,
+    ForkSuspected,
     HashWanted,
     MetadataReceived,
     Notified,
@@ -242,11 +243,11 @@ class DataReceiver:
             return None
         track = request.incoming
         track.check_metadata()
-        entry, verified = None, False
+        entry, verified, linked = None, False, True
         try:
             # There is more than one candidate only after an adjustment of the range.
             for seqnum in dict.fromkeys(v.piece.seqnum for v in track.views if v.piece):
-                entry, verified = rebuild(request, seqnum, metadata, family=self._family)
+                entry, verified, linked = rebuild(request, seqnum, metadata, family=self._family)
                 if verified:
                     break
         except HashMissing as missing:
@@ -256,6 +257,9 @@ class DataReceiver:
         if not verified and self._safe:
             raise Violation(ErrorCode.INVALID_DATA, f"metadata of entry {entry.seqnum}")
         self.inbox.consume(size)
+        if verified and not linked:
+            request.discarding = True
+            return ForkSuspected(request_id=request.request_id, entry=entry)
         track.take_metadata(entry)
         track.apology_owed = not verified
         request.verifier = None

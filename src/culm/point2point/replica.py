@@ -1,55 +1,36 @@
-"""One log between our store and one peer: what is known, wanted and under way."""
+"""One log between our store and one peer: what is offered, wanted and under way."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Protocol
 
-from culm.bamboo.effects import AddFork, ReadEntry, ReadFork, ReadHashes, ReadHead, ReadPayload
+from culm.bamboo.effects import ReadEntry, ReadHashes
 from culm.bamboo.entry import Entry, LogKey, decode
-from culm.bamboo.forks import ForkProof, find_fork
-from culm.bamboo.links import lipmaa, open_targets
-from culm.bamboo.store import Head, NewEntry, StoredEntry, StoreError
-from culm.bamboo.verify import PayloadVerifier
+from culm.bamboo.forks import ForkProof
+from culm.bamboo.links import lipmaa, lower_pool, open_targets, upper_pool
+from culm.bamboo.store import NewEntry, StoredEntry
 from culm.machine import Event
 from culm.point2point.desk import Desk
-from culm.point2point.messages import (
-    EVERYTHING,
-    NOTIFY,
-    CancelReason,
-    Proposal,
-)
+from culm.point2point.inventory import Inventory, Resumption
+from culm.point2point.messages import NOTIFY, Cancel, CancelReason, Proposal
 from culm.point2point.replication_events import (
-    ForkFound,
     Interest,
     LogEnded,
     LogOffered,
     LogRefused,
     LogSynced,
+    Want,
 )
 from culm.point2point.request import Request
 from culm.point2point.states import RequestState
 from culm.wire.multihash import HashFamily
 
-__all__ = ["Owner", "Replica", "Resumption"]
+__all__ = ["Owner", "Replica"]
 
-_PREFIX_READ_SIZE = 1 << 20
+_UNDER_WAY = frozenset({RequestState.PROPOSED_BY_US, RequestState.CONFIRMED})
 
-
-class Resumption:
-    """The payload at the end of the log of which only a beginning is stored."""
-
-    __slots__ = ("entry", "stored", "verifier")
-
-    def __init__(self, entry: Entry) -> None:
-        self.entry = entry
-        self.stored = 0
-        self.verifier = PayloadVerifier(entry)
-
-    def add(self, data: bytes) -> None:
-        """Take stored bytes, in order."""
-        self.verifier.update(data)
-        self.stored += len(data)
+# Reasons for which asking again (for something else, or later) makes sense.
+_PASSING = frozenset({CancelReason.RESOURCE_LIMIT, CancelReason.END_OF_RANGE})
 
 
 class Owner(Protocol):
@@ -62,7 +43,7 @@ class Owner(Protocol):
         links: dict[int, bytes],
         resumption: Resumption | None,
     ) -> None:
-        """Propose as soon as there is credit; `Replica.own_request` is set then."""
+        """Propose as soon as there is credit; `Replica.proposed` is told then."""
         ...
 
     def confirmed(self, request: Request, replica: Replica) -> None:
@@ -83,171 +64,157 @@ class Replica:
         family: HashFamily,
     ) -> None:
         self.log = log
+        self.want = interest.want
         self.own_request: Request | None = None
-        self.head: Head | None = None
-        self.fork: ForkProof | None = None
-        self.payload_due = False  # of the entry at the head: only a beginning is stored
         self.offered = 0  # the last entry that the peer has spoken of
+        self._heard = False  # it has spoken of the log
+        self.inventory = Inventory(log, desk=desk, family=family, forked=self._forked)
         self._owner = owner
         self._desk = desk
         self._interest = interest
         self._family = family
-        self._loaded = False
         self._undecided: list[Request] = []
-        self._resumption: Resumption | None = None
         self._synced: int | None = None  # what LogSynced has told last
-        self._unwanted = False  # the peer has said that it will not have it
-        self._proposing = False
-
-    # Loading.
+        self.deferred = False  # the peer has had too much to do for our proposal
+        self._refused = False  # the peer will not have what we propose
+        self._proposing = False  # a proposal is being made
+        self._peer_knows_fork = False
+        self._probe: int | None = None  # an entry of which the peer may have another one
 
     def load(self) -> None:
         """Ask the store what there is; decisions wait for it."""
-        self._desk.ask(ReadFork, self._got_fork, log=self.log)
+        self.inventory.load(self._loaded)
 
-    def _got_fork(self, fork: ForkProof | None) -> None:
-        self.fork = fork
-        self._desk.ask(ReadHead, self._got_head, log=self.log)
-
-    def _got_head(self, head: Head | None) -> None:
-        self.head = head
-        if head is None:
-            self._complete_loading()
-        else:
-            self._desk.ask(ReadEntry, self._got_last, log=self.log, seqnum=head.seqnum)
-
-    def _got_last(self, last: StoredEntry | None) -> None:
-        if last is None or last.payload_complete or not last.payload_stored:
-            self._complete_loading()
-        else:
-            self.payload_due = True
-            self._resumption = Resumption(decode(last.encoded, family=self._family))
-            self._read_prefix(last.payload_stored)
-
-    def _read_prefix(self, stored: int) -> None:
-        resumption = self._resumption
-        assert resumption is not None
-
-        def got(data: bytes) -> None:
-            resumption.add(data)
-            if data and resumption.stored < stored:
-                self._read_prefix(stored)
-            else:
-                self._complete_loading()
-
-        self._desk.ask(
-            ReadPayload,
-            got,
-            log=self.log,
-            seqnum=resumption.entry.seqnum,
-            offset=resumption.stored,
-            size=min(_PREFIX_READ_SIZE, stored - resumption.stored),
-        )
-
-    def _complete_loading(self) -> None:
-        self._loaded = True
+    def _loaded(self) -> None:
         undecided, self._undecided = self._undecided, []
         for request in undecided:
             self._decide(request)
         if self._interest.live:
-            self.want()
+            self.seek()
 
     # What is known.
 
     @property
-    def position(self) -> int:
-        """The last entry of the store's unbroken log; 0: there is none."""
-        return 0 if self.head is None else self.head.seqnum
-
-    @property
-    def _ended(self) -> bool:
-        return self.head is not None and self.head.end_of_log
-
-    @property
     def settled(self) -> bool:
         """Whether nothing is under way that will come to an end by itself."""
-        if not self._loaded or self._undecided or self._proposing:
+        if not self.inventory.loaded or self._undecided or self._proposing:
             return False
-        return self.position >= self.offered and not self.payload_due
+        if self.want.is_range:
+            return self.own_request is None
+        return self.inventory.position >= self.offered and not self.inventory.payload_due
 
     def stored(self, new: NewEntry) -> list[Event]:
-        """`new` and all before it are in the store."""
-        entry = new.entry
-        if entry.seqnum > self.position:
-            self.head = Head(entry.seqnum, entry.hash(), entry.end_of_log)
-            self.payload_due = new.staged
+        """`new` and all before it are in the store; what there is to say of that."""
+        self.inventory.stored(new)
         return self._news()
 
     def payload_stored(self, entry: Entry) -> list[Event]:
-        """The payload of `entry` is complete."""
-        if entry.seqnum == self.position:
-            self.payload_due = False
+        """The payload of `entry` is complete; what there is to say of that."""
+        self.inventory.payload_stored(entry)
         return self._news()
 
     def _news(self) -> list[Event]:
-        if self.payload_due or self.position < self.offered or self._synced == self.position:
+        inventory = self.inventory
+        position = inventory.position
+        if self.want.is_range or inventory.payload_due or position < self.offered:
             return []
-        if self._interest.live and self.position > self.offered:
+        if self._interest.live and position > self.offered:
             return []  # the peer's next live entry may be on its way
-        self._synced = self.position
-        return self._synced_events()
-
-    def _synced_events(self) -> list[Event]:
-        events: list[Event] = [LogSynced(log=self.log, seqnum=self.position)]
-        if self._ended:
-            events.append(LogEnded(log=self.log, seqnum=self.position))
+        if self._synced == position:
+            return []
+        self._synced = position
+        events: list[Event] = [LogSynced(log=self.log, seqnum=position)]
+        if inventory.ended:
+            events.append(LogEnded(log=self.log, seqnum=position))
         return events
 
-    def refresh(self, then: Callable[[], None]) -> None:
-        """Somebody else may have stored entries."""
-
-        def got(head: Head | None) -> None:
-            if head is not None and head.seqnum > self.position:
-                self.head = head
-            then()
-
-        self._desk.ask(ReadHead, got, log=self.log)
+    def received_all(self) -> None:
+        """The peer has sent all of our request; the store will have it before this is told."""
+        if self.want.is_range and self.want.last is not None:
+            self._synced = self.want.last
+            self._desk.emit(LogSynced(log=self.log, seqnum=self.want.last))
 
     # Our proposals.
 
-    def want(self) -> None:
-        """Propose what comes after what we have, unless that is under way."""
-        if not self._loaded or self.own_request is not None or self._proposing:
+    def ask_for(self, want: Want) -> None:
+        """The user wants this now."""
+        self.want, self._refused, self.deferred, self._synced = want, False, False, None
+        self.seek()
+
+    def seek(self) -> None:
+        """Propose what is wanted, unless that is under way."""
+        inventory, want = self.inventory, self.want
+        if not inventory.loaded or self.own_request is not None or self._proposing:
             return
-        if self.fork is not None or self._unwanted:
+        if inventory.fork is not None or self.deferred:
             return
-        if self._ended and not self.payload_due:
+        if self._refused and self._probe is None:
             return
-        if not self._interest.live and self.position >= self.offered and not self.payload_due:
-            return
+        if self._probe is not None:
+            seqnums = lower_pool(self._probe)
+        elif want.is_range:
+            if self._synced is not None:
+                return
+            seqnums = lower_pool(want.first or 1)
+        else:
+            behind = inventory.position < self.offered or inventory.payload_due
+            if not (self._interest.live or behind):
+                return
+            seqnums = open_targets(inventory.position)
         self._proposing = True
+        position = inventory.position
         self._desk.ask(
-            ReadHashes, self._propose, log=self.log, seqnums=tuple(open_targets(self.position))
+            ReadHashes,
+            lambda links: self._propose(position, links),
+            log=self.log,
+            seqnums=tuple(seqnums),
         )
 
-    def _propose(self, links: dict[int, bytes]) -> None:
-        resumption, self._resumption = self._resumption, None
-        self._owner.propose(self, self._next_proposal(links, resumption), links, resumption)
+    def _propose(self, position: int, links: dict[int, bytes]) -> None:
+        if position != self.inventory.position:  # written meanwhile
+            self._proposing = False
+            self.seek()
+            return
+        resumption = None
+        if self._probe is not None:
+            proposal = self._probe_proposal(self._probe, links)
+            self._probe = None
+        elif self.want.is_range:
+            proposal = self._range_proposal(links)
+        else:
+            resumption, self.inventory.resumption = self.inventory.resumption, None
+            proposal = self._next_proposal(links, resumption)
+        self._owner.propose(self, proposal, links, resumption)
 
     def proposed(self, request: Request | None) -> None:
         """Our proposal has been sent, or (``None``) is over."""
         self._proposing = False
-        self.own_request = request
+        over, self.own_request = self.own_request, request
+        fork = self.inventory.fork
+        if request is not None and request.state in _UNDER_WAY and fork is not None:
+            request.cancel(CancelReason.FORK, proof=fork)
+        if over is not None and over.receive_cursor.range.end is not None:
+            # A peer that ends a range without having sent it would do so again.
+            self._refused |= over.receive_cursor.piece is not None and not self.deferred
 
     def _next_proposal(self, links: dict[int, bytes], resumption: Resumption | None) -> Proposal:
-        end = None if self._interest.live else max(self.offered, self.position)
+        """What comes after what we have."""
+        inventory = self.inventory
+        end = None if self._interest.live else max(self.offered, inventory.position)
         if resumption is not None:
-            assert self.head is not None
+            assert inventory.head is not None
             return Proposal(
                 log=self.log,
-                start=self.position,
+                start=inventory.position,
                 lower_certpool=None,
-                expected_hash=self.head.hash,
+                expected_hash=inventory.head.hash,
                 start_offset=resumption.stored,
                 end=end,
                 upper_certpool=end,
+                payload_mandatory=self.want.payload_mandatory,
+                **self.want.demand(),
             )
-        start = self.position + 1
+        start = inventory.position + 1
         return Proposal(
             log=self.log,
             start=start,
@@ -255,14 +222,58 @@ class Replica:
             expected_hash=links[lipmaa(start)] if start > 1 else None,
             end=end,
             upper_certpool=end,
+            payload_mandatory=self.want.payload_mandatory,
+            **self.want.demand(),
         )
 
-    def refused(self, reason: CancelReason) -> None:
+    def _range_proposal(self, links: dict[int, bytes]) -> Proposal:
+        """A range, with what we lack of the certificate pools around it."""
+        want = self.want
+        start = want.first or 1
+        lowest = next((n for n in lower_pool(start) if n not in links), start)
+        upper = want.last
+        if want.last is not None:
+            upper = max([want.last, *(n for n in upper_pool(want.last) if n <= self.offered)])
+        return Proposal(
+            log=self.log,
+            start=start,
+            lower_certpool=lowest,
+            expected_hash=links[lipmaa(lowest)] if lowest > 1 else None,
+            end=want.last,
+            upper_certpool=upper,
+            sparse=want.sparse,
+            payload_only=want.payload_only,
+            payload_mandatory=want.payload_mandatory,
+            **want.demand(),
+        )
+
+    def _probe_proposal(self, seqnum: int, links: dict[int, bytes]) -> Proposal:
+        """The metadata of one entry, to compare it with ours."""
+        return Proposal(
+            log=self.log,
+            start=seqnum,
+            lower_certpool=seqnum,
+            expected_hash=links[lipmaa(seqnum)] if seqnum > 1 else None,
+            end=seqnum,
+            upper_certpool=seqnum,
+            size_max=0,
+        )
+
+    def refused(self, cancel: Cancel) -> None:
         """The peer has cancelled our request."""
+        reason = cancel.reason
+        if cancel.entry is not None:
+            self.inventory.compare(cancel.entry)
         if reason is CancelReason.END_OF_RANGE:
             return
-        self._unwanted = reason is not CancelReason.RESOURCE_LIMIT
-        self.offered = min(self.offered, self.position)
+        if cancel.seqnum is not None and self.inventory.newest >= cancel.seqnum:
+            if self.inventory.ended and self.inventory.position == cancel.seqnum:
+                self._refused = True  # both have all there is
+                return
+            self._probe = cancel.seqnum
+        self._refused = reason not in _PASSING
+        self.deferred = reason is CancelReason.RESOURCE_LIMIT
+        self.offered = min(self.offered, self.inventory.position)
         if reason is not CancelReason.FORK:
             self._desk.emit(LogRefused(log=self.log, reason=reason))
 
@@ -272,29 +283,29 @@ class Replica:
         """Confirm or cancel a proposal of the peer (``None``: it is over already)."""
         # A proposal for what comes next tells what the peer has.
         last = proposal.start - 1 if proposal.start_offset is None else proposal.start
-        if proposal.end is None and proposal.lower_certpool in (None, proposal.start):
+        tells = proposal.end is None and proposal.lower_certpool in (None, proposal.start)
+        if tells and (last > self.offered or not self._heard):
+            self._heard = True
             self.offered = max(self.offered, last)
             self._desk.emit(LogOffered(log=self.log, seqnum=last))
-        if request is None:
-            return
-        if self._loaded:
+        if request is not None and self.inventory.loaded:
             self._decide(request)
-        else:
-            self._undecided.append(request)
+        elif request is not None:
+            self._undecided = [r for r in self._undecided if _is_open(r)] + [request]
+        elif self.inventory.loaded:
+            self.seek()
 
     def _decide(self, request: Request) -> None:
-        proposal = request.proposal
+        proposal, inventory = request.proposal, self.inventory
         for event in self._news():
             self._desk.emit(event)
-        if request.state is not RequestState.PROPOSED_BY_PEER:
+        if not _is_open(request):
             return
-        if self.fork is not None:
-            request.cancel(CancelReason.FORK, proof=self.fork)
-        elif (
-            self.head is not None and self.head.end_of_log and proposal.first_seqnum > self.position
-        ):
-            request.cancel(CancelReason.END_OF_LOG, seqnum=self.position)
-        elif proposal.expected_seqnum > self.position:
+        if inventory.fork is not None:
+            request.cancel(CancelReason.FORK, proof=inventory.fork)
+        elif inventory.ended and proposal.first_seqnum > inventory.position:
+            request.cancel(CancelReason.END_OF_LOG, seqnum=inventory.position)
+        elif proposal.expected_seqnum > inventory.newest:
             self._let_go(request)
         elif proposal.expected_seqnum:
             self._desk.ask(
@@ -308,7 +319,7 @@ class Replica:
 
     def _compare(self, request: Request, stored: StoredEntry | None) -> None:
         """The peer's log before the range has to be ours."""
-        if request.state is not RequestState.PROPOSED_BY_PEER:
+        if not _is_open(request):
             return
         if stored is not None and stored.hash != request.proposal.expected_hash:
             entry = decode(stored.encoded, family=self._family)
@@ -317,16 +328,14 @@ class Replica:
             self._accept(request)
 
     def _accept(self, request: Request) -> None:
-        proposal = request.proposal
-        if self.position < proposal.start - 1:
+        proposal, inventory = request.proposal, self.inventory
+        wanted = self._interest.live and proposal.end is None and not self.want.is_range
+        in_reach = proposal.first_seqnum <= inventory.newest
+        if proposal.end is None:
+            # Live: the range has to begin where our log ends, or before.
+            in_reach = proposal.start <= inventory.position + (1 if wanted else 0)
+        if not in_reach or not (wanted or self._interest.offer_stored):
             self._let_go(request)
-            return
-        wanted = self._interest.live and proposal.end is None
-        if not wanted and not self._interest.offer_stored:
-            self._let_go(request)
-            return
-        if not self._interest.live and self.position < proposal.start and proposal.end is None:
-            self._let_go(request)  # there is nothing to serve, and nothing to wait for
             return
         self._desk.ask(
             ReadHashes,
@@ -336,62 +345,52 @@ class Replica:
         )
 
     def _confirm(self, request: Request, links: dict[int, bytes], *, wanted: bool) -> None:
-        if request.state is RequestState.PROPOSED_BY_PEER:
-            eagerness = EVERYTHING if wanted else NOTIFY
-            request.confirm(eagerness, allow_skipping=True, links=links)
-            self._owner.confirmed(request, self)
+        if not _is_open(request):
+            return
+        if wanted:
+            skipping = not self.want.payload_mandatory
+            request.confirm(**self.want.demand(), allow_skipping=skipping, links=links)
+        else:
+            request.confirm(NOTIFY, allow_skipping=True)
+        self._owner.confirmed(request, self)
 
     def _let_go(self, request: Request) -> None:
         """Do not take part; ask for what we lack instead.
 
         If that will be a proposal that overlaps this one, the overlap rule drops this one.
         """
-        self.want()
+        self.seek()
         own = self.own_request
-        coming = self._proposing or (own is not None and own.state is RequestState.PROPOSED_BY_US)
-        if not (self._interest.live and coming):
+        coming = self._proposing or (own is not None and own.unanswered)
+        if not (self._interest.live and coming and not self.want.is_range):
             request.cancel(CancelReason.DO_NOT_RETRY)
 
     # Forks.
 
-    def mismatched(self, entry: Entry) -> None:
-        """The peer has another entry than we expected; it is signed."""
-        self._desk.ask(
-            ReadEntry, lambda stored: self._prove(entry, stored), log=self.log, seqnum=entry.seqnum
-        )
+    def suspect(self, request: Request, seqnum: int) -> None:
+        """The peer seems to have another entry `seqnum` than we: ask for it."""
+        self._probe = seqnum
+        if request.state is RequestState.CONFIRMED:
+            request.cancel(CancelReason.DO_NOT_RETRY)
 
-    def contradicted(self, refusal: StoreError, entries: list[Entry]) -> None:
-        """The store has another entry than one of those that the peer has sent."""
-        for entry in entries:
-            if entry.seqnum == refusal.seqnum:
-                self.mismatched(entry)
+    def told_of_fork(self, proof: ForkProof) -> None:
+        """The peer has proved that the log is forked."""
+        self._peer_knows_fork = True
+        self.inventory.add_fork(proof)
 
-    def _prove(self, entry: Entry, stored: StoredEntry | None) -> None:
-        if stored is None:
-            return
-        proof = find_fork(entry, decode(stored.encoded, family=self._family))
-        if proof is not None:
-            self.forked(proof)
+    def _forked(self, proof: ForkProof) -> None:
+        """Tell the peer, with a request that is cancelled for that reason."""
+        self.offered = min(self.offered, proof.seqnum - 1)
+        own = self.own_request
+        if own is not None and own.state in _UNDER_WAY:
+            own.cancel(CancelReason.FORK, proof=proof)
+        elif not (self._peer_knows_fork or self._proposing):
+            self._proposing = True
+            first = Proposal(
+                log=self.log, start=1, lower_certpool=1, expected_hash=None, end=1, upper_certpool=1
+            )
+            self._owner.propose(self, first, {}, None)
 
-    def forked(self, proof: ForkProof) -> None:
-        """A (verified) fork of the log has become known."""
-        if self.fork is not None and self.fork.seqnum <= proof.seqnum:
-            return
-        self.fork = proof
-        slot = self._desk.reserve()
 
-        def kept(_: object) -> None:
-            slot.events = [ForkFound(log=self.log, proof=proof)]
-            self._desk.ask(ReadHead, self._shortened, log=self.log)
-
-        self._desk.ask(AddFork, kept, log=self.log, proof=proof)
-        if self.own_request is not None and self.own_request.state in (
-            RequestState.PROPOSED_BY_US,
-            RequestState.CONFIRMED,
-        ):
-            self.own_request.cancel(CancelReason.FORK, proof=proof)
-
-    def _shortened(self, head: Head | None) -> None:
-        self.head = head
-        self.offered = min(self.offered, self.position)
-        self.payload_due = False
+def _is_open(request: Request) -> bool:
+    return request.state is RequestState.PROPOSED_BY_PEER

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TypedDict
 
 from culm.bamboo.entry import LogKey
 from culm.bamboo.errors import Reason
 from culm.bamboo.forks import ForkProof
 from culm.machine import Event
 from culm.point2point.limits import Limits
-from culm.point2point.messages import CancelReason
+from culm.point2point.messages import EVERYTHING, CancelReason, Eagerness
+from culm.point2point.pieces import Part
+from culm.wire.varu64 import MAX
 
 __all__ = [
     "EntryStored",
@@ -20,8 +23,10 @@ __all__ = [
     "LogRefused",
     "LogSynced",
     "PayloadProgress",
+    "PiecesNotified",
     "ReplicatorLimits",
     "Settled",
+    "Want",
 ]
 
 
@@ -49,6 +54,15 @@ class EntryStored(LogEvent):
     seqnum: int
     payload_size: int
     payload_stored: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PiecesNotified(LogEvent):
+    """The peer has `count` pieces that it did not send, from `part` of entry `seqnum` on."""
+
+    seqnum: int
+    part: Part
+    count: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,6 +111,62 @@ class Settled(Event):
     """Nothing is under way, and has not been for ``ReplicatorLimits.settle_s``."""
 
 
+class Demanded(TypedDict):
+    """What a proposal says of its proposer's wishes."""
+
+    eagerness: Eagerness
+    size_min: int
+    size_max: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Want:
+    """What is wanted of one log.  Sizes in bytes.
+
+    first, last
+        A range of entries, fetched once, with what is missing of its certificate pools.
+        Without them: what comes after what is stored.  Without `last`: without end.
+    sparse
+        Of a range only the shortest path of links from `last` to `first`.
+    payload_only
+        Of a range the payloads alone; the entries are stored already.
+    eagerness
+        ``NOTIFY`` for notifications only, `payloads_up_to` for payloads of some size.
+    payload_mandatory
+        Payloads may not be left out because the peer does not have them.
+    size_min, size_max
+        Payloads of other sizes are left out.
+    """
+
+    first: int | None = None
+    last: int | None = None
+    sparse: bool = False
+    payload_only: bool = False
+    eagerness: Eagerness = EVERYTHING
+    payload_mandatory: bool = False
+    size_min: int = 0
+    size_max: int = MAX
+
+    def __post_init__(self) -> None:
+        if (self.sparse or self.payload_only or self.last is not None) and self.first is None:
+            raise ValueError("a range needs its first entry")
+        if self.sparse and self.last is None:
+            raise ValueError("a sparse range needs its last entry")
+
+    @property
+    def is_range(self) -> bool:
+        """Whether this is a range of its own rather than what comes next."""
+        return self.first is not None
+
+    def demand(self) -> Demanded:
+        """The part of it that goes into a proposal, or a confirmation, as it is."""
+        return {
+            "eagerness": self.eagerness,
+            "size_min": self.size_min,
+            "size_max": self.size_max,
+        }
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interest:
     """What the user of a `Replicator` wants.
@@ -108,11 +178,14 @@ class Interest:
         Replicate logs that the peer offers although the store does not have them.
     offer_stored
         Let the peer know of all logs in the store, and serve them.
+    want
+        What is wanted of each log; `Replicator.replicate` says it for one.
     """
 
     live: bool = True
     accept_new_logs: bool = False
     offer_stored: bool = True
+    want: Want = field(default_factory=Want)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,9 +24,10 @@ from culm.point2point.events import (
     RequestEvent,
 )
 from culm.point2point.fetching import Fetching
+from culm.point2point.inventory import Resumption
 from culm.point2point.messages import CancelReason, Proposal
-from culm.point2point.replica import Replica, Resumption
-from culm.point2point.replication_events import Interest, ReplicatorLimits, Settled
+from culm.point2point.replica import Replica
+from culm.point2point.replication_events import Interest, ReplicatorLimits, Settled, Want
 from culm.point2point.request import Request
 from culm.point2point.serving import Serving
 from culm.point2point.setup import Setup
@@ -77,6 +78,7 @@ class Replicator:
         self._family = family
         self._desk = Desk()
         self._replicas: dict[LogKey, Replica] = {}
+        self._involved: dict[int, Replica] = {}  # in the request of that id
         self._fetching: dict[int, Fetching] = {}
         self._serving: dict[int, Serving] = {}
         self._awake: OrderedDict[int, Serving] = OrderedDict()  # that may have to send
@@ -95,19 +97,22 @@ class Replicator:
 
     # Verbs.
 
-    def replicate(self, log: LogKey) -> None:
-        """Replicate `log` with this peer, whether or not it is in the store."""
+    def replicate(self, log: LogKey, want: Want | None = None) -> None:
+        """Replicate `log` with this peer, whether or not it is in the store.
+
+        `want` says what of it, if that is not what the interest says.
+        """
         self.connection.check_open()
         replica = self._replica(log)
         if replica is not None:
-            replica.want()
+            replica.ask_for(self._interest.want if want is None else want)
 
     def stored(self, log: LogKey) -> None:
         """Entries of `log` have been stored by somebody else: send them to the peer."""
         self.connection.check_open()
         replica = self._replica(log)
         if replica is not None:
-            replica.refresh(lambda: self._wake(log))
+            replica.inventory.refresh(lambda: self._wake(log))
 
     def close(self) -> None:
         """Say goodbye; `Closed` follows when the peer has answered."""
@@ -246,7 +251,7 @@ class Replicator:
             case Cancelled():
                 self._cancelled(event)
             case RequestEnded():
-                self._forget(event.request_id)
+                self._end(event.request_id)
             case RequestEvent():
                 fetching = self._fetching.get(event.request_id)
                 if fetching is not None:
@@ -291,34 +296,51 @@ class Replicator:
         wanted = known or self._interest.accept_new_logs
         replica = self._replica(log) if wanted else None
         if replica is not None:
+            if request is not None:
+                self._involved[event.request_id] = replica
             replica.consider(event.proposal, request)
         elif request is not None and request.state is RequestState.PROPOSED_BY_PEER:
             request.cancel(CancelReason.RESOURCE_LIMIT if wanted else CancelReason.DO_NOT_RETRY)
 
     def _cancelled(self, event: Cancelled) -> None:
         request = self.connection.requests.get(event.request_id)
-        fetching = self._fetching.get(event.request_id)
         if request is None:
             return
         replica = self._replicas.get(request.proposal.log)
         if replica is None:
             return
-        if request.ours:
-            replica.refused(event.cancel.reason)
         if event.cancel.proof is not None:
-            replica.forked(event.cancel.proof)
-        if event.cancel.entry is not None and fetching is not None:
-            replica.mismatched(event.cancel.entry)
+            replica.told_of_fork(event.cancel.proof)
+        if request.ours:
+            replica.refused(event.cancel)
 
-    def _forget(self, request_id: int) -> None:
-        """A request is over."""
+    def _forget(self, request_id: int) -> Replica | None:
+        """A request is over; returns whose it was."""
         self._serving.pop(request_id, None)
         self._awake.pop(request_id, None)
         fetching = self._fetching.pop(request_id, None)
+        replica = self._involved.pop(request_id, None)
         if fetching is not None:
             fetching.finish()
-            if fetching.replica.own_request is fetching.request:
-                fetching.replica.proposed(None)
+        own = None if replica is None else replica.own_request
+        if replica is not None and own is not None and own.request_id == request_id:
+            replica.proposed(None)
+        return replica
+
+    def _end(self, request_id: int) -> None:
+        replica = self._forget(request_id)
+        if replica is not None and replica not in self._involved.values():
+            replica.seek()  # the request that is over may have been in its way
+        if replica is not None and not replica.deferred:
+            self._retry()
+
+    def _retry(self) -> None:
+        """The peer may have room again for what it refused for lack of it."""
+        for replica in self._replicas.values():
+            if replica.deferred:
+                replica.deferred = False
+                replica.seek()
+                return
 
     # What replicas ask for.
 
@@ -352,6 +374,7 @@ class Replicator:
 
     def _open(self, request: Request, replica: Replica, resumption: Resumption | None) -> None:
         request_id = request.request_id
+        self._involved[request_id] = replica
         fetching = Fetching(
             request, replica, desk=self._desk, limits=self._limits, family=self._family
         )

@@ -55,7 +55,7 @@ class Serving:
         """Send one packet, if one is due; returns whether there may be more."""
         request = self.request
         demand = request.peer_demand
-        if self._reading or demand is None or request.state is not RequestState.CONFIRMED:
+        if self._reading or demand is None or not self._is_confirmed():
             return False
         cursor = request.send_cursor
         piece = cursor.piece
@@ -115,6 +115,8 @@ class Serving:
         self._rouse()
         if not entries or entries[0].seqnum != seqnum:
             self._missing_from = seqnum
+            if seqnum < self.replica.inventory.newest and self._is_confirmed():
+                self.request.cancel(CancelReason.DO_NOT_RETRY)  # a gap that will stay
         else:
             self._read = deque(entries)
             self._entry, self._data = None, b""
@@ -123,6 +125,9 @@ class Serving:
         if self._entry is None:
             self._entry = decode(stored.encoded, family=self._family)
         return self._entry
+
+    def _is_confirmed(self) -> bool:
+        return self.request.state is RequestState.CONFIRMED
 
     # Sending.
 
@@ -135,7 +140,7 @@ class Serving:
     def _send_payload(self, piece: Piece, stored: StoredEntry, demand: Demand) -> bool:
         """Deal with the payload that is due; returns whether there may be more."""
         request, size = self.request, stored.payload_size
-        if self.replica.payload_due and piece.seqnum == self.replica.position:
+        if self._on_its_way(piece):
             return False  # it is on its way to us
         if size < demand.size_min:
             request.skip_payload(SkipReason.TOO_SMALL)
@@ -151,6 +156,10 @@ class Serving:
             request.cancel(CancelReason.PAYLOAD_MISSING)
             return False
         return True
+
+    def _on_its_way(self, piece: Piece) -> bool:
+        inventory = self.replica.inventory
+        return inventory.payload_due and piece.seqnum == inventory.position
 
     def _send_data(self, piece: Piece, stored: StoredEntry) -> bool:
         offset = self.request.send_cursor.offset

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 from sys import getsizeof
 from types import (
-    BuiltinFunctionType,
     CodeType,
     FunctionType,
     GetSetDescriptorType,
@@ -21,7 +20,6 @@ _PROGRAM = (
     type,
     ModuleType,
     CodeType,
-    BuiltinFunctionType,
     GetSetDescriptorType,
     MappingProxyType,
 )

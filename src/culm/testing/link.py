@@ -33,7 +33,7 @@ __all__ = [
 Chunker = Callable[[int], int]  # bytes that could be delivered (1 or more) -> bytes to deliver
 Sizer = Callable[[], "int | None"]  # -> size_max for the next data_to_send; None takes all
 
-STEPS_MAX = 200_000
+STEPS_MAX = 100_000
 _OTHER: dict[Side, Side] = {"left": "right", "right": "left"}
 
 

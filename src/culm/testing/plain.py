@@ -48,7 +48,9 @@ def to_plain(value: object) -> JSON:
         case Set():
             return sorted((to_plain(item) for item in value), key=repr)
     kind = type(value).__name__
-    return {"type": kind, "fields": plain_fields(value)} if is_dataclass(value) else {"type": kind}
+    if is_dataclass(value) and not isinstance(value, type):
+        return {"type": kind, "fields": plain_fields(value)}
+    return {"type": kind}
 
 
 def plain_fields(value: Any) -> dict[str, JSON]:

@@ -96,8 +96,9 @@ class MachineSpec:
         vectors; called with the spec itself.  Scenarios are recorded without that.
         Valid means: no call is refused and the peer breaks no rule.
     verbs: what users do with handles, by name: ``verb(machine, **args)``.  The machine's
-        own public methods need none.  A verb raises `LocalProtocolError` alone
-        (with `SpecErrorCode.NO_SUCH_HANDLE` where it does not find what to act upon).
+        own public methods need none.  A verb is one call: it raises `LocalProtocolError`
+        alone (with `SpecErrorCode.NO_SUCH_HANDLE` where it does not find what to act upon),
+        and then has changed nothing.
     respond: makes, for a config, a fresh store that answers effects at once.  Machines
         that have effects must have one.
     results: how the JSON result of a ``complete`` line becomes the answer to an effect of

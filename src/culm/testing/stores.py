@@ -418,6 +418,14 @@ class _ForkRules(_Suite):
                 assert store.newest(log) == (head_of(news[kept - 2]) if kept > 1 else None)
             assert store.logs() == [log]
 
+    def test_of_two_forks_of_one_entry_the_first_is_kept(self) -> None:
+        for store, news, log in self._stores():
+            others = [make_log(store.family, branch=branch)[4].entry for branch in (b"a", b"b")]
+            proofs = [ForkProof(news[4].entry, other) for other in others]
+            for proof in proofs:
+                store.add_fork(log, proof)
+                assert self.reopen(store).fork(log) == proofs[0]
+
     def test_a_fork_of_an_unknown_log_is_kept(self) -> None:
         for store, news, log in self._stores():
             other = make_log(store.family, branch=b"other")

@@ -9,7 +9,7 @@ to neither.
     >>> packet = compressor.compress(b"a bamboo log of a bamboo log")
     >>> decompressor.begin(28)
     >>> decompressor.decode(packet, 0, 65536)
-    (b'a bamboo log of a bamboo log', 20)
+    (b'a bamboo log of a bamboo log', 19)
     >>> decompressor.finish()
 
 Source of the format: AljoschaMeyer/lzfoo; that history is shared and bounded by a window

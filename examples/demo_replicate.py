@@ -1,0 +1,212 @@
+"""The main job, end to end: Python's own standard library travels as a Bamboo log.
+
+Publishes the sources of the running interpreter's standard library, serves them from one
+process, fetches them in another, kills that one halfway, starts it again, and compares
+both trees byte for byte.  The exit status is 1 if anything differs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+from culm.bamboo import LogKey
+from culm.kernels import IMPLEMENTATION
+from culm.wire.multihash import YAMF
+from stores.sqlite_store import SqliteStore, StoreFileError
+
+_PROGRAM = str(Path(__file__).with_name("replicate_directory.py"))
+# What is not source of the standard library itself.
+_EXCLUDES = (
+    "site-packages",
+    "dist-packages",
+    "__pycache__",
+    "lib-dynload",
+    "config-*",
+    "*.whl",
+    "*.so",
+    "*.a",
+)
+_MIB = 1 << 20
+
+
+class DemoError(Exception):
+    """Something did not go as it has to."""
+
+
+def demo(source: Path, folder: Path) -> None:
+    """Do it all in `folder`; raises `DemoError`."""
+    published_store, fetched_store = folder / "published.store", folder / "fetched.store"
+    target = folder / "fetched"
+    _say(f"Publishing {source} ({IMPLEMENTATION} kernels)")
+    excludes = [f"--exclude={pattern}" for pattern in _EXCLUDES]
+    published = _run("publish", source, *excludes, "--store", published_store)
+    _say(
+        f"  {published['head']} entries, {published['payload_bytes'] / _MIB:.1f} MiB of payloads,"
+        f" in {published['seconds']:.1f} s; {published['skipped']} left out"
+    )
+    author, _, log_id = published["log"].partition("/")
+    log = LogKey(bytes.fromhex(author), int(log_id))
+    with _serving(published_store) as port:
+        fetch = ("fetch", "--store", fetched_store, "--from", f"127.0.0.1:{port}")
+        _say(f"Fetching from a server on port {port}, until the fetch is killed halfway")
+        half = int(published["head"]) // 2
+        _kill_when_stored((*fetch, "--into", target), fetched_store, log, half)
+        checked = _run("check", "--store", fetched_store)
+        stored = checked["payloads"]
+        _say(f"  killed when it had {stored} entries; all of them verify")
+        _say("Fetching again")
+        fetched = _run(*fetch, "--into", target)
+    _say(
+        f"  {fetched['entries']} entries, {fetched['payload_bytes'] / _MIB:.1f} MiB of payloads"
+        f" in {fetched['wire_bytes'] / _MIB:.1f} MiB on the wire"
+        f" (ratio {fetched['compression_ratio']}), in {fetched['seconds']:.1f} s"
+    )
+    _say("Comparing")
+    if stored + fetched["entries"] != published["head"]:
+        raise DemoError(
+            f"{stored} and {fetched['entries']} entries do not make {published['head']}"
+        )
+    if fetched["head_hash"] != published["head_hash"]:
+        raise DemoError("the last entries differ")
+    if _run("check", "--store", fetched_store)["payloads"] != published["head"]:
+        raise DemoError("the fetched log is not whole")
+    files, size = _compare(source, target)
+    _say(f"  {files} files, {size / _MIB:.1f} MiB: equal in content, mode and time")
+
+
+# Processes.
+
+
+def _run(*arguments: object) -> dict[str, Any]:
+    """Run a command to its end; its summary."""
+    done = subprocess.run(
+        [sys.executable, _PROGRAM, *map(str, arguments)], stdout=subprocess.PIPE, text=True
+    )
+    print(f"  {done.stdout.strip()}", flush=True)
+    if done.returncode:
+        raise DemoError(f"{arguments[0]} has failed with status {done.returncode}")
+    summary: dict[str, Any] = json.loads(done.stdout)
+    return summary
+
+
+@contextmanager
+def _serving(store: Path) -> Iterator[int]:
+    """A server in a process of its own; its port."""
+    with subprocess.Popen(
+        [sys.executable, _PROGRAM, "serve", "--store", str(store), "--port", "0"],
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        try:
+            line = process.stdout.readline()
+            if not line:
+                raise DemoError("the server does not start")
+            yield int(json.loads(line)["port"])
+        finally:
+            process.send_signal(signal.SIGTERM)
+    if process.returncode:
+        raise DemoError(f"the server has ended with status {process.returncode}")
+
+
+def _kill_when_stored(command: tuple[object, ...], store: Path, log: LogKey, count: int) -> None:
+    """Run a command, and kill it as soon as it has stored `count` entries."""
+    with subprocess.Popen(
+        [sys.executable, _PROGRAM, *map(str, command)], stdout=subprocess.PIPE, text=True
+    ) as process:
+        while _stored(store, log) < count and process.poll() is None:
+            time.sleep(0.002)
+        process.send_signal(signal.SIGKILL)
+    if process.returncode != -signal.SIGKILL:
+        raise DemoError("the fetch had ended before it could be killed")
+
+
+# Stores and trees.
+
+
+def _stored(path: Path, log: LogKey) -> int:
+    """How many entries are in a store, which need not be there yet."""
+    try:
+        with SqliteStore(path, family=YAMF, must_exist=True) as store:
+            head = store.head(log)
+    except StoreFileError:
+        return 0
+    return 0 if head is None else head.seqnum
+
+
+def _compare(source: Path, target: Path) -> tuple[int, int]:
+    """Compare both trees; numbers of files and of bytes."""
+    wanted, found = dict(_walk(source, _EXCLUDES)), dict(_walk(target, ()))
+    if wanted.keys() != found.keys():
+        raise DemoError(f"not in both trees: {sorted(wanted.keys() ^ found.keys())[:10]}")
+    size = 0
+    for path, status in wanted.items():
+        other = found[path]
+        if status.st_mode != other.st_mode:
+            raise DemoError(f"{path}: mode {other.st_mode:o} instead of {status.st_mode:o}")
+        if stat.S_ISREG(status.st_mode):
+            content = (source / path).read_bytes()
+            size += len(content)
+            if content != (target / path).read_bytes():
+                raise DemoError(f"{path}: contents differ")
+            if status.st_mtime_ns != other.st_mtime_ns:
+                raise DemoError(f"{path}: times differ")
+        elif stat.S_ISLNK(status.st_mode) and (
+            os.readlink(source / path) != os.readlink(target / path)
+        ):
+            raise DemoError(f"{path}: links differ")
+    return sum(stat.S_ISREG(status.st_mode) for status in wanted.values()), size
+
+
+def _walk(root: Path, excludes: tuple[str, ...]) -> Iterator[tuple[Path, os.stat_result]]:
+    for path in root.iterdir():
+        if not any(fnmatchcase(path.name, pattern) for pattern in excludes):
+            status = path.lstat()
+            yield Path(path.name), status
+            if stat.S_ISDIR(status.st_mode):
+                for inner, inner_status in _walk(path, excludes):
+                    yield Path(path.name, inner), inner_status
+
+
+def _say(text: str) -> None:
+    print(text, flush=True)
+
+
+def main() -> int:
+    """Run the demo; the exit status."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument(
+        "--source",
+        type=Path,
+        default=Path(sysconfig.get_path("stdlib")),
+        metavar="DIR",
+        help="what to replicate (default: %(default)s)",
+    )
+    options = parser.parse_args()
+    started = time.monotonic()
+    try:
+        with tempfile.TemporaryDirectory(prefix="culm-demo-") as folder:
+            demo(options.source, Path(folder))
+    except DemoError as error:
+        _say(f"FAILED: {error}")
+        return 1
+    _say(f"Done in {time.monotonic() - started:.1f} s")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""A directory as a Bamboo log: records, publishing, replicating, materialising."""

@@ -1,0 +1,79 @@
+"""Files beside the store: the author's key, and the lock of whoever writes."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from nacl.signing import SigningKey
+
+__all__ = ["StoreFilesError", "belonging_to", "load_key", "locked"]
+
+
+class StoreFilesError(Exception):
+    """A key that cannot be used, or a store that another process is writing to."""
+
+
+def belonging_to(store: Path) -> list[Path]:
+    """All files that belong to a store, whether or not they are there."""
+    return [
+        store.with_name(store.name + suffix)
+        for suffix in ("", "-wal", "-shm", "-journal", ".key", ".lock")
+    ]
+
+
+@contextmanager
+def locked(store: Path) -> Iterator[None]:
+    """Be the only one who writes to `store`: two authors of one log would fork it.
+
+    Raises `StoreFilesError` if there is another, `OSError` if there can be no lock.
+    """
+    path = store.with_name(store.name + ".lock")
+    with open(path, "a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise StoreFilesError(f"{store}: another process is writing to this store") from None
+        yield
+
+
+def load_key(store: Path, *, create: bool) -> SigningKey:
+    """The key of the store's author, from the file beside it that only its owner can read.
+
+    With `create`, a new key is made if there is none.  Raises `StoreFilesError`.
+    """
+    path = store.with_name(store.name + ".key")
+    if create and not path.exists():
+        _write_key(path, SigningKey.generate())
+    try:
+        mode = path.stat().st_mode
+        text = path.read_text("ascii")
+    except FileNotFoundError:
+        raise StoreFilesError(f"{path}: the key of the store's author is missing") from None
+    if stat.S_IMODE(mode) & 0o077:
+        raise StoreFilesError(f"{path}: others can read the key; chmod 600 it")
+    try:
+        return SigningKey(bytes.fromhex(text))
+    except ValueError:
+        raise StoreFilesError(f"{path}: not a key (64 hexadecimal digits)") from None
+
+
+def _write_key(path: Path, key: SigningKey) -> None:
+    """Write the key so that it is there as a whole, also after a loss of power, or not at all."""
+    staged = path.with_name(path.name + ".new")
+    staged.unlink(missing_ok=True)
+    descriptor = os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with open(descriptor, "w") as file:
+        file.write(bytes(key).hex() + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+    staged.rename(path)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

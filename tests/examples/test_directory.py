@@ -1,0 +1,438 @@
+"""Publishing and materialising, without a network."""
+
+from __future__ import annotations
+
+import os
+import socket
+import stat
+from pathlib import Path
+
+import pytest
+from nacl.signing import SigningKey
+from trees import MTIME, contents, details, make_tree
+
+from culm.bamboo import (
+    ForkProof,
+    LogAuthor,
+    LogKey,
+    LogStore,
+    MemoryStore,
+    NewEntry,
+    Reason,
+    VerificationError,
+    verify_log,
+)
+from culm.bamboo.entry import decode
+from culm.wire.multihash import YAMF
+from directory.materialise import Materialised, materialise
+from directory.publish import Published, publish_directory
+from directory.records import (
+    CHUNK_SIZE,
+    PAYLOAD_SIZE_MAX,
+    STAGING,
+    Directory,
+    File,
+    Link,
+    Record,
+    RecordError,
+    Removed,
+    encode,
+)
+from directory.tree import read_tree
+
+KEY = SigningKey(bytes(32))
+LOG = LogKey(bytes(KEY.verify_key), 0)
+TREE = {
+    "a": b"text",
+    "a.d": None,
+    "a.d/empty": b"",
+    "b": None,
+    "b/deep/er/file": b"deep",
+    "b/deep/link": "-> ../../a",
+    "big": os.urandom(2 * CHUNK_SIZE + 7),
+    "exact": os.urandom(CHUNK_SIZE),
+}
+
+
+@pytest.fixture
+def store() -> LogStore:
+    return MemoryStore(family=YAMF)
+
+
+def publish(root: Path, store: LogStore, *excludes: str) -> Published:
+    done = publish_directory(root, store, KEY, excludes=excludes)
+    verify_log(LOG, [entry.encoded for entry in store.entries(LOG)], family=YAMF)
+    return done
+
+
+def prefix_of(store: LogStore, count: int) -> LogStore:
+    """A store with the first `count` entries."""
+    part = MemoryStore(family=YAMF)
+    author = LogAuthor(KEY, family=YAMF)
+    for entry in store.entries(LOG, count_max=count):
+        payload = store.read_payload(LOG, entry.seqnum, 0, 1 << 30)
+        part.append(LOG, [author.publish(payload)])
+    return part
+
+
+def test_a_tree_is_published_and_made_again(tmp_path: Path, store: LogStore) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    make_tree(source, TREE)
+    os.chmod(source / "a", 0o640)
+    os.chmod(source / "big", 0o555)
+    os.chmod(source / "b", 0o750)
+    os.utime(source / "exact", ns=(0, -12_345_678_901))
+    done = publish(source, store)
+    assert done.entries == len(contents(source)) + 2  # two chunks more
+    assert (done.unchanged, done.skipped) == (0, [])
+    assert materialise(store, LOG, target) == Materialised(written=len(contents(source)))
+    assert contents(target) == contents(source)
+    assert details(target) == details(source)
+
+
+def test_chunks_of_one_mebibyte_are_one_entry_each(tmp_path: Path, store: LogStore) -> None:
+    make_tree(tmp_path, {"big": bytes(2 * CHUNK_SIZE + 7), "exact": bytes(CHUNK_SIZE)})
+    assert CHUNK_SIZE == 1024 * 1024
+    publish(tmp_path, store)
+    sizes = [entry.payload_size for entry in store.entries(LOG)]
+    assert [size - size % 1000 for size in sizes] == [1_048_000, 1_048_000, 0, 1_048_000]
+
+
+def test_the_same_tree_and_key_give_the_same_log(tmp_path: Path, store: LogStore) -> None:
+    other = MemoryStore(family=YAMF)
+    for root, each in ((tmp_path / "one", store), (tmp_path / "two", other)):
+        items = list(TREE.items())
+        make_tree(root, dict(items if each is store else items[::-1]))
+        publish(root, each)
+    assert store.head(LOG) == other.head(LOG)
+
+
+def test_publishing_again_appends_only_what_changed(tmp_path: Path, store: LogStore) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    make_tree(source, TREE)
+    publish(source, store)
+    materialise(store, LOG, target)
+    count = len(contents(source))
+
+    done = publish(source, store)
+    assert (done.entries, done.payload_bytes, done.unchanged) == (0, 0, count)
+
+    # Same size, same time: only the content tells.
+    make_tree(source, {"a": b"TEXT"})
+    os.chmod(source / "exact", 0o600)
+    (source / "b/deep/er/file").unlink()
+    done = publish(source, store)
+    assert (done.entries, done.unchanged) == (3, count - 3)
+    inode = (target / "big").stat().st_ino
+    made = materialise(store, LOG, target)
+    assert made == Materialised(written=1, unchanged=made.unchanged, removed=1)
+    assert contents(target) == contents(source)
+    assert details(target) == details(source)
+    assert (target / "big").stat().st_ino == inode  # what has not changed is not made anew
+
+    # A chunk in the middle.
+    with open(source / "big", "r+b") as file:
+        file.seek(CHUNK_SIZE)
+        file.write(b"changed")
+    assert publish(source, store).entries == 3
+    materialise(store, LOG, target)
+    assert contents(target) == contents(source)
+
+
+def test_what_was_removed_and_comes_back_is_published(tmp_path: Path, store: LogStore) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    make_tree(source, {"a": b"text"})
+    publish(source, store)
+    (source / "a").unlink()
+    assert publish(source, store).entries == 1
+    assert publish(source, store).entries == 0
+    make_tree(source, {"a": b"text"})
+    assert publish(source, store).entries == 1
+    materialise(store, LOG, target)
+    assert contents(target) == {"a": b"text"}
+
+
+KINDS = {
+    "file": {"x": b"file"},
+    "directory": {"x": None, "x/inner/file": b"inner"},
+    "link": {"x": "-> y"},
+    "nothing": {},
+}
+
+
+@pytest.mark.parametrize("before", KINDS)
+@pytest.mark.parametrize("after", KINDS)
+def test_one_thing_becomes_another(
+    tmp_path: Path, store: LogStore, before: str, after: str
+) -> None:
+    target = tmp_path / "target"
+    for number, kind in enumerate((before, after)):
+        source = tmp_path / str(number)
+        make_tree(source, {"y": b"y", **KINDS[kind]})
+        publish(source, store)
+    head = store.head(LOG)
+    assert head is not None
+    for count in range(1, head.seqnum + 1):
+        # Up to any entry the log tells of a directory: a fetch can stop anywhere.
+        materialise(prefix_of(store, count), LOG, target)
+    assert contents(target) == contents(source)
+
+
+def test_a_file_of_which_chunks_are_missing_is_not_yet_there(
+    tmp_path: Path, store: LogStore
+) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    make_tree(source, {"big": b"old"})
+    publish(source, store)
+    make_tree(source, {"big": bytes(3 * CHUNK_SIZE)})
+    publish(source, store)
+    part = prefix_of(store, 3)
+    materialise(part, LOG, target)
+    assert contents(target) == {"big": b"old"}
+    # The author was killed, and goes on.
+    assert publish(source, part).entries == 3
+    materialise(part, LOG, target)
+    assert contents(target) == contents(source)
+
+
+def test_names_are_bytes(tmp_path: Path, store: LogStore) -> None:
+    source, target = os.fsencode(tmp_path / "source"), tmp_path / "target"
+    os.mkdir(source)
+    names = [b"\xff\xfe", b"new\nline", b" ", b"-rf", b"\\", b"...", "\u00e9".encode(), b"\x1b[2J"]
+    for name in names:
+        with open(os.path.join(source, name), "wb") as file:
+            file.write(name)
+    assert publish(tmp_path / "source", store).entries == len(names)
+    materialise(store, LOG, target)
+    assert sorted(os.listdir(os.fsencode(target))) == sorted(names)
+    for name in names:
+        with open(os.path.join(os.fsencode(target), name), "rb") as file:
+            assert file.read() == name
+
+
+def test_what_cannot_travel_is_named(tmp_path: Path, store: LogStore) -> None:
+    make_tree(tmp_path, {"out": "-> /etc", "sub/up": "-> ../../x", "ok": "-> sub", "file": b""})
+    os.mkfifo(tmp_path / "fifo")
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(tmp_path / "socket"))
+        done = publish(tmp_path, store)
+    assert [skipped.partition(":")[0] for skipped in done.skipped] == [
+        "'fifo'",
+        "'out'",
+        "'socket'",
+        "'sub/up'",
+    ]
+    assert {place.record.path for place in read_tree(store, LOG).in_order()} == {
+        b"file",
+        b"ok",
+        b"sub",
+    }
+
+
+def test_excluded_names_do_not_belong_to_the_directory(tmp_path: Path, store: LogStore) -> None:
+    make_tree(tmp_path, {"a.pyc": b"", "b/c.pyc": b"", "b/d": b"", "e/f/g": b"", "e/g": b""})
+    publish(tmp_path, store, "*.pyc", "e/f")
+    paths = [place.record.path for place in read_tree(store, LOG).in_order()]
+    assert paths == [b"b", b"b/d", b"e", b"e/g"]
+    # What is excluded later is removed.
+    publish(tmp_path, store, "*.pyc", "e")
+    removed = [
+        place.record.path
+        for place in read_tree(store, LOG).in_order()
+        if isinstance(place.record, Removed)
+    ]
+    assert removed == [b"e", b"e/g"]
+
+
+def test_the_key_is_never_published(tmp_path: Path, store: LogStore) -> None:
+    make_tree(tmp_path, {"s.store": b"", "s.store.key": b"secret", "sub/s.store.key": b""})
+    private = [tmp_path / "sub/../s.store", tmp_path / "s.store.key"]
+    done = publish_directory(tmp_path, store, KEY, private=private)
+    assert done.skipped == ["'s.store': part of the store", "'s.store.key': part of the store"]
+    assert done.entries == 2
+
+
+def test_the_staging_folder_is_never_published(tmp_path: Path, store: LogStore) -> None:
+    make_tree(tmp_path, {os.fsdecode(STAGING) + "/file": b"half", "a": b""})
+    assert publish(tmp_path, store).entries == 1
+
+
+def test_a_forked_log_is_not_continued(tmp_path: Path, store: LogStore) -> None:
+    make_tree(tmp_path, {"a": b"1"})
+    other = MemoryStore(family=YAMF)
+    publish(tmp_path, store)
+    make_tree(tmp_path, {"a": b"2"})
+    publish(tmp_path, other)
+    entries = [decode(each.entries(LOG)[0].encoded, family=YAMF) for each in (store, other)]
+    store.add_fork(LOG, ForkProof(*entries))
+    with pytest.raises(VerificationError) as caught:
+        publish(tmp_path, store)
+    assert caught.value.reason is Reason.INVALID_LOG
+
+
+# Logs of hostile authors.
+
+
+def authored(*payloads: Record | bytes) -> LogStore:
+    """A store with a log of these payloads."""
+    store, author = MemoryStore(family=YAMF), LogAuthor(KEY, family=YAMF)
+    store.append(
+        LOG,
+        [author.publish(each if isinstance(each, bytes) else encode(each)) for each in payloads],
+    )
+    return store
+
+
+def file(path: bytes, content: bytes = b"evil", chunk: int = 0, chunks: int = 1) -> bytes:
+    return encode(File(path, 0o644, MTIME, chunk, chunks), content)
+
+
+def escaping(path: bytes) -> bytes:
+    """The record of a file at a path that no `File` record of ours would have."""
+    return file(b"x" * len(path)).replace(b"x" * len(path), path)
+
+
+@pytest.mark.parametrize(
+    "payloads",
+    [
+        [escaping(b"../evil")],
+        [escaping(b"/tmp/evil")],
+        [escaping(b"a/../../evil")],
+        [file(b"dir/evil")],
+        [Link(b"dir", b"sub"), file(b"dir/evil")],
+        [Directory(b"dir", 0o755), Link(b"dir", b"sub"), file(b"dir/evil")],
+        [Directory(b"dir", 0o755), file(b"dir/evil"), Link(b"dir", b"sub")],
+        [Directory(b"dir", 0o755), file(b"dir/evil"), Removed(b"dir")],
+        [file(b"dir"), file(b"dir/evil")],
+        [b"\x82\xa0\x40"],
+        [b""],
+        [file(b"a", chunk=1, chunks=2)],
+        [file(b"a", chunks=2), file(b"a", chunk=0, chunks=3), file(b"a", chunk=1, chunks=2)],
+        [file(b"a", chunks=3), file(b"a", chunk=2, chunks=3)],
+        [file(b"a", chunks=2), Removed(b"b"), file(b"a", chunk=1, chunks=2)],
+        [file(b"a", bytes(PAYLOAD_SIZE_MAX))],
+    ],
+)
+def test_a_log_that_is_not_one_of_a_directory_touches_nothing(
+    tmp_path: Path, payloads: list[Record | bytes]
+) -> None:
+    target = tmp_path / "target"
+    make_tree(target, {"mine": b"mine", "sub": None})
+    before = contents(tmp_path)
+    with pytest.raises(RecordError):
+        materialise(authored(file(b"good"), *payloads), LOG, target)
+    assert contents(tmp_path) == before
+
+
+def test_a_missing_payload_is_told(tmp_path: Path) -> None:
+    store = MemoryStore(family=YAMF)
+    new = LogAuthor(KEY, family=YAMF).publish(file(b"a"))
+    store.append(LOG, [NewEntry(new.entry)])
+    with pytest.raises(RecordError, match="entry 1: the payload is missing"):
+        materialise(store, LOG, tmp_path)
+
+
+def test_links_that_are_in_the_way_are_not_followed(tmp_path: Path) -> None:
+    """Whatever was in the directory before: nothing outside is written, removed or changed."""
+    outside, target = tmp_path / "outside", tmp_path / "target"
+    make_tree(outside, {"file": b"precious", "gone": b"precious"})
+    os.chmod(outside, 0o700)
+    os.chmod(outside / "file", 0o600)
+    before = details(tmp_path / "outside")
+    target.mkdir()
+    for name in ("dir", "removed"):
+        (target / name).symlink_to(outside)
+    (target / "file").symlink_to(outside / "file")
+    store = authored(
+        Directory(b"dir", 0o777),
+        file(b"dir/file"),
+        file(b"file"),
+        Removed(b"removed/gone"),
+        Removed(b"removed/file"),
+    )
+    materialise(store, LOG, target)
+    assert contents(outside) == {"file": b"precious", "gone": b"precious"}
+    assert details(outside) == before
+    assert stat.S_IMODE(outside.stat().st_mode) == 0o700
+    assert contents(target)["dir/file"] == contents(target)["file"] == b"evil"
+    assert not (target / "dir").is_symlink()
+
+
+def test_staging_is_not_somebody_elses_folder(tmp_path: Path) -> None:
+    outside, target = tmp_path / "outside", tmp_path / "target"
+    make_tree(outside, {"file": b"precious"})
+    target.mkdir()
+    (target / os.fsdecode(STAGING)).symlink_to(outside)
+    with pytest.raises(OSError, match="replicate-staging"):
+        materialise(authored(file(b"a")), LOG, target)
+    assert contents(outside) == {"file": b"precious"}
+
+
+def test_special_bits_are_not_for_strangers_to_set(tmp_path: Path) -> None:
+    make_tree(tmp_path / "source", {"a": b"text"})
+    os.chmod(tmp_path / "source/a", 0o4755)
+    store = MemoryStore(family=YAMF)
+    publish(tmp_path / "source", store)
+    materialise(store, LOG, tmp_path / "target")
+    assert stat.S_IMODE((tmp_path / "target/a").stat().st_mode) == 0o755
+
+
+# Crashes and what was there before.
+
+
+def test_what_a_crash_left_in_staging_is_thrown_away(tmp_path: Path, store: LogStore) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    make_tree(source, TREE)
+    publish(source, store)
+    make_tree(target, {os.fsdecode(STAGING) + "/file": b"half"})
+    materialise(store, LOG, target)
+    assert contents(target) == contents(source)
+
+
+def test_what_the_log_does_not_speak_of_stays(tmp_path: Path, store: LogStore) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    make_tree(source, {"dir/file": b"", "gone/file": b""})
+    publish(source, store)
+    materialise(store, LOG, target)
+    make_tree(target, {"mine": b"mine", "gone/mine": b"mine"})
+    (source / "gone/file").unlink()
+    (source / "gone").rmdir()
+    publish(source, store)
+    materialise(store, LOG, target)
+    assert contents(target) == {
+        "dir": None,
+        "dir/file": b"",
+        "gone": None,
+        "gone/mine": b"mine",
+        "mine": b"mine",
+    }
+
+
+def test_what_was_changed_by_hand_is_as_the_log_says_again(tmp_path: Path, store: LogStore) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    make_tree(source, TREE)
+    publish(source, store)
+    materialise(store, LOG, target)
+    make_tree(target, {"a": b"TEXT", "exact": b"short"})
+    os.utime(target / "big", ns=(0, 0))
+    os.chmod(target / "a.d/empty", 0o600)
+    with open(target / "b/deep/er/file", "ab") as changed:
+        changed.write(b" and more")
+    (target / "b/deep/link").unlink()
+    (target / "b/deep/link").mkdir()
+    made = materialise(store, LOG, target)
+    assert contents(target) == contents(source)
+    assert details(target) == details(source)
+    assert made.written == 4
+
+
+def test_directories_without_permissions(tmp_path: Path, store: LogStore) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    make_tree(source, {"dir/sub/file": b"text", "dir/gone": b""})
+    for mode in (0o555, 0o755):
+        os.chmod(source / "dir/sub", mode)
+        os.chmod(source / "dir", mode)
+        publish(source, store)
+        materialise(store, LOG, target)
+        assert details(target) == details(source)
+        (source / "dir/gone").unlink(missing_ok=True)

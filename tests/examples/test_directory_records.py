@@ -1,0 +1,205 @@
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+import cbor2
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from directory.records import (
+    CHUNK_SIZE,
+    PAYLOAD_SIZE_MAX,
+    PREFIX_SIZE,
+    STAGING,
+    Directory,
+    File,
+    Link,
+    Record,
+    RecordError,
+    Removed,
+    decode_prefix,
+    encode,
+    is_inside,
+)
+
+NAMES = (
+    st.binary(min_size=1, max_size=20)
+    .map(lambda name: name.replace(b"/", b"_").replace(b"\0", b"_"))
+    .filter(lambda name: name not in {b".", b"..", STAGING})
+)
+PATHS = st.lists(NAMES, min_size=1, max_size=5).map(b"/".join)
+MODES = st.integers(0, 0o777)
+
+
+@st.composite
+def files(draw: st.DrawFn) -> File:
+    chunks = draw(st.integers(1, 1 << 32))
+    chunk = draw(st.integers(0, chunks - 1))
+    mtime = draw(st.integers(-(1 << 63), (1 << 63) - 1))
+    return File(draw(PATHS), draw(MODES), mtime, chunk, chunks)
+
+
+RECORDS = st.one_of(
+    files(),
+    st.builds(Directory, PATHS, MODES),
+    st.builds(Link, PATHS, PATHS),
+    st.builds(Removed, PATHS),
+)
+
+
+@given(RECORDS, st.binary(max_size=300))
+def test_what_is_encoded_decodes(record: Record, content: bytes) -> None:
+    if not isinstance(record, File):
+        content = b""
+    payload = encode(record, content)
+    decoded, start = decode_prefix(payload, len(payload))
+    assert decoded == record
+    assert payload[start:] == content
+
+
+@pytest.mark.parametrize("size", [0, 1, 23, 24, 255, 256, 65535, 65536, CHUNK_SIZE])
+def test_the_beginning_of_a_payload_is_enough(size: int) -> None:
+    record = File(b"/".join([b"n" * 255] * 15), 0o644, 1 << 60, 0, 1)
+    payload = encode(record, bytes(size))
+    assert len(payload) <= PAYLOAD_SIZE_MAX
+    decoded, start = decode_prefix(payload[:PREFIX_SIZE], len(payload))
+    assert (decoded, start) == (record, len(payload) - size)
+
+
+def test_a_payload_is_cbor_with_names() -> None:
+    assert cbor2.loads(encode(File(b"a", 0o644, 5, 0, 2), b"text")) == [
+        {"kind": "file", "path": b"a", "mode": 0o644, "mtime": 5, "chunk": 0, "chunks": 2},
+        b"text",
+    ]
+
+
+GOOD: dict[str, Any] = {
+    "kind": "file",
+    "path": b"a",
+    "mode": 0o644,
+    "mtime": 5,
+    "chunk": 0,
+    "chunks": 1,
+}
+LINK = {"kind": "link", "path": b"d/l"}
+DEEP = b"\x81" * 5000
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        b"",
+        b"/",
+        b"/etc/passwd",
+        b"..",
+        b"../a",
+        b"a/../../b",
+        b"a/..",
+        b"a/./b",
+        b".",
+        b"a//b",
+        b"a/",
+        b"a\0b",
+        b"n" * 256,
+        b"/".join([b"n"] * 3000),
+        STAGING,
+        STAGING + b"/file",
+        "a",
+        5,
+        None,
+    ],
+)
+def test_a_path_that_names_nothing_inside_is_refused(path: object) -> None:
+    payload = cbor2.dumps([GOOD | {"path": path}, b""])
+    with pytest.raises(RecordError, match="path"):
+        decode_prefix(payload, len(payload))
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        b"",
+        b"\x82",
+        b"\x82\xa0",
+        cbor2.dumps({}),
+        cbor2.dumps([GOOD]),
+        cbor2.dumps([GOOD, b"", b""]),
+        cbor2.dumps([GOOD, ""]),
+        cbor2.dumps([GOOD, b""]) + b"x",
+        cbor2.dumps([GOOD, b"x"])[:-1],
+        cbor2.dumps([GOOD, None]),
+        cbor2.dumps([GOOD])[:1] + b"\x82",
+        b"\x82" + cbor2.dumps(GOOD) + b"\x5f\x41x\xff",  # indefinite
+        b"\x82" + cbor2.dumps(GOOD) + b"\x5c",  # reserved
+        b"\x82" + cbor2.dumps(GOOD) + b"\x5b",  # cut
+        cbor2.dumps([list(GOOD.items()), b""]),
+        cbor2.dumps([GOOD | {"kind": "fifo"}, b""]),
+        cbor2.dumps([GOOD | {"kind": []}, b""]),
+        cbor2.dumps([GOOD | {"owner": 0}, b""]),
+        cbor2.dumps([{name: GOOD[name] for name in GOOD if name != "mode"}, b""]),
+        cbor2.dumps([GOOD | {"mode": 0o1000}, b""]),
+        cbor2.dumps([GOOD | {"mode": -1}, b""]),
+        cbor2.dumps([GOOD | {"mode": True}, b""]),
+        cbor2.dumps([GOOD | {"mode": 1.0}, b""]),
+        cbor2.dumps([GOOD | {"mode": 1 << 20000}, b""]),
+        cbor2.dumps([GOOD | {"mtime": 1 << 63}, b""]),
+        cbor2.dumps([GOOD | {"chunks": 0}, b""]),
+        cbor2.dumps([GOOD | {"chunk": 1}, b""]),
+        cbor2.dumps([GOOD | {"chunk": -1}, b""]),
+        cbor2.dumps([GOOD | {"chunks": (1 << 32) + 1}, b""]),
+        cbor2.dumps([{"kind": "removed", "path": b"a"}, b"content"]),
+        cbor2.dumps([{"kind": "directory", "path": b"a", "mode": 0o755}, b"content"]),
+        cbor2.dumps([LINK | {"target": b"../../a"}, b""]),
+        cbor2.dumps([LINK | {"target": "a"}, b""]),
+        cbor2.dumps([GOOD | {"path": b"a" * PREFIX_SIZE}, b""]),
+        b"\x82" + DEEP + b"\x00\x40",
+        b"\x82\xc2\x42" + b"\xff\xff\x40",
+        b"\x82\xd8\x23\x61(\x40",  # a regular expression that is none
+    ],
+)
+def test_what_is_no_record_is_refused(payload: bytes) -> None:
+    with pytest.raises(RecordError):
+        decode_prefix(payload[:PREFIX_SIZE], len(payload))
+
+
+def test_a_payload_larger_than_any_is_refused() -> None:
+    payload = cbor2.dumps([GOOD, bytes(PAYLOAD_SIZE_MAX)])
+    with pytest.raises(RecordError, match=f"a payload of {len(payload)} bytes"):
+        decode_prefix(payload[:PREFIX_SIZE], len(payload))
+
+
+@given(st.data())
+def test_no_change_of_bytes_raises_anything_else(data: st.DataObject) -> None:
+    payload = bytearray(encode(data.draw(RECORDS)))
+    for _ in range(data.draw(st.integers(1, 4))):
+        payload[data.draw(st.integers(0, len(payload) - 1))] = data.draw(st.integers(0, 255))
+    with suppress(RecordError):
+        decode_prefix(bytes(payload), len(payload))
+
+
+@pytest.mark.parametrize(
+    ("path", "target", "inside"),
+    [
+        (b"l", b"a", True),
+        (b"l", b"a/b/", True),
+        (b"l", b"./a", True),
+        (b"l", b".", True),
+        (b"d/l", b"..", True),
+        (b"d/l", b"../a", True),
+        (b"d/e/l", b"../../a", True),
+        (b"l", b"..", False),
+        (b"l", b"../a", False),
+        (b"d/l", b"../../a", False),
+        (b"d/l", b"/a", False),
+        (b"d/l", b"", False),
+        (b"d/l", b"a\0", False),
+        # Where a link stands in for "a", this is outside.
+        (b"d/l", b"a/../../b", False),
+        (b"d/e/l", b"a/..", False),
+        (b"d/l", b"./../a", False),
+    ],
+)
+def test_where_a_link_may_lead(path: bytes, target: bytes, inside: bool) -> None:
+    assert is_inside(path, target) is inside

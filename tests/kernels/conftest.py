@@ -1,0 +1,35 @@
+"""Every test that asks for a kernel runs on both of its implementations."""
+
+from __future__ import annotations
+
+from types import ModuleType
+
+import pytest
+from kernel_twins import IMPLEMENTATIONS, twin
+
+from culm.kernels import Implementation
+
+
+@pytest.fixture(params=IMPLEMENTATIONS, scope="session")
+def implementation(request: pytest.FixtureRequest) -> Implementation:
+    return request.param
+
+
+@pytest.fixture(scope="session")
+def varu64(implementation: Implementation) -> ModuleType:
+    return twin("varu64", implementation)
+
+
+@pytest.fixture(scope="session")
+def lzfoo(implementation: Implementation) -> ModuleType:
+    return twin("lzfoo", implementation)
+
+
+@pytest.fixture(scope="session")
+def varu64_twins() -> tuple[ModuleType, ModuleType]:
+    return twin("varu64", "compiled"), twin("varu64", "pure")
+
+
+@pytest.fixture(scope="session")
+def lzfoo_twins() -> tuple[ModuleType, ModuleType]:
+    return twin("lzfoo", "compiled"), twin("lzfoo", "pure")

@@ -1,0 +1,97 @@
+"""LZFoo: the compiled kernel and its pure twin, side by side."""
+
+from __future__ import annotations
+
+import random
+import sysconfig
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from lzfoo_model import packets, primed, sizes, texts, windows
+
+
+def state(decompressor) -> tuple[object, ...]:
+    return (
+        decompressor.remaining,
+        decompressor.position,
+        decompressor.fault,
+        decompressor.fault_position,
+        decompressor.pending,
+        decompressor.between_elements,
+    )
+
+
+def assert_decode_alike(twins, packet: bytes, chance: random.Random) -> None:
+    """Decode a packet in pieces; every step and every state between is the same."""
+    at, made, end = 0, 0, len(packet)
+    while True:
+        cut = chance.choice([end, chance.randint(at, end), min(at + 1, end)])
+        out_max = chance.choice([1, chance.randint(0, 600), 10_000])
+        results = [twin.decode(packet[:cut], at, out_max) for twin in twins]
+        assert results[0] == results[1]
+        assert state(twins[0]) == state(twins[1])
+        output, read = results[0]
+        at += read
+        made += len(output)
+        if twins[0].fault or made > 50_000 or (at == end and not twins[0].pending):
+            return
+
+
+@given(windows, st.lists(texts, max_size=5), st.none() | st.integers(0, 400))
+def test_twins_compress_alike(lzfoo_twins, window, data, size_max):
+    compiled, pure = (twin.Compressor(window) for twin in lzfoo_twins)
+    for text in data:
+        assert compiled.compress(text, size_max) == pure.compress(text, size_max)
+
+
+@given(windows, texts, packets, sizes, st.randoms(use_true_random=False))
+def test_twins_decode_arbitrary_elements_alike(lzfoo_twins, window, history, packet, size, chance):
+    twins = [primed(twin, window, history) for twin in lzfoo_twins]
+    for twin in twins:
+        twin.begin(size)
+    assert_decode_alike(twins, packet, chance)
+
+
+@given(
+    windows,
+    st.lists(texts, min_size=1, max_size=5),
+    st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 255)), max_size=3),
+    st.randoms(use_true_random=False),
+)
+def test_twins_decode_mutated_packets_alike(lzfoo_twins, window, data, changes, chance):
+    compressor = lzfoo_twins[0].Compressor(window)
+    twins = [twin.Decompressor(window) for twin in lzfoo_twins]
+    for text in data:
+        packet = bytearray(compressor.compress(text))
+        for place, value in changes:
+            if packet:
+                packet[place % len(packet)] = value
+        for twin in twins:
+            twin.begin(len(text))
+        assert_decode_alike(twins, bytes(packet), chance)
+        if twins[0].fault or twins[0].remaining:
+            return
+
+
+@pytest.mark.parametrize("window", [0, 1000, 65536])
+def test_twins_agree_on_a_real_text(lzfoo_twins, window):
+    """Large enough for the other ways of the compiled one: unlocked, and table copied."""
+    text = Path(sysconfig.get_path("stdlib"), "argparse.py").read_bytes()[:90_000]
+    chance = random.Random(window)
+    compressors = [twin.Compressor(window) for twin in lzfoo_twins]
+    twins = [twin.Decompressor(window) for twin in lzfoo_twins]
+    for data in (text[:70_000], text[60_000:], chance.randbytes(40_000), text[:500]):
+        first, second = (compressor.compress(data, len(data)) for compressor in compressors)
+        assert first == second
+        if first is not None:
+            for twin in twins:
+                twin.begin(len(data))
+            at = 0
+            while twins[0].remaining:
+                results = [twin.decode(first, at, 33_333) for twin in twins]
+                assert results[0] == results[1]
+                at += results[0][1]
+            assert at == len(first)
+            assert state(twins[0]) == state(twins[1])

@@ -1,0 +1,131 @@
+"""How big things may get, where chance comes from, and what testing may lean on.
+
+Which room may import which is kept by ``packaging/test_arrows.py``.
+"""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).resolve().parents[1] / "src"
+MODULES = sorted((SOURCE / "culm").rglob("*.py"))
+
+FILE_LINES_MAX = 600
+CLASS_LINES_MAX = 300
+FUNCTION_LINES_MAX = 60
+
+# "module.py" or "module.py::Class.function" -> why it has to be so big.
+ALLOWED: dict[str, str] = {}
+
+
+def identify(path: Path) -> str:
+    return str(path.relative_to(SOURCE))
+
+
+@cache
+def tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def definitions(
+    node: ast.AST, inside: str = ""
+) -> Iterator[tuple[str, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef]]:
+    """Every class and function below `node` with its dotted name."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
+            yield f"{inside}{child.name}", child
+            yield from definitions(child, f"{inside}{child.name}.")
+        else:
+            yield from definitions(child, inside)
+
+
+def too_big(path: Path) -> Iterator[str]:
+    name = identify(path)
+    lines = len(path.read_text(encoding="utf-8").splitlines())
+    if lines > FILE_LINES_MAX:
+        yield f"{name}: {lines} lines"
+    for dotted, node in definitions(tree(path)):
+        limit = CLASS_LINES_MAX if isinstance(node, ast.ClassDef) else FUNCTION_LINES_MAX
+        assert node.end_lineno is not None
+        size = node.end_lineno - node.lineno + 1
+        if size > limit:
+            yield f"{name}::{dotted}: {size} lines"
+
+
+def imported(node: ast.AST) -> set[str]:
+    """The first parts of the names of all modules that are imported in `node`."""
+    found: set[str] = set()
+    for each in ast.walk(node):
+        if isinstance(each, ast.Import):
+            found |= {alias.name.split(".")[0] for alias in each.names}
+        elif isinstance(each, ast.ImportFrom):
+            found.add((each.module or "").split(".")[0])
+    return found
+
+
+@pytest.mark.parametrize("path", MODULES, ids=identify)
+def test_files_classes_and_functions_stay_small(path: Path) -> None:
+    big = {what: what.rsplit(":", 1)[0] for what in too_big(path)}
+    assert [what for what, name in big.items() if name not in ALLOWED] == []
+
+
+def test_what_is_allowed_to_be_big_is_big() -> None:
+    big = {what.rsplit(":", 1)[0] for path in MODULES for what in too_big(path)}
+    assert set(ALLOWED) <= big
+
+
+@pytest.mark.parametrize("path", MODULES, ids=identify)
+def test_a_generator_of_chance_is_passed_in(path: Path) -> None:
+    """Nobody makes a ``Random`` but the network, from the one seed that it is given."""
+    made = [
+        ast.unparse(node)
+        for node in ast.walk(tree(path))
+        if isinstance(node, ast.Call)
+        and ast.unparse(node.func).split(".")[-1] in {"Random", "SystemRandom"}
+    ]
+    assert made in ([], ["Random(f'{self.seed} {purpose}')"], ["Random(seed)"])
+    assert not made or path.is_relative_to(SOURCE / "culm" / "testing")
+
+
+@pytest.mark.parametrize("path", MODULES, ids=identify)
+def test_nothing_rests_on_where_an_object_lies_in_memory(path: Path) -> None:
+    """``id`` differs from run to run; only the measure of memory may use it."""
+    used = {node.id for node in ast.walk(tree(path)) if isinstance(node, ast.Name)}
+    assert "id" not in used or identify(path) == "culm/testing/held.py"
+
+
+@pytest.mark.parametrize("path", MODULES, ids=identify)
+def test_test_tools_are_imported_only_where_they_belong(path: Path) -> None:
+    names = imported(tree(path))
+    assert "pytest" not in names
+    suite = SOURCE / "culm" / "testing" / "suite"
+    assert "hypothesis" not in names or path.is_relative_to(suite)
+
+
+@pytest.mark.parametrize("path", MODULES, ids=identify)
+def test_spark_is_imported_lazily(path: Path) -> None:
+    local = (ast.If, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    at_import = [node for node in tree(path).body if not isinstance(node, local)]
+    names = set().union(*map(imported, at_import)) if at_import else set()
+    assert names & {"pyspark", "pandas", "pyarrow"} == set()
+
+
+def test_driving_needs_no_test_tools() -> None:
+    """The line driver serves other implementations: installing culm alone must do."""
+    program = (
+        "import sys\n"
+        "for name in ('hypothesis', 'pytest'):\n"
+        "    sys.modules[name] = None\n"
+        "from culm.testing import drive, cluster, disk, link, record, transcript\n"
+        "raise SystemExit(drive.main(['--list']))\n"
+    )
+    assert (
+        subprocess.run([sys.executable, "-c", program], stdout=subprocess.DEVNULL).returncode == 0
+    )

@@ -1,0 +1,70 @@
+"""The examples of the pages on driving and testing run as they stand."""
+
+from __future__ import annotations
+
+import doctest
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from culm.testing.machines import Advance, Conversation, MachineSpec, Receive, Scenario, call
+from culm.testing.suite import PROPERTIES, check_machine
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+
+
+def run(name: str) -> dict[str, Any]:
+    """Run the examples of the page; the names that they define."""
+    text = (DOCS / name).read_text(encoding="utf-8")
+    examples = "\n".join(re.findall(r"^```python\n(.*?)^```", text, flags=re.M | re.S))
+    test = doctest.DocTestParser().get_doctest(examples, {}, name, str(DOCS / name), 0)
+    result = doctest.DocTestRunner().run(test, clear_globs=False)
+    assert result.attempted > 10
+    assert result.failed == 0
+    return test.globs
+
+
+@pytest.mark.parametrize("name", ["driving.md", "testing.md"])
+def test_examples_run(name: str) -> None:
+    run(name)
+
+
+def test_the_machines_of_the_page_keep_every_law() -> None:
+    """What is shown as an example had better be one."""
+    page = run("driving.md")
+    lines = ("left", call("say", text=b"hello")), ("right", call("say", text=b"you"))
+    scripts = {
+        "Lines": [*lines, ("left", call("close"))],
+        "Impatient": [*lines, ("left", Advance(31.0))],
+        "Masked": [("left", call("send_data", data=b"x" * 300)), ("right", call("close"))],
+    }
+    specs = [
+        MachineSpec(
+            name=kind,
+            build=lambda config, kind=kind: page[kind](),
+            held_max=4096,
+            scenarios=[Scenario(name="talk", script=script)],
+        )
+        for kind, script in scripts.items()
+    ]
+    received = Conversation(name="two lines", operations=[Receive(b"a\nb\n"), Receive(b"bye\n")])
+    keeper = MachineSpec(
+        name="Keeper",
+        build=lambda config: page["Keeper"](),
+        held_max=6144,
+        conversations=lambda spec: [received],
+        respond=lambda config: lambda effect: None,
+    )
+    for spec in [*specs, keeper]:
+        check_machine(spec)
+
+
+def test_every_law_is_in_the_table() -> None:
+    text = (DOCS / "testing.md").read_text(encoding="utf-8").split("| Law |")[1].split("\n\n")[0]
+    assert re.findall(r"^\| `(\w+)` \|", text, flags=re.M) == [law.name for law in PROPERTIES]
+
+
+def test_the_spec_of_the_page_is_sound_and_its_machine_keeps_every_law() -> None:
+    check_machine(run("testing.md")["spec"])

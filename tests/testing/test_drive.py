@@ -1,0 +1,214 @@
+"""The line driver: from another process, and line by line."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import toy_distribution
+
+from culm.testing import drive, machines
+from culm.testing.drive import LineDriver
+from culm.testing.machines import names
+from toy_machines import KEEPER, LINES, PINGER, Keep
+
+
+class Process:
+    """``python -m culm.testing.drive`` at work, spoken to like any other implementation."""
+
+    def __init__(self, folder: Path, *arguments: str) -> None:
+        paths = [*toy_distribution.install(folder), os.environ.get("PYTHONPATH", "")]
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "culm.testing.drive", *arguments],
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+
+    def answer(self) -> list[Any]:
+        """The lines up to the one that ends the answer."""
+        assert self.process.stdout is not None
+        lines = [json.loads(self.process.stdout.readline())]
+        while "deadline" not in lines[-1]:
+            lines.append(json.loads(self.process.stdout.readline()))
+        return lines
+
+    def ask(self, line: bytes) -> list[Any]:
+        assert self.process.stdin is not None
+        self.process.stdin.write(line + b"\n")
+        self.process.stdin.flush()
+        return self.answer()
+
+    def finish(self) -> tuple[int, bytes, bytes]:
+        out, err = self.process.communicate(timeout=60)
+        return self.process.returncode, out, err
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Any]:
+    running: list[Process] = []
+
+    def start(*arguments: str) -> Process:
+        running.append(Process(tmp_path, *arguments))
+        return running[-1]
+
+    yield start
+    for each in running:
+        each.process.kill()
+        each.process.communicate()
+
+
+def test_a_machine_is_driven_from_another_process(start: Any) -> None:
+    keeper = start("keeper", "--config", '{"effects_max": 1, "idle": 9}')
+    status = {"deadline": None, "state": "OPEN", "read_size": 256, "trailing": ""}
+    assert keeper.answer() == [status]
+    assert keeper.ask(b'{"op": "advance", "now": 1}') == [{**status, "deadline": 10}]
+    assert keeper.ask(b'{"op": "receive", "hex": "610a620a"}') == [
+        {"event": "LineReceived", "fields": {"text": {"hex": "61"}}},
+        {"effect": "Keep", "ticket": 1, "fields": {"text": {"hex": "61"}}},
+        {**status, "deadline": 10, "read_size": 254},
+    ]
+    assert keeper.ask(b'{"op": "complete", "ticket": 1, "result": 5}') == [
+        {"event": "Kept", "fields": {"text": {"hex": "61"}, "place": 5}},
+        {"event": "LineReceived", "fields": {"text": {"hex": "62"}}},
+        {"effect": "Keep", "ticket": 2, "fields": {"text": {"hex": "62"}}},
+        {"send": "6f6b0a"},
+        {**status, "deadline": 10},
+    ]
+    errors = [
+        (b'{"op": "complete", "ticket": 1}', "LocalProtocolError", "UNKNOWN_TICKET"),
+        (b'{"op": "call", "method": "say", "args": {"text": {"hex": "0a"}}}', None, "NOT_A_LINE"),
+        (b'{"op": "call", "method": "say", "args": {"txt": 1}}', "TypeError", None),
+        (b'{"op": "call", "method": "_step"}', "UnknownVerbError", None),
+        (b'{"op": "datagram", "source": "x", "hex": ""}', "WrongKindError", None),
+        (b'{"op": "dance"}', "BadOperationError", None),
+        (b"{", "JSONDecodeError", None),
+        (b'"\x80"', "UnicodeDecodeError", None),
+        (b"[" * 100_000, "RecursionError", None),
+    ]
+    for line, kind, code in errors:
+        told, last = keeper.ask(line)
+        assert told["error"]["type"] in {kind or "LocalProtocolError"}
+        assert told["error"]["code"] == code
+        assert set(told["error"]) == {"type", "code", "message"}
+        assert last == {**status, "deadline": 10}
+    assert keeper.ask(b'{"op": "complete", "ticket": 2, "result": 6}')[:2] == [
+        {"event": "Kept", "fields": {"text": {"hex": "62"}, "place": 6}},
+        {"send": "6f6b0a"},
+    ]
+    assert keeper.ask(b'{"op": "eof"}') == [
+        {"event": "Closed", "fields": {"error": None}},
+        {"deadline": None, "state": "CLOSED", "read_size": 0, "trailing": ""},
+    ]
+    assert keeper.finish() == (0, b"", b"")
+
+
+def test_the_machines_are_listed(start: Any) -> None:
+    code, out, err = start("--list").finish()
+    assert (code, err) == (0, b"")
+    assert {"keeper", "lines", "pinger", *names()} <= set(out.decode().split())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kind"),
+    [
+        (["no-such-machine"], "UnknownMachineError"),
+        (["lines", "--config", "{"], "JSONDecodeError"),
+        (["lines", "--config", "[]"], "ValueError"),
+        (["lines", "--config", '{"unknown": 1}'], "TypeError"),
+    ],
+)
+def test_what_cannot_be_started_is_said_in_json(
+    arguments: list[str], kind: str, capsys: pytest.CaptureFixture[str], monkeypatch: Any
+) -> None:
+    monkeypatch.setattr(machines, "_specs", {"lines": LINES})
+    monkeypatch.setattr(machines, "_loaded", True)
+    assert drive.main(arguments) == 2
+    out, err = capsys.readouterr()
+    assert json.loads(out)["error"]["type"] == kind
+    assert err == ""
+
+
+def test_the_machines_own_store_answers_if_it_is_asked_to() -> None:
+    driver = LineDriver(KEEPER, {}, respond=True)
+    list(driver.start())
+    assert [next(iter(line)) for line in driver.do({"op": "receive", "hex": "610a"})] == [
+        "event",
+        "effect",
+        "event",
+        "send",
+        "deadline",
+    ]
+
+
+def test_results_are_converted_as_the_spec_says() -> None:
+    spec = replace(KEEPER, results={Keep: lambda result: len(result["raw"])})
+    driver = LineDriver(spec, {})
+    list(driver.start())
+    list(driver.do({"op": "receive", "hex": "610a"}))
+    answer = list(driver.do({"op": "complete", "ticket": 1, "result": {"raw": {"hex": "0000"}}}))
+    assert answer[0]["fields"]["place"] == 2
+    list(driver.do({"op": "receive", "hex": "620a"}))
+    told, *_ = driver.do({"op": "complete", "ticket": 2, "result": 7})
+    assert told["error"]["type"] == "TypeError"
+    assert [next(iter(line)) for line in driver.do({"op": "eof"})] == ["deadline"]
+
+
+def test_results_of_calls_are_told() -> None:
+    spec = replace(PINGER, verbs={"count": lambda machine: 7})
+    driver = LineDriver(spec, {"peers": ["b"]})
+    assert next(driver.do({"op": "call", "method": "count"})) == {"result": 7}
+    assert list(driver.do({"op": "call", "method": "ping", "args": {"peer": "b"}}))[:2] == [
+        {"result": 1},
+        {"send": "500001", "destination": "b"},
+    ]
+
+
+def test_datagrams_come_from_sources_that_are_lists_in_json() -> None:
+    spec = replace(PINGER, build=lambda config: PINGER.build({"peers": [("::1", 9)]}))
+    driver = LineDriver(spec, {})
+    list(driver.start())
+    told = list(driver.do({"op": "datagram", "source": ["::1", 9], "hex": "500001"}))
+    assert told == [
+        {"event": "Pinged", "fields": {"peer": ["::1", 9], "number": 1}},
+        {"send": "410001", "destination": ["::1", 9]},
+        {"deadline": None, "state": "OPEN"},
+    ]
+
+
+def test_trailing_data_is_told() -> None:
+    driver = LineDriver(LINES, {})
+    list(driver.start())
+    *_, last = driver.do({"op": "receive", "hex": b"bye\nmore".hex()})
+    assert last == {
+        "deadline": None,
+        "state": "CLOSED",
+        "read_size": 0,
+        "trailing": b"more".hex(),
+    }
+
+
+def test_every_line_of_output_is_json_and_flushed(capsys: Any, monkeypatch: Any) -> None:
+    class Stdin:
+        buffer = iter([b'{"op": "eof"}\n', b"\n", b"   \n", b"nonsense\n"])
+
+    monkeypatch.setattr(sys, "stdin", Stdin())
+    monkeypatch.setattr(machines, "_specs", {"lines": LINES})
+    monkeypatch.setattr(machines, "_loaded", True)
+    assert drive.main(["lines"]) == 0
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [next(iter(line)) for line in lines] == [
+        "deadline",
+        "event",
+        "deadline",
+        "error",
+        "deadline",
+    ]

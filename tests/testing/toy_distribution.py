@@ -1,0 +1,40 @@
+"""The toys as another package that registers its machines by entry points."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+TESTS = Path(__file__).resolve().parents[1]
+
+
+def install(folder: Path) -> list[str]:
+    """Make `folder` look like an installed package; what has to be on ``sys.path``."""
+    info = folder / "toys-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: toys\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(
+        "[culm.machines]\n"
+        "keeper = toy_machines:KEEPER\n"
+        "lines = toy_machines:LINES\n"
+        "pinger = toy_machines:PINGER\n"
+        "unsteady = toy_unsteady:UNSTEADY\n"
+        "self-registered = toy_registers\n"
+    )
+    (folder / "toy_registers.py").write_text(
+        "from dataclasses import replace\n"
+        "from culm.testing.machines import register\n"
+        "from toy_machines import LANES\n"
+        "register(replace(LANES, name='registers-itself'))\n"
+    )
+    (folder / "toy_unsteady.py").write_text(
+        "from dataclasses import replace\n"
+        "from toy_machines import LINES, LineReceived, Lines\n"
+        "class Unsteady(Lines):\n"
+        "    def _step(self):\n"
+        "        event = super()._step()\n"
+        "        if isinstance(event, LineReceived):\n"
+        "            return LineReceived(text=' '.join({'a', 'b', 'c', 'd', 'e'}).encode())\n"
+        "        return event\n"
+        "UNSTEADY = replace(LINES, name='unsteady', build=lambda config: Unsteady())\n"
+    )
+    return [str(folder), str(TESTS)]
