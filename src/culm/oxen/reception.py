@@ -80,10 +80,11 @@ class Reception:
             self._receive_gossip(body)
 
     def _receive_gossip(self, gossip: Gossip) -> None:
+        # Who has left is still in the table, and so no stranger, until his tombstone goes.
         found = [
             self._roster.add(sid)
             for sid in self._links.strangers(gossip)
-            if sid not in self._roster.tombstones and self._associations.admits()
+            if self._associations.admits()
         ]
         self._links.merge(gossip)
         for peer in found:  # now that it may be known which way leads there
