@@ -340,13 +340,11 @@ class Simulation:
         if host.address in self.gone:
             return False
         peers = host.machine.peers()
+        if any(view.state is PeerState.JOINED and view.queued for view in peers.values()):
+            return False  # perhaps to one that is gone, and not given up yet
         return all(
             other is host
-            or (
-                (view := peers.get(other.address)) is not None
-                and view.state is PeerState.JOINED
-                and not view.queued
-            )
+            or (other.address in peers and peers[other.address].state is PeerState.JOINED)
             for other in hosts
         )
 
