@@ -35,6 +35,7 @@ PAYLOAD = bytes(100)
 IDLE_S = 30.0
 MESSAGES_PER_S = 20  # of the whole cluster
 BUSY_S = 30.0
+PATIENCE_S = 120.0
 
 
 def cluster_of(size: int, loss: float) -> Cluster:
@@ -85,7 +86,11 @@ def idle_bytes_per_s(cluster: Cluster) -> tuple[float, float]:
 
 
 def cost_of_messages(cluster: Cluster, idle: tuple[float, float]) -> tuple[float, float, float]:
-    """Datagrams and bytes per delivered message beyond idle traffic; the part delivered."""
+    """Datagrams and bytes per delivered message beyond idle traffic; seconds till all was there.
+
+    Keepalives that ride on messages are not sent on their own: in a large cluster, which is
+    rarely silent anyway, that saves more datagrams than one would think.
+    """
     network, rng = cluster.network, Random(1)
     hosts = list(cluster)
     count = int(MESSAGES_PER_S * BUSY_S)
@@ -95,17 +100,22 @@ def cost_of_messages(cluster: Cluster, idle: tuple[float, float]) -> tuple[float
         one, other = rng.sample(hosts, 2)
         one.call("send_in_order", to=other.address, data=PAYLOAD)
         network.run(begin + (number + 1) / MESSAGES_PER_S)
-    network.run(network.clock.now + 15.0)
+
+    def delivered() -> int:
+        return sum(isinstance(event, MessageReceived) for host in hosts for _, event in host.events)
+
+    while delivered() < count or any(
+        view.queued for host in hosts for view in host.machine.peers().values()
+    ):
+        assert network.clock.now < begin + BUSY_S + PATIENCE_S
+        network.run(network.clock.now + 1.0)
     elapsed = network.clock.now - begin
     after = network.traffic()
-    delivered = sum(
-        isinstance(event, MessageReceived) for host in hosts for _, event in host.events
-    )
     idle_bytes, idle_datagrams = (each * elapsed * len(hosts) for each in idle)
     return (
-        (after.sent - before.sent - idle_datagrams) / delivered,
-        (after.sent_bytes - before.sent_bytes - idle_bytes) / delivered,
-        delivered / count,
+        (after.sent - before.sent - idle_datagrams) / count,
+        (after.sent_bytes - before.sent_bytes - idle_bytes) / count,
+        elapsed - BUSY_S,
     )
 
 
@@ -124,21 +134,21 @@ def test_costs(capsys: pytest.CaptureFixture[str]) -> None:
         for loss in LOSSES:
             cluster = cluster_of(size, loss)
             idle = idle_bytes_per_s(cluster)
-            datagrams, size_bytes, part = cost_of_messages(cluster, idle)
-            rows.append((size, loss, datagrams, size_bytes, part, *idle))
+            datagrams, size_bytes, rest_s = cost_of_messages(cluster, idle)
+            rows.append((size, loss, datagrams, size_bytes, rest_s, *idle))
             if loss == 0.0:
                 idle_by_size[size] = idle[0]
-                assert part == 1.0
+                assert rest_s <= 1.0
                 assert datagrams < 2.05, "one datagram and one acknowledgement"
                 assert size_bytes < 1.1 * lower_bound_bytes()
     with capsys.disabled():
         print(f"\nlower bound: 2 datagrams, {lower_bound_bytes()} bytes a message without loss")
         print(
-            "nodes  loss  datagrams/msg  bytes/msg  delivered  idle B/s/node  idle datagrams/s/n."
+            "nodes  loss  datagrams/msg  bytes/msg  all there  idle B/s/node  idle datagrams/s/n."
         )
-        for nodes, loss, datagrams, size_bytes, part, idle_bytes, idle_count in rows:
+        for nodes, loss, datagrams, size_bytes, rest_s, idle_bytes, idle_count in rows:
             print(
-                f"{nodes:5} {loss:5.0%} {datagrams:14.2f} {size_bytes:10.0f} {part:10.1%}"
+                f"{nodes:5} {loss:5.0%} {datagrams:14.2f} {size_bytes:10.0f} {rest_s:8.0f} s"
                 f" {idle_bytes:14.0f} {idle_count:22.1f}"
             )
     # No faster than linearly with the cluster: for each other node, no more in large ones.
