@@ -87,7 +87,7 @@ class Timing:
     redelivery_first_s: float = 0.8
     """From the first delivery of a message to the second; the interval then doubles."""
 
-    redelivery_max_s: float = 10.0
+    redelivery_max_s: float = 5.0
     """The interval's cap.  From the second on, intervals vary by a fifth either way."""
 
     leave_s: float = 30.0

@@ -141,9 +141,9 @@ class Outgoing:
 
     def ready(self, now: float) -> list[Item]:
         """Take what may be sent for the first time now."""
-        if not self.open:
-            return []
         items: list[Item] = []
+        if not self.open or self._size == len(self._in_flight):
+            return items
         if self._waiting:
             items += self._waiting
             self._waiting.clear()

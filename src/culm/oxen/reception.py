@@ -34,6 +34,9 @@ from culm.oxen.roster import Roster
 
 __all__ = ["Reception"]
 
+# An old synchronize message is believed once it has come for so many of the longest intervals.
+_PATIENCE = 2
+
 _TALKING = (PeerState.JOINED, PeerState.FINALIZING)
 
 
@@ -179,7 +182,7 @@ class Reception:
                 self._associations.deliver(peer, Delivery.IN_ORDER, ones)
             return True
         if age is Age.OLDER and not peer.insists(
-            message, self._clock.unix, self._timing.redelivery_max_s
+            message, self._clock.unix, _PATIENCE * self._timing.redelivery_max_s
         ):
             return self._refuse(DropReason.STALE_SYNCHRONIZE)
         return self._associations.restart(peer, message)
