@@ -196,17 +196,14 @@ def decode_parcel(
 
 def write_message(message: Message) -> Value:
     """The `d` of message data that holds `message`."""
-    match message:
-        case Datagram(data):
-            return data
-        case OneToOne(sequence, data):
-            return {b"m": b"1", b"s": sequence, b"d": data}
-        case Broadcast(sequence, data):
-            return {b"m": b"b", b"s": sequence, b"d": data}
-        case Synchronize(broadcast, one):
-            return {b"m": b"s", b"b": broadcast, b"1": one}
-        case Finalize(broadcast, one):
-            return {b"m": b"f", b"b": broadcast, b"1": one}
+    if isinstance(message, OneToOne):
+        return {b"m": b"1", b"s": message.sequence, b"d": message.data}
+    if isinstance(message, Broadcast):
+        return {b"m": b"b", b"s": message.sequence, b"d": message.data}
+    if isinstance(message, Datagram):
+        return message.data
+    kind = b"s" if isinstance(message, Synchronize) else b"f"
+    return {b"m": kind, b"b": message.broadcast, b"1": message.one}
 
 
 def read_message(d: Value) -> Message:
