@@ -29,8 +29,8 @@ from drivers.asyncio_driver import MachineProtocol
 
 __all__ = ["Failure", "Fetched", "fetch_logs"]
 
-# How long we wait for a log to be offered, and for an answer to our goodbye, in seconds.
-_PATIENCE_S = 5.0
+# How long we wait at most for a log to be offered, or for an answer to our goodbye, in seconds.
+_PATIENCE_MAX_S = 5.0
 _INTEREST: Final = Interest(live=False, accept_new_logs=True, offer_stored=True)
 
 
@@ -113,6 +113,7 @@ class _Fetcher:
             role=Role.PROACTIVE, family=store.family, interest=_INTEREST, limits=limits
         )
         self.fetched = Fetched()
+        self._patience_s = min(_PATIENCE_MAX_S, limits.connection.silence_max_s)
         self._on_progress = on_progress
         self._refused: list[str] = []
         self._over = False
@@ -164,7 +165,7 @@ class _Fetcher:
         if any(self.fetched.offered.values()):
             self._say_goodbye()
         else:  # perhaps the peer is slow
-            asyncio.get_running_loop().call_later(_PATIENCE_S, self._give_up)
+            asyncio.get_running_loop().call_later(self._patience_s, self._give_up)
 
     def _give_up(self) -> None:
         if not any(self.fetched.offered.values()):
@@ -174,7 +175,7 @@ class _Fetcher:
     def _say_goodbye(self) -> None:
         if not self._over:
             self._over = True
-            asyncio.get_running_loop().call_later(_PATIENCE_S, self.protocol.abort)
+            asyncio.get_running_loop().call_later(self._patience_s, self.protocol.abort)
             self.protocol.call(self.replicator.close)
 
     def _fail(self, failure: Failure) -> None:

@@ -165,7 +165,8 @@ class StreamMachine(Machine, Protocol):
 class Conduit(StreamMachine, Protocol):
     """A stream machine that carries bytes for a layer above it.
 
-    What it carries up comes out as `DataReceived`.
+    What it carries up comes out as `DataReceived`, in whole units of its protocol, so that
+    the chunking does not show.
     """
 
     def send_data(self, data: Buffer) -> None:

@@ -19,7 +19,7 @@ from culm.machine import (
     StreamBase,
 )
 from culm.point2point.control import ControlChannel
-from culm.point2point.errors import ErrorCode
+from culm.point2point.errors import ErrorCode, Violation
 from culm.point2point.events import Established
 from culm.point2point.limits import Limits
 from culm.point2point.messages import Proposal
@@ -28,7 +28,6 @@ from culm.point2point.request import Request, local
 from culm.point2point.sending import DataSender
 from culm.point2point.setup import Session, Setup, decode_setup, encode_setup
 from culm.point2point.silence import Silence
-from culm.point2point.track import Violation
 from culm.wire.errors import Truncated
 from culm.wire.multihash import YAMF, HashFamily
 

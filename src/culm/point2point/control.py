@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from collections.abc import Callable
 
-from culm.bamboo.entry import Entry, verify_signature
+from culm.bamboo.entry import Entry
 from culm.bamboo.forks import ForkProof
-from culm.bamboo.links import lower_pool
 from culm.buffer import ReceiveBuffer
 from culm.bymux import Role
 from culm.machine import ContractErrorCode, Event, LocalProtocolError
 from culm.point2point.control_codec import decode_control, encode_control, message_size_max
-from culm.point2point.errors import ErrorCode
+from culm.point2point.demand import Demand
+from culm.point2point.errors import ErrorCode, Violation
 from culm.point2point.events import (
     Adjusted,
     Cancelled,
@@ -33,12 +33,11 @@ from culm.point2point.messages import (
 )
 from culm.point2point.receiving import DataReceiver
 from culm.point2point.request import Request
+from culm.point2point.rules import check_credit, check_proof, check_proposal, check_range
 from culm.point2point.sending import DataSender
 from culm.point2point.states import Input, RequestState
-from culm.point2point.track import Demand, Violation
 from culm.wire.errors import Truncated
 from culm.wire.multihash import HashFamily
-from culm.wire.varu64 import MAX
 
 __all__ = ["ControlChannel"]
 
@@ -89,13 +88,13 @@ class ControlChannel:
 
     def grant(self, amount: int) -> None:
         """Let the peer make `amount` more proposals."""
-        self._check_credit(self.granted, amount)
+        check_credit(self.granted, amount)
         self.granted += amount
         self._send(encode_control(GrantCredit(amount=amount)))
 
     def propose(self, proposal: Proposal, request_id: int | None = None) -> Request:
         """Spend a unit of credit on a proposal."""
-        self._check_proposal(proposal)
+        check_proposal(proposal, family=self._family)
         if self.credit == 0:
             raise Violation(ErrorCode.NO_CREDIT)
         if request_id is None:
@@ -130,7 +129,7 @@ class ControlChannel:
         )
         if reason is CancelReason.CONFIRM:
             raise Violation(ErrorCode.BAD_CANCEL_CONFIRMATION, "nothing to confirm")
-        _check_proof(request, cancel)
+        check_proof(request, cancel)
         request.move(Input.CANCEL)
         request.discarding = True
         self._receiver.resume(request)
@@ -176,7 +175,7 @@ class ControlChannel:
         return request_id in self._dropped
 
     def _receive_credit(self, amount: int) -> None:
-        self._check_credit(self.credit, amount)
+        check_credit(self.credit, amount)
         self.credit += amount
         self.events.append(CreditReceived(amount=amount, credit=self.credit))
 
@@ -185,7 +184,7 @@ class ControlChannel:
         if self.granted == 0:
             raise Violation(ErrorCode.NO_CREDIT, f"proposal {request_id}")
         self._check_id(request_id, ours=False)
-        self._check_proposal(proposal)
+        check_proposal(proposal, family=self._family)
         self.granted -= 1
         self._dropped.pop(request_id, None)
         request = self._open(request_id, proposal, ours=False)
@@ -201,13 +200,13 @@ class ControlChannel:
         if request.ours and request.unanswered and message.eagerness is None:
             raise Violation(ErrorCode.CONFIRMATION_WITHOUT_EAGERNESS)
         demand = demand.adjusted(message)
-        self._check_range(request, message)
+        check_range(request, message)
         request.move(Input.PEER_ADJUST)
         if request.ours:
             request.unanswered = False
-        request.outgoing.demand(demand)
+        request.outgoing.views.demand(demand)
         request.outgoing.retarget(message.end, message.upper_certpool)
-        request.incoming.may_be_retargeted(message.end, message.upper_certpool)
+        request.incoming.views.may_be_retargeted(message.end, message.upper_certpool)
         self._check_possibilities(request)
         event = Confirmed if confirms else Adjusted
         self.events.append(event(request_id=request.request_id, adjustment=message))
@@ -216,7 +215,7 @@ class ControlChannel:
         request = self._addressed(message.request_id)
         if request is None:
             return
-        _check_proof(request, message)
+        check_proof(request, message)
         confirms = message.reason is CancelReason.CONFIRM
         crossed = request.cancelled_by_us
         request.move(Input.PEER_CONFIRM_CANCEL if confirms else Input.PEER_CANCEL)
@@ -239,14 +238,14 @@ class ControlChannel:
 
     def _apply_ours(self, request: Request, input: Input, adjust: Adjust) -> None:
         demand = (request.our_demand or Demand()).adjusted(adjust)
-        self._check_range(request, adjust)
-        if request.incoming.possibilities >= self._limits.request_adjustments_max:
+        check_range(request, adjust)
+        if request.incoming.views.possibilities >= self._limits.request_adjustments_max:
             raise Violation(ErrorCode.TOO_MANY_ADJUSTMENTS, f"request {request.request_id}")
         request.move(input)
         if not request.ours:
             request.unanswered = False
-        request.incoming.may_be_demanded(demand)
-        request.incoming.may_be_retargeted(adjust.end, adjust.upper_certpool)
+        request.incoming.views.may_be_demanded(demand)
+        request.incoming.views.may_be_retargeted(adjust.end, adjust.upper_certpool)
         request.outgoing.retarget(adjust.end, adjust.upper_certpool)
         self._send(encode_control(adjust))
 
@@ -322,11 +321,6 @@ class ControlChannel:
 
     # Rules.
 
-    @staticmethod
-    def _check_credit(old: int, amount: int) -> None:
-        if not 0 <= amount <= MAX - old:
-            raise Violation(ErrorCode.CREDIT_OVERFLOW, f"{old} + {amount}")
-
     def _check_id(self, request_id: int, *, ours: bool) -> None:
         parity = self._role if ours else self._role.peer
         if request_id % 2 != parity:
@@ -345,70 +339,6 @@ class ControlChannel:
         self._next_id += 2
         return self._next_id - 2
 
-    def _check_proposal(self, proposal: Proposal) -> None:
-        start, lower, end = proposal.start, proposal.lower_certpool, proposal.end
-        upper = proposal.upper_certpool
-        if 0 in (start, lower, end, upper):
-            raise Violation(ErrorCode.ZERO_SEQNUM)
-        if end is not None and end < start:
-            raise Violation(ErrorCode.END_BEFORE_START, f"{end} < {start}")
-        if end is not None and (upper is None or upper < end):
-            raise Violation(ErrorCode.UPPER_CERTPOOL_BEFORE_END, f"{upper} < {end}")
-        if lower is not None and lower > start:
-            raise Violation(ErrorCode.LOWER_CERTPOOL_AFTER_START, f"{lower} > {start}")
-        if lower is not None and lower != start and lower not in lower_pool(start):
-            raise Violation(ErrorCode.LOWER_CERTPOOL_NOT_IN_POOL, f"{lower} for {start}")
-        if proposal.sparse and end is None:
-            raise Violation(ErrorCode.SPARSE_WITHOUT_END)
-        hash = proposal.expected_hash
-        well_formed = hash is not None and len(hash) == self._family.encoded_size
-        if (lower == 1 and hash is not None) or (lower != 1 and not well_formed):
-            raise Violation(ErrorCode.BAD_HASH, "of the expected start")
-
-    @staticmethod
-    def _check_range(request: Request, adjust: Adjust) -> None:
-        if 0 in (adjust.end, adjust.upper_certpool):
-            raise Violation(ErrorCode.ZERO_SEQNUM)
-        if adjust.end is not None and adjust.end < request.proposal.start:
-            raise Violation(ErrorCode.END_BEFORE_START, f"{adjust.end} < {request.proposal.start}")
-        end = request.outgoing.cursor.range.tightened(adjust.end, None).end
-        upper = adjust.upper_certpool
-        if upper is not None and (end is None or upper < end):
-            raise Violation(ErrorCode.UPPER_CERTPOOL_BEFORE_END, f"{upper} < {end}")
-
     def _check_possibilities(self, request: Request) -> None:
-        if request.incoming.possibilities > self._limits.request_adjustments_max:
+        if request.incoming.views.possibilities > self._limits.request_adjustments_max:
             raise Violation(ErrorCode.TOO_MANY_ADJUSTMENTS, f"request {request.request_id}")
-
-
-def _check_proof(request: Request, cancel: Cancel) -> None:
-    """What a cancel carries has to prove what it says."""
-    proposal = request.proposal
-    needed = {
-        CancelReason.HASH_MISMATCH: cancel.entry,
-        CancelReason.END_OF_LOG: cancel.seqnum,
-        CancelReason.FORK: cancel.proof,
-    }
-    for reason, proof in needed.items():
-        if (proof is not None) != (cancel.reason is reason):
-            raise Violation(ErrorCode.BOGUS_PROOF, f"{cancel.reason.name} without its proof")
-    if cancel.entry is not None:
-        _check_mismatch(cancel.entry, proposal)
-    if cancel.seqnum is not None and not 1 <= cancel.seqnum < proposal.first_seqnum:
-        raise Violation(ErrorCode.BOGUS_PROOF, f"end of log {cancel.seqnum} is not before it")
-    if cancel.proof is not None and not (
-        cancel.proof.log == proposal.log and cancel.proof.verify()
-    ):
-        raise Violation(ErrorCode.BOGUS_PROOF, "not a fork of this log")
-
-
-def _check_mismatch(entry: Entry, proposal: Proposal) -> None:
-    seqnum = proposal.expected_seqnum
-    if proposal.expected_hash is None:
-        raise Violation(ErrorCode.BOGUS_PROOF, "no hash was expected")
-    if entry.log != proposal.log or entry.seqnum != seqnum:
-        raise Violation(ErrorCode.BOGUS_PROOF, f"not entry {seqnum} of this log")
-    if entry.hash() == proposal.expected_hash:
-        raise Violation(ErrorCode.BOGUS_PROOF, "the entry has the expected hash")
-    if not verify_signature(entry):
-        raise Violation(ErrorCode.BOGUS_PROOF, "bad signature")

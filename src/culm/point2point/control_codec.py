@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from culm.bamboo.entry import AUTHOR_SIZE, Entry, LogKey, decode_prefix
 from culm.bamboo.forks import ForkProof
-from culm.point2point.errors import ErrorCode
+from culm.point2point.errors import ErrorCode, Violation
 from culm.point2point.messages import (
     EVERYTHING,
     NOTIFY,
@@ -21,7 +21,6 @@ from culm.point2point.messages import (
     Propose,
     payloads_up_to,
 )
-from culm.point2point.track import Violation
 from culm.wire import varu64
 from culm.wire.errors import DecodeError, Truncated
 from culm.wire.multihash import HashFamily

@@ -7,8 +7,7 @@ from enum import IntEnum
 from typing import NamedTuple, ParamSpec
 
 from culm.bamboo.entry import SIGNATURE_SIZE
-from culm.point2point.errors import ErrorCode
-from culm.point2point.track import Violation
+from culm.point2point.errors import ErrorCode, Violation
 from culm.wire import varu64
 from culm.wire.errors import DecodeError, Truncated
 from culm.wire.multihash import HashFamily

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-__all__ = ["ErrorCode"]
+__all__ = ["ErrorCode", "Violation"]
 
 
 class ErrorCode(IntEnum):
@@ -72,3 +72,12 @@ class ErrorCode(IntEnum):
     EMPTY_PACKET = 82
     AFTER_END_OF_LOG = 83
     UNKNOWN_PAYLOAD_SIZE = 84
+
+
+class Violation(Exception):
+    """A rule of the protocol is broken; by whom is for the caller to say."""
+
+    def __init__(self, code: ErrorCode, message: str = "") -> None:
+        super().__init__(code, message)
+        self.code = code
+        self.message = message

@@ -62,6 +62,7 @@ class Fetching:
         self._batch: list[NewEntry] = []
         self._batch_size = 0
         self._batch_slot: Slot | None = None
+        self._appending = 0  # batches that the store has not confirmed
         self._complete = False  # the range is at its end
         self._entry: Entry | None = None  # whose payload is coming in
         self._pieces: list[bytes] = []  # of that payload, not written
@@ -109,7 +110,6 @@ class Fetching:
                 pass
         if self.request.receive_cursor.piece is None and not self._complete:
             self._complete = True
-            self.flush()
             self.replica.received_all()
 
     def _tell(self, event: Notified) -> None:
@@ -123,12 +123,20 @@ class Fetching:
         """Nothing more will come: write what is of use when the payload is resumed."""
         if self._entry is not None and self._pieces_size:
             self._stage(self._entry, finished=False)
-        self.flush()
+        self._append()
 
     def flush(self) -> None:
-        """Write what is complete."""
+        """Write what is complete, unless the store is still busy with the batch before.
+
+        A slow store gets few large batches this way, and a fast one gets small ones soon.
+        """
+        if not self._appending:
+            self._append()
+
+    def _append(self) -> None:
         if not self._batch:
             return
+        self._appending += 1
         batch, slot, size = self._batch, self._batch_slot, self._batch_size
         self._batch, self._batch_slot, self._batch_size = [], None, 0
         assert slot is not None
@@ -166,7 +174,7 @@ class Fetching:
             # The beginning goes in with the entry: one that has lost its payload and one
             # whose payload is on its way can be told apart after a crash.
             self._add(NewEntry(entry, data, staged=True))
-            self.flush()
+            self._append()
         elif data:
             self._write(entry, staged, data)
         if finished:
@@ -225,9 +233,10 @@ class Fetching:
         self._desk.unwritten_size += size
         limits = self._limits
         if len(self._batch) >= limits.batch_count_max or self._batch_size >= limits.batch_size_max:
-            self.flush()
+            self._append()
 
     def _appended(self, batch: list[NewEntry], size: int, slot: Slot, result: object) -> None:
+        self._appending -= 1
         self._desk.unwritten_size -= size
         if isinstance(result, StoreError):
             slot.events = []

@@ -11,10 +11,12 @@ from bisect import bisect_left, bisect_right
 from enum import IntEnum
 from typing import NamedTuple
 
-from culm.bamboo.links import lower_pool, shortest_path, upper_pool
+from culm.bamboo.links import SEQNUM_MAX, lower_pool, shortest_path, upper_pool
 from culm.point2point.messages import Proposal
 
 __all__ = ["Cursor", "Part", "Piece", "Range"]
+
+_WHOLE = 1 << 64  # more than any offset
 
 
 class Part(IntEnum):
@@ -67,17 +69,16 @@ class Range:
         self._skipped = 1 if from_payload and not proposal.payload_only else 0
         self._path: list[int] | None = None
         self._upper: list[int] = []
-        self._middle_count: int | None = None
-        if end is not None:
-            if proposal.sparse:
-                self._path = sorted(shortest_path(end, self.start))
-            entries = end - self.start + 1 if self._path is None else len(self._path)
-            self._middle_count = entries * self._parts - self._skipped
-            if upper_certpool is None or upper_certpool > end:
-                highest = upper_certpool
-                self._upper = sorted(
-                    n for n in upper_pool(end) if n > end and (highest is None or n <= highest)
-                )
+        last = SEQNUM_MAX if end is None else end  # no log goes further
+        if proposal.sparse and end is not None:
+            self._path = sorted(shortest_path(end, self.start))
+        entries = last - self.start + 1 if self._path is None else len(self._path)
+        self._middle_count = entries * self._parts - self._skipped
+        if end is not None and (upper_certpool is None or upper_certpool > end):
+            highest = upper_certpool
+            self._upper = sorted(
+                n for n in upper_pool(end) if n > end and (highest is None or n <= highest)
+            )
 
     @classmethod
     def of(cls, proposal: Proposal) -> Range:
@@ -97,10 +98,8 @@ class Range:
         return hash((self.proposal, self.end, self.upper_certpool))
 
     @property
-    def count(self) -> int | None:
-        """How many pieces there are; ``None``: without end."""
-        if self._middle_count is None:
-            return None
+    def count(self) -> int:
+        """How many pieces there are; without an end, as many as a log can have."""
         return len(self._lower) + self._middle_count + len(self._upper)
 
     def piece(self, index: int) -> Piece | None:
@@ -109,7 +108,7 @@ class Range:
         if index < lower:
             return Piece(self._lower[index], Part.METADATA)
         inner = index - lower
-        if self._middle_count is None or inner < self._middle_count:
+        if inner < self._middle_count:
             entry, part = divmod(inner + self._skipped, self._parts)
             seqnum = self.start + entry if self._path is None else self._path[entry]
             return Piece(seqnum, Part.PAYLOAD if part or self._parts == 1 else Part.METADATA)
@@ -122,7 +121,7 @@ class Range:
         if seqnum < self.start:
             return bisect_right(self._lower, seqnum)
         lower = len(self._lower)
-        if self._middle_count is not None and self.end is not None and seqnum > self.end:
+        if self.end is not None and seqnum > self.end:
             return lower + self._middle_count + bisect_right(self._upper, seqnum)
         entry, member = seqnum - self.start, True
         if self._path is not None:
@@ -140,6 +139,13 @@ class Range:
         if new_end == self.end and new_upper == self.upper_certpool:
             return self
         return Range(self.proposal, new_end, new_upper)
+
+    def is_within(self, other: Range) -> bool:
+        """Whether this is the `other` range, tightened or as it is."""
+        return self.proposal == other.proposal and (self.end, self.upper_certpool) == (
+            _smaller(other.end, self.end),
+            _smaller(other.upper_certpool, self.upper_certpool),
+        )
 
     def overlaps(self, other: Range) -> bool:
         """Whether both are about the same log and share a sequence number."""
@@ -180,6 +186,18 @@ class Cursor:
 
     def __repr__(self) -> str:
         return f"Cursor({self.piece}, offset={self.offset})"
+
+    @property
+    def place(self) -> tuple[int, int, int]:
+        """How far this is, whatever the range: entry, part, and how much of that is done."""
+        if self.piece is not None and self.offset > self.start_of(self.piece):
+            return *self.piece, self.offset
+        last = self.range.piece(self.index - 1) if self.index else None
+        return (0, 0, 0) if last is None else (*last, _WHOLE)
+
+    def copy(self) -> Cursor:
+        """A cursor at the same place, which stays there."""
+        return Cursor(self.range, self.index, self.offset)
 
     def move(self, index: int) -> None:
         """Go to the beginning of the piece at `index`."""

@@ -5,13 +5,12 @@ from __future__ import annotations
 from culm.bamboo.entry import Entry, decode, verify_signature
 from culm.bamboo.links import has_lipmaalink, lipmaa
 from culm.point2point.data_codec import Metadata
-from culm.point2point.errors import ErrorCode
+from culm.point2point.errors import ErrorCode, Violation
 from culm.point2point.request import Request
-from culm.point2point.track import Violation
 from culm.wire import varu64
 from culm.wire.multihash import HashFamily
 
-__all__ = ["HashMissing", "rebuild"]
+__all__ = ["HashMissing", "rebuild", "rebuild_one"]
 
 
 class HashMissing(Exception):
@@ -59,6 +58,36 @@ def rebuild(
     entry = decode(encoded, family=family)
     linked = known_backlink is None or entry.backlink in (None, known_backlink)
     return entry, verify_signature(entry), linked
+
+
+def rebuild_one(
+    request: Request, metadata: Metadata, *, family: HashFamily
+) -> tuple[Entry, bool, bool]:
+    """Rebuild, as `rebuild` does, that of the entries which may be due for which it works.
+
+    There is more than one candidate only after an adjustment of the range.
+    """
+    found: tuple[Entry, bool, bool] | None = None
+    missing: HashMissing | None = None
+    violation: Violation | None = None
+    candidates = (view.piece.seqnum for view in request.incoming.views if view.piece)
+    for seqnum in dict.fromkeys(candidates):
+        try:
+            rebuilt = rebuild(request, seqnum, metadata, family=family)
+        except HashMissing as error:
+            missing = missing or error
+        except Violation as error:
+            violation = violation or error
+        else:
+            if rebuilt[1]:
+                return rebuilt
+            found = found or rebuilt
+    if missing is not None:
+        raise missing
+    if found is None:
+        assert violation is not None
+        raise violation
+    return found
 
 
 def _backlink(request: Request, seqnum: int, sent: bytes | None, known: bytes | None) -> bytes:

@@ -8,7 +8,7 @@ from culm.bamboo.verify import PayloadVerifier
 from culm.buffer import ReceiveBuffer
 from culm.machine import Event
 from culm.point2point.data_codec import NUMBERS, PacketType, decode_metadata, metadata_size_max
-from culm.point2point.errors import ErrorCode
+from culm.point2point.errors import ErrorCode, Violation
 from culm.point2point.events import (
     Apologized,
     EntryWanted,
@@ -20,14 +20,12 @@ from culm.point2point.events import (
     PayloadSkipped,
     SkipReason,
 )
-from culm.point2point.pieces import Part
-from culm.point2point.rebuild import HashMissing, rebuild
+from culm.point2point.payload_body import PayloadBody
+from culm.point2point.rebuild import HashMissing, rebuild_one
 from culm.point2point.setup import Mode, Session
 from culm.point2point.states import Input, RequestState
-from culm.point2point.track import Violation
 from culm.wire import varu64
-from culm.wire.errors import DecodeError, Truncated
-from culm.wire.lzfoo import Decompressor
+from culm.wire.errors import Truncated
 from culm.wire.multihash import HashFamily
 
 if TYPE_CHECKING:
@@ -51,23 +49,17 @@ class DataReceiver:
     def __init__(self, *, family: HashFamily, piece_size_max: int) -> None:
         self.inbox = ReceiveBuffer()
         self._family = family
-        self._piece_size_max = piece_size_max
         self._safe = True
         self._current: Request | None = None
         self._only_switch = False  # the current request was cancelled
         self._waiting: Request | None = None  # its caller owes an answer
         self._refused = False
-        self._raw_left = 0  # bytes of the current raw packet
-        self._packed = False  # the current packet is a compressed one
-        self._packed_left = 0  # bytes of it that are not decoded
-        self._unpacked_size = 0  # bytes that it is to give
-        self._decompressor: Decompressor | None = None
+        self._body = PayloadBody(self.inbox, piece_size_max=piece_size_max)
 
     def establish(self, session: Session) -> None:
         """The modes are known from now on."""
         self._safe = session.receive_mode is Mode.SAFE
-        if session.decompression_window:
-            self._decompressor = Decompressor(session.decompression_window)
+        self._body.establish(session.decompression_window)
 
     @property
     def waiting(self) -> bool:
@@ -77,7 +69,7 @@ class DataReceiver:
     @property
     def inside(self) -> bool:
         """Whether the peer has begun a packet or a payload, and not finished it."""
-        if len(self.inbox) or self._raw_left or self._packed:
+        if len(self.inbox) or self._body.open:
             return True
         if self._current is None or self._current.state is not RequestState.CONFIRMED:
             return False
@@ -110,10 +102,8 @@ class DataReceiver:
         event: Event | None = None
         while event is None and self._waiting is None:
             try:
-                if self._raw_left:
-                    event = self._take_raw()
-                elif self._packed:
-                    event = self._take_compressed()
+                if self._body.open:
+                    event = self._bring(self._data_request(), self._body.take())
                 elif len(self.inbox):
                     event = self._take_packet()
                 else:
@@ -169,6 +159,10 @@ class DataReceiver:
             raise Violation(ErrorCode.NO_CURRENT_REQUEST)
         if request.state is not RequestState.CONFIRMED:
             request.move(Input.PEER_DATA)
+            asked = request.incoming.views.demands
+            answered = request.peer_demand or request.state is not RequestState.CANCELLED
+            if not asked or not answered:
+                raise Violation(ErrorCode.NOT_CONFIRMED, "and now cancelled")
         return request
 
     def _take_for_current(self, first: int, numbers: list[int]) -> Event | None:
@@ -205,14 +199,15 @@ class DataReceiver:
         )
 
     def _take_jump(self, request: Request, size: int) -> Event | None:
-        if not self._entry_known(request):
-            return self._want_entry(request)
+        wanted = self._want_entry(request)
+        if wanted is not None:
+            return wanted
         request.incoming.check_jump(size)
         request.verifier = None
         cursor = request.incoming.cursor
         assert cursor.piece is not None
         seqnum, offset = cursor.piece.seqnum, cursor.offset
-        finished = request.incoming.take_payload(size)
+        finished = request.incoming.jump(size)
         return PayloadReceived(
             request_id=request.request_id,
             seqnum=seqnum,
@@ -224,7 +219,7 @@ class DataReceiver:
     def _take_apology(self, request: Request) -> Event:
         if self._safe:
             raise Violation(ErrorCode.APOLOGY_IN_SAFE_MODE)
-        piece = request.incoming.check_apology()
+        piece = request.incoming.check_apology()[0]
         request.incoming.apologize()
         request.verifier = None
         return Apologized(request_id=request.request_id, seqnum=piece.seqnum, part=piece.part)
@@ -243,89 +238,50 @@ class DataReceiver:
             return None
         track = request.incoming
         track.check_metadata()
-        entry, verified, linked = None, False, True
         try:
-            # There is more than one candidate only after an adjustment of the range.
-            for seqnum in dict.fromkeys(v.piece.seqnum for v in track.views if v.piece):
-                entry, verified, linked = rebuild(request, seqnum, metadata, family=self._family)
-                if verified:
-                    break
+            entry, verified, linked = rebuild_one(request, metadata, family=self._family)
         except HashMissing as missing:
             self._waiting = request
             return HashWanted(request_id=request.request_id, seqnum=missing.seqnum)
-        assert entry is not None
         if not verified and self._safe:
             raise Violation(ErrorCode.INVALID_DATA, f"metadata of entry {entry.seqnum}")
         self.inbox.consume(size)
-        if verified and not linked:
+        request.verifier = None
+        if not verified:
+            track.take_invalid_metadata(entry)
+        elif linked:
+            track.take_metadata(entry)
+            track.last = None  # it is valid
+        else:
             request.discarding = True
             return ForkSuspected(request_id=request.request_id, entry=entry)
-        track.take_metadata(entry)
-        track.apology_owed = not verified
-        request.verifier = None
         return MetadataReceived(request_id=request.request_id, entry=entry, verified=verified)
 
     # Payloads.
 
-    def _entry_known(self, request: Request) -> bool:
-        cursor = request.incoming.cursor
-        if cursor.piece is None or cursor.piece.part is Part.METADATA:
-            return True  # out of turn, which is for the checks to say
-        return request.incoming.payload_entry_known()
-
-    def _want_entry(self, request: Request) -> Event:
-        piece = request.incoming.cursor.piece
-        assert piece is not None
+    def _want_entry(self, request: Request) -> Event | None:
+        """Ask for the entry whose payload is due, unless it is known."""
+        seqnum = request.incoming.unknown_payload()
+        if seqnum is None:
+            return None
         self._waiting = request
-        return EntryWanted(request_id=request.request_id, seqnum=piece.seqnum)
+        return EntryWanted(request_id=request.request_id, seqnum=seqnum)
 
     def _begin_payload(self, request: Request, size: int, packed_size: int | None) -> Event | None:
         if not request.discarding:
-            if not self._entry_known(request):
-                return self._want_entry(request)
+            wanted = self._want_entry(request)
+            if wanted is not None:
+                return wanted
             request.incoming.check_payload(size)
-        if packed_size is None:
-            self._raw_left = size
-            return None if size else self._bring(request, b"")
-        if self._decompressor is None:
-            raise Violation(ErrorCode.COMPRESSION_WINDOW, "no compression was negotiated")
-        self._decompressor.begin(size)
-        self._packed, self._packed_left, self._unpacked_size = True, packed_size, size
+        self._body.begin(size, packed_size)
         return None
 
-    def _take_raw(self) -> Event | None:
-        size = min(len(self.inbox), self._raw_left, self._piece_size_max)
-        if not size:
-            raise Truncated(0)
-        data = self.inbox.take(size)
-        self._raw_left -= size
-        return self._bring(self._data_request(), data)
-
-    def _take_compressed(self) -> Event | None:
-        decompressor = self._decompressor
-        assert decompressor is not None
-        packed = self.inbox.peek(min(self._packed_left, self._piece_size_max))
-        if self._packed_left and not packed and not decompressor.pending:
-            raise Truncated(0)
-        try:
-            data, read = decompressor.decode(packed, 0, self._piece_size_max)
-            self.inbox.consume(read)
-            self._packed_left -= read
-            if not self._packed_left and not decompressor.pending:
-                decompressor.finish()
-                self._packed = False
-        except DecodeError as error:
-            raise Violation(ErrorCode.BAD_COMPRESSION, str(error)) from None
-        if not data and (self._packed or self._unpacked_size):
-            return None
-        return self._bring(self._data_request(), data)
-
     def _bring(self, request: Request, data: bytes) -> Event | None:
-        """Bytes of a payload have come."""
-        if request.discarding:
+        """Bytes of a payload have come (none: of an empty one)."""
+        if request.discarding or not (data or self._body.is_empty):
             return None
         track = request.incoming
-        cursor, entry = track.cursor, track.entry or track.other.entry
+        cursor, entry = track.cursor, track.payload_entry()
         assert cursor.piece is not None
         assert entry is not None
         seqnum, offset = cursor.piece.seqnum, cursor.offset
@@ -342,6 +298,8 @@ class DataReceiver:
             if not verified and self._safe:
                 raise Violation(ErrorCode.INVALID_DATA, f"payload of entry {seqnum}")
             track.apology_owed = not verified
+            if verified:
+                track.last = None
         return PayloadReceived(
             request_id=request.request_id,
             seqnum=seqnum,

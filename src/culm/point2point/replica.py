@@ -7,12 +7,13 @@ from typing import Protocol
 from culm.bamboo.effects import ReadEntry, ReadHashes
 from culm.bamboo.entry import Entry, LogKey, decode
 from culm.bamboo.forks import ForkProof
-from culm.bamboo.links import lipmaa, lower_pool, open_targets, upper_pool
+from culm.bamboo.links import lower_pool, open_targets
 from culm.bamboo.store import NewEntry, StoredEntry
 from culm.machine import Event
 from culm.point2point.desk import Desk
 from culm.point2point.inventory import Inventory, Resumption
 from culm.point2point.messages import NOTIFY, Cancel, CancelReason, Proposal
+from culm.point2point.proposals import propose_next, propose_probe, propose_range
 from culm.point2point.replication_events import (
     Interest,
     LogEnded,
@@ -177,13 +178,14 @@ class Replica:
             return
         resumption = None
         if self._probe is not None:
-            proposal = self._probe_proposal(self._probe, links)
+            proposal = propose_probe(self.log, self._probe, links)
             self._probe = None
         elif self.want.is_range:
-            proposal = self._range_proposal(links)
+            proposal = propose_range(self.log, self.want, links, newest=self.offered)
         else:
             resumption, self.inventory.resumption = self.inventory.resumption, None
-            proposal = self._next_proposal(links, resumption)
+            end = None if self._interest.live else max(self.offered, position)
+            proposal = propose_next(self.inventory, self.want, links, resumption, end=end)
         self._owner.propose(self, proposal, links, resumption)
 
     def proposed(self, request: Request | None) -> None:
@@ -196,68 +198,6 @@ class Replica:
         if over is not None and over.receive_cursor.range.end is not None:
             # A peer that ends a range without having sent it would do so again.
             self._refused |= over.receive_cursor.piece is not None and not self.deferred
-
-    def _next_proposal(self, links: dict[int, bytes], resumption: Resumption | None) -> Proposal:
-        """What comes after what we have."""
-        inventory = self.inventory
-        end = None if self._interest.live else max(self.offered, inventory.position)
-        if resumption is not None:
-            assert inventory.head is not None
-            return Proposal(
-                log=self.log,
-                start=inventory.position,
-                lower_certpool=None,
-                expected_hash=inventory.head.hash,
-                start_offset=resumption.stored,
-                end=end,
-                upper_certpool=end,
-                payload_mandatory=self.want.payload_mandatory,
-                **self.want.demand(),
-            )
-        start = inventory.position + 1
-        return Proposal(
-            log=self.log,
-            start=start,
-            lower_certpool=start,
-            expected_hash=links[lipmaa(start)] if start > 1 else None,
-            end=end,
-            upper_certpool=end,
-            payload_mandatory=self.want.payload_mandatory,
-            **self.want.demand(),
-        )
-
-    def _range_proposal(self, links: dict[int, bytes]) -> Proposal:
-        """A range, with what we lack of the certificate pools around it."""
-        want = self.want
-        start = want.first or 1
-        lowest = next((n for n in lower_pool(start) if n not in links), start)
-        upper = want.last
-        if want.last is not None:
-            upper = max([want.last, *(n for n in upper_pool(want.last) if n <= self.offered)])
-        return Proposal(
-            log=self.log,
-            start=start,
-            lower_certpool=lowest,
-            expected_hash=links[lipmaa(lowest)] if lowest > 1 else None,
-            end=want.last,
-            upper_certpool=upper,
-            sparse=want.sparse,
-            payload_only=want.payload_only,
-            payload_mandatory=want.payload_mandatory,
-            **want.demand(),
-        )
-
-    def _probe_proposal(self, seqnum: int, links: dict[int, bytes]) -> Proposal:
-        """The metadata of one entry, to compare it with ours."""
-        return Proposal(
-            log=self.log,
-            start=seqnum,
-            lower_certpool=seqnum,
-            expected_hash=links[lipmaa(seqnum)] if seqnum > 1 else None,
-            end=seqnum,
-            upper_certpool=seqnum,
-            size_max=0,
-        )
 
     def refused(self, cancel: Cancel) -> None:
         """The peer has cancelled our request."""
@@ -386,10 +326,7 @@ class Replica:
             own.cancel(CancelReason.FORK, proof=proof)
         elif not (self._peer_knows_fork or self._proposing):
             self._proposing = True
-            first = Proposal(
-                log=self.log, start=1, lower_certpool=1, expected_hash=None, end=1, upper_certpool=1
-            )
-            self._owner.propose(self, first, {}, None)
+            self._owner.propose(self, propose_probe(self.log, 1, {}), {}, None)
 
 
 def _is_open(request: Request) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable
 from functools import partial
 from typing import Final, NamedTuple
@@ -23,15 +23,14 @@ from culm.point2point.events import (
     RequestEnded,
     RequestEvent,
 )
-from culm.point2point.fetching import Fetching
 from culm.point2point.inventory import Resumption
 from culm.point2point.messages import CancelReason, Proposal
 from culm.point2point.replica import Replica
 from culm.point2point.replication_events import Interest, ReplicatorLimits, Settled, Want
 from culm.point2point.request import Request
-from culm.point2point.serving import Serving
 from culm.point2point.setup import Setup
 from culm.point2point.states import RequestState
+from culm.point2point.traffic import Traffic
 from culm.wire.multihash import YAMF, HashFamily
 
 __all__ = ["Replicator"]
@@ -78,10 +77,7 @@ class Replicator:
         self._family = family
         self._desk = Desk()
         self._replicas: dict[LogKey, Replica] = {}
-        self._involved: dict[int, Replica] = {}  # in the request of that id
-        self._fetching: dict[int, Fetching] = {}
-        self._serving: dict[int, Serving] = {}
-        self._awake: OrderedDict[int, Serving] = OrderedDict()  # that may have to send
+        self._traffic = Traffic(self.connection, desk=self._desk, limits=limits, family=family)
         self._early: list[Proposed] = []  # proposals that came before the logs were known
         self._proposals: deque[_Wish] = deque()  # that wait for credit
         self._logs_read = False
@@ -112,7 +108,7 @@ class Replicator:
         self.connection.check_open()
         replica = self._replica(log)
         if replica is not None:
-            replica.inventory.refresh(lambda: self._wake(log))
+            replica.inventory.refresh(lambda: self._traffic.wake(log))
 
     def close(self) -> None:
         """Say goodbye; `Closed` follows when the peer has answered."""
@@ -134,7 +130,7 @@ class Replicator:
         """Take bytes for the peer; what is to be sent is chosen as late as possible."""
         parts = [self.connection.data_to_send(size_max)]
         left = None if size_max is None else size_max - len(parts[0])
-        while (left is None or left > 0) and self._serve():
+        while (left is None or left > 0) and self._traffic.send_some():
             part = self.connection.data_to_send(left)
             parts.append(part)
             left = None if left is None else left - len(part)
@@ -146,10 +142,12 @@ class Replicator:
 
     def next_deadline(self) -> float | None:
         deadline = self.connection.next_deadline()
-        if self._quiet_since is not None and not self._settled and not self._ended:
-            settled_at = self._quiet_since + self._limits.settle_s
-            deadline = settled_at if deadline is None else min(deadline, settled_at)
-        return deadline
+        if self._now is None or self._settled or self._ended or not self._is_quiet():
+            return deadline
+        # Quiet since when is known only once the time has been told again.
+        quiet_since = self._quiet_since
+        due = self._now if quiet_since is None else quiet_since + self._limits.settle_s
+        return due if deadline is None else min(deadline, due)
 
     def advance(self, now: float) -> None:
         self._now = now
@@ -166,8 +164,8 @@ class Replicator:
         """Take the next piece of work for the store; see `culm.bamboo.effects.perform`."""
         effect = self._desk.next_effect()
         if effect is None:
-            for fetching in self._fetching.values():
-                fetching.flush()
+            self._traffic.flush()
+            self._traffic.send_some()
             effect = self._desk.next_effect()
         return effect
 
@@ -199,8 +197,7 @@ class Replicator:
             self._quiet_since, self._settled = None, False
             if isinstance(below, Closed):
                 self._closed = below
-                for fetching in self._fetching.values():
-                    fetching.finish()
+                self._traffic.finish()
             else:
                 self._unless_over(partial(self._handle, below))
         return None
@@ -247,16 +244,13 @@ class Replicator:
             case Proposed():
                 self._consider(event)
             case ProposalDropped():
-                self._forget(event.request_id)
+                self._traffic.forget(event.request_id)
             case Cancelled():
                 self._cancelled(event)
             case RequestEnded():
                 self._end(event.request_id)
             case RequestEvent():
-                fetching = self._fetching.get(event.request_id)
-                if fetching is not None:
-                    fetching.handle(event)
-                self._rouse(event.request_id)
+                self._traffic.handle(event)
             case _:
                 pass
 
@@ -297,7 +291,7 @@ class Replicator:
         replica = self._replica(log) if wanted else None
         if replica is not None:
             if request is not None:
-                self._involved[event.request_id] = replica
+                self._traffic.involve(request, replica)
             replica.consider(event.proposal, request)
         elif request is not None and request.state is RequestState.PROPOSED_BY_PEER:
             request.cancel(CancelReason.RESOURCE_LIMIT if wanted else CancelReason.DO_NOT_RETRY)
@@ -314,22 +308,9 @@ class Replicator:
         if request.ours:
             replica.refused(event.cancel)
 
-    def _forget(self, request_id: int) -> Replica | None:
-        """A request is over; returns whose it was."""
-        self._serving.pop(request_id, None)
-        self._awake.pop(request_id, None)
-        fetching = self._fetching.pop(request_id, None)
-        replica = self._involved.pop(request_id, None)
-        if fetching is not None:
-            fetching.finish()
-        own = None if replica is None else replica.own_request
-        if replica is not None and own is not None and own.request_id == request_id:
-            replica.proposed(None)
-        return replica
-
     def _end(self, request_id: int) -> None:
-        replica = self._forget(request_id)
-        if replica is not None and replica not in self._involved.values():
+        replica = self._traffic.forget(request_id)
+        if replica is not None and not self._traffic.involves(replica):
             replica.seek()  # the request that is over may have been in its way
         if replica is not None and not replica.deferred:
             self._retry()
@@ -357,8 +338,8 @@ class Replicator:
 
     def confirmed(self, request: Request, replica: Replica) -> None:
         """Data of a request may flow (`Owner`)."""
-        self._open(request, replica, None)
-        self._rouse(request.request_id)
+        self._traffic.open(request, replica, None)
+        self._traffic.rouse(request.request_id)
 
     def _send_proposals(self) -> None:
         while self._proposals and self.connection.proposal_credit:
@@ -370,53 +351,4 @@ class Replicator:
                 verifier=None if resumption is None else resumption.verifier,
             )
             wish.replica.proposed(request)
-            self._open(request, wish.replica, resumption)
-
-    def _open(self, request: Request, replica: Replica, resumption: Resumption | None) -> None:
-        request_id = request.request_id
-        self._involved[request_id] = replica
-        fetching = Fetching(
-            request, replica, desk=self._desk, limits=self._limits, family=self._family
-        )
-        if resumption is not None:
-            fetching.resume_payload(resumption.entry, resumption.stored)
-        self._fetching[request_id] = fetching
-        self._serving[request_id] = Serving(
-            request,
-            replica,
-            desk=self._desk,
-            limits=self._limits,
-            family=self._family,
-            rouse=lambda: self._rouse(request_id),
-        )
-
-    # Sending.
-
-    def _rouse(self, request_id: int) -> None:
-        """There may be something to send for a request."""
-        serving = self._serving.get(request_id)
-        if serving is not None:
-            self._awake[request_id] = serving
-
-    def _wake(self, log: LogKey) -> None:
-        """There are new entries of `log`."""
-        for request_id, serving in self._serving.items():
-            if serving.replica.log == log:
-                serving.wake()
-                self._rouse(request_id)
-
-    def _serve(self) -> bool:
-        """Put about a packet's worth of data on its way; returns whether there was some.
-
-        Each request gets its turn, a packet at a time.  Nothing is put behind data that
-        waits for the peer's credit.
-        """
-        connection, awake = self.connection, self._awake
-        if connection.state is not State.ESTABLISHED or connection.unsent_size():
-            return False
-        size_max = self._limits.connection.packet_size_max
-        while awake and connection.unsent_size() < size_max:
-            request_id, serving = awake.popitem(last=False)
-            if serving.step():
-                awake[request_id] = serving
-        return connection.unsent_size() > 0
+            self._traffic.open(request, wish.replica, resumption)

@@ -11,11 +11,13 @@ from culm.bamboo.forks import ForkProof
 from culm.bamboo.verify import PayloadVerifier
 from culm.buffer import Buffer
 from culm.machine import LocalProtocolError
+from culm.point2point.demand import Demand
+from culm.point2point.errors import Violation
 from culm.point2point.events import SkipReason
 from culm.point2point.messages import Adjust, CancelReason, Eagerness, Proposal
 from culm.point2point.pieces import Cursor, Range
 from culm.point2point.states import Input, RequestState, after
-from culm.point2point.track import Demand, Track, Violation
+from culm.point2point.track import Track
 
 if TYPE_CHECKING:
     from culm.point2point.control import ControlChannel
@@ -98,7 +100,7 @@ class Request:
         self.original_range = Range.of(proposal)
         self.incoming, self.outgoing = Track(self.original_range), Track(self.original_range)
         self.incoming.other, self.outgoing.other = self.outgoing, self.incoming
-        (self.incoming if ours else self.outgoing).demand(Demand.of(proposal))
+        (self.incoming if ours else self.outgoing).views.demand(Demand.of(proposal))
         if proposal.expected_hash is not None:
             self.know_link(proposal.expected_seqnum, proposal.expected_hash)
         self._control, self._sender, self._receiver = control, sender, receiver
@@ -131,12 +133,14 @@ class Request:
     @property
     def peer_demand(self) -> Demand | None:
         """What the peer wants of us; ``None`` before it has confirmed."""
-        return self.outgoing.demands[-1] if self.outgoing.demands else None
+        demands = self.outgoing.views.demands
+        return demands[-1] if demands else None
 
     @property
     def our_demand(self) -> Demand | None:
         """What we want of the peer; ``None`` before we have confirmed."""
-        return self.incoming.demands[-1] if self.incoming.demands else None
+        demands = self.incoming.views.demands
+        return demands[-1] if demands else None
 
     # Control channel.
 

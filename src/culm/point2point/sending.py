@@ -10,12 +10,11 @@ from culm.bamboo.entry import Entry
 from culm.bamboo.links import has_lipmaalink
 from culm.buffer import Buffer, Outbox
 from culm.point2point.data_codec import PacketType
-from culm.point2point.errors import ErrorCode
+from culm.point2point.errors import ErrorCode, Violation
 from culm.point2point.events import SkipReason
 from culm.point2point.pieces import Part
 from culm.point2point.setup import Mode, Session
 from culm.point2point.states import Input
-from culm.point2point.track import Violation
 from culm.wire import varu64
 from culm.wire.lzfoo import Compressor
 
@@ -143,7 +142,7 @@ class DataSender:
         request.outgoing.check_jump(size)
         self._switch(request)
         self._put(b"\x07" + _ENCODE(size))
-        request.outgoing.take_payload(size)
+        request.outgoing.jump(size)
 
     def apologize(self, request: Request) -> None:
         """Take back the last piece.
@@ -154,14 +153,10 @@ class DataSender:
         if self._session is None or self._session.send_mode is Mode.SAFE:
             raise Violation(ErrorCode.APOLOGY_IN_SAFE_MODE)
         track = request.outgoing
-        owed, track.apology_owed = track.apology_owed, track.retractable
-        try:
-            track.check_apology()
-        except Violation:
-            track.apology_owed = owed
-            raise
+        track.check_apology()
         self._switch(request)
         self._put(bytes([PacketType.APOLOGY]))
+        track.remember_place()
         track.apologize()
 
     def mark_cancelled(self, request: Request) -> None:

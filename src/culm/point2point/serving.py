@@ -8,6 +8,7 @@ from collections.abc import Callable
 from culm.bamboo.effects import ReadEntries, ReadPayload
 from culm.bamboo.entry import Entry, decode
 from culm.bamboo.store import StoredEntry
+from culm.point2point.demand import Demand
 from culm.point2point.desk import Desk
 from culm.point2point.events import SkipReason
 from culm.point2point.messages import CancelReason
@@ -16,7 +17,6 @@ from culm.point2point.replica import Replica
 from culm.point2point.replication_events import ReplicatorLimits
 from culm.point2point.request import Request
 from culm.point2point.states import RequestState
-from culm.point2point.track import Demand
 from culm.wire.multihash import HashFamily
 
 __all__ = ["Serving"]

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from enum import Enum
 
-from culm.point2point.errors import ErrorCode
-from culm.point2point.track import Violation
+from culm.point2point.errors import ErrorCode, Violation
 
 __all__ = ["TRANSITIONS", "Input", "RequestState", "after"]
 

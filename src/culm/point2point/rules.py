@@ -1,0 +1,86 @@
+"""Rules on what control messages say; each raises `Violation`."""
+
+from __future__ import annotations
+
+from culm.bamboo.entry import Entry, verify_signature
+from culm.bamboo.links import lower_pool
+from culm.point2point.errors import ErrorCode, Violation
+from culm.point2point.messages import Adjust, Cancel, CancelReason, Proposal
+from culm.point2point.request import Request
+from culm.wire.multihash import HashFamily
+from culm.wire.varu64 import MAX
+
+__all__ = ["check_credit", "check_proof", "check_proposal", "check_range"]
+
+
+def check_credit(old: int, amount: int) -> None:
+    """Outstanding credit must not exceed 2^64 - 1."""
+    if not 0 <= amount <= MAX - old:
+        raise Violation(ErrorCode.CREDIT_OVERFLOW, f"{old} + {amount}")
+
+
+def check_proposal(proposal: Proposal, *, family: HashFamily) -> None:
+    """The numbers of a proposal have to fit together."""
+    start, lower, end = proposal.start, proposal.lower_certpool, proposal.end
+    upper = proposal.upper_certpool
+    if 0 in (start, lower, end, upper):
+        raise Violation(ErrorCode.ZERO_SEQNUM)
+    if end is not None and end < start:
+        raise Violation(ErrorCode.END_BEFORE_START, f"{end} < {start}")
+    if end is not None and (upper is None or upper < end):
+        raise Violation(ErrorCode.UPPER_CERTPOOL_BEFORE_END, f"{upper} < {end}")
+    if lower is not None and lower > start:
+        raise Violation(ErrorCode.LOWER_CERTPOOL_AFTER_START, f"{lower} > {start}")
+    if lower is not None and lower != start and lower not in lower_pool(start):
+        raise Violation(ErrorCode.LOWER_CERTPOOL_NOT_IN_POOL, f"{lower} for {start}")
+    if proposal.sparse and end is None:
+        raise Violation(ErrorCode.SPARSE_WITHOUT_END)
+    hash = proposal.expected_hash
+    well_formed = hash is not None and len(hash) == family.encoded_size
+    if (lower == 1 and hash is not None) or (lower != 1 and not well_formed):
+        raise Violation(ErrorCode.BAD_HASH, "of the expected start")
+
+
+def check_range(request: Request, adjust: Adjust) -> None:
+    """An adjusted end and upper certpool info have to fit the request."""
+    if 0 in (adjust.end, adjust.upper_certpool):
+        raise Violation(ErrorCode.ZERO_SEQNUM)
+    if adjust.end is not None and adjust.end < request.proposal.start:
+        raise Violation(ErrorCode.END_BEFORE_START, f"{adjust.end} < {request.proposal.start}")
+    end = request.outgoing.cursor.range.tightened(adjust.end, None).end
+    upper = adjust.upper_certpool
+    if upper is not None and (end is None or upper < end):
+        raise Violation(ErrorCode.UPPER_CERTPOOL_BEFORE_END, f"{upper} < {end}")
+
+
+def check_proof(request: Request, cancel: Cancel) -> None:
+    """What a cancel carries has to prove what it says."""
+    proposal = request.proposal
+    needed = {
+        CancelReason.HASH_MISMATCH: cancel.entry,
+        CancelReason.END_OF_LOG: cancel.seqnum,
+        CancelReason.FORK: cancel.proof,
+    }
+    for reason, proof in needed.items():
+        if (proof is not None) != (cancel.reason is reason):
+            raise Violation(ErrorCode.BOGUS_PROOF, f"{cancel.reason.name} without its proof")
+    if cancel.entry is not None:
+        _check_mismatch(cancel.entry, proposal)
+    if cancel.seqnum is not None and not 1 <= cancel.seqnum < proposal.first_seqnum:
+        raise Violation(ErrorCode.BOGUS_PROOF, f"end of log {cancel.seqnum} is not before it")
+    if cancel.proof is not None and not (
+        cancel.proof.log == proposal.log and cancel.proof.verify()
+    ):
+        raise Violation(ErrorCode.BOGUS_PROOF, "not a fork of this log")
+
+
+def _check_mismatch(entry: Entry, proposal: Proposal) -> None:
+    seqnum = proposal.expected_seqnum
+    if proposal.expected_hash is None:
+        raise Violation(ErrorCode.BOGUS_PROOF, "no hash was expected")
+    if entry.log != proposal.log or entry.seqnum != seqnum:
+        raise Violation(ErrorCode.BOGUS_PROOF, f"not entry {seqnum} of this log")
+    if entry.hash() == proposal.expected_hash:
+        raise Violation(ErrorCode.BOGUS_PROOF, "the entry has the expected hash")
+    if not verify_signature(entry):
+        raise Violation(ErrorCode.BOGUS_PROOF, "bad signature")

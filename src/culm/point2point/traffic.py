@@ -1,0 +1,125 @@
+"""The requests under way: what comes in and what goes out for each."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+from culm.bamboo.entry import LogKey
+from culm.point2point.connection import Connection, State
+from culm.point2point.desk import Desk
+from culm.point2point.events import RequestEvent
+from culm.point2point.fetching import Fetching
+from culm.point2point.inventory import Resumption
+from culm.point2point.replica import Replica
+from culm.point2point.replication_events import ReplicatorLimits
+from culm.point2point.request import Request
+from culm.point2point.serving import Serving
+from culm.wire.multihash import HashFamily
+
+__all__ = ["Traffic"]
+
+
+class Traffic:
+    """Fetching and serving of each request, by id."""
+
+    def __init__(
+        self, connection: Connection, *, desk: Desk, limits: ReplicatorLimits, family: HashFamily
+    ) -> None:
+        self._connection = connection
+        self._desk = desk
+        self._limits = limits
+        self._family = family
+        self._involved: dict[int, Replica] = {}  # in the request of that id
+        self._fetching: dict[int, Fetching] = {}
+        self._serving: dict[int, Serving] = {}
+        self._awake: OrderedDict[int, Serving] = OrderedDict()  # that may have to send
+
+    def involve(self, request: Request, replica: Replica) -> None:
+        """A proposal of the peer is about that replica."""
+        self._involved[request.request_id] = replica
+
+    def involves(self, replica: Replica) -> bool:
+        """Whether there is a request about that replica."""
+        return replica in self._involved.values()
+
+    def open(self, request: Request, replica: Replica, resumption: Resumption | None) -> None:
+        """Data of a request may flow, now or when the peer has confirmed it."""
+        request_id = request.request_id
+        self.involve(request, replica)
+        fetching = Fetching(
+            request, replica, desk=self._desk, limits=self._limits, family=self._family
+        )
+        if resumption is not None:
+            fetching.resume_payload(resumption.entry, resumption.stored)
+        self._fetching[request_id] = fetching
+        self._serving[request_id] = Serving(
+            request,
+            replica,
+            desk=self._desk,
+            limits=self._limits,
+            family=self._family,
+            rouse=lambda: self.rouse(request_id),
+        )
+
+    def forget(self, request_id: int) -> Replica | None:
+        """A request is over; returns whose it was."""
+        self._serving.pop(request_id, None)
+        self._awake.pop(request_id, None)
+        fetching = self._fetching.pop(request_id, None)
+        replica = self._involved.pop(request_id, None)
+        if fetching is not None:
+            fetching.finish()
+        own = None if replica is None else replica.own_request
+        if replica is not None and own is not None and own.request_id == request_id:
+            replica.proposed(None)
+        return replica
+
+    # Coming in.
+
+    def handle(self, event: RequestEvent) -> None:
+        """Something happened to a request."""
+        fetching = self._fetching.get(event.request_id)
+        if fetching is not None:
+            fetching.handle(event)
+        self.rouse(event.request_id)
+
+    def flush(self) -> None:
+        """Write what has come in."""
+        for fetching in self._fetching.values():
+            fetching.flush()
+
+    def finish(self) -> None:
+        """Nothing more will come in."""
+        for fetching in self._fetching.values():
+            fetching.finish()
+
+    # Going out.
+
+    def rouse(self, request_id: int) -> None:
+        """There may be something to send for a request."""
+        serving = self._serving.get(request_id)
+        if serving is not None:
+            self._awake[request_id] = serving
+
+    def wake(self, log: LogKey) -> None:
+        """There are new entries of `log`."""
+        for request_id, serving in self._serving.items():
+            if serving.replica.log == log:
+                serving.wake()
+                self.rouse(request_id)
+
+    def send_some(self) -> bool:
+        """Put about a packet's worth of data on its way; returns whether there was some.
+
+        Each request gets its turn, a packet at a time.  Nothing is put behind data that
+        waits for the peer's credit.
+        """
+        connection, awake = self._connection, self._awake
+        if connection.state is not State.ESTABLISHED or connection.unsent_size():
+            return False
+        size_max = self._limits.connection.packet_size_max
+        while awake and connection.unsent_size() < size_max:
+            request_id, serving = awake.popitem(last=False)
+            if serving.step():
+                awake[request_id] = serving
+        return connection.unsent_size() > 0

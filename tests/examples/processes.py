@@ -1,0 +1,224 @@
+"""Runs replicate_directory.py in processes, and peers that are not what they should be."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from culm.wire.multihash import YAMF
+from directory.check import check_log
+from stores.sqlite_store import SqliteStore
+
+PROGRAM = str(Path(__file__).parents[2] / "examples" / "replicate_directory.py")
+_SECONDS_MAX = 120
+
+
+@dataclass(frozen=True)
+class Done:
+    """A process that has ended: exit status, what it said, and its last line as JSON."""
+
+    status: int
+    output: str
+    errors: str
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        summary: dict[str, Any] = json.loads(self.output.splitlines()[-1])
+        return summary
+
+
+def start(*arguments: object) -> subprocess.Popen[str]:
+    """Start a command; its errors go nowhere unless it is finished with `finish`."""
+    return subprocess.Popen(
+        [sys.executable, PROGRAM, *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def finish(process: subprocess.Popen[str]) -> Done:
+    """Wait for the end of a process."""
+    try:
+        output, errors = process.communicate(timeout=_SECONDS_MAX)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.communicate()
+        raise
+    assert "Traceback" not in errors, errors
+    return Done(process.returncode, output, errors)
+
+
+def run(*arguments: object) -> Done:
+    """Run a command to its end."""
+    return finish(start(*arguments))
+
+
+def fetch(store: Path, port: int, into: Path | None = None, *options: object) -> Done:
+    """Fetch in a process, without waiting longer than a test has to."""
+    return finish(start_fetch(store, port, into, *options))
+
+
+def start_fetch(
+    store: Path, port: int, into: Path | None = None, *options: object
+) -> subprocess.Popen[str]:
+    """Start to fetch."""
+    target = [] if into is None else ["--into", into]
+    address = f"127.0.0.1:{port}"
+    return start("fetch", "--store", store, "--from", address, *target, "--settle", "0.3", *options)
+
+
+@contextmanager
+def serving(store: Path, *options: object) -> Iterator[int]:
+    """A server in a process; its port.  It has to end well."""
+    process = start("serve", "--store", store, "--port", "0", *options)
+    assert process.stdout is not None
+    try:
+        line = process.stdout.readline()
+        if line:
+            yield json.loads(line)["port"]
+    finally:
+        process.send_signal(signal.SIGTERM)
+        done = finish(process)
+    assert line, done.errors
+    assert done.status == 0, done.errors
+
+
+def whole_entries(path: Path) -> int:
+    """How many entries are in a store with their payloads; all in it has to verify."""
+    with SqliteStore(path, family=YAMF, must_exist=True) as store:
+        reports = [check_log(store, log) for log in store.logs()]
+    assert [report.faults for report in reports] == [[]] * len(reports)
+    return sum(report.payloads for report in reports)
+
+
+@contextmanager
+def in_loop() -> Iterator[asyncio.AbstractEventLoop]:
+    """An event loop that runs in a thread."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    try:
+        yield loop
+    finally:
+        asyncio.run_coroutine_threadsafe(_cancel_all(), loop).result(10)
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(10)
+        loop.close()
+
+
+async def _cancel_all() -> None:
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+@contextmanager
+def server(factory: Callable[[], asyncio.BaseProtocol]) -> Iterator[int]:
+    """A server in this process whose protocols `factory` makes; its port."""
+
+    async def begin() -> asyncio.Server:
+        return await asyncio.get_running_loop().create_server(factory, "127.0.0.1", 0)
+
+    with in_loop() as loop:
+        listening = asyncio.run_coroutine_threadsafe(begin(), loop).result(10)
+        try:
+            yield listening.sockets[0].getsockname()[1]
+        finally:
+            loop.call_soon_threadsafe(listening.close)
+
+
+@contextmanager
+def saying(data: bytes, *, then_close: bool = False) -> Iterator[int]:
+    """A server that says the same to everybody, whatever they say; its port."""
+
+    def talk(listening: socket.socket, stack: ExitStack) -> None:
+        while True:
+            try:
+                connection = listening.accept()[0]
+            except OSError:
+                return
+            stack.enter_context(connection)
+            connection.sendall(data)
+            if then_close:
+                connection.shutdown(socket.SHUT_WR)
+
+    with ExitStack() as stack, socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=talk, args=(listening, stack))
+        thread.start()
+        try:
+            yield listening.getsockname()[1]
+        finally:
+            listening.shutdown(socket.SHUT_RDWR)
+            thread.join(10)
+
+
+class Throttle:
+    """Passes bytes on to a server; of what that says, only so many.
+
+    Afterwards it is silent, or closes the connection.
+    """
+
+    def __init__(self, port: int, size: int, *, then_close: bool = False) -> None:
+        self.reached = threading.Event()
+        self._target = port
+        self._size = size
+        self._then_close = then_close
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self._connections: list[socket.socket] = []
+        self._threads: list[threading.Thread] = []
+
+    def __enter__(self) -> int:
+        self._run(self._accept)
+        port: int = self._listening.getsockname()[1]
+        return port
+
+    def __exit__(self, *_: object) -> None:
+        for each in (self._listening, *self._connections):
+            with suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+            each.close()
+        for thread in self._threads:
+            thread.join(10)
+
+    def _run(self, target: Callable[..., None], *args: object) -> None:
+        self._threads.append(threading.Thread(target=target, args=args))
+        self._threads[-1].start()
+
+    def _accept(self) -> None:
+        try:
+            near = self._listening.accept()[0]
+        except OSError:
+            return
+        far = socket.create_connection(("127.0.0.1", self._target))
+        self._connections += [near, far]
+        self._run(self._pass_on, near, far, None)
+        self._run(self._pass_on, far, near, self._size)
+
+    def _pass_on(self, source: socket.socket, sink: socket.socket, left: int | None) -> None:
+        try:
+            while left != 0:
+                data = source.recv(1 << 16 if left is None else min(left, 1 << 16))
+                if not data:
+                    sink.shutdown(socket.SHUT_WR)
+                    return
+                sink.sendall(data)
+                left = None if left is None else left - len(data)
+            if self._then_close:
+                sink.shutdown(socket.SHUT_WR)
+        except OSError:
+            pass
+        finally:
+            if left is not None:
+                self.reached.set()

@@ -1,0 +1,315 @@
+"""The whole program over real sockets."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import time
+from pathlib import Path
+from random import Random
+
+import pytest
+from processes import (
+    PROGRAM,
+    Throttle,
+    fetch,
+    finish,
+    run,
+    serving,
+    start,
+    start_fetch,
+    whole_entries,
+)
+from trees import contents, details, make_tree
+
+from culm.wire.multihash import YAMF
+from directory.files import locked
+from stores.sqlite_store import SqliteStore
+
+_RANDOM = Random(1)
+TREE: dict[str, bytes | str | None] = {
+    **{f"dir{n % 5}/file{n}": b"%d\n" % n * (n * 7) for n in range(60)},
+    "big": _RANDOM.randbytes((1 << 20) + 5),
+    "medium": _RANDOM.randbytes(300_000),
+    "dull": bytes(700_000),
+    "empty": None,
+    "link": "-> dir1/file1",
+}
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    make_tree(tmp_path / "source", TREE)
+    return tmp_path / "source"
+
+
+@pytest.fixture
+def published(tmp_path: Path, source: Path) -> Path:
+    store = tmp_path / "published.store"
+    assert run("publish", source, "--store", store).status == 0
+    return store
+
+
+def test_a_directory_travels(tmp_path: Path, source: Path, published: Path) -> None:
+    target, store = tmp_path / "target", tmp_path / "fetched.store"
+    with SqliteStore(published, family=YAMF, must_exist=True) as kept:
+        (log,) = kept.logs()
+        head = kept.head(log)
+        entries = kept.entries(log)
+    assert head is not None
+    with serving(published) as port:
+        done = fetch(store, port, target)
+        assert (done.status, done.errors) == (0, "")
+        summary = done.summary
+        assert summary["entries"] == summary["head"] == head.seqnum
+        assert summary["head_hash"] == head.hash.hex()
+        assert summary["log"] == f"{log.author.hex()}/{log.log_id}"
+        payload_size = sum(entry.payload_size for entry in entries)
+        assert summary["payload_bytes"] == payload_size
+        # What is dull is compressed, and nothing is sent twice.
+        assert 1_000_000 < summary["wire_bytes"] < payload_size - 600_000
+        ratio = payload_size / summary["wire_bytes"]
+        assert summary["compression_ratio"] == pytest.approx(ratio, abs=0.001)
+        assert summary["seconds"] > 0
+        assert (summary["code"], summary["error"]) == (None, None)
+        assert contents(target) == contents(source)
+        assert details(target) == details(source)
+        assert whole_entries(store) == head.seqnum
+
+        # There is nothing left to fetch.
+        again = fetch(store, port, target)
+        assert again.status == 0
+        assert (again.summary["entries"], again.summary["payload_bytes"]) == (0, 0)
+        assert (again.summary["written"], again.summary["wire_bytes"] < 1000) == (0, True)
+
+        # What is published meanwhile comes the next time.
+        make_tree(source, {"dir1/new": b"new"})
+        assert run("publish", source, "--store", published).summary["entries"] == 1
+        third = fetch(store, port, target)
+        assert (third.status, third.summary["entries"]) == (0, 1)
+        assert contents(target) == contents(source)
+    assert stat.S_IMODE((tmp_path / "published.store.key").stat().st_mode) == 0o600
+
+
+def test_a_fetched_store_can_be_served(tmp_path: Path, source: Path, published: Path) -> None:
+    store = tmp_path / "middle.store"
+    with serving(published) as port:
+        assert fetch(store, port).status == 0
+    with serving(store) as port:
+        assert fetch(tmp_path / "last.store", port, tmp_path / "target").status == 0
+    assert contents(tmp_path / "target") == contents(source)
+
+
+def test_two_clients_at_once(tmp_path: Path, source: Path, published: Path) -> None:
+    with serving(published) as port:
+        clients = [
+            start_fetch(tmp_path / f"{n}.store", port, tmp_path / f"target{n}") for n in range(2)
+        ]
+        dones = [finish(client) for client in clients]
+    assert [done.status for done in dones] == [0, 0]
+    for n in range(2):
+        assert contents(tmp_path / f"target{n}") == contents(source)
+
+
+def test_clients_too_many_are_turned_away(tmp_path: Path, published: Path) -> None:
+    with serving(published, "--clients-max", "1") as port:
+        with socket.create_connection(("127.0.0.1", port)) as first:
+            assert first.recv(1)
+            done = fetch(tmp_path / "fetched.store", port)
+            assert done.status == 1
+            assert done.summary["code"] == "UNEXPECTED_EOF"
+        deadline = time.monotonic() + 10
+        while fetch(tmp_path / "fetched.store", port).status and time.monotonic() < deadline:
+            pass
+        assert whole_entries(tmp_path / "fetched.store")
+
+
+# Kills.
+
+MOMENTS = [0, 10, 200, 5_000, 30_000, 200_000, 600_000, 1_100_000]
+
+
+@pytest.mark.parametrize("size", MOMENTS)
+def test_a_fetch_that_is_killed_goes_on_where_its_store_ends(
+    tmp_path: Path, source: Path, published: Path, size: int
+) -> None:
+    """Killed when it has received so many bytes."""
+    target, store = tmp_path / "target", tmp_path / "fetched.store"
+    with serving(published) as port:
+        throttle = Throttle(port, size)
+        with throttle as slow_port:
+            process = start_fetch(store, slow_port, target)
+            assert throttle.reached.wait(30)
+            time.sleep(0.2)
+            process.send_signal(signal.SIGKILL)
+            process.communicate()
+        before = whole_entries(store)
+        done = fetch(store, port, target)
+    assert done.status == 0
+    assert before + done.summary["entries"] == done.summary["head"] == whole_entries(published)
+    assert contents(target) == contents(source)
+    assert details(target) == details(source)
+    # What was received is not received again, but for what was on its way into the store.
+    assert done.summary["wire_bytes"] < 1_450_000 - max(0, size - 350_000)
+
+
+def test_a_fetch_that_is_killed_again_and_again_comes_to_an_end(
+    tmp_path: Path, source: Path, published: Path
+) -> None:
+    target, store = tmp_path / "target", tmp_path / "fetched.store"
+    random = Random(7)
+    entries = 0
+    with serving(published) as port:
+        for _ in range(6):
+            process = start_fetch(store, port, target)
+            time.sleep(random.uniform(0.3, 0.8))
+            process.send_signal(signal.SIGKILL)
+            process.communicate()
+            if store.exists():
+                assert whole_entries(store) >= entries
+                entries = whole_entries(store)
+        done = fetch(store, port, target)
+    assert done.status == 0
+    assert entries + done.summary["entries"] == done.summary["head"]
+    assert contents(target) == contents(source)
+
+
+def test_a_publisher_that_is_killed_goes_on(tmp_path: Path, source: Path) -> None:
+    store, random = tmp_path / "published.store", Random(3)
+    for _ in range(6):
+        process = start("publish", source, "--store", store)
+        time.sleep(random.uniform(0.2, 0.5))
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+    assert run("publish", source, "--store", store).status == 0
+    whole_entries(store)
+    assert run("publish", source, "--store", store).summary["entries"] == 0
+    with serving(store) as port:
+        assert fetch(tmp_path / "fetched.store", port, tmp_path / "target").status == 0
+    assert contents(tmp_path / "target") == contents(source)
+
+
+# What users get wrong.
+
+
+def check_refused(*arguments: object, reason: str) -> None:
+    done = run(*arguments)
+    assert done.status == 2, (arguments, done)
+    assert done.output == ""
+    (line,) = done.errors.splitlines()
+    assert line.startswith("replicate_directory: ")
+    assert reason in line
+
+
+def test_mistakes_are_told_in_one_line(tmp_path: Path, published: Path) -> None:
+    text, new = tmp_path / "text", tmp_path / "new.store"
+    text.write_text("no store " * 100)
+    fetch_into = ("--from", "127.0.0.1:1", "--into", tmp_path / "target")
+    missing = tmp_path / "missing"
+    check_refused("publish", missing, "--store", new, reason="missing: not a directory")
+    check_refused("publish", text, "--store", new, reason="text: not a directory")
+    check_refused("publish", tmp_path, "--store", text, reason="not a database")
+    check_refused("publish", tmp_path, "--store", missing / "s", reason="No such file")
+    check_refused("serve", "--store", missing, "--port", 0, reason="unable to open")
+    check_refused("serve", "--store", text, "--port", 0, reason="not a database")
+    check_refused("serve", "--store", published, "--port", 70000, reason="port")
+    check_refused("check", "--store", text, reason="not a database")
+    check_refused("fetch", "--store", text, *fetch_into, reason="not a database")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        check_refused("serve", "--store", published, "--port", port, reason="in use")
+    assert not missing.exists()
+    with locked(published):
+        reason = "another process is writing to this store"
+        check_refused("publish", tmp_path, "--store", published, reason=reason)
+        check_refused("fetch", "--store", published, *fetch_into, reason=reason)
+
+
+def test_a_key_has_to_be_there_and_to_be_secret(tmp_path: Path, published: Path) -> None:
+    source, key = tmp_path / "source", tmp_path / "published.store.key"
+    text = key.read_text()
+    key.chmod(0o644)
+    check_refused("publish", source, "--store", published, reason="others can read the key")
+    key.chmod(0o600)
+    key.write_text("nonsense")
+    check_refused("publish", source, "--store", published, reason="not a key")
+    key.unlink()
+    # A new key would begin another log behind everybody's back.
+    check_refused("publish", source, "--store", published, reason="missing")
+    key.write_text(text)
+    key.chmod(0o600)
+    assert run("publish", source, "--store", published).summary["entries"] == 0
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["fetch", "--store", "s", "--from", "nowhere"],
+        ["fetch", "--store", "s", "--from", ":80"],
+        ["fetch", "--store", "s", "--from", "host:-1"],
+        ["fetch", "--store", "s", "--from", "host:1", "--log", "abc"],
+        ["fetch", "--store", "s", "--from", "host:1", "--log", "00/1"],
+    ],
+)
+def test_arguments_that_are_none(arguments: list[str]) -> None:
+    done = run(*arguments)
+    assert done.status == 2
+    assert "usage" in done.errors
+
+
+def test_what_cannot_be_written_is_told(tmp_path: Path, published: Path) -> None:
+    target = tmp_path / "target"
+    target.write_bytes(b"in the way")
+    with serving(published) as port:
+        done = fetch(tmp_path / "fetched.store", port, target)
+    assert (done.status, done.summary["code"]) == (1, "CANNOT_WRITE")
+    assert len(done.errors.splitlines()) == 1
+    assert target.read_bytes() == b"in the way"
+
+
+def test_of_several_logs_one_has_to_be_chosen(tmp_path: Path) -> None:
+    names = []
+    store = tmp_path / "fetched.store"
+    for n in range(2):
+        make_tree(tmp_path / f"source{n}", {f"file{n}": b"text"})
+        published = tmp_path / f"{n}.store"
+        names.append(run("publish", tmp_path / f"source{n}", "--store", published).summary["log"])
+        with serving(published) as port:
+            done = fetch(store, port, tmp_path / "target", "--log", names[n])
+            assert done.status == 0
+            assert done.summary["log"] == names[n]
+            if n == 1:
+                unclear = fetch(store, port, tmp_path / "other")
+                assert (unclear.status, unclear.summary["code"]) == (1, "SEVERAL_LOGS")
+                assert names[0] in unclear.summary["error"]
+                wrong = fetch(store, port, tmp_path / "other", "--log", "00" * 32 + "/0")
+                assert (wrong.status, wrong.summary["code"]) == (1, "NO_LOG")
+                assert not (tmp_path / "other").exists()
+    assert contents(tmp_path / "target") == {"file0": b"text", "file1": b"text"}
+
+
+def test_progress_is_for_terminals(tmp_path: Path, published: Path) -> None:
+    """Elsewhere, stderr holds nothing but what has gone wrong."""
+    with serving(published) as port:
+        assert fetch(tmp_path / "fetched.store", port).errors == ""
+        leader, follower = os.openpty()
+        command = ["fetch", "--store", str(tmp_path / "other.store"), "--settle", "0.3"]
+        done = subprocess.run(
+            [sys.executable, PROGRAM, *command, "--from", f"127.0.0.1:{port}"],
+            stdout=subprocess.PIPE,
+            stderr=follower,
+            env={**os.environ, "TERM": "xterm"},
+            check=True,
+        )
+        os.close(follower)
+        drawn = os.read(leader, 1 << 20).decode()
+        os.close(leader)
+    count = json.loads(done.stdout)["entries"]
+    assert "fetching" in drawn
+    assert f"{count}/{count}" in drawn
