@@ -24,6 +24,7 @@ ARROWS = {
     "wire": {"buffer", "kernels"},
     "bamboo": CONTRACT | {"wire"},
     "bymux": CONTRACT | {"wire"},
+    "oxen": CONTRACT | {"wire"},
     "point2point": CONTRACT | {"wire", "bamboo", "bymux"},
     "garlic": CONTRACT,
 }

@@ -1,6 +1,6 @@
 """The hot paths, each twice: compiled from ``cext/`` and as a pure twin, its specification.
 
-``culm.kernels.varu64`` and ``culm.kernels.lzfoo`` are the twins in use: the compiled ones
+``culm.kernels.varu64``, ``lzfoo`` and ``xenc`` are the twins in use: the compiled ones
 where there are any.  Which was taken is told, never guessed:
 
 - `IMPLEMENTATION` is ``"compiled"``, ``"pure"`` or ``"mixed"``,
@@ -32,11 +32,12 @@ __all__ = [
     "load",
     "lzfoo",
     "varu64",
+    "xenc",
 ]
 
 Implementation = Literal["compiled", "pure"]
 
-NAMES = ("lzfoo", "varu64")
+NAMES = ("lzfoo", "varu64", "xenc")
 IMPLEMENTATIONS: dict[str, Implementation] = {}
 IMPORT_ERRORS: dict[str, Exception] = {}
 
@@ -76,9 +77,11 @@ def _summary() -> Literal["compiled", "pure", "mixed"]:
 if TYPE_CHECKING:
     from culm.kernels import pure_lzfoo as lzfoo
     from culm.kernels import pure_varu64 as varu64
+    from culm.kernels import pure_xenc as xenc
 else:
     lzfoo = _pick("lzfoo")
     varu64 = _pick("varu64")
+    xenc = _pick("xenc")
 
 IMPLEMENTATION = _summary()
 

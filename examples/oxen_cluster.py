@@ -1,0 +1,439 @@
+"""A cluster of processes that chat over UDP: Oxen with real sockets, real deaths and returns.
+
+    python examples/oxen_cluster.py demo                      # a story with four processes
+    python examples/oxen_cluster.py node 9001                 # three terminals:
+    python examples/oxen_cluster.py node 9002 --join 9001     # type to chat,
+    python examples/oxen_cluster.py node 9003 --join 9001     # /leave to say goodbye
+
+A server's ID is its UDP port on this machine, so nobody needs a book of addresses: whoever
+is heard of can be written to.  Kill a node with ctrl-C and start it again, and watch the
+table of last contacts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import random
+import signal
+import socket
+import sys
+import time
+from collections import defaultdict, deque
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any, cast
+
+from culm.machine import Closed, Event, LocalProtocolError
+from culm.oxen import (
+    LeaveReason,
+    MessageReceived,
+    Node,
+    PeerJoined,
+    PeerLeft,
+    PeerReachable,
+    PeerState,
+    PeerUnreachable,
+    Timing,
+    format_contacts,
+    format_peers,
+)
+
+HOST = "127.0.0.1"
+CLEAR = "\x1b[2J\x1b[H"
+
+
+def paced(pace: float) -> Timing:
+    """The default times, each multiplied by `pace`; redelivery stays above loopback's delay."""
+    timing = Timing()
+    scaled = {name: getattr(timing, name) * pace for name in Timing.__dataclass_fields__}
+    return replace(timing, **scaled)
+
+
+class UdpDriver(asyncio.DatagramProtocol):
+    """Drives one node over a UDP socket: one input, then drain."""
+
+    def __init__(self, node: Node, on_event: Callable[[Event], None]) -> None:
+        self.node = node
+        self.closed = asyncio.Event()
+        self._on_event = on_event
+        self._loop = asyncio.get_running_loop()
+        self._alarm: asyncio.TimerHandle | None = None
+        self._transport: asyncio.DatagramTransport | None = None
+
+    @classmethod
+    async def open(cls, port: int, pace: float, on_event: Callable[[Event], None]) -> UdpDriver:
+        loop = asyncio.get_running_loop()
+        node = Node(
+            me=b"%d" % port,
+            rng=random.SystemRandom(),
+            epoch=time.time() - loop.time(),
+            timing=paced(pace),
+        )
+        driver = cls(node, on_event)
+        await loop.create_datagram_endpoint(lambda: driver, local_addr=(HOST, port))
+        return driver
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.DatagramTransport, transport)
+
+    def datagram_received(self, data: bytes, addr: tuple[Any, ...]) -> None:
+        if addr[0] == HOST:
+            self.do(lambda node: node.receive_datagram(data, source=b"%d" % addr[1]))
+
+    def error_received(self, exc: Exception) -> None:
+        """Nobody listens at a port: to the node that is a datagram lost."""
+
+    def do(self, action: Callable[[Node], object]) -> object:
+        """Tell the node the time, do `action` to it, drain it."""
+        self.node.advance(self._loop.time())
+        try:
+            return action(self.node)
+        finally:
+            self._drain()
+
+    def close(self) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+        if self._transport is not None:
+            self._transport.close()
+
+    def _drain(self) -> None:
+        while (event := self.node.next_event()) is not None:
+            self._on_event(event)
+            if isinstance(event, Closed):
+                self.closed.set()
+        for to, data in self.node.datagrams_to_send():
+            # IDs come from the network: what is no port is nobody's address.
+            if self._transport is not None and isinstance(to, bytes) and _is_port(to):
+                self._transport.sendto(data, (HOST, int(to)))
+        if self._alarm is not None:
+            self._alarm.cancel()
+        deadline = self.node.next_deadline()
+        if deadline is not None:
+            self._alarm = self._loop.call_at(deadline, lambda: self.do(lambda node: None))
+
+
+def _is_port(sid: bytes) -> bool:
+    return sid.isdigit() and len(sid) <= 5 and 0 < int(sid) < 65536
+
+
+# -- one node ----------------------------------------------------------------------------------
+
+
+class Chat:
+    """A node and what its user sees: lines of JSON, or a screen with the live table."""
+
+    def __init__(self, *, as_json: bool) -> None:
+        self.as_json = as_json
+        self.lines: deque[str] = deque(maxlen=12)
+
+    def note(self, event: Event) -> None:
+        match event:
+            case MessageReceived(peer=peer, data=data):
+                self._tell("message", peer, text=data.decode(errors="replace"))
+            case PeerJoined(peer=peer):
+                self._tell("joined", peer)
+            case PeerLeft(peer=peer, reason=reason):
+                restarted = reason is LeaveReason.RESTARTED
+                self._tell("restarted" if restarted else "left", peer)
+            case PeerUnreachable(peer=peer):
+                self._tell("unreachable", peer)
+            case PeerReachable(peer=peer):
+                self._tell("reachable", peer)
+
+    def show(self, node: Node) -> None:
+        """The table as it is now."""
+        if self.as_json:
+            peers = {sid.decode(): view.state.value for sid, view in node.peers().items()}
+            contacts = format_contacts(node.contacts(), node.unix_time)
+            self._print({"what": "table", "peers": peers, "contacts": contacts})
+        else:
+            title = f"{node.me.decode()} ({node.state.name.lower()})"
+            tables = [format_contacts(node.contacts(), node.unix_time), format_peers(node.peers())]
+            sys.stdout.write(CLEAR + "\n\n".join([title, *tables, "\n".join(self.lines)]) + "\n> ")
+            sys.stdout.flush()
+
+    def _tell(self, what: str, peer: bytes, text: str = "") -> None:
+        if self.as_json:
+            self._print({"what": what, "peer": peer.decode(), "text": text})
+        else:
+            said = f": {text}" if what == "message" else f" {what}"
+            self.lines.append(f"{peer.decode()}{said}")
+
+    def _print(self, line: dict[str, object]) -> None:
+        print(json.dumps(line), flush=True)
+
+
+async def run_node(port: int, join: int | None, pace: float, as_json: bool) -> None:
+    chat = Chat(as_json=as_json)
+    driver = await UdpDriver.open(port, pace, chat.note)
+    driver.do(lambda node: node.start() if join is None else node.join(b"%d" % join))
+    reader = asyncio.StreamReader()
+    loop = asyncio.get_running_loop()
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    typing = asyncio.create_task(_obey(driver, reader, chat))
+    showing = asyncio.create_task(_show(driver, chat))
+    await driver.closed.wait()
+    for task in (typing, showing):
+        task.cancel()
+    driver.close()
+
+
+async def _obey(driver: UdpDriver, reader: asyncio.StreamReader, chat: Chat) -> None:
+    """Say what is typed, until ``/leave`` or the end of input."""
+    while line := (await reader.readline()).decode().strip():
+        if line == "/leave":
+            break
+        try:
+            driver.do(partial(Node.broadcast_in_order, data=line.encode()))
+            chat.lines.append(f"you: {line}")
+        except LocalProtocolError as error:
+            chat.lines.append(f"not sent: {error}")
+    driver.do(lambda node: node.leave())
+
+
+async def _show(driver: UdpDriver, chat: Chat) -> None:
+    while True:
+        chat.show(driver.node)
+        await asyncio.sleep(0.25)
+
+
+# -- the story -----------------------------------------------------------------------------------
+
+
+class Member:
+    """One process of the cluster, as the story's teller sees it."""
+
+    def __init__(self, port: int, pace: float) -> None:
+        self.port = port
+        self.life = 0
+        self.peers: dict[str, str] = {}
+        self.contacts = ""
+        self.notes: list[tuple[str, str, str]] = []  # what, peer, text
+        self._pace = pace
+        self._process: asyncio.subprocess.Process | None = None
+        self._listening: asyncio.Task[None] | None = None
+        self._said = 0
+
+    async def start(self, join: int | None) -> None:
+        command = [sys.executable, __file__, "node", str(self.port), "--json"]
+        command += ["--pace", str(self._pace)]
+        command += [] if join is None else ["--join", str(join)]
+        self.life += 1
+        self.peers, self.contacts, self.notes, self._said = {}, "", [], 0
+        self._process = await asyncio.create_subprocess_exec(
+            *command, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
+        )
+        self._listening = asyncio.create_task(self._listen(self._process))
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None
+
+    def say(self) -> None:
+        self._said += 1
+        self._type(f"{self.port}/{self.life}/{self._said}")
+
+    def leave(self) -> None:
+        self._type("/leave")
+
+    def kill(self) -> None:
+        assert self._process is not None
+        self._process.send_signal(signal.SIGKILL)
+
+    async def ended(self) -> int:
+        assert self._process is not None
+        assert self._listening is not None
+        code = await self._process.wait()
+        await self._listening
+        self._process = None
+        return code
+
+    def heard(self, port: int, life: int) -> list[int]:
+        """Numbers of the lines of that life, as they came."""
+        texts = [text.split("/") for what, _, text in self.notes if what == "message"]
+        return [int(n) for sender, at, n in texts if (int(sender), int(at)) == (port, life)]
+
+    def was_told(self, what: str, port: int) -> bool:
+        return any((w, peer) == (what, str(port)) for w, peer, _ in self.notes)
+
+    def _type(self, line: str) -> None:
+        assert self._process is not None
+        assert self._process.stdin is not None
+        self._process.stdin.write(line.encode() + b"\n")
+
+    async def _listen(self, process: asyncio.subprocess.Process) -> None:
+        assert process.stdout is not None
+        async for line in process.stdout:
+            note = json.loads(line)
+            if note["what"] == "table":
+                self.peers, self.contacts = note["peers"], note["contacts"]
+            else:
+                self.notes.append((note["what"], note["peer"], note["text"]))
+
+
+class Story:
+    """N processes that meet, chat, lose one to a kill, get it back, and part."""
+
+    def __init__(self, count: int, pace: float) -> None:
+        self.members = [Member(port, pace) for port in free_ports(count)]
+        self.step = ""
+        self.seconds: dict[str, float] = {}
+        self._lives: dict[tuple[int, int], int] = defaultdict(int)
+        self._drawn = sys.stdout.isatty()
+
+    async def tell(self) -> dict[str, Any]:
+        """The story; returns its summary.  Raises `TimeoutError` if it does not go on."""
+        drawing = asyncio.create_task(self._draw())
+        try:
+            return await self._tell()
+        finally:
+            drawing.cancel()
+            for member in self.members:
+                if member.running:
+                    with contextlib.suppress(ProcessLookupError):
+                        member.kill()
+                    await member.ended()
+
+    async def _tell(self) -> dict[str, Any]:
+        first, *others = self.members
+        victim = others[-1]
+        await first.start(None)
+        for member in others:
+            await member.start(first.port)
+        await self._until("everybody has joined", self._all_joined)
+        self._speak(3)
+        await self._until("everybody has heard everybody", self._all_heard)
+        victim.kill()
+        await victim.ended()
+        await self._until(
+            "the killed one is given up",
+            lambda: all(m.was_told("unreachable", victim.port) for m in self._others(victim)),
+        )
+        self._speak(1)
+        await victim.start(others[0].port)
+        await self._until("it is back", self._all_joined)
+        self._speak(2)
+        await self._until("it hears and is heard", self._all_heard)
+        leaver = others[0]
+        leaver.leave()
+        code = await leaver.ended()
+        await self._until(
+            "a goodbye is understood",
+            lambda: all(m.was_told("left", leaver.port) for m in self._others(leaver) if m.running),
+        )
+        for member in self.members:
+            if member.running:
+                member.leave()
+        codes = [await member.ended() for member in self.members if member.running]
+        return {
+            "nodes": len(self.members),
+            "lines_said": sum(self._lives.values()),
+            "lines_heard": sum(
+                note[0] == "message" for member in self.members for note in member.notes
+            ),
+            "in_order": all(self._in_order(member) for member in self.members),
+            "exit_codes": [code, *codes],
+            "seconds": self.seconds,
+        }
+
+    def _others(self, one: Member) -> list[Member]:
+        return [member for member in self.members if member is not one]
+
+    def _speak(self, lines: int) -> None:
+        for _ in range(lines):
+            for member in self.members:
+                if member.running:
+                    member.say()
+                    self._lives[member.port, member.life] += 1
+
+    def _all_joined(self) -> bool:
+        ports = {str(member.port) for member in self.members}
+        joined = PeerState.JOINED.value
+        return all(
+            {peer for peer, state in member.peers.items() if state == joined}
+            == ports - {str(member.port)}
+            for member in self.members
+        )
+
+    def _all_heard(self) -> bool:
+        """Whether everybody has the last line of everybody."""
+        for member in self.members:
+            for other in self._others(member):
+                said = self._lives[other.port, other.life]
+                heard = member.heard(other.port, other.life)
+                if not heard or heard[-1] != said:
+                    return False
+        return True
+
+    def _in_order(self, member: Member) -> bool:
+        """Whether lines came in order, none twice and none left out between two others."""
+        return all(
+            (heard := member.heard(port, life)) == list(range(heard[0], heard[-1] + 1))
+            for port, life in self._lives
+            if member.heard(port, life)
+        )
+
+    async def _until(self, step: str, done: Callable[[], bool], timeout_s: float = 60.0) -> None:
+        begin = time.monotonic()
+        self.step = step
+        async with asyncio.timeout(timeout_s):
+            while not done():
+                await asyncio.sleep(0.02)
+        self.seconds[step] = round(time.monotonic() - begin, 2)
+        if not self._drawn:
+            print(f"{self.seconds[step]:6.2f} s  {step}", flush=True)
+
+    async def _draw(self) -> None:
+        while self._drawn:
+            parts = [f"waiting until {self.step}"]
+            for member in self.members:
+                state = "running" if member.running else "down"
+                lines = " | ".join(text for what, _, text in member.notes[-4:] if what == "message")
+                parts.append(f"-- {member.port} ({state})  {lines}\n{member.contacts}")
+            sys.stdout.write(CLEAR + "\n\n".join(parts) + "\n")
+            sys.stdout.flush()
+            await asyncio.sleep(0.25)
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody uses at the moment."""
+    with contextlib.ExitStack() as stack:
+        sockets = [
+            stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
+            for _ in range(count)
+        ]
+        for each in sockets:
+            each.bind((HOST, 0))
+        return [each.getsockname()[1] for each in sockets]
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description="A cluster of processes that chat over UDP.")
+    commands = parser.add_subparsers(dest="command", required=True)
+    node = commands.add_parser("node", help="one node, to chat in this terminal")
+    node.add_argument("port", type=int)
+    node.add_argument("--join", type=int, metavar="PORT", help="a node to ask for help")
+    node.add_argument("--json", action="store_true", help="lines of JSON instead of a screen")
+    demo = commands.add_parser("demo", help="several processes and a story")
+    demo.add_argument("--nodes", type=int, default=4)
+    for command, pace in ((node, 0.25), (demo, 0.05)):
+        command.add_argument("--pace", type=float, default=pace, help="of all times (1: slow)")
+    options = parser.parse_args(arguments)
+    if options.command == "node":
+        with contextlib.suppress(KeyboardInterrupt):
+            asyncio.run(run_node(options.port, options.join, options.pace, options.json))
+        return 0
+    if options.nodes < 3:
+        parser.error("a story needs three nodes")
+    summary = asyncio.run(Story(options.nodes, options.pace).tell())
+    print(json.dumps(summary))
+    return 0 if summary["in_order"] and not any(summary["exit_codes"]) else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,45 @@
+"""Oxen, the cluster protocol: reliable messages among servers, around broken links.
+
+`Node` is the machine.  Source: manual/dev-oxen.md of aji/ircd-oxide.
+"""
+
+from culm.oxen.errors import DropReason, ErrorCode
+from culm.oxen.events import (
+    Delivery,
+    FailReason,
+    LeaveReason,
+    MessageReceived,
+    PeerJoined,
+    PeerLeft,
+    PeerReachable,
+    PeerUnreachable,
+    SendFailed,
+)
+from culm.oxen.limits import Limits, Timing
+from culm.oxen.messages import Dialect
+from culm.oxen.node import Node, NodeState
+from culm.oxen.peer import PeerState
+from culm.oxen.views import PeerView, format_contacts, format_peers
+
+__all__ = [
+    "Delivery",
+    "Dialect",
+    "DropReason",
+    "ErrorCode",
+    "FailReason",
+    "LeaveReason",
+    "Limits",
+    "MessageReceived",
+    "Node",
+    "NodeState",
+    "PeerJoined",
+    "PeerLeft",
+    "PeerReachable",
+    "PeerState",
+    "PeerUnreachable",
+    "PeerView",
+    "SendFailed",
+    "Timing",
+    "format_contacts",
+    "format_peers",
+]

@@ -1,0 +1,234 @@
+"""Associations with peers: who is of the cluster, and what goes between us and them.
+
+Source: manual/dev-oxen.md, "Handling failure" and "Message data (`md`) body types".
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+
+from culm.machine import Event
+from culm.oxen.clock import Clock
+from culm.oxen.courier import Courier
+from culm.oxen.errors import DropReason
+from culm.oxen.events import (
+    Delivery,
+    FailReason,
+    LeaveReason,
+    MessageReceived,
+    PeerJoined,
+    PeerLeft,
+    PeerReachable,
+    PeerUnreachable,
+    SendFailed,
+)
+from culm.oxen.incoming import Incoming
+from culm.oxen.limits import Limits, Timing
+from culm.oxen.links import Links
+from culm.oxen.messages import (
+    Broadcast,
+    Synchronize,
+    write_message,
+)
+from culm.oxen.peer import Peer, PeerState
+from culm.oxen.roster import Roster
+
+__all__ = ["Associations"]
+
+_TALKING = (PeerState.JOINED, PeerState.FINALIZING)
+
+
+class Associations:
+    """All associations of a node."""
+
+    def __init__(
+        self,
+        me: bytes,
+        *,
+        roster: Roster,
+        links: Links,
+        limits: Limits,
+        timing: Timing,
+        clock: Clock,
+        dropped: Counter[DropReason],
+    ) -> None:
+        self.events: deque[Event] = deque()
+        self.leaving = False
+        self._me = me
+        self._roster = roster
+        self.peers = roster.peers
+        self._links = links
+        self._limits = limits
+        self._timing = timing
+        self._clock = clock
+        self._dropped = dropped
+        self.courier = Courier(me, links=links, timing=timing, clock=clock)
+
+    # -- what the user asks for ---------------------------------------------------------
+
+    def ask_for_help(self, sid: bytes) -> None:
+        """Synchronize with `sid`, which is a peer or for which there is room."""
+        peer = self.peers.get(sid) or self._roster.add(sid)
+        if not peer.known_to_user:
+            peer.since = self._clock.unix  # it has all the time to answer
+        peer.wanted = True
+        if peer.state is PeerState.SYNCHRONIZING:
+            self.courier.synchronize(peer)
+
+    def joined(self) -> list[Peer]:
+        """Peers to which messages can be sent."""
+        return [peer for peer in self.peers.values() if peer.state is PeerState.JOINED]
+
+    def send(self, peer: Peer, number: int, delivery: Delivery, data: bytes) -> None:
+        """Send to one peer that has joined and has room."""
+        peer.outgoing.add(number, delivery, data)
+        self.courier.pump(peer)
+
+    def broadcast(self, number: int, data: bytes) -> None:
+        """Send to all in order; also to those that will have joined when they get it."""
+        self._roster.broadcast_sequence += 1
+        d = write_message(Broadcast(self._roster.broadcast_sequence, data))
+        for peer in self.peers.values():
+            if peer.state is PeerState.SYNCHRONIZING and peer.outgoing.full:
+                # It has joined nobody's broadcasts yet: let it begin with later ones.
+                peer.outgoing.restart(self._roster.broadcast_sequence)
+                self.courier.synchronize(peer)
+            elif peer.state in (PeerState.JOINED, PeerState.SYNCHRONIZING):
+                peer.outgoing.add_broadcast(number, self._roster.broadcast_sequence, d)
+                self.courier.pump(peer)
+
+    def finalize(self) -> None:
+        """Say goodbye to everybody who may take us for a peer, and forget the others."""
+        self.leaving = True
+        for peer in list(self.peers.values()):
+            if peer.state is PeerState.JOINED or (
+                peer.state is PeerState.SYNCHRONIZING and peer.incoming is not None
+            ):
+                peer.outgoing.add_finalize()
+                self.courier.pump(peer)
+            elif peer.state is not PeerState.FINALIZING:
+                self._forget(peer)
+
+    @property
+    def settled(self) -> bool:
+        """Whether everybody has got what we sent, and we what those announced who leave."""
+        return not any(
+            len(peer.outgoing) or peer.state is PeerState.FINALIZING for peer in self.peers.values()
+        )
+
+    def abandon(self) -> None:
+        """Wait for nothing any more."""
+        for peer in self.peers.values():
+            self.fail(peer, FailReason.NODE_CLOSED)
+            self.courier.forget(peer.sid)
+        self.peers.clear()
+
+    # -- time ---------------------------------------------------------------------------
+
+    def review(self) -> None:
+        """Give up who is unreachable for long, and take back who is reachable again."""
+        now = self._clock.unix
+        for peer in list(self.peers.values()):
+            if peer.state is PeerState.GIVEN_UP:
+                if self._links.contacts.reachable(peer.sid, now):
+                    self._take_back(peer)
+                elif now - peer.since >= self._timing.forget_s:
+                    self._forget(peer)
+            elif self._is_overdue(peer, now):
+                if peer.known_to_user:
+                    self._give_up(peer)
+                else:
+                    self._forget(peer)
+                    if peer.wanted:
+                        self.events.append(PeerUnreachable(peer=peer.sid))
+        self._roster.expire()
+
+    def _is_overdue(self, peer: Peer, now: float) -> bool:
+        """Whether all links to `peer` are unusable for long, or it takes long to join."""
+        deadline = now - self._timing.usable_s - self._timing.give_up_s
+        if peer.since > deadline:
+            return False
+        if not peer.known_to_user:
+            return True
+        contacts = self._links.contacts
+        return (
+            contacts.get(self._me, peer.sid) <= deadline and contacts.newest(peer.sid) <= deadline
+        )
+
+    def _give_up(self, peer: Peer) -> None:
+        self.fail(peer, FailReason.PEER_UNREACHABLE)
+        peer.enter(PeerState.GIVEN_UP, self._clock.unix)
+        self._links.ban(peer.sid)
+        if not peer.lost:
+            peer.present, peer.lost = False, True
+            self.events.append(PeerUnreachable(peer=peer.sid))
+        if self.leaving:
+            self._forget(peer)
+
+    def _take_back(self, peer: Peer) -> None:
+        peer.outgoing.restart(self._roster.broadcast_sequence)
+        peer.enter(PeerState.SYNCHRONIZING, self._clock.unix)
+        self._links.unban(peer.sid)
+        self.courier.synchronize(peer)
+
+    def admits(self) -> bool:
+        """Whether an unknown server may become known now."""
+        if self.leaving or not self._roster.has_room:
+            self._dropped[DropReason.PEERS_LIMIT] += 1
+            return False
+        return True
+
+    # -- turns that an association takes ----------------------------------------------------
+
+    def join(self, peer: Peer) -> None:
+        peer.enter(PeerState.JOINED, self._clock.unix)
+        sid, lost = peer.sid, peer.lost
+        peer.present, peer.lost = True, False
+        self.events.append(PeerReachable(peer=sid) if lost else PeerJoined(peer=sid))
+        self._links.share(sid)
+        peer.outgoing.open = True
+        self.courier.pump(peer)
+
+    def restart(self, peer: Peer, message: Synchronize) -> bool:
+        """The peer has started anew: so does the association with it, unless we are leaving."""
+        self.fail(peer, FailReason.PEER_RESTARTED)
+        if peer.present:
+            peer.present = False
+            self.events.append(PeerLeft(peer=peer.sid, reason=LeaveReason.RESTARTED))
+        if self.leaving:
+            self._forget(peer)
+            return False
+        peer.incoming = Incoming(message, self._limits.window_max)
+        peer.doubt = None
+        peer.enter(PeerState.SYNCHRONIZING, self._clock.unix)
+        self.courier.synchronize(peer)
+        return True
+
+    def deliver(self, peer: Peer, delivery: Delivery, messages: list[bytes]) -> None:
+        for data in messages:
+            self.events.append(MessageReceived(peer=peer.sid, data=data, delivery=delivery))
+
+    def fail(self, peer: Peer, reason: FailReason) -> None:
+        """Send nothing more of what waits for `peer`, and say so to the user."""
+        told = peer.present
+        for item in peer.outgoing.restart(self._roster.broadcast_sequence):
+            if told:
+                self.events.append(SendFailed(peer=peer.sid, message=item.number, reason=reason))
+
+    def bury_if_complete(self, peer: Peer) -> None:
+        if peer.state is PeerState.FINALIZING and not (self.leaving and len(peer.outgoing)):
+            assert peer.incoming is not None
+            if peer.incoming.complete:
+                self.bury(peer)
+
+    def bury(self, peer: Peer) -> None:
+        """The peer has left for good."""
+        assert peer.incoming is not None
+        if peer.known_to_user:
+            self.events.append(PeerLeft(peer=peer.sid, reason=LeaveReason.FINALIZED))
+        self.courier.forget(peer.sid)
+        self._roster.bury(peer)
+
+    def _forget(self, peer: Peer) -> None:
+        self.courier.forget(peer.sid)
+        self._roster.forget(peer)

@@ -1,0 +1,23 @@
+"""The time as a node was last told it, shared by its parts."""
+
+from __future__ import annotations
+
+__all__ = ["Clock"]
+
+
+class Clock:
+    """`now` is monotonic seconds and for deadlines; `unix` is for contacts, as others see them.
+
+    Deadlines are not kept in Unix time, as sums of large numbers do not come back exactly.
+    """
+
+    __slots__ = ("_epoch", "now", "unix")
+
+    def __init__(self, epoch: float) -> None:
+        self._epoch = epoch
+        self.now = 0.0
+        self.unix = epoch
+
+    def advance(self, now: float) -> None:
+        self.now = now
+        self.unix = self._epoch + now

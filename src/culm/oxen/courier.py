@@ -1,0 +1,69 @@
+"""Takes messages from the peers' queues to the links, and takes them again until they arrive."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from culm.oxen.clock import Clock
+from culm.oxen.limits import Timing
+from culm.oxen.links import Links
+from culm.oxen.messages import MessageAck, MessageData
+from culm.oxen.outgoing import Item
+from culm.oxen.peer import Peer
+from culm.timers import Deadlines
+
+__all__ = ["Courier"]
+
+
+class Courier:
+    """Owns the deadlines of redelivery, one for each peer."""
+
+    def __init__(self, me: bytes, *, links: Links, timing: Timing, clock: Clock) -> None:
+        self._me = me
+        self._links = links
+        self._first_s = timing.redelivery_first_s
+        self._clock = clock
+        self._deadlines: Deadlines[bytes] = Deadlines()
+
+    def synchronize(self, peer: Peer) -> None:
+        """Send our synchronize message, under an ID that was not used before."""
+        self._deliver(peer.sid, peer.outgoing.synchronize(self._clock.now))
+
+    def pump(self, peer: Peer) -> None:
+        """Send what waits for `peer` and may go."""
+        for item in peer.outgoing.ready(self._clock.now):
+            self._deliver(peer.sid, item)
+
+    def send_once(self, peer: Peer, data: bytes) -> None:
+        """Send a datagram for which no acknowledgement is wanted."""
+        self._links.send(MessageData(peer.sid, self._me, None, data), 0)
+
+    def acknowledge(self, source: bytes, body: MessageData) -> None:
+        """Acknowledge a message that came by way of `source`, if that is wanted."""
+        if body.id is not None:
+            self._links.acknowledge(source, MessageAck(body.fr, self._me, body.id))
+
+    def resend(self, peers: Mapping[bytes, Peer]) -> None:
+        """Send again what is due."""
+        now = self._clock.now
+        while (sid := self._deadlines.pop_due(now)) is not None:
+            outgoing = peers[sid].outgoing
+            for item in outgoing.due(now):
+                self._links.send(MessageData(sid, self._me, item.id, item.d), item.attempts)
+            deadline = outgoing.next_deadline()
+            if deadline is not None:
+                self._deadlines.set(sid, deadline)
+
+    def next_deadline(self) -> float | None:
+        """When `resend` is due; may be too early, never too late."""
+        return self._deadlines.next()
+
+    def forget(self, sid: bytes) -> None:
+        self._deadlines.cancel(sid)
+
+    def _deliver(self, sid: bytes, item: Item) -> None:
+        self._links.send(MessageData(sid, self._me, item.id, item.d), 0)
+        deadline = self._clock.now + self._first_s
+        earliest = self._deadlines.get(sid)
+        if earliest is None or deadline < earliest:
+            self._deadlines.set(sid, deadline)

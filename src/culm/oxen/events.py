@@ -1,0 +1,104 @@
+"""What happens in a cluster, as its user sees it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from culm.machine import Event
+
+__all__ = [
+    "Delivery",
+    "FailReason",
+    "LeaveReason",
+    "MessageReceived",
+    "PeerJoined",
+    "PeerLeft",
+    "PeerReachable",
+    "PeerUnreachable",
+    "SendFailed",
+]
+
+
+class Delivery(Enum):
+    """How a message was sent."""
+
+    DATAGRAM = "datagram"
+    """At least once, in any order."""
+    IN_ORDER = "in-order"
+    """Exactly once, in the order in which the peer sent its one-to-one messages to us."""
+    IN_ORDER_BROADCAST = "in-order broadcast"
+    """Exactly once, in the order in which the peer broadcast."""
+
+
+class LeaveReason(Enum):
+    """Why a peer is no longer of the cluster."""
+
+    FINALIZED = "finalized"
+    """It said goodbye, and all that it had sent in order was delivered."""
+    RESTARTED = "restarted"
+    """It started anew; it joins again as soon as it has synchronized."""
+
+
+class FailReason(Enum):
+    """Why a message may not have been delivered."""
+
+    PEER_LEFT = "peer left"
+    PEER_RESTARTED = "peer restarted"
+    PEER_UNREACHABLE = "peer unreachable"
+    NODE_CLOSED = "node closed"
+    """The node could not wait longer for the acknowledgement when it left."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageReceived(Event):
+    """A message has arrived."""
+
+    peer: bytes
+    data: bytes
+    delivery: Delivery
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PeerJoined(Event):
+    """A fresh node has joined the cluster: it and we have synchronized with each other."""
+
+    peer: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PeerLeft(Event):
+    """A node has left the cluster voluntarily, or has started anew."""
+
+    peer: bytes
+    reason: LeaveReason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PeerUnreachable(Event):
+    """We give up: the node is not usefully reachable.
+
+    Also said of a server that was asked for help to join and never answered.
+    """
+
+    peer: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PeerReachable(Event):
+    """A node that was given up is reachable again, and has synchronized again."""
+
+    peer: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SendFailed(Event):
+    """A message was not acknowledged, and is no longer resent.
+
+    `message` is the number that the sending call returned; a broadcast fails for each
+    peer on its own.  The message may have been delivered all the same.
+    """
+
+    peer: bytes
+    message: int
+    reason: FailReason

@@ -1,0 +1,81 @@
+"""Random portions of the last contact table, cut to the size of a datagram."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+from random import Random
+
+from culm.oxen.contacts import ContactTable
+from culm.oxen.messages import Gossip
+
+__all__ = ["fragment", "strangers"]
+
+# Bytes of a parcel around rows and columns: keepalives and the keys of the dictionaries.
+_FRAME_SIZE = 64
+_ROW_SIZE = 2  # the ends of a list
+_PREFIX_SIZE = 3  # of a server ID: its length and a colon
+
+
+def fragment(
+    contacts: ContactTable,
+    shared: Collection[bytes],
+    now: float,
+    *,
+    size_max: int,
+    resolution_s: float,
+    rng: Random,
+) -> Gossip | None:
+    """Our own row, and as many others, picked at random, as fit into `size_max` bytes.
+
+    Columns are servers in touch with anybody, picked at random if they do not all fit;
+    entries that make no link usable are written as time 0, which is short.  Rows and columns
+    are of servers in `shared` and our own.  ``None`` if there is nothing to tell.
+    """
+    me = contacts.me
+    time_size = _time_size(now, resolution_s)
+    left = size_max - _FRAME_SIZE
+    columns: list[bytes] = []
+    candidates = [me, *sorted(shared)]
+    rng.shuffle(candidates)
+    own_size = _PREFIX_SIZE + len(me) + _ROW_SIZE
+    for sid in candidates:
+        size = _PREFIX_SIZE + len(sid) + time_size
+        if (sid == me or contacts.reachable(sid, now)) and own_size + size <= left:
+            columns.append(sid)
+            left -= size
+    if columns in ([], [me]):
+        return None
+    left -= own_size
+    senders = [me]
+    rng.shuffle(candidates)
+    for sid in candidates:
+        size = _PREFIX_SIZE + len(sid) + _ROW_SIZE + len(columns) * time_size
+        if sid != me and size <= left and any(contacts.usable(sid, to, now) for to in columns):
+            senders.append(sid)
+            left -= size
+
+    def written(fr: bytes, to: bytes) -> float:
+        time = contacts.get(fr, to)
+        return math.floor(time / resolution_s) * resolution_s if contacts.fresh(time, now) else 0.0
+
+    return Gossip({fr: [written(fr, to) for to in columns] for fr in senders}, columns)
+
+
+def strangers(gossip: Gossip, contacts: ContactTable, now: float) -> list[bytes]:
+    """Servers in `gossip` that have no row and that somebody was lately in touch with.
+
+    The dead do not come back by hearsay.
+    """
+    lively: dict[bytes, None] = {}
+    for fr, times in gossip.rows.items():
+        for to, time in zip(gossip.columns, times, strict=True):
+            if fr != to and contacts.fresh(time, now):
+                lively[fr] = lively[to] = None
+    return [sid for sid in lively if sid not in contacts]
+
+
+def _time_size(now: float, resolution_s: float) -> int:
+    """Bytes of a timestamp that is not far from `now`."""
+    fraction = 1 if resolution_s == int(resolution_s) else 9
+    return len(f"t{math.floor(now)}.e") + fraction

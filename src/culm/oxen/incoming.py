@@ -1,0 +1,100 @@
+"""What a peer sends in order: two streams, synchronized and finalized together.
+
+Source: manual/dev-oxen.md, "Synchronize message" and "Finalize message".
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from culm.oxen.messages import Finalize, Synchronize
+
+__all__ = ["RESTART_GAP", "Age", "InOrder", "Incoming"]
+
+RESTART_GAP = 2**26
+"""Numbers of one association lie closer together than this, those of two farther apart."""
+
+
+class Age(Enum):
+    """How a synchronize message relates to the association that there is."""
+
+    SAME = "same"
+    """A redelivery, or the sender has given up messages and goes on after them."""
+    NEWER = "newer"
+    """The sender has started anew."""
+    OLDER = "older"
+    """From before the sender started anew, or else it picks its numbers at random."""
+
+
+class InOrder:
+    """One stream: messages come out in the order of their numbers, each of them once."""
+
+    __slots__ = ("_held", "_window", "position")
+
+    def __init__(self, position: int, window: int) -> None:
+        self.position = position
+        """The number of the last message that came out."""
+        self._window = window
+        self._held: dict[int, bytes] = {}
+
+    def __len__(self) -> int:
+        """How many messages wait for earlier ones."""
+        return len(self._held)
+
+    def accept(self, sequence: int, data: bytes) -> list[bytes] | None:
+        """Take a message; what comes out now, or ``None`` if it is beyond the window.
+
+        A duplicate has no effect.
+        """
+        position = self.position
+        if sequence == position + 1:
+            self.position = sequence
+            return [data, *self._released()] if self._held else [data]
+        if sequence <= position:
+            return []
+        if sequence > position + self._window:
+            return None
+        self._held.setdefault(sequence, data)
+        return []
+
+    def skip(self, position: int) -> list[bytes]:
+        """What is not here up to `position` never comes; what comes out now."""
+        if position <= self.position:
+            return []
+        out = [self._held.pop(number) for number in sorted(self._held) if number <= position]
+        self.position = position
+        return [*out, *self._released()]
+
+    def _released(self) -> list[bytes]:
+        out: list[bytes] = []
+        while (data := self._held.pop(self.position + 1, None)) is not None:
+            out.append(data)
+            self.position += 1
+        return out
+
+
+class Incoming:
+    """Both streams of one association with a peer."""
+
+    __slots__ = ("broadcast", "finalized", "one")
+
+    def __init__(self, start: Synchronize, window: int) -> None:
+        self.broadcast = InOrder(start.broadcast, window)
+        self.one = InOrder(start.one, window)
+        self.finalized: Finalize | None = None
+
+    def age_of(self, message: Synchronize | Finalize) -> Age:
+        """How `message` relates to this association, by its one-to-one number."""
+        distance = message.one - self.one.position
+        if abs(distance) < RESTART_GAP:
+            return Age.SAME
+        return Age.NEWER if distance > 0 else Age.OLDER
+
+    @property
+    def complete(self) -> bool:
+        """Whether the peer has finalized and all that it announced has come out."""
+        return (
+            self.finalized is not None
+            and self.broadcast.position >= self.finalized.broadcast
+            and self.one.position >= self.finalized.one
+        )

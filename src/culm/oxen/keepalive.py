@@ -1,0 +1,85 @@
+"""Keepalives that were asked for and are not answered yet.
+
+Source: manual/dev-oxen.md, "Keepalives".
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+from culm.oxen.contacts import NEVER, ContactTable
+from culm.oxen.limits import Timing
+from culm.oxen.outbox import Occasion
+
+__all__ = ["Keepalives"]
+
+# The age of the last contact, as a part of `Timing.keepalive_s`, from which a parcel that
+# goes out anyway asks.
+_DUE_SHARES = {Occasion.BODY: 1 / 2, Occasion.ANSWER: 3 / 4}
+
+_ASKED_MAX = 8  # for each peer, the latest
+
+
+class Keepalives:
+    """Asks peers for signs of life, and puts the answers into the last contact table."""
+
+    def __init__(self, contacts: ContactTable, timing: Timing, rng: Random) -> None:
+        self._contacts = contacts
+        self._timing = timing
+        self._rng = rng
+        self._asked: dict[bytes, dict[int, float]] = {}  # peer, ID, time of sending
+
+    def add(self, sid: bytes) -> None:
+        self._asked.setdefault(sid, {})
+
+    def remove(self, sid: bytes) -> None:
+        self._asked.pop(sid, None)
+
+    def ask(self, sid: bytes, occasion: Occasion, now: float) -> int | None:
+        """The ID of a keepalive to send to `sid` at `now`, if one is due on the occasion."""
+        asked = self._asked.get(sid)
+        if asked is None:
+            return None
+        if occasion is not Occasion.PING:
+            age = now - self._contacts.get(self._contacts.me, sid)
+            if age < self._timing.keepalive_s * _DUE_SHARES[occasion]:
+                return None
+            if now - self._last_asked(sid) < self._timing.keepalive_retry_s:
+                return None
+        while len(asked) >= _ASKED_MAX:
+            del asked[next(iter(asked))]
+        id = self._rng.getrandbits(32)
+        while id in asked:
+            id = self._rng.getrandbits(32)
+        asked[id] = now
+        return id
+
+    def answer(self, sid: bytes, id: int, now: float) -> bool:
+        """`sid` has answered keepalive `id`: the contact is as old as the question."""
+        sent = self._asked.get(sid, {}).pop(id, None)
+        if sent is None or not self._contacts.fresh(sent, now):
+            return False
+        self._contacts.put(self._contacts.me, sid, sent)
+        return True
+
+    def due(self, now: float) -> list[bytes]:
+        """Peers to be asked at `now` even if nothing else goes there.
+
+        While a link is usable but the last contact is old, questions follow each other
+        closely, lest loss alone make it unusable.
+        """
+        timing, contacts = self._timing, self._contacts
+        found: list[bytes] = []
+        for sid in self._asked:
+            age = now - contacts.get(contacts.me, sid)
+            if age >= timing.keepalive_s:
+                usable = age < timing.usable_s
+                interval = timing.keepalive_retry_s if usable else timing.keepalive_s
+                # Timers do not fire to the microsecond.
+                if now - self._last_asked(sid) >= 0.9 * interval:
+                    found.append(sid)
+        return found
+
+    def _last_asked(self, sid: bytes) -> float:
+        asked = self._asked[sid]
+        return asked[next(reversed(asked))] if asked else NEVER

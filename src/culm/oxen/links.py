@@ -1,0 +1,205 @@
+"""What concerns the links between servers, and no message's meaning.
+
+Parcels come in and go out here: keepalives are asked and answered, gossip is spread and
+taken over, routes are chosen, and what is meant for others is forwarded.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from random import Random
+
+from culm.buffer import Buffer
+from culm.oxen.clock import Clock
+from culm.oxen.contacts import ContactTable
+from culm.oxen.errors import DropReason
+from culm.oxen.gossip import fragment, strangers
+from culm.oxen.keepalive import Keepalives
+from culm.oxen.limits import Limits, Timing
+from culm.oxen.messages import (
+    Body,
+    Dialect,
+    Gossip,
+    MessageAck,
+    MessageData,
+    ParcelError,
+    decode_parcel,
+)
+from culm.oxen.outbox import Occasion, Outbox
+from culm.oxen.routing import ForwardMemory, Routes
+
+__all__ = ["Links"]
+
+
+class Links:
+    """The node's links to all others."""
+
+    def __init__(
+        self,
+        me: bytes,
+        *,
+        limits: Limits,
+        timing: Timing,
+        dialect: Dialect,
+        rng: Random,
+        clock: Clock,
+        dropped: Counter[DropReason],
+    ) -> None:
+        self.contacts = ContactTable(me, timing.usable_s)
+        self._me = me
+        self._limits = limits
+        self._timing = timing
+        self._dialect = dialect
+        self._rng = rng
+        self._clock = clock
+        self._dropped = dropped
+        self._keepalives = Keepalives(self.contacts, timing, rng)
+        self._routes = Routes(self.contacts, timing.usable_s)
+        self._forwarded = ForwardMemory(
+            first_s=timing.redelivery_first_s,
+            last_s=timing.redelivery_max_s,
+            size_max=limits.forwards_max,
+        )
+        self._shared: set[bytes] = set()
+        self._banned: set[bytes] = set()
+        self._outbox = Outbox(
+            size_max=limits.outbox_max,
+            datagram_size_max=limits.datagram_size_max,
+            dialect=dialect,
+            ask=self._ask,
+        )
+
+    def add(self, sid: bytes) -> None:
+        """Keep in touch with `sid`, and have it in the table."""
+        self.contacts.add(sid)
+        self._keepalives.add(sid)
+
+    def retire(self, sid: bytes) -> None:
+        """`sid` has left: nobody is told of it, but it can still be reached for a while."""
+        self._keepalives.remove(sid)
+        self._shared.discard(sid)
+
+    def remove(self, sid: bytes) -> None:
+        """Forget `sid`."""
+        self.retire(sid)
+        self.contacts.remove(sid)
+        self._banned.discard(sid)
+
+    def share(self, sid: bytes) -> None:
+        """Tell others of `sid`, and tell `sid` at once of others."""
+        self._banned.discard(sid)
+        self._shared.add(sid)
+        self._gossip_to(sid)
+
+    def ban(self, sid: bytes) -> None:
+        """`sid` is given up: nothing to or from it is forwarded, nobody is told of it."""
+        self._shared.discard(sid)
+        self._banned.add(sid)
+
+    def unban(self, sid: bytes) -> None:
+        """`sid` is no longer given up."""
+        self._banned.discard(sid)
+
+    def receive(self, source: bytes, data: Buffer) -> MessageData | MessageAck | Gossip | None:
+        """Take a datagram that came from `source`; its body, if that is for us."""
+        if len(data) > self._limits.datagram_size_max:
+            self._drop(DropReason.TOO_LARGE)
+            return None
+        if source == self._me:
+            self._drop(DropReason.FROM_SELF)
+            return None
+        try:
+            ka, kk, body = decode_parcel(
+                data, self._dialect, sid_size_max=self._limits.sid_size_max
+            )
+        except ParcelError:
+            self._drop(DropReason.MALFORMED)
+            return None
+        if ka is not None and not self._outbox.owe(source, ka):
+            self._drop(DropReason.OUTBOX_FULL)
+        if kk is not None and not self._keepalives.answer(source, kk, self._clock.unix):
+            self._drop(DropReason.STRAY_KEEPALIVE)
+        if body is None or isinstance(body, Gossip):
+            return body
+        if body.fr == self._me:
+            self._drop(DropReason.FROM_SELF)
+            return None
+        if body.to == self._me:
+            return body
+        self._forward(source, body)
+        return None
+
+    def strangers(self, gossip: Gossip) -> list[bytes]:
+        """Servers in `gossip` that are not in the table but lively."""
+        return strangers(gossip, self.contacts, self._clock.unix)
+
+    def merge(self, gossip: Gossip) -> None:
+        """Take over what `gossip` says of servers in the table."""
+        self.contacts.merge(gossip.rows, gossip.columns, self._clock.unix)
+
+    def send(self, body: MessageData, attempt: int) -> None:
+        """Send message data of our own for the `attempt`-th time (0 is the first)."""
+        self._put(self._routes.hop(body.to, self._clock.unix, attempt=attempt), body)
+
+    def acknowledge(self, source: bytes, body: MessageAck) -> None:
+        """Send an acknowledgement back the way the message came, if that is open."""
+        usable = self.contacts.usable(self._me, source, self._clock.unix)
+        self._put(source if usable else self._routes.hop(body.to, self._clock.unix), body)
+
+    def ask_around(self) -> None:
+        """Ask those for signs of life from whom there was none lately."""
+        for sid in self._keepalives.due(self._clock.unix):
+            self._outbox.ping(sid)
+
+    def gossip(self) -> None:
+        """Tell a random peer a random portion of the table."""
+        shared = sorted(self._shared)
+        usable = [sid for sid in shared if self.contacts.usable(self._me, sid, self._clock.unix)]
+        if shared:
+            self._gossip_to(self._rng.choice(usable or shared))
+
+    def take(self) -> list[tuple[bytes, bytes]]:
+        """Take the datagrams to send, each after the neighbour it is for."""
+        return self._outbox.take()
+
+    def _gossip_to(self, sid: bytes) -> None:
+        gossip = fragment(
+            self.contacts,
+            self._shared,
+            self._clock.unix,
+            size_max=self._limits.datagram_size_max,
+            resolution_s=self._timing.resolution_s,
+            rng=self._rng,
+        )
+        if gossip is not None:
+            self._put(sid, gossip)
+
+    def _forward(self, source: bytes, body: MessageData | MessageAck) -> None:
+        if body.to in self._banned or body.fr in self._banned:
+            self._drop(DropReason.GIVEN_UP)
+        elif body.to not in self.contacts:
+            self._drop(DropReason.NO_ROUTE)
+        else:
+            avoid = (source, body.fr)
+            if self._routes.hop(body.to, self._clock.unix, avoid=avoid) is None:
+                self._drop(DropReason.NO_ROUTE)
+                return
+            key = (type(body), body.fr, body.to, body.id)
+            times = self._forwarded.admit(key, self._clock.unix)
+            if times is None:
+                self._drop(DropReason.FORWARDED_BEFORE)
+                return
+            hop = self._routes.hop(body.to, self._clock.unix, attempt=times, avoid=avoid)
+            self._put(hop, body)
+
+    def _put(self, hop: bytes | None, body: Body) -> None:
+        if hop is None:
+            self._drop(DropReason.NO_ROUTE)
+        elif not self._outbox.put(hop, body):
+            self._drop(DropReason.OUTBOX_FULL)
+
+    def _ask(self, sid: bytes, occasion: Occasion) -> int | None:
+        return self._keepalives.ask(sid, occasion, self._clock.unix)
+
+    def _drop(self, reason: DropReason) -> None:
+        self._dropped[reason] += 1

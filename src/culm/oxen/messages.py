@@ -1,0 +1,320 @@
+"""Parcels, the bodies that they carry, and the messages inside of message data.
+
+Source: manual/dev-oxen.md, "Parcel schema" and "Message data (`md`) body types"; for the
+flat dialect src/oxen/data.rs of ircd-oxide.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from enum import Enum
+from typing import Any, NamedTuple, TypeAlias
+
+from culm.buffer import Buffer
+from culm.wire import xenc
+from culm.wire.errors import DecodeError
+from culm.wire.xenc import Timestamp, Value
+
+__all__ = [
+    "ID_MAX",
+    "SEQUENCE_MAX",
+    "Body",
+    "Broadcast",
+    "Datagram",
+    "Dialect",
+    "Finalize",
+    "Gossip",
+    "Message",
+    "MessageAck",
+    "MessageData",
+    "OneToOne",
+    "Parcel",
+    "ParcelError",
+    "Synchronize",
+    "decode_parcel",
+    "encode_parcel",
+    "read_message",
+    "write_message",
+]
+
+ID_MAX = 2**32 - 1
+SEQUENCE_MAX = 2**63 - 1
+
+# A parcel's body is at most dictionary, message data, message or rows, and one list more.
+_DEPTH_MAX = 5
+
+
+class Dialect(Enum):
+    """How a parcel holds its body."""
+
+    KEYED = "keyed"
+    """Under a key of its own: ``{ka: 1, md: {to: ...}}``, as the specification has it."""
+    FLAT = "flat"
+    """Beside ``ka`` and ``kk``, its kind under ``pt``: ``{ka: 1, pt: "md", to: ...}``, and
+    the message beside that.  What ircd-oxide's last published code spoke."""
+
+
+class ParcelError(ValueError):
+    """A value that is no parcel, or no message."""
+
+
+class MessageData(NamedTuple):
+    """``md``.  `d` is a value that `read_message` reads; no `id`: no acknowledgement wanted."""
+
+    to: bytes
+    fr: bytes
+    id: int | None
+    d: Value
+
+
+class MessageAck(NamedTuple):
+    """``ma``: `fr` has got the message `id` of `to`."""
+
+    to: bytes
+    fr: bytes
+    id: int
+
+
+class Gossip(NamedTuple):
+    """``lc``: rows of the last contact table (Unix seconds), and what their columns are."""
+
+    rows: Mapping[bytes, list[float]]
+    columns: list[bytes]
+
+
+Body: TypeAlias = MessageData | MessageAck | Gossip
+
+
+class Parcel(NamedTuple):
+    """What one datagram holds."""
+
+    ka: int | None = None
+    """The keepalive ID to respond with."""
+    kk: int | None = None
+    """The keepalive ID being responded to."""
+    body: Body | None = None
+
+
+class Datagram(NamedTuple):
+    """A plain message: `d` is an octet string."""
+
+    data: bytes
+
+
+class Synchronize(NamedTuple):
+    """``s``: each number is one less than that of the next message to be delivered."""
+
+    broadcast: int
+    one: int
+
+
+class Finalize(NamedTuple):
+    """``f``: the numbers of the last messages sent."""
+
+    broadcast: int
+    one: int
+
+
+class Broadcast(NamedTuple):
+    """``b``: a message for the sending node's broadcast buffer."""
+
+    sequence: int
+    data: bytes
+
+
+class OneToOne(NamedTuple):
+    """``1``: a message for the one-to-one buffer of the sending node on the receiving one."""
+
+    sequence: int
+    data: bytes
+
+
+Message: TypeAlias = Datagram | Synchronize | Finalize | Broadcast | OneToOne
+
+
+def encode_parcel(parcel: Parcel, dialect: Dialect = Dialect.KEYED) -> bytes:
+    """The canonical encoding of `parcel`.  Raises `ValueError` for numbers of over 64 bits."""
+    ka, kk, body = parcel
+    fields: dict[bytes, Value] = {}
+    if ka is not None:
+        fields[b"ka"] = ka
+    if kk is not None:
+        fields[b"kk"] = kk
+    if body is not None:
+        kind, content = _write_body(body)
+        if dialect is Dialect.KEYED:
+            fields[kind] = content
+        else:
+            message = content.pop(b"d", None) if kind == b"md" else None
+            fields |= content
+            fields[b"pt"] = kind
+            if message is not None:
+                fields |= message if isinstance(message, dict) else {b"d": message}
+    return xenc.encode(fields)
+
+
+def decode_parcel(
+    data: Buffer, dialect: Dialect = Dialect.KEYED, *, sid_size_max: int = 32
+) -> Parcel:
+    """The parcel of which `data` is an encoding; keys that it does not know are ignored.
+
+    Raises `ParcelError` if there is none.  `d` of message data is not looked into, as it
+    is of no concern to those who forward it.
+    """
+    try:
+        fields = xenc.decode(data, depth_max=_DEPTH_MAX)
+    except DecodeError as error:
+        raise ParcelError(str(error)) from error
+    if not isinstance(fields, dict):
+        raise ParcelError("a parcel is a dictionary")
+    ka, kk = fields.get(b"ka"), fields.get(b"kk")
+    body: Body | None = None
+    if dialect is Dialect.KEYED:
+        for kind, read in _READERS.items():
+            if kind in fields:
+                if body is not None:
+                    raise ParcelError("a parcel has one body")
+                body = read(_dictionary(fields[kind]), sid_size_max)
+    elif b"pt" in fields:
+        kind = _octets(fields[b"pt"])
+        if kind not in _READERS:
+            raise ParcelError("a body of unknown kind")
+        if kind == b"md":
+            fields[b"d"] = (
+                {key: fields[key] for key in _MESSAGE_KEYS if key in fields}
+                if b"m" in fields
+                else fields.get(b"d", b"")
+            )
+        body = _READERS[kind](fields, sid_size_max)
+    return Parcel(
+        None if ka is None else _number(ka, ID_MAX),
+        None if kk is None else _number(kk, ID_MAX),
+        body,
+    )
+
+
+def write_message(message: Message) -> Value:
+    """The `d` of message data that holds `message`."""
+    if isinstance(message, OneToOne):
+        return {b"m": b"1", b"s": message.sequence, b"d": message.data}
+    if isinstance(message, Broadcast):
+        return {b"m": b"b", b"s": message.sequence, b"d": message.data}
+    if isinstance(message, Datagram):
+        return message.data
+    kind = b"s" if isinstance(message, Synchronize) else b"f"
+    return {b"m": kind, b"b": message.broadcast, b"1": message.one}
+
+
+def read_message(d: Value) -> Message:
+    """The message in message data.  Raises `ParcelError` if it is none."""
+    if type(d) is bytes:
+        return Datagram(d)
+    fields = _dictionary(d)
+    kind = fields.get(b"m")
+    if kind == b"1":
+        return OneToOne(_number(fields.get(b"s"), SEQUENCE_MAX), _octets(fields.get(b"d")))
+    if kind == b"b":
+        return Broadcast(_number(fields.get(b"s"), SEQUENCE_MAX), _octets(fields.get(b"d")))
+    if kind == b"s" or kind == b"f":
+        broadcast = _number(fields.get(b"b"), SEQUENCE_MAX)
+        one = _number(fields.get(b"1"), SEQUENCE_MAX)
+        return Synchronize(broadcast, one) if kind == b"s" else Finalize(broadcast, one)
+    raise ParcelError("a message of unknown kind")
+
+
+def _write_body(body: Body) -> tuple[bytes, dict[bytes, Any]]:
+    if type(body) is MessageData:
+        to, fr, id, d = body
+        content: dict[bytes, Any] = {b"to": to, b"fr": fr, b"d": d}
+        if id is not None:
+            content[b"id"] = id
+        return b"md", content
+    if type(body) is MessageAck:
+        return b"ma", {b"to": body.to, b"fr": body.fr, b"id": body.id}
+    assert isinstance(body, Gossip)
+    rows = {sid: [_timestamp(time) for time in row] for sid, row in body.rows.items()}
+    return b"lc", {b"lc": rows, b"p": body.columns}
+
+
+def _read_data(fields: dict[bytes, Value], sid_size_max: int) -> MessageData:
+    get = fields.get
+    id, d = get(b"id"), get(b"d")
+    if d is None:
+        raise ParcelError("message data without `d`")
+    return MessageData(
+        _sid(get(b"to"), sid_size_max),
+        _sid(get(b"fr"), sid_size_max),
+        None if id is None else _number(id),
+        d,
+    )
+
+
+def _read_ack(fields: dict[bytes, Value], sid_size_max: int) -> MessageAck:
+    get = fields.get
+    return MessageAck(
+        _sid(get(b"to"), sid_size_max), _sid(get(b"fr"), sid_size_max), _number(get(b"id"))
+    )
+
+
+def _read_gossip(fields: dict[bytes, Value], sid_size_max: int) -> Gossip:
+    columns = [_sid(sid, sid_size_max) for sid in _list(fields.get(b"p"))]
+    rows: dict[bytes, list[float]] = {}
+    for sid, row in _dictionary(fields.get(b"lc")).items():
+        times = [_seconds(time) for time in _list(row)]
+        if len(times) != len(columns):
+            raise ParcelError("a row has one time for each column")
+        rows[_sid(sid, sid_size_max)] = times
+    return Gossip(rows, columns)
+
+
+_READERS: dict[bytes, Callable[[dict[bytes, Value], int], Body]] = {
+    b"md": _read_data,
+    b"ma": _read_ack,
+    b"lc": _read_gossip,
+}
+_MESSAGE_KEYS = (b"m", b"s", b"d", b"b", b"1")
+
+
+def _dictionary(value: object) -> dict[bytes, Value]:
+    if type(value) is not dict:
+        raise ParcelError("a dictionary was expected")
+    return value
+
+
+def _list(value: object) -> list[Value]:
+    if type(value) is not list:
+        raise ParcelError("a list was expected")
+    return value
+
+
+def _octets(value: object) -> bytes:
+    if type(value) is not bytes:
+        raise ParcelError("an octet string was expected")
+    return value
+
+
+def _sid(value: object, size_max: int) -> bytes:
+    if type(value) is not bytes or not 0 < len(value) <= size_max:
+        raise ParcelError("a server ID was expected")
+    return value
+
+
+def _number(value: object, number_max: int = ID_MAX) -> int:
+    if type(value) is not int or not 0 <= value <= number_max:
+        raise ParcelError("a number within its range was expected")
+    return value
+
+
+def _seconds(value: object) -> float:
+    """Unix time; integers are seconds, as in the specification's example of gossip."""
+    if isinstance(value, Timestamp):
+        return value.seconds + value.nanoseconds * 1e-9
+    if type(value) is int:
+        return float(value)
+    raise ParcelError("a time was expected")
+
+
+def _timestamp(time: float) -> Timestamp:
+    seconds = math.floor(time)
+    return Timestamp(seconds, min(int((time - seconds) * 1e9), 999_999_999))

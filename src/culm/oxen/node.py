@@ -1,0 +1,359 @@
+"""The node: a datagram machine that is a server of a cluster."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, deque
+from collections.abc import Hashable
+from enum import Enum, auto
+from random import Random
+from types import MappingProxyType
+
+from culm.machine import Buffer, Closed, ContractErrorCode, Event, LocalProtocolError
+from culm.oxen.associations import Associations
+from culm.oxen.clock import Clock
+from culm.oxen.errors import DropReason, ErrorCode
+from culm.oxen.events import Delivery, PeerJoined
+from culm.oxen.limits import Limits, Timing
+from culm.oxen.links import Links
+from culm.oxen.messages import Dialect
+from culm.oxen.peer import Peer, PeerState
+from culm.oxen.reception import Reception
+from culm.oxen.roster import Roster
+from culm.oxen.sizes import payload_sizes
+from culm.oxen.views import PeerView, view_of
+from culm.timers import Deadlines
+
+__all__ = ["Node", "NodeState"]
+
+
+class NodeState(Enum):
+    """Where a node stands."""
+
+    IDLE = auto()
+    """Neither `Node.start` nor `Node.join` was called."""
+    JOINING = auto()
+    """A server was asked for help, and nobody has joined yet."""
+    ACTIVE = auto()
+    LEAVING = auto()
+    """Goodbyes are on their way."""
+    CLOSED = auto()
+
+
+class _Timer(Enum):
+    REVIEW = auto()
+    GOSSIP = auto()
+    LEAVE = auto()
+
+
+class Node:
+    """One server of a cluster.
+
+    It speaks of servers by their IDs: `receive_datagram` wants to know from which one a
+    datagram came, `datagrams_to_send` says to which one each is to go, and what addresses
+    they have is the driver's concern.  Tell it the time with `advance` before anything
+    else.
+
+    me: this server's ID.
+    rng: source of message and keepalive IDs, of jitter and of gossip.
+    epoch: the Unix time (seconds) at which the monotonic time is 0.  Contact times are
+        compared between nodes, so clocks should agree: see `Timing.usable_s`.
+    dialect: how parcels hold their bodies; the same in all of the cluster.
+    """
+
+    def __init__(
+        self,
+        *,
+        me: bytes,
+        rng: Random,
+        epoch: float = 0.0,
+        limits: Limits | None = None,
+        timing: Timing | None = None,
+        dialect: Dialect = Dialect.KEYED,
+    ) -> None:
+        self._limits = limits = Limits() if limits is None else limits
+        self._timing = timing = Timing() if timing is None else timing
+        self._me = me = _checked_sid(me, limits)
+        self._rng = rng
+        self._dialect = dialect
+        self._state = NodeState.IDLE
+        self._clock = Clock(epoch)
+        self._dropped: Counter[DropReason] = Counter()
+        self._links = Links(
+            me,
+            limits=limits,
+            timing=timing,
+            dialect=dialect,
+            rng=rng,
+            clock=self._clock,
+            dropped=self._dropped,
+        )
+        self._roster = Roster(
+            links=self._links, limits=limits, timing=timing, rng=rng, clock=self._clock
+        )
+        self._associations = Associations(
+            me,
+            roster=self._roster,
+            links=self._links,
+            limits=limits,
+            timing=timing,
+            clock=self._clock,
+            dropped=self._dropped,
+        )
+        self._reception = Reception(
+            self._associations,
+            roster=self._roster,
+            links=self._links,
+            limits=limits,
+            timing=timing,
+            clock=self._clock,
+            dropped=self._dropped,
+        )
+        self._timers: Deadlines[_Timer] = Deadlines()
+        self._inbox: deque[tuple[bytes, bytes]] = deque()
+        self._inbox_size = 0
+        self._message = 0
+        self._payload_size_max = payload_sizes(limits, dialect)
+
+    # -- requests -------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Start a cluster of one.
+
+        Raises `LocalProtocolError` (``ALREADY_STARTED``, ``LEAVING``).
+        """
+        self._refuse_when_leaving()
+        if self._state is not NodeState.IDLE:
+            raise LocalProtocolError(ErrorCode.ALREADY_STARTED)
+        self._begin(NodeState.ACTIVE)
+
+    def join(self, sid: bytes) -> None:
+        """Join the cluster of server `sid`, asking it for help; again, to ask another one.
+
+        `PeerJoined` follows for it and for everybody whom one hears of then, or
+        `PeerUnreachable` if it does not answer.  Raises `LocalProtocolError` (``BAD_SID``,
+        ``LEAVING``, ``PEERS_LIMIT``).
+        """
+        self._refuse_when_leaving()
+        if _checked_sid(sid, self._limits) == self._me:
+            raise LocalProtocolError(ErrorCode.BAD_SID, "a node cannot help itself to join")
+        if sid not in self._roster.peers and not self._roster.has_room:
+            raise LocalProtocolError(ErrorCode.PEERS_LIMIT)
+        if self._state is NodeState.IDLE:
+            self._begin(NodeState.JOINING)
+        self._associations.ask_for_help(sid)
+
+    def leave(self) -> None:
+        """Leave the cluster: say goodbye, and wait for all acknowledgements.
+
+        `Closed` follows, after `Timing.leave_s` at the latest.  Again: no effect.
+        """
+        if self._state in (NodeState.LEAVING, NodeState.CLOSED):
+            return
+        if self._state is not NodeState.IDLE:
+            self._associations.finalize()
+        self._state = NodeState.LEAVING
+        self._timers.set(_Timer.LEAVE, self._clock.now + self._timing.leave_s)
+
+    close = leave
+
+    def send(self, to: bytes, data: Buffer, *, acknowledged: bool = True) -> int:
+        """Deliver a datagram to peer `to`: at least once, in any order.
+
+        If it is not to be `acknowledged` it is sent once, and may be lost.
+
+        Returns the number by which `SendFailed` calls the message.  Raises
+        `LocalProtocolError` (``NOT_STARTED``, ``LEAVING``, ``NOT_JOINED``,
+        ``PAYLOAD_TOO_LARGE``, ``QUEUE_FULL``); so do the three other ways to send.
+        """
+        return self._send(to, data, Delivery.DATAGRAM, acknowledged)
+
+    def send_in_order(self, to: bytes, data: Buffer) -> int:
+        """Deliver a message to peer `to`: exactly once, and in order."""
+        return self._send(to, data, Delivery.IN_ORDER, True)
+
+    def broadcast(self, data: Buffer, *, acknowledged: bool = True) -> int:
+        """Deliver a datagram to every peer that has joined."""
+        peers, payload = self._check_all(data, Delivery.DATAGRAM, acknowledged)
+        self._message += 1
+        for peer in peers:
+            if acknowledged:
+                self._associations.send(peer, self._message, Delivery.DATAGRAM, payload)
+            else:
+                self._associations.courier.send_once(peer, payload)
+        return self._message
+
+    def broadcast_in_order(self, data: Buffer) -> int:
+        """Deliver a message to every peer: exactly once, in the order of our broadcasts."""
+        _, payload = self._check_all(data, Delivery.IN_ORDER_BROADCAST, True)
+        self._message += 1
+        self._associations.broadcast(self._message, payload)
+        return self._message
+
+    def payload_size_max(self, delivery: Delivery = Delivery.DATAGRAM) -> int:
+        """Bytes of the largest message that can be sent in that way."""
+        return self._payload_size_max[delivery]
+
+    # -- driving --------------------------------------------------------------------------
+
+    @property
+    def state(self) -> NodeState:
+        """The state as of the event last returned."""
+        return self._state
+
+    def advance(self, now: float) -> None:
+        """Tell the time: monotonic seconds.
+
+        Raises `LocalProtocolError` (``TIME_WENT_BACK``), also for what is no time at all.
+        """
+        if not self._clock.now <= now < math.inf:
+            raise LocalProtocolError(ContractErrorCode.TIME_WENT_BACK)
+        self._clock.advance(now)
+
+    def next_deadline(self) -> float | None:
+        """When `advance` is due at the latest."""
+        if self._state is NodeState.CLOSED:
+            return None
+        timer, resend = self._timers.next(), self._associations.courier.next_deadline()
+        return timer if resend is None else resend if timer is None else min(timer, resend)
+
+    def receive_datagram(self, data: Buffer, *, source: Hashable) -> None:
+        """Take a datagram that came from server `source`.
+
+        Raises `LocalProtocolError` (``BAD_SID``) if that is no server ID.
+        """
+        sid = _checked_sid(source, self._limits)
+        if self._state is NodeState.IDLE or self._state is NodeState.CLOSED:
+            return
+        if self._inbox_size + len(data) > self._limits.inbox_size_max:
+            self._dropped[DropReason.INBOX_FULL] += 1
+            return
+        self._inbox.append((sid, bytes(data)))
+        self._inbox_size += len(data)
+
+    def next_event(self) -> Event | None:
+        """Move one step and say what happened; ``None`` if nothing is left to be done."""
+        events = self._associations.events
+        while self._state is not NodeState.CLOSED:
+            if events:
+                event = events.popleft()
+                if self._state is NodeState.JOINING and isinstance(event, PeerJoined):
+                    self._state = NodeState.ACTIVE
+                return event
+            if self._inbox:
+                source, data = self._inbox.popleft()
+                self._inbox_size -= len(data)
+                body = self._links.receive(source, data)
+                if body is not None:
+                    self._reception.receive(source, body)
+            elif self._state is NodeState.LEAVING and self._associations.settled:
+                self._state = NodeState.CLOSED
+                return Closed()
+            elif not self._do_what_is_due():
+                break
+        return None
+
+    def datagrams_to_send(self) -> list[tuple[Hashable, bytes]]:
+        """Take the datagrams to send, each after the ID of the server it is to go to."""
+        return list(self._links.take())
+
+    # -- views ----------------------------------------------------------------------------
+
+    @property
+    def me(self) -> bytes:
+        """This server's ID."""
+        return self._me
+
+    @property
+    def unix_time(self) -> float:
+        """The time of the last `advance`, in Unix seconds."""
+        return self._clock.unix
+
+    @property
+    def dropped(self) -> MappingProxyType[DropReason, int]:
+        """How many datagrams, parcels and messages had no effect, and why."""
+        return MappingProxyType(self._dropped)
+
+    def contacts(self) -> dict[bytes, dict[bytes, float]]:
+        """The last contact table: row, column, Unix seconds; unknown entries are absent."""
+        return self._links.contacts.rows()
+
+    def peers(self) -> dict[bytes, PeerView]:
+        """All servers that are known, and how things stand with each."""
+        contacts, now = self._links.contacts, self._clock.unix
+        return {sid: view_of(peer, contacts, now) for sid, peer in self._roster.peers.items()}
+
+    # -- inside ---------------------------------------------------------------------------
+
+    def _begin(self, state: NodeState) -> None:
+        self._state = state
+        self._roster.begin()
+        now, timing = self._clock.now, self._timing
+        # At random moments, so that nodes that start together do not speak together.
+        self._timers.set(_Timer.REVIEW, now + timing.keepalive_retry_s * self._rng.uniform(0.5, 1))
+        self._timers.set(_Timer.GOSSIP, now + timing.gossip_s * self._rng.uniform(0.5, 1))
+
+    def _do_what_is_due(self) -> bool:
+        """Do one thing that is due; false if there is none."""
+        now, timing = self._clock.now, self._timing
+        resend = self._associations.courier.next_deadline()
+        if resend is not None and resend <= now:
+            self._associations.courier.resend(self._roster.peers)
+            return True
+        timer = self._timers.pop_due(now)
+        if timer is _Timer.REVIEW:
+            self._associations.review()
+            self._links.ask_around()
+            self._timers.set(timer, now + timing.keepalive_retry_s)
+        elif timer is _Timer.GOSSIP:
+            self._links.gossip()
+            self._timers.set(timer, now + timing.gossip_s)
+        elif timer is _Timer.LEAVE:
+            self._associations.abandon()
+        return timer is not None
+
+    def _send(self, to: bytes, data: Buffer, delivery: Delivery, acknowledged: bool) -> int:
+        payload = self._check_payload(data, delivery)
+        peer = self._roster.peers.get(to)
+        if peer is None or peer.state is not PeerState.JOINED:
+            raise LocalProtocolError(ErrorCode.NOT_JOINED, repr(to))
+        if acknowledged and peer.outgoing.full:
+            raise LocalProtocolError(ErrorCode.QUEUE_FULL, repr(to))
+        self._message += 1
+        if acknowledged:
+            self._associations.send(peer, self._message, delivery, payload)
+        else:
+            self._associations.courier.send_once(peer, payload)
+        return self._message
+
+    def _check_all(
+        self, data: Buffer, delivery: Delivery, acknowledged: bool
+    ) -> tuple[list[Peer], bytes]:
+        payload = self._check_payload(data, delivery)
+        peers = self._associations.joined()
+        if acknowledged:
+            for peer in peers:
+                if peer.outgoing.full:
+                    raise LocalProtocolError(ErrorCode.QUEUE_FULL, repr(peer.sid))
+        return peers, payload
+
+    def _check_payload(self, data: Buffer, delivery: Delivery) -> bytes:
+        self._refuse_when_leaving()
+        if self._state is NodeState.IDLE:
+            raise LocalProtocolError(ErrorCode.NOT_STARTED)
+        payload, size_max = bytes(data), self._payload_size_max[delivery]
+        if len(payload) > size_max:
+            raise LocalProtocolError(
+                ErrorCode.PAYLOAD_TOO_LARGE, f"{len(payload)} bytes, at most {size_max}"
+            )
+        return payload
+
+    def _refuse_when_leaving(self) -> None:
+        if self._state is NodeState.LEAVING or self._state is NodeState.CLOSED:
+            raise LocalProtocolError(ErrorCode.LEAVING)
+
+
+def _checked_sid(sid: object, limits: Limits) -> bytes:
+    if type(sid) is not bytes or not 0 < len(sid) <= limits.sid_size_max:
+        raise LocalProtocolError(ErrorCode.BAD_SID, repr(sid))
+    return sid

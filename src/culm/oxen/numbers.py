@@ -1,0 +1,35 @@
+"""Where sequence numbers start."""
+
+from __future__ import annotations
+
+from random import Random
+
+from culm.oxen.clock import Clock
+from culm.oxen.incoming import RESTART_GAP
+
+__all__ = ["Numbers"]
+
+_EPOCH_S = 1_420_070_400  # 2015-01-01
+_SHIFT = 22
+_START_MAX = 2**62
+
+
+class Numbers:
+    """Starts of streams, each far above all numbers that this node, or one that bore its
+    ID before, has used.
+
+    A start is the milliseconds since 2015 in the upper 41 bits and chance in the lower 22.
+    Fewer than 2^22 messages are sent in a millisecond, so time stays ahead of the numbers,
+    and a node that starts anew is told from a late duplicate by its numbers being greater.
+    """
+
+    def __init__(self, clock: Clock, rng: Random) -> None:
+        self._clock = clock
+        self._rng = rng
+        self._last = -2 * RESTART_GAP
+
+    def next_start(self) -> int:
+        elapsed_ms = max(0, int((self._clock.unix - _EPOCH_S) * 1000))
+        start = (elapsed_ms << _SHIFT) + self._rng.getrandbits(_SHIFT)
+        self._last = max(min(start, _START_MAX), self._last + 2 * RESTART_GAP)
+        return self._last

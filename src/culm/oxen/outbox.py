@@ -1,0 +1,107 @@
+"""Parcels on their way out: bodies, with keepalives asked and answered on their back."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from enum import Enum
+
+from culm.oxen.messages import Body, Dialect, Parcel, encode_parcel
+
+__all__ = ["Occasion", "Outbox"]
+
+# A peer that asks more often than this before we answer is answered the latest times.
+_OWED_MAX = 16
+
+
+class Occasion(Enum):
+    """What sends a parcel: the reason why it may ask for a keepalive, too."""
+
+    BODY = "body"
+    ANSWER = "answer"
+    PING = "ping"
+
+
+Ask = Callable[[bytes, Occasion], "int | None"]
+
+
+class Outbox:
+    """Parcels by destination, at most `size_max`.
+
+    ask: says which keepalive ID (``ka``) a parcel to that neighbour is to bear, if any.
+    """
+
+    def __init__(
+        self, *, size_max: int, datagram_size_max: int, dialect: Dialect, ask: Ask
+    ) -> None:
+        self._size_max = size_max
+        self._datagram_size_max = datagram_size_max
+        self._dialect = dialect
+        self._ask = ask
+        self._bodies: dict[bytes, list[Body]] = {}
+        self._owed: dict[bytes, deque[int]] = {}
+        self._pings: set[bytes] = set()
+        self._size = 0
+
+    def put(self, hop: bytes, body: Body) -> bool:
+        """Send `body` to `hop`; false if there is no room."""
+        if self._size >= self._size_max:
+            return False
+        self._size += 1
+        self._bodies.setdefault(hop, []).append(body)
+        return True
+
+    def owe(self, hop: bytes, id: int) -> bool:
+        """Answer `hop`'s keepalive `id`; false if there is no room."""
+        owed = self._owed.get(hop)
+        if owed is None:
+            if len(self._owed) >= self._size_max:
+                return False
+            self._owed[hop] = owed = deque(maxlen=_OWED_MAX)
+        owed.append(id)
+        return True
+
+    def ping(self, hop: bytes) -> None:
+        """Ask `hop` for a sign of life, whatever else goes there."""
+        self._pings.add(hop)
+
+    def take(self) -> list[tuple[bytes, bytes]]:
+        """Take the datagrams, each after its destination, in the order of server IDs."""
+        if not (self._bodies or self._owed or self._pings):
+            return []
+        bodies, self._bodies = self._bodies, {}
+        owed, self._owed = self._owed, {}
+        pings, self._pings = self._pings, set()
+        self._size = 0
+        datagrams: list[tuple[bytes, bytes]] = []
+        for hop in sorted({*bodies, *owed, *pings}):
+            self._take_for(
+                hop, bodies.get(hop, []), owed.get(hop, deque()), hop in pings, datagrams
+            )
+        return datagrams
+
+    def _take_for(
+        self,
+        hop: bytes,
+        bodies: list[Body],
+        owed: deque[int],
+        ping: bool,
+        datagrams: list[tuple[bytes, bytes]],
+    ) -> None:
+        occasion = Occasion.PING if ping else Occasion.BODY if bodies else Occasion.ANSWER
+        ka = self._ask(hop, occasion)
+        dialect = self._dialect
+        for body in bodies:
+            kk = owed.popleft() if owed else None
+            encoded = encode_parcel(Parcel(ka, kk, body), dialect)
+            if len(encoded) <= self._datagram_size_max:
+                ka = None
+            else:  # a body that fills a datagram: keepalives follow by themselves
+                encoded = encode_parcel(Parcel(None, None, body), dialect)
+                if kk is not None:
+                    owed.appendleft(kk)
+            datagrams.append((hop, encoded))
+        while ka is not None or owed:
+            kk = owed.popleft() if owed else None
+            datagrams.append((hop, encode_parcel(Parcel(ka, kk), dialect)))
+            ka = None

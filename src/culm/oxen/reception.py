@@ -1,0 +1,211 @@
+"""What peers send us, and what we make of it.
+
+Source: manual/dev-oxen.md, "Message data (`md`) body types".
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from culm.oxen.associations import Associations
+from culm.oxen.clock import Clock
+from culm.oxen.errors import DropReason
+from culm.oxen.events import Delivery, FailReason
+from culm.oxen.incoming import Age, Incoming
+from culm.oxen.limits import Limits, Timing
+from culm.oxen.links import Links
+from culm.oxen.messages import (
+    Broadcast,
+    Datagram,
+    Finalize,
+    Gossip,
+    Message,
+    MessageAck,
+    MessageData,
+    OneToOne,
+    ParcelError,
+    Synchronize,
+    read_message,
+)
+from culm.oxen.peer import Peer, PeerState
+from culm.oxen.roster import Roster
+
+__all__ = ["Reception"]
+
+# An old synchronize message is believed once it has come for so many of the longest intervals.
+_PATIENCE = 2
+
+_TALKING = (PeerState.JOINED, PeerState.FINALIZING)
+
+
+class Reception:
+    """Takes bodies of parcels that are for us.
+
+    Each handler of a message says whether it is to be acknowledged: what is not comes again.
+    """
+
+    def __init__(
+        self,
+        associations: Associations,
+        *,
+        roster: Roster,
+        links: Links,
+        limits: Limits,
+        timing: Timing,
+        clock: Clock,
+        dropped: Counter[DropReason],
+    ) -> None:
+        self._associations = associations
+        self._courier = associations.courier
+        self._roster = roster
+        self._links = links
+        self._limits = limits
+        self._timing = timing
+        self._clock = clock
+        self._dropped = dropped
+        self._handlers: dict[type, Callable[[Peer, Any], bool]] = {
+            Datagram: self._receive_datagram,
+            Synchronize: self._receive_synchronize,
+            Finalize: self._receive_finalize,
+            Broadcast: self._receive_in_order,
+            OneToOne: self._receive_in_order,
+        }
+
+    def receive(self, source: bytes, body: MessageData | MessageAck | Gossip) -> None:
+        """Take the body of a parcel that is for us and came by way of `source`."""
+        if isinstance(body, MessageData):
+            self._receive_data(source, body)
+        elif isinstance(body, MessageAck):
+            self._receive_ack(body)
+        else:
+            self._receive_gossip(body)
+
+    def _receive_gossip(self, gossip: Gossip) -> None:
+        # Who has left is still in the table, and so no stranger, until his tombstone goes.
+        found = [
+            self._roster.add(sid)
+            for sid in self._links.strangers(gossip)
+            if self._associations.admits()
+        ]
+        self._links.merge(gossip)
+        for peer in found:  # now that it may be known which way leads there
+            self._courier.synchronize(peer)
+
+    def _receive_data(self, source: bytes, body: MessageData) -> None:
+        try:
+            message = read_message(body.d)
+        except ParcelError:
+            self._dropped[DropReason.MALFORMED] += 1
+            return
+        peer = self._roster.peers.get(body.fr) or self._welcome(source, body, message)
+        if peer is None:
+            return
+        if peer.state is PeerState.GIVEN_UP:
+            self._dropped[DropReason.GIVEN_UP] += 1
+        elif self._handlers[type(message)](peer, message):
+            self._courier.acknowledge(source, body)
+
+    def _welcome(self, source: bytes, body: MessageData, message: Message) -> Peer | None:
+        """Make a peer of the unknown sender, unless it is one that has left."""
+        tombstone = self._roster.tombstones.get(body.fr)
+        if tombstone is not None:
+            fresh = (
+                isinstance(message, Synchronize) and tombstone.incoming.age_of(message) is Age.NEWER
+            )
+            if not fresh:
+                if tombstone.covers(message):
+                    self._courier.acknowledge(source, body)
+                return None
+        if not self._associations.admits():
+            return None
+        peer = self._roster.add(body.fr)
+        if not isinstance(message, Synchronize):  # that is answered by ours anyway
+            self._courier.synchronize(peer)
+        return peer
+
+    def _receive_ack(self, body: MessageAck) -> None:
+        peer = self._roster.peers.get(body.fr)
+        item = None if peer is None else peer.outgoing.acknowledge(body.id)
+        if peer is None or item is None:
+            self._dropped[DropReason.STRAY_ACKNOWLEDGE] += 1
+        elif peer.state is PeerState.SYNCHRONIZING:
+            # Nothing else is in flight then but our latest synchronize message, which was
+            # first sent after the peer's own had arrived, if it has.
+            if peer.incoming is not None:
+                self._associations.join(peer)
+        else:
+            self._courier.pump(peer)
+            self._associations.bury_if_complete(peer)
+
+    def _receive_datagram(self, peer: Peer, message: Datagram) -> bool:
+        if peer.state not in _TALKING:
+            return self._refuse(DropReason.NOT_SYNCHRONIZED)
+        self._associations.deliver(peer, Delivery.DATAGRAM, [message.data])
+        return True
+
+    def _receive_in_order(self, peer: Peer, message: Broadcast | OneToOne) -> bool:
+        incoming = peer.incoming
+        if peer.state not in _TALKING or incoming is None:
+            return self._refuse(DropReason.NOT_SYNCHRONIZED)
+        if type(message) is OneToOne:
+            stream, delivery = incoming.one, Delivery.IN_ORDER
+        else:
+            stream, delivery = incoming.broadcast, Delivery.IN_ORDER_BROADCAST
+        if message.sequence <= stream.position:
+            self._dropped[DropReason.DUPLICATE] += 1
+            return True
+        released = stream.accept(message.sequence, message.data)
+        if released is None:
+            return self._refuse(DropReason.BEYOND_WINDOW)
+        peer.doubt = None
+        self._associations.deliver(peer, delivery, released)
+        self._associations.bury_if_complete(peer)
+        return True
+
+    def _receive_synchronize(self, peer: Peer, message: Synchronize) -> bool:
+        incoming = peer.incoming
+        if incoming is None:
+            if self._associations.leaving:
+                return False
+            peer.incoming = Incoming(message, self._limits.window_max)
+            self._courier.synchronize(peer)  # again: only this time we know to whom
+            return True
+        age = incoming.age_of(message)
+        if age is Age.SAME:
+            peer.doubt = None
+            broadcasts = incoming.broadcast.skip(message.broadcast)
+            ones = incoming.one.skip(message.one)
+            if peer.state in _TALKING:
+                self._associations.deliver(peer, Delivery.IN_ORDER_BROADCAST, broadcasts)
+                self._associations.deliver(peer, Delivery.IN_ORDER, ones)
+            return True
+        if age is Age.OLDER and not peer.insists(
+            message, self._clock.unix, _PATIENCE * self._timing.redelivery_max_s
+        ):
+            return self._refuse(DropReason.STALE_SYNCHRONIZE)
+        return self._associations.restart(peer, message)
+
+    def _receive_finalize(self, peer: Peer, message: Finalize) -> bool:
+        incoming = peer.incoming
+        if incoming is None:
+            return self._refuse(DropReason.NOT_SYNCHRONIZED)
+        if incoming.age_of(message) is not Age.SAME:
+            return self._refuse(DropReason.STALE_SYNCHRONIZE)
+        if incoming.finalized is None:
+            incoming.finalized = message
+            if (
+                not self._associations.leaving
+            ):  # who is leaving, too, delivers what it has announced
+                self._associations.fail(peer, FailReason.PEER_LEFT)
+            if peer.state is PeerState.JOINED:
+                peer.enter(PeerState.FINALIZING, self._clock.unix)
+            else:  # it never got through to the user
+                self._associations.bury(peer)
+        self._associations.bury_if_complete(peer)
+        return True
+
+    def _refuse(self, reason: DropReason) -> bool:
+        self._dropped[reason] += 1
+        return False

@@ -1,0 +1,88 @@
+"""Who is known: peers, and those that have left."""
+
+from __future__ import annotations
+
+from random import Random
+
+from culm.oxen.clock import Clock
+from culm.oxen.limits import Limits, Timing
+from culm.oxen.links import Links
+from culm.oxen.messages import Synchronize
+from culm.oxen.numbers import Numbers
+from culm.oxen.outgoing import Outgoing
+from culm.oxen.peer import Peer, Tombstone
+
+__all__ = ["Roster"]
+
+
+class Roster:
+    """All peers by their IDs, with the tombstones of those that have left.
+
+    A tombstone keeps its place in the last contact table, so that acknowledgements find
+    their way for as long as they may be asked for.
+    """
+
+    def __init__(
+        self, *, links: Links, limits: Limits, timing: Timing, rng: Random, clock: Clock
+    ) -> None:
+        self.peers: dict[bytes, Peer] = {}
+        self.tombstones: dict[bytes, Tombstone] = {}
+        self._numbers = Numbers(clock, rng)
+        self._links = links
+        self._limits = limits
+        self._timing = timing
+        self._rng = rng
+        self._clock = clock
+        self.broadcast_sequence = 0
+        """The number of our last broadcast."""
+
+    def begin(self) -> None:
+        """Number broadcasts from now on; the time must be known."""
+        self.broadcast_sequence = self._numbers.next_start()
+
+    @property
+    def has_room(self) -> bool:
+        """Whether one more server can be made known."""
+        if len(self.peers) >= self._limits.peers_max:
+            return False
+        candidates = sum(not peer.known_to_user for peer in self.peers.values())
+        return candidates < self._limits.candidates_max
+
+    def add(self, sid: bytes) -> Peer:
+        """Make a peer of a server that is none, for which there is room."""
+        self.tombstones.pop(sid, None)
+        outgoing = Outgoing(
+            Synchronize(self.broadcast_sequence, self._numbers.next_start()),
+            window=self._limits.window_max,
+            queue_max=self._limits.queue_max,
+            timing=self._timing,
+            rng=self._rng,
+        )
+        self.peers[sid] = peer = Peer(sid, outgoing, self._clock.unix)
+        self._links.add(sid)
+        return peer
+
+    def forget(self, peer: Peer) -> None:
+        """Know nothing of `peer` any more."""
+        del self.peers[peer.sid]
+        self._links.remove(peer.sid)
+
+    def bury(self, peer: Peer) -> None:
+        """`peer`, which has synchronized, has left for good."""
+        assert peer.incoming is not None
+        while len(self.tombstones) >= self._limits.peers_max:
+            self._unbury(next(iter(self.tombstones)))
+        until = self._clock.unix + self._timing.usable_s + self._timing.give_up_s
+        self.tombstones[peer.sid] = Tombstone(peer.incoming, until)
+        del self.peers[peer.sid]
+        self._links.retire(peer.sid)
+
+    def expire(self) -> None:
+        """Forget those who left long ago."""
+        now = self._clock.unix
+        for sid in [sid for sid, tomb in self.tombstones.items() if tomb.until <= now]:
+            self._unbury(sid)
+
+    def _unbury(self, sid: bytes) -> None:
+        del self.tombstones[sid]
+        self._links.remove(sid)

@@ -1,0 +1,97 @@
+"""To which neighbour a parcel goes, and how loops are cut.
+
+Source: manual/dev-oxen.md, "Handling failure".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from culm.oxen.contacts import ContactTable
+
+__all__ = ["ForwardMemory", "Routes"]
+
+# How long a ranking of neighbours is used again, as a part of the time that a link stays
+# usable without contact.
+_CACHE_SHARE = 1 / 64
+
+# Deliveries that go straight over a usable link before other ways are tried in between.
+_DIRECT_ATTEMPTS = 2
+
+
+class Routes:
+    """Picks the neighbour for a parcel, another one for each attempt.
+
+    The first choice is the direct link if it is possibly usable, then the first hop of a
+    shortest path over possibly usable links.  As the table may be wrong, or forged, and as
+    a link may have broken since, later attempts take other ways.
+    """
+
+    def __init__(self, contacts: ContactTable, usable_s: float) -> None:
+        self._contacts = contacts
+        self._cache_s = usable_s * _CACHE_SHARE
+        self._cache: dict[bytes, tuple[float, list[bytes], list[bytes]]] = {}
+
+    def hop(
+        self, to: bytes, now: float, *, attempt: int = 0, avoid: Collection[bytes] = ()
+    ) -> bytes | None:
+        """The neighbour for attempt number `attempt` (0 is the first) to send to `to`.
+
+        Never one of `avoid`; ``None`` if there is no other.
+        """
+        direct = to not in avoid
+        if direct and self._contacts.usable(self._contacts.me, to, now):
+            if attempt < _DIRECT_ATTEMPTS or attempt % 2 == 0:
+                return to
+            leading, _ = self._ranked(to, now)
+            choices = [hop for hop in leading if hop not in avoid] or [to]
+            return choices[(attempt // 2 - 1) % len(choices)]
+        leading, others = self._ranked(to, now)
+        choices = [*leading, *([to] if direct else []), *others]
+        choices = [hop for hop in choices if hop not in avoid]
+        return choices[attempt % len(choices)] if choices else None
+
+    def _ranked(self, to: bytes, now: float) -> tuple[list[bytes], list[bytes]]:
+        """Usable neighbours with a known path to `to`, shortest first, and without."""
+        cached = self._cache.get(to)
+        if cached is not None and 0 <= now - cached[0] < self._cache_s:
+            return cached[1], cached[2]
+        distances = self._contacts.distances(to, now)
+        neighbours = [hop for hop in self._contacts.neighbours(now) if hop != to]
+        leading = sorted(
+            (hop for hop in neighbours if hop in distances), key=lambda hop: distances[hop]
+        )
+        others = [hop for hop in neighbours if hop not in distances]
+        if len(self._cache) > len(list(self._contacts)):
+            self._cache.clear()  # of servers that are no longer known
+        self._cache[to] = now, leading, others
+        return leading, others
+
+
+class ForwardMemory:
+    """Remembers what was forwarded, so that nothing goes round in circles.
+
+    What is resent comes again at intervals that double; what goes round in a circle
+    comes again sooner.  So the same parcel is forwarded again only after an interval
+    that doubles with each time, and is half of the one after which it is resent.
+    """
+
+    def __init__(self, *, first_s: float, last_s: float, size_max: int) -> None:
+        self._first_s = first_s / 2
+        self._last_s = last_s / 2
+        self._size_max = size_max
+        self._seen: dict[tuple[object, ...], tuple[float, int]] = {}  # time, how often
+
+    def admit(self, key: tuple[object, ...], now: float) -> int | None:
+        """How often `key` was forwarded before, or ``None`` if it must not be now."""
+        seen = self._seen.pop(key, None)
+        times = 0
+        if seen is not None:
+            since, times = seen
+            if now - since < min(self._first_s * 2.0 ** (times - 1), self._last_s):
+                self._seen[key] = seen
+                return None
+        elif len(self._seen) >= self._size_max:
+            del self._seen[next(iter(self._seen))]
+        self._seen[key] = now, min(times + 1, 64)
+        return times

@@ -1,0 +1,46 @@
+"""How much of a datagram is left for a message."""
+
+from __future__ import annotations
+
+from culm.oxen.events import Delivery
+from culm.oxen.limits import Limits
+from culm.oxen.messages import (
+    ID_MAX,
+    SEQUENCE_MAX,
+    Broadcast,
+    Datagram,
+    Dialect,
+    Message,
+    MessageData,
+    OneToOne,
+    Parcel,
+    encode_parcel,
+    write_message,
+)
+
+__all__ = ["payload_sizes"]
+
+
+def payload_sizes(limits: Limits, dialect: Dialect) -> dict[Delivery, int]:
+    """Bytes of the largest message of each kind, were all else in its parcel as long as can be.
+
+    So whether a message can be sent does not depend on the numbers that it happens to get.
+    """
+    empty: dict[Delivery, Message] = {
+        Delivery.DATAGRAM: Datagram(b""),
+        Delivery.IN_ORDER: OneToOne(SEQUENCE_MAX, b""),
+        Delivery.IN_ORDER_BROADCAST: Broadcast(SEQUENCE_MAX, b""),
+    }
+    sid = bytes(limits.sid_size_max)
+    length = len(str(limits.datagram_size_max))  # of which an empty message has one digit
+    left = limits.datagram_size_max - length + 1
+    return {
+        delivery: left
+        - len(
+            encode_parcel(
+                Parcel(ID_MAX, ID_MAX, MessageData(sid, sid, ID_MAX, write_message(message))),
+                dialect,
+            )
+        )
+        for delivery, message in empty.items()
+    }

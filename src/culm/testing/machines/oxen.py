@@ -1,0 +1,205 @@
+"""The Oxen node: a cluster of three, seen by each of them, and what hostile peers may try."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from random import Random
+from typing import Any
+
+from culm.oxen import Dialect, Limits, Node, Timing
+from culm.oxen.messages import (
+    Gossip,
+    MessageData,
+    OneToOne,
+    Parcel,
+    Synchronize,
+    encode_parcel,
+    write_message,
+)
+from culm.testing.cluster import Cluster
+from culm.testing.machines import Conversation, Flood, MachineSpec, call, register
+from culm.testing.network import Conditions, Network
+from culm.testing.spec import Config
+
+__all__ = ["build", "recorded"]
+
+NAMES = (b"AAA", b"BBB", b"CCC")
+EPOCH = 1_700_000_000.0
+
+TIGHT: Mapping[str, Any] = {
+    "limits": {
+        "datagram_size_max": 240,
+        "sid_size_max": 8,
+        "peers_max": 3,
+        "candidates_max": 1,
+        "queue_max": 4,
+        "window_max": 2,
+        "inbox_size_max": 1024,
+        "outbox_max": 8,
+        "forwards_max": 4,
+    }
+}
+
+# What grows: up to three peers and three tombstones with what they hold (windows, and of
+# peers a queue), the fixed part of each, the inbox, the outbox and the memory of what was
+# forwarded; a message costs up to 500 bytes besides its payload, a peer 5,000.
+_HELD_MAX = 3 * (4 * 740 + 5000) + 6 * 2 * 2 * 340 + 1024 + 8 * 900 + 4 * 400
+
+
+def build(config: Config) -> Node:
+    """A node; `config` may hold ``me``, ``seed``, ``epoch``, ``dialect`` (its value) and the
+    fields of ``limits`` and ``timing``."""
+    return Node(
+        me=config.get("me", NAMES[0]),
+        rng=Random(config.get("seed", 0)),
+        epoch=config.get("epoch", EPOCH),
+        limits=Limits(**config.get("limits", {})),
+        timing=Timing(**config.get("timing", {})),
+        dialect=Dialect(config.get("dialect", Dialect.KEYED.value)),
+    )
+
+
+Story = Callable[[Cluster], None]
+
+
+def recorded(name: str, story: Story, *, seed: int = 0, **config: Any) -> list[Conversation]:
+    """The sides of three nodes in `story`, built from `config`."""
+    configs = {
+        sid: {"me": sid, "seed": index, "epoch": EPOCH, **config} for index, sid in enumerate(NAMES)
+    }
+    conditions = Conditions(delay_min=0.001, delay_max=0.02)
+    cluster = Cluster(Network(seed=seed, conditions=conditions), records=True)
+    for sid in NAMES:
+        cluster.add(sid, lambda host: build(configs[host.address]))  # type: ignore[index]
+    with cluster:
+        story(cluster)
+    return [
+        cluster[sid].conversation(f"{name}/{sid.decode()}", configs[sid])
+        for sid in NAMES
+        if cluster[sid].running
+    ]
+
+
+def _assemble(cluster: Cluster) -> None:
+    one, two, three = (cluster[sid] for sid in NAMES)
+    one.call("start")
+    two.call("join", sid=one.address)
+    three.call("join", sid=one.address)
+    cluster.run(3.0)
+
+
+def _everything(cluster: Cluster) -> None:
+    """All requests, over good links and around a broken one, and a goodbye."""
+    _assemble(cluster)
+    one, two, three = (cluster[sid] for sid in NAMES)
+    for number in range(3):
+        one.call("send_in_order", to=two.address, data=b"one %d" % number)
+        two.call("broadcast_in_order", data=b"all %d" % number)
+    three.call("send", to=one.address, data=b"any")
+    three.call("broadcast", data=b"lost, perhaps", acknowledged=False)
+    two.call("broadcast", data=b"any")
+    cluster.network.cut(one.address, two.address)
+    cluster.run(28.0)
+    one.call("send_in_order", to=two.address, data=b"around")
+    cluster.run(30.0)
+    three.call("leave")
+    cluster.run(31.0)
+
+
+def _misfortune(cluster: Cluster) -> None:
+    """Loss, a give-up and a return."""
+    _assemble(cluster)
+    one, two, three = (cluster[sid] for sid in NAMES)
+    cluster.network.set_conditions(Conditions(loss=0.3, duplication=0.3, delay_max=0.1))
+    for number in range(6):
+        one.call("broadcast_in_order", data=b"%d" % number)
+        cluster.run(3.5 + number / 10)
+    cluster.network.partition([one.address], [two.address, three.address])
+    one.call("send", to=three.address, data=b"in vain")
+    cluster.run(20.0)
+    cluster.network.heal()
+    cluster.network.set_conditions(Conditions())
+    cluster.run(26.0)
+    two.call("send_in_order", to=one.address, data=b"there again")
+    cluster.run(27.0)
+
+
+_QUICK = {"timing": {"keepalive_s": 1.0, "usable_s": 4.0, "give_up_s": 5.0, "leave_s": 5.0}}
+
+
+def _conversations(spec: MachineSpec) -> Iterable[Conversation]:
+    yield from recorded("everything", _everything)
+    yield from recorded("flat", _everything, dialect=Dialect.FLAT.value)
+    yield from recorded("misfortune", _misfortune, seed=1, **_QUICK)
+
+
+def _numbered(message: Callable[[int], MessageData]) -> Callable[[int], bytes]:
+    return lambda number: encode_parcel(Parcel(None, None, message(number)))
+
+
+def _sid(number: int) -> bytes:
+    return b"x%d" % number
+
+
+_FLOODS = (
+    Flood(  # servers that do not exist wish to be known
+        unit=_numbered(
+            lambda number: MessageData(
+                NAMES[0], _sid(number), number, write_message(Synchronize(0, number << 30))
+            )
+        ),
+        after="everything/AAA",
+        source=lambda number: NAMES[1],
+    ),
+    Flood(  # or are talked of
+        unit=lambda number: encode_parcel(
+            Parcel(None, None, Gossip({NAMES[1]: [EPOCH + 31]}, [_sid(number)]))
+        ),
+        after="everything/AAA",
+        source=lambda number: NAMES[1],
+    ),
+    Flood(  # messages in order, of which the first never comes
+        unit=_numbered(
+            lambda number: MessageData(
+                NAMES[0],
+                NAMES[1],
+                number,
+                write_message(OneToOne((2**62 + number) % 2**63, bytes(150))),
+            )
+        ),
+        after="everything/AAA",
+        source=lambda number: NAMES[1],
+    ),
+    Flood(  # messages to be forwarded
+        unit=_numbered(lambda number: MessageData(NAMES[1], _sid(number), number, bytes(150))),
+        after="everything/CCC",
+        source=_sid,
+    ),
+    Flood(  # questions from everywhere
+        unit=lambda number: encode_parcel(Parcel(ka=number)),
+        after="everything/AAA",
+        source=_sid,
+    ),
+)
+
+register(
+    MachineSpec(
+        name="oxen",
+        build=build,
+        held_max=_HELD_MAX,
+        tight=TIGHT,
+        conversations=_conversations,
+        bad_calls=[
+            call("start"),
+            call("join", sid=b""),
+            call("join", sid=b"x" * 33),
+            call("join", sid=NAMES[0]),
+            call("send", to=b"nobody", data=b""),
+            call("send", to=NAMES[1], data=bytes(2000)),
+            call("send_in_order", to=NAMES[0], data=b"to itself"),
+            call("broadcast", data=bytes(2000)),
+            call("broadcast_in_order", data=bytes(2000)),
+        ],
+        floods=_FLOODS,
+    )
+)

@@ -1,0 +1,459 @@
+"""Whole clusters on a faulty network, with a ledger of what was promised to whom.
+
+`simulate(seed)` draws everything from the seed: how many nodes, how bad the network, who
+is cut off from whom, who dies, comes back or leaves, and who sends what.  Then the faults
+stop, and within a bound everybody must be joined with everybody, and the ledger even.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
+
+from culm.machine import Closed, Event, LocalProtocolError
+from culm.oxen import (
+    Delivery,
+    ErrorCode,
+    Limits,
+    MessageReceived,
+    Node,
+    NodeState,
+    PeerJoined,
+    PeerLeft,
+    PeerReachable,
+    PeerState,
+    PeerUnreachable,
+    SendFailed,
+    Timing,
+)
+from culm.testing.cluster import Cluster
+from culm.testing.cluster import Node as Host
+from culm.testing.network import Conditions, Network
+
+EPOCH = 1_700_000_000.0
+
+# A tenth of the defaults, or so: what takes minutes in life takes seconds here.
+TIMING = Timing(
+    keepalive_s=0.5,
+    keepalive_retry_s=0.25,
+    usable_s=2.5,
+    give_up_s=3.0,
+    forget_s=120.0,
+    gossip_s=0.25,
+    resolution_s=0.05,
+    redelivery_first_s=0.2,
+    redelivery_max_s=1.0,
+    leave_s=4.0,
+)
+LIMITS = Limits(queue_max=64, window_max=8)
+
+JOIN_BOUND_S = 30.0
+"""Within so many seconds after the last fault everybody is joined with everybody."""
+
+VERBS = {
+    Delivery.DATAGRAM: ("send", "broadcast"),
+    Delivery.IN_ORDER: ("send_in_order", None),
+    Delivery.IN_ORDER_BROADCAST: (None, "broadcast_in_order"),
+}
+
+Life = tuple[bytes, int]  # server ID, incarnation
+
+
+@dataclass
+class Promise:
+    """A message that a life has sent to a peer; `kept` until something excuses the loss."""
+
+    number: int
+    payload: bytes
+    excused: bool = False
+
+
+@dataclass
+class Ledger:
+    """Who sent what to whom, who got what, and what every user was told of its peers."""
+
+    sent: dict[tuple[Life, bytes, Delivery], list[Promise]] = field(
+        default_factory=lambda: defaultdict(list)
+    )
+    got: dict[tuple[Life, bytes, Delivery], list[bytes]] = field(
+        default_factory=lambda: defaultdict(list)
+    )
+    broadcast: dict[Life, set[int]] = field(default_factory=lambda: defaultdict(set))
+    present: dict[tuple[Life, bytes], bool] = field(default_factory=dict)
+    lost: dict[tuple[Life, bytes], bool] = field(default_factory=dict)
+    events: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+
+    def note_sent(self, life: Life, to: bytes, delivery: Delivery, promise: Promise) -> None:
+        self.sent[life, to, delivery].append(promise)
+
+    def note(self, life: Life, event: Event) -> None:
+        """Check that `event` may come now, and draw the consequences."""
+        self.events[type(event).__name__] += 1
+        match event:
+            case MessageReceived(peer=peer, data=data, delivery=delivery):
+                assert self.present.get((life, peer)), (life, event)
+                self.got[life, peer, delivery].append(data)
+            case PeerJoined(peer=peer):
+                assert not self.present.get((life, peer)), (life, event)
+                assert not self.lost.get((life, peer)), (life, event)
+                self.present[life, peer] = True
+            case PeerLeft(peer=peer):
+                assert self.present.get((life, peer)) or self.lost.get((life, peer)), (life, event)
+                self.present[life, peer] = self.lost[life, peer] = False
+                self._excuse(life, peer)
+            case PeerUnreachable(peer=peer):
+                if self.present.get((life, peer)):  # or else it was asked to help and did not
+                    self.lost[life, peer] = True
+                assert not (self.lost.get((life, peer)) and not self.present[life, peer])
+                self.present[life, peer] = False
+                self._excuse(life, peer)
+            case PeerReachable(peer=peer):
+                assert self.lost.get((life, peer)), (life, event)
+                self.present[life, peer], self.lost[life, peer] = True, False
+            case SendFailed(peer=peer, message=number):
+                found = [
+                    promise
+                    for (sender, to, _), promises in self.sent.items()
+                    if sender == life and to == peer
+                    for promise in promises
+                    if promise.number == number
+                ]
+                assert found or number in self.broadcast[life], (life, event)
+                assert not any(promise.excused for promise in found), (life, event)
+                for promise in found:
+                    promise.excused = True
+
+    def _excuse(self, life: Life, peer: bytes) -> None:
+        """After a restart, a goodbye or a give-up nothing sent before is promised."""
+        for delivery in Delivery:
+            for promise in self.sent[life, peer, delivery]:
+                promise.excused = True
+
+    def check(self, living: list[Life]) -> None:
+        """What was sent, and is excused by nothing, has arrived as it was promised."""
+        for (life, peer, delivery), got in self.got.items():
+            if delivery is not Delivery.DATAGRAM:
+                numbers = [_number(data) for data in got]
+                assert numbers == sorted(set(numbers)), (life, peer, delivery, numbers)
+        for life in living:
+            for other in living:
+                if life != other:
+                    for delivery in Delivery:
+                        self._check_pair(life, other, delivery)
+
+    def _check_pair(self, sender: Life, receiver: Life, delivery: Delivery) -> None:
+        promises = self.sent[sender, receiver[0], delivery]
+        owed = [promise.payload for promise in promises if not promise.excused]
+        got = [
+            data
+            for data in self.got[receiver, sender[0], delivery]
+            if data.startswith(_stamp(sender))
+        ]
+        if delivery is Delivery.DATAGRAM:
+            assert set(owed) <= set(got), (sender, receiver, set(owed) - set(got))
+        else:
+            assert got[len(got) - len(owed) :] == owed, (sender, receiver, delivery, owed, got)
+        sent = {promise.payload for promise in promises}
+        # A broadcast also reaches those who were about to join.
+        assert delivery is Delivery.IN_ORDER_BROADCAST or set(got) <= sent
+
+
+def _stamp(life: Life) -> bytes:
+    return b"%b/%d/" % life
+
+
+def _number(data: bytes) -> tuple[int, int]:
+    """Incarnation of the sender and the message's number, of a payload."""
+    _, incarnation, number = data.split(b"/")
+    return int(incarnation), int(number)
+
+
+def name(index: int) -> bytes:
+    return b"N%02d" % index
+
+
+class Simulation:
+    """One cluster in all its misfortune; `rng` draws what happens to it."""
+
+    def __init__(self, seed: int, *, size: int | None = None, loss_max: float = 0.5) -> None:
+        self.network = Network(seed=seed)
+        self.rng = rng = self.network.random("story")
+        self.size = size or rng.choices([2, 3, 4, 5, 6, 8, 16], [24, 36, 22, 11, 4, 2, 0.3])[0]
+        self.names = [name(index) for index in range(self.size)]
+        self.ledger = Ledger()
+        self.cluster = Cluster(self.network, on_event=self._note)
+        self.gone: set[bytes] = set()
+        self._messages = 0
+        self._loss_max = loss_max
+        for sid in self.names:
+            self.cluster.add(sid, self._build, start=False)
+
+    # -- what can be done ------------------------------------------------------------------
+
+    def boot(self, sid: bytes, helper: bytes | None) -> None:
+        host = self.cluster[sid]
+        host.start()
+        if helper is None:
+            host.call("start")
+        else:
+            host.call("join", sid=helper)
+
+    def running(self) -> list[Host]:
+        return [host for host in self.cluster if host.running]
+
+    def helper(self, sid: bytes) -> bytes | None:
+        others = [host.address for host in self.running() if host.address != sid]
+        return self.rng.choice(others) if others else None  # type: ignore[return-value]
+
+    def send(self, host: Host, delivery: Delivery, to: bytes | None) -> bool:
+        """Send, to everybody without `to`; false if a queue is full or nobody is there."""
+        life = (host.address, host.incarnation)
+        payload = b"%b%d" % (_stamp(life), self._messages)  # type: ignore[arg-type]
+        self._messages += 1
+        single, general = VERBS[delivery]
+        joined = [
+            sid for sid, view in host.machine.peers().items() if view.state is PeerState.JOINED
+        ]
+        targets = [to] if to is not None else joined
+        if to is not None and to not in joined:
+            return False
+        # What goes out at once is noted before, as the answer may come within the call.
+        promises = [Promise(0, payload) for _ in targets]
+        for target, promise in zip(targets, promises, strict=True):
+            self.ledger.note_sent(life, target, delivery, promise)  # type: ignore[arg-type]
+        try:
+            if to is not None:
+                assert single is not None
+                number = host.call(single, to=to, data=payload)
+            else:
+                assert general is not None
+                number = host.call(general, data=payload)
+        except LocalProtocolError as error:
+            if error.code is not ErrorCode.QUEUE_FULL:
+                raise
+            for target in targets:
+                self.ledger.sent[life, target, delivery].pop()  # type: ignore[index]
+            return False
+        for promise in promises:
+            promise.number = number  # type: ignore[assignment]
+        if delivery is Delivery.IN_ORDER_BROADCAST:
+            self.ledger.broadcast[life].add(number)  # type: ignore[index,arg-type]
+        return True
+
+    # -- the story -------------------------------------------------------------------------
+
+    def run(self) -> Ledger:
+        """Everything that happens, and the checks."""
+        with self.network:
+            self._grow()
+            self._suffer()
+            self._recover()
+            self._talk()
+            living = [(host.address, host.incarnation) for host in self.running()]
+            self.ledger.check(living)  # type: ignore[arg-type]
+        return self.ledger
+
+    def _grow(self) -> None:
+        rng = self.rng
+        self.network.set_conditions(
+            Conditions(
+                loss=rng.choice([0.0, 0.02, 0.1, 0.3, self._loss_max]),
+                duplication=rng.choice([0.0, 0.1, 0.5]),
+                reordering=rng.choice([0.0, 0.1, 0.5]),
+                delay_min=0.001,
+                delay_max=rng.choice([0.002, 0.02, 0.1]),
+                hold_max=rng.choice([0.05, 0.5]),
+            )
+        )
+        self.boot(self.names[0], None)
+        for sid in self.names[1:]:
+            self.network.run(self.network.clock.now + rng.choice([0.0, 0.05, 0.5]) / self.size)
+            self.boot(sid, self.helper(sid))
+
+    def _suffer(self) -> None:
+        rng = self.rng
+        deeds: list[tuple[Callable[[], None], float]] = [
+            (self._some_message, 12.0),
+            (self._some_burst, 2.0),
+            (self._some_cut, rng.choice([0.0, 1.0, 3.0])),
+            (self._some_partition, rng.choice([0.0, 0.3])),
+            (self.network.heal, rng.choice([0.0, 0.5])),
+            (self._some_crash, rng.choice([0.0, 0.6])),
+            (self._some_restart, 1.0),
+            (self._some_goodbye, rng.choice([0.0, 0.15])),
+        ]
+        end = self.network.clock.now + rng.choice([0.5, 1.0, 3.0] if self.size > 8 else [1, 3, 9])
+        rate = 12.0
+        while self.network.clock.now < end:
+            self.network.run(self.network.clock.now + rng.expovariate(rate))
+            rng.choices([deed for deed, _ in deeds], [weight for _, weight in deeds])[0]()
+
+    def _recover(self) -> None:
+        """Faults stop; in the end everybody is joined with everybody."""
+        self.network.heal()
+        self.network.set_conditions(
+            Conditions(loss=self.rng.choice([0.0, 0.02, 0.1]), delay_min=0.001, delay_max=0.02)
+        )
+        for sid in self.names:
+            if sid not in self.gone and not self.cluster[sid].running:
+                self.boot(sid, self.helper(sid))
+        self._introduce()
+        done = self.network.run(self.network.clock.now + JOIN_BOUND_S, done=self._every(0.25))
+        assert done, {
+            host.address: {
+                sid: (view.state.name, view.queued)
+                for sid, view in host.machine.peers().items()
+                if view.state is not PeerState.JOINED or view.queued
+            }
+            for host in self.running()
+        }
+
+    def _talk(self) -> None:
+        """Whatever was, all that is sent from now on arrives."""
+        rng = self.rng
+        for host in self.running():
+            for delivery in (Delivery.DATAGRAM, Delivery.IN_ORDER_BROADCAST):
+                assert self.send(host, delivery, None)
+            to = self.helper(host.address)  # type: ignore[arg-type]
+            if to is not None:
+                for delivery in (Delivery.DATAGRAM, *[Delivery.IN_ORDER] * rng.randrange(1, 4)):
+                    assert self.send(host, delivery, to)
+        assert self.network.run(self.network.clock.now + JOIN_BOUND_S, done=self._every(0.1))
+
+    def _every(self, seconds: float) -> Callable[[], bool]:
+        """Whether all are joined and nothing waits; looked at from time to time."""
+        due = self.network.clock.now
+
+        def check() -> bool:
+            nonlocal due
+            if self.network.clock.now < due:
+                return False
+            due = self.network.clock.now + seconds
+            hosts = self.running()
+            return all(self._is_settled(host, hosts) for host in hosts)
+
+        return check
+
+    def _is_settled(self, host: Host, hosts: list[Host]) -> bool:
+        if host.address in self.gone:
+            return False
+        peers = host.machine.peers()
+        if any(view.state is PeerState.JOINED and view.queued for view in peers.values()):
+            return False  # perhaps to one that is gone, and not given up yet
+        return all(
+            other is host
+            or (other.address in peers and peers[other.address].state is PeerState.JOINED)
+            for other in hosts
+        )
+
+    def _introduce(self) -> None:
+        """Make known to each other those who have no common acquaintance at all.
+
+        One who never joined is forgotten soon, and so is no acquaintance.
+        """
+        hosts = [host for host in self.running() if host.address not in self.gone]
+        knows: dict[Host, set[Host]] = {host: set() for host in hosts}
+        for host in hosts:
+            for sid, view in host.machine.peers().items():
+                other = self.cluster[sid]
+                if view.state in (PeerState.JOINED, PeerState.GIVEN_UP) and other in knows:
+                    knows[host].add(other)
+                    knows[other].add(host)
+        reached: set[Host] = set()
+        for host in hosts:
+            if reached and host not in reached:
+                host.call("join", sid=hosts[0].address)
+            frontier = {host}
+            while frontier:
+                reached |= frontier
+                frontier = {other for at in frontier for other in knows[at]} - reached
+
+    # -- single deeds ----------------------------------------------------------------------
+
+    def _some_host(self) -> Host | None:
+        hosts = [host for host in self.running() if host.address not in self.gone]
+        return self.rng.choice(hosts) if hosts else None
+
+    def _some_message(self) -> None:
+        host = self._some_host()
+        if host is not None and host.machine.state is not NodeState.IDLE:
+            delivery = self.rng.choice(list(Delivery))
+            single, general = VERBS[delivery]
+            to = None
+            if single is not None and (general is None or self.rng.random() < 0.8):
+                to = self.helper(host.address)  # type: ignore[arg-type]
+                if to is None:
+                    return
+            self.send(host, delivery, to)
+
+    def _some_burst(self) -> None:
+        host = self._some_host()
+        to = None if host is None else self.helper(host.address)  # type: ignore[arg-type]
+        if host is not None and to is not None:
+            for _ in range(self.rng.randrange(2, 20)):
+                if not self.send(host, Delivery.IN_ORDER, to):
+                    break
+
+    def _some_cut(self) -> None:
+        if self.size > 1:
+            one, other = self.rng.sample(self.names, 2)
+            self.network.cut(one, other, one_way=self.rng.random() < 0.4)
+
+    def _some_partition(self) -> None:
+        names = self.rng.sample(self.names, self.size)
+        at = self.rng.randrange(1, self.size)
+        self.network.partition(names[:at], names[at:], one_way=self.rng.random() < 0.3)
+
+    def _some_crash(self) -> None:
+        host = self._some_host()
+        if host is not None and len(self.running()) > 1:
+            host.crash()
+
+    def _some_restart(self) -> None:
+        down = [sid for sid in self.names if sid not in self.gone and not self.cluster[sid].running]
+        if down:
+            sid = self.rng.choice(down)
+            self.boot(sid, self.helper(sid))
+
+    def _some_goodbye(self) -> None:
+        host = self._some_host()
+        if host is not None and len(self.names) - len(self.gone) > 2:
+            self.gone.add(host.address)  # type: ignore[arg-type]
+            host.call("leave")
+
+    # -- what the cluster tells --------------------------------------------------------------
+
+    def _build(self, host: Host) -> Node:
+        rng = self.network.random(f"{host.address!r} {host.incarnation}")
+        return Node(
+            me=host.address,  # type: ignore[arg-type]
+            rng=rng,
+            epoch=EPOCH,
+            limits=LIMITS,
+            timing=TIMING,
+        )
+
+    def _note(self, host: Host, event: Event) -> None:
+        self.ledger.note((host.address, host.incarnation), event)  # type: ignore[arg-type]
+        if isinstance(event, Closed):
+            host.after(0.0, host.crash)
+        if isinstance(event, PeerUnreachable) and host.machine.state is NodeState.JOINING:
+            host.after(0.1, lambda: self._ask_again(host))
+
+    def _ask_again(self, host: Host) -> None:
+        helper = self.helper(host.address)  # type: ignore[arg-type]
+        if helper is not None and host.machine.state is NodeState.JOINING:
+            host.call("join", sid=helper)
+
+
+def simulate(seed: int, *, size: int | None = None) -> Simulation:
+    """Run the story of `seed`; raises `AssertionError` with the seed as a note."""
+    simulation = Simulation(seed, size=size)
+    simulation.run()
+    return simulation
+
+
+def seeds(first: int, count: int) -> list[int]:
+    return [Random(f"oxen {index}").getrandbits(48) for index in range(first, first + count)]

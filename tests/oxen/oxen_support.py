@@ -1,0 +1,166 @@
+"""One node among puppets: what it is told, and what it says, parcel by parcel."""
+
+from __future__ import annotations
+
+from collections import deque
+from random import Random
+from typing import Any
+
+from culm.machine import Event
+from culm.oxen import Dialect, Limits, Node, Timing
+from culm.oxen.messages import (
+    Body,
+    Gossip,
+    Message,
+    MessageAck,
+    MessageData,
+    Parcel,
+    Synchronize,
+    decode_parcel,
+    encode_parcel,
+    read_message,
+    write_message,
+)
+
+EPOCH = 1_700_000_000.0
+ME = b"ME"
+
+
+class Dice(Random):
+    """Chance, but for the IDs that a test has put on the table."""
+
+    def __init__(self, seed: int = 0) -> None:
+        super().__init__(seed)
+        self.script: deque[int] = deque()
+
+    def getrandbits(self, k: int) -> int:
+        return self.script.popleft() if k == 32 and self.script else super().getrandbits(k)
+
+
+class Table:
+    """A node, `ME`, at whose table puppets sit; `events` are all since they were looked at."""
+
+    def __init__(
+        self,
+        *,
+        limits: Limits | None = None,
+        timing: Timing | None = None,
+        dialect: Dialect = Dialect.KEYED,
+        seed: int = 0,
+    ) -> None:
+        self.dice = Dice(seed)
+        self.node = Node(
+            me=ME, rng=self.dice, epoch=EPOCH, limits=limits, timing=timing, dialect=dialect
+        )
+        self.dialect = dialect
+        self.now = 1.0
+        self.sent: list[tuple[bytes, Parcel]] = []
+        self._events: list[Event] = []
+        self._message_id = 0
+        self.node.advance(self.now)
+        self.node.start()
+        self.drain()
+
+    def drain(self) -> None:
+        while (event := self.node.next_event()) is not None:
+            self._events.append(event)
+        for to, data in self.node.datagrams_to_send():
+            assert isinstance(to, bytes)
+            self.sent.append((to, decode_parcel(data, self.dialect)))
+
+    def events(self) -> list[Event]:
+        found, self._events = self._events, []
+        return found
+
+    def said(self, to: bytes | None = None) -> list[Parcel]:
+        """What was sent (to that puppet) since this was asked last; the rest is forgotten."""
+        found = [parcel for hop, parcel in self.sent if to in (None, hop)]
+        self.sent = []
+        return found
+
+    def bodies(self, kind: type[Any], to: bytes | None = None) -> list[Any]:
+        return [parcel.body for parcel in self.said(to) if isinstance(parcel.body, kind)]
+
+    def messages(self, to: bytes | None = None) -> list[Message]:
+        """Messages of our own among what was said."""
+        return [read_message(body.d) for body in self.bodies(MessageData, to) if body.fr == ME]
+
+    def tell(
+        self, source: bytes, body: Body | None = None, ka: int | None = None, kk: int | None = None
+    ) -> None:
+        self.node.receive_datagram(encode_parcel(Parcel(ka, kk, body), self.dialect), source=source)
+        self.drain()
+
+    def tell_message(
+        self, fr: bytes, message: Message, *, source: bytes | None = None, id: int | None = None
+    ) -> int:
+        """Let the puppet `fr` send `message` (by way of `source`); the ID of it."""
+        if id is None:
+            self._message_id += 1
+            id = self._message_id
+        self.tell(fr if source is None else source, MessageData(ME, fr, id, write_message(message)))
+        return id
+
+    def acknowledged(self) -> list[int]:
+        return [body.id for body in self.bodies(MessageAck)]
+
+    def wait(self, seconds: float, *, alive: tuple[bytes, ...] = ()) -> None:
+        """Let time pass; puppets in `alive` answer keepalives at once."""
+        end = self.now + seconds
+        while True:
+            deadline = self.node.next_deadline()
+            self.now = end if deadline is None else min(end, max(self.now, deadline))
+            self.node.advance(self.now)
+            before = len(self.sent)
+            self.drain()
+            for to, parcel in self.sent[before:]:
+                if to in alive and parcel.ka is not None:
+                    self.tell(to, kk=parcel.ka)
+            if self.now >= end and (deadline is None or deadline > end):
+                return
+
+    def contact(self, sid: bytes) -> None:
+        """Let `sid` answer a keepalive, now."""
+        self.wait(6.0)
+        asked = [parcel.ka for parcel in self.said(sid) if parcel.ka is not None]
+        self.tell(sid, kk=asked[-1])
+
+    def join(
+        self, sid: bytes, *, broadcast: int = 0, one: int = 0, source: bytes | None = None
+    ) -> Synchronize:
+        """Let the puppet `sid` join, its numbers as given; what we synchronized with it."""
+        hop = sid if source is None else source
+        self.said()
+        self.tell_message(sid, Synchronize(broadcast, one), source=source)
+        return self.accept(sid, hop)
+
+    def accept(self, sid: bytes, hop: bytes) -> Synchronize:
+        """Let `sid` acknowledge our synchronize message, and answer keepalives at `hop`."""
+        parcels = self.said(hop)
+        body = next(
+            parcel.body
+            for parcel in parcels
+            if isinstance(parcel.body, MessageData) and parcel.body.to == sid
+        )
+        start = read_message(body.d)
+        assert isinstance(start, Synchronize)
+        for parcel in parcels:
+            if parcel.ka is not None:
+                self.tell(hop, kk=parcel.ka)
+        self.tell(hop, MessageAck(ME, sid, body.id))
+        self.said()
+        return start
+
+    def gossip(self, source: bytes, **rows: dict[bytes, float]) -> None:
+        """Let `source` tell of contacts, as seconds of this table's clock."""
+        columns = sorted({to for row in rows.values() for to in row})
+        self.tell(
+            source,
+            Gossip(
+                {
+                    fr.encode(): [EPOCH + row[to] if to in row else 0.0 for to in columns]
+                    for fr, row in rows.items()
+                },
+                columns,
+            ),
+        )

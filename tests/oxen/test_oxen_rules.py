@@ -1,0 +1,671 @@
+"""One test for each sentence of the specification that says what a node does.
+
+The sentence stands in the test's docstring; the sections are those of the specification.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from oxen_support import EPOCH, ME, Table
+
+from culm.machine import Closed, LocalProtocolError
+from culm.oxen import (
+    Delivery,
+    DropReason,
+    ErrorCode,
+    FailReason,
+    LeaveReason,
+    MessageReceived,
+    NodeState,
+    PeerJoined,
+    PeerLeft,
+    PeerReachable,
+    PeerState,
+    PeerUnreachable,
+    SendFailed,
+    Timing,
+)
+from culm.oxen.messages import (
+    Broadcast,
+    Datagram,
+    Finalize,
+    Gossip,
+    MessageAck,
+    MessageData,
+    OneToOne,
+    Parcel,
+    Synchronize,
+    decode_parcel,
+)
+
+A, B, P, Q = b"A", b"B", b"P", b"Q"
+
+
+@pytest.fixture
+def table() -> Table:
+    return Table()
+
+
+def received(peer: bytes, data: bytes, delivery: Delivery) -> MessageReceived:
+    return MessageReceived(peer=peer, data=data, delivery=delivery)
+
+
+# -- High-level API ------------------------------------------------------------------------
+
+
+def test_a_message_has_arrived(table: Table) -> None:
+    table.join(P)
+    table.events()
+    table.tell_message(P, Datagram(b"hello"))
+    assert table.events() == [received(P, b"hello", Delivery.DATAGRAM)]
+
+
+def test_a_fresh_node_has_joined_the_cluster(table: Table) -> None:
+    table.join(P)
+    assert table.events() == [PeerJoined(peer=P)]
+
+
+def test_a_node_is_voluntarily_leaving_the_cluster(table: Table) -> None:
+    table.join(P, broadcast=5, one=7)
+    table.events()
+    table.tell_message(P, Finalize(5, 7))
+    assert table.events() == [PeerLeft(peer=P, reason=LeaveReason.FINALIZED)]
+    assert P not in table.node.peers()
+
+
+def test_we_give_up_and_a_node_is_not_usefully_reachable(table: Table) -> None:
+    table.join(P)
+    table.events()
+    table.wait(79.0)
+    assert table.events() == []
+    table.wait(2.0)
+    assert table.events() == [PeerUnreachable(peer=P)]
+    assert table.node.peers()[P].state is PeerState.GIVEN_UP
+
+
+def test_a_previously_unreachable_node_is_now_reachable(table: Table) -> None:
+    table.join(P)
+    table.wait(90.0)
+    table.events()
+    table.contact(P)
+    table.wait(1.0)
+    table.accept(P, P)
+    assert table.events() == [PeerReachable(peer=P)]
+
+
+def test_join_a_cluster_asking_some_server_for_help(table: Table) -> None:
+    table.node.join(P)
+    table.drain()
+    (to, parcel) = table.sent[0]
+    assert to == P
+    assert isinstance(parcel.body, MessageData)
+    assert parcel.ka is not None
+
+
+def test_a_server_asked_for_help_that_never_answers_is_unreachable(table: Table) -> None:
+    table.node.join(P)
+    table.wait(79.0)
+    assert table.events() == []
+    table.wait(3.0)
+    assert table.events() == [PeerUnreachable(peer=P)]
+    assert table.node.peers() == {}
+
+
+def test_leave_the_cluster(table: Table) -> None:
+    start = table.join(P)
+    table.node.send_in_order(P, b"last")
+    table.node.leave()
+    table.drain()
+    assert table.messages() == [
+        OneToOne(start.one + 1, b"last"),
+        Finalize(start.broadcast, start.one + 1),
+    ]
+    assert table.node.state is NodeState.LEAVING
+
+
+@pytest.mark.parametrize("acknowledged", [True, False])
+def test_deliver_and_broadcast_a_datagram(table: Table, acknowledged: bool) -> None:
+    for sid in (P, Q):
+        table.join(sid)
+    table.node.send(P, b"one", acknowledged=acknowledged)
+    table.node.broadcast(b"all", acknowledged=acknowledged)
+    table.drain()
+    found = [(body.to, body.d, body.id is not None) for body in table.bodies(MessageData)]
+    assert found == [
+        (P, b"one", acknowledged),
+        (P, b"all", acknowledged),
+        (Q, b"all", acknowledged),
+    ]
+
+
+def test_deliver_in_order_datagrams_to_one_and_to_all(table: Table) -> None:
+    starts = {sid: table.join(sid) for sid in (P, Q)}
+    table.node.send_in_order(P, b"x")
+    table.node.broadcast_in_order(b"y")
+    table.node.send_in_order(P, b"z")
+    table.drain()
+    sent = list(table.sent)
+    assert [m for m in table.messages(P) if isinstance(m, OneToOne)] == [
+        OneToOne(starts[P].one + 1, b"x"),
+        OneToOne(starts[P].one + 2, b"z"),
+    ]
+    table.sent = sent
+    assert table.messages(Q) == [Broadcast(starts[Q].broadcast + 1, b"y")]
+
+
+# -- Concepts ------------------------------------------------------------------------------
+
+
+def test_oxen_assigns_each_outgoing_message_an_id(table: Table) -> None:
+    table.join(P)
+    for _ in range(20):
+        table.node.send(P, b"same")
+    table.drain()
+    ids = [body.id for body in table.bodies(MessageData)]
+    assert len(set(ids)) == 20
+    assert all(0 <= id < 2**32 for id in ids)
+
+
+def test_upon_receiving_a_message_even_again_an_acknowledgement_is_sent(table: Table) -> None:
+    table.join(P, one=9)
+    table.events()
+    for _ in range(3):
+        table.tell_message(P, OneToOne(10, b"x"), id=77)
+    assert table.acknowledged() == [77, 77, 77]
+    assert table.events() == [received(P, b"x", Delivery.IN_ORDER)]
+    for _ in range(2):
+        table.tell_message(P, Datagram(b"y"), id=78)
+    assert table.acknowledged() == [78, 78]
+
+
+def test_if_no_acknowledgement_has_been_received_the_message_is_resent(table: Table) -> None:
+    table.join(P)
+    table.node.send(P, b"x")
+    times = []
+    for _ in range(600):
+        table.wait(0.1, alive=(P,))
+        if any(body.d == b"x" for body in table.bodies(MessageData, P)):
+            times.append(table.now)
+    gaps = [later - earlier for earlier, later in pairwise(times)]
+    assert times[0] == pytest.approx(1.1, abs=0.01)
+    assert gaps[0] == pytest.approx(0.8, abs=0.11)
+    assert gaps[1] == pytest.approx(1.6, rel=0.3)
+    assert gaps[2] == pytest.approx(3.2, rel=0.3)
+    assert all(3.9 < gap < 6.2 for gap in gaps[3:])
+    assert len(gaps) > 8
+
+
+def test_an_acknowledged_message_is_not_resent(table: Table) -> None:
+    table.join(P)
+    table.node.send(P, b"x")
+    table.drain()
+    (body,) = table.bodies(MessageData)
+    table.tell(P, MessageAck(ME, P, body.id))
+    table.wait(30.0, alive=(P,))
+    assert table.messages() == []
+
+
+def test_random_portions_of_this_table_are_sent_periodically_to_random_peers(table: Table) -> None:
+    for sid in (A, B, P):
+        table.join(sid)
+    table.wait(60.0, alive=(A, B, P))
+    told = [(to, parcel.body) for to, parcel in table.sent if isinstance(parcel.body, Gossip)]
+    assert 55 <= len(told) <= 65
+    assert {to for to, _ in told} == {A, B, P}
+    assert all(ME in gossip.rows for _, gossip in told)
+    assert len({tuple(gossip.columns) for _, gossip in told}) > 6
+
+
+def test_the_contact_is_the_time_the_parcel_was_first_sent(table: Table) -> None:
+    """If sent at times 1 and 2 and acknowledged at 3 and 4, time 1 is the contact time."""
+    table.join(P)
+    joined = table.node.contacts()[ME][P]
+    table.wait(7.0)
+    asked = [parcel.ka for parcel in table.said(P) if parcel.ka is not None]
+    assert len(asked) >= 2
+    table.wait(0.5)
+    table.tell(P, kk=asked[0])
+    first = table.node.contacts()[ME][P]
+    assert joined < first <= EPOCH + 7.0
+    table.tell(P, kk=asked[1])
+    assert first < table.node.contacts()[ME][P] <= table.node.unix_time - 0.5
+    again = table.node.contacts()[ME][P]
+    table.tell(P, kk=asked[0])  # answered already
+    assert table.node.contacts()[ME][P] == again
+    assert table.node.dropped[DropReason.STRAY_KEEPALIVE] == 1
+
+
+def test_contacts_are_kept_up_to_date_by_periodically_sending_no_op_messages() -> None:
+    table = Table(timing=Timing(gossip_s=1000.0))  # gossip would ask in passing
+    table.join(P)
+    table.wait(4.5)
+    assert not [p for p in table.said(P) if p.body is None and p.ka is not None]
+    table.wait(120.0, alive=(P,))
+    ages = table.node.unix_time - table.node.contacts()[ME][P]
+    assert ages < 6.5
+    assert [p for p in table.said(P) if p.body is None and p.ka is not None]
+
+
+def test_a_link_is_possibly_unusable_above_a_threshold(table: Table) -> None:
+    table.join(P)
+    table.wait(19.5)
+    assert table.node.peers()[P].usable
+    table.wait(1.0)
+    assert not table.node.peers()[P].usable
+
+
+def test_only_when_all_links_are_unusable_the_server_is_unreachable(table: Table) -> None:
+    for sid in (P, Q):
+        table.join(sid)
+    table.events()
+    for _ in range(20):
+        table.wait(10.0, alive=(Q,))
+        table.gossip(Q, Q={P: table.now})
+    assert not table.node.peers()[P].usable
+    assert table.node.peers()[P].reachable
+    assert table.events() == []
+    table.wait(81.0, alive=(Q,))
+    assert table.events() == [PeerUnreachable(peer=P)]
+
+
+# -- Handling failure ------------------------------------------------------------------------
+
+
+def test_around_an_unusable_link_the_shortest_path_is_taken(table: Table) -> None:
+    for sid in (A, B, P, Q):
+        table.join(sid)
+    table.wait(30.0, alive=(A, B, P))
+    # Q is two links from A and from B, one from P.
+    table.gossip(A, A={P: table.now}, B={P: table.now}, P={Q: table.now})
+    table.said()
+    table.node.send(Q, b"x")
+    table.drain()
+    (parcel,) = [parcel for parcel in table.said(P) if isinstance(parcel.body, MessageData)]
+    assert parcel.body is not None
+    assert parcel.body[:2] == (Q, ME)
+
+
+def test_without_a_known_path_some_maybe_usable_local_link_is_tried(table: Table) -> None:
+    for sid in (A, Q):
+        table.join(sid)
+    table.wait(30.0, alive=(A,))
+    table.said()
+    table.node.send(Q, b"x")
+    hops = set()
+    for _ in range(10):
+        table.wait(1.0, alive=(A,))
+        hops |= {to for to, p in table.sent if isinstance(p.body, MessageData) and p.body.d == b"x"}
+        table.said()
+    assert hops == {A, Q}
+
+
+def test_the_receiving_node_repeats_the_process(table: Table) -> None:
+    for sid in (A, P):
+        table.join(sid)
+    table.tell(A, MessageData(P, A, 9999, b"data"))
+    assert table.bodies(MessageData, P) == [MessageData(P, A, 9999, b"data")]
+    assert table.events() == [PeerJoined(peer=A), PeerJoined(peer=P)]
+
+
+def test_a_forwarded_parcel_never_returns_to_where_it_came_from(table: Table) -> None:
+    for sid in (A, P, Q):
+        table.join(sid)
+    table.wait(30.0, alive=(A,))
+    table.gossip(A, A={Q: table.now})
+    table.said()
+    table.tell(A, MessageData(Q, P, 1, b"data"))
+    assert not any(to == A for to, _ in table.sent)
+
+
+def test_what_goes_in_circles_is_cut(table: Table) -> None:
+    for sid in (A, P):
+        table.join(sid)
+    for _ in range(5):
+        table.tell(A, MessageData(P, A, 9999, b"data"))
+    assert len(table.bodies(MessageData, P)) == 1
+    assert table.node.dropped[DropReason.FORWARDED_BEFORE] == 4
+    table.wait(0.81, alive=(A, P))
+    table.said()
+    table.tell(A, MessageData(P, A, 9999, b"data"))
+    assert len(table.bodies(MessageData, P)) == 1
+
+
+def test_giving_up_clears_all_outstanding_messages_to_that_node(table: Table) -> None:
+    table.join(P)
+    numbers = [table.node.send(P, b"x"), table.node.send_in_order(P, b"y")]
+    numbers.append(table.node.broadcast_in_order(b"z"))
+    table.events()
+    table.wait(81.0)
+    failed = [
+        SendFailed(peer=P, message=number, reason=FailReason.PEER_UNREACHABLE) for number in numbers
+    ]
+    assert table.events() == [*failed, PeerUnreachable(peer=P)]
+    table.said()
+    table.wait(30.0)
+    assert table.messages() == []
+
+
+def test_future_messages_to_a_given_up_node_are_refused(table: Table) -> None:
+    table.join(P)
+    table.wait(81.0)
+    for send in (table.node.send, table.node.send_in_order):
+        with pytest.raises(LocalProtocolError) as caught:
+            send(P, b"x")
+        assert caught.value.code is ErrorCode.NOT_JOINED
+    table.node.broadcast_in_order(b"to nobody")
+    table.said()
+    table.wait(5.0)
+    assert table.messages() == []
+
+
+def test_messages_from_a_given_up_node_are_dropped_until_it_is_reachable(table: Table) -> None:
+    """We will receive a message from P, a server we considered dead!  We simply drop it."""
+    for sid in (P, Q):
+        table.join(sid)
+    table.wait(81.0, alive=(Q,))
+    table.events()
+    table.said()
+    table.tell_message(P, OneToOne(1, b"from the dead"), source=Q)
+    assert table.events() == []
+    assert table.acknowledged() == []
+    assert table.node.dropped[DropReason.GIVEN_UP] == 1
+    # However, new information from peers may reveal that P is reachable again.
+    table.gossip(Q, Q={P: table.now})
+    table.wait(1.1, alive=(Q,))
+    table.accept(P, Q)
+    table.tell_message(P, OneToOne(1, b"from the dead"), source=Q)
+    assert table.events() == [
+        PeerReachable(peer=P),
+        received(P, b"from the dead", Delivery.IN_ORDER),
+    ]
+
+
+def test_nothing_to_or_from_a_given_up_node_is_forwarded(table: Table) -> None:
+    for sid in (A, B, P):
+        table.join(sid)
+    table.wait(81.0, alive=(A, B))
+    table.said()
+    table.tell(A, MessageData(P, A, 1, b"to"))
+    table.tell(A, MessageData(B, P, 2, b"from"))
+    assert table.bodies(MessageData) == []
+
+
+def test_a_peer_that_did_not_give_up_on_us_misses_nothing_but_what_failed(table: Table) -> None:
+    """Its numbers go on; ours go on after those that were cleared."""
+    start = table.join(P, one=100)
+    table.node.send_in_order(P, b"in vain")
+    table.wait(81.0)
+    table.events()
+    table.contact(P)
+    table.wait(1.0)
+    again = table.accept(P, P)
+    assert again == Synchronize(start.broadcast, start.one + 1)
+    table.node.send_in_order(P, b"next")
+    table.drain()
+    assert table.messages() == [OneToOne(start.one + 2, b"next")]
+    table.tell_message(P, OneToOne(101, b"kept"))
+    assert received(P, b"kept", Delivery.IN_ORDER) in table.events()
+
+
+# -- Parcel schema ---------------------------------------------------------------------------
+
+
+def test_any_node_can_send_a_parcel_to_any_other_node_at_any_time(table: Table) -> None:
+    table.tell(b"stranger", ka=123)
+    assert table.sent == [(b"stranger", Parcel(kk=123))]
+
+
+def test_if_id_is_omitted_no_acknowledgement_is_requested(table: Table) -> None:
+    table.join(P)
+    table.events()
+    table.tell(P, MessageData(ME, P, None, b"x"))
+    assert table.events() == [received(P, b"x", Delivery.DATAGRAM)]
+    assert table.bodies(MessageAck) == []
+
+
+def test_forwarding_of_acknowledgements_is_implied(table: Table) -> None:
+    for sid in (A, B):
+        table.join(sid)
+    table.tell(B, MessageAck(A, B, 5))
+    assert table.bodies(MessageAck, A) == [MessageAck(A, B, 5)]
+
+
+def test_the_example_of_gossip_is_that_fragment_of_the_table(table: Table) -> None:
+    table = Table(timing=Timing(usable_s=1e9, give_up_s=1e9))
+    for sid in (b"AAA", b"BBB", b"CCC", b"DDD", b"EEE"):
+        table.join(sid)
+    encoded = (
+        b"d2:lcd2:lcd3:AAAli5ei3ei1ei9ee3:BBBli6ei7ei7ei8ee3:DDDli9ei8ei1ei6eee"
+        b"1:pl3:AAA3:BBB3:CCC3:EEEeee"
+    )
+    table.node.receive_datagram(encoded, source=b"AAA")
+    table.drain()
+    contacts = table.node.contacts()
+    # AAA's contact with itself, which the example has, does not exist.
+    assert contacts[b"AAA"] == {b"BBB": 3, b"CCC": 1, b"EEE": 9}
+    assert contacts[b"BBB"] == {b"AAA": 6, b"CCC": 7, b"EEE": 8}
+    assert contacts[b"CCC"] == {}
+    assert contacts[b"DDD"] == {b"AAA": 9, b"BBB": 8, b"CCC": 1, b"EEE": 6}
+    assert contacts[b"EEE"] == {}
+
+
+def test_keepalives_are_the_only_way_to_update_the_last_contact_table(table: Table) -> None:
+    table.join(P, one=1)
+    before = table.node.contacts()
+    table.now += 3.0
+    table.node.advance(table.now)
+    table.node.send(P, b"x")
+    table.drain()
+    (body,) = table.bodies(MessageData, P)
+    table.tell(P, MessageAck(ME, P, body.id))
+    table.tell_message(P, OneToOne(2, b"y"))
+    table.tell(P, ka=1)
+    assert table.node.contacts() == before
+
+
+def test_a_parcel_answers_asks_and_carries_at_once() -> None:
+    table = Table(timing=Timing(gossip_s=1000.0))
+    table.join(P)
+    table.wait(3.0)
+    table.said()
+    table.node.receive_datagram(b"d2:kai5ee", source=P)
+    while table.node.next_event() is not None:
+        pass
+    table.node.send(P, b"x")
+    table.drain()
+    (parcel,) = table.said(P)
+    assert parcel.kk == 5
+    assert parcel.ka is not None
+    assert isinstance(parcel.body, MessageData)
+
+
+# -- Message data body types -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("message", [Datagram(b"x"), OneToOne(1, b"x"), Broadcast(1, b"x")])
+def test_messages_received_before_synchronization_are_errors(
+    table: Table, message: Datagram | OneToOne | Broadcast
+) -> None:
+    table.tell_message(P, message)
+    assert table.events() == []
+    assert table.acknowledged() == []
+    assert table.node.dropped[DropReason.NOT_SYNCHRONIZED] == 1
+
+
+def test_synchronization_messages_received_after_any_regular_message_are_errors(
+    table: Table,
+) -> None:
+    """But for redeliveries of the first, and for the sender having started anew."""
+    table.join(P, one=2**40)
+    table.tell_message(P, OneToOne(2**40 + 1, b"x"))
+    table.events()
+    table.said()
+    table.tell_message(P, Synchronize(0, 2**40), id=5)  # a redelivery
+    assert table.acknowledged() == [5]
+    table.tell_message(P, Synchronize(0, 7))
+    assert table.acknowledged() == []
+    assert table.node.dropped[DropReason.STALE_SYNCHRONIZE] == 1
+    table.tell_message(P, OneToOne(2**40 + 2, b"y"))
+    assert table.events() == [received(P, b"y", Delivery.IN_ORDER)]
+
+
+@pytest.mark.parametrize("order", [(34, 35, 36, 37), (37, 36, 35, 34), (36, 34, 37, 35)])
+def test_the_numbers_are_one_less_than_the_next_message(
+    table: Table, order: tuple[int, ...]
+) -> None:
+    """Synchronized to 35, of 34, 35, 36 and 37 only 36 and 37 are delivered."""
+    table.join(A, broadcast=35, one=35)
+    table.events()
+    for number in order:
+        table.tell_message(A, Broadcast(number, b"%d" % number))
+        table.tell_message(A, OneToOne(number, b"%d" % number))
+    got = table.events()
+    for delivery in (Delivery.IN_ORDER, Delivery.IN_ORDER_BROADCAST):
+        assert [
+            e.data for e in got if isinstance(e, MessageReceived) and e.delivery is delivery
+        ] == [
+            b"36",
+            b"37",
+        ]
+
+
+def test_finalize_waits_for_the_messages_that_are_missing(table: Table) -> None:
+    """Finalized at 97 with 94, 96 and 97 missing, it waits for those to be sent again."""
+    table.join(A, broadcast=93)
+    table.tell_message(A, Broadcast(95, b"95"))
+    table.events()
+    table.tell_message(A, Finalize(97, 0))
+    assert table.events() == []
+    assert table.node.peers()[A].state is PeerState.FINALIZING
+    table.tell_message(A, Broadcast(97, b"97"))
+    table.tell_message(A, Broadcast(94, b"94"))
+    table.tell_message(A, Broadcast(96, b"96"))
+    assert table.events() == [
+        *(received(A, b"%d" % n, Delivery.IN_ORDER_BROADCAST) for n in (94, 95, 96, 97)),
+        PeerLeft(peer=A, reason=LeaveReason.FINALIZED),
+    ]
+
+
+def test_there_are_no_half_open_associations(table: Table) -> None:
+    """The receiving node should not send any more messages either."""
+    table.join(A)
+    number = table.node.send_in_order(A, b"on its way")
+    table.drain()
+    table.events()
+    table.said()
+    table.tell_message(A, Finalize(1, 0))  # a broadcast is missing
+    assert table.events() == [SendFailed(peer=A, message=number, reason=FailReason.PEER_LEFT)]
+    with pytest.raises(LocalProtocolError):
+        table.node.send(A, b"more")
+    table.node.broadcast_in_order(b"more")
+    table.said()
+    table.wait(10.0, alive=(A,))
+    assert table.messages() == []
+
+
+def test_who_left_is_acknowledged_again(table: Table) -> None:
+    table.join(A, one=5)
+    table.tell_message(A, OneToOne(6, b"x"), id=1)
+    table.tell_message(A, Finalize(0, 6), id=2)
+    table.events()
+    table.said()
+    table.tell_message(A, Finalize(0, 6), id=2)
+    table.tell_message(A, OneToOne(6, b"x"), id=1)
+    table.tell_message(A, Synchronize(0, 5), id=3)
+    assert table.acknowledged() == [2, 1]
+    assert table.events() == []
+    assert A not in table.node.peers()
+
+
+def test_a_leaving_node_closes_when_all_is_acknowledged(table: Table) -> None:
+    table.join(P)
+    table.node.send(P, b"x")
+    table.node.leave()
+    table.drain()
+    for expected in (b"x", "finalize"):
+        (body,) = table.bodies(MessageData)
+        assert (body.d == b"x") == (expected == b"x")
+        assert table.node.state is NodeState.LEAVING
+        table.tell(P, MessageAck(ME, P, body.id))
+    assert table.events()[-1] == Closed()
+
+
+def test_a_leaving_node_does_not_wait_for_ever(table: Table) -> None:
+    table.join(P)
+    number = table.node.send(P, b"x")
+    table.events()
+    table.node.leave()
+    table.wait(29.0)
+    assert table.events() == []
+    table.wait(1.1)
+    assert table.events() == [
+        SendFailed(peer=P, message=number, reason=FailReason.NODE_CLOSED),
+        Closed(),
+    ]
+    assert table.node.next_deadline() is None
+
+
+# -- Restarts ----------------------------------------------------------------------------------
+
+
+def test_a_peer_that_starts_anew_starts_over(table: Table) -> None:
+    start = table.join(P, one=100)
+    table.tell_message(P, OneToOne(102, b"held"))
+    number = table.node.send_in_order(P, b"to the old one")
+    table.drain()
+    table.events()
+    table.said()
+    table.tell_message(P, Synchronize(2**50, 2**50))
+    assert table.events() == [
+        SendFailed(peer=P, message=number, reason=FailReason.PEER_RESTARTED),
+        PeerLeft(peer=P, reason=LeaveReason.RESTARTED),
+    ]
+    again = table.accept(P, P)
+    assert again == Synchronize(start.broadcast, start.one + 1)
+    assert table.events() == [PeerJoined(peer=P)]
+    table.tell_message(P, OneToOne(101, b"late"))
+    table.tell_message(P, OneToOne(2**50 + 1, b"new"))
+    assert table.events() == [received(P, b"new", Delivery.IN_ORDER)]
+
+
+def test_an_older_synchronize_message_counts_only_if_it_insists(table: Table) -> None:
+    """Other implementations may pick their numbers at random."""
+    table.join(P, one=2**50)
+    table.events()
+    for _ in range(9):
+        table.tell_message(P, Synchronize(0, 7))
+        table.wait(1.0, alive=(P,))
+    assert table.events() == []
+    table.wait(1.5, alive=(P,))
+    table.tell_message(P, Synchronize(0, 7))
+    assert table.events() == [PeerLeft(peer=P, reason=LeaveReason.RESTARTED)]
+
+
+def test_an_acknowledgement_from_before_the_restart_joins_nobody(table: Table) -> None:
+    table.tell_message(P, Synchronize(0, 0))
+    (old,) = table.bodies(MessageData)
+    table.tell_message(P, Synchronize(0, 2**50))
+    table.said()
+    table.tell(P, MessageAck(ME, P, old.id))
+    assert table.events() == []
+    assert table.node.peers()[P].state is PeerState.SYNCHRONIZING
+
+
+# -- Parcels on the wire -------------------------------------------------------------------------
+
+
+def test_our_parcels_are_as_the_specification_writes_them() -> None:
+    table = Table(timing=Timing(gossip_s=1000.0))
+    table.join(P)
+    table.wait(3.0)
+    table.said()
+    table.dice.script.extend([9999, 123])
+    table.node.send(P, b"...data...")
+    while table.node.next_event() is not None:
+        pass
+    assert table.node.datagrams_to_send() == [
+        (P, b"d2:kai123e2:mdd1:d10:...data...2:fr2:ME2:idi9999e2:to1:Pee")
+    ]
+    assert decode_parcel(b"d2:kki123ee") == Parcel(kk=123)

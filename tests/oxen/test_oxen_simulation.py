@@ -1,0 +1,210 @@
+"""Whole clusters on a faulty network keep their promises, whatever the seed.
+
+``CULM_OXEN_SEEDS`` says how many stories to try (1,000 by default, 100,000 in a long
+campaign), ``CULM_OXEN_FIRST_SEED`` where to begin.
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from oxen_simulation import EPOCH, LIMITS, TIMING, Simulation, simulate
+
+from culm.machine import Closed, Event
+from culm.oxen import Delivery, MessageReceived, Node, PeerState, Timing
+from culm.testing.cluster import Cluster
+from culm.testing.cluster import Node as Host
+from culm.testing.network import Conditions, Network
+
+LONG = os.environ.get("CULM_HYPOTHESIS_PROFILE") == "long"
+SEEDS = int(os.environ.get("CULM_OXEN_SEEDS", 100_000 if LONG else 1_000))
+FIRST_SEED = int(os.environ.get("CULM_OXEN_FIRST_SEED", 0))
+PARTS = 20
+
+
+@pytest.mark.timeout(60 + SEEDS)
+@pytest.mark.parametrize("part", range(PARTS))
+def test_promises_are_kept(part: int) -> None:
+    told: dict[str, int] = {}
+    for seed in range(FIRST_SEED + part, FIRST_SEED + SEEDS, PARTS):
+        for kind, count in simulate(seed).ledger.events.items():
+            told[kind] = told.get(kind, 0) + count
+    if SEEDS >= 1_000:  # the stories are about something
+        assert all(
+            told.get(kind, 0) > SEEDS / PARTS / 50
+            for kind in ("PeerJoined", "PeerLeft", "PeerUnreachable", "PeerReachable", "SendFailed")
+        ), told
+
+
+@pytest.mark.parametrize("size", [12, 24, 64])
+def test_promises_are_kept_in_large_clusters(size: int) -> None:
+    simulate(size, size=size)
+
+
+def test_the_same_seed_tells_the_same_story() -> None:
+    def story(seed: int) -> list[object]:
+        simulation = simulate(seed)
+        return [[host.events for host in simulation.cluster], simulation.network.traffic()]
+
+    assert story(4) == story(4)
+    assert story(4) != story(5)
+
+
+def test_a_failure_names_its_seed() -> None:
+    simulation = Simulation(11)
+    simulation.ledger.check = lambda living: pytest.fail("on purpose")  # type: ignore[method-assign]
+    with pytest.raises(BaseException, match="on purpose") as caught:
+        simulation.run()
+    assert "network seed: 11" in caught.value.__notes__
+
+
+def quiet_cluster(size: int, seed: int = 1, timing: Timing = TIMING) -> Cluster:
+    """`size` nodes, all joined, on a network without faults."""
+    network = Network(seed=seed, conditions=Conditions(delay_min=0.001, delay_max=0.01))
+    cluster = Cluster(network)
+    names = [b"N%02d" % index for index in range(size)]
+
+    def build(host: Host) -> Node:
+        assert isinstance(host.address, bytes)
+        rng = network.random(f"{host.address!r} {host.incarnation}")
+        return Node(me=host.address, rng=rng, epoch=EPOCH, limits=LIMITS, timing=timing)
+
+    for sid in names:
+        cluster.add(sid, build)
+    cluster[names[0]].call("start")
+    for sid in names[1:]:
+        cluster[sid].call("join", sid=names[0])
+
+    def joined() -> bool:
+        return all(
+            sum(view.state is PeerState.JOINED for view in host.machine.peers().values())
+            == size - 1
+            for host in cluster
+        )
+
+    assert network.run(30.0, done=joined)
+    return cluster
+
+
+def got(host: Host) -> list[tuple[bytes, bytes]]:
+    return [
+        (event.peer, event.data) for _, event in host.events if isinstance(event, MessageReceived)
+    ]
+
+
+@pytest.mark.parametrize("one_way", [False, True])
+@pytest.mark.parametrize("size", [3, 8, 32])
+def test_a_message_crosses_a_broken_direct_link_through_others(size: int, one_way: bool) -> None:
+    cluster = quiet_cluster(size)
+    network = cluster.network
+    one, other = cluster[b"N00"], cluster[b"N01"]
+    network.cut(one.address, other.address, one_way=one_way)
+    # At once, while the table still says that the link is fine, and later.
+    for wait in (0.0, TIMING.usable_s + 1):
+        network.run(network.clock.now + wait)
+        before = network.clock.now
+        heard = len(got(other))
+        one.call("send_in_order", to=other.address, data=b"%f" % wait)
+        assert network.run(before + 3.0, done=lambda heard=heard: len(got(other)) > heard)
+        assert got(other)[-1] == (b"N00", b"%f" % wait)
+        assert network.run(before + 8.0, done=lambda: not one.machine.peers()[b"N01"].queued)
+
+
+def test_a_message_crosses_a_chain() -> None:
+    """Only neighbours of a chain hear each other, and yet its ends talk."""
+    cluster = quiet_cluster(5)
+    network = cluster.network
+    names = sorted(cluster.nodes)  # type: ignore[type-var]
+    for index, sid in enumerate(names):
+        for other in names[index + 2 :]:
+            network.cut(sid, other)
+    network.run(network.clock.now + 10.0)
+    first, last = cluster[names[0]], cluster[names[-1]]
+    before = network.traffic().sent
+    first.call("send_in_order", to=last.address, data=b"far")
+    assert network.run(network.clock.now + 2.0, done=lambda: (b"N00", b"far") in got(last))
+    assert network.traffic().sent - before < 150
+    network.run(network.clock.now + 20.0)
+    assert all(
+        view.state is PeerState.JOINED for host in cluster for view in host.machine.peers().values()
+    )
+
+
+def test_nodes_that_gave_up_and_nodes_that_did_not_stay_consistent() -> None:
+    """Q, which reaches both, forwards; who gave up drops, takes back and loses no number."""
+    patient = Timing(
+        **{
+            name: getattr(TIMING, name)
+            for name in Timing.__dataclass_fields__
+            if name != "give_up_s"
+        },
+        give_up_s=60.0,
+    )
+    network = Network(seed=3, conditions=Conditions(delay_min=0.001, delay_max=0.01))
+    log: list[tuple[bytes, Event]] = []
+    cluster = Cluster(network, on_event=lambda host, event: log.append((host.address, event)))  # type: ignore[arg-type]
+
+    def build(host: Host) -> Node:
+        assert isinstance(host.address, bytes)
+        timing = TIMING if host.address == b"P" else patient
+        rng = network.random(f"{host.address!r}")
+        return Node(me=host.address, rng=rng, epoch=EPOCH, limits=LIMITS, timing=timing)
+
+    for sid in (b"Q", b"P", b"R"):
+        cluster.add(sid, build)
+    cluster[b"Q"].call("start")
+    cluster[b"P"].call("join", sid=b"Q")
+    cluster[b"R"].call("join", sid=b"Q")
+    network.run(5.0)
+    network.partition([b"P"], [b"Q", b"R"])
+    network.run(14.0)
+    assert cluster[b"P"].machine.peers()[b"R"].state is PeerState.GIVEN_UP
+    assert cluster[b"R"].machine.peers()[b"P"].state is PeerState.JOINED
+    for number in range(4):
+        cluster[b"R"].call("send_in_order", to=b"P", data=b"%d" % number)
+    network.heal()
+    network.cut(b"P", b"R")
+    network.run(25.0)
+    assert [data for peer, data in got(cluster[b"P"]) if peer == b"R"] == [b"0", b"1", b"2", b"3"]
+    cluster[b"P"].call("send_in_order", to=b"R", data=b"back")
+    network.run(26.0)
+    assert (b"P", b"back") in got(cluster[b"R"])
+    told = [type(event).__name__ for sid, event in log if sid == b"R"]
+    assert "PeerUnreachable" not in told
+    told = [type(event).__name__ for sid, event in log if sid == b"P" and event.peer == b"R"]  # type: ignore[attr-defined]
+    assert told == ["PeerJoined", "PeerUnreachable", "PeerReachable", *["MessageReceived"] * 4]
+
+
+def test_a_goodbye_crosses_a_broken_link() -> None:
+    """Those who forward its acknowledgements know the way for longer than the association."""
+    cluster = quiet_cluster(3)
+    network = cluster.network
+    network.cut(b"N01", b"N02")
+    network.run(network.clock.now + TIMING.usable_s + 1)
+    leaver = cluster[b"N01"]
+    leaver.call("send_in_order", to=b"N02", data=b"last")
+    leaver.call("leave")
+    begin = network.clock.now
+    assert network.run(begin + 1.0, done=lambda: isinstance(leaver.events[-1][1], Closed))
+    assert got(cluster[b"N02"]) == [(b"N01", b"last")]
+    network.run(begin + 60.0)
+    for sid in (b"N00", b"N02"):
+        assert b"N01" not in cluster[sid].machine.contacts()
+
+
+def test_idle_peers_keep_nothing() -> None:
+    cluster = quiet_cluster(4)
+    for host in cluster:
+        for delivery in ("send_in_order", "send"):
+            for other in cluster:
+                if other is not host:
+                    host.call(delivery, to=other.address, data=b"x")
+    cluster.network.run(cluster.network.clock.now + 5.0)
+    for host in cluster:
+        assert all(view.queued == view.held == 0 for view in host.machine.peers().values())
+    assert {delivery.value for delivery in Delivery} == {
+        "datagram",
+        "in-order",
+        "in-order broadcast",
+    }
