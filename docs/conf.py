@@ -48,6 +48,8 @@ default_role = "py:obj"
 # One name may live in several packages (Closed, Connection): the nearest one is linked.
 suppress_warnings = ["ref.python"]
 
+# Every page holds the tree of all pages; with every object in it, that takes minutes.
+toc_object_entries = False
 html_theme = "furo"
 html_title = f"culm {release}"
 html_show_sphinx = False
