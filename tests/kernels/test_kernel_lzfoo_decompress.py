@@ -308,7 +308,8 @@ def test_two_threads_at_once_do_no_harm(lzfoo_twins):
     for thread in threads:
         thread.join()
     assert sum(map(len, made)) == size - 6
-    assert {bytes(piece[:3]) for piece in made} <= {b"abc", b"bca", b"cab"}
+    # Nothing is made by who comes when the last byte was.
+    assert {piece[:3] for piece in made} <= {b"abc", b""}
 
 
 def test_packets_follow_one_another(lzfoo):
