@@ -19,7 +19,7 @@ _PREFIX_READ_SIZE = 1 << 20
 
 
 class Resumption:
-    """The payload at the end of the log of which only a beginning is stored."""
+    """The payload at the end of the log of which only a beginning, or nothing, is stored."""
 
     __slots__ = ("entry", "stored", "verifier")
 
@@ -48,7 +48,7 @@ class Inventory:
         self.fork: ForkProof | None = None
         self.head: Head | None = None
         self.newest = 0  # the last entry, whatever is missing before it
-        self.payload_due = False  # of the entry at the head: only a beginning is stored
+        self.payload_due = False  # of the entry at the head: not all of it is stored
         self.resumption: Resumption | None = None
         self._desk = desk
         self._family = family
@@ -66,8 +66,12 @@ class Inventory:
 
     # Loading.
 
-    def load(self, then: Callable[[], None]) -> None:
-        """Ask the store for everything."""
+    def load(self, then: Callable[[], None], *, payload_mandatory: bool = False) -> None:
+        """Ask the store for everything.
+
+        If nothing of the last payload is there, it has been deleted, unless the payload is
+        mandatory: then it is due.
+        """
 
         def got_fork(fork: ForkProof | None) -> None:
             self.fork, self.payload_due, self.resumption = fork, False, None
@@ -85,7 +89,8 @@ class Inventory:
                 self._desk.ask(ReadEntry, got_last, log=self.log, seqnum=head.seqnum)
 
         def got_last(last: StoredEntry | None) -> None:
-            if last is None or last.payload_complete or not last.payload_stored:
+            due = last is not None and (last.payload_stored > 0 or payload_mandatory)
+            if last is None or last.payload_complete or not due:
                 finish()
             else:
                 self.payload_due = True

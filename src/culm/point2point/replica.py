@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 from culm.bamboo.effects import ReadEntry, ReadHashes
@@ -84,7 +85,10 @@ class Replica:
 
     def load(self) -> None:
         """Ask the store what there is; decisions wait for it."""
-        self.inventory.load(self._loaded)
+        self._load(self._loaded)
+
+    def _load(self, then: Callable[[], None]) -> None:
+        self.inventory.load(then, payload_mandatory=self.want.payload_mandatory)
 
     def _loaded(self) -> None:
         undecided, self._undecided = self._undecided, []
@@ -149,7 +153,7 @@ class Replica:
             return
         self._proposing = True
         if inventory.payload_due and inventory.resumption is None:
-            inventory.load(self._look_again)  # a request has ended inside a payload
+            self._load(self._look_again)  # a request has ended inside a payload
             return
         if self._probe is not None:
             seqnums = lower_pool(self._probe)
