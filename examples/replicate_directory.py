@@ -294,7 +294,7 @@ def _log(text: str) -> LogKey:
         key = LogKey(bytes.fromhex(author), int(log_id))
     except ValueError:
         key = LogKey(b"", 0)
-    if len(key.author) != 32:
+    if len(key.author) != 32 or not 0 <= key.log_id < 1 << 64:
         raise argparse.ArgumentTypeError(f"{text!r} is not AUTHOR/ID")
     return key
 

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Final
 
-from culm.bamboo import ForkProof, Head, LogKey, LogStore
+from culm.bamboo import ForkProof, LogKey, LogStore
 from culm.bamboo.effects import perform
 from culm.machine import Closed, Event
 from culm.point2point import (
@@ -23,6 +23,7 @@ from culm.point2point import (
     ReplicatorLimits,
     Role,
     Settled,
+    Want,
 )
 from directory.records import PAYLOAD_SIZE_MAX
 from drivers.asyncio_driver import MachineProtocol
@@ -31,7 +32,9 @@ __all__ = ["Failure", "Fetched", "fetch_logs"]
 
 # How long we wait at most for a log to be offered, or for an answer to our goodbye, in seconds.
 _PATIENCE_MAX_S = 5.0
-_INTEREST: Final = Interest(live=False, accept_new_logs=True, offer_stored=True)
+_INTEREST: Final = Interest(
+    live=False, accept_new_logs=True, offer_stored=True, want=Want(payload_mandatory=True)
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,79 +75,104 @@ async def fetch_logs(
     A peer that stays silent for `silence_max_s` in the middle of something is given up.
     When nothing has been going on for `settle_s`, all is here.
     """
+    limits = ReplicatorLimits(
+        connection=Limits(silence_max_s=silence_max_s, keepalive_s=silence_max_s),
+        settle_s=settle_s,
+    )
+    fetched = Fetched()
     with ThreadPoolExecutor(1, "store") as executor:
-        limits = Limits(silence_max_s=silence_max_s, keepalive_s=silence_max_s)
-        fetcher = _Fetcher(
-            store, ReplicatorLimits(connection=limits, settle_s=settle_s), on_progress
-        )
-        protocol = MachineProtocol(
-            fetcher.replicator,
-            perform=lambda effect: perform(effect, store),
-            executor=executor,
-            on_event=fetcher.handle,
-        )
-        fetcher.protocol = protocol
-        try:
-            async with asyncio.timeout(silence_max_s):
-                await asyncio.get_running_loop().create_connection(lambda: protocol, host, port)
-        except OSError as error:  # among them TimeoutError
-            reason = error.strerror or str(error) or "no answer"
-            fetcher.fetched.failure = Failure(
-                "CONNECTION_FAILED", f"{host}:{port} cannot be reached: {reason}"
-            )
-            return fetcher.fetched
-        fetcher.finish(await protocol.wait_closed())
-        fetcher.fetched.wire_bytes = protocol.bytes_received + protocol.bytes_sent
-    return fetcher.fetched
+        fetcher = _Fetcher(store, limits, fetched, on_progress)
+        await fetcher.run(host, port, executor)
+        if fetcher.was_misled():
+            await _Fetcher(store, limits, fetched, on_progress).run(host, port, executor)
+    return fetched
 
 
 class _Fetcher:
     """Follows the events of one replicator, and decides when it is enough."""
 
-    protocol: MachineProtocol
-
     def __init__(
         self,
         store: LogStore,
         limits: ReplicatorLimits,
+        fetched: Fetched,
         on_progress: Callable[[Fetched], object],
     ) -> None:
-        self.replicator = Replicator(
-            role=Role.PROACTIVE, family=store.family, interest=_INTEREST, limits=limits
-        )
-        self.fetched = Fetched()
-        self._patience_s = min(_PATIENCE_MAX_S, limits.connection.silence_max_s)
+        self._store = store
+        self._fetched = fetched
+        fetched.failure = None
         self._on_progress = on_progress
+        self._silence_max_s = limits.connection.silence_max_s
+        self._patience_s = min(_PATIENCE_MAX_S, self._silence_max_s)
         self._refused: list[str] = []
         self._over = False
-        # Of a payload that an earlier run has begun, only the rest is received.
-        self._staged: dict[tuple[LogKey, int], int] = {}
+        # Payloads at the ends of logs of which not all is here, and how much is.
+        self._unfinished: dict[tuple[LogKey, int], int] = {}
         for log in store.logs():
-            head = store.head(log)
-            if head is not None:
-                self._note_stored(store, log, head)
+            self._look_at(log)
+        self._replicator = Replicator(
+            role=Role.PROACTIVE, family=store.family, interest=_INTEREST, limits=limits
+        )
+        self._protocol: MachineProtocol
 
-    def _note_stored(self, store: LogStore, log: LogKey, head: Head) -> None:
-        last = store.entry(log, head.seqnum)
-        assert last is not None
-        complete = last.payload_complete
-        self.fetched.positions[log] = head.seqnum if complete else head.seqnum - 1
-        if not complete:
-            self._staged[log, head.seqnum] = last.payload_stored
+    def _look_at(self, log: LogKey) -> None:
+        """How far do we have this log?"""
+        head = self._store.head(log)
+        last = None if head is None else self._store.entry(log, head.seqnum)
+        if last is not None:
+            self._fetched.positions[log] = last.seqnum - (not last.payload_complete)
+            if not last.payload_complete:
+                self._unfinished[log, last.seqnum] = last.payload_stored
+
+    async def run(self, host: str, port: int, executor: ThreadPoolExecutor) -> None:
+        """Fetch over one connection."""
+        loop = asyncio.get_running_loop()
+        protocol = self._protocol = MachineProtocol(
+            self._replicator,
+            perform=lambda effect: perform(effect, self._store),
+            executor=executor,
+            on_event=self.handle,
+        )
+        try:
+            async with asyncio.timeout(self._silence_max_s):
+                await loop.create_connection(lambda: protocol, host, port)
+        except OSError as error:  # among them TimeoutError
+            reason = error.strerror or str(error) or "no answer"
+            text = f"{host}:{port} cannot be reached: {reason}"
+            self._fetched.failure = Failure("CONNECTION_FAILED", text)
+            return
+        self._finish(await protocol.wait_closed())
+        self._fetched.wire_bytes += protocol.bytes_received + protocol.bytes_sent
+
+    def was_misled(self) -> bool:
+        """Whether the payload that did not verify had been begun by an earlier peer.
+
+        The replicator has thrown it away; all of it may well come from this peer.
+        """
+        failure = self._fetched.failure
+        if failure is None or failure.code != "INVALID_DATA":
+            return False
+        return any(
+            stored and (entry := self._store.entry(*place)) is not None and not entry.payload_stored
+            for place, stored in self._unfinished.items()
+        )
 
     def handle(self, event: Event) -> None:
         """Take one event."""
+        fetched = self._fetched
         match event:
             case LogOffered(log=log, seqnum=seqnum):
-                self.fetched.offered[log] = max(seqnum, self.fetched.offered.get(log, 0))
+                fetched.offered[log] = max(seqnum, fetched.offered.get(log, 0))
             case EntryStored(payload_size=size) | PayloadProgress(size=size) if (
                 size > PAYLOAD_SIZE_MAX
             ):
                 text = f"entry {event.seqnum} has a payload of {size} bytes"
                 self._fail(Failure("PAYLOAD_TOO_LARGE", text))
-                self.protocol.abort()
-            case EntryStored(payload_stored=True):
-                self._count(event)
+                self._protocol.abort()
+            case EntryStored(log=log, seqnum=seqnum, payload_stored=True, payload_size=size):
+                fetched.entries += 1
+                fetched.payload_bytes += size - self._unfinished.pop((log, seqnum), 0)
+                fetched.positions[log] = max(seqnum, fetched.positions.get(log, 0))
             case ForkFound(proof=proof):
                 self._fail(_forked(proof))
             case LogRefused(log=log):
@@ -153,37 +181,31 @@ class _Fetcher:
                 self._settled()
             case _:
                 return
-        self._on_progress(self.fetched)
-
-    def _count(self, event: EntryStored) -> None:
-        fetched = self.fetched
-        fetched.entries += 1
-        fetched.payload_bytes += event.payload_size - self._staged.pop((event.log, event.seqnum), 0)
-        fetched.positions[event.log] = max(event.seqnum, fetched.positions.get(event.log, 0))
+        self._on_progress(fetched)
 
     def _settled(self) -> None:
-        if any(self.fetched.offered.values()):
+        if any(self._fetched.offered.values()):
             self._say_goodbye()
         else:  # perhaps the peer is slow
             asyncio.get_running_loop().call_later(self._patience_s, self._give_up)
 
     def _give_up(self) -> None:
-        if not any(self.fetched.offered.values()):
+        if not any(self._fetched.offered.values()):
             self._fail(Failure("NO_LOG", "the peer offers no log"))
             self._say_goodbye()
 
     def _say_goodbye(self) -> None:
         if not self._over:
             self._over = True
-            asyncio.get_running_loop().call_later(self._patience_s, self.protocol.abort)
-            self.protocol.call(self.replicator.close)
+            asyncio.get_running_loop().call_later(self._patience_s, self._protocol.abort)
+            self._protocol.call(self._replicator.close)
 
     def _fail(self, failure: Failure) -> None:
-        self.fetched.failure = self.fetched.failure or failure
+        self._fetched.failure = self._fetched.failure or failure
 
-    def finish(self, closed: Closed) -> None:
+    def _finish(self, closed: Closed) -> None:
         """Judge what there is in the end."""
-        fetched = self.fetched
+        fetched = self._fetched
         error = closed.error
         if not self._over and error is not None:
             self._fail(Failure(error.code.name, str(error)))

@@ -167,13 +167,22 @@ def saying(data: bytes, *, then_close: bool = False) -> Iterator[int]:
 class Throttle:
     """Passes bytes on to a server; of what that says, only so many.
 
-    Afterwards it is silent, or closes the connection.
+    Afterwards it is silent, or closes the connection.  With `flip`, a bit of the byte at
+    that index is another.
     """
 
-    def __init__(self, port: int, size: int, *, then_close: bool = False) -> None:
+    def __init__(
+        self,
+        port: int,
+        size: int | None = None,
+        *,
+        then_close: bool = False,
+        flip: int | None = None,
+    ) -> None:
         self.reached = threading.Event()
         self._target = port
-        self._size = size
+        self._size = -1 if size is None else size
+        self._flip = flip
         self._then_close = then_close
         self._listening = socket.create_server(("127.0.0.1", 0))
         self._connections: list[socket.socket] = []
@@ -203,22 +212,27 @@ class Throttle:
             return
         far = socket.create_connection(("127.0.0.1", self._target))
         self._connections += [near, far]
-        self._run(self._pass_on, near, far, None)
-        self._run(self._pass_on, far, near, self._size)
+        self._run(self._pass_on, near, far)
+        self._run(self._pass_on_some, far, near)
 
-    def _pass_on(self, source: socket.socket, sink: socket.socket, left: int | None) -> None:
-        try:
-            while left != 0:
-                data = source.recv(1 << 16 if left is None else min(left, 1 << 16))
-                if not data:
-                    sink.shutdown(socket.SHUT_WR)
-                    return
+    def _pass_on(self, source: socket.socket, sink: socket.socket) -> None:
+        with suppress(OSError):
+            while data := source.recv(1 << 16):
                 sink.sendall(data)
-                left = None if left is None else left - len(data)
-            if self._then_close:
+            sink.shutdown(socket.SHUT_WR)
+
+    def _pass_on_some(self, source: socket.socket, sink: socket.socket) -> None:
+        passed = 0
+        with suppress(OSError):
+            while passed != self._size:
+                left = (self._size - passed) % (1 << 16) or 1 << 16
+                data = bytearray(source.recv(left))
+                if self._flip is not None and passed <= self._flip < passed + len(data):
+                    data[self._flip - passed] ^= 1
+                if not data:
+                    break
+                sink.sendall(data)
+                passed += len(data)
+            if passed != self._size or self._then_close:
                 sink.shutdown(socket.SHUT_WR)
-        except OSError:
-            pass
-        finally:
-            if left is not None:
-                self.reached.set()
+        self.reached.set()

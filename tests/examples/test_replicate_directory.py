@@ -10,6 +10,7 @@ import stat
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
@@ -27,6 +28,7 @@ from processes import (
 )
 from trees import contents, details, make_tree
 
+import replicate_directory
 from culm.wire.multihash import YAMF
 from directory.files import locked
 from stores.sqlite_store import SqliteStore
@@ -197,53 +199,68 @@ def test_a_publisher_that_is_killed_goes_on(tmp_path: Path, source: Path) -> Non
 # What users get wrong.
 
 
-def check_refused(*arguments: object, reason: str) -> None:
-    done = run(*arguments)
-    assert done.status == 2, (arguments, done)
-    assert done.output == ""
-    (line,) = done.errors.splitlines()
-    assert line.startswith("replicate_directory: ")
-    assert reason in line
+@pytest.fixture
+def refused(capsys: pytest.CaptureFixture[str]) -> Callable[..., None]:
+    """``refused(*arguments, reason=...)``: what is asked for cannot be done, says one line."""
+
+    def check(*arguments: object, reason: str) -> None:
+        status = replicate_directory.main(list(map(str, arguments)))
+        said = capsys.readouterr()
+        assert (status, said.out) == (2, "")
+        (line,) = said.err.splitlines()
+        assert line.startswith("replicate_directory: ")
+        assert reason in line
+
+    return check
 
 
-def test_mistakes_are_told_in_one_line(tmp_path: Path, published: Path) -> None:
-    text, new = tmp_path / "text", tmp_path / "new.store"
+def test_mistakes_are_told_in_one_line(
+    tmp_path: Path, published: Path, refused: Callable[..., None]
+) -> None:
+    text, new, missing = tmp_path / "text", tmp_path / "new.store", tmp_path / "missing"
     text.write_text("no store " * 100)
     fetch_into = ("--from", "127.0.0.1:1", "--into", tmp_path / "target")
-    missing = tmp_path / "missing"
-    check_refused("publish", missing, "--store", new, reason="missing: not a directory")
-    check_refused("publish", text, "--store", new, reason="text: not a directory")
-    check_refused("publish", tmp_path, "--store", text, reason="not a database")
-    check_refused("publish", tmp_path, "--store", missing / "s", reason="No such file")
-    check_refused("serve", "--store", missing, "--port", 0, reason="unable to open")
-    check_refused("serve", "--store", text, "--port", 0, reason="not a database")
-    check_refused("serve", "--store", published, "--port", 70000, reason="port")
-    check_refused("check", "--store", text, reason="not a database")
-    check_refused("fetch", "--store", text, *fetch_into, reason="not a database")
+    refused("publish", missing, "--store", new, reason="missing: not a directory")
+    refused("publish", text, "--store", new, reason="text: not a directory")
+    refused("publish", tmp_path, "--store", text, reason="not a database")
+    refused("publish", tmp_path, "--store", missing / "s", reason="No such file")
+    refused("serve", "--store", missing, "--port", 0, reason="unable to open")
+    refused("serve", "--store", text, "--port", 0, reason="not a database")
+    refused("serve", "--store", published, "--port", 70000, reason="port")
+    refused("check", "--store", text, reason="not a database")
+    refused("fetch", "--store", text, *fetch_into, reason="not a database")
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        check_refused("serve", "--store", published, "--port", port, reason="in use")
+        refused("serve", "--store", published, "--port", port, reason="in use")
     assert not missing.exists()
     with locked(published):
         reason = "another process is writing to this store"
-        check_refused("publish", tmp_path, "--store", published, reason=reason)
-        check_refused("fetch", "--store", published, *fetch_into, reason=reason)
+        refused("publish", tmp_path, "--store", published, reason=reason)
+        refused("fetch", "--store", published, *fetch_into, reason=reason)
 
 
-def test_a_key_has_to_be_there_and_to_be_secret(tmp_path: Path, published: Path) -> None:
-    source, key = tmp_path / "source", tmp_path / "published.store.key"
+def test_a_mistake_is_told_without_a_traceback(tmp_path: Path) -> None:
+    done = run("serve", "--store", tmp_path, "--port", 0)
+    assert (done.status, done.output, len(done.errors.splitlines())) == (2, "", 1)
+
+
+def test_a_key_has_to_be_there_and_to_be_secret(
+    tmp_path: Path, published: Path, refused: Callable[..., None]
+) -> None:
+    key = tmp_path / "published.store.key"
+    command = ("publish", tmp_path / "source", "--store", published)
     text = key.read_text()
     key.chmod(0o644)
-    check_refused("publish", source, "--store", published, reason="others can read the key")
+    refused(*command, reason="others can read the key")
     key.chmod(0o600)
     key.write_text("nonsense")
-    check_refused("publish", source, "--store", published, reason="not a key")
+    refused(*command, reason="not a key")
     key.unlink()
     # A new key would begin another log behind everybody's back.
-    check_refused("publish", source, "--store", published, reason="missing")
+    refused(*command, reason="missing")
     key.write_text(text)
     key.chmod(0o600)
-    assert run("publish", source, "--store", published).summary["entries"] == 0
+    assert run(*command).summary["entries"] == 0
 
 
 @pytest.mark.parametrize(
@@ -255,12 +272,14 @@ def test_a_key_has_to_be_there_and_to_be_secret(tmp_path: Path, published: Path)
         ["fetch", "--store", "s", "--from", "host:-1"],
         ["fetch", "--store", "s", "--from", "host:1", "--log", "abc"],
         ["fetch", "--store", "s", "--from", "host:1", "--log", "00/1"],
+        ["fetch", "--store", "s", "--from", "host:1", "--log", "00" * 32 + "/-1"],
     ],
 )
-def test_arguments_that_are_none(arguments: list[str]) -> None:
-    done = run(*arguments)
-    assert done.status == 2
-    assert "usage" in done.errors
+def test_arguments_that_are_none(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        replicate_directory.main(arguments)
+    assert caught.value.code == 2
+    assert "usage" in capsys.readouterr().err
 
 
 def test_what_cannot_be_written_is_told(tmp_path: Path, published: Path) -> None:

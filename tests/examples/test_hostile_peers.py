@@ -1,0 +1,313 @@
+"""Peers that are not what they should be, against the fetch process.
+
+Each ends with the code that says what was wrong, and with a store in which all verifies.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from nacl.signing import SigningKey
+from processes import Done, Throttle, fetch, saying, server, whole_entries
+from trees import MTIME, contents
+
+from culm.bamboo import LogAuthor, LogKey, LogStore, MemoryStore, NewEntry, StoredEntry
+from culm.bamboo.effects import perform
+from culm.machine import Effect
+from culm.point2point import Interest, Replicator, Role, Setup
+from culm.wire.multihash import YAMF
+from directory.records import File, Removed, encode
+from drivers.asyncio_driver import MachineProtocol
+from stores.sqlite_store import SqliteStore
+
+KEY = SigningKey(bytes(32))
+LOG = LogKey(bytes(KEY.verify_key), 0)
+COUNT = 12
+_RANDOM = Random(1)
+CONTENTS = [_RANDOM.randbytes(100_000 if n == 6 else 1_000 * n) for n in range(COUNT)]
+
+
+def payload(number: int) -> bytes:
+    return encode(File(b"file%d" % number, 0o644, MTIME, 0, 1), CONTENTS[number])
+
+
+def authored(payloads: Iterable[bytes | NewEntry]) -> MemoryStore:
+    store, author = MemoryStore(family=YAMF), LogAuthor(KEY, family=YAMF)
+    for each in payloads:
+        new = author.publish(each) if isinstance(each, bytes) else each
+        store.append(LOG, [new])
+    return store
+
+
+@pytest.fixture
+def store() -> MemoryStore:
+    return authored(map(payload, range(COUNT)))
+
+
+class LyingStore:
+    """Gives out one entry otherwise than it is."""
+
+    def __init__(
+        self,
+        store: LogStore,
+        seqnum: int,
+        *,
+        entry: Callable[[bytes], bytes] = lambda encoded: encoded,
+        payload: Callable[[bytes], bytes] = lambda data: data,
+    ) -> None:
+        self._store = store
+        self._seqnum = seqnum
+        self._entry = entry
+        self._payload = payload
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    def entries(self, *args: Any, **kwargs: Any) -> list[StoredEntry]:
+        return [
+            replace(
+                kept,
+                encoded=self._entry(kept.encoded),
+                payload=None if kept.payload is None else self._payload(kept.payload),
+            )
+            if kept.seqnum == self._seqnum
+            else kept
+            for kept in self._store.entries(*args, **kwargs)
+        ]
+
+    def read_payload(self, log: LogKey, seqnum: int, offset: int, size: int) -> bytes:
+        data = self._store.read_payload(log, seqnum, offset, size)
+        return self._payload(data) if seqnum == self._seqnum else data
+
+
+def serving(store: Any) -> Callable[[], asyncio.BaseProtocol]:
+    """Peers as they should be, but for what their store says."""
+
+    def connected() -> asyncio.BaseProtocol:
+        replicator = Replicator(
+            role=Role.REACTIVE,
+            setup=Setup(send_window_max=0),
+            interest=Interest(live=True, accept_new_logs=False),
+        )
+
+        def answer(effect: Effect) -> object:
+            return perform(effect, store)
+
+        return MachineProtocol(replicator, perform=answer)
+
+    return connected
+
+
+def flipped(at: int) -> Callable[[bytes], bytes]:
+    """A bit of the byte at that index is another."""
+
+    def flip(data: bytes) -> bytes:
+        changed = bytearray(data)
+        changed[at] ^= 1
+        return bytes(changed)
+
+    return flip
+
+
+def fetch_from(port: int, folder: Path) -> Done:
+    done = fetch(folder / "store", port, folder / "target", "--timeout", "1")
+    assert done.status == 1
+    assert len(done.errors.splitlines()) == 1
+    assert done.summary["code"] in done.errors
+    assert not (folder / "target").exists()
+    return done
+
+
+@pytest.mark.parametrize(
+    ("data", "code"),
+    [
+        (b"GET / HTTP/1.1\r\nHost: example.org\r\n\r\n", "MUX_VIOLATION"),
+        (b"\xff" * 1000, "MUX_VIOLATION"),
+        (Random(3).randbytes(5000), "MUX_VIOLATION"),
+        # Setup, then packets: of a type that there is not, ...
+        (b"\0\0\0" + b"\xc0\0", "MUX_VIOLATION"),
+        # ... data of 2**62 bytes that we gave no credit for, ...
+        (b"\0\0\0" + b"\x23\x01\x40\0\0\0\0\0\0\0", "MUX_VIOLATION"),
+        # ... a byte on the control channel that means nothing.
+        (b"\0\0\0" + b"\x20\0\1\x9f", "UNUSED_CONTROL_BYTE"),
+    ],
+)
+def test_garbage(tmp_path: Path, data: bytes, code: str) -> None:
+    with saying(data) as port:
+        done = fetch_from(port, tmp_path)
+    assert done.summary["code"] == code
+    assert whole_entries(tmp_path / "store") == 0
+
+
+@pytest.mark.parametrize("data", [b"", b"\0", b"\0\0\0", b"\0\0\0\x20\0\5"])
+def test_silence(tmp_path: Path, data: bytes) -> None:
+    with saying(data) as port:
+        done = fetch_from(port, tmp_path)
+    assert done.summary["code"] in {"PEER_SILENT", "NO_LOG"}
+    assert done.summary["seconds"] < 10
+
+
+@pytest.mark.parametrize("data", [b"", b"\0", b"\0\0\0", b"\0\0\0\x20\0\5"])
+def test_an_end_before_it_is_time(tmp_path: Path, data: bytes) -> None:
+    with saying(data, then_close=True) as port:
+        done = fetch_from(port, tmp_path)
+    assert done.summary["code"] == "UNEXPECTED_EOF"
+
+
+@pytest.mark.parametrize(("size", "entries"), [(2_000, 0), (60_000, 6), (110_000, 6)])
+@pytest.mark.parametrize("then_close", [False, True])
+def test_silence_or_an_end_in_the_middle_of_an_entry(
+    tmp_path: Path, store: MemoryStore, size: int, entries: int, then_close: bool
+) -> None:
+    with server(serving(store)) as port:
+        with Throttle(port, size, then_close=then_close) as slow_port:
+            done = fetch_from(slow_port, tmp_path)
+        assert done.summary["code"] == ("UNEXPECTED_EOF" if then_close else "PEER_SILENT")
+        # What had come is there.
+        assert whole_entries(tmp_path / "store") == done.summary["entries"] == entries
+        rest = fetch(tmp_path / "store", port)
+    assert (rest.status, rest.summary["entries"]) == (0, COUNT - entries)
+
+
+@pytest.mark.parametrize("seqnum", [1, 5, COUNT])
+@pytest.mark.parametrize("field", ["signature", "payload hash"])
+def test_an_entry_that_its_author_did_not_sign(
+    tmp_path: Path, store: MemoryStore, seqnum: int, field: str
+) -> None:
+    change = {"signature": -1, "payload hash": -65}[field]
+    with server(serving(LyingStore(store, seqnum, entry=flipped(change)))) as port:
+        done = fetch_from(port, tmp_path)
+    assert done.summary["code"] == "INVALID_DATA"
+    assert whole_entries(tmp_path / "store") == done.summary["entries"] == seqnum - 1
+
+
+@pytest.mark.parametrize("seqnum", [3, 7, COUNT])
+def test_a_payload_that_is_another(tmp_path: Path, store: MemoryStore, seqnum: int) -> None:
+    with server(serving(LyingStore(store, seqnum, payload=flipped(50)))) as port:
+        done = fetch_from(port, tmp_path)
+    assert done.summary["code"] == "INVALID_DATA"
+    assert whole_entries(tmp_path / "store") == seqnum - 1
+
+
+@pytest.mark.parametrize("ends", ["well", "in the middle"])
+def test_a_large_payload_that_is_another(tmp_path: Path, ends: str) -> None:
+    """Large ones are stored while they come: what is wrong must not stay in the way."""
+    data = encode(File(b"big", 0o644, MTIME, 0, 1), Random(5).randbytes(1_000_000))
+    store = authored([payload(1), data, payload(2)])
+    with server(serving(LyingStore(store, 2, payload=flipped(50)))) as port:
+        if ends == "well":
+            done = fetch_from(port, tmp_path)
+            assert done.summary["code"] == "INVALID_DATA"
+        else:
+            with Throttle(port, 700_000, then_close=True) as slow_port:
+                done = fetch_from(slow_port, tmp_path)
+            assert done.summary["code"] == "UNEXPECTED_EOF"
+    assert whole_entries(tmp_path / "store") == 1
+    # From an honest peer all of it comes.
+    with server(serving(store)) as port:
+        good = fetch(tmp_path / "store", port, tmp_path / "target")
+    assert (good.status, good.errors) == (0, "")
+    assert whole_entries(tmp_path / "store") == 3
+    assert (tmp_path / "target" / "big").stat().st_size == 1_000_000
+
+
+def test_a_payload_larger_than_any_record(tmp_path: Path) -> None:
+    author = LogAuthor(KEY, family=YAMF)
+    first = author.publish(payload(1))
+    huge = author.publish(payload_size=1 << 60, payload_hash=YAMF.hash(b""))
+    store = authored([first, NewEntry(huge.entry)])
+
+    class Endless(LyingStore):
+        """Has as many bytes of the payload as anybody wants."""
+
+        def entries(self, *args: Any, **kwargs: Any) -> list[StoredEntry]:
+            return [
+                replace(kept, payload_stored=kept.payload_size, payload_complete=True)
+                for kept in super().entries(*args, **kwargs)
+            ]
+
+        def read_payload(self, log: LogKey, seqnum: int, offset: int, size: int) -> bytes:
+            return bytes(size)
+
+    with server(serving(Endless(store, 2))) as port:
+        done = fetch_from(port, tmp_path)
+    assert done.summary["code"] == "PAYLOAD_TOO_LARGE"
+    assert whole_entries(tmp_path / "store") == 1
+    assert (tmp_path / "store").stat().st_size < 8 << 20
+
+
+@pytest.mark.parametrize(
+    "path", [b"../evil", b"/tmp/evil", b"a/../../evil", b".replicate-staging/evil"]
+)
+def test_a_path_that_leads_out(tmp_path: Path, path: bytes) -> None:
+    evil = encode(Removed(b"x" * len(path))).replace(b"x" * len(path), path)
+    with server(serving(authored([payload(1), evil]))) as port:
+        done = fetch_from(port, tmp_path)
+    assert done.summary["code"] == "BAD_RECORD"
+    assert "entry 2" in done.summary["error"]
+    assert whole_entries(tmp_path / "store") == 2
+
+
+def test_a_fork(tmp_path: Path, store: MemoryStore) -> None:
+    """The author has told us something else than the peer."""
+    other = authored([payload(0), b"other", *(payload(n % COUNT) for n in range(2, COUNT + 5))])
+    with server(serving(store)) as port:
+        assert fetch(tmp_path / "store", port).status == 0
+    with server(serving(other)) as port:
+        done = fetch(tmp_path / "store", port, tmp_path / "target", "--timeout", "1")
+    assert (done.status, done.summary["code"]) == (1, "FORK")
+    assert not (tmp_path / "target").exists()
+    with SqliteStore(tmp_path / "store", family=YAMF, must_exist=True) as kept:
+        proof = kept.fork(LOG)
+        assert proof is not None
+        assert proof.verify()
+        assert 2 <= proof.seqnum <= COUNT
+    assert whole_entries(tmp_path / "store") == proof.seqnum - 1
+
+
+def test_a_peer_without_logs(tmp_path: Path) -> None:
+    with server(serving(MemoryStore(family=YAMF))) as port:
+        done = fetch_from(port, tmp_path)
+    assert done.summary["code"] == "NO_LOG"
+
+
+def test_nobody_at_all(tmp_path: Path) -> None:
+    with saying(b"") as port:
+        pass
+    done = fetch_from(port, tmp_path)
+    assert done.summary["code"] == "CONNECTION_FAILED"
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_one_byte_of_what_a_peer_says_is_another(
+    tmp_path: Path, store: MemoryStore, seed: int
+) -> None:
+    """Wherever it is: what does not verify is not stored, and what is, is the log's."""
+    at = Random(seed).randrange(164_000)
+    with server(serving(store)) as port:
+        with Throttle(port, flip=at) as bad_port:
+            done = fetch(tmp_path / "store", bad_port, None, "--timeout", "1")
+        entries = whole_entries(tmp_path / "store")
+        assert done.status == 1 or entries == COUNT
+        with SqliteStore(tmp_path / "store", family=YAMF, must_exist=True) as kept:
+            for entry in kept.entries(LOG):
+                original = store.entry(LOG, entry.seqnum)
+                assert original is not None
+                assert entry.encoded == original.encoded
+        rest = fetch(tmp_path / "store", port, tmp_path / "target")
+    assert rest.status == 0
+    assert whole_entries(tmp_path / "store") == COUNT
+
+
+def test_honest_peers_are_served(tmp_path: Path, store: MemoryStore) -> None:
+    """The peers of these tests are good ones where they do not lie."""
+    with server(serving(store)) as port:
+        done = fetch(tmp_path / "store", port, tmp_path / "target")
+    assert (done.status, done.summary["entries"]) == (0, COUNT)
+    assert contents(tmp_path / "target") == {f"file{n}": CONTENTS[n] for n in range(COUNT)}
