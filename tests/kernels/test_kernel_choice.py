@@ -47,7 +47,8 @@ def test_without_extensions_the_twins_serve_and_nothing_is_said(installed):
         warnings.simplefilter("error")
         package = installed()
     assert package.IMPLEMENTATION == "pure"
-    assert package.IMPLEMENTATIONS == {"lzfoo": "pure", "varu64": "pure"}
+    expected = dict.fromkeys(kernels.NAMES, "pure")
+    assert package.IMPLEMENTATIONS == expected
     assert package.IMPORT_ERRORS == {}
     assert package.varu64 is package.load("varu64", "pure")
 
@@ -55,7 +56,7 @@ def test_without_extensions_the_twins_serve_and_nothing_is_said(installed):
 def test_with_all_extensions_they_serve_and_nothing_is_said(installed):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        package = installed(lzfoo=WORKING, varu64=WORKING)
+        package = installed(**dict.fromkeys(kernels.NAMES, WORKING))
     assert package.IMPLEMENTATION == "compiled"
     assert package.lzfoo is package.load("lzfoo", "compiled")
 
@@ -63,9 +64,9 @@ def test_with_all_extensions_they_serve_and_nothing_is_said(installed):
 @pytest.mark.parametrize("failure", [BROKEN, MISSING_LIBRARY])
 def test_an_extension_that_does_not_import_is_reported(installed, failure):
     with pytest.warns(RuntimeWarning, match="compiled kernels are not all in use"):
-        package = installed(lzfoo=failure, varu64=failure)
+        package = installed(**dict.fromkeys(kernels.NAMES, failure))
     assert package.IMPLEMENTATION == "pure"
-    assert package.IMPORT_ERRORS.keys() == {"lzfoo", "varu64"}
+    assert package.IMPORT_ERRORS.keys() == set(kernels.NAMES)
     assert all(isinstance(error, ImportError) for error in package.IMPORT_ERRORS.values())
     with pytest.raises(ImportError):
         package.load("lzfoo", "compiled")
@@ -117,7 +118,7 @@ def test_the_stub_of_a_compiled_kernel_names_what_there_is(name):
 
 def public(module: ModuleType) -> list[tuple[str, object]]:
     """Names that a kernel defines, those of its classes' members included."""
-    helpers = {"Buffer", "Callable", "Decode", "Iterable", "NoReturn", "Protocol"}
+    helpers = {"Any", "Buffer", "Callable", "Decode", "Iterable", "NoReturn", "Protocol"}
     helpers |= {"annotations", "array", "index"}
     found: list[tuple[str, object]] = []
     for name, thing in vars(module).items():
