@@ -104,28 +104,14 @@ def decode(
             values += 1
             if values > values_max:
                 _fail(_LIMIT_EXCEEDED, offset, f"more than {values_max} values")
-            if first in _DIGITS:
-                value, offset = _octets(data, offset)
-            elif first == 0x69:  # i
-                value, offset = _int(data, offset + 1, 0x65)
-            elif first == 0x74:  # t
-                seconds, offset = _int(data, offset + 1, 0x2E)
-                start = offset
-                if data[offset : offset + 1] == b"-":
-                    _fail(_BAD_VALUE, offset, "nanoseconds have no sign")
-                nanoseconds, offset = _int(data, offset, 0x65)
-                if nanoseconds > _NANOSECONDS_MAX:
-                    _fail(_BAD_VALUE, start, "more nanoseconds than a second has")
-                value = timestamp(seconds, nanoseconds)
-            elif first == 0x6C or first == 0x64:  # l, d
+            if first == 0x6C or first == 0x64:  # l, d
                 if len(stack) >= depth_max:
                     _fail(_LIMIT_EXCEEDED, offset, f"nested more than {depth_max} deep")
                 stack.append((container, key))
                 container, key = ([] if first == 0x6C else {}), None
                 offset += 1
                 continue
-            else:
-                _fail(_BAD_TYPE, offset, "no value starts with this byte")
+            value, offset = _scalar(data, offset, timestamp)
         if container is None:
             break
         if isinstance(container, dict):
@@ -136,6 +122,25 @@ def decode(
     if offset != size:
         _fail(_TRAILING_DATA, offset, "bytes after the value")
     return value
+
+
+def _scalar(data: bytes, offset: int, timestamp: Callable[[int, int], Any]) -> tuple[Any, int]:
+    """The value at `offset`, which is no container, and the offset after it."""
+    first = data[offset]
+    if first in _DIGITS:
+        return _octets(data, offset)
+    if first == 0x69:  # i
+        return _int(data, offset + 1, 0x65)
+    if first != 0x74:  # t
+        _fail(_BAD_TYPE, offset, "no value starts with this byte")
+    seconds, offset = _int(data, offset + 1, 0x2E)
+    start = offset
+    if data[offset : offset + 1] == b"-":
+        _fail(_BAD_VALUE, offset, "nanoseconds have no sign")
+    nanoseconds, offset = _int(data, offset, 0x65)
+    if nanoseconds > _NANOSECONDS_MAX:
+        _fail(_BAD_VALUE, start, "more nanoseconds than a second has")
+    return timestamp(seconds, nanoseconds), offset
 
 
 def _fail(code: int, offset: int, message: str) -> NoReturn:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Hashable
 from enum import Enum, auto
 from random import Random
@@ -14,6 +14,7 @@ from culm.oxen.associations import Associations
 from culm.oxen.clock import Clock
 from culm.oxen.errors import DropReason, ErrorCode
 from culm.oxen.events import Delivery, PeerJoined
+from culm.oxen.inbox import Inbox
 from culm.oxen.limits import Limits, Timing
 from culm.oxen.links import Links
 from culm.oxen.messages import Dialect
@@ -110,8 +111,7 @@ class Node:
             dropped=self._dropped,
         )
         self._timers: Deadlines[_Timer] = Deadlines()
-        self._inbox: deque[tuple[bytes, bytes]] = deque()
-        self._inbox_size = 0
+        self._inbox = Inbox(limits.inbox_size_max)
         self._message = 0
         self._payload_size_max = payload_sizes(limits, dialect)
 
@@ -225,11 +225,8 @@ class Node:
         sid = _checked_sid(source, self._limits)
         if self._state is NodeState.IDLE or self._state is NodeState.CLOSED:
             return
-        if self._inbox_size + len(data) > self._limits.inbox_size_max:
+        if not self._inbox.put(sid, data):
             self._dropped[DropReason.INBOX_FULL] += 1
-            return
-        self._inbox.append((sid, bytes(data)))
-        self._inbox_size += len(data)
 
     def next_event(self) -> Event | None:
         """Move one step and say what happened; ``None`` if nothing is left to be done."""
@@ -241,8 +238,7 @@ class Node:
                     self._state = NodeState.ACTIVE
                 return event
             if self._inbox:
-                source, data = self._inbox.popleft()
-                self._inbox_size -= len(data)
+                source, data = self._inbox.take()
                 body = self._links.receive(source, data)
                 if body is not None:
                     self._reception.receive(source, body)

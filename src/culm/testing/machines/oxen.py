@@ -49,9 +49,10 @@ _HELD_MAX = 3 * (4 * 740 + 5000) + 6 * 2 * 2 * 340 + 1024 + 8 * 900 + 4 * 400
 def build(config: Config) -> Node:
     """A node; `config` may hold ``me``, ``seed``, ``epoch``, ``dialect`` (its value) and the
     fields of ``limits`` and ``timing``."""
+    seed = config.get("seed", 0)
     return Node(
         me=config.get("me", NAMES[0]),
-        rng=Random(config.get("seed", 0)),
+        rng=Random(seed),
         epoch=config.get("epoch", EPOCH),
         limits=Limits(**config.get("limits", {})),
         timing=Timing(**config.get("timing", {})),
