@@ -157,3 +157,12 @@ def test_outbox_in_pieces_is_outbox_at_once(data: list[bytes], size: int) -> Non
     taken = list(iter(lambda: outbox.take(size), b""))
     assert b"".join(taken) == b"".join(data)
     assert all(len(piece) == size for piece in taken[:-1])
+
+
+def test_outbox_that_was_cleared_in_the_middle_of_a_piece_starts_anew() -> None:
+    outbox = Outbox()
+    outbox.append(b"abc")
+    outbox.take(1)
+    outbox.clear()
+    outbox.append(b"xyz")
+    assert outbox.take() == b"xyz"

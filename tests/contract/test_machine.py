@@ -214,6 +214,17 @@ def test_close_says_goodbye_once_and_waits_for_the_peer() -> None:
     assert drained(lines) == [LineReceived(text=b"one more"), Closed()]
 
 
+def test_only_the_first_close_before_the_end_says_goodbye() -> None:
+    frames, failed = Frames(), Frames()
+    frames.close()
+    frames.close()
+    assert frames.data_to_send() == b"\x00"
+    failed.receive_eof()
+    drained(failed)
+    failed.close()
+    assert failed.data_to_send() == b""
+
+
 def test_output_written_before_the_end_can_be_taken_after_it() -> None:
     lines = Lines()
     lines.say(b"x")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from itertools import pairwise
 from typing import Any
 
@@ -143,12 +144,22 @@ def test_reading_stops_while_the_upper_machine_has_enough() -> None:
 
 def test_the_end_of_the_lower_machine_is_the_end_of_the_upper_ones_stream() -> None:
     stack = over(Frames(), Lines())
-    stack.receive_data(framed(b"whole\n", b"cut") + GOODBYE)
+    stack.receive_data(framed(b"whole\n", b"cut") + GOODBYE + b"rest")
     assert drained(stack) == [line(b"whole"), Closed(error=CUT_SHORT)]
+    assert stack.trailing_data == b""
+
+
+class Particular(Lines):
+    """Has an error of its own for an end in the middle."""
+
+    def _step_eof(self) -> Event | None:
+        if len(self._inbox):
+            raise RemoteProtocolError(ToyErrorCode.NOT_A_LINE)
+        return super()._step_eof()
 
 
 def test_the_lower_error_goes_before_what_it_does_to_the_upper_machine() -> None:
-    stack = over(Frames(), Lines(line_max=3))
+    stack = over(Frames(), Particular(line_max=3))
     stack.receive_data(framed(b"abc\nde"))
     stack.receive_eof()
     assert drained(stack) == [line(b"abc"), Closed(error=CUT_SHORT)]
@@ -158,13 +169,16 @@ def test_the_lower_error_goes_before_what_it_does_to_the_upper_machine() -> None
 
 
 def test_the_upper_error_comes_at_once_and_the_lower_machine_says_goodbye() -> None:
-    stack = over(Frames(), Lines(line_max=3))
+    frames = Frames()
+    stack = over(frames, Lines(line_max=3))
     stack.receive_data(framed(b"ab\n", b"long line") + b"\x09rest")
     assert drained(stack) == [line(b"ab"), Closed(error=LINE_TOO_LONG)]
     assert stack.data_to_send() == GOODBYE
     assert stack.trailing_data == b""
     assert stack.read_size() == 0
+    left = len(frames._inbox)
     stack.receive_data(b"more")
+    assert len(frames._inbox) == left
     stack.receive_eof()
     assert drained(stack) == []
     with pytest.raises(LocalProtocolError):
@@ -397,6 +411,19 @@ def test_the_first_ones_bytes_go_before_the_successors(size: int | None) -> None
     pieces = list(iter(lambda: stack.data_to_send(size), b""))
     assert b"".join(pieces) == b"bye\n\x47"
     assert all(len(piece) <= (size or 100) for piece in pieces)
+
+
+def test_the_first_one_is_let_go_when_its_bytes_are_gone() -> None:
+    lines = Lines()
+    gone = weakref.ref(lines)
+    stack = then(lines, lambda event: Frames())
+    del lines
+    stack.receive_data(b"bye\n")
+    drained(stack)
+    stack.data_to_send(3)
+    assert gone() is not None
+    stack.data_to_send()
+    assert gone() is None
 
 
 @pytest.mark.parametrize("ends_early", [True, False])

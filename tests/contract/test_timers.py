@@ -94,3 +94,12 @@ def test_moving_one_deadline_for_ever_takes_no_memory() -> None:
     for time in range(10_000):
         deadlines.set("late", 1.0 + time)
     assert len(deadlines._heap) < 100
+
+
+def test_what_was_cleared_takes_no_memory() -> None:
+    deadlines: Deadlines[int] = Deadlines()
+    for key in range(1000):
+        deadlines.set(key, 1.0)
+    deadlines.clear()
+    assert len(deadlines._heap) == 0
+    assert deadlines.pop_due(9.0) is None
