@@ -47,6 +47,16 @@ def test_what_is_past_is_called_as_soon_as_possible() -> None:
     assert times == [5.0, 6.0]
 
 
+def test_what_is_past_waits_its_turn_among_what_is_due() -> None:
+    table = Timetable(VirtualClock(5.0))
+    made: list[str] = []
+    table.at(5.0, lambda: made.append("first"))
+    table.at(0.0, lambda: made.append("second"))
+    while table.step():
+        pass
+    assert made == ["first", "second"]
+
+
 def test_calls_may_enter_calls() -> None:
     table = Timetable()
     made: list[str] = []

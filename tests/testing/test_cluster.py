@@ -175,7 +175,54 @@ def test_a_node_may_crash_and_come_back_in_the_middle_of_a_turn() -> None:
     assert len([event for event in seen(cluster["a"]) if isinstance(event, Answered)]) == 3
 
 
+def test_a_restarted_machine_is_told_the_time() -> None:
+    cluster = pingers(records=True)
+    cluster.run(5.0)
+    cluster["a"].crash()
+    cluster["a"].start()
+    assert [turn.operation for turn in cluster["a"].turns] == [None, Advance(5.0)]
+
+
 # Clocks
+
+
+def test_a_deadline_that_moves_on_is_kept() -> None:
+    """The wake-up for the first ping is too early for the second one's deadline."""
+    cluster = pingers()
+    cluster["a"].call("ping", peer="b")
+    cluster.run(0.6)
+    cluster.network.cut("a", "b")
+    cluster["a"].call("ping", peer="b")
+    cluster.run(20.0)
+    assert cluster["a"].events[-1] == (5.6, Unanswered(peer="b", number=2))
+
+
+def test_many_deadlines_are_one_wake_up() -> None:
+    cluster = pingers()
+    cluster.network.cut("a", "b")
+    for _ in range(50):
+        cluster["a"].call("ping", peer="b")
+    assert len(cluster.network.timetable) == 1
+
+
+@given(st.floats(0.25, 4.0), st.floats(0, 1e3), st.floats(0, 10))
+def test_rounding_never_turns_a_clock_back(rate: float, offset: float, start: float) -> None:
+    """What happens at the time of a deadline happens after it, however it was rounded."""
+
+    def on_event(node: Node, event: Event) -> None:
+        if isinstance(event, Unanswered) and len(node.events) < 5:
+            node.call("ping", peer="b")
+
+    cluster = Cluster(Network(seed=0), on_event=on_event, records=True)
+    node = cluster.add(
+        "a", lambda node: Pinger(peers=["b"]), clock=SkewedClock(offset, rate), start=False
+    )
+    cluster.run(start)
+    node.start()
+    node.call("ping", peer="b")
+    cluster.run(start + 120)
+    assert len(node.events) == 5
+    assert [turn.error for turn in node.turns if turn.error is not None] == []
 
 
 @given(st.floats(0.25, 4.0), st.floats(-1e3, 1e3))
@@ -286,6 +333,46 @@ def test_what_was_not_synced_may_be_lost_in_a_crash() -> None:
     cluster.run(5.0)
     assert disk.read("log") == b"kept"
     assert seen(node) == [Written(size=4)]
+
+
+def test_a_crash_in_the_middle_of_a_turn_ends_it() -> None:
+    """Nothing more is asked of the store, and what waited is not told to the next life."""
+    asked: list[Effect] = []
+
+    def effects(node: Node, effect: Effect) -> None:
+        asked.append(effect)
+        node.complete(effect.ticket, 1)
+        node.crash()
+        node.start()
+
+    cluster = Cluster(Network(seed=0), records=True)
+    node = cluster.add(
+        "a",
+        lambda node: Logger(),
+        effects=effects,
+        verbs={"write_two": lambda machine: [machine.write(b"1"), machine.write(b"2")]},
+    )
+    node.call("write_two")
+    assert [effect.ticket for effect in asked] == [1]
+    assert [type(turn.operation) for turn in node.turns] == [type(None), Advance]
+
+
+def test_a_long_chain_of_effects_is_no_deep_one() -> None:
+    class Chain(Logger):
+        def complete(self, ticket: int, result: object = None) -> None:
+            super().complete(ticket, result)
+            if len(self.done) < 3000:
+                self.done.append(ticket)
+                self.write(b"next")
+
+        done: list[int] = []  # noqa: RUF012
+
+    cluster = Cluster(Network(seed=0))
+    node = cluster.add(
+        "a", lambda node: Chain(), effects=lambda node, effect: node.complete(effect.ticket, 1)
+    )
+    node.call("write", data=b"first")
+    assert len(node.events) == 3001
 
 
 def test_effects_without_a_store_are_found() -> None:

@@ -25,9 +25,11 @@ class Process:
 
     def __init__(self, folder: Path, *arguments: str) -> None:
         paths = [*toy_distribution.install(folder), os.environ.get("PYTHONPATH", "")]
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
+        environment.pop("PYTHONUNBUFFERED", None)
         self.process = subprocess.Popen(
             [sys.executable, "-m", "culm.testing.drive", *arguments],
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))},
+            env=environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -159,6 +161,8 @@ def test_results_are_converted_as_the_spec_says() -> None:
     list(driver.do({"op": "receive", "hex": "620a"}))
     told, *_ = driver.do({"op": "complete", "ticket": 2, "result": 7})
     assert told["error"]["type"] == "TypeError"
+    told, *_ = driver.do({"op": "complete", "ticket": 99, "result": 7})
+    assert told["error"]["code"] == "UNKNOWN_TICKET"
     assert [next(iter(line)) for line in driver.do({"op": "eof"})] == ["deadline"]
 
 

@@ -251,7 +251,17 @@ def test_another_seed_is_another_network() -> None:
     assert runs[0] != runs[1]
 
 
-def test_the_luck_of_one_link_is_not_that_of_another() -> None:
+def test_links_have_different_luck() -> None:
+    network, arrivals = make(loss=0.5)
+    for number in range(50):
+        for destination in "bc":
+            network.send("a", destination, bytes([number]))
+    network.run(1.0)
+    fates = {d: [payload for _, _, to, payload in arrivals if to == d] for d in "bc"}
+    assert fates["b"] != fates["c"]
+
+
+def test_the_luck_of_one_link_does_not_hang_on_another() -> None:
     fates = []
     for noise in (0, 100):
         network, arrivals = make(**BAD)
@@ -291,6 +301,10 @@ def test_the_seed_is_told_with_every_failure() -> None:
     with pytest.raises(IndexError) as caught:
         network.run(2.0)
     assert caught.value.__notes__ == ["network seed: 4711"]
+    network.timetable.at(3.0, lambda: [][0])
+    with pytest.raises(IndexError) as caught, network:
+        network.run(4.0)
+    assert caught.value.__notes__ == ["network seed: 4711"]
     with pytest.raises(AssertionError) as asserted, network:
         raise AssertionError
     assert asserted.value.__notes__ == ["network seed: 4711"]
@@ -309,6 +323,13 @@ def test_a_run_ends_when_it_is_done() -> None:
     assert network.clock.now == 2.0
     assert network.run(3.0, done=lambda: True)
     assert network.clock.now == 2.0
+
+
+def test_a_run_goes_up_to_its_end_and_with_it() -> None:
+    network, arrivals = make(delay_min=1.0, delay_max=1.0)
+    network.send("a", "b", b"x")
+    network.run(1.0)
+    assert len(arrivals) == 1
 
 
 def test_steps_come_one_at_a_time() -> None:

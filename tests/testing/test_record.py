@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from sys import getsizeof
 from types import ModuleType
 from typing import Any
 
@@ -159,6 +160,9 @@ def test_what_is_held_is_found_wherever_it_is(keep: Any) -> None:
 def test_what_is_held_is_counted_once_and_the_program_not_at_all() -> None:
     holder = Holder()
     before = held_size(holder)
+    ring: list[object] = []
+    ring.append(ring)
+    assert held_size(ring) == getsizeof(ring)
     data = bytes(10_000)
     setattr(holder, "twice", [data, data, holder])  # noqa: B010
     setattr(holder, "program", [ModuleType, pytest, Lines.say, len])  # noqa: B010

@@ -195,14 +195,11 @@ class Node:
         if deadline is None or (self._alarm is not None and self._alarm <= deadline):
             return
         self._alarm = deadline
-        life = self.incarnation
-        self._cluster.network.timetable.at(
-            self._clock.true(deadline), lambda: self._ring(life, deadline)
-        )
+        self._cluster.network.timetable.at(self._clock.true(deadline), lambda: self._ring(deadline))
 
-    def _ring(self, life: int, alarm: float) -> None:
-        if self._driver is None or life != self.incarnation or alarm != self._alarm:
-            return
+    def _ring(self, alarm: float) -> None:
+        if self._driver is None or alarm != self._alarm:
+            return  # of a former life
         self._alarm = None
         # The way to true time and back may round down: the alarm's time has come all the same.
         now = max(self.now, alarm)
