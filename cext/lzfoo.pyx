@@ -170,13 +170,13 @@ cdef class Compressor:
         cdef size_t entries = <size_t>1 << self.table_bits
         cdef uint32_t *saved = <uint32_t *>PyMem_Malloc(min(entries, size) * sizeof(uint32_t))
         cdef const uint8_t *here = finder.end - size
-        cdef size_t index = 0
+        cdef size_t index
         if saved == NULL:
             raise MemoryError
         if size >= entries:
             memcpy(saved, self.table, entries * sizeof(uint32_t))
         else:
-            for index in range(size):
+            for index in range(places(size)):
                 saved[index] = slot(&finder, here + index)[0]
         return saved
 
@@ -188,7 +188,7 @@ cdef class Compressor:
         if size >= entries:
             memcpy(self.table, saved, entries * sizeof(uint32_t))
         else:
-            for index in range(size):
+            for index in range(places(size)):
                 slot(&finder, here + index)[0] = saved[index]
 
 

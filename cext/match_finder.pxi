@@ -36,6 +36,11 @@ cdef inline uint32_t *slot(const Finder *finder, const uint8_t *here) noexcept n
     ]
 
 
+cdef inline size_t places(size_t size) noexcept nogil:
+    """At how many places of so many bytes a sequence starts."""
+    return size - SEQUENCE + 1 if size >= SEQUENCE else 0
+
+
 cdef inline void index_at(const Finder *finder, const uint8_t *here) noexcept nogil:
     slot(finder, here)[0] = finder.base + <uint32_t>(here - finder.low)
 

@@ -51,8 +51,8 @@ class Compressor:
     """One direction's history, and packets made with its help.
 
     `window` is how far back copies may point: 0..WINDOW_MAX bytes.  With 0 there are
-    literals only.  Takes memory for two windows at most and a table of 4 bytes for every
-    four bytes of the window, at most 512 KiB, and only as data comes.
+    literals only.  The compiled twin takes memory for two windows at most, a table of up
+    to two windows and 512 KiB, and what one packet takes, and only as data comes.
     """
 
     def __init__(self, window: int) -> None:

@@ -45,8 +45,8 @@ _FAULTS = {
 #: result is ``None`` and the compressor is as before, so that `data` can be sent raw.
 #:
 #: The same calls give the same bytes on every machine.  Memory: two windows, the table of
-#: the match finder (as many bytes as the window, 1 KiB at least, 512 KiB at most) and
-#: what one packet takes; none of it before there is data.
+#: the match finder (up to two windows, 1 KiB at least, 512 KiB at most) and what one
+#: packet takes; none of it before there is data.
 Compressor = _kernel.Compressor
 
 
