@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import stat
@@ -332,3 +333,20 @@ def test_progress_is_for_terminals(tmp_path: Path, published: Path) -> None:
     count = json.loads(done.stdout)["entries"]
     assert "fetching" in drawn
     assert f"{count}/{count}" in drawn
+
+
+def test_the_page_tells_of_every_command_option_and_code() -> None:
+    examples = Path(replicate_directory.__file__).parent
+    page = (examples.parent / "docs" / "replicate-directory.md").read_text()
+    help_texts = [run(name, "--help").output for name in ("publish", "serve", "fetch", "check")]
+    options = {word for text in help_texts for word in re.findall(r"--[a-z][a-z-]+", text)}
+    assert options >= {"--store", "--exclude", "--into", "--timeout"}
+    assert [option for option in options - {"--help"} if option not in page] == []
+    programs = [examples / "replicate_directory.py", *(examples / "directory").glob("*.py")]
+    codes = {
+        code
+        for program in programs
+        for code in re.findall(r'Failure\(\s*"([A-Z_]+)"', program.read_text())
+    }
+    assert len(codes) > 5
+    assert [code for code in codes if f"`{code}`" not in page] == []
