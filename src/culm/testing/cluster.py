@@ -199,7 +199,7 @@ class Node:
 
     def _ring(self, alarm: float) -> None:
         if self._driver is None or alarm != self._alarm:
-            return  # of a former life
+            return  # of a former life, or overtaken by an earlier one
         self._alarm = None
         # The way to true time and back may round down: the alarm's time has come all the same.
         now = max(self.now, alarm)
