@@ -188,7 +188,7 @@ def _say(text: str) -> None:
 
 def main() -> int:
     """Run the demo; the exit status."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument(
         "--source",
         type=Path,

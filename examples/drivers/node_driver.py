@@ -193,7 +193,8 @@ class NodeDriver:
 
     def _performed(self, effect: Effect, done: asyncio.Future[object]) -> None:
         if self._stopped:
-            done.cancelled() or done.exception()
+            if not done.cancelled():
+                done.exception()  # asked for, so that asyncio does not complain
         elif done.cancelled() or done.exception() is not None:
             self._fail(done.exception() or asyncio.CancelledError())
         else:

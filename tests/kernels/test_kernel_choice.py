@@ -48,7 +48,7 @@ def test_without_extensions_the_twins_serve_and_nothing_is_said(installed):
         package = installed()
     assert package.IMPLEMENTATION == "pure"
     expected = dict.fromkeys(kernels.NAMES, "pure")
-    assert package.IMPLEMENTATIONS == expected
+    assert dict(package.IMPLEMENTATIONS) == expected
     assert package.IMPORT_ERRORS == {}
     assert package.varu64 is package.load("varu64", "pure")
 

@@ -191,9 +191,9 @@ class Cursor:
     def place(self) -> tuple[int, int, int]:
         """How far this is, whatever the range: entry, part, and how much of that is done."""
         if self.piece is not None and self.offset > self.start_of(self.piece):
-            return *self.piece, self.offset
+            return self.piece.seqnum, self.piece.part, self.offset
         last = self.range.piece(self.index - 1) if self.index else None
-        return (0, 0, 0) if last is None else (*last, _WHOLE)
+        return (0, 0, 0) if last is None else (last.seqnum, last.part, _WHOLE)
 
     def copy(self) -> Cursor:
         """A cursor at the same place, which stays there."""
