@@ -33,7 +33,7 @@ from culm.point2point.messages import (
 )
 from culm.point2point.receiving import DataReceiver
 from culm.point2point.request import Request
-from culm.point2point.rules import check_credit, check_proof, check_proposal, check_range
+from culm.point2point.rules import check_adjust, check_credit, check_proof, check_proposal
 from culm.point2point.sending import DataSender
 from culm.point2point.states import Input, RequestState
 from culm.wire.errors import Truncated
@@ -203,13 +203,16 @@ class ControlChannel:
         if request.ours and request.unanswered and message.eagerness is None:
             raise Violation(ErrorCode.CONFIRMATION_WITHOUT_EAGERNESS)
         demand = demand.adjusted(message)
-        check_range(request, message)
+        check_adjust(request, message)
         request.move(Input.PEER_ADJUST)
         if request.ours:
             request.unanswered = False
         request.outgoing.views.demand(demand)
         request.outgoing.retarget(message.end, message.upper_certpool)
-        request.incoming.views.may_be_retargeted(message.end, message.upper_certpool)
+        if confirms:  # what is sent is sent after it
+            request.incoming.views.retarget(message.end, message.upper_certpool)
+        else:
+            request.incoming.views.may_be_retargeted(message.end, message.upper_certpool)
         self._check_possibilities(request)
         event = Confirmed if confirms else Adjusted
         self.events.append(event(request_id=request.request_id, adjustment=message))
@@ -241,15 +244,20 @@ class ControlChannel:
 
     def _apply_ours(self, request: Request, input: Input, adjust: Adjust) -> None:
         demand = (request.our_demand or Demand()).adjusted(adjust)
-        check_range(request, adjust)
+        check_adjust(request, adjust)
         if request.incoming.views.possibilities >= self._limits.request_adjustments_max:
             raise Violation(ErrorCode.TOO_MANY_ADJUSTMENTS, f"request {request.request_id}")
         encoded = encode_control(adjust)
         request.move(input)
         if not request.ours:
             request.unanswered = False
-        request.incoming.views.may_be_demanded(demand)
-        request.incoming.views.may_be_retargeted(adjust.end, adjust.upper_certpool)
+        views = request.incoming.views
+        if input is Input.CONFIRM:  # what is sent is sent after it has arrived
+            views.demand(demand)
+            views.retarget(adjust.end, adjust.upper_certpool)
+        else:
+            views.may_be_demanded(demand)
+            views.may_be_retargeted(adjust.end, adjust.upper_certpool)
         request.outgoing.retarget(adjust.end, adjust.upper_certpool)
         self._send(encoded)
 

@@ -185,7 +185,7 @@ class DataReceiver:
                 return self._begin_payload(request, number, numbers[1])
         request.incoming.check_skip(_SKIPS[first])
         request.verifier = None
-        piece = request.incoming.skip()
+        piece = request.incoming.notify(1)
         return PayloadSkipped(
             request_id=request.request_id, seqnum=piece.seqnum, reason=_SKIPS[first]
         )

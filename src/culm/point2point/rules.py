@@ -10,7 +10,7 @@ from culm.point2point.request import Request
 from culm.wire.multihash import HashFamily
 from culm.wire.varu64 import MAX
 
-__all__ = ["check_credit", "check_proof", "check_proposal", "check_range"]
+__all__ = ["check_adjust", "check_credit", "check_proof", "check_proposal"]
 
 
 def check_credit(old: int, amount: int) -> None:
@@ -41,8 +41,10 @@ def check_proposal(proposal: Proposal, *, family: HashFamily) -> None:
         raise Violation(ErrorCode.BAD_HASH, "of the expected start")
 
 
-def check_range(request: Request, adjust: Adjust) -> None:
-    """An adjusted end and upper certpool info have to fit the request."""
+def check_adjust(request: Request, adjust: Adjust) -> None:
+    """An adjustment has to change something, its end and upper certpool info have to fit."""
+    if adjust == Adjust(request_id=adjust.request_id):
+        raise Violation(ErrorCode.EMPTY_PACKET, "adjustment of nothing")
     if 0 in (adjust.end, adjust.upper_certpool):
         raise Violation(ErrorCode.ZERO_SEQNUM)
     if adjust.end is not None and adjust.end < request.proposal.start:

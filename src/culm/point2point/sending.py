@@ -6,8 +6,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from culm.bamboo.entry import Entry
-from culm.bamboo.links import has_lipmaalink
+from culm.bamboo.entry import Entry, verify_signature
+from culm.bamboo.links import has_lipmaalink, lipmaa
+from culm.bamboo.verify import PayloadVerifier
 from culm.buffer import Buffer, Outbox
 from culm.point2point.data_codec import PacketType
 from culm.point2point.errors import ErrorCode, Violation
@@ -15,6 +16,7 @@ from culm.point2point.events import SkipReason
 from culm.point2point.pieces import Part
 from culm.point2point.setup import Mode, Session
 from culm.point2point.states import Input
+from culm.point2point.track import Track
 from culm.wire import varu64
 from culm.wire.lzfoo import Compressor
 
@@ -117,7 +119,22 @@ class DataSender:
                 self._put(part)
             else:
                 self._put(b"\x09" + _ENCODE(len(part)) + _ENCODE(len(packed)) + packed)
-        return track.take_payload(len(view))
+        if self._is_safe:
+            return track.take_payload(len(view))
+        return self._take_greedily(track, view)
+
+    def _take_greedily(self, track: Track, data: Buffer) -> bool:
+        """The caller may find out that `data` is wrong; but it may turn out to be right."""
+        entry = track.payload_entry()
+        if entry is not None and track.cursor.offset == 0:
+            track.verifier = PayloadVerifier(entry)
+        verifier = track.verifier
+        if verifier is not None:
+            verifier.update(data)
+        finished = track.take_payload(len(data))
+        if finished and verifier is not None and verifier.fault() is None:
+            track.last = None  # it is valid
+        return finished
 
     def notify(self, request: Request, count: int) -> None:
         """Pass over `count` pieces."""
@@ -134,7 +151,7 @@ class DataSender:
         request.outgoing.check_skip(reason)
         self._switch(request)
         self._put(bytes([reason.value]))
-        request.outgoing.skip()
+        request.outgoing.notify(1)
 
     def jump(self, request: Request, size: int, *, entry: Entry | None) -> None:
         """Pass over bytes of a payload."""
@@ -146,15 +163,14 @@ class DataSender:
         request.outgoing.jump(size)
 
     def apologize(self, request: Request) -> None:
-        """Take back the last piece.
-
-        The caller knows that it was invalid; the peer will find the same.
-        """
+        """Take back the last piece, which was invalid."""
         self._permit(request)
-        if self._session is None or self._session.send_mode is Mode.SAFE:
+        if self._is_safe:
             raise Violation(ErrorCode.APOLOGY_IN_SAFE_MODE)
         track = request.outgoing
-        track.check_apology()
+        pieces = track.check_apology()
+        if pieces[0].part is Part.METADATA and _is_valid(track):
+            raise Violation(ErrorCode.APOLOGY_FOR_VALID_DATA, f"for {pieces[0]}")
         self._switch(request)
         self._put(bytes([PacketType.APOLOGY]))
         track.remember_place()
@@ -173,6 +189,10 @@ class DataSender:
         """The request has ended or is about to."""
         if self._current is request:
             self._current = None
+
+    @property
+    def _is_safe(self) -> bool:
+        return self._session is None or self._session.send_mode is Mode.SAFE
 
     def _permit(self, request: Request) -> None:
         request.move(Input.SEND)
@@ -211,3 +231,13 @@ class DataSender:
     def _put(self, data: Buffer) -> None:
         self.outbox.append(data)
         self.queued_total += len(data)
+
+
+def _is_valid(track: Track) -> bool:
+    """Whether the peer will find the metadata valid that was sent last."""
+    assert track.last is not None
+    entry = track.last.entry
+    links = (entry.seqnum - 1, entry.backlink), (lipmaa(entry.seqnum), entry.lipmaalink)
+    return verify_signature(entry) and all(
+        link is None or track.link(target) == link for target, link in links
+    )

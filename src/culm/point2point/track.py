@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from culm.bamboo.entry import Entry
 from culm.bamboo.links import open_targets
+from culm.bamboo.verify import PayloadVerifier
 from culm.point2point.data_rules import check_part, check_skip, check_wanted
 from culm.point2point.demand import Demand
 from culm.point2point.errors import ErrorCode, Violation
@@ -61,6 +62,7 @@ class Track:
         "metadata",
         "other",
         "reached",
+        "verifier",
         "views",
     )
 
@@ -74,8 +76,9 @@ class Track:
         self.end_of_log: int | None = None
         self.last: Last | None = None
         self.apology_owed = False  # the last piece was invalid
-        self.apologized: tuple[Piece, ...] = ()
+        self.apologized: Piece | None = None
         self.reached: Cursor | None = None  # where we were before we went back
+        self.verifier: PayloadVerifier | None = None  # of what we send greedily
 
     @property
     def cursor(self) -> Cursor:
@@ -90,7 +93,7 @@ class Track:
         self.remember_place()
         self.views.retarget(end, upper_certpool)
         if self.cursor.piece != before.piece and before.offset > before.start_of(before.piece):
-            self.last = None  # something followed it
+            self.last = self.verifier = None  # something followed it
 
     def remember_place(self) -> None:
         """We go back; the peer may be on its way to where we have been."""
@@ -132,10 +135,10 @@ class Track:
         return size is None or not demand.eagerness.wants_payload(size)
 
     def notify(self, count: int) -> Piece:
-        """Pass over `count` pieces; returns the first of them."""
+        """Pass over `count` pieces, for whatever reason; returns the first of them."""
         piece = self._due()
         self.views.advance(count)
-        self.last = None
+        self.last = self.verifier = None
         self._forget_entry()
         return piece
 
@@ -148,14 +151,11 @@ class Track:
         seqnum = check_part(view, Part.PAYLOAD)
         check_skip(demand, reason, seqnum, self._payload_size(seqnum))
 
-    def skip(self) -> Piece:
-        """Pass over the payload that is due."""
-        return self.notify(1)
-
     def check_jump(self, size: int) -> None:
         """`size` bytes of the payload that is due may be passed over to catch up."""
         self._check_no_apology_owed()
         self.views.sift(lambda view, demand: self._check_jump(view, size))
+        self.entry = self.payload_entry()  # which the other direction may forget
 
     def _check_jump(self, view: Cursor, size: int) -> None:
         check_part(view, Part.PAYLOAD)
@@ -218,6 +218,7 @@ class Track:
         """`size` bytes of the payload that is due may be sent."""
         self._check_no_apology_owed()
         self.views.sift(lambda view, demand: self._check_payload(view, demand, size))
+        self.entry = self.payload_entry()  # which the other direction may forget
 
     def _check_payload(self, view: Cursor, demand: Demand, size: int) -> None:
         check_part(view, Part.PAYLOAD)
@@ -256,6 +257,7 @@ class Track:
     def jump(self, size: int) -> bool:
         """Pass over `size` bytes of the payload; returns whether that was the rest."""
         finished = self.take_payload(size)
+        self.verifier = None
         if finished:
             self.last = None
         return finished
@@ -271,18 +273,20 @@ class Track:
             raise Violation(ErrorCode.APOLOGY_FOR_VALID_DATA)
         else:
             pieces = self.last.pieces
-        if any(piece in self.apologized for piece in pieces):
+        if pieces == (self.apologized,):
             raise Violation(ErrorCode.SECOND_APOLOGY, f"for {pieces[0]}")
         return pieces
 
     def apologize(self) -> None:
         """Go back to the beginning of the last piece; it has never been transmitted."""
         pieces = self.check_apology()
-        self.views.go_back_to(pieces)
-        last, self.last = self.last, None
-        self.apologized, self.apology_owed = pieces, False
+        last, self.last, self.verifier = self.last, None, None
+        self.apologized = pieces[0] if len(pieces) == 1 else None
+        self.apology_owed = False
         if last is None or last.pieces != pieces:
-            return  # from the middle of a payload
+            self.views.begin_again(pieces[0])
+            return
+        self.views.go_back_to(pieces)
         seqnum, part = pieces[0]
         if part is Part.PAYLOAD:
             self.entry = last.entry

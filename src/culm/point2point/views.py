@@ -47,9 +47,10 @@ class Views:
 
     def retarget(self, end: int | None, upper_certpool: int | None) -> None:
         """A smaller range holds for the sender from now on."""
-        cursor = self._cursors[0]
-        self._ranges = [cursor.range.tightened(end, upper_certpool)]
-        self._cursors = [cursor.retargeted(self._ranges[0])]
+        smaller = {range_: range_.tightened(end, upper_certpool) for range_ in self._ranges}
+        cursors = (cursor.retargeted(smaller[cursor.range]) for cursor in self._cursors)
+        self._ranges = list(dict.fromkeys(smaller.values()))
+        self._cursors = list(dict.fromkeys(cursors))
 
     def may_be_retargeted(self, end: int | None, upper_certpool: int | None) -> None:
         """A smaller range holds for the sender now or later."""
@@ -107,18 +108,23 @@ class Views:
             cursor.offset += size
         self._settle()
 
-    def go_back_to(self, pieces: tuple[Piece, ...]) -> None:
-        """Return to the beginning of the one of `pieces` that is due or has just been."""
+    def begin_again(self, piece: Piece) -> None:
+        """Return to the beginning of the payload that is due."""
         for cursor in self._cursors:
-            if cursor.piece in pieces:
+            if cursor.piece == piece:
                 cursor.move(cursor.index)
-            elif cursor.index and cursor.range.piece(cursor.index - 1) in pieces:
+        self._settle()
+
+    def go_back_to(self, pieces: tuple[Piece, ...]) -> None:
+        """Return to the one of `pieces` that has just been passed."""
+        for cursor in self._cursors:
+            if cursor.index and cursor.range.piece(cursor.index - 1) in pieces:
                 cursor.move(cursor.index - 1)
         self._settle()
 
     def _settle(self) -> None:
         """The sender has done something, and may go over to a smaller range now."""
-        if len(self._ranges) == 1:
+        if len(self._ranges) == len(self._cursors) == 1:  # nearly always
             return
         self._ranges = [
             range_
