@@ -170,14 +170,14 @@ class SqliteStore:
 
     def head(self, log: LogKey) -> Head | None:
         return self._read_head(
-            "SELECT seqnum, encoded, hash FROM entries WHERE log = ?1"
-            " AND seqnum = (SELECT head FROM logs WHERE id = ?1)",
+            "SELECT seqnum, encoded, hash FROM logs JOIN entries ON entries.log = logs.id"
+            " WHERE logs.id = ? AND seqnum = head",
             log,
         )
 
     def newest(self, log: LogKey) -> Head | None:
         return self._read_head(
-            "SELECT seqnum, encoded, hash FROM entries WHERE log = ?1 ORDER BY seqnum DESC LIMIT 1",
+            "SELECT seqnum, encoded, hash FROM entries WHERE log = ? ORDER BY seqnum DESC LIMIT 1",
             log,
         )
 

@@ -75,7 +75,9 @@ def start_fetch(
     """Start to fetch."""
     target = [] if into is None else ["--into", into]
     address = f"127.0.0.1:{port}"
-    return start("fetch", "--store", store, "--from", address, *target, "--settle", "0.3", *options)
+    return start(
+        "fetch", "--store", store, "--from", address, *target, "--settle", "0.15", *options
+    )
 
 
 @contextmanager

@@ -116,7 +116,7 @@ def flipped(at: int) -> Callable[[bytes], bytes]:
 
 
 def fetch_from(port: int, folder: Path) -> Done:
-    done = fetch(folder / "store", port, folder / "target", "--timeout", "1")
+    done = fetch(folder / "store", port, folder / "target", "--timeout", "0.6")
     assert done.status == 1
     assert len(done.errors.splitlines()) == 1
     assert done.summary["code"] in done.errors
@@ -175,7 +175,7 @@ def test_silence_or_an_end_in_the_middle_of_an_entry(
     assert (rest.status, rest.summary["entries"]) == (0, COUNT - entries)
 
 
-@pytest.mark.parametrize("seqnum", [1, 5, COUNT])
+@pytest.mark.parametrize("seqnum", [1, COUNT])
 @pytest.mark.parametrize("field", ["signature", "payload hash"])
 def test_an_entry_that_its_author_did_not_sign(
     tmp_path: Path, store: MemoryStore, seqnum: int, field: str
@@ -260,7 +260,7 @@ def test_a_fork(tmp_path: Path, store: MemoryStore) -> None:
     with server(serving(store)) as port:
         assert fetch(tmp_path / "store", port).status == 0
     with server(serving(other)) as port:
-        done = fetch(tmp_path / "store", port, tmp_path / "target", "--timeout", "1")
+        done = fetch(tmp_path / "store", port, tmp_path / "target", "--timeout", "0.6")
     assert (done.status, done.summary["code"]) == (1, "FORK")
     assert not (tmp_path / "target").exists()
     with SqliteStore(tmp_path / "store", family=YAMF, must_exist=True) as kept:
@@ -284,7 +284,7 @@ def test_nobody_at_all(tmp_path: Path) -> None:
     assert done.summary["code"] == "CONNECTION_FAILED"
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(5))
 def test_one_byte_of_what_a_peer_says_is_another(
     tmp_path: Path, store: MemoryStore, seed: int
 ) -> None:
@@ -292,7 +292,7 @@ def test_one_byte_of_what_a_peer_says_is_another(
     at = Random(seed).randrange(164_000)
     with server(serving(store)) as port:
         with Throttle(port, flip=at) as bad_port:
-            done = fetch(tmp_path / "store", bad_port, None, "--timeout", "1")
+            done = fetch(tmp_path / "store", bad_port, None, "--timeout", "0.6")
         entries = whole_entries(tmp_path / "store")
         assert done.status == 1 or entries == COUNT
         with SqliteStore(tmp_path / "store", family=YAMF, must_exist=True) as kept:

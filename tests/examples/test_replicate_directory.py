@@ -134,7 +134,7 @@ def test_clients_too_many_are_turned_away(tmp_path: Path, published: Path) -> No
 
 # Kills.
 
-MOMENTS = [0, 10, 200, 5_000, 30_000, 200_000, 600_000, 1_100_000]
+MOMENTS = [0, 200, 30_000, 200_000, 600_000, 1_100_000]
 
 
 @pytest.mark.parametrize("size", MOMENTS)
