@@ -1,7 +1,7 @@
 """Garlic Farm: Raft over the wire of JRaft, with a handshake.
 
-`Node` is a server of a cluster; `culm.garlic.raft` its core without bytes.  The
-handshake (`culm.garlic.handshake`) needs h11: ``pip install culm[garlic]``.
+`Node` is a server of a cluster; `culm.garlic.raft` its core without bytes;
+`culm.garlic.handshake` comes before both, where it is wanted.
 """
 
 from culm.garlic.connection import Connection, ConnectionRole, ConnectionState
