@@ -243,6 +243,8 @@ class ControlChannel:
     # What both do.
 
     def _apply_ours(self, request: Request, input: Input, adjust: Adjust) -> None:
+        if input is Input.CONFIRM and adjust.eagerness is None:
+            raise Violation(ErrorCode.CONFIRMATION_WITHOUT_EAGERNESS)
         demand = (request.our_demand or Demand()).adjusted(adjust)
         check_adjust(request, adjust)
         if request.incoming.views.possibilities >= self._limits.request_adjustments_max:

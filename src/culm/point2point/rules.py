@@ -68,6 +68,8 @@ def check_proof(request: Request, cancel: Cancel) -> None:
             raise Violation(ErrorCode.BOGUS_PROOF, f"{cancel.reason.name} without its proof")
     if cancel.entry is not None:
         _check_mismatch(cancel.entry, proposal)
+    if cancel.seqnum == 0:
+        raise Violation(ErrorCode.ZERO_SEQNUM)
     if cancel.seqnum is not None and not 1 <= cancel.seqnum < proposal.first_seqnum:
         raise Violation(ErrorCode.BOGUS_PROOF, f"end of log {cancel.seqnum} is not before it")
     if cancel.proof is not None and not (

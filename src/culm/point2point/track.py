@@ -308,7 +308,7 @@ class Track:
     def unknown_payload(self) -> int | None:
         """The entry whose payload is due, if it is one, and the entry is not known."""
         due = [view.piece for view in self.views if view.piece and view.piece.part is Part.PAYLOAD]
-        if not due or any(self._entry_of(piece.seqnum) for piece in due):
+        if self.apology_owed or not due or any(self._entry_of(piece.seqnum) for piece in due):
             return None
         return due[0].seqnum
 

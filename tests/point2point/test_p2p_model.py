@@ -1,0 +1,214 @@
+"""Two connections and a model: everything that is legal, in any order, at any delay."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+from p2p_model import Dice, Duel, Player
+from p2p_support import picture, refusal
+
+from culm.point2point import (
+    NOTIFY,
+    CancelReason,
+    ErrorCode,
+    Limits,
+    Mode,
+    RequestState,
+    Setup,
+    SkipReason,
+)
+
+RUNS = {"default": 200, "ci": 300, "long": 10_000}
+
+SIDES = st.integers(0, 1)
+DICE = st.lists(st.integers(0, 2**16 - 1), min_size=16, max_size=16)
+WINDOWS = st.sampled_from([1 << 20, 300, 41])
+MODES = st.sampled_from(
+    [
+        Setup(),
+        Setup(send_mode=Mode.GREEDY, receive_mode=Mode.GREEDY),
+        Setup(send_mode=Mode.GREEDY, receive_mode=Mode.GREEDY, receive_window_max=0),
+        Setup(receive_mode=Mode.GREEDY, send_window_max=100),
+    ]
+)
+
+
+class TwoConnections(RuleBasedStateMachine):
+    duel: Duel
+
+    @initialize(modes=st.tuples(MODES, MODES), windows=st.tuples(WINDOWS, WINDOWS))
+    def connect(self, modes: tuple[Setup, Setup], windows: tuple[int, int]) -> None:
+        left, right = (
+            Limits(data_window_max=window, requests_max=4, packet_size_max=64) for window in windows
+        )
+        self.duel = Duel(modes, (left, right))
+
+    def pick(self, side: int, dice: Dice) -> tuple[Player, Any]:
+        player = self.duel.players[side]
+        games = list(player.games.values())
+        return player, dice.pick(games) if games else None
+
+    @rule(side=SIDES, dice=DICE)
+    def propose(self, side: int, dice: list[int]) -> None:
+        self.duel.players[side].propose(Dice(dice))
+
+    @rule(side=SIDES, dice=DICE)
+    def control(self, side: int, dice: list[int]) -> None:
+        throws = Dice(dice)
+        player, game = self.pick(side, throws)
+        if game is not None:
+            player.control(game, throws)
+            player.check()
+
+    @rule(side=SIDES, dice=DICE, count=st.integers(1, 8))
+    def send(self, side: int, dice: list[int], count: int) -> None:
+        for turn in range(count):
+            throws = Dice(dice[turn:] + dice[:turn])
+            player, game = self.pick(side, throws)
+            if game is not None:
+                player.send(game, throws)
+                player.check()
+
+    @rule(side=SIDES, size=st.none() | st.integers(1, 400))
+    def deliver(self, side: int, size: int | None) -> None:
+        self.duel.deliver(side, size)
+
+    @rule(side=SIDES)
+    def change_patience(self, side: int) -> None:
+        player = self.duel.players[side]
+        player.patient = not player.patient
+        if not player.patient:
+            player.answer()
+            player.drain()
+
+    @rule()
+    def settle(self) -> None:
+        self.duel.settle()
+        self.duel.agree()
+
+    @rule(side=SIDES, dice=DICE)
+    def break_a_rule(self, side: int, dice: list[int]) -> None:
+        throws = Dice(dice)
+        player, game = self.pick(side, throws)
+        if game is None:
+            return
+        call, codes = throws.pick(illegal(player, game))
+        before = picture(player.connection)
+        assert refusal(call) in codes
+        assert picture(player.connection) == before
+
+    def teardown(self) -> None:
+        if not hasattr(self, "duel"):
+            return
+        self.duel.settle()
+        self.duel.agree()
+        self.duel.players[len(self.duel.players[0].games) % 2].connection.close()
+        self.duel.settle()
+        for player in self.duel.players:
+            assert player.closed is not None
+            assert player.closed.error is None
+
+
+def illegal(player: Player, game: Any) -> list[tuple[Any, set[ErrorCode]]]:
+    """Calls that some rule forbids now, and the codes that may be given for it."""
+    request, sent = game.request, game.sent
+    code = ErrorCode
+    over = {code.REQUEST_CANCELLED, code.NOT_CONFIRMED}
+    proposal = game.proposal
+    found: list[tuple[Any, set[ErrorCode]]] = [
+        (lambda: request.cancel(CancelReason.CONFIRM), {code.BAD_CANCEL_CONFIRMATION}),
+        (lambda: request.cancel(CancelReason.FORK), {code.BOGUS_PROOF}),
+        (lambda: request.adjust(), {code.EMPTY_PACKET, *over}),
+        (lambda: request.adjust(end=0), {code.ZERO_SEQNUM}),
+        (
+            lambda: player.connection.propose(proposal, request_id=1 - int(player.role)),
+            {code.WRONG_ID_PARITY, code.NO_CREDIT},
+        ),
+        (lambda: request.notify(0), {code.EMPTY_PACKET, code.APOLOGY_OWED, *over}),
+        (
+            lambda: request.notify(2**65),
+            {code.PAST_END, code.APOLOGY_OWED, *over},
+        ),
+    ]
+    if proposal.start > 1:
+        found.append((lambda: request.adjust(end=proposal.start - 1), {code.END_BEFORE_START}))
+    if game.request.ours:
+        found.append(
+            (
+                lambda: player.connection.propose(proposal, request_id=request.request_id),
+                {code.ID_IN_USE, code.NO_CREDIT},
+            )
+        )
+        found.append(
+            (
+                lambda: request.confirm(NOTIFY),
+                {code.UNKNOWN_REQUEST, code.ALREADY_CONFIRMED, code.REQUEST_CANCELLED},
+            )
+        )
+    if game.state is not RequestState.CONFIRMED or sent.due is None:
+        ended = {code.PAST_END, *over}
+        found.append((lambda: request.notify(1), ended))
+        found.append((lambda: request.skip_payload(SkipReason.UNAVAILABLE), ended))
+        found.append((lambda: request.send_metadata(game.entry(1)), ended))
+        return found
+    seqnum, part = sent.due
+    if seqnum > 45:
+        return found
+    entry = game.entry(seqnum)
+    out_of_turn = {code.PIECE_OUT_OF_TURN, code.EAGERNESS_VIOLATED, code.APOLOGY_OWED}
+    if part == 0:
+        found += [
+            (
+                lambda: request.send_metadata(game.entry(seqnum + 1 if seqnum < 45 else 1)),
+                out_of_turn,
+            ),
+            (lambda: request.send_payload(b"x", entry=entry), out_of_turn),
+            (lambda: request.skip_payload(SkipReason.TOO_SMALL), out_of_turn),
+            (lambda: request.jump(1, entry=entry), out_of_turn),
+        ]
+    else:
+        rest = entry.payload_size - sent.offset
+        found += [
+            (lambda: request.send_metadata(entry), out_of_turn),
+            (
+                lambda: request.send_payload(bytes(max(0, rest) + 1), entry=entry),
+                {code.PAYLOAD_SIZE_EXCEEDED, *out_of_turn, code.UNWANTED_PAYLOAD},
+            ),
+            (
+                lambda: request.jump(max(0, rest) + 1, entry=entry),
+                {code.PAYLOAD_SIZE_EXCEEDED, code.CATCH_UP_ONLY, code.APOLOGY_OWED},
+            ),
+        ]
+        demand = request.peer_demand
+        if not demand.skipping_allowed:
+            found.append(
+                (
+                    lambda: request.skip_payload(SkipReason.UNAVAILABLE),
+                    {code.PAYLOAD_MANDATORY, code.APOLOGY_OWED},
+                )
+            )
+    if not player.may_apologize(game) and not sent.unsure:
+        found.append(
+            (
+                request.apologize,
+                {
+                    code.APOLOGY_IN_SAFE_MODE,
+                    code.APOLOGY_FOR_VALID_DATA,
+                    code.SECOND_APOLOGY,
+                    *over,
+                },
+            )
+        )
+    return found
+
+
+TestTwoConnections = TwoConnections.TestCase
+TestTwoConnections.settings = settings(
+    report_multiple_bugs=False,
+    max_examples=RUNS[os.environ.get("CULM_HYPOTHESIS_PROFILE", "default")],
+    stateful_step_count=40,
+)
