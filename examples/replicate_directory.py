@@ -110,6 +110,7 @@ def fetch(options: argparse.Namespace) -> int:
                 store,
                 host,
                 port,
+                wanted=options.log,
                 silence_max_s=options.timeout,
                 settle_s=options.settle,
                 on_progress=progress.fetched,
@@ -136,8 +137,6 @@ def _choose(
     if failure is None and log is None:
         names = ", ".join(map(_name, logs))
         failure = Failure("SEVERAL_LOGS", f"choose one with --log: {names}")
-    if failure is None and log not in logs:
-        failure = Failure("NO_LOG", "the store does not have the log that --log names")
     return log, failure
 
 
@@ -253,7 +252,7 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("--from", dest="peer", type=_address, required=True, metavar="HOST:PORT")
     command.add_argument("--into", type=Path, metavar="DIR", help="without it: fetch only")
     command.add_argument(
-        "--log", type=_log, metavar="AUTHOR/ID", help="the log to trust, as publish names it"
+        "--log", type=_log, metavar="AUTHOR/ID", help="the only log to fetch, as publish names it"
     )
     command.add_argument(
         "--timeout",

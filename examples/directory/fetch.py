@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from culm.bamboo import ForkProof, LogKey, LogStore
@@ -66,14 +66,16 @@ async def fetch_logs(
     host: str,
     port: int,
     *,
+    wanted: LogKey | None,
     silence_max_s: float,
     settle_s: float,
     on_progress: Callable[[Fetched], object] = lambda fetched: None,
 ) -> Fetched:
     """Fetch what the peer at `host` and `port` offers and `store` lacks.
 
-    A peer that stays silent for `silence_max_s` in the middle of something is given up.
-    When nothing has been going on for `settle_s`, all is here.
+    If one log is `wanted`, no other is accepted that the store does not have.  A peer that
+    stays silent for `silence_max_s` in the middle of something is given up.  When nothing
+    has been going on for `settle_s`, all is here.
     """
     limits = ReplicatorLimits(
         connection=Limits(silence_max_s=silence_max_s, keepalive_s=silence_max_s),
@@ -81,10 +83,11 @@ async def fetch_logs(
     )
     fetched = Fetched()
     with ThreadPoolExecutor(1, "store") as executor:
-        fetcher = _Fetcher(store, limits, fetched, on_progress)
+        fetcher = _Fetcher(store, wanted, limits, fetched, on_progress)
         await fetcher.run(host, port, executor)
         if fetcher.was_misled():
-            await _Fetcher(store, limits, fetched, on_progress).run(host, port, executor)
+            again = _Fetcher(store, wanted, limits, fetched, on_progress)
+            await again.run(host, port, executor)
     return fetched
 
 
@@ -94,11 +97,13 @@ class _Fetcher:
     def __init__(
         self,
         store: LogStore,
+        wanted: LogKey | None,
         limits: ReplicatorLimits,
         fetched: Fetched,
         on_progress: Callable[[Fetched], object],
     ) -> None:
         self._store = store
+        self._wanted = wanted
         self._fetched = fetched
         fetched.failure = None
         self._on_progress = on_progress
@@ -110,9 +115,12 @@ class _Fetcher:
         self._unfinished: dict[tuple[LogKey, int], int] = {}
         for log in store.logs():
             self._look_at(log)
+        interest = _INTEREST if wanted is None else replace(_INTEREST, accept_new_logs=False)
         self._replicator = Replicator(
-            role=Role.PROACTIVE, family=store.family, interest=_INTEREST, limits=limits
+            role=Role.PROACTIVE, family=store.family, interest=interest, limits=limits
         )
+        if wanted is not None:
+            self._replicator.replicate(wanted)
         self._protocol: MachineProtocol
 
     def _look_at(self, log: LogKey) -> None:
@@ -184,15 +192,19 @@ class _Fetcher:
         self._on_progress(fetched)
 
     def _settled(self) -> None:
-        if any(self._fetched.offered.values()):
+        if self._is_offered():
             self._say_goodbye()
         else:  # perhaps the peer is slow
             asyncio.get_running_loop().call_later(self._patience_s, self._give_up)
 
     def _give_up(self) -> None:
-        if not any(self._fetched.offered.values()):
-            self._fail(Failure("NO_LOG", "the peer offers no log"))
+        if not self._is_offered():
+            self._fail(Failure("NO_LOG", "the peer offers no log that we could use"))
             self._say_goodbye()
+
+    def _is_offered(self) -> bool:
+        offered = self._fetched.offered
+        return any(offered.values()) if self._wanted is None else offered.get(self._wanted, 0) > 0
 
     def _say_goodbye(self) -> None:
         if not self._over:

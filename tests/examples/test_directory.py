@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 import stat
 from pathlib import Path
@@ -427,12 +428,22 @@ def test_what_was_changed_by_hand_is_as_the_log_says_again(tmp_path: Path, store
 
 
 def test_directories_without_permissions(tmp_path: Path, store: LogStore) -> None:
+    """Nobody but root may write to them, and yet what is in them is kept up to date."""
     source, target = tmp_path / "source", tmp_path / "target"
-    make_tree(source, {"dir/sub/file": b"text", "dir/gone": b""})
-    for mode in (0o555, 0o755):
-        os.chmod(source / "dir/sub", mode)
-        os.chmod(source / "dir", mode)
+    make_tree(source, {"dir/sub/file": b"text", "dir/gone": b"", "away/sub/file": b""})
+    for step in range(3):
+        for path in ("dir/sub", "dir", "away/sub", "away"):
+            if (source / path).exists():
+                os.chmod(source / path, 0o555)
         publish(source, store)
         materialise(store, LOG, target)
+        assert contents(target) == contents(source)
         assert details(target) == details(source)
-        (source / "dir/gone").unlink(missing_ok=True)
+        for path in ("dir", "dir/sub", "away", "away/sub"):
+            if (source / path).exists():
+                os.chmod(source / path, 0o755)
+        if step == 0:
+            make_tree(source, {"dir/sub/file": b"other", "dir/new": b""})
+            (source / "dir/gone").unlink()
+        else:
+            shutil.rmtree(source / "away", ignore_errors=True)

@@ -295,23 +295,63 @@ def test_what_cannot_be_written_is_told(tmp_path: Path, published: Path) -> None
 
 def test_of_several_logs_one_has_to_be_chosen(tmp_path: Path) -> None:
     names = []
-    store = tmp_path / "fetched.store"
+    store, target, other = (tmp_path / name for name in ("fetched.store", "target", "other"))
     for n in range(2):
         make_tree(tmp_path / f"source{n}", {f"file{n}": b"text"})
         published = tmp_path / f"{n}.store"
         names.append(run("publish", tmp_path / f"source{n}", "--store", published).summary["log"])
         with serving(published) as port:
-            done = fetch(store, port, tmp_path / "target", "--log", names[n])
-            assert done.status == 0
-            assert done.summary["log"] == names[n]
-            if n == 1:
-                unclear = fetch(store, port, tmp_path / "other")
-                assert (unclear.status, unclear.summary["code"]) == (1, "SEVERAL_LOGS")
-                assert names[0] in unclear.summary["error"]
-                wrong = fetch(store, port, tmp_path / "other", "--log", "00" * 32 + "/0")
-                assert (wrong.status, wrong.summary["code"]) == (1, "NO_LOG")
-                assert not (tmp_path / "other").exists()
-    assert contents(tmp_path / "target") == {"file0": b"text", "file1": b"text"}
+            done = fetch(store, port, target, "--log", names[n])
+            assert (done.status, done.summary["log"]) == (0, names[n])
+    assert contents(target) == {"file0": b"text", "file1": b"text"}
+    with serving(store) as port:
+        unclear = fetch(store, port, other)
+        assert (unclear.status, unclear.summary["code"]) == (1, "SEVERAL_LOGS")
+        assert names[0] in unclear.summary["error"]
+        assert not other.exists()
+        # Only the log that is wanted is accepted.
+        chosen = fetch(tmp_path / "new.store", port, other, "--log", names[1])
+        assert (chosen.status, chosen.summary["entries"]) == (0, 1)
+        assert contents(other) == {"file1": b"text"}
+        again = fetch(tmp_path / "new.store", port, other)
+        assert (again.status, again.summary["entries"]) == (1, 1)
+
+
+def test_a_wanted_log_that_the_peer_does_not_have(tmp_path: Path, published: Path) -> None:
+    store = tmp_path / "fetched.store"
+    with serving(published) as port:
+        done = fetch(store, port, None, "--timeout", "0.5", "--log", "00" * 32 + "/0")
+    assert (done.status, done.summary["code"]) == (1, "NO_LOG")
+    assert whole_entries(store) == 0
+
+
+def test_clients_that_talk_nonsense_harm_nobody(
+    tmp_path: Path, source: Path, published: Path
+) -> None:
+    with serving(published) as port:
+        for nonsense in (b"", b"GET / HTTP/1.1\r\n\r\n", bytes(100_000), b"\xff" * 1000):
+            with socket.create_connection(("127.0.0.1", port)) as client:
+                client.sendall(nonsense)
+        assert fetch(tmp_path / "fetched.store", port, tmp_path / "target").status == 0
+    assert contents(tmp_path / "target") == contents(source)
+
+
+def test_an_interrupted_fetch_ends_at_once_and_goes_on_later(
+    tmp_path: Path, source: Path, published: Path
+) -> None:
+    store, target = tmp_path / "fetched.store", tmp_path / "target"
+    with serving(published) as port:
+        throttle = Throttle(port, 600_000)
+        with throttle as slow_port:
+            process = start_fetch(store, slow_port, target)
+            assert throttle.reached.wait(30)
+            process.send_signal(signal.SIGINT)
+            done = finish(process)
+        assert (done.status, done.errors) == (130, "replicate_directory: interrupted\n")
+        before = whole_entries(store)
+        done = fetch(store, port, target)
+    assert before + done.summary["entries"] == done.summary["head"]
+    assert contents(target) == contents(source)
 
 
 def test_progress_is_for_terminals(tmp_path: Path, published: Path) -> None:
