@@ -1,0 +1,253 @@
+"""Session setup and what bymux carries, sentence by sentence."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from p2p_support import (
+    GREEDY,
+    Pair,
+    Raw,
+    adjust,
+    drain,
+    entry,
+    grant,
+    link,
+    metadata,
+    payload,
+    proposal,
+    propose,
+    raw,
+    setup_bytes,
+    split,
+    switch,
+    varu64,
+    write,
+)
+from rules import rule
+
+from culm.machine import Closed
+from culm.point2point import (
+    Connection,
+    CreditReceived,
+    EntryWanted,
+    ErrorCode,
+    Established,
+    Limits,
+    Mode,
+    Proposed,
+    Role,
+    Session,
+    Setup,
+    State,
+)
+
+MODES = list(itertools.product(Mode, repeat=4))
+SETUP = Setup(send_window_max=1000, receive_window_max=300)
+
+
+@rule(
+    "One of the endpoints is called the *proactive* endpoint, the other one is the *reactive* "
+    "endpoint.",
+)
+@pytest.mark.parametrize("role", list(Role))
+def test_roles_are_told_to_the_machine(role: Role) -> None:
+    assert Raw(role).connection.propose(proposal()).request_id % 2 == int(role)
+
+
+@rule(
+    "whether it prefers to perform greedy or safe data transmissions",
+    "whether it is willing to accept greedy data transmissions",
+    "greedy if the endpoint said it wanted to send greedily and the other endpoint indicated it "
+    "wanted to receive greedily, safe otherwise",
+    "greedy if the endpoint said it wanted to receive greedily and the other endpoint indicated "
+    "it wanted to send greedily, safe otherwise",
+    "The send mode of one endpoint matches the receive mode of the other endpoint, and vice versa.",
+)
+@pytest.mark.parametrize("modes", MODES)
+def test_modes(modes: tuple[Mode, Mode, Mode, Mode]) -> None:
+    left = Setup(send_mode=modes[0], receive_mode=modes[1])
+    right = Setup(send_mode=modes[2], receive_mode=modes[3])
+    pair = Pair(left, right)
+    one, two = pair.left.session, pair.right.session
+    assert one is not None
+    assert two is not None
+    assert (one.send_mode is Mode.GREEDY) == (modes[0] is modes[3] is Mode.GREEDY)
+    assert (one.receive_mode is Mode.GREEDY) == (modes[1] is modes[2] is Mode.GREEDY)
+    assert (one.send_mode, one.receive_mode) == (two.receive_mode, two.send_mode)
+
+
+@rule(
+    "the maximum size of the compressions window for data it sends",
+    "the maximum size of the compression window for data it receives",
+    "the minimum of the maximum compression window size this endpoint wanted to send and the "
+    "maximum compression window size that the other endpoint wanted to receive",
+    "the minimum of the maximum compression window size this endpoint wanted to receive and the "
+    "maximum compression window size that the other endpoint wanted to send",
+    "The same holds for compression window and decompression window.",
+)
+@pytest.mark.parametrize("windows", list(itertools.product((0, 10, 20), repeat=4)))
+def test_windows(windows: tuple[int, int, int, int]) -> None:
+    left = Setup(send_window_max=windows[0], receive_window_max=windows[1])
+    right = Setup(send_window_max=windows[2], receive_window_max=windows[3])
+    one, two = Session.derive(left, right), Session.derive(right, left)
+    assert one.compression_window == two.decompression_window == min(windows[0], windows[3])
+    assert one.decompression_window == two.compression_window == min(windows[1], windows[2])
+
+
+def test_windows_are_cut_to_the_limit() -> None:
+    limits = Limits(compression_window_max=100)
+    connection = Connection(role=Role.PROACTIVE, setup=SETUP, limits=limits)
+    assert connection.data_to_send(3) == bytes([0, 100, 100])
+
+
+@rule(
+    "a byte whose first six bits are ignored, whose seventh bit indicates whether the endpoints "
+    "wants to send safely (zero) or greedily (one), and whose eigths bit indicates whether the "
+    "endpoints wants to receive safely (zero) or greedily (one)",
+    "followed by the sending compression window size as a [VarU64]",
+    "followed by the receiving compression window size as a VarU64",
+)
+@pytest.mark.parametrize("flags", range(256))
+def test_setup_bytes(flags: int) -> None:
+    """Worked by hand: 1000 is f9 03e8, 300 is f9 012c."""
+    send = Mode.GREEDY if flags & 0b10 else Mode.SAFE
+    receive = Mode.GREEDY if flags & 0b01 else Mode.SAFE
+    setup = Setup(
+        send_mode=send, receive_mode=receive, send_window_max=1000, receive_window_max=300
+    )
+    sent = Connection(role=Role.PROACTIVE, setup=setup).data_to_send(7)
+    assert sent == bytes.fromhex(f"{flags & 3:02x} f903e8 f9012c")
+    other = Connection(role=Role.REACTIVE, setup=GREEDY)
+    other.receive_data(bytes([flags]) + sent[1:])
+    [event] = drain(other)
+    assert isinstance(event, Established)
+    assert event.session == Session(
+        send_mode=receive, receive_mode=send, compression_window=300, decompression_window=1000
+    )
+
+
+@rule("After these bytes, the bymux session then begins.")
+def test_bymux_begins_behind_the_setup() -> None:
+    limits = Limits(requests_max=3, data_window_max=500)
+    connection = Connection(role=Role.PROACTIVE, setup=SETUP, limits=limits)
+    sent = connection.data_to_send()
+    assert sent.startswith(setup_bytes(SETUP))
+    # Write on stream 0, Credit for stream 1: decision 14.
+    rest = sent[len(setup_bytes(SETUP)) :]
+    assert bytes.fromhex("20 00 02 00 03") in rest
+    assert bytes.fromhex("01 01 01f4") in rest
+    assert len(rest) == 9
+
+
+@rule(
+    "It is not necessary to wait for the setup information of the other endpoint before sending "
+    "point-2-point control data such as granting proposal credit."
+)
+def test_control_data_does_not_wait_for_the_setup() -> None:
+    connection = Connection(role=Role.PROACTIVE)
+    connection.grant_proposals(7)
+    assert connection.state is State.SETUP
+    sent = connection.data_to_send()
+    control, _ = split(sent[len(setup_bytes(Setup())) :])
+    assert control == grant(256) + grant(7)
+    other = Connection(role=Role.REACTIVE)
+    other.receive_data(sent)
+    established, *credits = drain(other)
+    assert isinstance(established, Established)
+    assert [event.credit for event in credits if isinstance(event, CreditReceived)] == [256, 263]
+
+
+@rule("the control channel is a channel without backpressure, the data channel has backpressure")
+def test_backpressure() -> None:
+    peer = Raw()
+    ends = [(n, n) for n in range(100, 300)]
+    peer.control(*[propose(2 * n + 1, n, end=(n, n), hash=link(1)) for n, _ in ends])
+    assert len([e for e in peer.events if isinstance(e, Proposed)]) == 200
+    # Data needs credit, which we grant: more than that is a violation of bymux.
+    peer = Raw(limits=Limits(data_window_max=100))
+    peer.connection.propose(proposal())
+    peer.control(adjust(0, "all"))
+    peer.receive(write(1, bytes(101)))
+    assert peer.code is ErrorCode.MUX_VIOLATION
+    # And nothing of ours leaves without the peer's.
+    connection = Connection(role=Role.REACTIVE)
+    connection.receive_data(setup_bytes(Setup()) + write(0, propose(0)))
+    drain(connection)
+    request = connection.requests[0]
+    request.confirm(request.proposal.eagerness)
+    request.send_metadata(entry(1))
+    connection.data_to_send()
+    assert connection.unsent_size() == len(switch(0) + metadata(entry(1)))
+    connection.receive_data(bytes([0x00, 1, 9]))
+    drain(connection)
+    assert split(connection.data_to_send())[1] == (switch(0) + metadata(entry(1)))[:9]
+
+
+def test_a_setup_cut_short() -> None:
+    connection = Connection(role=Role.PROACTIVE)
+    connection.receive_data(b"\0\xf9\1")
+    connection.receive_eof()
+    [closed] = drain(connection)
+    assert isinstance(closed, Closed)
+    assert closed.error is not None
+    assert closed.error.code is ErrorCode.UNEXPECTED_EOF
+
+
+def test_windows_need_not_be_canonical() -> None:
+    connection = Connection(role=Role.PROACTIVE)
+    connection.receive_data(b"\0" + varu64(5, width=8) + varu64(7, width=3))
+    [event] = drain(connection)
+    assert isinstance(event, Established)
+    assert event.session.decompression_window == 5
+    assert event.session.compression_window == 7
+
+
+class TestSilence:
+    """A peer that begins something and does not go on."""
+
+    def test_in_the_setup(self) -> None:
+        connection = Connection(role=Role.PROACTIVE, limits=Limits(silence_max_s=5))
+        assert connection.next_deadline() is None
+        connection.advance(100.0)
+        assert connection.next_deadline() == 105.0
+        connection.advance(105.0)
+        [closed] = drain(connection)
+        assert isinstance(closed, Closed)
+        assert closed.error is not None
+        assert closed.error.code is ErrorCode.PEER_SILENT
+
+    def test_between_packets_it_is_asked_first(self) -> None:
+        peer = Raw(limits=Limits(silence_max_s=5, keepalive_s=50))
+        peer.connection.advance(0.0)
+        assert peer.connection.next_deadline() == 50.0
+        peer.connection.advance(50.0)
+        assert peer.connection.data_to_send() == bytes([0x40, 0])  # Ping on stream 0
+        assert peer.connection.next_deadline() == 55.0
+        peer.receive(bytes([0x60, 0]))
+        peer.connection.advance(51.0)
+        assert peer.code is None
+        assert peer.connection.next_deadline() == 101.0
+
+    @pytest.mark.parametrize("answered_at", [3.0, 1000.0])
+    def test_who_waits_for_our_answer_is_not_silent(self, answered_at: float) -> None:
+        peer = Raw(limits=Limits(silence_max_s=5))
+        peer.connection.advance(0.0)
+        request = peer.connection.propose(proposal(2, start_offset=3))
+        peer.control(adjust(0, "all"))
+        peer.data(switch(0), raw(payload(2)[3:5]))
+        assert isinstance(peer.events[-1], EntryWanted)
+        assert peer.connection.next_deadline() is None
+        if answered_at < 5:
+            peer.connection.advance(answered_at)
+            peer.receive(b"")
+        request.provide_entry(entry(2))
+        peer.receive(b"")
+        peer.connection.advance(answered_at)
+        peer.receive(b"")
+        assert peer.code is None
+        assert peer.connection.next_deadline() == answered_at + 5  # the payload is due
+        peer.connection.advance(answered_at + 5)
+        peer.receive(b"")
+        assert peer.code is ErrorCode.PEER_SILENT
