@@ -92,55 +92,12 @@ class SqliteStore:
         must_exist: bool = False,
     ) -> None:
         self._family = family
-        mode = "rw" if must_exist else "rwc"
-        try:
-            self._connection = sqlite3.connect(
-                f"{Path(path).absolute().as_uri()}?mode={mode}",
-                uri=True,
-                timeout=30.0,
-                isolation_level=None,  # transactions begin and end where the code says so
-                check_same_thread=False,
-            )
-        except sqlite3.Error as error:
-            raise StoreFileError(f"{path}: {error}") from None
-        try:
-            self._prepare(durable=durable, create=not must_exist)
-        except (sqlite3.Error, StoreFileError) as error:
-            self._connection.close()
-            raise StoreFileError(f"{path}: {error}") from None
-
-    def _prepare(self, *, durable: bool, create: bool) -> None:
-        def is_new() -> bool:
-            return not self._value("PRAGMA application_id") and not self._value(
-                "SELECT count(*) FROM sqlite_master"
-            )
-
-        if create and is_new():
-            self._connection.execute("PRAGMA page_size = 16384")
-            self._connection.execute("PRAGMA journal_mode = WAL")
-            with self._transaction("IMMEDIATE"):
-                if is_new():  # still: somebody else may have been faster
-                    self._create()
-        if self._value("PRAGMA application_id") != _APPLICATION_ID:
-            raise StoreFileError("not a store of logs")
-        if (version := self._value("PRAGMA user_version")) != _SCHEMA_VERSION:
-            raise StoreFileError(f"a store of version {version}, not {_SCHEMA_VERSION}")
-        if (family := self._value("SELECT family FROM store")) != self._family.name:
-            raise StoreFileError(f"a store of {family} hashes, not {self._family.name}")
-        self._connection.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
-        self._connection.execute("PRAGMA foreign_keys = ON")
-        self._connection.execute("PRAGMA journal_size_limit = 67108864")
-
-    def _create(self) -> None:
-        for statement in _SCHEMA.split(";\n"):
-            self._connection.execute(statement)
-        self._connection.execute("INSERT INTO store VALUES (?)", (self._family.name,))
-        self._connection.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
-        self._connection.execute(f"PRAGMA user_version = {_SCHEMA_VERSION}")
+        self._database = _Database(path, family.name, durable=durable, must_exist=must_exist)
+        self._payloads = _Payloads(self._database)
 
     def close(self) -> None:
         """Close the file; the store is of no use any more."""
-        self._connection.close()
+        self._database.close()
 
     def __enter__(self) -> Self:
         return self
@@ -161,7 +118,7 @@ class SqliteStore:
 
     def logs(self, after: LogKey | None = None, *, count_max: int | None = None) -> list[LogKey]:
         author, log_id = (b"", 0) if after is None else after
-        rows = self._connection.execute(
+        rows = self._database.execute(
             "SELECT author, log_id FROM logs WHERE (author, log_id) > (?, ?)"
             " ORDER BY author, log_id LIMIT ?",
             (author, _column(log_id), -1 if count_max is None else count_max),
@@ -182,7 +139,7 @@ class SqliteStore:
         )
 
     def _read_head(self, query: str, log: LogKey) -> Head | None:
-        row = self._row(query, (self._log(log),))
+        row = self._database.row(query, (self._log(log),))
         return None if row is None else Head(_number(row[0]), row[2], row[1][0] == 1)
 
     def entry(self, log: LogKey, seqnum: int) -> StoredEntry | None:
@@ -208,8 +165,8 @@ class SqliteStore:
         entries: list[StoredEntry] = []
         size = 0
         with (
-            self._transaction("DEFERRED"),  # entries and payloads as of one moment
-            closing(self._connection.execute(f"{query} ORDER BY seqnum LIMIT ?", values)) as rows,
+            self._database.transaction("DEFERRED"),  # entries and payloads as of one moment
+            closing(self._database.execute(f"{query} ORDER BY seqnum LIMIT ?", values)) as rows,
         ):
             for row in rows:
                 entry = _stored(row)
@@ -222,7 +179,7 @@ class SqliteStore:
                 if entries and size_max is not None and size > size_max:
                     break
                 if inline:
-                    entry = _stored(row, self._read_chunks(row[0], 0, entry.payload_size))
+                    entry = _stored(row, self._payloads.read(row[0], 0, entry.payload_size))
                 entries.append(entry)
         return entries
 
@@ -231,7 +188,7 @@ class SqliteStore:
         found: dict[int, bytes] = {}
         for first in range(0, len(numbers), _NUMBERS_MAX):
             some = numbers[first : first + _NUMBERS_MAX]
-            rows = self._connection.execute(
+            rows = self._database.execute(
                 "SELECT seqnum, hash FROM entries WHERE log = ?"
                 f" AND seqnum IN ({','.join('?' * len(some))})",
                 [self._log(log), *some],
@@ -241,10 +198,10 @@ class SqliteStore:
 
     def read_payload(self, log: LogKey, seqnum: int, offset: int, size: int) -> bytes:
         row = self._entry_row(self._log(log), seqnum)
-        return b"" if row is None else self._read_chunks(row[0], offset, size)
+        return b"" if row is None else self._payloads.read(row[0], offset, size)
 
     def fork(self, log: LogKey) -> ForkProof | None:
-        proof = self._value("SELECT proof FROM forks WHERE log = ?", (self._log(log),))
+        proof = self._database.value("SELECT proof FROM forks WHERE log = ?", (self._log(log),))
         return None if proof is None else ForkProof.decode_prefix(proof, family=self._family)[0]
 
     # Writing.
@@ -252,7 +209,7 @@ class SqliteStore:
     def append(self, log: LogKey, entries: Sequence[NewEntry]) -> None:
         if not entries:
             return
-        with self._transaction("IMMEDIATE"):
+        with self._database.transaction("IMMEDIATE"):
             log_row = self._make_log(log)
             forked_at = self._forked_at(log_row)
             for new in entries:
@@ -278,12 +235,12 @@ class SqliteStore:
         else:
             id, stored, complete = row[0], row[5], row[6]
         if payload is not None and not complete and not (new.staged and stored):
-            self._drop_chunks(id)
-            self._write_chunks(id, 0, payload)
-            self._set_stored(id, len(payload), complete=not new.staged)
+            if stored:
+                self._payloads.drop(id)
+            self._payloads.write(id, 0, payload, complete=not new.staged)
 
     def _insert(self, log_row: int, entry: Entry) -> int:
-        id = self._connection.execute(
+        id = self._database.execute(
             "INSERT INTO entries (log, seqnum, encoded, hash, payload_size) VALUES (?, ?, ?, ?, ?)",
             (
                 log_row,
@@ -297,37 +254,34 @@ class SqliteStore:
         return id
 
     def write_payload(self, log: LogKey, seqnum: int, offset: int, data: bytes) -> None:
-        with self._transaction("IMMEDIATE"):
+        with self._database.transaction("IMMEDIATE"):
             id, stored, size, complete = self._require(log, seqnum)
             if offset != stored:
                 raise StoreError(StoreErrorCode.WRONG_OFFSET, log, seqnum)
             if offset + len(data) > size:
                 raise StoreError(StoreErrorCode.PAYLOAD_SIZE, log, seqnum)
-            self._write_chunks(id, offset, data)
-            self._set_stored(id, offset + len(data), complete=complete)
+            self._payloads.write(id, offset, data, complete=complete)
 
     def finish_payload(self, log: LogKey, seqnum: int) -> None:
-        with self._transaction("IMMEDIATE"):
+        with self._database.transaction("IMMEDIATE"):
             id, stored, size, _ = self._require(log, seqnum)
             if stored != size:
                 raise StoreError(StoreErrorCode.PAYLOAD_SIZE, log, seqnum)
-            self._set_stored(id, stored, complete=True)
+            self._payloads.write(id, stored, b"", complete=True)
 
     def discard_payload(self, log: LogKey, seqnum: int) -> None:
-        with self._transaction("IMMEDIATE"):
-            id = self._require(log, seqnum)[0]
-            self._drop_chunks(id)
-            self._set_stored(id, 0, complete=False)
+        with self._database.transaction("IMMEDIATE"):
+            self._payloads.drop(self._require(log, seqnum)[0])
 
     def add_fork(self, log: LogKey, proof: ForkProof) -> None:
         if proof.log != log or proof.first.family is not self._family:
             raise StoreError(StoreErrorCode.WRONG_LOG, log, proof.seqnum)
-        with self._transaction("IMMEDIATE"):
+        with self._database.transaction("IMMEDIATE"):
             log_row = self._make_log(log)
             known = self._forked_at(log_row)
             if known is not None and known <= proof.seqnum:
                 return
-            execute = self._connection.execute
+            execute = self._database.execute
             seqnum = _column(proof.seqnum)
             execute(
                 "INSERT OR REPLACE INTO forks VALUES (?, ?, ?)", (log_row, seqnum, proof.encode())
@@ -340,33 +294,14 @@ class SqliteStore:
 
     # Helpers.
 
-    @contextmanager
-    def _transaction(self, kind: str) -> Iterator[None]:
-        """All of the block or, if it raises, nothing of it."""
-        self._connection.execute(f"BEGIN {kind}")
-        try:
-            yield
-            self._connection.execute("COMMIT")
-        except BaseException:
-            if self._connection.in_transaction:  # SQLite itself gives some up, as on a full disk
-                self._connection.execute("ROLLBACK")
-            raise
-
-    def _row(self, query: str, values: Sequence[object] = ()) -> Any:
-        return self._connection.execute(query, values).fetchone()
-
-    def _value(self, query: str, values: Sequence[object] = ()) -> Any:
-        row = self._row(query, values)
-        return None if row is None else row[0]
-
     def _log(self, log: LogKey) -> int | None:
-        id: int | None = self._value(
+        id: int | None = self._database.value(
             "SELECT id FROM logs WHERE author = ? AND log_id = ?", (log.author, _column(log.log_id))
         )
         return id
 
     def _make_log(self, log: LogKey) -> int:
-        self._connection.execute(
+        self._database.execute(
             "INSERT OR IGNORE INTO logs (author, log_id) VALUES (?, ?)",
             (log.author, _column(log.log_id)),
         )
@@ -375,21 +310,23 @@ class SqliteStore:
         return id
 
     def _forked_at(self, log_row: int) -> int | None:
-        seqnum = self._value("SELECT seqnum FROM forks WHERE log = ?", (log_row,))
+        seqnum = self._database.value("SELECT seqnum FROM forks WHERE log = ?", (log_row,))
         return None if seqnum is None else _number(seqnum)
 
     def _move_head(self, log_row: int) -> None:
-        start = head = _number(self._value("SELECT head FROM logs WHERE id = ?", (log_row,)))
+        start = head = _number(
+            self._database.value("SELECT head FROM logs WHERE id = ?", (log_row,))
+        )
         present = "SELECT 1 FROM entries WHERE log = ? AND seqnum = ?"
-        while self._value(present, (log_row, _column(head + 1))):
+        while self._database.value(present, (log_row, _column(head + 1))):
             head += 1
         if head != start:
-            self._connection.execute(
+            self._database.execute(
                 "UPDATE logs SET head = ? WHERE id = ?", (_column(head), log_row)
             )
 
     def _entry_row(self, log_row: int | None, seqnum: int) -> Any:
-        return self._row(
+        return self._database.row(
             f"SELECT {_ENTRY} FROM entries WHERE log = ? AND seqnum = ?",
             (log_row, _column(seqnum)),
         )
@@ -401,35 +338,119 @@ class SqliteStore:
             raise StoreError(StoreErrorCode.UNKNOWN_ENTRY, log, seqnum)
         return row[0], row[5], _number(row[4]), bool(row[6])
 
-    def _set_stored(self, id: int, stored: int, *, complete: bool) -> None:
-        self._connection.execute(
-            "UPDATE entries SET payload_stored = ?, payload_complete = ? WHERE id = ?",
-            (stored, complete, id),
-        )
 
-    def _read_chunks(self, id: int, offset: int, size: int) -> bytes:
+class _Payloads:
+    """Payloads in rows of `CHUNK_SIZE` bytes, by the row id of their entry."""
+
+    def __init__(self, database: _Database) -> None:
+        self._execute = database.execute
+        self._execute_many = database.execute_many
+
+    def read(self, id: int, offset: int, size: int) -> bytes:
         first, skipped = divmod(offset, CHUNK_SIZE)
-        rows = self._connection.execute(
+        rows = self._execute(
             "SELECT data FROM chunks WHERE entry = ? AND number BETWEEN ? AND ? ORDER BY number",
             (id, first, (offset + size - 1) // CHUNK_SIZE),
         )
         data = b"".join(row[0] for row in rows)
         return data[skipped : skipped + size]
 
-    def _write_chunks(self, id: int, offset: int, data: bytes) -> None:
+    def write(self, id: int, offset: int, data: bytes, *, complete: bool) -> None:
+        """Write at the end, which is at `offset`; the payload is `complete` then, or not."""
         number, filled = divmod(offset, CHUNK_SIZE)
+        size = offset + len(data)
         if filled and data:
-            data = self._read_chunks(id, offset - filled, filled) + data
-        self._connection.executemany(
+            data = self.read(id, offset - filled, filled) + data
+        self._execute_many(
             "INSERT OR REPLACE INTO chunks VALUES (?, ?, ?)",
             (
                 (id, number + index, data[start : start + CHUNK_SIZE])
                 for index, start in enumerate(range(0, len(data), CHUNK_SIZE))
             ),
         )
+        self._set_stored(id, size, complete)
 
-    def _drop_chunks(self, id: int) -> None:
-        self._connection.execute("DELETE FROM chunks WHERE entry = ?", (id,))
+    def drop(self, id: int) -> None:
+        self._execute("DELETE FROM chunks WHERE entry = ?", (id,))
+        self._set_stored(id, 0, complete=False)
+
+    def _set_stored(self, id: int, stored: int, complete: bool) -> None:
+        self._execute(
+            "UPDATE entries SET payload_stored = ?, payload_complete = ? WHERE id = ?",
+            (stored, complete, id),
+        )
+
+
+class _Database:
+    """The file: opened, of the right kind, with transactions."""
+
+    def __init__(self, path: Path | str, family: str, *, durable: bool, must_exist: bool) -> None:
+        mode = "rw" if must_exist else "rwc"
+        try:
+            self._connection = sqlite3.connect(
+                f"{Path(path).absolute().as_uri()}?mode={mode}",
+                uri=True,
+                timeout=30.0,
+                isolation_level=None,  # transactions begin and end where the code says so
+                check_same_thread=False,
+            )
+        except sqlite3.Error as error:
+            raise StoreFileError(f"{path}: {error}") from None
+        self.execute = self._connection.execute
+        self.execute_many = self._connection.executemany
+        self.close = self._connection.close
+        try:
+            self._prepare(family, durable=durable, create=not must_exist)
+        except (sqlite3.Error, StoreFileError) as error:
+            self.close()
+            raise StoreFileError(f"{path}: {error}") from None
+
+    def _prepare(self, family: str, *, durable: bool, create: bool) -> None:
+        if create and self._is_new():
+            self.execute("PRAGMA page_size = 16384")
+            self.execute("PRAGMA journal_mode = WAL")
+            with self.transaction("IMMEDIATE"):
+                if self._is_new():  # still: somebody else may have been faster
+                    self._create(family)
+        if self.value("PRAGMA application_id") != _APPLICATION_ID:
+            raise StoreFileError("not a store of logs")
+        if (version := self.value("PRAGMA user_version")) != _SCHEMA_VERSION:
+            raise StoreFileError(f"a store of version {version}, not {_SCHEMA_VERSION}")
+        if (found := self.value("SELECT family FROM store")) != family:
+            raise StoreFileError(f"a store of {found} hashes, not {family}")
+        self.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
+        self.execute("PRAGMA foreign_keys = ON")
+        self.execute("PRAGMA journal_size_limit = 67108864")
+
+    def _is_new(self) -> bool:
+        tables = self.value("SELECT count(*) FROM sqlite_master")
+        return not tables and not self.value("PRAGMA application_id")
+
+    def _create(self, family: str) -> None:
+        for statement in _SCHEMA.split(";\n"):
+            self.execute(statement)
+        self.execute("INSERT INTO store VALUES (?)", (family,))
+        self.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
+        self.execute(f"PRAGMA user_version = {_SCHEMA_VERSION}")
+
+    @contextmanager
+    def transaction(self, kind: str) -> Iterator[None]:
+        """All of the block or, if it raises, nothing of it."""
+        self.execute(f"BEGIN {kind}")
+        try:
+            yield
+            self.execute("COMMIT")
+        except BaseException:
+            if self._connection.in_transaction:  # SQLite itself gives some up, as on a full disk
+                self.execute("ROLLBACK")
+            raise
+
+    def row(self, query: str, values: Sequence[object] = ()) -> Any:
+        return self.execute(query, values).fetchone()
+
+    def value(self, query: str, values: Sequence[object] = ()) -> Any:
+        row = self.row(query, values)
+        return None if row is None else row[0]
 
 
 def _column(number: int) -> int | bytes:

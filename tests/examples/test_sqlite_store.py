@@ -62,7 +62,7 @@ def test_a_kill_at_any_moment_loses_nothing_that_was_stored(tmp_path: Path) -> N
                 data = store.read_payload(log, entry.seqnum, 0, 1 << 30)
                 assert data == store_writer.payload(entry.seqnum)[: entry.payload_stored]
                 assert entry.payload_complete or entry is last
-            rows = store._connection.execute("PRAGMA integrity_check").fetchall()
+            rows = store._database.execute("PRAGMA integrity_check").fetchall()
             assert rows == [("ok",)]
     assert reported[0] > 20
 
