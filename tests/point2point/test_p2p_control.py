@@ -1,0 +1,688 @@
+"""The control channel, sentence by sentence."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from p2p_support import (
+    FORK,
+    LOG,
+    Pair,
+    Raw,
+    adjust,
+    cancel,
+    ended_log,
+    entry,
+    grant,
+    link,
+    marker,
+    metadata,
+    payload,
+    proposal,
+    propose,
+    refuses,
+    send_entry,
+    varu64,
+)
+from rules import rule
+
+from culm.bamboo.entry import LogKey
+from culm.bamboo.forks import ForkProof
+from culm.bamboo.links import lower_pool, upper_pool
+from culm.machine import Event
+from culm.point2point import (
+    EVERYTHING,
+    NOTIFY,
+    Adjust,
+    Adjusted,
+    Cancelled,
+    CancelReason,
+    Confirmed,
+    CreditReceived,
+    ErrorCode,
+    Limits,
+    MetadataReceived,
+    Notified,
+    PayloadReceived,
+    PayloadSkipped,
+    ProposalDropped,
+    Proposed,
+    Request,
+    RequestEnded,
+    RequestState,
+    Role,
+    SkipReason,
+    payloads_up_to,
+)
+
+MAX = 2**64 - 1
+
+
+def brought(events: list[Event]) -> list[tuple[int, str]]:
+    """What was transmitted, in order."""
+    found: list[tuple[int, str]] = []
+    for event in events:
+        if isinstance(event, MetadataReceived):
+            found.append((event.entry.seqnum, "metadata"))
+        elif isinstance(event, PayloadReceived) and event.finished:
+            found.append((event.seqnum, "payload"))
+    return found
+
+
+def serve(request: Request, up_to: int = 45) -> None:
+    """Send all that is due, up to an entry."""
+    while (piece := request.send_cursor.piece) is not None and piece.seqnum <= up_to:
+        seqnum, offset = piece.seqnum, request.send_cursor.offset
+        if piece.part == 0:
+            request.send_metadata(entry(seqnum))
+        else:
+            request.send_payload(payload(seqnum)[offset:], entry=entry(seqnum))
+
+
+class TestCredit:
+    @rule(
+        "At any point, an endpoint can use the control channel to give the other endpoint "
+        "*proposal credit* units, up to a maximum of 2^64-1 units."
+    )
+    def test_is_given_at_any_point(self) -> None:
+        pair = Pair()
+        pair.confirmed()
+        pair.forget()
+        pair.right.grant_proposals(MAX - 256 + 1)
+        pair.pump()
+        [event] = pair.of(CreditReceived, "left")
+        assert event.credit == pair.left.proposal_credit == MAX
+
+    @rule(
+        "Each unit of credit can be spent to issue one synchronization proposal on the control channel."
+    )
+    def test_is_spent_one_by_one(self) -> None:
+        peer = Raw(credit=3)
+        for left in (2, 1, 0):
+            peer.connection.propose(proposal(left + 1, end=left + 1))
+            assert peer.connection.proposal_credit == left
+        peer.control(grant(1))
+        peer.connection.propose(proposal(40))
+
+    def test_is_refilled_when_a_request_ends(self) -> None:
+        peer = Raw(limits=Limits(requests_max=1))
+        for _ in range(3):
+            peer.control(propose(1), cancel(1))
+            peer.data(marker(1))
+            assert peer.code is None
+            assert grant(1) in peer.take()[0]
+
+
+class TestProposals:
+    @rule("a number between 0 and 2^64 - 1")
+    def test_ids_are_of_64_bits(self) -> None:
+        pair = Pair()
+        for side, request_id in (("left", MAX - 1), ("right", MAX), ("left", 0)):
+            proposer, other = pair.sides(side)
+            start = 1 + request_id % 3
+            proposer.propose(proposal(start, end=start), request_id=request_id)
+            pair.pump()
+            assert request_id in other.requests
+        with pytest.raises(OverflowError):
+            pair.left.propose(proposal(40), request_id=MAX + 1)
+        assert pair.left.propose(proposal(40)).request_id == 2  # all higher ones are past
+
+    @rule(
+        "Synchronization begins by transmitting the metadata of the entries of in the lower "
+        "certificate pool from this number up to the *start* number.",
+        "the smallest number in the upper certificate pool up to which to synchronize metadata "
+        "after the *end* of the range has been reached",
+        "beginning with the metadata of entries in the lower certificate pool, then all the data "
+        "within the range, and then the metadata of the entries in the upper certificate pool",
+    )
+    @pytest.mark.parametrize(("start", "end"), [(1, 1), (5, 6), (8, 9), (23, 24), (38, 38)])
+    def test_certificate_pools(self, start: int, end: int) -> None:
+        for lower in lower_pool(start):
+            for upper in [end, *upper_pool(end)]:
+                pair = Pair()
+                _, theirs = pair.confirmed(
+                    start=start, lower_certpool=lower, end=end, upper_certpool=upper
+                )
+                serve(theirs)
+                pair.pump()
+                parts = ("metadata", "payload")
+                assert brought(pair.events["left"]) == [
+                    *[(n, "metadata") for n in lower_pool(start) if lower <= n < start],
+                    *[(n, part) for n in range(start, end + 1) for part in parts],
+                    *[(n, "metadata") for n in upper_pool(end) if n <= upper],
+                ]
+
+    @rule(
+        "This is omitted if a starting *offset* is supplied",
+        "If this is present, then synchronization begins directly at that point in the payload, "
+        "rather than with the metadata of the start entry.",
+        "If the proposal specifies a starting offset, the expected starting hash is the hash of "
+        "the starting entry instead.",
+    )
+    @pytest.mark.parametrize("offset", [0, 3, 7])
+    def test_starting_inside_a_payload(self, offset: int) -> None:
+        pair = Pair()
+        ours, theirs = pair.confirmed(start=2, start_offset=offset)
+        assert theirs.proposal.lower_certpool is None
+        assert theirs.proposal.expected_hash == link(2)
+        assert theirs.send_cursor.offset == offset
+        serve(theirs, 3)
+        pair.pump()
+        first = pair.of(PayloadReceived, "left")[0]
+        assert (first.seqnum, first.offset, first.data) == (2, offset, payload(2)[offset:])
+        assert first.verified is (None if offset else True)
+        assert brought(pair.events["left"])[1:] == [(3, "metadata"), (3, "payload")]
+        assert ours.receive_cursor.piece == (4, 0)
+
+    @rule("a flag to indicate whether to replicate *payload only* or transmit metadata as well")
+    def test_payload_only(self) -> None:
+        pair = Pair()
+        _, theirs = pair.confirmed(
+            start=5, lower_certpool=4, end=7, upper_certpool=13, payload_only=True
+        )
+        serve(theirs)
+        pair.pump()
+        assert brought(pair.events["left"]) == [
+            (4, "metadata"),
+            *[(n, "payload") for n in (5, 6, 7)],
+            *[(n, "metadata") for n in (8, 12, 13) if n in upper_pool(7)],
+        ]
+
+    @rule(
+        "only the shortest path from end to start (in the graph of lipmaalinks and backlinks) is "
+        "transmitted"
+    )
+    def test_sparse(self) -> None:
+        pair = Pair()
+        _, theirs = pair.confirmed(start=4, end=40, sparse=True)
+        serve(theirs)
+        pair.pump()
+        parts = ("metadata", "payload")
+        assert brought(pair.events["left"]) == [(n, p) for n in (4, 13, 40) for p in parts]
+
+    def test_sparse_needs_an_end(self) -> None:
+        peer = Raw()
+        code = ErrorCode.SPARSE_WITHOUT_END
+        refuses(peer.connection, code, lambda: peer.connection.propose(proposal(5, sparse=True)))
+        peer.control(propose(1, flags=2))
+        assert peer.code is code
+
+    @rule(
+        "payloads below this size will be skipped over rather than transmitted by the other "
+        "endpoint",
+        "the maximum payload size this endpoint is interested in",
+    )
+    def test_sizes_of_interest(self) -> None:
+        pair = Pair()
+        _, theirs = pair.confirmed(start=2, size_min=8, size_max=14)
+        code = ErrorCode.UNWANTED_PAYLOAD
+        for seqnum, reason in ((2, SkipReason.TOO_SMALL), (3, None), (4, SkipReason.TOO_LARGE)):
+            theirs.send_metadata(entry(seqnum))
+            data = payload(seqnum)
+            if reason is None:
+                theirs.send_payload(data)
+            else:
+                refuses(pair.right, code, lambda data=data: theirs.send_payload(data))
+                theirs.skip_payload(reason)
+        pair.pump()
+        assert [e.seqnum for e in pair.of(PayloadSkipped, "left")] == [2, 4]
+        peer = Raw()
+        peer.connection.propose(proposal(2, size_min=8))
+        peer.control(adjust(0, "all"))
+        peer.data(b"\0\0", metadata(entry(2)), b"\x08\x07" + payload(2))
+        assert peer.code is code
+
+    @rule(
+        "or whether it is ok for the other endpoint to skip over payloads even though their size "
+        "is between the minimum and maximum payload sizes",
+        "8th bit: payloads cannot be skipped",
+    )
+    @pytest.mark.parametrize("mandatory", [False, True])
+    def test_mandatory_payloads(self, mandatory: bool) -> None:
+        pair = Pair()
+        _, theirs = pair.confirmed(start=2, payload_mandatory=mandatory)
+        theirs.send_metadata(entry(2))
+        if mandatory:
+            with pytest.raises(Exception, match="mandatory"):
+                theirs.skip_payload(SkipReason.UNAVAILABLE)
+        else:
+            theirs.skip_payload(SkipReason.UNAVAILABLE)
+
+    @rule(
+        "send all data regarding this range",
+        "only send metadata and payloads up to a certain size, skip over payloads above that "
+        "size (but notifying that the payload is available)",
+        "only notify of metadata and payloads, but don't send it",
+    )
+    def test_eagerness(self) -> None:
+        for eagerness, sent, notified in (
+            (EVERYTHING, [(2, "metadata"), (2, "payload")], []),
+            (payloads_up_to(7), [(2, "metadata"), (2, "payload")], []),
+            (payloads_up_to(6), [(2, "metadata")], [(2, 1, 1)]),
+            (NOTIFY, [], [(2, 0, 2)]),
+        ):
+            pair = Pair()
+            _, theirs = pair.confirmed(start=2, eagerness=eagerness)
+            if not eagerness.wants_metadata:
+                theirs.notify(2)
+            else:
+                theirs.send_metadata(entry(2))
+                if eagerness.wants_payload(7):
+                    theirs.send_payload(payload(2))
+                else:
+                    theirs.notify()
+            pair.pump()
+            assert brought(pair.events["left"]) == sent
+            told = pair.of(Notified, "left")
+            assert [(e.seqnum, e.part, e.count) for e in told] == notified
+
+    @rule(
+        "is the target of the lipmaalink of the entry at the lower certpool info of the proposal",
+        "If the lower certpool info is 1, the expected starting hash is omitted",
+    )
+    def test_expected_hashes(self) -> None:
+        assert proposal(13, lower_certpool=13).expected_seqnum == 4
+        assert proposal(13, lower_certpool=4).expected_seqnum == 1
+        assert proposal(13, lower_certpool=1).expected_seqnum == 0
+        assert proposal(13, start_offset=0).expected_seqnum == 13
+        peer = Raw()
+        for bad in (
+            proposal(1, expected_hash=link(1)),
+            proposal(5, expected_hash=None),
+            proposal(5, expected_hash=link(4)[:-1]),
+        ):
+            code = ErrorCode.BAD_HASH
+            refuses(peer.connection, code, lambda bad=bad: peer.connection.propose(bad))
+
+    @rule(
+        "the proactive endpoint uses even ids exclusively, and the reactive endpoint uses odd "
+        "ids exclusively"
+    )
+    def test_parity(self) -> None:
+        pair = Pair()
+        made = [
+            side.propose(proposal(n, end=n)).request_id
+            for n, side in ((1, pair.left), (2, pair.right), (3, pair.left), (4, pair.right))
+        ]
+        assert made == [0, 1, 2, 3]
+
+    @rule(
+        "The id for a new proposal must be unused.",
+        "Sending a proposal marks its id as used, until the id has been fully cancelled",
+        "Once all four of these have been sent/received, all state associated with the proposal "
+        "can be released and its id can be reused",
+    )
+    def test_ids_are_used_again(self) -> None:
+        peer = Raw()
+        call = peer.connection.propose
+        request = call(proposal(), request_id=4)
+        in_use = ErrorCode.ID_IN_USE
+        again = lambda: call(proposal(9), request_id=4)  # noqa: E731
+        refuses(peer.connection, in_use, again)
+        request.cancel(CancelReason.DO_NOT_RETRY)
+        refuses(peer.connection, in_use, again)
+        peer.control(cancel(4, 131))
+        refuses(peer.connection, in_use, again)
+        peer.data(marker(4))  # the fourth, but our own has not left: it could be overtaken
+        assert isinstance(peer.events[-1], RequestEnded)
+        assert not peer.connection.requests
+        refuses(peer.connection, in_use, again)
+        assert call(proposal(20, end=20)).request_id != 4
+        peer.take()
+        assert again().request_id == 4
+
+
+class TestAdjusting:
+    @rule(
+        "both endpoints can *adjust* or *cancel* the proposal",
+        "decrease the end sequence number of the range",
+        "decrease the upper certpool info",
+        "set how *eager* the sending endpoint is for this synchronization",
+        "make payloads non-mandatory for the other endpoint",
+        "increase the minimum payload size the sending endpoint is interested in",
+        "decrease the maximum payload size the sending endpoint is interested in",
+        "4th bit: allow the other endpoint to skip payloads for this request (cannot be undone)",
+    )
+    @pytest.mark.parametrize("by", ["left", "right"])
+    def test_every_field(self, by: str) -> None:
+        pair = Pair()
+        ours, theirs = pair.confirmed(start=5, end=20, upper_certpool=40, payload_mandatory=True)
+        one, other = (ours, theirs) if by == "left" else (theirs, ours)
+        pair.forget()
+        assert other.peer_demand is not None
+        assert not other.peer_demand.skipping_allowed
+        fields: list[dict[str, Any]] = [
+            {"end": 12},
+            {"upper_certpool": 13},
+            {"eagerness": NOTIFY},
+            {"allow_skipping": True},
+            {"size_min": 3},
+            {"size_max": 100},
+        ]
+        for field in fields:
+            one.adjust(**field)
+            pair.pump()
+        told = pair.of(Adjusted)
+        assert [e.adjustment for e in told] == [Adjust(request_id=0, **field) for field in fields]
+        for request in (ours, theirs):
+            range_ = request.send_cursor.range
+            assert (range_.end, range_.upper_certpool) == (12, 13)
+        demand = other.peer_demand
+        assert demand == one.our_demand
+        assert demand is not None
+        assert (demand.eagerness, demand.skipping_allowed) == (NOTIFY, True)
+        assert (demand.size_min, demand.size_max) == (3, 100)
+        one.adjust(eagerness=EVERYTHING)  # with the flag not set
+        pair.pump()
+        assert other.peer_demand is not None
+        assert other.peer_demand.skipping_allowed
+
+    @rule(
+        "5th bit: append the new ending seqnum as a VarU64. It gets ignored if it isn't less than "
+        "the old one.",
+        "6th bit: append the new upper certpool info as a VarU64. It gets ignored if it isn't "
+        "less than the old one.",
+    )
+    def test_what_is_not_less_is_ignored(self) -> None:
+        peer = Raw()
+        request = peer.connection.propose(proposal(5, end=8, upper_certpool=13))
+        peer.control(adjust(0, "all", 8 | 4, varu64(9) + varu64(40)))
+        peer.control(adjust(0, flags=8 | 4, extra=varu64(8) + varu64(13)))
+        request.adjust(end=20, upper_certpool=40)
+        assert peer.code is None
+        range_ = request.send_cursor.range
+        assert (range_.end, range_.upper_certpool) == (8, 13)
+
+    @rule(
+        "The first adjustment by the non-proposing endpoint serves as a *confirmation* for the "
+        "proposal, after the confirmation has been sent/received, data can then be transmitted"
+    )
+    def test_the_first_adjustment_confirms(self) -> None:
+        pair = Pair()
+        ours, theirs = pair.propose()
+        ours.adjust(size_min=0)  # the proposer's own are no confirmation
+        pair.pump()
+        assert (ours.state, theirs.state) == (
+            RequestState.PROPOSED_BY_US,
+            RequestState.PROPOSED_BY_PEER,
+        )
+        theirs.confirm(NOTIFY, size_max=10)
+        send_entry(theirs, 1)
+        pair.pump()
+        [event] = pair.of(Confirmed)
+        assert event.adjustment == Adjust(request_id=0, eagerness=NOTIFY, size_max=10)
+        theirs.adjust(eagerness=EVERYTHING)
+        pair.pump()
+        assert len(pair.of(Confirmed)) == 1
+        send_entry(ours, 1)
+
+    @rule(
+        "starts out expecting mandatory payloads, having a minimum payload size of zero and a "
+        "maximum payload size of 2^64 - 1"
+    )
+    def test_what_the_other_endpoint_begins_with(self) -> None:
+        pair = Pair()
+        ours, theirs = pair.confirmed(size_min=5, size_max=9)
+        demand = ours.peer_demand
+        assert demand == theirs.our_demand
+        assert demand is not None
+        assert (demand.skipping_allowed, demand.size_min, demand.size_max) == (False, 0, MAX)
+
+    def test_how_many_may_be_open(self) -> None:
+        peer = Raw(limits=Limits(request_adjustments_max=3))
+        request = peer.connection.propose(proposal(5, end=40))
+        code = ErrorCode.TOO_MANY_ADJUSTMENTS
+        request.adjust(end=39)
+        request.adjust(end=38)
+        refuses(peer.connection, code, lambda: request.adjust(end=37))
+        peer = Raw(limits=Limits(request_adjustments_max=3))
+        peer.connection.propose(proposal(5, end=40))
+        peer.control(adjust(0, "all"), *[adjust(0, flags=8, extra=varu64(n)) for n in (39, 38)])
+        assert peer.code is None
+        peer.control(adjust(0, flags=8, extra=varu64(37)))
+        assert peer.code is code
+
+
+class TestOverlaps:
+    @rule(
+        "it acts as if the proposal that begins at a larger sequence number had never been sent",
+        "In case of equal starting points, it drops the one sent by the reactive endpoint.",
+    )
+    @pytest.mark.parametrize(
+        ("left", "right", "winner"),
+        [
+            ((5, 9), (3, 6), "right"),
+            ((3, 6), (5, 9), "left"),
+            ((5, 9), (5, 5), "left"),
+            ((5, 5), (5, None), "left"),
+            ((3, None), (40, 41), "left"),
+            ((3, 4), (5, 6), None),
+            ((5, 6), (3, 4), None),
+        ],
+    )
+    def test_crossing_proposals(self, left: Any, right: Any, winner: str | None) -> None:
+        pair = Pair()
+        ours = pair.left.propose(proposal(left[0], end=left[1]))
+        theirs = pair.right.propose(proposal(right[0], end=right[1]))
+        pair.pump()
+        assert (0 in pair.left.requests) == (0 in pair.right.requests) == (winner != "right")
+        assert (1 in pair.left.requests) == (1 in pair.right.requests) == (winner != "left")
+        dropped = pair.of(ProposalDropped)
+        assert len(dropped) == (0 if winner is None else 2)
+        if winner is not None:
+            loser, kept = (ours, 1) if winner == "right" else (theirs, 0)
+            refuses(
+                pair.left if winner == "right" else pair.right,
+                ErrorCode.UNKNOWN_REQUEST,
+                loser.notify,
+            )
+            assert {event.winner_id for event in dropped} == {kept}
+            assert sorted(event.ours for event in dropped) == [False, True]
+
+    def test_other_logs_do_not_overlap(self) -> None:
+        pair = Pair()
+        pair.left.propose(proposal())
+        pair.right.propose(proposal(log=LogKey(bytes(32), 0)))
+        pair.pump()
+        assert not pair.of(ProposalDropped)
+
+    def test_what_was_answered_stays(self) -> None:
+        pair = Pair()
+        pair.confirmed()
+        pair.right.propose(proposal())
+        pair.pump()
+        assert not pair.of(ProposalDropped)
+
+    def test_words_on_a_dropped_proposal_are_passed_over(self) -> None:
+        peer = Raw()
+        peer.connection.propose(proposal(3))
+        peer.control(propose(1, 5), adjust(1, flags=8, extra=varu64(9)), cancel(1))
+        peer.data(b"\0\1", marker(1))
+        assert peer.code is None
+        peer.control(propose(1, 2))
+        assert isinstance(peer.events[-2], Proposed)
+        assert 0 not in peer.connection.requests
+
+
+class TestCancelling:
+    @rule(
+        "it is also possible to cancel them, even before they have been confirmed",
+        "When an endpoint cancels a proposal, the other endpoint also cancels it in confirmation.",
+        "Both endpoints also send a special indicator over the data channel that confirms the "
+        "cancellation",
+        "cancellation because the other endpoint cancelled",
+        "the byte 32: a request has been cancelled",
+    )
+    @pytest.mark.parametrize("confirmed", [False, True])
+    @pytest.mark.parametrize("by_proposer", [False, True])
+    def test_four_messages(self, confirmed: bool, by_proposer: bool) -> None:
+        request_id = 0 if by_proposer else 1
+        peer = Raw()
+        if by_proposer:
+            request = peer.connection.propose(proposal())
+            if confirmed:
+                peer.control(adjust(0, "all"))
+        else:
+            peer.control(propose(1))
+            request = peer.connection.request(1)
+            if confirmed:
+                request.confirm(EVERYTHING)
+        peer.take()
+        peer.control(cancel(request_id))
+        assert peer.take() == (cancel(request_id, 131), marker(request_id))
+        assert request.state is RequestState.CANCELLED
+        assert peer.connection.requests
+        peer.data(marker(request_id))
+        assert peer.events[-2:] == [
+            Cancelled(request_id=request_id, cancel=peer.events[-2].cancel),  # type: ignore[attr-defined]
+            RequestEnded(request_id=request_id),
+        ]
+        assert not peer.connection.requests
+
+    @rule("or whether both endpoints cancel concurrently for their own reasons")
+    @pytest.mark.parametrize("order", ["cdC", "Ccd", "cCd", "dCc", "Cdc"])
+    def test_every_interleaving(self, order: str) -> None:
+        """c: the peer cancels for a reason of its own; d: its marker; C: we cancel."""
+        peer = Raw()
+        request = peer.connection.propose(proposal())
+        peer.control(adjust(0, "all"))
+        cancelled = False
+        for step in order:
+            if step == "C":
+                if request.state is RequestState.CONFIRMED:
+                    request.cancel(CancelReason.RESOURCE_LIMIT)
+            elif step == "c":
+                peer.control(cancel(0, 130))
+                cancelled = True
+            else:
+                peer.data(marker(0))
+        assert cancelled
+        assert peer.code is None
+        control, data = peer.take()
+        assert control.count(b"\x81\0") + control.count(b"\x83\0") == 1
+        assert data == marker(0)
+        assert not peer.connection.requests
+
+    @rule(
+        "cancellation for an unspecified reason, but the receiving endpoint should not propose "
+        "this synchronization again",
+        "cancellation due to hitting a resource limit",
+        "cancellation because all data in the (finite) range has been synchronized",
+        "cancellation because the other endpoint expects mandatory payloads but this endpoint is "
+        'unwilling to "block" on missing data',
+    )
+    @pytest.mark.parametrize(
+        "reason", ["DO_NOT_RETRY", "RESOURCE_LIMIT", "END_OF_RANGE", "PAYLOAD_MISSING"]
+    )
+    def test_reasons(self, reason: str) -> None:
+        pair = Pair()
+        _, theirs = pair.confirmed()
+        theirs.cancel(CancelReason[reason])
+        pair.pump()
+        [event] = pair.of(Cancelled)
+        assert event.cancel.reason.name == reason
+        assert len(pair.of(RequestEnded)) == 2
+
+    @rule(
+        "cancellation because the expected starting hash didn't match the hash of the "
+        "corresponding entry at the other endpoint",
+        "this cancellation also includes the metadata of the entry that didn't hash to the "
+        "expected value",
+    )
+    def test_hash_mismatch(self) -> None:
+        pair = Pair()
+        _, theirs = pair.propose(start=13)
+        reason, code = CancelReason.HASH_MISMATCH, ErrorCode.BOGUS_PROOF
+        for bad in (None, entry(4), entry(5), FORK[5].entry):
+            refuses(pair.right, code, lambda bad=bad: theirs.cancel(reason, entry=bad))
+        theirs.cancel(reason, entry=FORK[4].entry)
+        pair.pump()
+        assert pair.of(Cancelled, "left")[0].cancel.entry == FORK[4].entry
+        unsigned = bytearray(FORK[4].entry.encode())
+        unsigned[-1] ^= 1
+        for proof in (entry(4).encode(), entry(5).encode(), bytes(unsigned)):
+            peer = Raw()
+            peer.connection.propose(proposal(13))
+            peer.control(cancel(0, 133, proof))
+            assert peer.code is code
+        peer = Raw()
+        peer.connection.propose(proposal(1))
+        peer.control(cancel(0, 133, FORK[4].entry.encode()))
+        assert peer.code is code
+
+    @rule(
+        "cancellation because there is an end-of-log entry prior to the lower certpool info",
+        "this cancellation also includes the sequence number of that entry",
+    )
+    def test_end_of_log(self) -> None:
+        pair = Pair()
+        log = ended_log(1)[1].entry.log
+        _, theirs = pair.propose(start=5, lower_certpool=4, log=log)
+        reason, code = CancelReason.END_OF_LOG, ErrorCode.BOGUS_PROOF
+        for bad in (None, 4, 5, MAX):
+            refuses(pair.right, code, lambda bad=bad: theirs.cancel(reason, seqnum=bad))
+        theirs.cancel(reason, seqnum=3)
+        pair.pump()
+        assert pair.of(Cancelled, "left")[0].cancel.seqnum == 3
+        peer = Raw()
+        peer.connection.propose(proposal(5, start_offset=1))
+        peer.control(cancel(0, 134, varu64(5)))
+        assert peer.code is code
+
+    @rule(
+        "cancellation because the feed is forked prior to the lower certpool info",
+        "this cancellation also includes the fork proof: the metadata of the two entries that "
+        "demonstrate the fork",
+    )
+    def test_fork(self) -> None:
+        pair = Pair()
+        _, theirs = pair.propose(start=5)
+        proof = ForkProof(entry(3), FORK[3].entry)
+        reason, code = CancelReason.FORK, ErrorCode.BOGUS_PROOF
+        refuses(pair.right, code, lambda: theirs.cancel(reason))
+        other = CancelReason.DO_NOT_RETRY
+        refuses(pair.right, code, lambda: theirs.cancel(other, proof=proof))
+        theirs.cancel(reason, proof=proof)
+        pair.pump()
+        assert pair.of(Cancelled, "left")[0].cancel.proof == proof
+        forged = bytearray(FORK[3].entry.encode())
+        forged[-70] ^= 1
+        foreign = ended_log(3)[3].entry.encode()
+        for bad in (entry(3).encode() + bytes(forged), foreign + entry(3).encode()):
+            peer = Raw()
+            peer.connection.propose(proposal(5))
+            peer.control(cancel(0, 135, bad))
+            assert peer.code is code
+
+    def test_a_confirmation_of_nothing(self) -> None:
+        for ours in (True, False):
+            peer = Raw()
+            if ours:
+                peer.connection.propose(proposal())
+            else:
+                peer.control(propose(1))
+            peer.control(cancel(0 if ours else 1, 131))
+            assert peer.code is ErrorCode.BAD_CANCEL_CONFIRMATION
+        _, theirs = Pair().propose()
+        with pytest.raises(Exception, match="nothing to confirm"):
+            theirs.cancel(CancelReason.CONFIRM)
+
+    def test_what_still_comes_is_passed_over(self) -> None:
+        pair = Pair()
+        ours, theirs = pair.confirmed()
+        serve(theirs, 3)
+        ours.cancel(CancelReason.DO_NOT_RETRY)
+        pair.forget()
+        pair.pump()
+        assert not brought(pair.events["left"])
+        assert len(pair.of(RequestEnded)) == 2
+
+
+def test_a_confirmation_is_for_the_other_endpoint() -> None:
+    peer = Raw(Role.REACTIVE)
+    request = peer.connection.propose(proposal())
+    refuses(peer.connection, ErrorCode.UNKNOWN_REQUEST, lambda: request.confirm(EVERYTHING))
+    peer.control(propose(0, 1, end=(1, 1)))
+    assert 0 in peer.connection.requests
+    assert LOG[1].entry == entry(1)
