@@ -25,6 +25,7 @@ class FetchProgress:
 
     def __init__(self, *, quiet: bool = False) -> None:
         console = Console(stderr=True)
+        self._drawn = console.is_terminal and not quiet
         self._progress = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
@@ -32,13 +33,14 @@ class FetchProgress:
             TextColumn("{task.fields[size]}"),
             TimeRemainingColumn(),
             console=console,
-            disable=quiet or not console.is_terminal,
+            disable=not self._drawn,
         )
         self._fetching = self._progress.add_task("fetching", total=None, size="")
         self._writing = self._progress.add_task("writing", total=None, size="", visible=False)
 
     def __enter__(self) -> Self:
-        self._progress.start()
+        if self._drawn:
+            self._progress.start()
         return self
 
     def __exit__(
@@ -47,7 +49,8 @@ class FetchProgress:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._progress.stop()
+        if self._drawn:
+            self._progress.stop()
 
     def fetched(self, fetched: Fetched) -> None:
         """So much has been fetched."""
