@@ -95,7 +95,8 @@ class TestCredit:
         assert event.credit == pair.left.proposal_credit == MAX
 
     @rule(
-        "Each unit of credit can be spent to issue one synchronization proposal on the control channel."
+        "Each unit of credit can be spent to issue one synchronization proposal on the control "
+        "channel."
     )
     def test_is_spent_one_by_one(self) -> None:
         peer = Raw(credit=3)
