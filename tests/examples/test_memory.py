@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
+import re
 import signal
 import subprocess
-import sys
+import time
 from pathlib import Path
 from random import Random
+from threading import Thread
 
 import pytest
 from processes import start, start_fetch
@@ -18,17 +19,39 @@ MIB = 1 << 20
 _LIMIT = 96 * MIB
 
 
-def peak_of(process: subprocess.Popen[str]) -> tuple[str, int]:
-    """Wait for the end of a process: its output, and the most memory that it had (bytes)."""
-    assert process.stdout is not None
-    assert process.stderr is not None
-    output, errors = process.stdout.read(), process.stderr.read()
-    _, status, usage = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    process.stdout.close()
-    process.stderr.close()
-    assert process.returncode == 0, errors
-    return output, usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+class Peak:
+    """The most memory that a process has had at once (bytes), as the system counts it.
+
+    Asked for while it runs: what the system tells of an ended process (``ru_maxrss``)
+    counts the parent's memory, too, from before the program was loaded.
+    """
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._process = process
+        self._status = Path("/proc", str(process.pid), "status")
+        if not self._status.exists():
+            pytest.skip("this system has no /proc")
+        self._size = 0
+        self._watcher = Thread(target=self._watch)
+        self._watcher.start()
+
+    def _watch(self) -> None:
+        while self._process.returncode is None:
+            found = re.search(r"VmHWM:\s+(\d+) kB", self._status.read_text())
+            if found is None:
+                return  # it has ended
+            self._size = 1024 * int(found[1])
+            time.sleep(0.01)
+
+    def end(self) -> tuple[str, int]:
+        """Wait for the end of the process: its output, and the peak."""
+        assert self._process.stdout is not None
+        assert self._process.stderr is not None
+        with self._process.stdout, self._process.stderr:
+            output, errors = self._process.stdout.read(), self._process.stderr.read()
+        self._watcher.join()
+        assert self._process.wait() == 0, errors
+        return output, self._size
 
 
 def write_files(root: Path, size: int) -> None:
@@ -46,13 +69,15 @@ def replicate(folder: Path, size: int) -> dict[str, int]:
     write_files(folder / "source", size)
     published, fetched = folder / "published.store", folder / "fetched.store"
     peaks = {}
-    _, peaks["publish"] = peak_of(start("publish", folder / "source", "--store", published))
+    publish = start("publish", folder / "source", "--store", published)
+    _, peaks["publish"] = Peak(publish).end()
     server = start("serve", "--store", published, "--port", "0")
+    serving = Peak(server)
     assert server.stdout is not None
     port = json.loads(server.stdout.readline())["port"]
-    output, peaks["fetch"] = peak_of(start_fetch(fetched, port, folder / "target"))
+    output, peaks["fetch"] = Peak(start_fetch(fetched, port, folder / "target")).end()
     server.send_signal(signal.SIGTERM)
-    _, peaks["serve"] = peak_of(server)
+    _, peaks["serve"] = serving.end()
     assert json.loads(output)["payload_bytes"] > size
     for path in (folder / "source").iterdir():
         comparison = subprocess.run(["cmp", path, folder / "target" / path.name])
