@@ -49,7 +49,7 @@ def all_rules() -> list[Rule]:
     ]
 
 
-def tests_by_rule() -> dict[str, list[str]]:
+def proofs() -> dict[str, list[str]]:
     """The tests that name each rule, as ``file.py::test``."""
     found: dict[str, list[str]] = {known.key: [] for known in all_rules()}
     for path in sorted(HERE.glob("test_*.py")):
@@ -65,7 +65,7 @@ def tests_by_rule() -> dict[str, list[str]]:
 
 def report() -> tuple[str, int]:
     """All sentences with their tests, and how many have none."""
-    tests, lines, missing, section = tests_by_rule(), [], 0, ""
+    tests, lines, missing, section = proofs(), [], 0, ""
     for known in all_rules():
         heading = f"Invariants, {known.section} channel" if known.invariant else known.section
         if heading != section:

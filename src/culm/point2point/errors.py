@@ -15,11 +15,9 @@ class ErrorCode(IntEnum):
     """
 
     # The connection
-    BAD_SETUP = 1
     MUX_VIOLATION = 2  # the multiplexer below failed; its error is in the message
     UNEXPECTED_EOF = 3
     PEER_SILENT = 4
-    CLOSED = 5  # a verb was called after the end
 
     # The control channel
     UNUSED_CONTROL_BYTE = 20
@@ -42,7 +40,6 @@ class ErrorCode(IntEnum):
     BOGUS_PROOF = 37
     BAD_CANCEL_CONFIRMATION = 38
     NOT_CONFIRMED = 39
-    BAD_LENGTH = 40
     TOO_MANY_ADJUSTMENTS = 41
     ALREADY_CONFIRMED = 42
 
