@@ -298,8 +298,7 @@ class Player:
         self.drain()
 
     def is_free(self, request_id: int) -> bool:
-        control = self.connection._control
-        return request_id not in control.requests and control._marker_is_out(request_id)
+        return self.connection._control._ids.is_free(request_id)
 
     @staticmethod
     def upper(dice: Dice, end: int) -> int:

@@ -101,7 +101,7 @@ def picture(connection: Connection) -> Any:
         connection.state,
         connection.proposal_credit,
         control.granted,
-        control._next_id,
+        control._ids._next,
         connection._control_stream.unsent_size,
         sender.queued_total,
         sender._current,

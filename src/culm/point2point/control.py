@@ -22,6 +22,7 @@ from culm.point2point.events import (
     Proposed,
     RequestEnded,
 )
+from culm.point2point.ids import Ids
 from culm.point2point.limits import Limits
 from culm.point2point.messages import (
     Adjust,
@@ -72,13 +73,10 @@ class ControlChannel:
         self._sender = sender
         self._receiver = receiver
         self._send = send
-        self._next_id = int(role)
+        self._ids = Ids(role=role, used=self.requests, sender=sender)
         # Ids of the peer's proposals that the overlap rule dropped: it may have adjusted
         # or cancelled them before it knew.
         self._dropped: OrderedDict[int, None] = OrderedDict()
-        # Requests of ours that have ended, with the place of our marker on the data
-        # channel: the id is free for the peer when that has arrived.
-        self._last_use: dict[int, int] = {}
 
     # What we do.
 
@@ -99,12 +97,12 @@ class ControlChannel:
         if self.credit == 0:
             raise Violation(ErrorCode.NO_CREDIT)
         if request_id is None:
-            request_id = self._free_id()
-        self._check_id(request_id, ours=True)
+            request_id = self._ids.choose()
+        self._ids.check(request_id, ours=True)
         encoded = encode_control(Propose(request_id=request_id, proposal=proposal))
         request = self._open(request_id, proposal, ours=True)
         self.credit -= 1
-        self._next_id = max(self._next_id, request_id + 2)
+        self._ids.take(request_id)
         self._send(encoded)
         self._resolve_overlaps(request)
         return request
@@ -186,7 +184,7 @@ class ControlChannel:
         request_id, proposal = message.request_id, message.proposal
         if self.granted == 0:
             raise Violation(ErrorCode.NO_CREDIT, f"proposal {request_id}")
-        self._check_id(request_id, ours=False)
+        self._ids.check(request_id, ours=False)
         check_proposal(proposal, family=self._family)
         self.granted -= 1
         self._dropped.pop(request_id, None)
@@ -282,7 +280,7 @@ class ControlChannel:
         self._receiver.forget(request)
         self._sender.forget(request)
         if request.ours:
-            self._last_use[request.request_id] = self._sender.queued_total
+            self._ids.release(request.request_id)
         elif self.granted < MAX:
             self.grant(1)
 
@@ -334,26 +332,6 @@ class ControlChannel:
         )
 
     # Rules.
-
-    def _check_id(self, request_id: int, *, ours: bool) -> None:
-        parity = self._role if ours else self._role.peer
-        if request_id % 2 != parity:
-            raise Violation(ErrorCode.WRONG_ID_PARITY, f"{request_id}")
-        if request_id in self.requests or (ours and not self._marker_is_out(request_id)):
-            raise Violation(ErrorCode.ID_IN_USE, f"{request_id}")
-
-    def _marker_is_out(self, request_id: int) -> bool:
-        flushed = self._sender.flushed_total()
-        self._last_use = {n: used for n, used in self._last_use.items() if used > flushed}
-        return request_id not in self._last_use
-
-    def _free_id(self) -> int:
-        if self._next_id <= MAX:
-            return self._next_id  # no higher id has ever been used
-        free = int(self._role)
-        while free in self.requests or not self._marker_is_out(free):
-            free += 2
-        return free
 
     def _check_possibilities(self, request: Request) -> None:
         if request.incoming.views.possibilities > self._limits.request_adjustments_max:
