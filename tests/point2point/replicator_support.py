@@ -32,6 +32,7 @@ from culm.point2point import (
     ReplicatorLimits,
     Role,
     Settled,
+    State,
 )
 from culm.testing.link import Chunker, whole
 from culm.testing.stores import contents
@@ -66,7 +67,7 @@ def news_of(
     author = LogAuthor(SigningKey(bytes([seed]) * 32), family=YAMF, log_id=log_id)
     made: list[NewEntry] = []
     for number, size in enumerate(sizes, 1):
-        noise = Random(f"{seed} {log_id} {number} {branch!r}" if number >= fork_at else number)
+        noise = Random(f"{seed} {log_id} {number} {branch if number >= fork_at else b''!r}")
         payload = noise.randbytes(size)
         made.append(author.publish(payload, end_of_log=ended and number == len(sizes)))
     return tuple(made)
@@ -124,6 +125,11 @@ class End:
         code = self.closed.error.code
         assert isinstance(code, ErrorCode)
         return code
+
+    @property
+    def open(self) -> bool:
+        """Whether its verbs are of use."""
+        return not self.cut and self.machine.state in (State.SETUP, State.ESTABLISHED)
 
     def drain(self) -> None:
         """Take everything, in the order of the law."""
@@ -207,7 +213,7 @@ class Node:
 
     def tell(self, log: LogKey, teller: End | None) -> None:
         for end in self.ends:
-            if end is not teller and end.closed is None and not end.cut:
+            if end is not teller and end.open:
                 end.machine.stored(log)
                 end.drain()
 
@@ -375,6 +381,12 @@ def settled(end: End) -> bool:
 
 
 def same(*nodes: Node) -> bool:
-    """Whether all stores have the same content."""
-    found = [contents(node.store) for node in nodes]
+    """Whether all stores have the same content (of a fork there may be different proofs)."""
+    found = [
+        {
+            log: (head, newest, fork and fork.seqnum, entries)
+            for log, (head, newest, fork, entries) in contents(node.store).items()
+        }
+        for node in nodes
+    ]
     return all(each == found[0] for each in found)

@@ -243,6 +243,10 @@ class Connection(StreamBase):
         if self._silence.advance(now, self._is_inside()) and not self._control.over:
             self._control_stream.ping()
 
+    def excuse_silence(self) -> None:
+        """The peer could not go on because we did not read: its silence does not count."""
+        self._silence.heard()
+
     def _is_inside(self) -> bool:
         return self._session is None or self._receiver.inside
 

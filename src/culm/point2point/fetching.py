@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from culm.bamboo.effects import (
-    AppendEntries,
-    DiscardPayload,
-    FinishPayload,
-    ReadEntry,
-    ReadHashes,
-    WritePayload,
-)
+from culm.bamboo.effects import ReadEntry
 from culm.bamboo.entry import Entry, decode
-from culm.bamboo.store import NewEntry, StoredEntry, StoreError
+from culm.bamboo.errors import Reason
+from culm.bamboo.store import NewEntry, StoredEntry
+from culm.bamboo.verify import PayloadVerifier
 from culm.machine import Event
-from culm.point2point.desk import Desk, Slot
+from culm.point2point.batches import Batches
+from culm.point2point.desk import Desk
 from culm.point2point.events import (
     Apologized,
     EntryWanted,
@@ -24,22 +20,16 @@ from culm.point2point.events import (
     PayloadReceived,
     PayloadSkipped,
 )
-from culm.point2point.messages import CancelReason
-from culm.point2point.pieces import Part
+from culm.point2point.inventory import Resumption
+from culm.point2point.pieces import Part, Piece
 from culm.point2point.replica import Replica
-from culm.point2point.replication_events import (
-    EntryStored,
-    PayloadProgress,
-    PiecesNotified,
-    ReplicatorLimits,
-)
+from culm.point2point.replication_events import PiecesNotified, ReplicatorLimits
 from culm.point2point.request import Request
+from culm.point2point.staging import Staging
 from culm.point2point.states import RequestState
 from culm.wire.multihash import HashFamily
 
 __all__ = ["Fetching"]
-
-_ENTRY_SIZE = 400  # what an entry costs in memory, about
 
 
 class Fetching:
@@ -59,31 +49,24 @@ class Fetching:
         self._desk = desk
         self._limits = limits
         self._family = family
-        self._batch: list[NewEntry] = []
-        self._batch_size = 0
-        self._batch_slot: Slot | None = None
-        self._appending = 0  # batches that the store has not confirmed
+        self._batches = Batches(request, replica, desk=desk, limits=limits)
         self._complete = False  # the range is at its end
         self._entry: Entry | None = None  # whose payload is coming in
         self._pieces: list[bytes] = []  # of that payload, not written
         self._pieces_size = 0
-        self._staged_size: int | None = None  # bytes of it in the store, once it is staged
+        self._staging: Staging | None = None  # of that payload, once it is too large
 
-    def resume_payload(self, entry: Entry, stored: int) -> None:
-        """The range begins inside the payload of `entry`."""
-        self._entry, self._staged_size = entry, stored
+    def resume_payload(self, resumption: Resumption) -> None:
+        """The range begins inside a payload of which the beginning is stored."""
+        self._entry = resumption.entry
+        if resumption.stored:
+            self._stage_from(resumption.entry, resumption.stored, resumption.verifier)
 
     def handle(self, event: Event) -> None:
         """Take one event of the connection about this request."""
         match event:
             case MetadataReceived():
-                self._give_up_payload()
-                if event.verified:
-                    self._entry = event.entry
-                    if self.request.receive_cursor.piece is None or (
-                        self.request.receive_cursor.piece.part is Part.METADATA
-                    ):
-                        self._give_up_payload()  # metadata only
+                self._take_metadata(event)
             case PayloadReceived():
                 self._take_payload(event)
             case Notified():
@@ -96,11 +79,8 @@ class Fetching:
             case ForkSuspected():
                 self.replica.suspect(self.request, event.entry.seqnum - 1)
             case HashWanted():
-                self._desk.ask(
-                    ReadHashes,
-                    lambda hashes: self._provide_hash(event.seqnum, hashes),
-                    log=self.replica.log,
-                    seqnums=(event.seqnum,),
+                self.replica.inventory.hashes(
+                    [event.seqnum], lambda hashes: self._provide_hash(event.seqnum, hashes)
                 )
             case EntryWanted():
                 self._desk.ask(
@@ -110,100 +90,111 @@ class Fetching:
                 pass
         if self.request.receive_cursor.piece is None and not self._complete:
             self._complete = True
-            self.replica.received_all()
+            self.replica.received_all(self.request)
 
     def _tell(self, event: Notified) -> None:
+        cursor = self.request.receive_cursor
+        passed = cursor.range.end if cursor.piece is None else cursor.piece.seqnum - 1
+        self.replica.notified(passed or 0)
         self._desk.emit(
             PiecesNotified(
                 log=self.replica.log, seqnum=event.seqnum, part=event.part, count=event.count
             )
         )
 
-    def finish(self, *, believed: bool = True) -> None:
-        """Nothing more will come: write what is of use when the payload is resumed.
-
-        Of a peer that is not `believed` any more no beginning of a payload is kept: it
-        could be what is wrong, and would make all later endings wrong.
-        """
-        if not believed:
-            self._take_back()
-        elif self._entry is not None and self._pieces_size:
-            self._stage(self._entry, finished=False)
-        self._append()
+    def finish(self) -> None:
+        """Nothing more will come: write what is of use when the payload is resumed."""
+        entry = self._entry
+        if entry is not None and self.request.receive_cursor.piece != _payload_of(entry):
+            self._take_back()  # it was complete, and wrong: nobody will say so any more
+        elif entry is not None and self._pieces_size:
+            self._stage(entry)
+        if self._staging is not None:
+            self._staging.stop()
+        self._batches.close()
+        self._forget_payload()
 
     def flush(self) -> None:
-        """Write what is complete, unless the store is still busy with the batch before.
-
-        A slow store gets few large batches this way, and a fast one gets small ones soon.
-        """
-        if not self._appending:
-            self._append()
-
-    def _append(self) -> None:
-        if not self._batch:
-            return
-        self._appending += 1
-        batch, slot, size = self._batch, self._batch_slot, self._batch_size
-        self._batch, self._batch_slot, self._batch_size = [], None, 0
-        assert slot is not None
-        self._desk.ask(
-            AppendEntries,
-            lambda result: self._appended(batch, size, slot, result),
-            log=self.replica.log,
-            entries=tuple(batch),
-        )
+        """Write what is complete."""
+        self._batches.flush()
 
     # Payloads.
 
+    def _take_metadata(self, event: MetadataReceived) -> None:
+        self._give_up_payload()
+        if event.verified:
+            self._entry = event.entry
+            if self.request.receive_cursor.piece != _payload_of(event.entry):
+                self._give_up_payload()  # metadata only
+
     def _take_payload(self, event: PayloadReceived) -> None:
-        entry = self._entry
-        if entry is None or entry.seqnum != event.seqnum:
-            return  # its metadata was not verified
+        entry = self._entry_of(event)
+        if entry is None:
+            return
+        if not event.data and entry.payload_size:
+            self._forget_payload()  # a jump over what we have sent, and so have
+            return
         self._pieces.append(event.data)
         self._pieces_size += len(event.data)
-        if event.finished and event.verified is not True:
-            # Nothing that this replicator has asked for comes without its beginning, so
-            # unverified means wrong, and an apology has to follow.
-            self._take_back()
-        elif event.finished and self._staged_size is None:
+        if event.finished and event.verified is False:
+            self._take_back()  # an apology has to follow
+        elif event.finished and self._staging is None:
             payload = self._take_pieces()
             self._entry = None
-            self._add(NewEntry(entry, payload))
+            self._batches.add(NewEntry(entry, payload))
         elif event.finished or self._pieces_size >= self._limits.payload_inline_max:
-            self._stage(entry, finished=event.finished)
+            self._stage(entry)
+            if event.finished and self._staging is not None:
+                self._staging.finish(verified=event.verified is True)
+                self._entry = self._staging = None
 
-    def _stage(self, entry: Entry, *, finished: bool) -> None:
-        """Write what has come of a large payload."""
-        data, staged = self._take_pieces(), self._staged_size
-        self._staged_size = len(data) + (staged or 0)
-        if staged is None:
-            # The beginning goes in with the entry: one that has lost its payload and one
-            # whose payload is on its way can be told apart after a crash.
-            self._add(NewEntry(entry, data, staged=True))
-            self._append()
-        elif data:
-            self._write(entry, staged, data)
-        if finished:
-            self._entry, self._staged_size = None, None
-            slot = self._desk.reserve()
-            self._desk.ask(
-                FinishPayload,
-                lambda result: self._finished(entry, slot, result),
-                log=self.replica.log,
-                seqnum=entry.seqnum,
-            )
+    def _entry_of(self, event: PayloadReceived) -> Entry | None:
+        """The entry of that payload; ``None`` if its metadata was not verified."""
+        entry = self._entry
+        if entry is not None and entry.seqnum == event.seqnum:
+            return entry
+        # Metadata that was transmitted by us, and so is stored.
+        entry = self.request.outgoing.entry
+        if entry is None or entry.seqnum != event.seqnum:
+            return None
+        self._give_up_payload()
+        self._expect(entry, event.offset)
+        return entry
 
-    def _write(self, entry: Entry, offset: int, data: bytes) -> None:
-        self._desk.unwritten_size += len(data)
-        slot = self._desk.reserve()
-        self._desk.ask(
-            WritePayload,
-            lambda result: self._written(entry, offset, len(data), slot, result),
-            log=self.replica.log,
-            seqnum=entry.seqnum,
+    def _expect(self, entry: Entry, offset: int) -> None:
+        """The payload of a stored entry is coming, from `offset` on."""
+        self._entry = entry
+        if offset:
+            self._stage_from(entry, offset, None)
+
+    def _stage_from(self, entry: Entry, offset: int, verifier: PayloadVerifier | None) -> None:
+        self._staging = self._new_staging(entry, offset, verifier)
+        self._batches.wait_for(self._staging)
+
+    def _new_staging(
+        self, entry: Entry, offset: int = 0, verifier: PayloadVerifier | None = None
+    ) -> Staging:
+        return Staging(
+            entry,
+            owner=self.replica,
+            desk=self._desk,
             offset=offset,
-            data=data,
+            verifier=verifier,
+            over=self._batches.payload_over,
         )
+
+    def _stage(self, entry: Entry) -> None:
+        """Write what has come of a large payload."""
+        data = self._take_pieces()
+        if self._staging is not None:
+            self._staging.take(data)
+            return
+        # The beginning goes in with the entry: one that has lost its payload and one
+        # whose payload is on its way can be told apart after a crash.
+        self._staging = self._new_staging(entry)
+        self._batches.add(NewEntry(entry, data, staged=True))
+        self._staging.begin(data)
+        self._batches.close(self._staging)
 
     def _take_pieces(self) -> bytes:
         data = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
@@ -212,89 +203,46 @@ class Fetching:
 
     def _give_up_payload(self) -> None:
         """The payload that was due will not come (any further): keep the entry alone."""
-        entry, staged = self._entry, self._staged_size
-        self._entry, self._staged_size = None, None
+        entry, staging = self._entry, self._staging
+        self._forget_payload()
+        if entry is not None and staging is not None:
+            staging.stop()
+            self.replica.inventory.payload_given_up(entry)
+        elif entry is not None:
+            self._batches.add(NewEntry(entry))
+
+    def _forget_payload(self) -> None:
+        self._entry = self._staging = None
         self._take_pieces()
-        if entry is not None and staged is None:
-            self._add(NewEntry(entry))
 
     def _take_back(self) -> None:
         """The last piece was wrong."""
-        entry, staged = self._entry, self._staged_size
         self._take_pieces()
-        self._staged_size = None
-        if entry is not None and staged is not None:
-            slot = self._desk.reserve()
-
-            def discarded(_: object) -> None:
-                slot.events = []
-
-            self._desk.ask(DiscardPayload, discarded, log=self.replica.log, seqnum=entry.seqnum)
-
-    # Entries.
-
-    def _add(self, new: NewEntry) -> None:
-        if self._batch_slot is None:
-            self._batch_slot = self._desk.reserve()
-        size = _ENTRY_SIZE + len(new.payload or b"")
-        self._batch.append(new)
-        self._batch_size += size
-        self._desk.unwritten_size += size
-        limits = self._limits
-        if len(self._batch) >= limits.batch_count_max or self._batch_size >= limits.batch_size_max:
-            self._append()
-
-    def _appended(self, batch: list[NewEntry], size: int, slot: Slot, result: object) -> None:
-        self._appending -= 1
-        self._desk.unwritten_size -= size
-        if isinstance(result, StoreError):
-            slot.events = []
-            self.replica.inventory.contradicted(result, [new.entry for new in batch])
-            return
-        slot.events = [
-            EntryStored(
-                log=self.replica.log,
-                seqnum=new.entry.seqnum,
-                payload_size=new.entry.payload_size,
-                payload_stored=new.payload is not None and not new.staged,
-            )
-            for new in batch
-        ]
-        slot.events += self.replica.stored(batch[-1])
-
-    def _written(self, entry: Entry, offset: int, size: int, slot: Slot, result: object) -> None:
-        self._desk.unwritten_size -= size
-        progress = PayloadProgress(
-            log=self.replica.log,
-            seqnum=entry.seqnum,
-            stored=offset + size,
-            size=entry.payload_size,
-        )
-        slot.events = [] if isinstance(result, StoreError) else [progress]
-
-    def _finished(self, entry: Entry, slot: Slot, result: object) -> None:
-        slot.events = []
-        if not isinstance(result, StoreError):
-            slot.events = [
-                EntryStored(
-                    log=self.replica.log,
-                    seqnum=entry.seqnum,
-                    payload_size=entry.payload_size,
-                    payload_stored=True,
-                ),
-                *self.replica.payload_stored(entry),
-            ]
+        staging, self._staging = self._staging, None
+        if staging is not None:
+            staging.discard()
 
     # Answers.
 
     def _provide_hash(self, seqnum: int, hashes: dict[int, bytes]) -> None:
         if seqnum in hashes:
             self.request.provide_hash(seqnum, hashes[seqnum])
-        elif self.request.state is RequestState.CONFIRMED:
-            self.request.cancel(CancelReason.DO_NOT_RETRY)
+        else:
+            self.replica.give_up(self.request, Reason.GAP)
 
     def _provide_entry(self, stored: StoredEntry | None) -> None:
-        if stored is None:
-            self.request.refuse()
-        else:
-            self.request.provide_entry(decode(stored.encoded, family=self._family))
+        request = self.request
+        if stored is not None:
+            entry = decode(stored.encoded, family=self._family)
+            if self._entry is None or self._entry.seqnum != entry.seqnum:
+                self._give_up_payload()
+                self._expect(entry, request.receive_cursor.offset)
+            request.provide_entry(entry)
+        elif request.ours and request.proposal.payload_only:
+            self.replica.give_up(request, Reason.GAP)  # we have asked for too much
+        elif request.state in (RequestState.PROPOSED_BY_US, RequestState.CONFIRMED):
+            request.refuse()
+
+
+def _payload_of(entry: Entry) -> Piece:
+    return Piece(entry.seqnum, Part.PAYLOAD)

@@ -4,10 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from culm.bamboo.effects import AddFork, ReadEntry, ReadFork, ReadHead, ReadNewest, ReadPayload
+from culm.bamboo.effects import (
+    AddFork,
+    ReadEntry,
+    ReadFork,
+    ReadHashes,
+    ReadHead,
+    ReadNewest,
+    ReadPayload,
+)
 from culm.bamboo.entry import Entry, LogKey, decode
 from culm.bamboo.forks import ForkProof, find_fork
-from culm.bamboo.store import Head, NewEntry, StoredEntry, StoreError
+from culm.bamboo.store import Head, NewEntry, StoredEntry
 from culm.bamboo.verify import PayloadVerifier
 from culm.point2point.desk import Desk
 from culm.point2point.replication_events import ForkFound
@@ -15,11 +23,11 @@ from culm.wire.multihash import HashFamily
 
 __all__ = ["Inventory", "Resumption"]
 
-_PREFIX_READ_SIZE = 1 << 20
+_READ_SIZE = 1 << 20
 
 
 class Resumption:
-    """The payload at the end of the log of which only a beginning, or nothing, is stored."""
+    """The payload at the end of the log of which only a beginning is stored, or nothing."""
 
     __slots__ = ("entry", "stored", "verifier")
 
@@ -37,7 +45,7 @@ class Resumption:
 class Inventory:
     """Fork, unbroken log and newest entry, as far as the store has told.
 
-    `forked` is called when a fork has become known and is in the store.
+    `forked` is called when a fork has become known and is in the store, or about to be.
     """
 
     def __init__(
@@ -48,11 +56,13 @@ class Inventory:
         self.fork: ForkProof | None = None
         self.head: Head | None = None
         self.newest = 0  # the last entry, whatever is missing before it
-        self.payload_due = False  # of the entry at the head: not all of it is stored
-        self.resumption: Resumption | None = None
+        self.payload_due = False  # of the entry at the head: it is on its way into the store
+        self.payload_mandatory = False  # a last payload that was deleted is due, too
         self._desk = desk
         self._family = family
         self._forked = forked
+        self._waiting: list[Callable[[], None]] = []  # for what is being read
+        self._later: list[Callable[[], None]] = []  # for what has to be read after that
 
     @property
     def position(self) -> int:
@@ -64,17 +74,22 @@ class Inventory:
         """Whether the author has ended the log, and all of it is here."""
         return self.head is not None and self.head.end_of_log and not self.payload_due
 
-    # Loading.
+    # Looking.
 
-    def load(self, then: Callable[[], None], *, payload_mandatory: bool = False) -> None:
-        """Ask the store for everything.
+    def look(self, then: Callable[[], None]) -> None:
+        """Ask the store how things stand; what asks meanwhile is answered in one go."""
+        if self._waiting:
+            self._later.append(then)
+            return
+        self._waiting = [then]
+        self._read()
 
-        If nothing of the last payload is there, it has been deleted, unless the payload is
-        mandatory: then it is due.
-        """
-
+    def _read(self) -> None:
         def got_fork(fork: ForkProof | None) -> None:
-            self.fork, self.payload_due, self.resumption = fork, False, None
+            if fork is not None and (self.fork is None or fork.seqnum < self.fork.seqnum):
+                self.fork = fork
+                if self.loaded:  # by another replicator over the same store
+                    self._forked(fork)
             self._desk.ask(ReadNewest, got_newest, log=self.log)
 
         def got_newest(newest: Head | None) -> None:
@@ -82,58 +97,79 @@ class Inventory:
             self._desk.ask(ReadHead, got_head, log=self.log)
 
         def got_head(head: Head | None) -> None:
-            self.head = head
+            shorter = (0 if head is None else head.seqnum) < self.position  # there is a fork
             if head is None:
-                finish()
+                self._looked(None, None, shorter=shorter)
             else:
-                self._desk.ask(ReadEntry, got_last, log=self.log, seqnum=head.seqnum)
-
-        def got_last(last: StoredEntry | None) -> None:
-            due = last is not None and (last.payload_stored > 0 or payload_mandatory)
-            if last is None or last.payload_complete or not due:
-                finish()
-            else:
-                self.payload_due = True
-                self._read_beginning(decode(last.encoded, family=self._family), last, finish)
-
-        def finish() -> None:
-            self.loaded = True
-            then()
+                self._desk.ask(
+                    ReadEntry,
+                    lambda last: self._looked(head, last, shorter=shorter),
+                    log=self.log,
+                    seqnum=head.seqnum,
+                )
 
         self._desk.ask(ReadFork, got_fork, log=self.log)
 
-    def _read_beginning(self, entry: Entry, last: StoredEntry, then: Callable[[], None]) -> None:
-        """Hash what is stored of a payload again: it was not verified when it was stored."""
-        resumption = self.resumption = Resumption(entry)
+    def _looked(self, head: Head | None, last: StoredEntry | None, *, shorter: bool) -> None:
+        self.loaded = True
+        seqnum = 0 if head is None else head.seqnum
+        if shorter or seqnum >= self.position:  # else we have stored more since
+            self.head = head
+            begun = last is not None and (last.payload_stored > 0 or self.payload_mandatory)
+            self.payload_due = begun and last is not None and not last.payload_complete
+        waiting, self._waiting, self._later = self._waiting, self._later, []
+        if self._waiting:
+            self._read()
+        for then in waiting:
+            then()
 
-        def read() -> None:
-            self._desk.ask(
-                ReadPayload,
-                got,
-                log=self.log,
-                seqnum=entry.seqnum,
-                offset=resumption.stored,
-                size=min(_PREFIX_READ_SIZE, last.payload_stored - resumption.stored),
-            )
+    def resume(self, then: Callable[[Resumption | None], None]) -> None:
+        """Read and hash what is stored of the payload that is due: it was never verified.
 
+        There is no resumption if there is nothing to resume any more.
+        """
+
+        def got_last(last: StoredEntry | None) -> None:
+            if last is None or last.payload_complete:
+                self.payload_due = False
+                then(None)
+            else:
+                resumption = Resumption(decode(last.encoded, family=self._family))
+                self._read_payload(resumption, last.payload_stored, lambda: then(resumption))
+
+        self._desk.ask(ReadEntry, got_last, log=self.log, seqnum=self.position)
+
+    def verify_payload(self, entry: Entry, then: Callable[[bool], None]) -> None:
+        """Read and hash the whole payload of `entry`; tells whether it is the right one."""
+        stored = Resumption(entry)
+        self._read_payload(
+            stored, entry.payload_size, lambda: then(stored.verifier.fault() is None)
+        )
+
+    def _read_payload(self, into: Resumption, size: int, then: Callable[[], None]) -> None:
         def got(data: bytes) -> None:
-            resumption.add(data)
-            if data and resumption.stored < last.payload_stored:
-                read()
+            into.add(data)
+            if data:
+                self._read_payload(into, size, then)
             else:
                 then()
 
-        read()
-
-    def refresh(self, then: Callable[[], None]) -> None:
-        """Somebody else may have stored entries."""
-
-        def got(head: Head | None) -> None:
-            if head is not None and head.seqnum > self.position:
-                self.head, self.newest = head, max(self.newest, head.seqnum)
+        left = size - into.stored
+        if left <= 0:
             then()
+            return
+        self._desk.ask(
+            ReadPayload,
+            got,
+            log=self.log,
+            seqnum=into.entry.seqnum,
+            offset=into.stored,
+            size=min(_READ_SIZE, left),
+        )
 
-        self._desk.ask(ReadHead, got, log=self.log)
+    def hashes(self, seqnums: list[int], then: Callable[[dict[int, bytes]], None]) -> None:
+        """Read the hashes of those of the entries that are stored."""
+        self._desk.ask(ReadHashes, then, log=self.log, seqnums=tuple(seqnums))
 
     # What has been stored.
 
@@ -141,24 +177,24 @@ class Inventory:
         """`new` and all before it in its batch are in the store."""
         entry = new.entry
         self.newest = max(self.newest, entry.seqnum)
-        if entry.seqnum > self.position:
+        if entry.seqnum == self.position + 1:
             self.head = Head(entry.seqnum, entry.hash(), entry.end_of_log)
             self.payload_due = new.staged
+        elif entry.seqnum == self.position and new.payload is not None and not new.staged:
+            self.payload_due = False
 
     def payload_stored(self, entry: Entry) -> None:
         """The payload of `entry` is complete."""
         if entry.seqnum == self.position:
             self.payload_due = False
 
+    def payload_given_up(self, entry: Entry) -> None:
+        """The rest of the payload of `entry` will not come from this peer."""
+        self.payload_stored(entry)
+
     # Forks.
 
-    def contradicted(self, refusal: StoreError, entries: list[Entry]) -> None:
-        """The store has another entry than one of those that the peer has sent."""
-        for entry in entries:
-            if entry.seqnum == refusal.seqnum:
-                self.compare(entry)
-
-    def compare(self, entry: Entry) -> None:
+    def compare(self, entry: Entry, then: Callable[[], None] = lambda: None) -> None:
         """The peer has this signed entry; find out whether it forks the log."""
 
         def got(stored: StoredEntry | None) -> None:
@@ -166,6 +202,7 @@ class Inventory:
                 proof = find_fork(entry, decode(stored.encoded, family=self._family))
                 if proof is not None:
                     self.add_fork(proof)
+            then()
 
         self._desk.ask(ReadEntry, got, log=self.log, seqnum=entry.seqnum)
 
@@ -178,12 +215,6 @@ class Inventory:
 
         def kept(_: object) -> None:
             slot.events = [ForkFound(log=self.log, proof=proof)]
-            self._desk.ask(ReadHead, shortened, log=self.log)
-
-        def shortened(head: Head | None) -> None:
-            self.head = head
-            self.newest = min(self.newest, proof.seqnum - 1)
-            self.payload_due, self.resumption = False, None
+            self.look(lambda: self._forked(proof))
 
         self._desk.ask(AddFork, kept, log=self.log, proof=proof)
-        self._forked(proof)

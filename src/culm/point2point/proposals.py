@@ -51,7 +51,8 @@ def propose_range(log: LogKey, want: Want, links: Links, *, newest: int) -> Prop
     lowest = next((n for n in lower_pool(start) if n not in links), start)
     upper = None
     if end is not None:
-        upper = max([end, *(n for n in upper_pool(end) if n <= newest)])
+        above = [] if want.payload_only else upper_pool(end)
+        upper = max([end, *(n for n in above if n <= newest)])
     return Proposal(
         log=log,
         start=start,

@@ -273,6 +273,8 @@ class DataReceiver:
             if wanted is not None:
                 return wanted
             request.incoming.check_payload(size)
+            # Our own sending may go on to other entries before the payload is complete.
+            request.incoming.entry = request.incoming.payload_entry()
         self._body.begin(size, packed_size)
         return None
 

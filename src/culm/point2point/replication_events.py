@@ -177,7 +177,8 @@ class Interest:
     accept_new_logs
         Replicate logs that the peer offers although the store does not have them.
     offer_stored
-        Let the peer know of all logs in the store, and serve them.
+        Serve what is stored to a peer that asks for a range of it.  (What is live is served
+        anyway; and only what is live is offered.)
     want
         What is wanted of each log; `Replicator.replicate` says it for one.
     """

@@ -14,7 +14,6 @@ from culm.bymux import Role
 from culm.machine import Closed, ContractErrorCode, Effect, Event, LocalProtocolError
 from culm.point2point.connection import Connection, State
 from culm.point2point.desk import Desk
-from culm.point2point.errors import ErrorCode
 from culm.point2point.events import (
     Cancelled,
     CreditReceived,
@@ -29,6 +28,7 @@ from culm.point2point.messages import CancelReason, Proposal
 from culm.point2point.replica import Replica
 from culm.point2point.replication_events import Interest, ReplicatorLimits, Settled, Want
 from culm.point2point.request import Request
+from culm.point2point.seeking import Seeking
 from culm.point2point.settling import Settling
 from culm.point2point.setup import Setup
 from culm.point2point.states import RequestState
@@ -46,7 +46,7 @@ _LOGS_READ_MAX = 1000
 class _Wish(NamedTuple):
     """A proposal that we want to make."""
 
-    replica: Replica
+    seeking: Seeking
     proposal: Proposal
     links: dict[int, bytes]
     resumption: Resumption | None
@@ -99,16 +99,17 @@ class Replicator:
         `want` says what of it, if that is not what the interest says.
         """
         self.connection.check_open()
-        replica = self._replica(log)
+        want = self._interest.want if want is None else want
+        replica = self._replica(log, want)
         if replica is not None:
-            replica.ask_for(self._interest.want if want is None else want)
+            replica.ask_for(want)
 
     def stored(self, log: LogKey) -> None:
         """Entries of `log` have been stored by somebody else: send them to the peer."""
         self.connection.check_open()
         replica = self._replica(log)
         if replica is not None:
-            replica.inventory.refresh(lambda: self._traffic.wake(log))
+            replica.refresh(lambda: self._traffic.wake(log))
 
     def close(self) -> None:
         """Say goodbye; `Closed` follows when the peer has answered."""
@@ -143,11 +144,15 @@ class Replicator:
     def next_deadline(self) -> float | None:
         if self._ended:
             return None
-        deadlines = self.connection.next_deadline(), self._settling.deadline(self._is_quiet())
+        deadlines = [self._settling.deadline(self._is_quiet())]
+        if not self._store_is_behind():
+            deadlines.append(self.connection.next_deadline())
         return min((d for d in deadlines if d is not None), default=None)
 
     def advance(self, now: float) -> None:
-        if not self._store_is_behind():
+        if self._store_is_behind():
+            self.connection.excuse_silence()  # it has to wait for us
+        else:
             self.connection.advance(now)
         self._settling.advance(now, quiet=self._is_quiet())
 
@@ -190,9 +195,7 @@ class Replicator:
             self._settling.disturb()
             if isinstance(below, Closed):
                 self._closed = below
-                error = below.error
-                wrong = error is not None and error.code is ErrorCode.INVALID_DATA
-                self._traffic.finish(believed=not wrong)
+                self._traffic.finish()
             else:
                 self._unless_over(partial(self._handle, below))
         return None
@@ -229,9 +232,13 @@ class Replicator:
             case Proposed():
                 self._consider(event)
             case ProposalDropped():
-                self._traffic.forget(event.request_id)
+                replica = self._traffic.forget(event.request_id)
+                if replica is not None:
+                    replica.over(event.request_id, dropped=True)
             case Cancelled():
-                self._cancelled(event)
+                replica = self._traffic.replica_of(event.request_id)
+                if replica is not None:
+                    replica.cancelled(event.request_id, event.cancel)
             case RequestEnded():
                 self._end(event.request_id)
             case RequestEvent():
@@ -253,15 +260,23 @@ class Replicator:
 
         self._desk.ask(ReadLogs, got, after=after, count_max=_LOGS_READ_MAX)
 
-    def _replica(self, log: LogKey) -> Replica | None:
+    def _replica(self, log: LogKey, want: Want | None = None) -> Replica | None:
         """What is known of `log`; ``None`` if there are too many."""
         replica = self._replicas.get(log)
         if replica is None and len(self._replicas) < self._limits.logs_max:
+            want = self._interest.want if want is None else want
             replica = Replica(
-                log, owner=self, desk=self._desk, interest=self._interest, family=self._family
+                log,
+                owner=self,
+                desk=self._desk,
+                interest=self._interest,
+                family=self._family,
+                following=not want.is_range,
             )
             self._replicas[log] = replica
             replica.load()
+            if want.is_range:
+                replica.ask_for(want)
         return replica
 
     def _consider(self, event: Proposed) -> None:
@@ -281,44 +296,33 @@ class Replicator:
         elif request is not None and request.state is RequestState.PROPOSED_BY_PEER:
             request.cancel(CancelReason.RESOURCE_LIMIT if wanted else CancelReason.DO_NOT_RETRY)
 
-    def _cancelled(self, event: Cancelled) -> None:
-        request = self.connection.requests.get(event.request_id)
-        if request is None:
-            return
-        replica = self._replicas.get(request.proposal.log)
-        if replica is None:
-            return
-        if event.cancel.proof is not None:
-            replica.told_of_fork(event.cancel.proof)
-        if request.ours:
-            replica.refused(event.cancel)
-
     def _end(self, request_id: int) -> None:
         replica = self._traffic.forget(request_id)
-        if replica is not None and not self._traffic.involves(replica):
-            replica.seek()  # the request that is over may have been in its way
-        if replica is not None and not replica.deferred:
+        if replica is None:
+            return
+        no_room = replica.is_deferred(request_id)
+        replica.over(request_id)
+        if not no_room:
             self._retry()
 
     def _retry(self) -> None:
         """The peer may have room again for what it refused for lack of it."""
         for replica in self._replicas.values():
             if replica.deferred:
-                replica.deferred = False
-                replica.seek()
+                replica.retry()
                 return
 
     # What replicas ask for.
 
     def propose(
         self,
-        replica: Replica,
+        seeking: Seeking,
         proposal: Proposal,
         links: dict[int, bytes],
         resumption: Resumption | None,
     ) -> None:
         """Propose as soon as there is credit (`Owner`)."""
-        self._proposals.append(_Wish(replica, proposal, links, resumption))
+        self._proposals.append(_Wish(seeking, proposal, links, resumption))
         self._send_proposals()
 
     def confirmed(self, request: Request, replica: Replica) -> None:
@@ -326,14 +330,16 @@ class Replicator:
         self._traffic.open(request, replica, None)
         self._traffic.rouse(request.request_id)
 
+    def payload_stored(self, log: LogKey) -> None:
+        """A payload that has been waited for is in the store (`Owner`)."""
+        self._traffic.wake(log)
+
     def _send_proposals(self) -> None:
         while self._proposals and self.connection.proposal_credit:
             wish = self._proposals.popleft()
-            resumption = wish.resumption
-            request = self.connection.propose(
-                wish.proposal,
-                links=wish.links,
-                verifier=None if resumption is None else resumption.verifier,
-            )
-            wish.replica.proposed(request)
-            self._traffic.open(request, wish.replica, resumption)
+            if not wish.seeking.still_wants(wish.proposal):
+                wish.seeking.look_again()
+                continue
+            request = self.connection.propose(wish.proposal, links=wish.links)
+            self._traffic.open(request, wish.seeking.replica, wish.resumption)
+            wish.seeking.proposed(request)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from itertools import takewhile
 
 from culm.bamboo.effects import ReadEntries, ReadPayload
 from culm.bamboo.entry import Entry, decode
+from culm.bamboo.links import lipmaa
 from culm.bamboo.store import StoredEntry
 from culm.buffer import Buffer
 from culm.point2point.demand import Demand
@@ -47,10 +49,15 @@ class Serving:
         self._entry: Entry | None = None  # decoded, of self._read[0]
         self._data = memoryview(b"")  # read of the payload that is due, and not sent
         self._missing_from: int | None = None  # the store has nothing from here on
+        self._lacks_payload: int | None = None  # of this entry, and none is on its way
 
     def wake(self) -> None:
-        """There may be new entries in the store."""
-        self._missing_from = None
+        """There may be new entries in the store, and more of their payloads."""
+        self._missing_from = self._lacks_payload = None
+        known = list(takewhile(lambda stored: stored.payload_complete, self._read))
+        if not known:
+            self._entry, self._data = None, memoryview(b"")
+        self._read = deque(known)
 
     def step(self) -> bool:
         """Send one packet, if one is due; returns whether there may be more."""
@@ -58,10 +65,13 @@ class Serving:
         demand = request.peer_demand
         if self._reading or demand is None or not self._is_confirmed():
             return False
+        if self._only_fetches(demand):
+            return False
         cursor = request.send_cursor
         piece = cursor.piece
         if piece is None:
-            request.cancel(CancelReason.END_OF_RANGE)
+            if request.receive_cursor.piece is None or not self._wants_metadata():
+                request.cancel(CancelReason.END_OF_RANGE)
             return False
         behind = cursor.is_behind(request.receive_cursor)
         target = piece if not behind else request.receive_cursor.piece
@@ -73,11 +83,33 @@ class Serving:
             return False
         if behind:
             request.notify(behind)
+        elif self._is_contradicted(stored):
+            return False
         elif piece.part is Part.METADATA:
             self._send_metadata(stored, demand)
         else:
             return self._send_payload(piece, stored, demand)
         return True
+
+    def _only_fetches(self, demand: Demand) -> bool:
+        """Whether it is for the peer alone to move through the range, which is not at its end."""
+        request = self.request
+        fetches = request.ours and request.proposal.end is not None
+        unwanted = not demand.eagerness.wants_metadata
+        return fetches and unwanted and request.receive_cursor.piece is not None
+
+    def _is_contradicted(self, stored: StoredEntry) -> bool:
+        """Whether the request tells of other entries than ours: a fork that will be found.
+
+        What we would send would be taken for a part of the other branch.
+        """
+        entry = self._decoded(stored)
+        links = (stored.seqnum, stored.hash), (stored.seqnum - 1, entry.backlink)
+        return any(
+            hash is not None and track.links.get(seqnum, hash) != hash
+            for seqnum, hash in (*links, (lipmaa(stored.seqnum), entry.lipmaalink))
+            for track in (self.request.incoming, self.request.outgoing)
+        )
 
     # Reading.
 
@@ -116,16 +148,25 @@ class Serving:
         self._rouse()
         if not entries or entries[0].seqnum != seqnum:
             self._missing_from = seqnum
-            if seqnum < self.replica.inventory.newest and self._is_confirmed():
-                self.request.cancel(CancelReason.DO_NOT_RETRY)  # a gap that will stay
+            gap = seqnum < self.replica.inventory.newest and not self._wants_metadata()
+            if gap and self._is_confirmed():
+                self.request.cancel(CancelReason.DO_NOT_RETRY)  # nobody fills it
         else:
             self._read = deque(entries)
             self._entry, self._data = None, memoryview(b"")
+            # To be judged now: what is known of the inventory is not newer than the answer.
+            if not entries[0].payload_complete and not self._on_its_way(entries[0]):
+                self._lacks_payload = seqnum
 
     def _decoded(self, stored: StoredEntry) -> Entry:
         if self._entry is None:
             self._entry = decode(stored.encoded, family=self._family)
         return self._entry
+
+    def _wants_metadata(self) -> bool:
+        """Whether we want to be sent something in this request."""
+        ours = self.request.our_demand
+        return ours is not None and ours.eagerness.wants_metadata
 
     def _is_confirmed(self) -> bool:
         return self.request.state is RequestState.CONFIRMED
@@ -141,8 +182,6 @@ class Serving:
     def _send_payload(self, piece: Piece, stored: StoredEntry, demand: Demand) -> bool:
         """Deal with the payload that is due; returns whether there may be more."""
         request, size = self.request, stored.payload_size
-        if self._on_its_way(piece):
-            return False  # it is on its way to us
         if size < demand.size_min:
             request.skip_payload(SkipReason.TOO_SMALL)
         elif size > demand.size_max:
@@ -151,6 +190,10 @@ class Serving:
             if demand.eagerness.wants_payload(size):
                 return self._send_data(piece, stored)
             request.notify()
+        elif piece.seqnum != self._lacks_payload:
+            if not self._on_its_way(stored):
+                self._ask(piece.seqnum)  # it was missing when it was read, with others
+            return False
         elif demand.skipping_allowed:
             request.skip_payload(SkipReason.UNAVAILABLE)
         else:
@@ -158,9 +201,19 @@ class Serving:
             return False
         return True
 
-    def _on_its_way(self, piece: Piece) -> bool:
-        inventory = self.replica.inventory
-        return inventory.payload_due and piece.seqnum == inventory.position
+    def _on_its_way(self, stored: StoredEntry) -> bool:
+        """Whether the payload is coming in, from this peer or another one.
+
+        A peer from which we want nothing is not kept waiting: it wants what there is now.
+        """
+        inventory, request = self.replica.inventory, self.request
+        ours = request.our_demand
+        if ours is None or not ours.eagerness.wants_payload(stored.payload_size):
+            return False
+        fetched = request.ours and request.proposal.end is not None
+        # What is behind the head has been stored a moment ago: we shall be told of it.
+        at_head = inventory.payload_due and stored.seqnum == inventory.position
+        return fetched or at_head or stored.seqnum > inventory.position
 
     def _send_data(self, piece: Piece, stored: StoredEntry) -> bool:
         offset, payload = self.request.send_cursor.offset, stored.payload

@@ -38,9 +38,9 @@ class Traffic:
         """A proposal of the peer is about that replica."""
         self._involved[request.request_id] = replica
 
-    def involves(self, replica: Replica) -> bool:
-        """Whether there is a request about that replica."""
-        return replica in self._involved.values()
+    def replica_of(self, request_id: int) -> Replica | None:
+        """The replica that a request is about."""
+        return self._involved.get(request_id)
 
     def open(self, request: Request, replica: Replica, resumption: Resumption | None) -> None:
         """Data of a request may flow, now or when the peer has confirmed it."""
@@ -50,7 +50,7 @@ class Traffic:
             request, replica, desk=self._desk, limits=self._limits, family=self._family
         )
         if resumption is not None:
-            fetching.resume_payload(resumption.entry, resumption.stored)
+            fetching.resume_payload(resumption)
         self._fetching[request_id] = fetching
         self._serving[request_id] = Serving(
             request,
@@ -66,13 +66,9 @@ class Traffic:
         self._serving.pop(request_id, None)
         self._awake.pop(request_id, None)
         fetching = self._fetching.pop(request_id, None)
-        replica = self._involved.pop(request_id, None)
         if fetching is not None:
             fetching.finish()
-        own = None if replica is None else replica.own_request
-        if replica is not None and own is not None and own.request_id == request_id:
-            replica.proposed(None)
-        return replica
+        return self._involved.pop(request_id, None)
 
     # Coming in.
 
@@ -88,10 +84,10 @@ class Traffic:
         for fetching in self._fetching.values():
             fetching.flush()
 
-    def finish(self, *, believed: bool) -> None:
-        """Nothing more will come in; `believed`: what came was never wrong."""
+    def finish(self) -> None:
+        """Nothing more will come in."""
         for fetching in self._fetching.values():
-            fetching.finish(believed=believed)
+            fetching.finish()
 
     # Going out.
 

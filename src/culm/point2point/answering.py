@@ -1,0 +1,149 @@
+"""What we say to the peer's proposals for one log."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from culm.bamboo.effects import ReadEntry
+from culm.bamboo.entry import decode
+from culm.bamboo.links import open_targets
+from culm.bamboo.store import StoredEntry
+from culm.point2point.desk import Desk
+from culm.point2point.messages import NOTIFY, CancelReason, Proposal
+from culm.point2point.request import Request
+from culm.point2point.seeking import Owner
+from culm.point2point.states import RequestState
+from culm.wire.multihash import HashFamily
+
+if TYPE_CHECKING:
+    from culm.point2point.replica import Replica
+
+__all__ = ["Answering"]
+
+
+class Answering:
+    """Confirms or cancels what the peer proposes."""
+
+    def __init__(self, replica: Replica, owner: Owner, *, desk: Desk, family: HashFamily) -> None:
+        self.joined: Request | None = None  # for what comes next: we take part, or think about it
+        self._replica = replica
+        self._owner = owner
+        self._desk = desk
+        self._family = family
+        self._undecided: list[Request] = []
+
+    @property
+    def settled(self) -> bool:
+        """Whether nothing waits for an answer."""
+        return not self._undecided
+
+    def loaded(self) -> None:
+        """It is known what the store has."""
+        undecided, self._undecided = self._undecided, []
+        for request in undecided:
+            self._decide(request)
+
+    def over(self, request_id: int) -> None:
+        """A request has ended."""
+        if self.joined is not None and self.joined.request_id == request_id:
+            self.joined = None
+
+    def consider(self, request: Request | None) -> None:
+        """Answer a proposal (``None``: it is over already) as soon as the store is known."""
+        if request is not None and self._replica.inventory.loaded:
+            self._decide(request)
+        elif request is not None:
+            self._undecided = [r for r in self._undecided if _is_open(r)] + [request]
+        elif self._replica.inventory.loaded:
+            self._replica.seek()
+
+    def _decide(self, request: Request) -> None:
+        proposal, inventory = request.proposal, self._replica.inventory
+        self._replica.tell_news()
+        if not _is_open(request):
+            self._replica.seek()
+            return
+        fork = inventory.fork
+        if fork is not None and (proposal.end is None or proposal.end >= fork.seqnum):
+            self._replica.next.tell_fork(request, fork)
+        elif inventory.ended and proposal.first_seqnum > inventory.position:
+            request.cancel(CancelReason.END_OF_LOG, seqnum=inventory.position)
+        elif proposal.expected_seqnum > inventory.newest:
+            self._let_go(request)
+        else:
+            if self._is_wanted(proposal):
+                self.joined = request
+            self._desk.ask(
+                ReadEntry,
+                lambda stored: self._compare(request, stored),
+                log=self._replica.log,
+                seqnum=proposal.expected_seqnum,
+            )
+
+    def _is_wanted(self, proposal: Proposal) -> bool:
+        """Whether we want to take what the peer has there, now and later."""
+        endless = proposal.end is None and not proposal.payload_only
+        return endless and self._replica.interest.live and self._replica.following
+
+    def _compare(self, request: Request, stored: StoredEntry | None) -> None:
+        """The peer's log before the range has to be ours."""
+        if not _is_open(request):
+            return
+        if stored is not None and stored.hash != request.proposal.expected_hash:
+            entry = decode(stored.encoded, family=self._family)
+            request.cancel(CancelReason.HASH_MISMATCH, entry=entry)
+        elif self._in_reach(request.proposal, stored):
+            self._replica.inventory.hashes(
+                open_targets(request.proposal.start - 1),
+                lambda links: self._confirm(request, links),
+            )
+        else:
+            self._let_go(request)
+
+    def _in_reach(self, proposal: Proposal, stored: StoredEntry | None) -> bool:
+        """Whether the range begins where our log ends, or before.
+
+        `stored` is the entry inside whose payload the range starts, if it does.
+        """
+        inventory, wanted = self._replica.inventory, self._is_wanted(proposal)
+        if not wanted and not self._replica.interest.offer_stored:
+            return False
+        if proposal.end is not None:
+            return proposal.first_seqnum <= inventory.newest
+        if not wanted:
+            return proposal.start <= inventory.position
+        if proposal.start == inventory.position and inventory.payload_due:
+            # Of the payload that is due to both, the peer may have more than we.
+            return stored is None or (proposal.start_offset or 0) <= stored.payload_stored
+        return proposal.start <= self._replica.next.start
+
+    def _confirm(self, request: Request, links: dict[int, bytes]) -> None:
+        if not _is_open(request):
+            return
+        if self._is_wanted(request.proposal):
+            want = self._replica.next.want
+            skipping = not want.payload_mandatory
+            request.confirm(**want.demand(), allow_skipping=skipping, links=links)
+        else:
+            request.confirm(NOTIFY, allow_skipping=True)
+        self._owner.confirmed(request, self._replica)
+        self._replica.seek()
+
+    def _let_go(self, request: Request) -> None:
+        """Do not take part; ask for what we lack instead.
+
+        If that will be a proposal that begins before this one, the overlap rule drops this
+        one.
+        """
+        self.joined = None
+        replica = self._replica
+        replica.seek()
+        comes_before = replica.next.coming and replica.next.start < request.proposal.start
+        if comes_before and replica.interest.live:
+            return
+        wanted = self._is_wanted(request.proposal)
+        request.cancel(CancelReason.RESOURCE_LIMIT if wanted else CancelReason.DO_NOT_RETRY)
+
+
+def _is_open(request: Request) -> bool:
+    return request.state is RequestState.PROPOSED_BY_PEER

@@ -1,0 +1,169 @@
+"""Entries that came in, on their way into the store in batches."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING
+
+from culm.bamboo.effects import AppendEntries
+from culm.bamboo.store import NewEntry, StoreError
+from culm.machine import Event
+from culm.point2point.desk import Desk, Slot
+from culm.point2point.replication_events import EntryStored, ReplicatorLimits
+from culm.point2point.request import Request
+from culm.point2point.staging import Staging
+
+if TYPE_CHECKING:
+    from culm.point2point.replica import Replica
+
+__all__ = ["Batches"]
+
+_ENTRY_SIZE = 400  # what an entry costs in memory, about
+
+
+@dataclass(slots=True)
+class _Batch:
+    """Entries that go into the store in one step; `staging` goes on with the last of them."""
+
+    slot: Slot
+    news: list[NewEntry] = field(default_factory=list)
+    size: int = 0
+    staging: Staging | None = None
+
+
+class Batches:
+    """The entries of one request, in order.
+
+    A batch waits until the payload before it is complete: if entries behind it were stored,
+    nobody would see after a crash that it was on its way.
+    """
+
+    def __init__(
+        self, request: Request, replica: Replica, *, desk: Desk, limits: ReplicatorLimits
+    ) -> None:
+        self._request = request
+        self._replica = replica
+        self._desk = desk
+        self._limits = limits
+        self._batch: _Batch | None = None
+        self._waiting: deque[_Batch] = deque()
+        self._appending = 0  # batches that the store has not confirmed
+        self._unfinished: Staging | None = None  # which has to be over before the next batch
+
+    def add(self, new: NewEntry) -> None:
+        batch = self._batch
+        if batch is None:
+            batch = self._batch = self._open()
+        batch.news.append(new)
+        size = _ENTRY_SIZE + len(new.payload or b"")
+        batch.size += size
+        self._desk.unwritten_size += size
+        limits = self._limits
+        full = len(batch.news) >= limits.batch_count_max or batch.size >= limits.batch_size_max
+        if full and not new.staged:
+            self.close()
+
+    def _open(self) -> _Batch:
+        self._replica.writing += 1
+        return _Batch(self._desk.reserve())
+
+    def close(self, staging: Staging | None = None) -> None:
+        """No more entries for this batch; of its last one `staging` may still get more."""
+        if self._batch is not None:
+            self._batch.staging = staging
+            self._waiting.append(self._batch)
+            self._batch = None
+        self._append()
+
+    def wait_for(self, staging: Staging) -> None:
+        """Let a payload whose entry is stored have its turn."""
+        self.close()
+        self._batch = self._open()
+        self.close(staging)
+
+    def flush(self) -> None:
+        """Write what is complete, unless the store is still busy with the batch before.
+
+        A slow store gets few large batches this way, and a fast one gets small ones soon.
+        """
+        if not self._appending:
+            self.close()
+
+    def _append(self) -> None:
+        """Hand batches to the store, unless a payload before them is not complete there.
+
+        If entries behind it were stored, nobody would see after a crash that it was on its
+        way.
+        """
+        while self._waiting and self._unfinished is None:
+            batch = self._waiting.popleft()
+            if not batch.news:
+                self._wait_for(batch)
+                continue
+            self._unfinished = batch.staging
+            self._appending += 1
+            self._desk.ask(
+                AppendEntries,
+                partial(self._answered, batch),
+                log=self._replica.log,
+                entries=tuple(batch.news),
+            )
+
+    def _wait_for(self, batch: _Batch) -> None:
+        """The batch is nothing but the turn of a payload whose entry is stored."""
+        batch.slot.events = []
+        if batch.staging is None or batch.staging.ended:
+            self._replica.written()
+        else:
+            self._unfinished = batch.staging
+
+    def payload_over(self, staging: Staging) -> None:
+        """All that has come of a payload is in the store."""
+        if staging is self._unfinished:
+            self._unfinished = None
+            self._append()
+            self._replica.written()
+
+    def _answered(self, batch: _Batch, result: object) -> None:
+        self._appending -= 1
+        self._desk.unwritten_size -= batch.size
+        refused = isinstance(result, StoreError)
+        if isinstance(result, StoreError):
+            self._refused(result, batch)
+        else:
+            batch.slot.events = self._appended(batch.news)
+        if batch.staging is not None:
+            batch.staging.begun(stored=not refused)
+        else:
+            self._replica.written()
+
+    def _appended(self, batch: list[NewEntry]) -> list[Event]:
+        events: list[Event] = [
+            EntryStored(
+                log=self._replica.log,
+                seqnum=new.entry.seqnum,
+                payload_size=new.entry.payload_size,
+                payload_stored=new.payload is not None and not new.staged,
+            )
+            for new in batch
+        ]
+        return events + self._replica.stored(batch)
+
+    def _refused(self, refusal: StoreError, batch: _Batch) -> None:
+        """Keep what comes before the entry that the store does not take."""
+        valid = [new for new in batch.news if new.entry.seqnum < refusal.seqnum]
+        if valid:
+            self._desk.ask(
+                AppendEntries,
+                lambda result: self._saved(valid, batch.slot, result),
+                log=self._replica.log,
+                entries=tuple(valid),
+            )
+        else:
+            batch.slot.events = []
+        self._replica.contradicted(self._request, refusal, [new.entry for new in batch.news])
+
+    def _saved(self, batch: list[NewEntry], slot: Slot, result: object) -> None:
+        slot.events = [] if isinstance(result, StoreError) else self._appended(batch)

@@ -1,0 +1,310 @@
+"""What we propose for one log, a proposal at a time: what comes next, and ranges."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import deque
+from typing import TYPE_CHECKING, Protocol
+
+from culm.bamboo.entry import LogKey
+from culm.bamboo.forks import ForkProof
+from culm.bamboo.links import lipmaa, lower_pool, open_targets
+from culm.point2point.inventory import Inventory, Resumption
+from culm.point2point.messages import CancelReason, Proposal
+from culm.point2point.proposals import propose_next, propose_probe, propose_range
+from culm.point2point.replication_events import LogRefused, LogSynced, Want
+from culm.point2point.request import Request
+from culm.point2point.states import RequestState
+
+if TYPE_CHECKING:
+    from culm.point2point.replica import Replica
+
+__all__ = ["NextSeeking", "Owner", "RangeSeeking", "Seeking"]
+
+_UNDER_WAY = frozenset({RequestState.PROPOSED_BY_US, RequestState.CONFIRMED})
+
+
+class Owner(Protocol):
+    """What a replica needs of its replicator."""
+
+    def propose(
+        self,
+        seeking: Seeking,
+        proposal: Proposal,
+        links: dict[int, bytes],
+        resumption: Resumption | None,
+    ) -> None:
+        """Propose as soon as there is credit; `Seeking.proposed` is told then."""
+        ...
+
+    def confirmed(self, request: Request, replica: Replica) -> None:
+        """We have confirmed a request of the peer."""
+        ...
+
+    def payload_stored(self, log: LogKey) -> None:
+        """A payload that has been waited for is in the store."""
+        ...
+
+
+class Seeking(ABC):
+    """One proposal of ours at a time, from the wish to the end of the request."""
+
+    def __init__(self, replica: Replica, owner: Owner) -> None:
+        self.replica = replica
+        self.request: Request | None = None
+        self.deferred = False  # the peer has had too much to do for our proposal
+        self.refused = False  # the peer will not have what we propose, or we not what it sends
+        self._proposing = False  # a proposal is being made
+        self._ended_by_peer = False  # it says that it has sent all
+        self._owner = owner
+
+    @property
+    def inventory(self) -> Inventory:
+        return self.replica.inventory
+
+    @property
+    def coming(self) -> bool:
+        """Whether a proposal is on its way, or is not answered."""
+        return self._proposing or (self.request is not None and self.request.unanswered)
+
+    @property
+    @abstractmethod
+    def settled(self) -> bool:
+        """Whether nothing is under way that will come to an end by itself."""
+
+    @abstractmethod
+    def _lacks_something(self) -> bool:
+        """Whether there is something to propose."""
+
+    @abstractmethod
+    def _prepare(self) -> None:
+        """Find out what the proposal needs, and go on with `_offer`."""
+
+    def seek(self) -> None:
+        """Propose what is wanted, unless that is under way."""
+        if self._may_propose() and self._lacks_something():
+            self._proposing = True
+            self._prepare()
+
+    def _may_propose(self) -> bool:
+        idle = self.request is None and not self._proposing and not self.deferred
+        # What is still on its way into the store would be fetched again.
+        return idle and self.inventory.loaded and not self.replica.writing
+
+    def look_again(self) -> None:
+        """What was about to be proposed has been overtaken."""
+        self._proposing = False
+        self.seek()
+
+    def still_wants(self, proposal: Proposal) -> bool:
+        """Whether the proposal, which had to wait for credit, is still the right one."""
+        return True
+
+    def _offer(
+        self, proposal: Proposal, links: dict[int, bytes], resumption: Resumption | None = None
+    ) -> None:
+        self._owner.propose(self, proposal, links, resumption)
+
+    def proposed(self, request: Request) -> None:
+        """The proposal has been sent."""
+        self._proposing, self._ended_by_peer, self.request = False, False, request
+
+    def peer_cancels(self, reason: CancelReason) -> None:
+        """The peer has cancelled the request; what it has sent may still arrive."""
+        self._ended_by_peer = reason is CancelReason.END_OF_RANGE
+        self.deferred = reason is CancelReason.RESOURCE_LIMIT
+
+    def over(self, *, dropped: bool) -> None:
+        """The request has ended; `dropped`: by the overlap rule, before it began."""
+        request, self.request = self.request, None
+        assert request is not None
+        received = request.discarding or request.receive_cursor.piece is None
+        if self._ended_by_peer and not received:
+            # A peer that ends a range without having sent it would do so again.
+            self.refused = True
+            self.replica.emit(LogRefused(log=self.replica.log, reason=CancelReason.END_OF_RANGE))
+
+    def cancel(self, reason: CancelReason) -> None:
+        """End the request, if there is one."""
+        if self.request is not None and self.request.state in _UNDER_WAY:
+            self.request.cancel(reason)
+
+
+class NextSeeking(Seeking):
+    """What comes after what we have.
+
+    An entry of which the peer may have another one than we (`probe`) goes before.
+    """
+
+    def __init__(self, replica: Replica, owner: Owner, want: Want) -> None:
+        super().__init__(replica, owner)
+        self.want = want
+        self.probe: int | None = None
+        self.peer_fork: int | None = None  # the earliest fork of which the peer knows
+
+    @property
+    def settled(self) -> bool:
+        return not self._proposing and (self.refused or not self._is_behind())
+
+    @property
+    def start(self) -> int:
+        """The entry at which our proposal starts."""
+        return self.inventory.position + (not self.inventory.payload_due)
+
+    def _is_behind(self) -> bool:
+        replica, inventory = self.replica, self.inventory
+        if not replica.following:
+            return False
+        position, offered = inventory.position, replica.offered
+        return max(position, replica.passed) < offered or (
+            inventory.payload_due and position <= offered
+        )
+
+    def _lacks_something(self) -> bool:
+        return self.probe is not None or self._lacks_next()
+
+    def _lacks_next(self) -> bool:
+        if self._has_fork_to_tell():
+            return True
+        if self.refused or not self.replica.following:
+            return False
+        if self._is_behind():
+            return True
+        live = self.replica.interest.live
+        return live and self.inventory.fork is None and self.replica.answering.joined is None
+
+    def still_wants(self, proposal: Proposal) -> bool:
+        finite = proposal.end is not None
+        return finite or (proposal.start == self.start and self._lacks_next())
+
+    def _has_fork_to_tell(self) -> bool:
+        fork, known = self.inventory.fork, self.peer_fork
+        return fork is not None and (known is None or known > fork.seqnum)
+
+    def _prepare(self) -> None:
+        inventory = self.inventory
+        if self.probe is not None:
+            inventory.hashes(lower_pool(self.probe), self._offer_probe)
+        elif inventory.payload_due:
+            inventory.resume(self._offer_rest)
+        else:
+            self._prepare_next()
+
+    def _prepare_next(self) -> None:
+        position = self.inventory.position
+        self.inventory.hashes(
+            open_targets(position), lambda links: self._offer_next(position, links, None)
+        )
+
+    def _offer_probe(self, links: dict[int, bytes]) -> None:
+        probe, self.probe = self.probe, None
+        if probe is None or (probe > 1 and lipmaa(probe) not in links):
+            self.look_again()  # what would be needed to compare is not here
+        else:
+            self._offer(propose_probe(self.replica.log, probe, links), links)
+
+    def _offer_rest(self, resumption: Resumption | None) -> None:
+        position = self.inventory.position
+        if resumption is None:
+            self.look_again()
+        elif not resumption.stored and not self.want.payload_mandatory:
+            self._prepare_next()  # it is being fetched apart from the rest
+        else:
+            self.inventory.hashes(
+                open_targets(position), lambda links: self._offer_next(position, links, resumption)
+            )
+
+    def _offer_next(
+        self, position: int, links: dict[int, bytes], resumption: Resumption | None
+    ) -> None:
+        inventory = self.inventory
+        if position != inventory.position or not self._lacks_next():
+            self.look_again()  # something was written meanwhile
+            return
+        end = None
+        if not self._has_fork_to_tell() and (
+            inventory.fork is not None or not self.replica.interest.live
+        ):
+            end = max(self.replica.offered, position)
+        if resumption is None and position and lipmaa(position + 1) not in links:
+            inventory.look(self.look_again)  # the log has become shorter: it is forked
+            return
+        proposal = propose_next(inventory, self.want, links, resumption, end=end)
+        self._offer(proposal, links, resumption)
+
+    def proposed(self, request: Request) -> None:
+        super().proposed(request)
+        fork = self.inventory.fork
+        open_ = request.state in _UNDER_WAY and request.proposal.end is None
+        if fork is not None and open_:
+            self.tell_fork(request, fork)
+
+    def tell_fork(self, request: Request, fork: ForkProof) -> None:
+        """Cancel a request to show the peer the fork."""
+        self.peer_knows_fork(fork)
+        request.cancel(CancelReason.FORK, proof=fork)
+
+    def peer_knows_fork(self, fork: ForkProof) -> None:
+        """The peer has seen that proof, or will."""
+        self.peer_fork = min(fork.seqnum, self.peer_fork or fork.seqnum)
+
+    def peer_cancels(self, reason: CancelReason) -> None:
+        super().peer_cancels(reason)
+        if reason is CancelReason.FORK:
+            # What comes before the fork can be had; who refuses even that is not asked again.
+            end = None if self.request is None else self.request.proposal.end
+            fork = self.inventory.fork
+            self.refused |= end is not None and fork is not None and end < fork.seqnum
+        elif reason not in (CancelReason.END_OF_RANGE, CancelReason.RESOURCE_LIMIT):
+            self.refused = True
+
+
+class RangeSeeking(Seeking):
+    """Ranges that the user has asked for, one after the other."""
+
+    def __init__(self, replica: Replica, owner: Owner) -> None:
+        super().__init__(replica, owner)
+        self._wants: deque[Want] = deque()
+        self._complete = False
+
+    @property
+    def settled(self) -> bool:
+        endless = self.request is not None and self.request.proposal.end is None
+        return endless or self.deferred or not self._wants
+
+    def add(self, want: Want) -> None:
+        """Fetch another range."""
+        if want not in self._wants:
+            self._wants.append(want)
+        self.deferred = False
+        self.seek()
+
+    def _lacks_something(self) -> bool:
+        return bool(self._wants)
+
+    def _prepare(self) -> None:
+        want = self._wants[0]
+        self.inventory.hashes(
+            lower_pool(want.first or 1),
+            lambda links: self._offer(
+                propose_range(self.replica.log, want, links, newest=self.replica.offered), links
+            ),
+        )
+
+    def proposed(self, request: Request) -> None:
+        super().proposed(request)
+        self._complete = False
+
+    def received_all(self) -> None:
+        """The peer has sent all; the store will have it before this is told."""
+        request, last = self.request, self._wants[0].last
+        if request is not None and last is not None and request.receive_cursor.range.end == last:
+            self._complete = True
+            self.replica.emit(LogSynced(log=self.replica.log, seqnum=last))
+
+    def over(self, *, dropped: bool) -> None:
+        complete = self._complete
+        super().over(dropped=dropped)
+        if complete or not (dropped or self.deferred):
+            self._wants.popleft()
+        self.refused = False

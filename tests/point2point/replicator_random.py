@@ -1,0 +1,140 @@
+"""Random worlds of replicators: what the simulation does, one seed a world."""
+
+from __future__ import annotations
+
+from random import Random
+
+from nacl.signing import SigningKey
+
+from culm.bamboo.author import LogAuthor
+from culm.bamboo.entry import LogKey
+from culm.bamboo.errors import VerificationError
+from culm.bamboo.store import MemoryStore, NewEntry
+from culm.point2point import ErrorCode, Interest, Limits, ReplicatorLimits, Want
+from culm.testing.link import random_chunks
+from culm.wire.multihash import YAMF
+from replicator_support import Cable, Node, World, check_store, same
+
+_SIZES = (0, 1, 30, 63, 64, 65, 130, 500, 900)
+
+
+def random_limits(rng: Random) -> ReplicatorLimits:
+    return ReplicatorLimits(
+        payload_inline_max=rng.choice((10, 64, 200)),
+        batch_count_max=rng.choice((1, 3, 100)),
+        batch_size_max=rng.choice((100, 700, 10_000)),
+        unwritten_size_max=rng.choice((1, 500, 100_000)),
+        outstanding_max=rng.choice((10, 100, 4096)),
+        connection=Limits(
+            packet_size_max=rng.choice((20, 48, 300, 5000)),
+            data_window_max=rng.choice((40, 300, 5000)),
+            requests_max=rng.choice((8, 100)),
+        ),
+    )
+
+
+class RandomWorld:
+    """2 to 4 nodes that all want everything, and what happens to them."""
+
+    def __init__(self, seed: int, *, forks: bool = False) -> None:
+        self.rng = rng = Random(seed)
+        self.forks = forks
+        chunks = random_chunks(Random(seed + 1))
+        self.world = World(
+            chunker=chunks,
+            rng=rng,
+            capacity=rng.choice((10, 1000, 1 << 20)),
+            take_size=rng.choice((lambda: None, lambda: rng.choice((1, 7, 100, 4000)))),
+            steps_max=200_000,
+        )
+        self.nodes: list[Node] = []
+        for _ in range(rng.randint(2, 4)):
+            node = self.world.node(
+                MemoryStore(family=YAMF),
+                interest=Interest(live=True, accept_new_logs=True, want=Want()),
+                limits=random_limits(rng),
+            )
+            self.nodes.append(node)
+        self.pairs = self._topology()
+        self.cables: dict[tuple[int, int], Cable] = {}
+        self.logs: list[LogKey] = []
+        self.ended: set[LogKey] = set()
+
+    def _topology(self) -> list[tuple[int, int]]:
+        """A random tree, and some more cables."""
+        rng, count = self.rng, len(self.nodes)
+        pairs = {(rng.randrange(n), n) for n in range(1, count)}
+        for _ in range(rng.randrange(3)):
+            one, other = rng.sample(range(count), 2)
+            pairs.add((min(one, other), max(one, other)))
+        return [pair if rng.random() < 0.5 else pair[::-1] for pair in sorted(pairs)]
+
+    # What happens.
+
+    def go(self) -> None:
+        rng = self.rng
+        for _ in range(rng.randint(3, 15)):
+            rng.choice((self.author, self.author, self.connect, self.cut, self.pause))()
+            self.world.run(rng.choice((0, 3, 30, 300)))
+        for node in self.nodes:
+            node.paused = False
+        self.mend()
+
+    def author(self) -> None:
+        """Some entries of an author who lives on one of the nodes."""
+        rng = self.rng
+        home = rng.randrange(len(self.nodes))
+        node, log_id = self.nodes[home], rng.randrange(2)
+        if self.forks and rng.random() < 0.5:
+            home = 0  # whose key has been copied to this node
+        key = SigningKey(bytes([home + 1]) * 32)
+        try:
+            author = LogAuthor.resume(key, node.store, log_id)
+        except VerificationError:
+            return  # forked
+        if author.head is not None and author.head.end_of_log:
+            return
+        news: list[NewEntry] = []
+        for _ in range(rng.randint(1, 6)):
+            ends = rng.random() < 0.02
+            news.append(author.publish(self._payload(), end_of_log=ends))
+            if ends:
+                break
+        node.add(*news)
+
+    def _payload(self) -> bytes:
+        size = self.rng.choice(_SIZES)
+        return self.rng.randbytes(size) if self.rng.random() < 0.5 else b"compress" * (size // 8)
+
+    def connect(self) -> None:
+        closed = [pair for pair in self.pairs if pair not in self.cables]
+        if closed:
+            pair = self.rng.choice(closed)
+            self.cables[pair] = self.world.connect(self.nodes[pair[0]], self.nodes[pair[1]])
+
+    def cut(self) -> None:
+        if self.cables:
+            pair = self.rng.choice(sorted(self.cables))
+            cable = self.cables.pop(pair)
+            if self.rng.random() < 0.2:
+                cable.left.machine.close()
+                cable.left.drain()
+                self.world.run(self.rng.choice((0, 5, 50)))
+            self.world.cut(cable)
+
+    def pause(self) -> None:
+        node = self.rng.choice(self.nodes)
+        node.paused = not node.paused
+
+    # How it ends.
+
+    def mend(self) -> None:
+        """Connect everything; in the end all have everything."""
+        while len(self.cables) < len(self.pairs):
+            self.connect()
+        self.world.wait(2)
+        for node in self.nodes:
+            check_store(node.store)
+            for end in node.ends:
+                assert end.code in (None, ErrorCode.UNEXPECTED_EOF), end.code
+        assert same(*self.nodes), "the stores differ"
