@@ -101,7 +101,7 @@ DECODERS: list[Callable[[bytes], object]] = [
     lambda data: decode_entries(data, LIMITS),
     lambda data: decode_log(data, LIMITS),
     lambda data: LogPack.decode(data, LIMITS),
-    lambda data: LogPack.decode(gzip.compress(data), LIMITS),
+    lambda data: LogPack.decode(gzip.compress(data, mtime=0), LIMITS),
     lambda data: decode_configuration(data, LIMITS),
     lambda data: SnapshotSyncRequest.decode(data, LIMITS),
     lambda data: decode_server(data, LIMITS),
@@ -125,7 +125,7 @@ def entry(kind: int, value: bytes, term: int = 1) -> bytes:
 def pack_of(offsets: list[int], log: bytes, *, index_size: int | None = None) -> bytes:
     index = struct.pack(f">{len(offsets)}Q", *offsets)
     sizes = struct.pack(">II", len(index) if index_size is None else index_size, len(log))
-    return gzip.compress(sizes + index + log)
+    return gzip.compress(sizes + index + log, mtime=0)
 
 
 RECORD = struct.pack(">QB", 1, 1) + b"abc"
@@ -147,7 +147,7 @@ RECORD = struct.pack(">QB", 1, 1) + b"abc"
         (decode_log, entry(3, bytes(4)), GarlicErrorCode.WRONG_ENTRIES),
         (decode_log, entry(2, bytes(15)), GarlicErrorCode.BAD_VALUE),
         (LogPack.decode, b"zz", GarlicErrorCode.BAD_VALUE),
-        (LogPack.decode, gzip.compress(b"1234567"), GarlicErrorCode.BAD_VALUE),
+        (LogPack.decode, gzip.compress(b"1234567", mtime=0), GarlicErrorCode.BAD_VALUE),
         (LogPack.decode, pack_of([0], RECORD)[:-1], GarlicErrorCode.BAD_VALUE),
         (LogPack.decode, pack_of([0], RECORD) + b"x", GarlicErrorCode.BAD_VALUE),
         (LogPack.decode, pack_of([0], RECORD, index_size=7), GarlicErrorCode.BAD_VALUE),
@@ -156,7 +156,7 @@ RECORD = struct.pack(">QB", 1, 1) + b"abc"
         (LogPack.decode, pack_of([0, 4], RECORD * 2), GarlicErrorCode.BAD_VALUE),
         (LogPack.decode, pack_of([0, 999], RECORD * 2), GarlicErrorCode.BAD_VALUE),
         (LogPack.decode, pack_of([0] * 4, RECORD), GarlicErrorCode.TOO_MANY_ENTRIES),
-        (LogPack.decode, gzip.compress(bytes(201)), GarlicErrorCode.INFLATED_TOO_LARGE),
+        (LogPack.decode, gzip.compress(bytes(201), mtime=0), GarlicErrorCode.INFLATED_TOO_LARGE),
         (decode_configuration, bytes(16) + b"\0\0\0\1", GarlicErrorCode.BAD_VALUE),
         (decode_configuration, b"\xff" * 16, GarlicErrorCode.NUMBER_TOO_LARGE),
         (
