@@ -5,6 +5,7 @@ from __future__ import annotations
 from random import Random
 
 from nacl.signing import SigningKey
+from replicator_support import Cable, Node, World, check_store, same
 
 from culm.bamboo.author import LogAuthor
 from culm.bamboo.entry import LogKey
@@ -13,7 +14,6 @@ from culm.bamboo.store import MemoryStore, NewEntry
 from culm.point2point import ErrorCode, Interest, Limits, ReplicatorLimits, Want
 from culm.testing.link import random_chunks
 from culm.wire.multihash import YAMF
-from replicator_support import Cable, Node, World, check_store, same
 
 _SIZES = (0, 1, 30, 63, 64, 65, 130, 500, 900)
 

@@ -198,7 +198,7 @@ class TestCursors:
     def test_who_was_ahead_stays_so_for_who_catches_up(self) -> None:
         """An apology and an adjustment cross with the other's catching up."""
         pair = Pair(GREEDY, GREEDY)
-        ours, theirs = pair.confirmed(start=20, end=30, upper_certpool=40)
+        ours, theirs = pair.confirmed(start=20, end=30, upper_certpool=30)
         theirs.send_metadata(entry(20))
         theirs.send_payload(payload(20)[:60])
         pair.pump()
@@ -206,16 +206,16 @@ class TestCursors:
         ours.jump(60)
         theirs.apologize()
         pair.pump()
-        send_entry_rest = payload(20)
-        theirs.send_payload(send_entry_rest)
+        theirs.send_payload(payload(20))
         for seqnum in range(21, 26):
             send_entry(theirs, seqnum)
         pair.pump()
         ours.notify(ours.send_cursor.is_behind(ours.receive_cursor))
-        theirs.adjust(end=21)
+        theirs.adjust(end=20, upper_certpool=20)
         pair.pump()
         assert not pair.of(Closed)
         assert ours.send_cursor == theirs.send_cursor
+        assert ours.send_cursor.piece is None
 
 
 class TestMetadata:
@@ -590,6 +590,40 @@ class TestGreed:
         theirs.send_metadata(entry(8))
         pair.pump()
         assert pair.of(MetadataReceived, "left")[-1].verified
+
+    def test_metadata_taken_back_counts_for_no_backlink(self) -> None:
+        pair = Pair(GREEDY, GREEDY)
+        ours, theirs = pair.confirmed(start=7)
+        theirs.send_metadata(unsigned(7))
+        theirs.apologize()
+        for eagerness in (NOTIFY, EVERYTHING):
+            ours.adjust(eagerness=eagerness)
+            pair.pump()
+            if eagerness is NOTIFY:
+                theirs.notify(2)
+        theirs.send_metadata(entry(8))
+        pair.pump()
+        assert pair.of(MetadataReceived, "left")[-1].entry == entry(8)
+
+
+def test_data_never_overtakes_control() -> None:
+    """Decision 22: what is said of a request leaves before the data that relies on it."""
+    pair = Pair()
+    pair.confirmed(start=20)
+    for seqnum in range(20, 30):  # data of another request waits already
+        send_entry(pair.right.request(0), seqnum)
+    pair.left.propose(proposal(end=1))
+    pair.right.receive_data(pair.left.data_to_send())
+    pair.take_events("right")
+    pair.right.data_to_send(100)  # and has begun to leave
+    theirs = pair.right.request(2)
+    theirs.confirm(EVERYTHING, end=1)
+    send_entry(theirs, 1)
+    taken = b""
+    while part := pair.right.data_to_send(7):
+        taken += part
+    confirmation = b"\x68\2\1"
+    assert taken.index(confirmation) < taken.index(switch(2) + b"\x80")
 
 
 def test_large_packets_of_one_request_do_not_hold_up_another() -> None:
