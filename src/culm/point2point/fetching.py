@@ -77,14 +77,17 @@ class Fetching:
             case Apologized():
                 self._take_back()
             case ForkSuspected():
-                self.replica.suspect(self.request, event.entry.seqnum - 1)
+                self.replica.suspect(self.request, event.entry.seqnum - 1, Reason.WRONG_BACKLINK)
             case HashWanted():
                 self.replica.inventory.hashes(
                     [event.seqnum], lambda hashes: self._provide_hash(event.seqnum, hashes)
                 )
             case EntryWanted():
                 self._desk.ask(
-                    ReadEntry, self._provide_entry, log=self.replica.log, seqnum=event.seqnum
+                    ReadEntry,
+                    lambda stored: self._provide_entry(event.seqnum, stored),
+                    log=self.replica.log,
+                    seqnum=event.seqnum,
                 )
             case _:
                 pass
@@ -230,6 +233,24 @@ class Fetching:
         else:
             self.replica.give_up(self.request, Reason.GAP)
 
+<<<<<<< HEAD
+    def _provide_entry(self, seqnum: int, stored: StoredEntry | None) -> None:
+        request = self.request
+        if stored is None:
+            self.replica.inventory.look(lambda: self._miss_entry(seqnum))
+            return
+        entry = decode(stored.encoded, family=self._family)
+        if self._entry is None or self._entry.seqnum != entry.seqnum:
+            self._give_up_payload()
+            self._expect(entry, request.receive_cursor.offset)
+        request.provide_entry(entry)
+
+    def _miss_entry(self, seqnum: int) -> None:
+        """The payload of an entry is coming that we do not have."""
+        request, fork = self.request, self.replica.inventory.fork
+        if fork is not None and fork.seqnum <= seqnum:
+            self.replica.give_up(request, Reason.INVALID_LOG)  # not any more
+=======
     def _provide_entry(self, stored: StoredEntry | None) -> None:
         request = self.request
         if stored is not None:
@@ -238,6 +259,7 @@ class Fetching:
                 self._give_up_payload()
                 self._expect(entry, request.receive_cursor.offset)
             request.provide_entry(entry)
+>>>>>>> origin/main
         elif request.ours and request.proposal.payload_only:
             self.replica.give_up(request, Reason.GAP)  # we have asked for too much
         elif request.state in (RequestState.PROPOSED_BY_US, RequestState.CONFIRMED):

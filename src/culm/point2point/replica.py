@@ -90,6 +90,10 @@ class Replica:
         """Propose what is wanted."""
         self.next.seek()
         self.ranges.seek()
+<<<<<<< HEAD
+        self.answering.reconsider()
+=======
+>>>>>>> origin/main
 
     def ask_for(self, want: Want) -> None:
         """The user wants this now."""
@@ -259,10 +263,14 @@ class Replica:
 
     # Forks.
 
-    def suspect(self, request: Request, seqnum: int) -> None:
+    def suspect(self, request: Request, seqnum: int, fault: Reason) -> None:
         """The peer seems to have another entry `seqnum` than we: ask for it."""
         self.next.probe = seqnum
+<<<<<<< HEAD
+        self.give_up(request, fault)
+=======
         self.give_up(request, Reason.WRONG_BACKLINK)
+>>>>>>> origin/main
 
     def contradicted(self, request: Request, refusal: StoreError, entries: list[Entry]) -> None:
         """The store does not take what the peer has sent: there may be a fork."""
@@ -281,11 +289,36 @@ class Replica:
 
     def _forked(self, proof: ForkProof) -> None:
         """Let the peer know, by cancelling what is open for that reason."""
+<<<<<<< HEAD
+=======
         self.next.probe = _forked_before(proof)
+>>>>>>> origin/main
         self.next.refused = False  # what comes before the fork may be had yet
         for request in (self.next.request, self.answering.joined):
             if request is not None and request.state in _OPEN:
                 self.next.tell_fork(request, proof)
+<<<<<<< HEAD
+        self.inventory.hashes(
+            [seqnum for seqnum, _ in _links(proof)], lambda ours: self._look_before(proof, ours)
+        )
+
+    def _look_before(self, proof: ForkProof, ours: dict[int, bytes]) -> None:
+        """The fork begins earlier if one of its branches is not the one that we have."""
+        other = [seqnum for seqnum, link in _links(proof) if ours.get(seqnum, link) != link]
+        self.next.probe = min(other, default=self.next.probe)
+        self.seek()
+
+
+def _links(proof: ForkProof) -> list[tuple[int, bytes]]:
+    """Where both entries of a fork link to."""
+    before, skipped = proof.seqnum - 1, lipmaa(proof.seqnum)
+    links = [
+        pair
+        for entry in (proof.first, proof.second)
+        for pair in ((before, entry.backlink), (skipped, entry.lipmaalink))
+    ]
+    return [(seqnum, link) for seqnum, link in links if link is not None]
+=======
         self.seek()
 
 
@@ -295,3 +328,4 @@ def _forked_before(proof: ForkProof) -> int | None:
     if first.lipmaalink != second.lipmaalink:
         return lipmaa(proof.seqnum)
     return proof.seqnum - 1 if first.backlink != second.backlink else None
+>>>>>>> origin/main

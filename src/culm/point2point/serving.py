@@ -8,6 +8,10 @@ from itertools import takewhile
 
 from culm.bamboo.effects import ReadEntries, ReadPayload
 from culm.bamboo.entry import Entry, decode
+<<<<<<< HEAD
+from culm.bamboo.errors import Reason
+=======
+>>>>>>> origin/main
 from culm.bamboo.links import lipmaa
 from culm.bamboo.store import StoredEntry
 from culm.buffer import Buffer
@@ -83,7 +87,12 @@ class Serving:
             return False
         if behind:
             request.notify(behind)
+<<<<<<< HEAD
+        elif (forked := self._forked_at(stored)) is not None:
+            self.replica.suspect(request, forked, Reason.FORK)
+=======
         elif self._is_contradicted(stored):
+>>>>>>> origin/main
             return False
         elif piece.part is Part.METADATA:
             self._send_metadata(stored, demand)
@@ -98,6 +107,24 @@ class Serving:
         unwanted = not demand.eagerness.wants_metadata
         return fetches and unwanted and request.receive_cursor.piece is not None
 
+<<<<<<< HEAD
+    def _forked_at(self, stored: StoredEntry) -> int | None:
+        """An entry of which the request tells another than we have, if there is one.
+
+        What we would send would be taken for a part of the other branch.
+        """
+        entry, request = self._decoded(stored), self.request
+        known = (
+            (stored.seqnum, stored.hash),
+            (stored.seqnum - 1, entry.backlink),
+            (lipmaa(stored.seqnum), entry.lipmaalink),
+        )
+        for seqnum, hash in known:
+            for track in (request.incoming, request.outgoing):
+                if hash is not None and track.links.get(seqnum, hash) != hash:
+                    return seqnum
+        return None
+=======
     def _is_contradicted(self, stored: StoredEntry) -> bool:
         """Whether the request tells of other entries than ours: a fork that will be found.
 
@@ -110,6 +137,7 @@ class Serving:
             for seqnum, hash in (*links, (lipmaa(stored.seqnum), entry.lipmaalink))
             for track in (self.request.incoming, self.request.outgoing)
         )
+>>>>>>> origin/main
 
     # Reading.
 

@@ -1,0 +1,34 @@
+"""Replicators in random worlds: in the end every store has everything, whatever happened.
+
+A failure names its seed; ``RandomWorld(seed).go()`` does it again.
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from replicator_random import RandomWorld
+
+LONG = os.environ.get("CULM_HYPOTHESIS_PROFILE") == "long"
+CHUNK = 25  # seeds a test
+
+
+def go(seed: int, *, forks: bool) -> None:
+    try:
+        RandomWorld(seed, forks=forks).go()
+    except BaseException as error:
+        error.add_note(f"seed {seed}, forks={forks}")
+        raise
+
+
+@pytest.mark.parametrize("chunk", range(400 if LONG else 10))
+def test_all_stores_converge(chunk: int) -> None:
+    for seed in range(chunk * CHUNK, (chunk + 1) * CHUNK):
+        go(seed, forks=False)
+
+
+@pytest.mark.parametrize("chunk", range(200 if LONG else 2))
+def test_forks_are_found_and_what_comes_before_them_is_shared(chunk: int) -> None:
+    for seed in range(chunk * CHUNK, (chunk + 1) * CHUNK):
+        go(seed, forks=True)
