@@ -400,13 +400,14 @@ class _Database:
         self.execute_many = self._connection.executemany
         self.close = self._connection.close
         try:
-            self._prepare(family, durable=durable, create=not must_exist)
+            self._prepare(family, durable=durable)
         except (sqlite3.Error, StoreFileError) as error:
             self.close()
             raise StoreFileError(f"{path}: {error}") from None
 
-    def _prepare(self, family: str, *, durable: bool, create: bool) -> None:
-        if create and self._is_new():
+    def _prepare(self, family: str, *, durable: bool) -> None:
+        # An empty file may be a store whose making was cut short, so it is not refused.
+        if self._is_new():
             self.execute("PRAGMA page_size = 16384")
             self.execute("PRAGMA journal_mode = WAL")
             with self.transaction("IMMEDIATE"):
