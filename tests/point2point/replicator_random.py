@@ -26,13 +26,8 @@ def random_limits(rng: Random) -> ReplicatorLimits:
         unwritten_size_max=rng.choice((1, 500, 100_000)),
         outstanding_max=rng.choice((10, 100, 4096)),
         connection=Limits(
-<<<<<<< HEAD
             packet_size_max=rng.choice((48, 300, 5000)),
             data_window_max=rng.choice((60, 500, 5000)),
-=======
-            packet_size_max=rng.choice((20, 48, 300, 5000)),
-            data_window_max=rng.choice((40, 300, 5000)),
->>>>>>> origin/main
             requests_max=rng.choice((8, 100)),
         ),
     )
@@ -48,21 +43,12 @@ class RandomWorld:
         self.world = World(
             chunker=chunks,
             rng=rng,
-<<<<<<< HEAD
             capacity=rng.choice((100, 1000, 1 << 20)),
             take_size=rng.choice((lambda: None, lambda: None, lambda: rng.choice((7, 100, 4000)))),
             steps_max=200_000,
         )
         self.nodes: list[Node] = []
         for _ in range(rng.choice((2, 2, 2, 3, 3, 4))):
-=======
-            capacity=rng.choice((10, 1000, 1 << 20)),
-            take_size=rng.choice((lambda: None, lambda: rng.choice((1, 7, 100, 4000)))),
-            steps_max=200_000,
-        )
-        self.nodes: list[Node] = []
-        for _ in range(rng.randint(2, 4)):
->>>>>>> origin/main
             node = self.world.node(
                 MemoryStore(family=YAMF),
                 interest=Interest(live=True, accept_new_logs=True, want=Want()),
@@ -71,12 +57,7 @@ class RandomWorld:
             self.nodes.append(node)
         self.pairs = self._topology()
         self.cables: dict[tuple[int, int], Cable] = {}
-<<<<<<< HEAD
         self._keys = [SigningKey(bytes([n + 1]) * 32) for n in range(len(self.nodes))]
-=======
-        self.logs: list[LogKey] = []
-        self.ended: set[LogKey] = set()
->>>>>>> origin/main
 
     def _topology(self) -> list[tuple[int, int]]:
         """A random tree, and some more cables."""
@@ -91,11 +72,7 @@ class RandomWorld:
 
     def go(self) -> None:
         rng = self.rng
-<<<<<<< HEAD
         for _ in range(rng.randint(3, 10)):
-=======
-        for _ in range(rng.randint(3, 15)):
->>>>>>> origin/main
             rng.choice((self.author, self.author, self.connect, self.cut, self.pause))()
             self.world.run(rng.choice((0, 3, 30, 300)))
         for node in self.nodes:
@@ -106,24 +83,16 @@ class RandomWorld:
         """Some entries of an author who lives on one of the nodes."""
         rng = self.rng
         home = rng.randrange(len(self.nodes))
-<<<<<<< HEAD
         node = self.nodes[home]
         if self.forks and rng.random() < 0.5:
             home = 0  # whose key has been copied to this node
         self._publish(node, self._keys[home], rng.randrange(2), rng.randint(1, 6))
 
     def _publish(self, node: Node, key: SigningKey, log_id: int, count: int) -> None:
-=======
-        node, log_id = self.nodes[home], rng.randrange(2)
-        if self.forks and rng.random() < 0.5:
-            home = 0  # whose key has been copied to this node
-        key = SigningKey(bytes([home + 1]) * 32)
->>>>>>> origin/main
         try:
             author = LogAuthor.resume(key, node.store, log_id)
         except VerificationError:
             return  # forked
-<<<<<<< HEAD
         head = author.head
         if head is not None:
             last = node.store.entry(author.log, head.seqnum)
@@ -132,24 +101,14 @@ class RandomWorld:
         news: list[NewEntry] = []
         for _ in range(count):
             ends = self.rng.random() < 0.02
-=======
-        if author.head is not None and author.head.end_of_log:
-            return
-        news: list[NewEntry] = []
-        for _ in range(rng.randint(1, 6)):
-            ends = rng.random() < 0.02
->>>>>>> origin/main
             news.append(author.publish(self._payload(), end_of_log=ends))
             if ends:
                 break
         node.add(*news)
 
-<<<<<<< HEAD
     def _key(self, log: LogKey) -> SigningKey:
         return next(key for key in self._keys if bytes(key.verify_key) == log.author)
 
-=======
->>>>>>> origin/main
     def _payload(self) -> bytes:
         size = self.rng.choice(_SIZES)
         return self.rng.randbytes(size) if self.rng.random() < 0.5 else b"compress" * (size // 8)
@@ -181,7 +140,6 @@ class RandomWorld:
         while len(self.cables) < len(self.pairs):
             self.connect()
         self.world.wait(2)
-<<<<<<< HEAD
         if self.forks:
             # What a fork has in common is seen at the latest when its branches go on.
             for log in {log for node in self.nodes for log in node.store.logs()}:
@@ -192,10 +150,4 @@ class RandomWorld:
             check_store(node.store)
             for end in node.ends:
                 assert end.code in (None, ErrorCode.UNEXPECTED_EOF), end.closed
-=======
-        for node in self.nodes:
-            check_store(node.store)
-            for end in node.ends:
-                assert end.code in (None, ErrorCode.UNEXPECTED_EOF), end.code
->>>>>>> origin/main
         assert same(*self.nodes), "the stores differ"

@@ -31,19 +31,12 @@ class Answering:
         self._desk = desk
         self._family = family
         self._undecided: list[Request] = []
-<<<<<<< HEAD
         self._let_gone: list[Request] = []  # that a proposal of ours is to displace
-=======
->>>>>>> origin/main
 
     @property
     def settled(self) -> bool:
         """Whether nothing waits for an answer."""
-<<<<<<< HEAD
         return not self._undecided and not self._let_gone
-=======
-        return not self._undecided
->>>>>>> origin/main
 
     def loaded(self) -> None:
         """It is known what the store has."""
@@ -51,7 +44,6 @@ class Answering:
         for request in undecided:
             self._decide(request)
 
-<<<<<<< HEAD
     def reconsider(self) -> None:
         """What we were about to propose may have come to nothing."""
         if self._let_gone and not self._replica.next.coming:
@@ -62,10 +54,6 @@ class Answering:
     def over(self, request_id: int) -> None:
         """A request has ended."""
         self._let_gone = [r for r in self._let_gone if r.request_id != request_id]
-=======
-    def over(self, request_id: int) -> None:
-        """A request has ended."""
->>>>>>> origin/main
         if self.joined is not None and self.joined.request_id == request_id:
             self.joined = None
 
@@ -161,10 +149,7 @@ class Answering:
         replica.seek()
         comes_before = replica.next.coming and replica.next.start < request.proposal.start
         if comes_before and replica.interest.live:
-<<<<<<< HEAD
             self._let_gone.append(request)
-=======
->>>>>>> origin/main
             return
         wanted = self._is_wanted(request.proposal)
         request.cancel(CancelReason.RESOURCE_LIMIT if wanted else CancelReason.DO_NOT_RETRY)

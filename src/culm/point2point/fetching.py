@@ -233,7 +233,6 @@ class Fetching:
         else:
             self.replica.give_up(self.request, Reason.GAP)
 
-<<<<<<< HEAD
     def _provide_entry(self, seqnum: int, stored: StoredEntry | None) -> None:
         request = self.request
         if stored is None:
@@ -250,16 +249,6 @@ class Fetching:
         request, fork = self.request, self.replica.inventory.fork
         if fork is not None and fork.seqnum <= seqnum:
             self.replica.give_up(request, Reason.INVALID_LOG)  # not any more
-=======
-    def _provide_entry(self, stored: StoredEntry | None) -> None:
-        request = self.request
-        if stored is not None:
-            entry = decode(stored.encoded, family=self._family)
-            if self._entry is None or self._entry.seqnum != entry.seqnum:
-                self._give_up_payload()
-                self._expect(entry, request.receive_cursor.offset)
-            request.provide_entry(entry)
->>>>>>> origin/main
         elif request.ours and request.proposal.payload_only:
             self.replica.give_up(request, Reason.GAP)  # we have asked for too much
         elif request.state in (RequestState.PROPOSED_BY_US, RequestState.CONFIRMED):

@@ -90,10 +90,7 @@ class Replica:
         """Propose what is wanted."""
         self.next.seek()
         self.ranges.seek()
-<<<<<<< HEAD
         self.answering.reconsider()
-=======
->>>>>>> origin/main
 
     def ask_for(self, want: Want) -> None:
         """The user wants this now."""
@@ -266,11 +263,7 @@ class Replica:
     def suspect(self, request: Request, seqnum: int, fault: Reason) -> None:
         """The peer seems to have another entry `seqnum` than we: ask for it."""
         self.next.probe = seqnum
-<<<<<<< HEAD
         self.give_up(request, fault)
-=======
-        self.give_up(request, Reason.WRONG_BACKLINK)
->>>>>>> origin/main
 
     def contradicted(self, request: Request, refusal: StoreError, entries: list[Entry]) -> None:
         """The store does not take what the peer has sent: there may be a fork."""
@@ -289,15 +282,10 @@ class Replica:
 
     def _forked(self, proof: ForkProof) -> None:
         """Let the peer know, by cancelling what is open for that reason."""
-<<<<<<< HEAD
-=======
-        self.next.probe = _forked_before(proof)
->>>>>>> origin/main
         self.next.refused = False  # what comes before the fork may be had yet
         for request in (self.next.request, self.answering.joined):
             if request is not None and request.state in _OPEN:
                 self.next.tell_fork(request, proof)
-<<<<<<< HEAD
         self.inventory.hashes(
             [seqnum for seqnum, _ in _links(proof)], lambda ours: self._look_before(proof, ours)
         )
@@ -318,14 +306,3 @@ def _links(proof: ForkProof) -> list[tuple[int, bytes]]:
         for pair in ((before, entry.backlink), (skipped, entry.lipmaalink))
     ]
     return [(seqnum, link) for seqnum, link in links if link is not None]
-=======
-        self.seek()
-
-
-def _forked_before(proof: ForkProof) -> int | None:
-    """An entry before that fork that must be forked, too: the two link to different ones."""
-    first, second = proof.first, proof.second
-    if first.lipmaalink != second.lipmaalink:
-        return lipmaa(proof.seqnum)
-    return proof.seqnum - 1 if first.backlink != second.backlink else None
->>>>>>> origin/main

@@ -141,10 +141,7 @@ class NextSeeking(Seeking):
         self.want = want
         self.probe: int | None = None
         self.peer_fork: int | None = None  # the earliest fork of which the peer knows
-<<<<<<< HEAD
         self._told = 0  # the peer knows that we have all before this entry
-=======
->>>>>>> origin/main
 
     @property
     def settled(self) -> bool:
@@ -172,7 +169,6 @@ class NextSeeking(Seeking):
             return True
         if self.refused or not self.replica.following:
             return False
-<<<<<<< HEAD
         return self._is_endless() or self._is_behind()
 
     def _is_endless(self) -> bool:
@@ -189,16 +185,6 @@ class NextSeeking(Seeking):
     def still_wants(self, proposal: Proposal) -> bool:
         finite = proposal.end is not None
         return finite or (proposal.start == self.start and self._is_endless())
-=======
-        if self._is_behind():
-            return True
-        live = self.replica.interest.live
-        return live and self.inventory.fork is None and self.replica.answering.joined is None
-
-    def still_wants(self, proposal: Proposal) -> bool:
-        finite = proposal.end is not None
-        return finite or (proposal.start == self.start and self._lacks_next())
->>>>>>> origin/main
 
     def _has_fork_to_tell(self) -> bool:
         fork, known = self.inventory.fork, self.peer_fork
@@ -244,15 +230,7 @@ class NextSeeking(Seeking):
         if position != inventory.position or not self._lacks_next():
             self.look_again()  # something was written meanwhile
             return
-<<<<<<< HEAD
         end = None if self._is_endless() else max(self.replica.offered, position)
-=======
-        end = None
-        if not self._has_fork_to_tell() and (
-            inventory.fork is not None or not self.replica.interest.live
-        ):
-            end = max(self.replica.offered, position)
->>>>>>> origin/main
         if resumption is None and position and lipmaa(position + 1) not in links:
             inventory.look(self.look_again)  # the log has become shorter: it is forked
             return
@@ -261,17 +239,11 @@ class NextSeeking(Seeking):
 
     def proposed(self, request: Request) -> None:
         super().proposed(request)
-<<<<<<< HEAD
         if request.proposal.end is not None:
             return
         self._told = max(self._told, request.proposal.start)
         fork = self.inventory.fork
         if fork is not None and request.state in _UNDER_WAY:
-=======
-        fork = self.inventory.fork
-        open_ = request.state in _UNDER_WAY and request.proposal.end is None
-        if fork is not None and open_:
->>>>>>> origin/main
             self.tell_fork(request, fork)
 
     def tell_fork(self, request: Request, fork: ForkProof) -> None:

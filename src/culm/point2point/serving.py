@@ -8,10 +8,7 @@ from itertools import takewhile
 
 from culm.bamboo.effects import ReadEntries, ReadPayload
 from culm.bamboo.entry import Entry, decode
-<<<<<<< HEAD
 from culm.bamboo.errors import Reason
-=======
->>>>>>> origin/main
 from culm.bamboo.links import lipmaa
 from culm.bamboo.store import StoredEntry
 from culm.buffer import Buffer
@@ -87,12 +84,8 @@ class Serving:
             return False
         if behind:
             request.notify(behind)
-<<<<<<< HEAD
         elif (forked := self._forked_at(stored)) is not None:
             self.replica.suspect(request, forked, Reason.FORK)
-=======
-        elif self._is_contradicted(stored):
->>>>>>> origin/main
             return False
         elif piece.part is Part.METADATA:
             self._send_metadata(stored, demand)
@@ -107,7 +100,6 @@ class Serving:
         unwanted = not demand.eagerness.wants_metadata
         return fetches and unwanted and request.receive_cursor.piece is not None
 
-<<<<<<< HEAD
     def _forked_at(self, stored: StoredEntry) -> int | None:
         """An entry of which the request tells another than we have, if there is one.
 
@@ -124,20 +116,6 @@ class Serving:
                 if hash is not None and track.links.get(seqnum, hash) != hash:
                     return seqnum
         return None
-=======
-    def _is_contradicted(self, stored: StoredEntry) -> bool:
-        """Whether the request tells of other entries than ours: a fork that will be found.
-
-        What we would send would be taken for a part of the other branch.
-        """
-        entry = self._decoded(stored)
-        links = (stored.seqnum, stored.hash), (stored.seqnum - 1, entry.backlink)
-        return any(
-            hash is not None and track.links.get(seqnum, hash) != hash
-            for seqnum, hash in (*links, (lipmaa(stored.seqnum), entry.lipmaalink))
-            for track in (self.request.incoming, self.request.outgoing)
-        )
->>>>>>> origin/main
 
     # Reading.
 
