@@ -83,6 +83,7 @@ class Replicator:
         self._early: list[Proposed] = []  # proposals that came before the logs were known
         self._proposals: deque[_Wish] = deque()  # that wait for credit
         self._logs_read = False
+        self._busy: Replica | None = None  # one that had not settled when looked at last
         self._closed: Closed | None = None  # of the connection, before it has come out
         self._ended = False
         self._settling = Settling(limits.settle_s)
@@ -208,14 +209,13 @@ class Replicator:
         return self._closed
 
     def _is_quiet(self) -> bool:
-        return (
-            self._logs_read
-            and not len(self._desk)
-            and self._desk.idle
-            and not self._proposals
-            and not self._early
-            and all(replica.settled for replica in self._replicas.values())
-        )
+        desk = self._desk
+        if not self._logs_read or len(desk) or not desk.idle or self._proposals or self._early:
+            return False
+        if self._busy is None or self._busy.settled:  # else there is no need to look further
+            replicas = self._replicas.values()
+            self._busy = next((replica for replica in replicas if not replica.settled), None)
+        return self._busy is None
 
     def _store_is_behind(self) -> bool:
         limits, desk = self._limits, self._desk

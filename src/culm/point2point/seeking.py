@@ -174,12 +174,12 @@ class NextSeeking(Seeking):
     def _is_endless(self) -> bool:
         """Whether a proposal without end is due.
 
-        If the log is forked, that is only to tell the peer of the fork, and of what we have;
-        it is cancelled at once.
+        If the log is forked, or a request of the peer is open already, it only tells the peer
+        of the fork, and of what we have, and is cancelled at once.
         """
         live, fork = self.replica.interest.live, self.inventory.fork
         if fork is None:
-            return live and self.replica.answering.joined is None
+            return live and (self.replica.answering.joined is None or not self._told)
         return self._has_fork_to_tell() or (live and self._told < self.start)
 
     def still_wants(self, proposal: Proposal) -> bool:
@@ -243,8 +243,12 @@ class NextSeeking(Seeking):
             return
         self._told = max(self._told, request.proposal.start)
         fork = self.inventory.fork
-        if fork is not None and request.state in _UNDER_WAY:
+        if request.state not in _UNDER_WAY:
+            return
+        if fork is not None:
             self.tell_fork(request, fork)
+        elif self.replica.answering.joined is not None:
+            request.cancel(CancelReason.END_OF_RANGE)
 
     def tell_fork(self, request: Request, fork: ForkProof) -> None:
         """Cancel a request to show the peer the fork."""
