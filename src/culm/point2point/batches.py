@@ -52,10 +52,15 @@ class Batches:
         self._appending = 0  # batches that the store has not confirmed
         self._unfinished: Staging | None = None  # which has to be over before the next batch
 
+    @property
+    def open(self) -> bool:
+        """Whether there are entries that have not been handed to the store."""
+        return self._batch is not None
+
     def add(self, new: NewEntry) -> None:
         batch = self._batch
         if batch is None:
-            batch = self._batch = self._open()
+            batch = self._batch = self._new_batch()
         batch.news.append(new)
         size = _ENTRY_SIZE + len(new.payload or b"")
         batch.size += size
@@ -65,7 +70,7 @@ class Batches:
         if full and not new.staged:
             self.close()
 
-    def _open(self) -> _Batch:
+    def _new_batch(self) -> _Batch:
         self._replica.writing += 1
         return _Batch(self._desk.reserve())
 
@@ -80,7 +85,7 @@ class Batches:
     def wait_for(self, staging: Staging) -> None:
         """Let a payload whose entry is stored have its turn."""
         self.close()
-        self._batch = self._open()
+        self._batch = self._new_batch()
         self.close(staging)
 
     def flush(self) -> None:

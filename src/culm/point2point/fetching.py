@@ -26,7 +26,6 @@ from culm.point2point.replica import Replica
 from culm.point2point.replication_events import PiecesNotified, ReplicatorLimits
 from culm.point2point.request import Request
 from culm.point2point.staging import Staging
-from culm.point2point.states import RequestState
 from culm.wire.multihash import HashFamily
 
 __all__ = ["Fetching"]
@@ -117,6 +116,11 @@ class Fetching:
         self._batches.close()
         self._forget_payload()
 
+    @property
+    def has_batch(self) -> bool:
+        """Whether there are entries for `flush`."""
+        return self._batches.open
+
     def flush(self) -> None:
         """Write what is complete."""
         self._batches.flush()
@@ -134,8 +138,9 @@ class Fetching:
         entry = self._entry_of(event)
         if entry is None:
             return
-        if not event.data and entry.payload_size:
-            self._forget_payload()  # a jump over what we have sent, and so have
+        staged = 0 if self._staging is None else self._staging.received
+        if event.offset != staged + self._pieces_size:
+            self._give_up_payload()  # a jump over what we have sent, and so have
             return
         self._pieces.append(event.data)
         self._pieces_size += len(event.data)
@@ -251,7 +256,7 @@ class Fetching:
             self.replica.give_up(request, Reason.INVALID_LOG)  # not any more
         elif request.ours and request.proposal.payload_only:
             self.replica.give_up(request, Reason.GAP)  # we have asked for too much
-        elif request.state in (RequestState.PROPOSED_BY_US, RequestState.CONFIRMED):
+        else:
             request.refuse()
 
 

@@ -75,6 +75,8 @@ class Replica:
     def _loaded(self) -> None:
         self.answering.loaded()
         self.seek()
+        if self.inventory.fork is not None:
+            self._look_before(self.inventory.fork)
 
     def refresh(self, then: Callable[[], None]) -> None:
         """Somebody else has changed the store."""
@@ -243,6 +245,8 @@ class Replica:
         (self._seeking_of(request.request_id) or self.next).refused = True
         if request.state in _OPEN:
             request.cancel(CancelReason.DO_NOT_RETRY)
+        else:
+            request.pass_over()
         self.emit(LogRefused(log=self.log, fault=fault))
 
     # The peer's proposals.
@@ -286,15 +290,17 @@ class Replica:
         for request in (self.next.request, self.answering.joined):
             if request is not None and request.state in _OPEN:
                 self.next.tell_fork(request, proof)
-        self.inventory.hashes(
-            [seqnum for seqnum, _ in _links(proof)], lambda ours: self._look_before(proof, ours)
-        )
+        self._look_before(proof)
 
-    def _look_before(self, proof: ForkProof, ours: dict[int, bytes]) -> None:
+    def _look_before(self, proof: ForkProof) -> None:
         """The fork begins earlier if one of its branches is not the one that we have."""
-        other = [seqnum for seqnum, link in _links(proof) if ours.get(seqnum, link) != link]
-        self.next.probe = min(other, default=self.next.probe)
-        self.seek()
+
+        def compare(ours: dict[int, bytes]) -> None:
+            other = [seqnum for seqnum, link in _links(proof) if ours.get(seqnum, link) != link]
+            self.next.probe = min(other, default=self.next.probe)
+            self.seek()
+
+        self.inventory.hashes([seqnum for seqnum, _ in _links(proof)], compare)
 
 
 def _links(proof: ForkProof) -> list[tuple[int, bytes]]:

@@ -83,6 +83,7 @@ class Replicator:
         self._early: list[Proposed] = []  # proposals that came before the logs were known
         self._proposals: deque[_Wish] = deque()  # that wait for credit
         self._logs_read = False
+        self._deferred: dict[Replica, None] = {}  # for which the peer had no room
         self._busy: Replica | None = None  # one that had not settled when looked at last
         self._closed: Closed | None = None  # of the connection, before it has come out
         self._ended = False
@@ -239,6 +240,8 @@ class Replicator:
                 replica = self._traffic.replica_of(event.request_id)
                 if replica is not None:
                     replica.cancelled(event.request_id, event.cancel)
+                    if replica.deferred:
+                        self._deferred[replica] = None
             case RequestEnded():
                 self._end(event.request_id)
             case RequestEvent():
@@ -307,7 +310,9 @@ class Replicator:
 
     def _retry(self) -> None:
         """The peer may have room again for what it refused for lack of it."""
-        for replica in self._replicas.values():
+        while self._deferred:
+            replica = next(iter(self._deferred))
+            del self._deferred[replica]
             if replica.deferred:
                 replica.retry()
                 return

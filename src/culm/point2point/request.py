@@ -274,6 +274,14 @@ class Request:
         self.incoming.entry = entry
         self._receiver.resume(self)
 
+    def pass_over(self) -> None:
+        """Take nothing more of what the peer sends for this request.
+
+        An answer to `HashWanted` and `EntryWanted`, too, for a request that is cancelled already.
+        """
+        self.discarding = True
+        self._receiver.resume(self)
+
     def refuse(self) -> None:
         """Close the connection: what the peer has sent cannot be right.
 

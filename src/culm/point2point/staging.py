@@ -66,6 +66,7 @@ class Staging:
         self._desk = desk
         self._pieces: deque[tuple[bytes, Slot]] = deque()
         self._at = offset  # where the first of the pieces begins
+        self.received = offset  # where what comes next begins
         self._verifier = verifier
         self._busy = False  # the store has something to do for us
         self._astray = False  # what is stored is not what came
@@ -92,6 +93,7 @@ class Staging:
     def begin(self, data: bytes) -> None:
         """The first piece is about to be stored together with its entry."""
         self._busy = True
+        self.received += len(data)
         self._queue(data)
 
     def begun(self, *, stored: bool) -> None:
@@ -104,6 +106,7 @@ class Staging:
 
     def take(self, data: bytes) -> None:
         """The next piece has come."""
+        self.received += len(data)
         if self._verifier is not None:
             self._verifier.update(data)
         if data and not self._astray:

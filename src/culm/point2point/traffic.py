@@ -31,6 +31,7 @@ class Traffic:
         self._family = family
         self._involved: dict[int, Replica] = {}  # in the request of that id
         self._fetching: dict[int, Fetching] = {}
+        self._unwritten: dict[int, Fetching] = {}  # those with entries in an open batch
         self._serving: dict[int, Serving] = {}
         self._awake: OrderedDict[int, Serving] = OrderedDict()  # that may have to send
 
@@ -66,6 +67,7 @@ class Traffic:
         self._serving.pop(request_id, None)
         self._awake.pop(request_id, None)
         fetching = self._fetching.pop(request_id, None)
+        self._unwritten.pop(request_id, None)
         if fetching is not None:
             fetching.finish()
         return self._involved.pop(request_id, None)
@@ -77,12 +79,16 @@ class Traffic:
         fetching = self._fetching.get(event.request_id)
         if fetching is not None:
             fetching.handle(event)
+            if fetching.has_batch:
+                self._unwritten[event.request_id] = fetching
         self.rouse(event.request_id)
 
     def flush(self) -> None:
         """Write what has come in."""
-        for fetching in self._fetching.values():
+        for request_id, fetching in list(self._unwritten.items()):
             fetching.flush()
+            if not fetching.has_batch:
+                del self._unwritten[request_id]
 
     def finish(self) -> None:
         """Nothing more will come in."""
