@@ -32,6 +32,7 @@ from culm.point2point import (
     ReplicatorLimits,
     Role,
     Settled,
+    Setup,
     State,
 )
 from culm.testing.link import Chunker, whole
@@ -188,6 +189,7 @@ class Node:
         self.limits = limits
         self.ends: list[End] = []
         self.changed: list[tuple[End, LogKey]] = []
+        self.setup = Setup()
         self.paused = False  # the store does not answer
         self.respond: Callable[[Effect], object] = lambda effect: perform(effect, self.store)
 
@@ -198,7 +200,11 @@ class Node:
 
     def open(self, role: Role) -> End:
         machine = Replicator(
-            role=role, interest=self.interest, limits=self.limits, family=self.store.family
+            role=role,
+            setup=self.setup,
+            interest=self.interest,
+            limits=self.limits,
+            family=self.store.family,
         )
         end = End(self, machine)
         self.ends.append(end)

@@ -7,6 +7,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from nacl.signing import SigningKey
 from replicator_support import (
     FETCH,
     KEEP,
@@ -23,6 +24,7 @@ from replicator_support import (
     store_of,
 )
 
+from culm.bamboo.author import LogAuthor
 from culm.bamboo.effects import perform
 from culm.bamboo.entry import decode
 from culm.bamboo.links import certificate_pool, lower_pool, shortest_path
@@ -37,9 +39,11 @@ from culm.point2point import (
     LogOffered,
     LogRefused,
     LogSynced,
+    Mode,
     PiecesNotified,
     Replicator,
     Role,
+    Setup,
     Want,
     payloads_up_to,
 )
@@ -50,6 +54,7 @@ from culm.wire.multihash import YAMF
 # Payloads that go with their entry, and such that are staged in pieces.
 MIXED = news_of((10, 0, 300, 50, 64, 65, 700, 1, 2, 3, 4, 5, 6, 900))
 LONG = news_of(tuple(range(41)))
+REPETITIVE = (LogAuthor(SigningKey(bytes(32)), family=YAMF).publish(b"again " * 300),)
 LOG, LONG_LOG = key_of(MIXED), key_of(LONG)
 
 
@@ -99,6 +104,23 @@ def test_entries_are_told_when_they_are_in_the_store_in_order() -> None:
             assert kept.payload_complete or not event.payload_stored
     seqnums = [event.seqnum for event in reader.end.of(EntryStored)]
     assert seqnums == sorted(seqnums)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_modes_and_windows_change_nothing_of_what_is_stored(seed: int) -> None:
+    rng = Random(seed)
+    world = World(rng=rng, chunker=random_chunks(rng), capacity=500)
+    nodes = world.node(store_of(MIXED, REPETITIVE)), world.node(store_of(MIXED[:6]))
+    for node in nodes:
+        node.setup = Setup(
+            send_mode=rng.choice(list(Mode)),
+            receive_mode=rng.choice(list(Mode)),
+            send_window_max=rng.choice((0, 50, 1 << 16)),
+            receive_window_max=rng.choice((0, 50, 1 << 16)),
+        )
+    world.connect(*nodes)
+    world.settle()
+    assert same(*nodes)
 
 
 @pytest.mark.parametrize("left", [0, 5, 14])

@@ -1,0 +1,193 @@
+"""Authors who publish two entries of one number: found, proved, kept, told."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from replicator_support import (
+    FETCH,
+    SERVE,
+    Node,
+    World,
+    check_store,
+    key_of,
+    news_of,
+    same,
+    settled,
+    store_of,
+)
+
+from culm.bamboo.forks import ForkProof
+from culm.bamboo.store import NewEntry
+from culm.point2point import ForkFound, Interest, LogRefused, Want
+
+SIZES = (5, 100, 3, 9, 70, 5, 5, 200, 5, 5, 5, 5, 5, 5, 5, 5, 5)
+TRUNK = news_of(SIZES)
+LOG = key_of(TRUNK)
+
+
+def branch(at: int, name: bytes = b"other", length: int = 17) -> tuple[NewEntry, ...]:
+    """The log as it would be if the author had gone another way at entry `at`."""
+    made = news_of(SIZES[:length], branch=name, fork_at=at)
+    assert made[: at - 1] == TRUNK[: at - 1]
+    assert all(one != other for one, other in zip(made[at - 1 :], TRUNK[at - 1 :], strict=False))
+    return made
+
+
+def assert_forked(at: int, *nodes: Node) -> None:
+    """All have the proof and exactly what comes before the fork."""
+    for node in nodes:
+        proof = node.store.fork(LOG)
+        assert proof is not None
+        assert proof.seqnum == at
+        assert proof.verify()
+        assert [entry.seqnum for entry in node.store.entries(LOG)] == list(range(1, at))
+        check_store(node.store)
+        assert all(end.closed is None and settled(end) for end in node.ends)
+    assert same(*nodes)
+
+
+@pytest.mark.parametrize("at", [1, 2, 4, 5, 9, 13, 16])
+@pytest.mark.parametrize("order", [1, -1])
+@pytest.mark.parametrize("lengths", [(16, 16), (16, 0), (0, 16), (14, 1)])
+def test_both_learn_of_a_fork_and_agree_on_what_comes_before(
+    at: int, order: int, lengths: tuple[int, int]
+) -> None:
+    """`lengths`: how many entries of its branch each has behind the fork."""
+    left, right = (max(at, min(16, at + length)) for length in lengths)
+    world = World(steps_max=20_000)
+    nodes = world.node(store_of(TRUNK[:left])), world.node(store_of(branch(at)[:right]))
+    world.connect(*nodes[::order])
+    world.settle()
+    if not same(*nodes) and left == right == at:
+        # Nothing that they say to each other names the forked entry.
+        nodes[0].add(TRUNK[at])
+        world.settle()
+    assert_forked(at, *nodes)
+
+
+@pytest.mark.parametrize("at", [3, 12])
+def test_a_fork_that_nobody_sees_comes_out_with_the_next_entry(at: int) -> None:
+    """Entry at + 1 links back to a forked one, which the peer has another of."""
+    world = World()
+    nodes = world.node(store_of(TRUNK[:at])), world.node(store_of(branch(at)[:at]))
+    world.connect(*nodes)
+    world.settle()
+    nodes[1].add(branch(at)[at])
+    world.settle()
+    assert_forked(at, *nodes)
+
+
+def test_the_proof_travels_with_a_cancel_and_is_verified() -> None:
+    world = World()
+    told, knowing = world.node(store_of(TRUNK)), world.node(store_of(branch(5)))
+    third = world.node(store_of(TRUNK))
+    world.connect(told, knowing)
+    world.settle()
+    assert_forked(5, told, knowing)
+    world.connect(third, told)
+    world.settle()
+    assert_forked(5, told, knowing, third)
+    (found,) = third.end.of(ForkFound)
+    assert found.proof == told.store.fork(LOG)
+
+
+def test_conflicting_entries_of_two_peers_prove_a_fork() -> None:
+    world = World()
+    middle = world.node()
+    one, other = world.node(store_of(TRUNK)), world.node(store_of(branch(6)))
+    world.connect(middle, one)
+    world.connect(middle, other)
+    world.settle()
+    assert_forked(6, one, middle, other)
+
+
+def test_a_fork_reaches_all_along_a_chain() -> None:
+    world = World()
+    nodes = [world.node(store_of(TRUNK[:12])) for _ in range(4)]
+    for one, other in pairwise(nodes):
+        world.connect(one, other)
+    world.settle()
+    forger = world.node(store_of(branch(12)[:13]))
+    world.connect(forger, nodes[0])
+    world.settle()
+    assert_forked(12, *nodes, forger)
+
+
+def test_three_branches_are_cut_at_the_earliest_fork() -> None:
+    world = World()
+    nodes = [world.node(store_of(news)) for news in (TRUNK, branch(9), branch(4, b"third"))]
+    for one in range(3):
+        world.connect(nodes[one], nodes[one - 1])
+    world.settle()
+    assert_forked(4, *nodes)
+
+
+@pytest.mark.parametrize("known", [0, 2, 7])
+def test_what_comes_before_a_known_fork_can_still_be_had(known: int) -> None:
+    world = World()
+    knowing = world.node(store_of(TRUNK))
+    other = world.node(store_of(branch(9)))
+    world.connect(knowing, other)
+    world.settle()
+    reader = world.node(store_of(TRUNK[:known]) if known else None)
+    world.connect(reader, knowing)
+    world.settle()
+    assert_forked(9, knowing, other, reader)
+
+
+def test_one_time_fetches_find_forks_too() -> None:
+    world = World()
+    server = world.node(store_of(branch(5)), interest=SERVE)
+    reader = world.node(store_of(TRUNK[:8]), interest=FETCH)
+    world.connect(reader, server)
+    world.settle()
+    assert_forked(5, server, reader)
+
+
+def test_a_range_that_crosses_a_fork_is_refused_with_its_proof() -> None:
+    world = World()
+    server = world.node(store_of(TRUNK), interest=SERVE)
+    other = world.node(store_of(branch(9)))
+    world.connect(server, other)
+    world.settle()
+    reader = world.node(interest=Interest(live=False))
+    world.connect(reader, server)
+    reader.end.machine.replicate(LOG, Want(first=8, last=12))
+    reader.end.drain()
+    world.settle()
+    proof = reader.store.fork(LOG)
+    assert proof is not None
+    assert proof.seqnum == 9
+    assert reader.end.of(ForkFound)
+
+
+def test_a_store_that_knows_a_fork_from_elsewhere_tells_the_peer() -> None:
+    world = World()
+    one, other = world.node(store_of(TRUNK)), world.node(store_of(TRUNK))
+    world.connect(one, other)
+    world.settle()
+    one.store.add_fork(LOG, ForkProof(TRUNK[7].entry, branch(8)[7].entry))
+    one.tell(LOG, None)
+    world.settle()
+    assert_forked(8, one, other)
+    assert not other.end.of(LogRefused)
+
+
+def test_what_a_forked_log_had_in_payloads_before_the_fork_is_resumed() -> None:
+    news = news_of((5, 3000, 7))
+    forged = news_of((5, 3000, 8), branch=b"x", fork_at=3)
+    log = key_of(news)
+    world = World()
+    server, reader = world.node(store_of(news)), world.node()
+    cable = world.connect(server, reader)
+    while not (kept := reader.store.entry(log, 2)) or kept.payload_stored < 300:
+        world.run(1)
+    world.cut(cable)
+    world.run()
+    server.store.add_fork(log, ForkProof(news[2].entry, forged[2].entry))
+    world.connect(server, reader)
+    world.settle()
+    assert same(server, reader)
+    assert [e.payload_complete for e in reader.store.entries(log)] == [True, True]

@@ -1,0 +1,280 @@
+"""Connections that break: nothing is lost, nothing is doubled, little is sent again."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from replicator_support import (
+    FETCH,
+    KEEP,
+    SERVE,
+    SMALL,
+    Node,
+    World,
+    check_store,
+    key_of,
+    news_of,
+    same,
+    settled,
+    store_of,
+)
+
+from culm.bamboo.store import NewEntry
+from culm.point2point import EntryStored, ErrorCode, Interest, Want
+
+# Random payloads, so that compression makes nothing smaller.
+NEWS = news_of((40, 3000, 7, 0, 1500, 64, 65))
+LOG = key_of(NEWS)
+TOTAL = sum(len(new.payload or b"") for new in NEWS)
+
+
+def transfer(interest: Interest, *, proactive: bool) -> tuple[World, Node, Node]:
+    world = World(capacity=400, take_size=lambda: 100)
+    server = world.node(store_of(NEWS), interest=SERVE)
+    reader = world.node(interest=interest)
+    connect(world, server, reader, proactive=proactive)
+    return world, server, reader
+
+
+def connect(world: World, server: Node, reader: Node, *, proactive: bool) -> None:
+    world.connect(*(server, reader) if proactive else (reader, server))
+
+
+def stored_size(node: Node) -> int:
+    return sum(entry.payload_stored for entry in node.store.entries(LOG))
+
+
+def steps_of_a_whole_transfer(interest: Interest, *, proactive: bool) -> int:
+    world, server, reader = transfer(interest, proactive=proactive)
+    steps = 0
+    while list(world.moves()):
+        world.run(1)
+        steps += 1
+    assert same(server, reader)
+    return steps
+
+
+@pytest.mark.parametrize("interest", [KEEP, FETCH])
+@pytest.mark.parametrize("proactive", [True, False])
+def test_a_connection_may_break_anywhere(interest: Interest, proactive: bool) -> None:
+    total = steps_of_a_whole_transfer(interest, proactive=proactive)
+    sent_in_one_go = None
+    for cut in [*range(0, total, 7), total]:
+        world, server, reader = transfer(interest, proactive=proactive)
+        world.run(cut)
+        in_flight = sum(len(end.out) for end in server.ends)
+        world.cut(world.cables[0])
+        world.run()
+        before = stored_size(reader)
+        check_store(reader.store)
+        connect(world, server, reader, proactive=proactive)
+        world.settle()
+        assert same(server, reader), cut
+        check_store(reader.store)
+        complete = [
+            event.seqnum
+            for end in reader.ends
+            for event in end.of(EntryStored)
+            if event.payload_stored
+        ]
+        assert sorted(complete) == list(range(1, 8)), cut
+        # Once cut, what was in flight and what makes no piece is sent again, no more.
+        sent = sum(end.sent_size for end in server.ends)
+        if sent_in_one_go is None:
+            sent_in_one_go = sent
+        allowance = SMALL.payload_inline_max + in_flight + SMALL.connection.data_window_max
+        assert sent <= sent_in_one_go + allowance + 700, cut
+        assert server.end.sent_size <= sent_in_one_go - before + 700, cut
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_many_cuts_in_a_row(seed: int) -> None:
+    rng = Random(seed)
+    world = World(capacity=rng.choice((50, 400)), rng=rng)
+    server = world.node(store_of(NEWS), interest=SERVE)
+    reader = world.node(interest=rng.choice((KEEP, FETCH)))
+    for _ in range(200):
+        connect(world, server, reader, proactive=rng.random() < 0.5)
+        world.run(rng.randint(20, 120))
+        if same(server, reader):
+            break
+        if rng.random() < 0.5:
+            # The process dies: what the store had to do is lost, too.
+            for end in reader.ends:
+                end.effects.clear()
+        world.cut(world.cables[0])
+        world.run()
+        check_store(reader.store)
+    world.settle()
+    assert same(server, reader)
+    complete = [
+        event.seqnum for end in reader.ends for event in end.of(EntryStored) if event.payload_stored
+    ]
+    assert len(complete) == len(set(complete))
+
+
+@pytest.mark.parametrize("interest", [KEEP, FETCH])
+@pytest.mark.parametrize("stored", [1, 63, 64, 2999, 3000])
+def test_a_payload_goes_on_where_the_store_ends(interest: Interest, stored: int) -> None:
+    """Up to a payload of which all is there, but which nobody had the time to finish."""
+    payload = NEWS[1].payload
+    assert payload is not None
+    known = [NEWS[0], NewEntry(NEWS[1].entry, payload[:stored], staged=True)]
+    world = World()
+    server, reader = world.node(store_of(NEWS), interest=SERVE), world.node(store_of(known))
+    reader.interest = interest
+    world.connect(server, reader)
+    world.settle()
+    assert same(server, reader)
+    assert server.end.sent_size < TOTAL - 40 - stored + 2000
+    assert settled(reader.end)
+
+
+@pytest.mark.parametrize("stored", [1, 64, 2000, 3000])
+@pytest.mark.parametrize("interest", [KEEP, FETCH])
+def test_a_wrong_beginning_is_found_out_and_fetched_again(stored: int, interest: Interest) -> None:
+    """Nobody can say who is to blame: the connection goes on."""
+    known = [NEWS[0], NewEntry(NEWS[1].entry, bytes(stored), staged=True)]
+    world = World()
+    server, reader = world.node(store_of(NEWS), interest=SERVE), world.node(store_of(known))
+    reader.interest = interest
+    world.connect(server, reader)
+    world.settle()
+    assert reader.end.closed is None
+    assert same(server, reader)
+    check_store(reader.store)
+    assert settled(reader.end)
+
+
+def test_a_payload_whose_peer_has_no_more_than_we_is_finished_by_another() -> None:
+    payload = NEWS[1].payload
+    assert payload is not None
+    world = World()
+    nodes = [
+        world.node(store_of([NEWS[0], NewEntry(NEWS[1].entry, payload[:n], staged=True)]))
+        for n in (2000, 500, 1000)
+    ]
+    for one in range(3):
+        world.connect(nodes[one], nodes[one - 1])
+    world.settle()
+    source = world.node(store_of(NEWS))
+    world.connect(source, nodes[0])
+    world.settle()
+    assert same(source, *nodes)
+
+
+def test_the_peer_with_the_longer_beginning_does_not_leave_the_other_behind() -> None:
+    payload = NEWS[1].payload
+    assert payload is not None
+    for sizes in ((2000, 500), (500, 2000)):
+        for order in (1, -1):
+            world = World()
+            nodes = [
+                world.node(store_of([NEWS[0], NewEntry(NEWS[1].entry, payload[:n], staged=True)]))
+                for n in sizes
+            ]
+            world.connect(*nodes[::order])
+            world.settle()
+            source = world.node(store_of(NEWS))
+            world.connect(nodes[0], source)
+            world.settle()
+            assert same(source, *nodes), (sizes, order)
+
+
+def test_two_peers_bring_the_same_payload_at_once() -> None:
+    for seed in range(20):
+        world = World(rng=Random(seed), capacity=300)
+        sources = [world.node(store_of(NEWS)) for _ in range(2)]
+        reader = world.node()
+        for source in sources:
+            world.connect(source, reader)
+        world.settle()
+        assert same(*sources, reader)
+
+
+def test_a_peer_that_vanishes_leaves_the_payload_to_the_other() -> None:
+    for seed in range(20):
+        world = World(rng=Random(seed), capacity=300)
+        sources = [world.node(store_of(NEWS)) for _ in range(2)]
+        reader = world.node()
+        for source in sources:
+            world.connect(source, reader)
+        world.run(40 + 10 * seed)
+        world.cut(world.cables[seed % 2])
+        world.settle()
+        assert same(*sources, reader)
+
+
+def test_ranges_are_fetched_again_without_loss() -> None:
+    world = World(capacity=300)
+    server, reader = world.node(store_of(NEWS)), world.node(interest=Interest(live=False))
+    want = Want(first=2, last=5)
+    for _ in range(6):
+        cable = world.connect(reader, server)
+        world.run(30)
+        reader.end.machine.replicate(LOG, want)
+        reader.end.drain()
+        world.run(150)
+        world.cut(cable)
+        world.run()
+        check_store(reader.store)
+    world.connect(reader, server)
+    reader.end.machine.replicate(LOG, want)
+    reader.end.drain()
+    world.settle()
+    complete = {e.seqnum for e in reader.store.entries(LOG) if e.payload_complete}
+    assert complete >= {2, 3, 4, 5}
+
+
+# Goodbyes.
+
+
+@pytest.mark.parametrize("way", ["close left", "close right", "close both", "eof", "cut"])
+def test_it_may_end_at_any_moment(way: str) -> None:
+    total = steps_of_a_whole_transfer(KEEP, proactive=True)
+    for cut in range(0, total, 11):
+        world, server, reader = transfer(KEEP, proactive=True)
+        world.run(cut)
+        cable = world.cables[0]
+        for end, name in ((cable.left, "left"), (cable.right, "right")):
+            if way in (f"close {name}", "close both"):
+                end.machine.close()
+                end.drain()
+        if way == "eof":
+            cable.left.ended = True
+        if way == "cut":
+            world.cut(cable)
+        world.run()
+        for end in (cable.left, cable.right):
+            if way == "eof" and end is cable.left:
+                continue
+            assert end.closed is not None, (way, cut)
+            assert end.code is (None if way.startswith("close") else ErrorCode.UNEXPECTED_EOF)
+            assert not end.machine._desk.unwritten_size
+        check_store(reader.store)
+        connect(world, server, reader, proactive=True)
+        world.settle()
+        assert same(server, reader)
+
+
+def test_nothing_is_lost_of_what_came_before_the_goodbye() -> None:
+    world = World()
+    server, reader = world.node(store_of(NEWS)), world.node()
+    reader.paused = True
+    world.connect(server, reader)
+    reader.paused = False
+    while not reader.store.entries(LOG):
+        world.run(1)
+    reader.paused = True
+    world.run()
+    reader.end.machine.close()
+    reader.end.drain()
+    world.run()
+    assert reader.end.closed is None  # what it has received is not in the store
+    reader.paused = False
+    world.run()
+    assert reader.end.closed is not None
+    stored = [event.seqnum for event in reader.end.of(EntryStored)]
+    assert stored
+    assert stored[-1] == reader.store.entries(LOG)[-1].seqnum
