@@ -14,7 +14,7 @@ from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from culm.bamboo.entry import Entry, LogKey
 from culm.bamboo.forks import ForkProof
@@ -62,8 +62,7 @@ class StoreError(Exception):
         return f"{name}: entry {self.seqnum} of log {self.log.author.hex()}/{self.log.log_id}"
 
 
-@dataclass(frozen=True, slots=True)
-class StoredEntry:
+class StoredEntry(NamedTuple):
     """An entry as it is kept.
 
     `payload_stored` is the number of bytes of the payload on hand, from its beginning.
@@ -80,8 +79,7 @@ class StoredEntry:
     payload: bytes | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class NewEntry:
+class NewEntry(NamedTuple):
     """A verified entry to keep, with its whole verified payload or without one.
 
     If `staged`, the payload is only what has come of it so far, unverified, as by

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
@@ -57,17 +58,18 @@ class Batches:
         """Whether there are entries that have not been handed to the store."""
         return self._batch is not None
 
-    def add(self, new: NewEntry) -> None:
+    def add(self, news: Sequence[NewEntry]) -> None:
+        """Take entries, of which only the last may be staged."""
         batch = self._batch
         if batch is None:
             batch = self._batch = self._new_batch()
-        batch.news.append(new)
-        size = _ENTRY_SIZE + len(new.payload or b"")
+        batch.news += news
+        size = sum([_ENTRY_SIZE + len(new.payload or b"") for new in news])
         batch.size += size
         self._desk.unwritten_size += size
         limits = self._limits
         full = len(batch.news) >= limits.batch_count_max or batch.size >= limits.batch_size_max
-        if full and not new.staged:
+        if full and not news[-1].staged:
             self.close()
 
     def _new_batch(self) -> _Batch:

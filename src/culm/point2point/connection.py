@@ -68,6 +68,9 @@ class Connection(StreamBase):
     `setup` are cut to ``limits.compression_window_max``.  Proposal credit is granted by
     itself: ``limits.requests_max``, refilled as requests of the peer end.
 
+    `in_runs`: entries come many at a time where that is possible (`EntriesReceived`), which
+    is several times as fast.
+
     `Timed`: `next_deadline` is ``None`` before the first `advance`.
     """
 
@@ -78,6 +81,7 @@ class Connection(StreamBase):
         setup: Setup = _DEFAULT_SETUP,
         limits: Limits = _DEFAULT_LIMITS,
         family: HashFamily = YAMF,
+        in_runs: bool = False,
     ) -> None:
         mux_limits = MuxLimits(
             write_size_max=limits.packet_size_max + _SETUP_SIZE_MAX,
@@ -98,10 +102,13 @@ class Connection(StreamBase):
         self._control_stream = self._mux.stream(_CONTROL)
         self._data_stream = self._mux.stream(_DATA)
         self._sender = DataSender(
+            family=family,
             packet_size_max=limits.packet_size_max,
             unsent_size=lambda: self._data_stream.unsent_size,
         )
-        self._receiver = DataReceiver(family=family, piece_size_max=limits.packet_size_max)
+        self._receiver = DataReceiver(
+            family=family, piece_size_max=limits.packet_size_max, in_runs=in_runs
+        )
         self._control = ControlChannel(
             role=role,
             family=family,

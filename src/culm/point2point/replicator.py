@@ -72,7 +72,7 @@ class Replicator:
         family: HashFamily = YAMF,
     ) -> None:
         self.connection = Connection(
-            role=role, setup=setup, limits=limits.connection, family=family
+            role=role, setup=setup, limits=limits.connection, family=family, in_runs=True
         )
         self._limits = limits
         self._interest = interest

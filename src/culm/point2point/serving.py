@@ -84,6 +84,8 @@ class Serving:
             return False
         if behind:
             request.notify(behind)
+        elif self._send_run():
+            pass
         elif (forked := self._forked_at(stored)) is not None:
             self.replica.suspect(request, forked, Reason.FORK)
             return False
@@ -178,6 +180,16 @@ class Serving:
         return self.request.state is RequestState.CONFIRMED
 
     # Sending.
+
+    def _send_run(self) -> bool:
+        """Send whole entries in one go; whether that is possible."""
+        count = self.request.send_entries(self._read)
+        if not count:
+            return False
+        for _ in range(count):
+            self._read.popleft()
+        self._entry, self._data = None, memoryview(b"")
+        return True
 
     def _send_metadata(self, stored: StoredEntry, demand: Demand) -> None:
         if demand.eagerness.wants_metadata:
