@@ -205,55 +205,71 @@ class LogStore(Protocol):
 
 
 @dataclass(slots=True)
-class _Kept:
-    entry: Entry
-    payload: bytes | bytearray = b""
-    complete: bool = False
-
-    def stored(self, payload_size_max: int | None = None) -> StoredEntry:
-        entry, size = self.entry, len(self.payload)
-        inline = self.complete and payload_size_max is not None and size <= payload_size_max
-        return StoredEntry(
-            entry.seqnum,
-            entry.encode(),
-            entry.hash(),
-            entry.payload_size,
-            size,
-            self.complete,
-            bytes(self.payload) if inline else None,
-        )
-
-    def head(self) -> Head:
-        return Head(self.entry.seqnum, self.entry.hash(), self.entry.end_of_log)
-
-
-@dataclass(slots=True)
 class _Log:
-    kept: dict[int, _Kept] = field(default_factory=dict)
+    kept: dict[int, NewEntry] = field(default_factory=dict)  # with complete payloads only
+    staged: dict[int, list[bytes]] = field(default_factory=dict)  # pieces of other payloads
     seqnums: list[int] = field(default_factory=list)  # of what is kept, ascending
     head: int = 0
     fork: ForkProof | None = None
 
     def add(self, new: NewEntry) -> None:
-        seqnum = new.entry.seqnum
+        entry, payload, staged = new
+        seqnum = entry.seqnum
         kept = self.kept.get(seqnum)
         if kept is None:
-            kept = self.kept[seqnum] = _Kept(new.entry)
+            kept = self.kept[seqnum] = NewEntry(entry)
             insort(self.seqnums, seqnum)
             while self.head + 1 in self.kept:
                 self.head += 1
-        if new.payload is None or kept.complete:
+        if payload is None or kept.payload is not None:
             return
-        if not new.staged:
-            kept.payload, kept.complete = bytes(new.payload), True
-        elif not kept.payload:
-            kept.payload = bytes(new.payload)
+        if not staged:
+            self.complete(seqnum, payload)
+        elif seqnum not in self.staged:
+            self.staged[seqnum] = [payload]
+
+    def complete(self, seqnum: int, payload: bytes) -> None:
+        self.kept[seqnum] = NewEntry(self.kept[seqnum].entry, payload)
+        self.staged.pop(seqnum, None)
+
+    def payload(self, seqnum: int) -> bytes:
+        """What is on hand of a payload, in one piece."""
+        payload = self.kept[seqnum].payload
+        if payload is not None:
+            return payload
+        pieces = self.staged.get(seqnum, [])
+        if len(pieces) > 1:
+            pieces[:] = [b"".join(pieces)]
+        return pieces[0] if pieces else b""
+
+    def payload_size(self, seqnum: int) -> int:
+        """How much is on hand of a payload."""
+        payload = self.kept[seqnum].payload
+        return sum(map(len, self.staged.get(seqnum, ()))) if payload is None else len(payload)
+
+    def stored(self, seqnum: int, payload_size_max: int | None = None) -> StoredEntry:
+        entry, payload, _ = self.kept[seqnum]
+        size = self.payload_size(seqnum) if payload is None else len(payload)
+        return StoredEntry(
+            seqnum,
+            entry.encode(),
+            entry.hash(),
+            entry.payload_size,
+            size,
+            payload is not None,
+            payload if payload_size_max is not None and size <= payload_size_max else None,
+        )
+
+    def head_at(self, seqnum: int) -> Head:
+        entry = self.kept[seqnum].entry
+        return Head(seqnum, entry.hash(), entry.end_of_log)
 
     def truncate(self, seqnum: int) -> None:
         """Drop the entries from `seqnum` on."""
         start = bisect_left(self.seqnums, seqnum)
         for dropped in self.seqnums[start:]:
             del self.kept[dropped]
+            self.staged.pop(dropped, None)
         del self.seqnums[start:]
         self.head = min(self.head, seqnum - 1)
 
@@ -276,15 +292,15 @@ class MemoryStore:
 
     def head(self, log: LogKey) -> Head | None:
         found = self._logs.get(log)
-        return found.kept[found.head].head() if found is not None and found.head else None
+        return found.head_at(found.head) if found is not None and found.head else None
 
     def newest(self, log: LogKey) -> Head | None:
         found = self._logs.get(log)
-        return found.kept[found.seqnums[-1]].head() if found is not None and found.seqnums else None
+        return found.head_at(found.seqnums[-1]) if found is not None and found.seqnums else None
 
     def entry(self, log: LogKey, seqnum: int) -> StoredEntry | None:
-        kept = self._find(log, seqnum)
-        return None if kept is None else kept.stored()
+        found = self._find(log, seqnum)
+        return None if found is None else found.stored(seqnum)
 
     def entries(
         self,
@@ -306,7 +322,7 @@ class MemoryStore:
         entries: list[StoredEntry] = []
         size = 0
         for index in range(first, behind):
-            entry = found.kept[found.seqnums[index]].stored(payload_size_max)
+            entry = found.stored(found.seqnums[index], payload_size_max)
             size += len(entry.encoded) + len(entry.payload or b"")
             if entries and size_max is not None and size > size_max:
                 break
@@ -320,8 +336,8 @@ class MemoryStore:
         return {n: found.kept[n].entry.hash() for n in seqnums if n in found.kept}
 
     def read_payload(self, log: LogKey, seqnum: int, offset: int, size: int) -> bytes:
-        kept = self._find(log, seqnum)
-        return b"" if kept is None else bytes(memoryview(kept.payload)[offset : offset + size])
+        found = self._find(log, seqnum)
+        return b"" if found is None else found.payload(seqnum)[offset : offset + size]
 
     def append(self, log: LogKey, entries: Sequence[NewEntry]) -> None:
         found = self._logs.get(log, _Log())
@@ -334,25 +350,24 @@ class MemoryStore:
             found.add(new)
 
     def write_payload(self, log: LogKey, seqnum: int, offset: int, data: bytes) -> None:
-        kept = self._require(log, seqnum)
-        if offset != len(kept.payload):
+        found = self._require(log, seqnum)
+        if offset != found.payload_size(seqnum):
             raise StoreError(StoreErrorCode.WRONG_OFFSET, log, seqnum)
-        if offset + len(data) > kept.entry.payload_size:
+        if offset + len(data) > found.kept[seqnum].entry.payload_size:
             raise StoreError(StoreErrorCode.PAYLOAD_SIZE, log, seqnum)
         if data:
-            if not isinstance(kept.payload, bytearray):
-                kept.payload = bytearray(kept.payload)
-            kept.payload += data
+            found.staged.setdefault(seqnum, []).append(bytes(data))
 
     def finish_payload(self, log: LogKey, seqnum: int) -> None:
-        kept = self._require(log, seqnum)
-        if len(kept.payload) != kept.entry.payload_size:
+        found = self._require(log, seqnum)
+        if found.payload_size(seqnum) != found.kept[seqnum].entry.payload_size:
             raise StoreError(StoreErrorCode.PAYLOAD_SIZE, log, seqnum)
-        kept.payload, kept.complete = bytes(kept.payload), True
+        found.complete(seqnum, found.payload(seqnum))
 
     def discard_payload(self, log: LogKey, seqnum: int) -> None:
-        kept = self._require(log, seqnum)
-        kept.payload, kept.complete = b"", False
+        found = self._require(log, seqnum)
+        found.kept[seqnum] = NewEntry(found.kept[seqnum].entry)
+        found.staged.pop(seqnum, None)
 
     def add_fork(self, log: LogKey, proof: ForkProof) -> None:
         if proof.log != log or proof.first.family is not self._family:
@@ -366,27 +381,29 @@ class MemoryStore:
         found = self._logs.get(log)
         return None if found is None else found.fork
 
-    def _find(self, log: LogKey, seqnum: int) -> _Kept | None:
+    def _find(self, log: LogKey, seqnum: int) -> _Log | None:
+        """The log, if it has that entry."""
         found = self._logs.get(log)
-        return None if found is None else found.kept.get(seqnum)
+        return found if found is not None and seqnum in found.kept else None
 
-    def _require(self, log: LogKey, seqnum: int) -> _Kept:
-        kept = self._find(log, seqnum)
-        if kept is None:
+    def _require(self, log: LogKey, seqnum: int) -> _Log:
+        found = self._find(log, seqnum)
+        if found is None:
             raise StoreError(StoreErrorCode.UNKNOWN_ENTRY, log, seqnum)
-        return kept
+        return found
 
     def _check_new(self, log: LogKey, found: _Log, new: NewEntry, batch: dict[int, Entry]) -> None:
-        entry, seqnum = new.entry, new.entry.seqnum
+        entry, payload, staged = new
+        seqnum, (author, log_id) = entry.seqnum, log
         kept = found.kept.get(seqnum)
         present = batch.setdefault(seqnum, entry) if kept is None else kept.entry
-        if entry.log != log or entry.family is not self._family:
+        if entry.author != author or entry.log_id != log_id or entry.family is not self._family:
             raise StoreError(StoreErrorCode.WRONG_LOG, log, seqnum)
         if found.fork is not None and seqnum >= found.fork.seqnum:
             raise StoreError(StoreErrorCode.FORKED, log, seqnum)
-        if present.encode() != entry.encode():
+        if present is not entry and present.encode() != entry.encode():
             raise StoreError(StoreErrorCode.CONFLICT, log, seqnum)
-        if new.payload is not None:
-            missing = entry.payload_size - len(new.payload)
-            if missing < 0 or (missing and not new.staged):
+        if payload is not None:
+            missing = entry.payload_size - len(payload)
+            if missing < 0 or (missing and not staged):
                 raise StoreError(StoreErrorCode.PAYLOAD_SIZE, log, seqnum)

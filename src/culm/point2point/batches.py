@@ -147,14 +147,15 @@ class Batches:
             self._replica.written()
 
     def _appended(self, batch: list[NewEntry]) -> list[Event]:
+        log = self._replica.log
         events: list[Event] = [
             EntryStored(
-                log=self._replica.log,
-                seqnum=new.entry.seqnum,
-                payload_size=new.entry.payload_size,
-                payload_stored=new.payload is not None and not new.staged,
+                log=log,
+                seqnum=entry.seqnum,
+                payload_size=entry.payload_size,
+                payload_stored=payload is not None and not staged,
             )
-            for new in batch
+            for entry, payload, staged in batch
         ]
         return events + self._replica.stored(batch)
 

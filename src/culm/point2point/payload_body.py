@@ -61,18 +61,16 @@ class PayloadBody:
         """The `size` bytes of a whole packet that is compressed; raises `Violation`."""
         decompressor = self._decompressor
         assert decompressor is not None
-        parts: list[bytes] = []
-        at = 0
         try:
             decompressor.begin(size)
-            while at < len(packed) or decompressor.pending:
-                data, read = decompressor.decode(packed, at, self._piece_size_max)
-                parts.append(data)
-                at += read
+            data, read = decompressor.decode(packed, 0, size)
+            while read < len(packed) or decompressor.pending:  # too much, or nothing in many bytes
+                more, more_read = decompressor.decode(packed, read, size)
+                data, read = data + more, read + more_read
             decompressor.finish()
         except DecodeError as error:
             raise Violation(ErrorCode.BAD_COMPRESSION, str(error)) from None
-        return parts[0] if len(parts) == 1 else b"".join(parts)
+        return data
 
     def take(self) -> bytes:
         """Take what there is of the payload, at most a piece.

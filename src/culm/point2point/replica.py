@@ -124,8 +124,7 @@ class Replica:
 
     def stored(self, batch: list[NewEntry]) -> list[Event]:
         """The entries are in the store; what there is to say of that."""
-        for new in batch:
-            self.inventory.stored(new)
+        self.inventory.stored(batch)
         return self._news()
 
     def payload_stored(self, entry: Entry) -> list[Event]:

@@ -68,7 +68,7 @@ class RunReader:
 
     def take(self, request: Request) -> tuple[NewEntry, ...]:
         """Take what there is of a run, verified; nothing if it does not begin with an entry."""
-        track, family = request.incoming, self._family
+        track, family, body = request.incoming, self._family, self._body
         due = _due(request, track)
         if due is None or due.size_max < due.size_min:
             return ()
@@ -79,7 +79,7 @@ class RunReader:
             due.seqnum,
             due.count_max,
             due.size_min,
-            min(due.size_max, self._body.piece_size_max),
+            min(due.size_max, body.piece_size_max),
             {**track.other.links, **track.links},
             family.prefix,
             family.encoded_size,
@@ -88,9 +88,19 @@ class RunReader:
         entries: list[NewEntry] = []
         hashes: dict[int, bytes] = {}
         end = size = 0
-        for record in records:
-            seqnum, lipmaalink, backlink, payload_size, payload_hash = record[:5]
-            signature, encoded, hash, payload, compressed, record_end = record[5:]
+        for (
+            seqnum,
+            lipmaalink,
+            backlink,
+            payload_size,
+            payload_hash,
+            signature,
+            encoded,
+            hash,
+            payload,
+            compressed,
+            record_end,
+        ) in records:
             entry = assemble(
                 family,
                 author,
@@ -108,10 +118,13 @@ class RunReader:
             if size > _RUN_SIZE_MAX or not verify_signature(entry):
                 break
             if compressed:
-                unpacked = self._unpack(payload, payload_size)
-                if unpacked is None:
+                if not body.can_unpack:
                     break
-                payload = unpacked
+                try:
+                    payload = body.unpack(payload, payload_size)
+                except Violation as violation:
+                    self.fault = violation
+                    break
             if family.hash(payload) != payload_hash:
                 if compressed:
                     self.fault = Violation(ErrorCode.INVALID_DATA, f"payload of entry {seqnum}")
@@ -125,15 +138,6 @@ class RunReader:
             track.take_entries(hashes)
             request.verifier = None
         return tuple(entries)
-
-    def _unpack(self, packed: bytes, size: int) -> bytes | None:
-        if not self._body.can_unpack:
-            return None
-        try:
-            return self._body.unpack(packed, size)
-        except Violation as violation:
-            self.fault = violation
-            return None
 
 
 def write_run(
@@ -157,7 +161,8 @@ def write_run(
     encode, link_size = varu64.encode, family.encoded_size
     packets: list[bytes] = []
     hashes: dict[int, bytes] = {}
-    size, seqnum, behind = 0, due.seqnum, due.seqnum + due.count_max
+    first = seqnum = due.seqnum
+    size, behind = 0, first + due.count_max
     for number, encoded, hash, payload_size, _, complete, payload in stored:
         if number != seqnum or number == behind or size >= size_max:
             break
@@ -167,7 +172,9 @@ def write_run(
             break
         encoded_size = encode(payload_size)
         tail_at = len(encoded) - len(encoded_size) - link_size - SIGNATURE_SIZE
-        if not _continues(request, number, due.seqnum, encoded[:tail_at], link_size):
+        if (number == first or has_lipmaalink(number)) and not _continues(
+            request, number, first, encoded[:tail_at], link_size
+        ):
             break
         packed = compress(payload)
         if packed is None:
