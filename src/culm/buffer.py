@@ -13,34 +13,47 @@ class ReceiveBuffer:
     """Bytes received and not yet consumed; index 0 is the oldest of them.
 
     Appending and consuming cost time linear in the bytes moved, whatever the sizes of the
-    pieces: a bytearray drops bytes at its front by moving its start, and moves the rest
-    only when half of its memory has become free.  So it holds at most about twice what is
-    in it.
+    pieces, and what is in it takes at most about twice its size.  Bytes that come into an
+    empty buffer, and leave it as they came, are not copied at all.
     """
 
-    __slots__ = ("_data",)
+    __slots__ = ("_data", "_start")
 
     def __init__(self) -> None:
-        self._data = bytearray()
+        # Either bytes as they came, consumed up to _start, or a bytearray, which drops bytes
+        # at its front by moving its start, and the rest once half of its memory is free.
+        self._data: bytes | bytearray = b""
+        self._start = 0
 
     def __len__(self) -> int:
-        return len(self._data)
+        return len(self._data) - self._start
 
     def __getitem__(self, index: int) -> int:
         if index < 0:
             raise IndexError(index)
-        return self._data[index]
+        return self._data[self._start + index]
 
     def append(self, data: Buffer) -> None:
+        if self._start == len(self._data):
+            self._data, self._start = data if type(data) is bytes else bytearray(data), 0
+            return
+        if isinstance(self._data, bytes):
+            self._data = bytearray(memoryview(self._data)[self._start :])
+            self._start = 0
         self._data += data
 
     def peek(self, size: int, offset: int = 0) -> bytes:
         """Copy at most `size` bytes from `offset` on without consuming them."""
-        return bytes(memoryview(self._data)[offset : offset + size])
+        start = self._start + offset
+        if isinstance(self._data, bytes):
+            return self._data[start : start + size]
+        return bytes(memoryview(self._data)[start : start + size])
 
     def find(self, needle: bytes, offset: int = 0, size_max: int | None = None) -> int:
         """Index of the first `needle` within ``[offset, size_max)``, or -1."""
-        return self._data.find(needle, offset, size_max)
+        end = None if size_max is None else self._start + size_max
+        found = self._data.find(needle, self._start + offset, end)
+        return found if found < 0 else found - self._start
 
     def take(self, size: int) -> bytes:
         """Consume and return at most `size` bytes."""
@@ -50,10 +63,15 @@ class ReceiveBuffer:
 
     def consume(self, size: int) -> None:
         """Drop the `size` oldest bytes, or all if there are fewer."""
-        del self._data[:size]
+        if not isinstance(self._data, bytes):
+            del self._data[:size]
+            return
+        self._start += size
+        if self._start > len(self._data) // 2:
+            self._data, self._start = self._data[self._start :], 0
 
     def clear(self) -> None:
-        self._data = bytearray()
+        self._data, self._start = b"", 0
 
 
 class Outbox:

@@ -311,7 +311,8 @@ class Connection(StreamBase):
 
     def _feed_data_stream(self, size_max: int | None) -> None:
         if len(self._sender.outbox) and not self._control.over:
-            self._data_stream.send_data(self._sender.outbox.take(size_max))
+            for piece in self._sender.outbox.take_pieces(size_max):
+                self._data_stream.send_data(piece)
 
     def _feed_mux(self) -> None:
         if len(self._inbox):
