@@ -27,7 +27,7 @@ from samples import SAMPLES
 SMALL_COUNT, SMALL_SIZE = 2_000, 100
 LARGE_COUNT, LARGE_SIZE = 8, 1 << 20
 ROUNDS = 15
-READ_SIZE = 1 << 18  # what a driver reads from a socket at a time
+READ_SIZE = 1 << 20 # what a driver reads from a socket at a time
 
 SMALL_RATIO_MIN, LARGE_RATIO_MIN = 0.8, 0.5
 
@@ -73,11 +73,10 @@ def replicate(entries: Sequence[NewEntry]) -> tuple[Callable[[], None], End]:
             moved = False
             for one, other in ((source, target), (target, source)):
                 moved |= one.drain()
-                if other.replicator.read_size():
-                    data = one.replicator.data_to_send(READ_SIZE)
-                    if data:
-                        other.replicator.receive_data(data)
-                        moved = True
+                data = one.replicator.data_to_send(min(READ_SIZE, other.replicator.read_size()))
+                if data:
+                    other.replicator.receive_data(data)
+                    moved = True
 
     return work, target
 

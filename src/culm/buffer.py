@@ -9,12 +9,16 @@ __all__ = ["Buffer", "Outbox", "ReceiveBuffer"]
 Buffer = bytes | bytearray | memoryview
 
 
+# How many times its size what is in a buffer may take.
+_WASTE_MAX = 4
+
+
 class ReceiveBuffer:
     """Bytes received and not yet consumed; index 0 is the oldest of them.
 
     Appending and consuming cost time linear in the bytes moved, whatever the sizes of the
-    pieces, and what is in it takes at most about twice its size.  Bytes that come into an
-    empty buffer, and leave it as they came, are not copied at all.
+    pieces, and what is in it takes at most about four times its size.  Bytes that come
+    into an empty buffer, and leave it as they came, are not copied at all.
     """
 
     __slots__ = ("_data", "_start")
@@ -67,7 +71,7 @@ class ReceiveBuffer:
             del self._data[:size]
             return
         self._start += size
-        if self._start > len(self._data) // 2:
+        if len(self) < len(self._data) // _WASTE_MAX:
             self._data, self._start = self._data[self._start :], 0
 
     def clear(self) -> None:

@@ -205,9 +205,33 @@ class LogStore(Protocol):
 
 
 @dataclass(slots=True)
+class _Pieces:
+    """A payload that came piece by piece: all of it, once it is complete."""
+
+    pieces: list[bytes]
+    size: int
+    complete: bool = False
+
+    def add(self, data: bytes) -> None:
+        self.pieces.append(data)
+        self.size += len(data)
+
+    def read(self, offset: int, size: int) -> bytes:
+        parts: list[bytes] = []
+        for piece in self.pieces:
+            if offset < len(piece):
+                parts.append(piece[offset : offset + size])
+                size -= len(parts[-1])
+                if not size:
+                    break
+            offset = max(0, offset - len(piece))
+        return b"".join(parts)
+
+
+@dataclass(slots=True)
 class _Log:
-    kept: dict[int, NewEntry] = field(default_factory=dict)  # with complete payloads only
-    staged: dict[int, list[bytes]] = field(default_factory=dict)  # pieces of other payloads
+    kept: dict[int, NewEntry] = field(default_factory=dict)  # with payloads that came whole
+    pieces: dict[int, _Pieces] = field(default_factory=dict)  # of other payloads
     seqnums: list[int] = field(default_factory=list)  # of what is kept, ascending
     head: int = 0
     fork: ForkProof | None = None
@@ -215,49 +239,46 @@ class _Log:
     def add(self, new: NewEntry) -> None:
         entry, payload, staged = new
         seqnum = entry.seqnum
-        kept = self.kept.get(seqnum)
-        if kept is None:
-            kept = self.kept[seqnum] = NewEntry(entry)
+        if seqnum not in self.kept:
+            self.kept[seqnum] = NewEntry(entry)
             insort(self.seqnums, seqnum)
             while self.head + 1 in self.kept:
                 self.head += 1
-        if payload is None or kept.payload is not None:
+        if payload is None:
             return
-        if not staged:
-            self.complete(seqnum, payload)
-        elif seqnum not in self.staged:
-            self.staged[seqnum] = [payload]
+        kept, pieces = self.kept[seqnum], self.pieces.get(seqnum)
+        if kept.payload is not None or (pieces is not None and (staged or pieces.complete)):
+            return
+        if staged:
+            self.pieces[seqnum] = _Pieces([payload], len(payload))
+        else:
+            self.kept[seqnum] = NewEntry(kept.entry, payload)
+            self.pieces.pop(seqnum, None)
 
-    def complete(self, seqnum: int, payload: bytes) -> None:
-        self.kept[seqnum] = NewEntry(self.kept[seqnum].entry, payload)
-        self.staged.pop(seqnum, None)
-
-    def payload(self, seqnum: int) -> bytes:
-        """What is on hand of a payload, in one piece."""
+    def read(self, seqnum: int, offset: int, size: int) -> bytes:
+        """What is on hand of a payload there."""
         payload = self.kept[seqnum].payload
         if payload is not None:
-            return payload
-        pieces = self.staged.get(seqnum, [])
-        if len(pieces) > 1:
-            pieces[:] = [b"".join(pieces)]
-        return pieces[0] if pieces else b""
+            return payload[offset : offset + size]
+        pieces = self.pieces.get(seqnum)
+        return b"" if pieces is None else pieces.read(offset, size)
 
-    def payload_size(self, seqnum: int) -> int:
-        """How much is on hand of a payload."""
-        payload = self.kept[seqnum].payload
-        return sum(map(len, self.staged.get(seqnum, ()))) if payload is None else len(payload)
+    def on_hand(self, seqnum: int) -> tuple[int, bool]:
+        """How much of a payload is there, and whether that is known to be all."""
+        payload, pieces = self.kept[seqnum].payload, self.pieces.get(seqnum)
+        if payload is not None:
+            return len(payload), True
+        return (0, False) if pieces is None else (pieces.size, pieces.complete)
 
     def stored(self, seqnum: int, payload_size_max: int | None = None) -> StoredEntry:
         entry, payload, _ = self.kept[seqnum]
-        size = self.payload_size(seqnum) if payload is None else len(payload)
+        size, complete = (len(payload), True) if payload is not None else self.on_hand(seqnum)
+        if not complete or payload_size_max is None or size > payload_size_max:
+            payload = None
+        elif payload is None:
+            payload = self.read(seqnum, 0, size)
         return StoredEntry(
-            seqnum,
-            entry.encode(),
-            entry.hash(),
-            entry.payload_size,
-            size,
-            payload is not None,
-            payload if payload_size_max is not None and size <= payload_size_max else None,
+            seqnum, entry.encode(), entry.hash(), entry.payload_size, size, complete, payload
         )
 
     def head_at(self, seqnum: int) -> Head:
@@ -269,7 +290,7 @@ class _Log:
         start = bisect_left(self.seqnums, seqnum)
         for dropped in self.seqnums[start:]:
             del self.kept[dropped]
-            self.staged.pop(dropped, None)
+            self.pieces.pop(dropped, None)
         del self.seqnums[start:]
         self.head = min(self.head, seqnum - 1)
 
@@ -337,7 +358,7 @@ class MemoryStore:
 
     def read_payload(self, log: LogKey, seqnum: int, offset: int, size: int) -> bytes:
         found = self._find(log, seqnum)
-        return b"" if found is None else found.payload(seqnum)[offset : offset + size]
+        return b"" if found is None else found.read(seqnum, offset, size)
 
     def append(self, log: LogKey, entries: Sequence[NewEntry]) -> None:
         found = self._logs.get(log, _Log())
@@ -351,23 +372,25 @@ class MemoryStore:
 
     def write_payload(self, log: LogKey, seqnum: int, offset: int, data: bytes) -> None:
         found = self._require(log, seqnum)
-        if offset != found.payload_size(seqnum):
+        if offset != found.on_hand(seqnum)[0]:
             raise StoreError(StoreErrorCode.WRONG_OFFSET, log, seqnum)
         if offset + len(data) > found.kept[seqnum].entry.payload_size:
             raise StoreError(StoreErrorCode.PAYLOAD_SIZE, log, seqnum)
         if data:
-            found.staged.setdefault(seqnum, []).append(bytes(data))
+            found.pieces.setdefault(seqnum, _Pieces([], 0)).add(bytes(data))
 
     def finish_payload(self, log: LogKey, seqnum: int) -> None:
         found = self._require(log, seqnum)
-        if found.payload_size(seqnum) != found.kept[seqnum].entry.payload_size:
+        size, complete = found.on_hand(seqnum)
+        if size != found.kept[seqnum].entry.payload_size:
             raise StoreError(StoreErrorCode.PAYLOAD_SIZE, log, seqnum)
-        found.complete(seqnum, found.payload(seqnum))
+        if not complete:
+            found.pieces.setdefault(seqnum, _Pieces([], 0)).complete = True
 
     def discard_payload(self, log: LogKey, seqnum: int) -> None:
         found = self._require(log, seqnum)
         found.kept[seqnum] = NewEntry(found.kept[seqnum].entry)
-        found.staged.pop(seqnum, None)
+        found.pieces.pop(seqnum, None)
 
     def add_fork(self, log: LogKey, proof: ForkProof) -> None:
         if proof.log != log or proof.first.family is not self._family:

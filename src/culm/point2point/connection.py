@@ -7,6 +7,7 @@ from enum import Enum
 from typing import Final
 
 from culm.bamboo.verify import PayloadVerifier
+from culm.buffer import Buffer
 from culm.bymux import INFINITE, InitialState, InitialStream, Role, StopReadReceived, StreamData
 from culm.bymux import Connection as Mux
 from culm.bymux import ErrorCode as MuxErrorCode
@@ -86,7 +87,7 @@ class Connection(StreamBase):
         mux_limits = MuxLimits(
             write_size_max=limits.packet_size_max + _SETUP_SIZE_MAX,
             piece_size_max=limits.packet_size_max + _SETUP_SIZE_MAX,
-            receive_buffer_max=2 * limits.packet_size_max + 1024,
+            receive_buffer_max=2 * limits.packet_size_max + limits.data_window_max,
         )
         super().__init__(receive_max=mux_limits.receive_buffer_max)
         self._limits = limits
@@ -217,20 +218,24 @@ class Connection(StreamBase):
 
     def data_to_send(self, size_max: int | None = None) -> bytes:
         """Take bytes for the peer; control data is never overtaken by later data."""
-        parts: list[bytes] = []
+        return b"".join(self.pieces_to_send(size_max))
+
+    def pieces_to_send(self, size_max: int | None = None) -> list[Buffer]:
+        """Like `data_to_send`, for an owner that joins them with others: nothing is copied."""
+        pieces: list[Buffer] = []
         left = size_max
         while left is None or left > 0:
             if len(self._outbox):
-                part = self._outbox.take(left)
+                more = self._outbox.take_pieces(left)
             else:
                 if not self._control_stream.unsent_size:
                     self._feed_data_stream(left)
-                part = self._mux.data_to_send(left)
-            if not part:
+                more = self._mux.pieces_to_send(left)
+            if not more:
                 break
-            parts.append(part)
-            left = None if left is None else left - len(part)
-        return b"".join(parts)
+            pieces += more
+            left = None if left is None else left - sum(map(len, more))
+        return pieces
 
     # Time.
 

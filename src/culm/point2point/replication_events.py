@@ -212,7 +212,7 @@ class ReplicatorLimits:
     unwritten_size_max: int = 1 << 23
     batch_size_max: int = 1 << 20
     batch_count_max: int = 512
-    payload_inline_max: int = 1 << 18
+    payload_inline_max: int = 1 << 17
     logs_max: int = 10_000
     outstanding_max: int = 4096
     settle_s: float = 0.5

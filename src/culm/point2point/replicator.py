@@ -131,13 +131,13 @@ class Replicator:
 
     def data_to_send(self, size_max: int | None = None) -> bytes:
         """Take bytes for the peer; what is to be sent is chosen as late as possible."""
-        parts = [self.connection.data_to_send(size_max)]
-        left = None if size_max is None else size_max - len(parts[0])
+        pieces = self.connection.pieces_to_send(size_max)
+        left = None if size_max is None else size_max - sum(map(len, pieces))
         while (left is None or left > 0) and self._traffic.send_some():
-            part = self.connection.data_to_send(left)
-            parts.append(part)
-            left = None if left is None else left - len(part)
-        return b"".join(parts)
+            more = self.connection.pieces_to_send(left)
+            pieces += more
+            left = None if left is None else left - sum(map(len, more))
+        return b"".join(pieces)
 
     @property
     def trailing_data(self) -> bytes:
