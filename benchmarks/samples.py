@@ -33,6 +33,19 @@ def log(size: int) -> bytes:
     return bytes(data[:size])
 
 
+def records(size: int) -> bytes:
+    """A table as JSON lines: hardly anything differs from line to line."""
+    chance = random.Random(4)
+    data, time = bytearray(), 1_700_000_000
+    while len(data) < size:
+        time += chance.randint(1, 3)
+        data += b'{"time": %d, "sensor": "roof-west", "unit": "celsius", "value": 21.%d}\n' % (
+            time,
+            chance.randint(0, 9),
+        )
+    return bytes(data[:size])
+
+
 def noise(size: int) -> bytes:
     """Bytes that nothing can compress."""
     return random.Random(2).randbytes(size)

@@ -18,7 +18,7 @@ class ReceiveBuffer:
 
     Appending and consuming cost time linear in the bytes moved, whatever the sizes of the
     pieces, and what is in it takes at most about four times its size.  Bytes that come
-    into an empty buffer, and leave it as they came, are not copied at all.
+    into an empty buffer are kept as they are, and not copied before they are taken.
     """
 
     __slots__ = ("_data", "_start")
@@ -26,7 +26,7 @@ class ReceiveBuffer:
     def __init__(self) -> None:
         # Either bytes as they came, consumed up to _start, or a bytearray, which drops bytes
         # at its front by moving its start, and the rest once half of its memory is free.
-        self._data: bytes | bytearray = b""
+        self._data: Buffer = b""
         self._start = 0
 
     def __len__(self) -> int:
@@ -39,9 +39,9 @@ class ReceiveBuffer:
 
     def append(self, data: Buffer) -> None:
         if self._start == len(self._data):
-            self._data, self._start = data if type(data) is bytes else bytearray(data), 0
+            self._data, self._start = data if _is_lasting(data) else bytearray(data), 0
             return
-        if isinstance(self._data, bytes):
+        if not isinstance(self._data, bytearray):
             self._data = bytearray(memoryview(self._data)[self._start :])
             self._start = 0
         self._data += data
@@ -49,12 +49,14 @@ class ReceiveBuffer:
     def peek(self, size: int, offset: int = 0) -> bytes:
         """Copy at most `size` bytes from `offset` on without consuming them."""
         start = self._start + offset
-        if isinstance(self._data, bytes):
+        if type(self._data) is bytes:
             return self._data[start : start + size]
         return bytes(memoryview(self._data)[start : start + size])
 
     def find(self, needle: bytes, offset: int = 0, size_max: int | None = None) -> int:
         """Index of the first `needle` within ``[offset, size_max)``, or -1."""
+        if isinstance(self._data, memoryview):
+            self._data, self._start = bytes(self._data[self._start :]), 0
         end = None if size_max is None else self._start + size_max
         found = self._data.find(needle, self._start + offset, end)
         return found if found < 0 else found - self._start
@@ -65,17 +67,34 @@ class ReceiveBuffer:
         self.consume(len(data))
         return data
 
+    def take_view(self, size: int) -> Buffer:
+        """Like `take`, for somebody who uses it up at once: copied only where it has to be."""
+        if isinstance(self._data, bytearray):
+            return self.take(size)
+        view = memoryview(self._data)[self._start : self._start + size]
+        self.consume(len(view))
+        return view
+
     def consume(self, size: int) -> None:
         """Drop the `size` oldest bytes, or all if there are fewer."""
-        if not isinstance(self._data, bytes):
+        if isinstance(self._data, bytearray):
             del self._data[:size]
             return
         self._start += size
         if len(self) < len(self._data) // _WASTE_MAX:
-            self._data, self._start = self._data[self._start :], 0
+            self._data, self._start = bytes(self._data[self._start :]), 0
 
     def clear(self) -> None:
         self._data, self._start = b"", 0
+
+
+def _is_lasting(data: Buffer) -> bool:
+    """Whether nobody can change `data`, and keeping it does not keep much else."""
+    if type(data) is bytes:
+        return True
+    if not isinstance(data, memoryview) or type(data.obj) is not bytes:
+        return False
+    return data.c_contiguous and data.itemsize == 1 and len(data.obj) <= _WASTE_MAX * len(data)
 
 
 class Outbox:

@@ -12,6 +12,7 @@ from culm.bymux import INFINITE, InitialState, InitialStream, Role, StopReadRece
 from culm.bymux import Connection as Mux
 from culm.bymux import ErrorCode as MuxErrorCode
 from culm.bymux import Limits as MuxLimits
+from culm.bymux.packets import HEADER_SIZE_MAX
 from culm.machine import (
     Closed,
     Event,
@@ -99,7 +100,7 @@ class Connection(StreamBase):
             receive_window_max=min(setup.receive_window_max, limits.compression_window_max),
         )
         self._session: Session | None = None
-        self._mux = Mux(role=role, limits=mux_limits, initial=_INITIAL)
+        self._mux = Mux(role=role, limits=mux_limits, initial=_INITIAL, in_views=True)
         self._control_stream = self._mux.stream(_CONTROL)
         self._data_stream = self._mux.stream(_DATA)
         self._sender = DataSender(
@@ -229,7 +230,9 @@ class Connection(StreamBase):
                 more = self._outbox.take_pieces(left)
             else:
                 if not self._control_stream.unsent_size:
-                    self._feed_data_stream(left)
+                    # A Write that is taken whole does not have to be put together again.
+                    room = None if left is None else left - HEADER_SIZE_MAX
+                    self._feed_data_stream(room if room is None or pieces else max(1, room))
                 more = self._mux.pieces_to_send(left)
             if not more:
                 break
