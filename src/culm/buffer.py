@@ -41,9 +41,8 @@ class ReceiveBuffer:
         if self._start == len(self._data):
             self._data, self._start = data if _is_lasting(data) else bytearray(data), 0
             return
-        if not isinstance(self._data, bytearray):
-            self._data = bytearray(memoryview(self._data)[self._start :])
-            self._start = 0
+        if type(self._data) is not bytearray:
+            self._data, self._start = bytearray(memoryview(self._data)[self._start :]), 0
         self._data += data
 
     def peek(self, size: int, offset: int = 0) -> bytes:
@@ -64,24 +63,24 @@ class ReceiveBuffer:
     def take(self, size: int) -> bytes:
         """Consume and return at most `size` bytes."""
         data = self.peek(size)
-        self.consume(len(data))
+        self.consume(size)
         return data
 
     def take_view(self, size: int) -> Buffer:
         """Like `take`, for somebody who uses it up at once: copied only where it has to be."""
-        if isinstance(self._data, bytearray):
+        if type(self._data) is bytearray:
             return self.take(size)
         view = memoryview(self._data)[self._start : self._start + size]
-        self.consume(len(view))
+        self.consume(size)
         return view
 
     def consume(self, size: int) -> None:
         """Drop the `size` oldest bytes, or all if there are fewer."""
-        if isinstance(self._data, bytearray):
+        if type(self._data) is bytearray:
             del self._data[:size]
             return
-        self._start += size
-        if len(self) < len(self._data) // _WASTE_MAX:
+        self._start = min(self._start + size, len(self._data))
+        if _WASTE_MAX * (len(self._data) - self._start) < len(self._data):
             self._data, self._start = bytes(self._data[self._start :]), 0
 
     def clear(self) -> None:

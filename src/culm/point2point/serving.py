@@ -84,7 +84,9 @@ class Serving:
             return False
         if behind:
             request.notify(behind)
-        elif self._send_run():
+        elif cursor.offset > cursor.start_of(piece):
+            return self._send_payload(piece, stored, demand)  # the rest of it
+        elif piece.part is Part.METADATA and self._send_run():
             pass
         elif (forked := self._forked_at(stored)) is not None:
             self.replica.suspect(request, forked, Reason.FORK)
