@@ -27,7 +27,7 @@ from samples import SAMPLES, records
 SMALL_COUNT, SMALL_SIZE = 2_000, 100
 LARGE_COUNT, LARGE_SIZE = 16, 1 << 20
 ROUNDS = 15
-READ_SIZE = 1 << 20 # what a driver passes on at a time
+READ_SIZE = 1 << 20  # what a driver passes on at a time
 
 SMALL_RATIO_MIN, LARGE_RATIO_MIN = 0.8, 0.5
 
@@ -115,7 +115,7 @@ def test_small_entries_against_verifying_their_signatures(
     entries = written(cut(SAMPLES[kind](SMALL_COUNT * SMALL_SIZE), SMALL_SIZE))
 
     def verify() -> None:
-        assert all([verify_signature(new.entry) for new in entries])
+        assert all(verify_signature(new.entry) for new in entries)
 
     ratio = ratio_to(benchmark, entries, verify)
     print(f"\n{kind} entries of {SMALL_SIZE} bytes: {ratio:.2f} of verifying alone")

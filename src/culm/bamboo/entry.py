@@ -162,7 +162,7 @@ def assemble(
     encoded: bytes,
     hash: bytes | None,
 ) -> Entry:
-    """An `Entry` of fields which are known to be right: those of `encoded`, whose hash is `hash`."""
+    """An `Entry` of fields that are known to be right; `encoded` and `hash` as they would come out."""
     entry = _new(Entry)
     _set_family(entry, family)
     _set_author(entry, author)

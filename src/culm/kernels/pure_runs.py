@@ -17,7 +17,7 @@ _METADATA, _RAW, _COMPRESSED = 128, 8, 9  # first bytes of packets
 _SIGNATURE_SIZE = 64
 _WIDE = 248  # the first byte of a VarU64 that has more
 
-Record = tuple[int, bytes | None, bytes | None, int, bytes, bytes, bytes, bytes, bytes, bool, int]
+_Record = tuple[int, bytes | None, bytes | None, int, bytes, bytes, bytes, bytes, bytes, bool, int]
 
 
 def read(
@@ -31,7 +31,7 @@ def read(
     prefix: bytes,
     link_size: int,
     hash: Callable[[bytes], bytes],
-) -> list[Record]:
+) -> list[_Record]:
     """Read at most `count_max` entries of the log `head`, the first of them number `seqnum`.
 
     `head` is author and log id as they are encoded, `links` holds the hashes (by sequence
@@ -44,7 +44,7 @@ def read(
     compressed, and where in `data` the next packet begins.  No signature and no hash
     has been verified.
     """
-    records: list[Record] = []
+    records: list[_Record] = []
     known = dict(links)
     at = 0
     for number in range(seqnum, seqnum + count_max):

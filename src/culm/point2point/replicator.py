@@ -135,9 +135,7 @@ class Replicator:
         """Take bytes for the peer; what is to be sent is chosen as late as possible."""
         pieces = self.connection.pieces_to_send(size_max)
         left = None if size_max is None else size_max - sum(map(len, pieces))
-        while (
-            left is None or left > (_ROOM_MIN if pieces else 0)
-        ) and self._traffic.send_some():
+        while (left is None or left > (_ROOM_MIN if pieces else 0)) and self._traffic.send_some():
             more = self.connection.pieces_to_send(left)
             pieces += more
             left = None if left is None else left - sum(map(len, more))

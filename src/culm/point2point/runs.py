@@ -157,7 +157,9 @@ def write_run(
     due = _due(request, track)
     if due is None or any(seqnum >= due.seqnum for seqnum in (*track.links, *track.other.links)):
         return b"", {}
-    head = b"".join((b"\0", request.proposal.log.author, varu64.encode(request.proposal.log.log_id)))
+    head = b"".join(
+        (b"\0", request.proposal.log.author, varu64.encode(request.proposal.log.log_id))
+    )
     encode, link_size = varu64.encode, family.encoded_size
     packets: list[bytes] = []
     hashes: dict[int, bytes] = {}
@@ -180,7 +182,14 @@ def write_run(
         if packed is None:
             packets += b"\x80", encoded[tail_at:], b"\x08", encoded_size, payload
         else:
-            packets += b"\x80", encoded[tail_at:], b"\x09", encoded_size, encode(len(packed)), packed
+            packets += (
+                b"\x80",
+                encoded[tail_at:],
+                b"\x09",
+                encoded_size,
+                encode(len(packed)),
+                packed,
+            )
         size += len(encoded) - tail_at + len(packed or payload)
         hashes[number] = hash
         seqnum += 1
