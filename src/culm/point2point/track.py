@@ -230,7 +230,7 @@ class Track:
     def _check_payload_size(self, view: Cursor, size: int) -> int:
         assert view.piece is not None
         payload_size = self._payload_size(view.piece.seqnum)
-        if payload_size is None:
+        if payload_size is None or not self._is_told(view):
             raise Violation(ErrorCode.UNKNOWN_PAYLOAD_SIZE, f"of entry {view.piece.seqnum}")
         if size > payload_size - view.offset:
             raise Violation(
@@ -238,6 +238,15 @@ class Track:
                 f"{view.offset} + {size} of {payload_size} bytes",
             )
         return payload_size
+
+    def _is_told(self, view: Cursor) -> bool:
+        """Whether the receiver knows the entry whose payload is due: it was told it, or had it."""
+        proposal, piece = view.range.proposal, view.piece
+        assert piece is not None
+        if proposal.payload_only or piece.seqnum in self.metadata:
+            return True
+        inside = proposal.start_offset is not None and piece.seqnum == proposal.start
+        return inside or piece.seqnum in self.other.metadata
 
     def take_payload(self, size: int) -> bool:
         """`size` bytes have been transmitted; returns whether the payload is complete."""
@@ -306,11 +315,15 @@ class Track:
         return self.other.links.get(seqnum) if found is None else found
 
     def unknown_payload(self) -> int | None:
-        """The entry whose payload is due, if it is one, and the entry is not known."""
-        due = [view.piece for view in self.views if view.piece and view.piece.part is Part.PAYLOAD]
-        if self.apology_owed or not due or any(self._entry_of(piece.seqnum) for piece in due):
+        """The entry whose payload is due, if it is one, and to be had from the caller."""
+        due = [
+            view.piece.seqnum
+            for view in self.views
+            if view.piece is not None and view.piece.part is Part.PAYLOAD and self._is_told(view)
+        ]
+        if self.apology_owed or not due or any(self._entry_of(seqnum) for seqnum in due):
             return None
-        return due[0].seqnum
+        return due[0]
 
     def payload_entry(self) -> Entry | None:
         """The entry whose payload is due, where it is known."""
