@@ -437,12 +437,6 @@ class TestAdjusting:
         request.adjust(end=39)
         request.adjust(end=38)
         refuses(peer.connection, code, lambda: request.adjust(end=37))
-        peer = Raw(limits=Limits(request_adjustments_max=3))
-        peer.connection.propose(proposal(5, end=40))
-        peer.control(adjust(0, "all"), *[adjust(0, flags=8, extra=varu64(n)) for n in (39, 38)])
-        assert peer.code is None
-        peer.control(adjust(0, flags=8, extra=varu64(37)))
-        assert peer.code is code
 
 
 class TestOverlaps:

@@ -21,6 +21,7 @@ from culm.point2point.events import (
     ProposalDropped,
     Proposed,
     RequestEnded,
+    RequestGivenUp,
     SkipReason,
 )
 from culm.point2point.limits import Limits
@@ -97,6 +98,7 @@ __all__ = [
     "ReplicatorLimits",
     "Request",
     "RequestEnded",
+    "RequestGivenUp",
     "RequestState",
     "Role",
     "Session",

@@ -29,6 +29,7 @@ __all__ = [
     "ProposalDropped",
     "Proposed",
     "RequestEnded",
+    "RequestGivenUp",
     "SkipReason",
 ]
 
@@ -111,6 +112,15 @@ class RequestEnded(RequestEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RequestGivenUp(RequestEvent):
+    """We have cancelled a request by ourselves, for the lack of resources.
+
+    The peer adjusts it, and does not send, so that more than
+    ``Limits.request_adjustments_max`` ranges may be those that its data is for.
+    """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Notified(RequestEvent):
     """The peer passed over `count` pieces, the first of them `part` of `seqnum`."""
 
@@ -157,7 +167,7 @@ class PayloadReceived(RequestEvent):
 
     With the last bytes `finished` is true, and `verified` says whether size and hash
     are right: ``None`` if the connection has not seen all of the payload, so that the
-    caller has to check (and to call `Request.refuse_payload` if it is wrong).
+    caller has to check (and to call `Request.refuse` if it is wrong).
     """
 
     seqnum: int
