@@ -519,3 +519,15 @@ def test_proposals_wait_for_credit() -> None:
     world.settle()
     assert same(server, reader)
     assert settled(reader.end)
+
+
+def test_two_that_have_much_to_say_do_not_wait_for_each_other() -> None:
+    """Neither stops reading because the other has not read its proposals."""
+    logs = [news_of((1,), log_id=n) for n in range(750)]
+    roomy = replace(SMALL, connection=replace(SMALL.connection, requests_max=2000))
+    world = World(capacity=1000, take_size=lambda: 1000, steps_max=1_000_000)
+    one = world.node(store_of(*logs[:-50]), limits=roomy)
+    other = world.node(store_of(*logs[50:]), limits=roomy)
+    world.connect(one, other)
+    world.settle()
+    assert same(one, other)

@@ -42,8 +42,11 @@ _INITIAL: Final = InitialState(
     },
     creation_closed=True,
 )
-# Bytes of answers, and markers, that may wait to be taken before reading pauses.
-_OWED_SIZE_MAX = 1 << 16
+# Bytes of answers, and markers, that may wait to be taken before reading pauses.  What we have
+# to say by ourselves of each request that is open comes on top: two that only wait for each
+# other to read would wait for ever.
+_OWED_SIZE_MAX = 1 << 14
+_REQUEST_SIZE_MAX = 1 << 10
 _EOF_CODES = {MuxErrorCode.EOF_IN_PACKET, MuxErrorCode.EOF_WITH_STREAMS}
 _DEFAULT_LIMITS: Final = Limits()
 _DEFAULT_SETUP: Final = Setup()
@@ -190,7 +193,7 @@ class Connection(StreamBase):
 
     def read_size(self) -> int:
         owed = self._control_stream.unsent_size + self._sender.unsent_markers()
-        if owed > _OWED_SIZE_MAX:
+        if owed > _OWED_SIZE_MAX + _REQUEST_SIZE_MAX * len(self._control.requests):
             return 0  # the peer makes us answer, but does not take the answers
         return max(0, min(super().read_size(), self._mux.read_size() - len(self._inbox)))
 
