@@ -489,6 +489,15 @@ class TestOverlaps:
         pair.pump()
         assert not pair.of(ProposalDropped)
 
+    def test_what_the_other_has_cancelled_stays(self) -> None:
+        """Its next proposal has not crossed ours."""
+        peer = Raw()
+        peer.connection.propose(proposal(3))
+        peer.control(cancel(0), propose(1, 2))
+        peer.control(propose(3, 4))
+        assert not [event for event in peer.events if isinstance(event, ProposalDropped)]
+        assert set(peer.connection.requests) == {0, 1, 3}
+
     def test_words_on_a_dropped_proposal_are_passed_over(self) -> None:
         peer = Raw()
         peer.connection.propose(proposal(3))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
+
 import pytest
 from p2p_support import (
     LOG,
@@ -37,6 +39,7 @@ from culm.point2point import (
     RequestEnded,
     RequestGivenUp,
     RequestState,
+    Role,
 )
 
 
@@ -157,25 +160,37 @@ class TestSparseEnds:
         assert all(e.verified for e in peer.events if isinstance(e, PayloadReceived))
         assert request.receive_cursor.piece is None
 
-    def test_a_payload_whose_place_is_open_is_never_taken_for_another(self) -> None:
-        """Payloads alone after notifications: their hash shows which it is, or nothing does."""
-        old, new = sorted(shortest_path(40, 1)), sorted(shortest_path(31, 1))
-        index = next(n for n, (a, b) in enumerate(zip(old, new, strict=False)) if a != b)
-        for true in (old[index], new[index]):
-            peer = Raw()
-            request = peer.connection.propose(
-                proposal(1, end=40, sparse=True, payload_only=True, eagerness=NOTIFY)
-            )
-            peer.control(adjust(0, "all"))
-            request.adjust(eagerness=EVERYTHING)
-            peer.control(*ends(31))
-            peer.data(switch(0), b"\x03" + varu64(index), raw(payload(true)))
-            while isinstance(peer.events[-1], EntryWanted):
-                request.provide_entry(entry(peer.events[-1].seqnum))
-                peer.data(b"")
-            for event in peer.events:
-                if isinstance(event, PayloadReceived) and event.verified:
-                    assert event.data == payload(event.seqnum)
+    OPTIONS = MappingProxyType(
+        {"end": 40, "upper_certpool": 40, "sparse": True, "payload_only": True}
+    )
+
+    def test_payloads_alone_do_not_tell_it(self) -> None:
+        """So their end stays: we do not adjust it, and give up what the peer adjusts."""
+        peer = Raw()
+        request = peer.connection.propose(proposal(1, **self.OPTIONS))
+        code = ErrorCode.SPARSE_END_FIXED
+        refuses(peer.connection, code, lambda: request.adjust(end=31))
+        peer.control(adjust(0, "all", 8, varu64(39)))  # with the confirmation it is clear
+        assert request.receive_cursor.range.end == 39
+        refuses(peer.connection, code, lambda: request.adjust(end=31))
+        request.adjust(end=39, upper_certpool=39)
+        peer.control(*ends(39))
+        assert not of(peer, RequestGivenUp)
+        peer.control(*ends(31))
+        assert of(peer, RequestGivenUp) == [RequestGivenUp(request_id=0)]
+        peer.data(switch(0), raw(payload(1)))
+        assert not of(peer, PayloadReceived)
+        assert peer.code is None
+
+    def test_nor_for_who_confirms(self) -> None:
+        peer = Raw()
+        peer.control(propose(1, 1, end=(40, 40), flags=4 | 2))
+        peer.control(adjust(1, flags=8, extra=varu64(39)))
+        request = peer.connection.request(1)
+        request.confirm(EVERYTHING, end=38)
+        assert not of(peer, RequestGivenUp)
+        code = ErrorCode.SPARSE_END_FIXED
+        refuses(peer.connection, code, lambda: request.adjust(end=31))
 
 
 # Proposals that cross.
@@ -291,3 +306,19 @@ class TestEntriesAskedFor:
             peer.data(switch(0), raw(payload(5)[options.get("start_offset", 0) :]))
             assert peer.events[-1] == EntryWanted(request_id=0, seqnum=5)
         assert LOG[5].entry == entry(5)
+
+
+# Ids.
+
+
+def test_after_the_highest_id_the_lower_ones_are_used() -> None:
+    peer = Raw()
+    highest = 2**64 - 2
+    assert peer.connection.propose(proposal(9, end=9), request_id=highest).request_id == highest
+    assert peer.connection.propose(proposal(8, end=8)).request_id == 0
+    assert peer.connection.propose(proposal(7, end=7)).request_id == 2
+    reactive = Raw(Role.REACTIVE)
+    highest = 2**64 - 1
+    assert reactive.connection.propose(proposal(9), request_id=highest - 2).request_id % 2
+    assert reactive.connection.propose(proposal(8, end=8)).request_id == highest
+    assert reactive.connection.propose(proposal(7, end=7)).request_id == 1

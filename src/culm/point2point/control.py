@@ -36,7 +36,13 @@ from culm.point2point.messages import (
 )
 from culm.point2point.receiving import DataReceiver
 from culm.point2point.request import Request
-from culm.point2point.rules import check_adjust, check_credit, check_proof, check_proposal
+from culm.point2point.rules import (
+    check_adjust,
+    check_credit,
+    check_proof,
+    check_proposal,
+    is_riddle,
+)
 from culm.point2point.sending import DataSender
 from culm.point2point.states import Input, RequestState
 from culm.wire.errors import Truncated
@@ -210,6 +216,7 @@ class ControlChannel:
             raise Violation(ErrorCode.CONFIRMATION_WITHOUT_EAGERNESS)
         demand = demand.adjusted(message)
         check_adjust(request, message)
+        riddle = is_riddle(request, message)
         request.move(Input.PEER_ADJUST)
         if request.ours:
             request.unanswered = False
@@ -222,7 +229,7 @@ class ControlChannel:
             views.retarget(message.end, message.upper_certpool)
             return
         views.may_be_retargeted(message.end, message.upper_certpool)
-        if views.possibilities > self._limits.request_adjustments_max:
+        if riddle or views.possibilities > self._limits.request_adjustments_max:
             self.give_up(request)
 
     def _receive_cancel(self, message: Cancel) -> None:
@@ -255,6 +262,8 @@ class ControlChannel:
             raise Violation(ErrorCode.CONFIRMATION_WITHOUT_EAGERNESS)
         demand = (request.our_demand or Demand()).adjusted(adjust)
         check_adjust(request, adjust)
+        if input is Input.ADJUST and is_riddle(request, adjust):
+            raise Violation(ErrorCode.SPARSE_END_FIXED, f"request {request.request_id}")
         if request.incoming.views.possibilities >= self._limits.request_adjustments_max:
             raise Violation(ErrorCode.TOO_MANY_ADJUSTMENTS, f"request {request.request_id}")
         encoded = encode_control(adjust)

@@ -113,10 +113,10 @@ class RequestEnded(RequestEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestGivenUp(RequestEvent):
-    """We have cancelled a request by ourselves, for the lack of resources.
+    """We have cancelled a request by ourselves: what the peer's data is for cannot be told.
 
-    The peer adjusts it, and does not send, so that more than
-    ``Limits.request_adjustments_max`` ranges may be those that its data is for.
+    It has adjusted the range so often that more than ``Limits.request_adjustments_max`` may
+    be in force for its data; or the end of a sparse range of payloads alone.
     """
 
 
