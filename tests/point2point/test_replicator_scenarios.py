@@ -23,6 +23,7 @@ from replicator_support import (
     settled,
     store_of,
 )
+from rules import rule
 
 from culm.bamboo.author import LogAuthor
 from culm.bamboo.effects import perform
@@ -71,6 +72,9 @@ def ask(end: End, log: Any, want: Want) -> None:
 # Whole logs.
 
 
+@rule(
+    "proposes, confirms, serves, stores, forwards live entries, and finishes",
+)
 @pytest.mark.parametrize("known", [0, 1, 3, 13])
 @pytest.mark.parametrize("proactive", ["publisher", "reader"])
 @pytest.mark.parametrize("interest", [KEEP, FETCH])
@@ -167,6 +171,9 @@ def test_chunks_and_sizes_change_nothing_of_what_is_stored(seed: int) -> None:
 # Live.
 
 
+@rule(
+    "proposes, confirms, serves, stores, forwards live entries, and finishes",
+)
 def test_what_is_stored_later_is_forwarded() -> None:
     world = World()
     author, reader = world.node(), world.node()

@@ -163,15 +163,21 @@ class Serving:
         self._rouse()
         if not entries or entries[0].seqnum != seqnum:
             self._missing_from = seqnum
-            gap = seqnum < self.replica.inventory.newest and not self._wants_metadata()
-            if gap and self._is_confirmed():
-                self.request.cancel(CancelReason.DO_NOT_RETRY)  # nobody fills it
+            if self._is_confirmed() and self._never_comes(seqnum):
+                self.request.cancel(CancelReason.DO_NOT_RETRY)
         else:
             self._read = deque(entries)
             self._entry, self._data = None, memoryview(b"")
             # To be judged now: what is known of the inventory is not newer than the answer.
             if not entries[0].payload_complete and not self._on_its_way(entries[0]):
                 self._lacks_payload = seqnum
+
+    def _never_comes(self, seqnum: int) -> bool:
+        """Whether nobody will fill the gap, or the log ends before the range does."""
+        inventory = self.replica.inventory
+        if seqnum < inventory.newest:
+            return not self._wants_metadata()
+        return inventory.ended and self.request.send_cursor.range.end is not None
 
     def _decoded(self, stored: StoredEntry) -> Entry:
         if self._entry is None:
