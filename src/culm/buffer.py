@@ -66,7 +66,7 @@ class ReceiveBuffer:
         self.consume(size)
         return data
 
-    def take_view(self, size: int) -> Buffer:
+    def take_view(self, size: int) -> bytes | memoryview:
         """Like `take`, for somebody who uses it up at once: copied only where it has to be."""
         if type(self._data) is bytearray:
             return self.take(size)

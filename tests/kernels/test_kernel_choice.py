@@ -74,7 +74,9 @@ def test_an_extension_that_does_not_import_is_reported(installed, failure):
 
 @pytest.mark.parametrize("other", [{}, {"lzfoo": BROKEN}])
 def test_a_mixture_is_told(installed, other):
-    with pytest.warns(RuntimeWarning, match="'lzfoo': 'pure', 'runs': 'pure', 'varu64': 'compiled'"):
+    with pytest.warns(
+        RuntimeWarning, match="'lzfoo': 'pure', 'runs': 'pure', 'varu64': 'compiled'"
+    ):
         package = installed(varu64=WORKING, **other)
     assert package.IMPLEMENTATION == "mixed"
     assert package.IMPORT_ERRORS.keys() == other.keys()

@@ -268,10 +268,11 @@ class Player:
             return
         log = dice.pick(list(LOGS))
         start = 1 + dice.below(30)
-        kind = dice.pick(["plain", "payload only", "sparse", "inside", "inside, payload only"])
+        kinds = ["plain", "payload only", "sparse", "sparse, payload only"]
+        kind = dice.pick([*kinds, "inside", "inside, payload only"])
         offset = dice.below(9) if kind.startswith("inside") and start > 2 else None
         lower = None if offset is not None else dice.pick(lower_pool(start)[::-1])
-        end = start + dice.below(14) if dice.chance(2) or kind == "sparse" else None
+        end = start + dice.below(14) if dice.chance(2) or "sparse" in kind else None
         expected = start if lower is None else lipmaa(lower)
         proposal = Proposal(
             log=log,
@@ -282,7 +283,7 @@ class Player:
             end=end,
             upper_certpool=None if end is None else self.upper(dice, end),
             payload_only="payload only" in kind,
-            sparse=kind == "sparse",
+            sparse="sparse" in kind,
             payload_mandatory=dice.chance(2),
             eagerness=self.eagerness(dice),
             size_min=dice.pick([0, 0, 0, 30]),
@@ -317,9 +318,9 @@ class Player:
         if dice.chance(4):
             made["allow_skipping"] = True
         new_end = game.sent.end
-        # Where a sparse range leads depends on its end, which notifications do not tell.
-        settled = game.state is not RequestState.PROPOSED_BY_PEER and game.proposal.sparse
-        if dice.chance(2) and not settled:
+        # Where a sparse range leads depends on its end, which payloads do not tell.
+        closed = game.proposal.sparse and game.proposal.payload_only
+        if dice.chance(2) and (game.state is RequestState.PROPOSED_BY_PEER or not closed):
             made["end"] = game.proposal.start + dice.below(14)
             new_end = made["end"] if new_end is None else min(new_end, made["end"])
         if new_end is not None and dice.chance(3):

@@ -20,6 +20,7 @@ from p2p_support import (
     proposal,
     send_entry,
 )
+from rules import rule
 
 from culm.bamboo.entry import Entry
 from culm.bamboo.links import lipmaa
@@ -221,6 +222,9 @@ def test_the_conversations_are_valid() -> None:
         assert play(greedy, recorded(greedy)).state is State.CLOSED
 
 
+@rule(
+    "The receiver rebuilds the full entry and verifies it before it is reported as verified.",
+)
 @settings(max_examples=settings.default.max_examples * 4)  # type: ignore[union-attr]
 @given(st.data(), st.booleans())
 def test_changed_bytes_verify_nothing(data: st.DataObject, greedy: bool) -> None:

@@ -162,7 +162,7 @@ def assemble(
     encoded: bytes,
     hash: bytes | None,
 ) -> Entry:
-    """An `Entry` of fields that are known to be right; `encoded` and `hash` as they would come out."""
+    """An `Entry` of fields that are known to be right, with what encoding and hashing it give."""
     entry = _new(Entry)
     _set_family(entry, family)
     _set_author(entry, author)

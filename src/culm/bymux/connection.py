@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from culm.buffer import Buffer
 from culm.bymux.errors import ErrorCode
 from culm.bymux.events import StreamCreated, StreamData, StreamEnded
 from culm.bymux.handles import Stream, Streams
@@ -14,7 +15,6 @@ from culm.bymux.scheduler import Scheduler
 from culm.bymux.scope import GlobalScope
 from culm.bymux.states import Role, State
 from culm.bymux.stream import StreamScope
-from culm.buffer import Buffer
 from culm.machine import Closed, Event, LocalProtocolError, RemoteProtocolError, StreamBase
 
 __all__ = ["Connection"]

@@ -57,37 +57,29 @@ def read(
         end = signature_at + _SIGNATURE_SIZE
         if hash_at < 0 or not size_min <= size <= size_max or end > len(data):
             break
-        if data[hash_at : hash_at + len(prefix)] != prefix:
-            break
         body = _body(data, end, size)
-        if body is None:
+        found = _links(known, number)
+        if data[hash_at : hash_at + len(prefix)] != prefix or body is None or found is None:
             break
-        backlink = known.get(number - 1)
-        target = _lipmaa(number)
-        lipmaalink = known.get(target) if target != number - 1 else None
-        if (number > 1 and backlink is None) or (target != number - 1 and lipmaalink is None):
-            break
-        encoded = b"".join(
-            (b"\0", head, _encoded(number), lipmaalink or b"", backlink or b"", data[tail:end])
-        )
-        link = known[number] = hash(encoded)
         payload, compressed, at = body
-        records.append(
-            (
-                number,
-                lipmaalink,
-                backlink,
-                size,
-                data[hash_at:signature_at],
-                data[signature_at:end],
-                encoded,
-                link,
-                payload,
-                compressed,
-                at,
-            )
-        )
+        parts = b"\0", head, _encoded(number), *(link or b"" for link in found), data[tail:end]
+        encoded = b"".join(parts)
+        known[number] = hash(encoded)
+        payload_hash, signature = data[hash_at:signature_at], data[signature_at:end]
+        described = (number, *found, size, payload_hash, signature)
+        records.append((*described, encoded, known[number], payload, compressed, at))
     return records
+
+
+def _links(known: Mapping[int, bytes], number: int) -> tuple[bytes | None, bytes | None] | None:
+    """Lipmaalink and backlink of an entry, as far as it has them; ``None`` if one is not known."""
+    backlink, target = known.get(number - 1), _lipmaa(number)
+    if number == 1:
+        return None, None
+    if target == number - 1:
+        return None if backlink is None else (None, backlink)
+    lipmaalink = known.get(target)
+    return None if lipmaalink is None or backlink is None else (lipmaalink, backlink)
 
 
 def _body(data: bytes, at: int, size: int) -> tuple[bytes, bool, int] | None:

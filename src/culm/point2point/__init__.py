@@ -22,6 +22,7 @@ from culm.point2point.events import (
     ProposalDropped,
     Proposed,
     RequestEnded,
+    RequestGivenUp,
     SkipReason,
 )
 from culm.point2point.limits import Limits
@@ -99,6 +100,7 @@ __all__ = [
     "ReplicatorLimits",
     "Request",
     "RequestEnded",
+    "RequestGivenUp",
     "RequestState",
     "Role",
     "Session",

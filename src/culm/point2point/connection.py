@@ -44,11 +44,22 @@ _INITIAL: Final = InitialState(
     },
     creation_closed=True,
 )
-# Bytes of answers, and markers, that may wait to be taken before reading pauses.
-_OWED_SIZE_MAX = 1 << 16
+# Bytes of answers, and markers, that may wait to be taken before reading pauses.  What we have
+# to say by ourselves of each request that is open comes on top: two that only wait for each
+# other to read would wait for ever.
+_OWED_SIZE_MAX = 1 << 14
+_REQUEST_SIZE_MAX = 1 << 10
 _EOF_CODES = {MuxErrorCode.EOF_IN_PACKET, MuxErrorCode.EOF_WITH_STREAMS}
 _DEFAULT_LIMITS: Final = Limits()
 _DEFAULT_SETUP: Final = Setup()
+
+
+def _mux_limits(limits: Limits) -> MuxLimits:
+    return MuxLimits(
+        write_size_max=limits.packet_size_max + _SETUP_SIZE_MAX,
+        piece_size_max=limits.packet_size_max + _SETUP_SIZE_MAX,
+        receive_buffer_max=2 * limits.packet_size_max + limits.data_window_max,
+    )
 
 
 class State(Enum):
@@ -85,20 +96,11 @@ class Connection(StreamBase):
         family: HashFamily = YAMF,
         in_runs: bool = False,
     ) -> None:
-        mux_limits = MuxLimits(
-            write_size_max=limits.packet_size_max + _SETUP_SIZE_MAX,
-            piece_size_max=limits.packet_size_max + _SETUP_SIZE_MAX,
-            receive_buffer_max=2 * limits.packet_size_max + limits.data_window_max,
-        )
+        mux_limits = _mux_limits(limits)
         super().__init__(receive_max=mux_limits.receive_buffer_max)
         self._limits = limits
         self._family = family
-        self._setup = Setup(
-            send_mode=setup.send_mode,
-            receive_mode=setup.receive_mode,
-            send_window_max=min(setup.send_window_max, limits.compression_window_max),
-            receive_window_max=min(setup.receive_window_max, limits.compression_window_max),
-        )
+        self._setup = setup.within(limits.compression_window_max)
         self._session: Session | None = None
         self._mux = Mux(role=role, limits=mux_limits, initial=_INITIAL, in_views=True)
         self._control_stream = self._mux.stream(_CONTROL)
@@ -199,7 +201,7 @@ class Connection(StreamBase):
 
     def read_size(self) -> int:
         owed = self._control_stream.unsent_size + self._sender.unsent_markers()
-        if owed > _OWED_SIZE_MAX:
+        if owed > _OWED_SIZE_MAX + _REQUEST_SIZE_MAX * len(self._control.requests):
             return 0  # the peer makes us answer, but does not take the answers
         return max(0, min(super().read_size(), self._mux.read_size() - len(self._inbox)))
 

@@ -31,6 +31,7 @@ __all__ = [
     "ProposalDropped",
     "Proposed",
     "RequestEnded",
+    "RequestGivenUp",
     "SkipReason",
 ]
 
@@ -113,6 +114,15 @@ class RequestEnded(RequestEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RequestGivenUp(RequestEvent):
+    """We have cancelled a request by ourselves: what the peer's data is for cannot be told.
+
+    It has adjusted the range so often that more than ``Limits.request_adjustments_max`` may
+    be in force for its data; or the end of a sparse range of payloads alone.
+    """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Notified(RequestEvent):
     """The peer passed over `count` pieces, the first of them `part` of `seqnum`."""
 
@@ -171,7 +181,7 @@ class PayloadReceived(RequestEvent):
 
     With the last bytes `finished` is true, and `verified` says whether size and hash
     are right: ``None`` if the connection has not seen all of the payload, so that the
-    caller has to check (and to call `Request.refuse_payload` if it is wrong).
+    caller has to check (and to call `Request.refuse` if it is wrong).
     """
 
     seqnum: int

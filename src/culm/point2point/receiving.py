@@ -26,6 +26,7 @@ from culm.point2point.rebuild import HashMissing, rebuild_one
 from culm.point2point.runs import RunReader
 from culm.point2point.setup import Mode, Session
 from culm.point2point.states import Input, RequestState
+from culm.point2point.views import Strained
 from culm.wire import varu64
 from culm.wire.errors import Truncated
 from culm.wire.multihash import HashFamily
@@ -115,6 +116,8 @@ class DataReceiver:
                     return None
             except Truncated:
                 return None
+            except Strained:
+                self.control.give_up(self._data_request())
         return event
 
     def _take_run(self) -> Event | None:

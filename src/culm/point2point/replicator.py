@@ -222,7 +222,8 @@ class Replicator:
 
     def _store_is_behind(self) -> bool:
         limits, desk = self._limits, self._desk
-        return desk.unwritten_size > limits.unwritten_size_max or desk.load > limits.outstanding_max
+        load = desk.load + len(self._early)
+        return desk.unwritten_size > limits.unwritten_size_max or load > limits.outstanding_max
 
     # What the connection tells.
 

@@ -9,14 +9,15 @@ of a run, too.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
 
-from culm.bamboo.entry import SIGNATURE_SIZE, assemble, verify_signature
+from culm.bamboo.entry import SIGNATURE_SIZE, LogKey, assemble, verify_signature
 from culm.bamboo.links import has_lipmaalink, lipmaa
 from culm.bamboo.store import NewEntry, StoredEntry
 from culm.buffer import ReceiveBuffer
 from culm.kernels import runs as kernel
+from culm.point2point.data_codec import PacketType
 from culm.point2point.errors import ErrorCode, Violation
 from culm.point2point.payload_body import PayloadBody
 from culm.point2point.request import Request
@@ -28,6 +29,10 @@ __all__ = ["RunReader", "write_run"]
 
 # How much is read at a time, on the wire and unpacked.
 _RUN_SIZE_MAX = 1 << 17
+
+_METADATA = bytes([PacketType.METADATA])
+_RAW = bytes([PacketType.RAW])
+_COMPRESSED = bytes([PacketType.COMPRESSED])
 
 
 class _Due(NamedTuple):
@@ -68,7 +73,7 @@ class RunReader:
 
     def take(self, request: Request) -> tuple[NewEntry, ...]:
         """Take what there is of a run, verified; nothing if it does not begin with an entry."""
-        track, family, body = request.incoming, self._family, self._body
+        track = request.incoming
         due = _due(request, track)
         if due is None or due.size_max < due.size_min:
             return ()
@@ -79,33 +84,34 @@ class RunReader:
             due.seqnum,
             due.count_max,
             due.size_min,
-            min(due.size_max, body.piece_size_max),
+            min(due.size_max, self._body.piece_size_max),
             {**track.other.links, **track.links},
-            family.prefix,
-            family.encoded_size,
-            family.hash,
+            self._family.prefix,
+            self._family.encoded_size,
+            self._family.hash,
         )
+        entries = self._verified(request.proposal.log, records)
+        if entries:
+            taken = records[: len(entries)]
+            self._inbox.consume(taken[-1][-1])
+            track.take_entries({record[0]: record[7] for record in taken})
+            request.verifier = None
+        return tuple(entries)
+
+    def _verified(self, log: LogKey, records: Sequence[tuple[Any, ...]]) -> list[NewEntry]:
+        """The entries of `records` up to the first with which something is wrong."""
+        family, body = self._family, self._body
+        author, log_id = log
         entries: list[NewEntry] = []
-        hashes: dict[int, bytes] = {}
-        end = size = 0
-        for (
-            seqnum,
-            lipmaalink,
-            backlink,
-            payload_size,
-            payload_hash,
-            signature,
-            encoded,
-            hash,
-            payload,
-            compressed,
-            record_end,
-        ) in records:
+        size = 0
+        for record in records:
+            number, lipmaalink, backlink, payload_size, payload_hash = record[:5]
+            signature, encoded, hash, payload, compressed, _ = record[5:]
             entry = assemble(
                 family,
                 author,
                 log_id,
-                seqnum,
+                number,
                 lipmaalink,
                 backlink,
                 payload_size,
@@ -127,17 +133,11 @@ class RunReader:
                     break
             if family.hash(payload) != payload_hash:
                 if compressed:
-                    self.fault = Violation(ErrorCode.INVALID_DATA, f"payload of entry {seqnum}")
+                    self.fault = Violation(ErrorCode.INVALID_DATA, f"payload of entry {number}")
                 break
             entries.append(NewEntry(entry, payload))
-            hashes[seqnum] = hash
-            end = record_end
             size += payload_size
-        if entries:
-            self._inbox.consume(end)
-            track.take_entries(hashes)
-            request.verifier = None
-        return tuple(entries)
+        return entries
 
 
 def write_run(
@@ -153,46 +153,37 @@ def write_run(
     There are none where something stands against it.  `compress` is called for what is
     sent only.
     """
-    track = request.outgoing
+    track, log = request.outgoing, request.proposal.log
     due = _due(request, track)
     if due is None or any(seqnum >= due.seqnum for seqnum in (*track.links, *track.other.links)):
         return b"", {}
-    head = b"".join(
-        (b"\0", request.proposal.log.author, varu64.encode(request.proposal.log.log_id))
-    )
-    encode, link_size = varu64.encode, family.encoded_size
+    head = b"\0" + log.author + varu64.encode(log.log_id)
+    link_size = family.encoded_size
+    first, behind = due.seqnum, due.seqnum + due.count_max
     packets: list[bytes] = []
     hashes: dict[int, bytes] = {}
-    first = seqnum = due.seqnum
-    size, behind = 0, first + due.count_max
+    size = 0
     for number, encoded, hash, payload_size, _, complete, payload in stored:
-        if number != seqnum or number == behind or size >= size_max:
+        if number != first + len(hashes) or number == behind or size >= size_max:
             break
         if not complete or payload is None or not encoded.startswith(head):
             break
         if not due.size_min <= payload_size <= due.size_max:
             break
-        encoded_size = encode(payload_size)
-        tail_at = len(encoded) - len(encoded_size) - link_size - SIGNATURE_SIZE
+        size_encoded = varu64.encode(payload_size)
+        tail_at = len(encoded) - len(size_encoded) - link_size - SIGNATURE_SIZE
         if (number == first or has_lipmaalink(number)) and not _continues(
             request, number, first, encoded[:tail_at], link_size
         ):
             break
+        packets += _METADATA, encoded[tail_at:]
         packed = compress(payload)
         if packed is None:
-            packets += b"\x80", encoded[tail_at:], b"\x08", encoded_size, payload
+            packets += _RAW, size_encoded, payload
         else:
-            packets += (
-                b"\x80",
-                encoded[tail_at:],
-                b"\x09",
-                encoded_size,
-                encode(len(packed)),
-                packed,
-            )
+            packets += _COMPRESSED, size_encoded, varu64.encode(len(packed)), packed
         size += len(encoded) - tail_at + len(packed or payload)
         hashes[number] = hash
-        seqnum += 1
     return b"".join(packets), hashes
 
 

@@ -111,10 +111,13 @@ class DataSender:
     ) -> bool:
         """Send payload bytes in packets of at most the size of our limit."""
         self._permit(request)
-        track = request.outgoing
-        self._know(request, entry)
-        view = memoryview(data).cast("B")
-        track.check_payload(len(view))
+        track, view = request.outgoing, memoryview(data).cast("B")
+        known = self._know(request, entry)
+        try:
+            track.check_payload(len(view))
+        except Violation:
+            track.entry = known
+            raise
         self._switch(request)
         size_max = self._packet_size_max
         for start in range(0, len(view) or 1, size_max):
@@ -159,8 +162,10 @@ class DataSender:
         if verifier is not None:
             verifier.update(data)
         finished = track.take_payload(len(data))
-        if finished and verifier is not None and verifier.fault() is None:
-            track.last = None  # it is valid
+        if finished and verifier is not None:
+            track.apology_owed = verifier.fault() is not None
+            if not track.apology_owed:
+                track.last = None  # it is valid
         return finished
 
     def notify(self, request: Request, count: int) -> None:
@@ -183,11 +188,15 @@ class DataSender:
     def jump(self, request: Request, size: int, *, entry: Entry | None) -> None:
         """Pass over bytes of a payload."""
         self._permit(request)
-        self._know(request, entry)
-        request.outgoing.check_jump(size)
+        track, known = request.outgoing, self._know(request, entry)
+        try:
+            track.check_jump(size)
+        except Violation:
+            track.entry = known
+            raise
         self._switch(request)
         self._put(b"\x07" + _ENCODE(size))
-        request.outgoing.jump(size)
+        track.jump(size)
 
     def apologize(self, request: Request) -> None:
         """Take back the last piece, which was invalid."""
@@ -224,9 +233,9 @@ class DataSender:
     def _permit(self, request: Request) -> None:
         request.move(Input.SEND)
 
-    def _know(self, request: Request, entry: Entry | None) -> None:
-        """Take the entry whose payload is due from the caller."""
-        piece = request.outgoing.cursor.piece
+    def _know(self, request: Request, entry: Entry | None) -> Entry | None:
+        """Take the entry whose payload is due from the caller; returns what was known."""
+        known, piece = request.outgoing.entry, request.outgoing.cursor.piece
         if entry is not None and piece is not None and piece.part is Part.PAYLOAD:
             if entry.seqnum != piece.seqnum or entry.log != request.proposal.log:
                 raise Violation(
@@ -234,6 +243,7 @@ class DataSender:
                     f"payload of entry {entry.seqnum} although {piece.seqnum} is due",
                 )
             request.outgoing.entry = entry
+        return known
 
     def _switch(self, request: Request) -> None:
         if self._current is not request:
