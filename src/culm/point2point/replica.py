@@ -58,8 +58,8 @@ class Replica:
         self.passed = 0  # the last entry that it has notified or sent
         self.writing = 0  # what has come and is not in the store, in batches
         self.inventory = Inventory(log, desk=desk, family=family, forked=self._forked)
-        want = Want() if interest.want.is_range else interest.want
-        self.inventory.payload_mandatory = want.payload_mandatory
+        want = interest.want
+        self.inventory.want = want = Want() if want is None or want.is_range else want
         self.next = NextSeeking(self, owner, want)
         self.ranges = RangeSeeking(self, owner)
         self.answering = Answering(self, owner, desk=desk, family=family)
@@ -101,7 +101,7 @@ class Replica:
             return
         self.following, self._synced = True, None
         self.next.want, self.next.refused, self.next.deferred = want, False, False
-        self.inventory.payload_mandatory = want.payload_mandatory
+        self.inventory.want = want
         self.inventory.look(self.seek)
 
     # What is known.
@@ -139,7 +139,8 @@ class Replica:
 
         def look(stored: StoredEntry | None) -> None:
             if stored is not None and not stored.payload_complete:
-                self.ranges.add(Want(first=entry.seqnum, last=entry.seqnum, payload_only=True))
+                want = Want(first=entry.seqnum, last=entry.seqnum, payload_only=True)
+                self.ranges.add(want, again=True)
 
         self._desk.ask(ReadEntry, look, log=self.log, seqnum=entry.seqnum)
 
@@ -258,6 +259,8 @@ class Replica:
         tells = proposal.end is None and proposal.lower_certpool in (None, proposal.start)
         if tells and (last > self._offered or not self._heard):
             self._heard = True
+            if not self._offered:
+                self.next.refused = False  # for then it had nothing
             self._offered = max(self._offered, last)
             self.emit(LogOffered(log=self.log, seqnum=last))
         self.answering.consider(request)

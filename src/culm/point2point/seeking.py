@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections import deque
 from typing import TYPE_CHECKING, Protocol
 
 from culm.bamboo.entry import LogKey
@@ -195,7 +194,7 @@ class NextSeeking(Seeking):
         if self.probe is not None:
             inventory.hashes(lower_pool(self.probe), self._offer_probe)
         elif inventory.payload_due:
-            inventory.resume(self._offer_rest)
+            inventory.resume(inventory.position, self._offer_rest)
         else:
             self._prepare_next()
 
@@ -275,32 +274,50 @@ class RangeSeeking(Seeking):
 
     def __init__(self, replica: Replica, owner: Owner) -> None:
         super().__init__(replica, owner)
-        self._wants: deque[Want] = deque()
+        self._wants: dict[Want, None] = {}  # in order
         self._complete = False
+        self._once_more = False  # what has come of it is lost
 
     @property
     def settled(self) -> bool:
         endless = self.request is not None and self.request.proposal.end is None
         return endless or self.deferred or not self._wants
 
-    def add(self, want: Want) -> None:
-        """Fetch another range."""
-        if want not in self._wants:
-            self._wants.append(want)
+    def add(self, want: Want, *, again: bool = False) -> None:
+        """Fetch another range; `again`: even if it is the one that is being fetched."""
+        if again and self.request is not None and want == self._want:
+            self._once_more = True
+        self._wants.setdefault(want)
         self.deferred = False
         self.seek()
 
     def _lacks_something(self) -> bool:
         return bool(self._wants)
 
+    @property
+    def _want(self) -> Want:
+        """The one whose turn it is."""
+        return next(iter(self._wants))
+
     def _prepare(self) -> None:
-        want = self._wants[0]
-        self.inventory.hashes(
-            lower_pool(want.first or 1),
-            lambda links: self._offer(
-                propose_range(self.replica.log, want, links, newest=self.replica.offered), links
-            ),
-        )
+        want, first = self._want, self._want.first or 1
+
+        def got_links(links: dict[int, bytes]) -> None:
+            if first in links:
+                self.inventory.resume(first, lambda begun: self._offer_range(want, links, begun))
+            else:
+                self._offer_range(want, links, None)
+
+        self.inventory.hashes(lower_pool(first), got_links)
+
+    def _offer_range(
+        self, want: Want, links: dict[int, bytes], resumption: Resumption | None
+    ) -> None:
+        if resumption is not None and not resumption.stored:
+            resumption = None
+        replica = self.replica
+        proposal = propose_range(replica.log, want, links, resumption, newest=replica.offered)
+        self._offer(proposal, links, None if proposal.start_offset is None else resumption)
 
     def proposed(self, request: Request) -> None:
         super().proposed(request)
@@ -308,7 +325,7 @@ class RangeSeeking(Seeking):
 
     def received_all(self) -> None:
         """The peer has sent all; the store will have it before this is told."""
-        request, last = self.request, self._wants[0].last
+        request, last = self.request, self._want.last
         if request is not None and last is not None and request.receive_cursor.range.end == last:
             self._complete = True
             self.replica.emit(LogSynced(log=self.replica.log, seqnum=last))
@@ -316,6 +333,8 @@ class RangeSeeking(Seeking):
     def over(self, *, dropped: bool) -> None:
         complete = self._complete
         super().over(dropped=dropped)
-        if complete or not (dropped or self.deferred):
-            self._wants.popleft()
+        done = complete or not (dropped or self.deferred)
+        if done and not self._once_more:
+            del self._wants[self._want]
+        self._once_more = False
         self.refused = False
