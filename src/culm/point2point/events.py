@@ -157,7 +157,7 @@ class PayloadReceived(RequestEvent):
 
     With the last bytes `finished` is true, and `verified` says whether size and hash
     are right: ``None`` if the connection has not seen all of the payload, so that the
-    caller has to check (and to call `Request.refuse_payload` if it is wrong).
+    caller has to check (and to call `Request.refuse` if it is wrong).
     """
 
     seqnum: int
