@@ -20,6 +20,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import math
 import sqlite3
 import sys
 import time
@@ -253,7 +254,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     command.add_argument(
         "--poll",
-        type=float,
+        type=_interval,
         default=0.2,
         metavar="SECONDS",
         help="look for what others have stored so often (default: %(default)s)",
@@ -309,6 +310,13 @@ def _parser() -> argparse.ArgumentParser:
 
 def _add_store(command: argparse.ArgumentParser) -> None:
     command.add_argument("--store", type=Path, required=True, metavar="FILE")
+
+
+def _interval(text: str) -> float:
+    seconds = float(text)
+    if not 0 < seconds < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time between two looks")
+    return seconds
 
 
 def _number(text: str) -> int:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import queue
+import shutil
 import signal
 import subprocess
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -282,3 +285,67 @@ def test_too_large_payloads_are_left_out_live_too(
         while contents(target) != contents(source):
             live.next()
         assert live.end().summary["missing"] == 0
+
+
+def test_interrupted_before_all_is_here(tmp_path: Path, source: Path, published: Path) -> None:
+    """It says so; what is here is in the directory; and the next one goes on."""
+    make_tree(source, {"dir0/large": Random(1).randbytes(600_000), "zero": b"0"})
+    head = publish(source, published)
+    store, target = tmp_path / "fetched.store", tmp_path / "target"
+    with serving(published) as port:
+        throttle = Throttle(port, 300_000)
+        with (
+            throttle as slow_port,
+            following(store, slow_port, target, "--timeout", 2) as live,
+        ):
+            assert throttle.reached.wait(30)
+            time.sleep(0.3)
+            done = live.end()
+        assert (done.status, done.summary["code"]) == (1, "INCOMPLETE")
+        assert 0 < done.summary["head"] < head
+        there = contents(target)
+        assert set(there) < set(contents(source))
+        assert "dir0/large" not in there
+        with following(store, port, target) as live:
+            live.reach(head)
+            assert live.end().status == 0
+    assert contents(target) == contents(source)
+
+
+def test_a_fork_ends_it(tmp_path: Path, source: Path, published: Path) -> None:
+    """An author whose store was copied goes on with both copies."""
+    other, store = tmp_path / "other.store", tmp_path / "fetched.store"
+    for suffix in ("", ".key"):
+        shutil.copy(f"{published}{suffix}", f"{other}{suffix}")
+    (tmp_path / "other.store.key").chmod(0o600)
+    with serving(published) as port, serving(other) as other_port:
+        with following(store, port, None) as live:
+            make_tree(source, {"one": b"one"})
+            live.reach(publish(source, published))
+            assert live.end().status == 0
+        with following(store, other_port, None) as live:
+            make_tree(source, {"one": b"two", "two": b"two"})
+            publish(source, other)
+            done = live.wait()
+    assert (done.status, done.summary["code"]) == (1, "FORK")
+
+
+def test_a_client_that_leaves_does_not_bother_the_others(
+    tmp_path: Path, source: Path, published: Path
+) -> None:
+    stores = [tmp_path / f"{n}.store" for n in range(3)]
+    with (
+        serving(published, "--poll", "0.05") as port,
+        following(stores[0], port, None) as first,
+        following(stores[1], port, None) as second,
+        following(stores[2], port, None) as third,
+    ):
+        for live in (first, second, third):
+            live.next()
+        second.process.kill()
+        assert third.end().status == 0
+        for n in range(3):
+            make_tree(source, {f"more{n}": b"%d" % n})
+            head = publish(source, published)
+            first.reach(head)
+        assert first.end().summary["head"] == head
