@@ -23,6 +23,7 @@ from culm.bamboo.entry import LogKey
 from culm.bamboo.links import lower_pool
 from culm.bamboo.store import NewEntry
 from culm.point2point import (
+    NOTIFY,
     CancelReason,
     EntryStored,
     Interest,
@@ -30,6 +31,7 @@ from culm.point2point import (
     LogRefused,
     LogSynced,
     Want,
+    payloads_up_to,
 )
 
 MIXED = news_of((10, 0, 300, 50, 64, 65, 700, 1, 2, 3, 4, 5, 6, 900))
@@ -261,3 +263,55 @@ def test_several_ranges_are_fetched_in_the_order_in_which_they_were_asked_for() 
         ask(reader, LONG_LOG, Want(first=first, last=first + 1))
     world.settle()
     assert [event.seqnum for event in reader.end.of(LogSynced)] == [21, 6, 12]
+
+
+# Changing one's mind.
+
+
+@pytest.mark.parametrize("proactive", [True, False])
+@pytest.mark.parametrize("live", [True, False])
+@pytest.mark.parametrize(
+    "before", [Want(eagerness=NOTIFY), Want(size_max=0), Want(eagerness=payloads_up_to(5))]
+)
+def test_what_is_wanted_instead_comes_from_then_on(
+    proactive: bool, live: bool, before: Want
+) -> None:
+    world = World(steps_max=5000)
+    server = world.node(store_of(MIXED[:8]), interest=SERVE)
+    reader = world.node(interest=Interest(live=live, accept_new_logs=True, want=before))
+    world.connect(*(reader, server) if proactive else (server, reader))
+    world.settle()
+    ask(reader, LOG, Want())
+    world.settle()
+    assert len(reader.store.entries(LOG)) == 8
+    server.add(*MIXED[8:])
+    world.settle()
+    if live:
+        assert set(complete(reader)) >= set(range(9, 15))
+    if not before.eagerness.wants_metadata and live:
+        assert same(server, reader)
+    assert settled(reader.end)
+    assert settled(server.end)
+    assert not reader.end.of(LogRefused)
+
+
+@pytest.mark.parametrize("steps", range(0, 60, 3))
+@pytest.mark.parametrize("proactive", [True, False])
+def test_a_mind_may_change_at_any_moment(steps: int, proactive: bool) -> None:
+    """Also while a proposal waits for credit."""
+    tight = replace(SMALL, connection=replace(SMALL.connection, requests_max=1))
+    other = news_of((5, 6), log_id=7)
+    world = World(steps_max=5000, capacity=300, take_size=lambda: 60)
+    server = world.node(store_of(MIXED, other), interest=SERVE, limits=tight)
+    reader = world.node(
+        interest=Interest(live=False, accept_new_logs=True, want=Want(eagerness=NOTIFY)),
+        limits=tight,
+    )
+    world.connect(*(reader, server) if proactive else (server, reader))
+    world.run(steps)
+    ask(reader, LOG, Want())
+    world.run(2)
+    ask(reader, LOG, Want(payload_mandatory=True))
+    world.settle()
+    assert complete(reader) == list(range(1, 15))
+    assert settled(reader.end)

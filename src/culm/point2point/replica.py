@@ -100,9 +100,19 @@ class Replica:
             self.ranges.add(want)
             return
         self.following, self._synced = True, None
-        self.next.want, self.next.refused, self.next.deferred = want, False, False
-        self.inventory.want = want
+        self.next.refused = self.next.deferred = False
+        if want != self.next.want:
+            self._change_mind(want)
         self.inventory.look(self.seek)
+
+    def _change_mind(self, want: Want) -> None:
+        """Something else is wanted than what is under way: begin anew."""
+        self.inventory.want = want
+        self.next.replace(want)
+        self.passed = 0  # what was only told may have to be fetched
+        joined = self.answering.joined
+        if joined is not None and joined.state is RequestState.CONFIRMED:
+            joined.cancel(CancelReason.RESOURCE_LIMIT)
 
     # What is known.
 

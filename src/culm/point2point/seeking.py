@@ -140,6 +140,7 @@ class NextSeeking(Seeking):
         self.want = want
         self.probe: int | None = None
         self.peer_fork: int | None = None  # the earliest fork of which the peer knows
+        self._outdated = False  # the proposal that is being made is not what is wanted any more
         self._told = 0  # the peer knows that we have all before this entry
 
     @property
@@ -181,7 +182,16 @@ class NextSeeking(Seeking):
             return live and (self.replica.answering.joined is None or not self._told)
         return self._has_fork_to_tell() or (live and self._told < self.start)
 
+    def replace(self, want: Want) -> None:
+        """Something else is wanted from now on."""
+        self.want = want
+        self._outdated = self._proposing
+        self.cancel(CancelReason.RESOURCE_LIMIT)
+
     def still_wants(self, proposal: Proposal) -> bool:
+        outdated, self._outdated = self._outdated, False
+        if outdated:
+            return False
         finite = proposal.end is not None
         return finite or (proposal.start == self.start and self._is_endless())
 
