@@ -21,6 +21,7 @@ import argparse
 import asyncio
 import json
 import math
+import signal
 import sqlite3
 import sys
 import time
@@ -149,11 +150,16 @@ def _fetch_logs(
             _write(report.of_update(store, mirror.log, fetched, made))
         return failure
 
-    if options.live:
-        run = follow_logs(
+    async def follow() -> Fetched:
+        fetched = await follow_logs(
             store, host, port, _terms(options), update=update, on_progress=progress.fetched
         )
-        fetched = asyncio.run(run)
+        # The summary is yet to come: further signals must not cut it short.
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+        return fetched
+
+    if options.live:
+        fetched = asyncio.run(follow())
     else:
         fetched = asyncio.run(
             fetch_logs(store, host, port, _terms(options), on_progress=progress.fetched)
@@ -220,7 +226,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ) as error:
         _tell(str(error))
         return 2
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, asyncio.CancelledError):
         _tell("interrupted")
         return 130
     return status

@@ -6,10 +6,11 @@ import asyncio
 import signal
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 from culm.bamboo import LogStore
 from culm.machine import Event
-from culm.point2point import EntryStored, LogSynced
+from culm.point2point import EntryStored, LogSynced, State
 from directory.fetch import Failure, Fetched, Fetcher, Terms
 
 __all__ = ["follow_logs"]
@@ -58,11 +59,20 @@ class _Follower(Fetcher):
         self._caught_up = False
         self._stale = True  # there is something of which `update` has not been told
         self._updating: asyncio.Task[None] | None = None
+        self._task: asyncio.Task[Any] | None = None
+        self._finished = False
 
     def connected(self) -> None:
-        loop = asyncio.get_running_loop()
+        # Until the loop ends: there may be a second signal, which must not cut short the end.
+        loop, self._task = asyncio.get_running_loop(), asyncio.current_task()
         for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, self.say_goodbye)
+            loop.add_signal_handler(number, self._stop)
+
+    def _stop(self) -> None:
+        if self.replicator.state in (State.SETUP, State.ESTABLISHED):
+            self.say_goodbye()
+        elif self._finished and self._task is not None:
+            self._task.cancel()  # another connection is being made
 
     def handle(self, event: Event) -> None:
         super().handle(event)
@@ -84,13 +94,11 @@ class _Follower(Fetcher):
             super().left_by_peer()
 
     async def finish(self) -> None:
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.remove_signal_handler(number)
         if self._updating is not None:
             await self._updating
         if self._stale:
             await self._call_update()
+        self._finished = True
 
     def _bring_up_to_date(self) -> None:
         if self._caught_up and self._stale and self._updating is None and not self.over:

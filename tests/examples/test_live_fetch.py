@@ -349,3 +349,16 @@ def test_a_client_that_leaves_does_not_bother_the_others(
             head = publish(source, published)
             first.reach(head)
         assert first.end().summary["head"] == head
+
+
+def test_whoever_is_impatient_gets_the_summary_too(
+    tmp_path: Path, source: Path, published: Path
+) -> None:
+    with serving(published) as port, following(tmp_path / "f.store", port, None) as live:
+        live.next()
+        for _ in range(20):
+            live.process.send_signal(signal.SIGINT)
+            time.sleep(0.01)
+        done = live.wait()
+    assert (done.status, done.errors) == (0, "")
+    assert done.summary["head"] == whole_entries(published)
