@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import deque
 from typing import TYPE_CHECKING, Protocol
 
 from culm.bamboo.entry import LogKey
@@ -284,9 +285,9 @@ class RangeSeeking(Seeking):
 
     def __init__(self, replica: Replica, owner: Owner) -> None:
         super().__init__(replica, owner)
-        self._wants: dict[Want, None] = {}  # in order
+        self._once_more = False  # what has come of the range is lost
+        self._wants: deque[Want] = deque()
         self._complete = False
-        self._once_more = False  # what has come of it is lost
 
     @property
     def settled(self) -> bool:
@@ -295,22 +296,19 @@ class RangeSeeking(Seeking):
 
     def add(self, want: Want, *, again: bool = False) -> None:
         """Fetch another range; `again`: even if it is the one that is being fetched."""
-        if again and self.request is not None and want == self._want:
+        if again and self.request is not None and want == self._wants[0]:
             self._once_more = True
-        self._wants.setdefault(want)
+        if want not in self._wants:
+            self._wants.append(want)
         self.deferred = False
         self.seek()
 
     def _lacks_something(self) -> bool:
         return bool(self._wants)
 
-    @property
-    def _want(self) -> Want:
-        """The one whose turn it is."""
-        return next(iter(self._wants))
-
     def _prepare(self) -> None:
-        want, first = self._want, self._want.first or 1
+        want = self._wants[0]
+        first = want.first or 1
 
         def got_links(links: dict[int, bytes]) -> None:
             if first in links:
@@ -335,7 +333,7 @@ class RangeSeeking(Seeking):
 
     def received_all(self) -> None:
         """The peer has sent all; the store will have it before this is told."""
-        request, last = self.request, self._want.last
+        request, last = self.request, self._wants[0].last
         if request is not None and last is not None and request.receive_cursor.range.end == last:
             self._complete = True
             self.replica.emit(LogSynced(log=self.replica.log, seqnum=last))
@@ -345,6 +343,6 @@ class RangeSeeking(Seeking):
         super().over(dropped=dropped)
         done = complete or not (dropped or self.deferred)
         if done and not self._once_more:
-            del self._wants[self._want]
+            self._wants.popleft()
         self._once_more = False
         self.refused = False
