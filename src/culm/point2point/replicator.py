@@ -103,7 +103,7 @@ class Replicator:
         `want` says what of it, if that is not what the interest says.
         """
         self.connection.check_open()
-        want = self._interest.want if want is None else want
+        want = want or self._interest.want or Want()
         replica = self._replica(log, want)
         if replica is not None:
             replica.ask_for(want)
@@ -277,11 +277,11 @@ class Replicator:
                 desk=self._desk,
                 interest=self._interest,
                 family=self._family,
-                following=not want.is_range,
+                following=want is not None and not want.is_range,
             )
             self._replicas[log] = replica
             replica.load()
-            if want.is_range:
+            if want is not None and want.is_range:
                 replica.ask_for(want)
         return replica
 
