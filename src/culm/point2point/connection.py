@@ -62,6 +62,15 @@ def _mux_limits(limits: Limits) -> MuxLimits:
     )
 
 
+def _close_with(closed: Closed) -> Event:
+    error = closed.error
+    if error is None:
+        return closed
+    if error.code in _EOF_CODES:
+        raise RemoteProtocolError(ErrorCode.UNEXPECTED_EOF, str(error))
+    raise RemoteProtocolError(ErrorCode.MUX_VIOLATION, str(error))
+
+
 class State(Enum):
     """Where a connection stands."""
 
@@ -299,7 +308,7 @@ class Connection(StreamBase):
             if below is None:
                 return self._check_silence()
             if isinstance(below, Closed):
-                return self._close_with(below)
+                return _close_with(below)
             self._take_from_mux(below)
 
     def _take_setup(self) -> Event | None:
@@ -338,14 +347,6 @@ class Connection(StreamBase):
                 self._data_stream.consumed(len(event.data))
         elif isinstance(event, StopReadReceived):
             super().close()  # the peer takes nothing more: it is saying goodbye
-
-    def _close_with(self, closed: Closed) -> Event:
-        error = closed.error
-        if error is None:
-            return closed
-        if error.code in _EOF_CODES:
-            raise RemoteProtocolError(ErrorCode.UNEXPECTED_EOF, str(error))
-        raise RemoteProtocolError(ErrorCode.MUX_VIOLATION, str(error))
 
     def _check_silence(self) -> Event | None:
         if self._silence.is_over(self._is_inside()):
