@@ -333,6 +333,7 @@ class Outcome:
     refusals: list[object] = field(default_factory=list)
     sent: list[bytes] = field(default_factory=list)
     answers: list[object] = field(default_factory=list)
+    connection: Connection | None = None
 
     @property
     def closed(self) -> Closed | None:
@@ -412,7 +413,7 @@ def replay(kept: Conversation, *, in_runs: bool, cuts: Callable[[bytes], list[by
     connection = Connection(
         role=kept.role, setup=kept.setup, limits=kept.limits, family=kept.family, in_runs=in_runs
     )
-    found = Outcome()
+    found = Outcome(connection=connection)
     for step, argument in kept.steps:
         if step != "receive":
             found.refusals.append(perform(connection, kept.log, step, dict(argument)))
