@@ -25,6 +25,7 @@ from culm.point2point import (
     CancelReason,
     Confirmed,
     Connection,
+    EntriesReceived,
     EntryWanted,
     ForkSuspected,
     HashWanted,
@@ -43,6 +44,7 @@ from culm.point2point import (
     SkipReason,
     payloads_up_to,
 )
+from culm.testing.store_model import stored_form
 from culm.testing.stores import make_log
 from culm.wire.multihash import YAMF
 
@@ -533,12 +535,56 @@ class Player:
             sent.move(sent.index - 1)
 
 
+class RunsPlayer(Player):
+    """One that sends and receives in runs where that is possible."""
+
+    def __init__(self, role: Role, setup: Setup, limits: Limits) -> None:
+        super().__init__(role, setup, limits)
+        self.connection = Connection(role=role, setup=setup, limits=limits, in_runs=True)
+
+    def take(self, event: Event) -> None:
+        if not isinstance(event, EntriesReceived):
+            super().take(event)
+            return
+        game = self.games[event.request_id]
+        assert self.safe
+        for entry, payload, staged in event.entries:
+            assert entry == game.entry(entry.seqnum)
+            assert entry.hash() == game.entry(entry.seqnum).hash()
+            assert payload == game.payload(entry.seqnum)
+            assert not staged
+            game.got_metadata.add(entry.seqnum)
+
+    def options(self, game: Game, dice: Dice) -> list[Action]:
+        found, due = super().options(game, dice), game.sent.due
+        if game.state is RequestState.CONFIRMED and due is not None and due[0] <= LENGTH:
+            found += [lambda: self.send_entries(game, dice.below(12))] * len(found)
+        return found
+
+    def send_entries(self, game: Game, more: int) -> None:
+        assert game.sent.due is not None
+        first = game.sent.due[0]
+        news = [game.entries[n] for n in range(first, min(first + more, LENGTH) + 1)]
+        rows = [stored_form(new)._replace(payload=new.payload) for new in news]
+        for row in rows[: game.request.send_entries(rows)]:
+            assert game.sent.due == (row.seqnum, METADATA)
+            game.sent.metadata.add(row.seqnum)
+            game.sent.move(game.sent.index + 1)
+            assert game.sent.due == (row.seqnum, PAYLOAD)
+            game.sent.move(game.sent.index + 1)
+
+
 class Duel:
     """Two players and what is under way between them."""
 
-    def __init__(self, setups: tuple[Setup, Setup], limits: tuple[Limits, Limits]) -> None:
+    def __init__(
+        self,
+        setups: tuple[Setup, Setup],
+        limits: tuple[Limits, Limits],
+        player: type[Player] = Player,
+    ) -> None:
         self.players = tuple(
-            Player(role, setup, limit)
+            player(role, setup, limit)
             for role, setup, limit in zip(
                 (Role.PROACTIVE, Role.REACTIVE), setups, limits, strict=True
             )

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
-from p2p_model import Dice, Duel, Player
+from p2p_model import Dice, Duel, Player, RunsPlayer
 from p2p_support import picture, refusal
 
 from culm.point2point import (
@@ -39,13 +39,16 @@ MODES = st.sampled_from(
 
 class TwoConnections(RuleBasedStateMachine):
     duel: Duel
+    player: type[Player] = Player
+    packet_size_max = 64
 
     @initialize(modes=st.tuples(MODES, MODES), windows=st.tuples(WINDOWS, WINDOWS))
     def connect(self, modes: tuple[Setup, Setup], windows: tuple[int, int]) -> None:
         left, right = (
-            Limits(data_window_max=window, requests_max=4, packet_size_max=64) for window in windows
+            Limits(data_window_max=window, requests_max=4, packet_size_max=self.packet_size_max)
+            for window in windows
         )
-        self.duel = Duel(modes, (left, right))
+        self.duel = Duel(modes, (left, right), self.player)
 
     def pick(self, side: int, dice: Dice) -> tuple[Player, Any]:
         player = self.duel.players[side]
@@ -206,9 +209,17 @@ def illegal(player: Player, game: Any) -> list[tuple[Any, set[ErrorCode]]]:
     return found
 
 
-TestTwoConnections = TwoConnections.TestCase
-TestTwoConnections.settings = settings(
+class TwoConnectionsInRuns(TwoConnections):
+    player = RunsPlayer
+    packet_size_max = 300
+
+
+SETTINGS = settings(
     report_multiple_bugs=False,
     max_examples=RUNS[os.environ.get("CULM_HYPOTHESIS_PROFILE", "default")],
     stateful_step_count=40,
 )
+TestTwoConnections = TwoConnections.TestCase
+TestTwoConnections.settings = SETTINGS
+TestTwoConnectionsInRuns = TwoConnectionsInRuns.TestCase
+TestTwoConnectionsInRuns.settings = SETTINGS
