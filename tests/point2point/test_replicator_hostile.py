@@ -516,7 +516,7 @@ def test_what_the_peer_has_to_take_back_is_not_passed_by_us() -> None:
 def test_a_payload_that_has_gone_bad_in_the_store_is_taken_back() -> None:
     peer = RawPeer(NEWS, interest=SERVE, setup=GREEDY, peer=GREEDY)
     log = peer.store._logs[LOG]  # type: ignore[attr-defined]
-    log.kept[2].payload = bytes(100)
+    log.kept[2] = log.kept[2]._replace(payload=bytes(100))
     peer.control(proposal_of(LOG, 0, 1, end=(4, 4)))
     assert peer.code is None
     rest = peer.data_seen[peer.data_seen.index(NEWS[1].entry.signature) + 64 :]
