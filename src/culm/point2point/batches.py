@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
@@ -60,19 +61,20 @@ class Batches:
         """Whether there are entries that have not been handed to the store."""
         return self._batch is not None
 
-    def add(self, new: NewEntry) -> None:
+    def add(self, news: Sequence[NewEntry]) -> None:
+        """Take entries, of which only the last may be staged."""
         if self._refused:
             return
         batch = self._batch
         if batch is None:
             batch = self._batch = self._new_batch()
-        batch.news.append(new)
-        size = _ENTRY_SIZE + len(new.payload or b"")
+        batch.news += news
+        size = sum([_ENTRY_SIZE + len(new.payload or b"") for new in news])
         batch.size += size
         self._desk.unwritten_size += size
         limits = self._limits
         full = len(batch.news) >= limits.batch_count_max or batch.size >= limits.batch_size_max
-        if full and not new.staged:
+        if full and not news[-1].staged:
             self.close()
 
     def _new_batch(self) -> _Batch:
@@ -163,14 +165,15 @@ class Batches:
         self._append()
 
     def _appended(self, batch: list[NewEntry]) -> list[Event]:
+        log = self._replica.log
         events: list[Event] = [
             EntryStored(
-                log=self._replica.log,
-                seqnum=new.entry.seqnum,
-                payload_size=new.entry.payload_size,
-                payload_stored=new.payload is not None and not new.staged,
+                log=log,
+                seqnum=entry.seqnum,
+                payload_size=entry.payload_size,
+                payload_stored=payload is not None and not staged,
             )
-            for new in batch
+            for entry, payload, staged in batch
         ]
         return events + self._replica.stored(batch)
 

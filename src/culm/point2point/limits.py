@@ -40,7 +40,7 @@ class Limits:
     """
 
     data_window_max: int = 1 << 20
-    packet_size_max: int = 1 << 15
+    packet_size_max: int = 1 << 18
     unsent_size_max: int = 1 << 18
     requests_max: int = 256
     request_adjustments_max: int = 64

@@ -41,6 +41,8 @@ _DEFAULT_SETUP: Final = Setup()
 _DEFAULT_LIMITS: Final = ReplicatorLimits()
 _DEFAULT_INTEREST: Final = Interest()
 _LOGS_READ_MAX = 1000
+# Fewer bytes than this are not filled up.
+_ROOM_MIN = 256
 
 
 class _Wish(NamedTuple):
@@ -72,7 +74,7 @@ class Replicator:
         family: HashFamily = YAMF,
     ) -> None:
         self.connection = Connection(
-            role=role, setup=setup, limits=limits.connection, family=family
+            role=role, setup=setup, limits=limits.connection, family=family, in_runs=True
         )
         self._limits = limits
         self._interest = interest
@@ -101,7 +103,7 @@ class Replicator:
         `want` says what of it, if that is not what the interest says.
         """
         self.connection.check_open()
-        want = self._interest.want if want is None else want
+        want = want or self._interest.want or Want()
         replica = self._replica(log, want)
         if replica is not None:
             replica.ask_for(want)
@@ -131,13 +133,13 @@ class Replicator:
 
     def data_to_send(self, size_max: int | None = None) -> bytes:
         """Take bytes for the peer; what is to be sent is chosen as late as possible."""
-        parts = [self.connection.data_to_send(size_max)]
-        left = None if size_max is None else size_max - len(parts[0])
-        while (left is None or left > 0) and self._traffic.send_some():
-            part = self.connection.data_to_send(left)
-            parts.append(part)
-            left = None if left is None else left - len(part)
-        return b"".join(parts)
+        pieces = self.connection.pieces_to_send(size_max)
+        left = None if size_max is None else size_max - sum(map(len, pieces))
+        while (left is None or left > (_ROOM_MIN if pieces else 0)) and self._traffic.send_some():
+            more = self.connection.pieces_to_send(left)
+            pieces += more
+            left = None if left is None else left - sum(map(len, more))
+        return b"".join(pieces)
 
     @property
     def trailing_data(self) -> bytes:
@@ -275,11 +277,11 @@ class Replicator:
                 desk=self._desk,
                 interest=self._interest,
                 family=self._family,
-                following=not want.is_range,
+                following=want is not None and not want.is_range,
             )
             self._replicas[log] = replica
             replica.load()
-            if want.is_range:
+            if want is not None and want.is_range:
                 replica.ask_for(want)
         return replica
 

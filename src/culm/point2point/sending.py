@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from culm.bamboo.entry import Entry, verify_signature
 from culm.bamboo.links import has_lipmaalink, lipmaa
+from culm.bamboo.store import StoredEntry
 from culm.bamboo.verify import PayloadVerifier
 from culm.buffer import Buffer, Outbox
 from culm.point2point.data_codec import PacketType
 from culm.point2point.errors import ErrorCode, Violation
 from culm.point2point.events import SkipReason
 from culm.point2point.pieces import Part
+from culm.point2point.runs import write_run
 from culm.point2point.setup import Mode, Session
 from culm.point2point.states import Input
 from culm.point2point.track import Track
 from culm.wire import varu64
 from culm.wire.lzfoo import Compressor
+from culm.wire.multihash import HashFamily
 
 if TYPE_CHECKING:
     from culm.point2point.request import Request
@@ -41,9 +44,12 @@ class DataSender:
     Methods raise `Violation` before anything has changed.
     """
 
-    def __init__(self, *, packet_size_max: int, unsent_size: Callable[[], int]) -> None:
+    def __init__(
+        self, *, family: HashFamily, packet_size_max: int, unsent_size: Callable[[], int]
+    ) -> None:
         self.outbox = Outbox()
         self.queued_total = 0  # bytes ever put on the channel
+        self._family = family
         self._packet_size_max = packet_size_max
         self._unsent_below = unsent_size  # bytes that left the outbox, but not the mux
         self._current: Request | None = None
@@ -125,6 +131,27 @@ class DataSender:
         if self._is_safe:
             return track.take_payload(len(view))
         return self._take_greedily(track, view)
+
+    def entries(self, request: Request, stored: Iterable[StoredEntry]) -> int:
+        """Send the first of `stored` with their payloads, about a packet's worth of them.
+
+        Returns how many; none where each piece has to be dealt with by itself.
+        """
+        self._permit(request)
+        if not self._is_safe:
+            return 0
+        packets, hashes = write_run(
+            request,
+            stored,
+            compress=self._compressed,
+            family=self._family,
+            size_max=self._packet_size_max,
+        )
+        if hashes:
+            self._switch(request)
+            self._put(packets)
+            request.outgoing.take_entries(hashes)
+        return len(hashes)
 
     def _take_greedily(self, track: Track, data: Buffer) -> bool:
         """The caller may find out that `data` is wrong; but it may turn out to be right."""

@@ -63,13 +63,11 @@ class Serving:
 
     def prepare(self) -> None:
         """Have the store read what is due, so that it is here when its turn comes."""
-        demand, piece = self.request.peer_demand, self.request.send_cursor.piece
-        if demand is None or piece is None or self._reading or not self._is_confirmed():
+        demand, cursor = self.request.peer_demand, self.request.send_cursor
+        if demand is None or cursor.piece is None or self._reading or not self._is_confirmed():
             return
-        if not self._only_fetches(demand) and self._passed_by_peer().index <= (
-            self.request.send_cursor.index
-        ):
-            self._find(piece.seqnum)
+        if not self._only_fetches(demand) and not cursor.is_behind(self._passed_by_peer()):
+            self._find(cursor.piece.seqnum)
 
     def step(self) -> bool:
         """Send one packet, if one is due; returns whether there may be more."""
@@ -96,6 +94,10 @@ class Serving:
             return False
         if behind:
             request.notify(behind)
+        elif cursor.offset > cursor.start_of(piece):
+            return self._send_payload(piece, stored, demand)  # the rest of it
+        elif piece.part is Part.METADATA and self._send_run():
+            pass
         elif (forked := self._forked_at(stored)) is not None:
             self.replica.suspect(request, forked, Reason.FORK)
             return False
@@ -203,6 +205,16 @@ class Serving:
         return self.request.state is RequestState.CONFIRMED
 
     # Sending.
+
+    def _send_run(self) -> bool:
+        """Send whole entries in one go; whether that is possible."""
+        count = self.request.send_entries(self._read)
+        if not count:
+            return False
+        for _ in range(count):
+            self._read.popleft()
+        self._entry, self._data = None, memoryview(b"")
+        return True
 
     def _send_metadata(self, stored: StoredEntry, demand: Demand) -> None:
         if demand.eagerness.wants_metadata:

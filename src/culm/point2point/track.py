@@ -188,15 +188,28 @@ class Track:
         self.metadata.add(seqnum)
         self.metadata.keep_last(_RUNS_MAX)
         self.links[seqnum] = entry.hash()
-        if len(self.links) > _LINKS_MAX:
-            reachable = set(open_targets(seqnum))
-            self.links = {n: link for n, link in self.links.items() if n in reachable}
+        self._prune_links(seqnum)
         if entry.end_of_log:
             self.end_of_log = seqnum
         self.views.advance(1)
         self.last = Last((piece,), entry)
         self.entry = entry
         self._forget_entry()
+
+    def take_entries(self, hashes: dict[int, bytes]) -> None:
+        """Valid entries that follow each other, with these hashes, and their payloads have been."""
+        seqnums = list(hashes)
+        self.metadata.add_run(seqnums[0], seqnums[-1])
+        self.metadata.keep_last(_RUNS_MAX)
+        self.links.update(hashes)
+        self._prune_links(seqnums[-1])
+        self.views.advance(2 * len(hashes))
+        self.entry = self.last = self.verifier = None
+
+    def _prune_links(self, seqnum: int) -> None:
+        if len(self.links) > _LINKS_MAX:
+            reachable = set(open_targets(seqnum))
+            self.links = {n: link for n, link in self.links.items() if n in reachable}
 
     def take_invalid_metadata(self, entry: Entry) -> None:
         """Metadata has been transmitted that is not valid; `entry` is how it was understood."""

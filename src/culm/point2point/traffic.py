@@ -7,7 +7,7 @@ from collections import OrderedDict
 from culm.bamboo.entry import LogKey
 from culm.point2point.connection import Connection, State
 from culm.point2point.desk import Desk
-from culm.point2point.events import RequestEvent
+from culm.point2point.events import PayloadReceived, RequestEvent
 from culm.point2point.fetching import Fetching
 from culm.point2point.inventory import Resumption
 from culm.point2point.replica import Replica
@@ -85,7 +85,8 @@ class Traffic:
             fetching.handle(event)
             if fetching.has_batch:
                 self._unwritten[event.request_id] = fetching
-        self.rouse(event.request_id)
+        if not isinstance(event, PayloadReceived) or event.finished:
+            self.rouse(event.request_id)
 
     def flush(self) -> None:
         """Write what has come in."""

@@ -49,6 +49,13 @@ class Views:
         """The cursor under the oldest possibility."""
         return self._cursors[0]
 
+    @property
+    def only(self) -> tuple[Cursor, Demand] | None:
+        """The one possibility, if there is but one."""
+        if len(self._cursors) == len(self._ranges) == len(self.demands) == 1:
+            return self._cursors[0], self.demands[0]
+        return None
+
     def retarget(self, end: int | None, upper_certpool: int | None) -> None:
         """A smaller range holds for the sender from now on."""
         smaller = {range_: range_.tightened(end, upper_certpool) for range_ in self._ranges}
