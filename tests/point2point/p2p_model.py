@@ -51,11 +51,11 @@ from culm.wire.multihash import YAMF
 LENGTH = 45
 LOGS = {
     log[0].entry.log: {new.entry.seqnum: new for new in log}
-    for log in (make_log(YAMF, log_id, LENGTH) for log_id in (0, 1))
+    for log in (make_log(YAMF, log_id, LENGTH) for log_id in range(4))
 }
 FORKS = {
     log[0].entry.log: {new.entry.seqnum: new for new in log}
-    for log in (make_log(YAMF, log_id, LENGTH, branch=b"other") for log_id in (0, 1))
+    for log in (make_log(YAMF, log_id, LENGTH, branch=b"other") for log_id in range(4))
 }
 STORED = {
     log: {
@@ -412,6 +412,22 @@ class Player:
         if options:
             dice.pick(options)()
 
+    def stream(self, game: Game, dice: Dice) -> None:
+        """Go on with whole entries, in runs where that is possible."""
+        sent, demand = game.sent, game.request.peer_demand
+        confirmed = game.state is RequestState.CONFIRMED and demand is not None
+        due = sent.due if confirmed and sent.owed is None else None
+        if due is None or due[0] > LENGTH:
+            return
+        assert demand is not None
+        if due[1] is METADATA and demand.eagerness.wants_metadata:
+            before = sent.index
+            self.send_entries(game, dice)
+            if sent.index == before:
+                self.send_metadata(game, due[0])
+        else:
+            self.send(game, dice)
+
     def options(self, game: Game, dice: Dice) -> list[Action]:
         """Everything that is legal to send now for that request."""
         sent, request = game.sent, game.request
@@ -475,7 +491,7 @@ class Player:
                 found.append(lambda: self.notify(game, 1))
         ahead = place[2] - sent.offset if place[:2] == sent.due and place[2] != WHOLE else 0
         ahead = rest if behind else ahead
-        if min(ahead, rest) > 0:
+        if known and min(ahead, rest) > 0:
             found.append(lambda: self.jump(game, seqnum, 1 + dice.below(min(ahead, rest))))
         return found
 
@@ -548,8 +564,8 @@ class Player:
 
     def pass_over(self, game: Game) -> None:
         """Want nothing more of what comes for a request, and end it."""
-        game.request.pass_over()
         if game.state in (RequestState.PROPOSED_BY_US, RequestState.CONFIRMED):
+            game.request.pass_over()
             game.request.cancel(CancelReason.DO_NOT_RETRY)
             game.state = RequestState.CANCELLING
 
