@@ -181,8 +181,8 @@ class Fetcher:
         self.fetched.wire_bytes += protocol.bytes_received + protocol.bytes_sent
         self._judge(closed)
         await self.finish()
-        if (reason := self.why_incomplete()) is not None:
-            self.fetched.fail(Failure("INCOMPLETE", reason))
+        if (missing := self.why_incomplete()) is not None:
+            self.fetched.fail(Failure("INCOMPLETE", missing))
 
     def was_misled(self) -> bool:
         """Whether the payload that did not verify had been begun by an earlier peer.
