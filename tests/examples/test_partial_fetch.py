@@ -11,13 +11,15 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from nacl.signing import SigningKey
 from processes import Throttle, fetch, finish, run, serving, start_fetch, whole_entries
 from trees import contents, details, make_tree
 
 import replicate_directory
-from culm.bamboo import LogKey
+from culm.bamboo import LogAuthor, LogKey, MemoryStore, NewEntry, Reason, VerificationError
 from culm.bamboo.links import lower_pool, upper_pool
 from culm.wire.multihash import YAMF
+from directory.sparse import Certified, certify
 from stores.sqlite_store import SqliteStore
 
 _RANDOM = Random(1)
@@ -266,6 +268,34 @@ def test_an_entry_whose_fetch_was_killed_goes_on(tmp_path: Path, published: Path
         done = fetch(store, port, None, "--sparse", seqnum)
     assert (done.status, done.summary["entry"]) == (0, seqnum)
     assert done.summary["payload_bytes"] < done.summary["wire_bytes"] < 600_000
+
+
+def test_what_proves_an_entry_is_verified_from_entry_1_on() -> None:
+    author = LogAuthor(SigningKey(bytes(32)), family=YAMF)
+    news = {n: author.publish(b"%d" % n) for n in range(1, 41)}
+    other = LogAuthor(SigningKey(bytes(32)), family=YAMF)
+    wrong = {n: other.publish(b"x%d" % n) for n in range(1, 41)}
+
+    def certified(seqnum: int, *entries: NewEntry) -> Certified:
+        store = MemoryStore(family=YAMF)
+        store.append(author.log, entries)
+        return certify(store, author.log, seqnum)
+
+    pool = [NewEntry(news[n].entry) for n in (1, 4, 13, 26)]
+    found = certified(30, *pool, news[30], NewEntry(news[40].entry))
+    assert (found.path, found.above) == ([30, 26, 13, 4, 1], [40])
+    assert found.stored.hash == news[30].entry.hash()
+    for entries, reason in (
+        ([*pool[:2], *pool[3:], news[30]], Reason.GAP),
+        ([*pool[1:], news[30]], Reason.GAP),
+        (pool, Reason.GAP),
+        ([*pool[:3], NewEntry(wrong[26].entry), news[30]], Reason.WRONG_LIPMAALINK),
+        ([NewEntry(wrong[1].entry), *pool[1:], news[30]], Reason.WRONG_LIPMAALINK),
+        ([*pool, NewEntry(news[30].entry)], Reason.PAYLOAD_SIZE),
+    ):
+        with pytest.raises(VerificationError) as caught:
+            certified(30, *entries)
+        assert caught.value.reason is reason, entries
 
 
 def test_a_hostile_log_is_told(tmp_path: Path, published: Path) -> None:

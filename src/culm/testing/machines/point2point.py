@@ -36,6 +36,7 @@ from culm.point2point import (
     Role,
     Setup,
     SkipReason,
+    Want,
     payloads_up_to,
 )
 from culm.testing.machines import (
@@ -383,6 +384,7 @@ def _build_replicator(config: Config) -> Replicator:
         interest=Interest(
             live=bool(config.get("live", True)),
             accept_new_logs=bool(config.get("accept_new_logs", True)),
+            want=Want() if config.get("following", True) else None,
         ),
     )
 
@@ -395,8 +397,8 @@ def _respond(config: Config) -> Callable[[Effect], object]:
     return lambda effect: perform(effect, store)
 
 
-def _replicate(machine: Replicator, log_id: int = 0) -> None:
-    machine.replicate(LogKey(_KEY.author, log_id))
+def _replicate(machine: Replicator, log_id: int = 0, **want: Any) -> None:
+    machine.replicate(LogKey(_KEY.author, log_id), Want(**want) if want else None)
 
 
 def _outcome(events: Sequence[Event]) -> object:
@@ -444,6 +446,16 @@ REPLICATOR = register(
                 left={"entries": 9, "live": False},
                 right={**_RIGHT, "entries": 4},
                 script=(("right", call("close")),),
+            ),
+            Scenario(
+                name="one entry with its certificate pools, then the payloads of others",
+                left={"entries": 0, "live": False, "following": False},
+                right={**_RIGHT, "entries": 14},
+                script=(
+                    ("left", call("replicate", first=10, last=10, sparse=True)),
+                    ("left", call("replicate", first=4, last=4, payload_only=True)),
+                    ("left", call("close")),
+                ),
             ),
             Scenario(
                 name="a fork",
