@@ -298,9 +298,8 @@ class Node:
 
     def _send_held(self, link: Link) -> None:
         """Send what has waited for the connection; whatever else did is sent again."""
-        message = self._held.pop(link.peer, None) if link.dialled and link.peer else None
-        if message is not None:
-            link.ask(message)
+        if link.dialled and link.peer is not None and link.peer in self._held:
+            link.ask(self._held.pop(link.peer))
 
     def next_deadline(self) -> float | None:
         if self._core.state is Role.CLOSED:

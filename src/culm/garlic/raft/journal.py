@@ -36,9 +36,6 @@ class Desk:
             raise LocalProtocolError(ContractErrorCode.UNKNOWN_TICKET, str(ticket))
         done(result)
 
-    def clear(self) -> None:
-        self._open.clear()
-
 
 class Journal:
     """Term, vote and log, in memory and on their way to the store.
@@ -134,7 +131,11 @@ class Journal:
         return messages
 
     def next_effect(self) -> Persist | None:
-        """The next write, if one is due and none is under way."""
+        """The next write, if one is due and none is under way.
+
+        Its commit index covers only what is durable already: if the write is torn, the
+        entries that it replaces must not be taken for committed ones.
+        """
         if self._writing or self.saved:
             return None
         self._writing = True
@@ -144,7 +145,7 @@ class Journal:
             ticket=self._desk.ticket(lambda _: self._written(changes, first is not None, last)),
             term=self.term,
             voted_for=self.voted_for,
-            commit_index=min(self.commit_index, last),
+            commit_index=min(self.commit_index, self.stable_index),
             first_index=first,
             entries=() if first is None else self.log.slice(first, last),
         )

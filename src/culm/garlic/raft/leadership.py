@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Sequence
+from itertools import repeat
 
 from culm.garlic.raft.change import Change, ChangeState
 from culm.garlic.raft.events import (
@@ -83,7 +84,7 @@ class Leadership:
         journal = self._shared.journal
         first, term = journal.log.last_index + 1, journal.term
         if values:
-            journal.append([Entry(term, value) for value in values])
+            journal.append(list(map(Entry._make, zip(repeat(term), values))))
             size = sum(map(len, values))
             self._proposals.append((journal.log.last_index, size))
             self._size += size
