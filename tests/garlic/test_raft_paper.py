@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from raft_lab import Lab, all_of, configuration, entries, founders, one
 
@@ -596,27 +598,22 @@ def test_a_read_waits_for_heartbeats_with_a_majority_and_an_entry_of_the_own_ter
 def test_answers_to_requests_of_an_earlier_leadership_confirm_no_read() -> None:
     """A late refusal of an old request carries our present term, too."""
     lab = Lab()
-    first, _ = lab.lead()
-    for _ in range(9):  # many requests of the first term
-        last = one(lab.accept(first), AppendRequest) if lab.core.propose([b"x"]) else first
-        first = last
+    lab.settle(lab.lead())
+    for _ in range(20):
+        lab.core.propose([b"x"])
+        lab.settle(lab.drain())
+    old = [message for message in all_of(lab.sent, AppendRequest) if message.destination == 2]
     lab.append(source=3, term=2)
     lab.settle(lab.lead())
     number = lab.core.read()
-    wanted = [message for message in lab.drain() if isinstance(message, AppendRequest)]
-    assert wanted
-    late = AppendResponse(
-        source=2,
-        destination=1,
-        term=lab.core.term,
-        sequence=last.sequence,
-        next_index=1,
-        accepted=False,
-    )
-    lab.tell(late)
-    assert ReadReady(read=number, index=lab.core.commit_index) not in lab.events
-    lab.accept(wanted[0])
-    assert ReadReady(read=number, index=lab.core.commit_index) in lab.events
+    ready = ReadReady(read=number, index=lab.core.commit_index)
+    request = all_of(lab.drain(), AppendRequest)[0]
+    for message in old:
+        late = replace(message, term=lab.core.term)
+        lab.answer(late, 1, accepted=False)
+    assert ready not in lab.events
+    lab.accept(request)
+    assert ready in lab.events
 
 
 def test_a_read_fails_when_leadership_ends() -> None:
