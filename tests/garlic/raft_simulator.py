@@ -17,7 +17,9 @@ from itertools import count
 from linearizability import Operation, find_violation
 from raft_checks import Checker, Violation
 from raft_disk import Disk, State, freeze, thaw
+from raft_weather import ELECTION_TIMEOUT, Weather, draw_settings
 
+from culm import garlic
 from culm.garlic.raft import (
     Apply,
     Compact,
@@ -29,7 +31,6 @@ from culm.garlic.raft import (
     ReadSnapshot,
     Role,
     Server,
-    Settings,
     Snapshot,
     SnapshotInstalled,
     Stored,
@@ -40,7 +41,6 @@ from culm.garlic.raft.messages import Message, VoteRequest
 from culm.machine import Effect, LocalProtocolError
 
 KEYS = "abc"
-ELECTION_TIMEOUT = 0.300
 
 
 def server(server_id: int) -> Server:
@@ -48,68 +48,17 @@ def server(server_id: int) -> Server:
 
 
 @dataclass
-class Weather:
-    """How bad things are; drawn once a seed."""
-
-    loss: float
-    duplication: float
-    delay_max: float
-    crash: float
-    partition: float
-    change: float
-    transfer: float
-    skew: float
-    disk_delay_max: float
-    pause: float
-    leader_crash: float = 0.0  # at each message that a leader takes
-    write_crash: float = 0.0  # in the middle of each change of a disk
-
-    @classmethod
-    def draw(cls, rng: random.Random) -> Weather:
-        def some(most: float) -> float:
-            return rng.choice((0.0, most / 4, most))
-
-        return cls(
-            loss=some(0.2),
-            duplication=some(0.2),
-            delay_max=rng.choice((0.002, 0.02, 0.06)),
-            crash=some(0.5),
-            partition=some(0.5),
-            change=rng.choice((0.0, 0.3, 0.8)),
-            transfer=some(0.2),
-            skew=some(0.2),
-            disk_delay_max=rng.choice((0.0005, 0.005, 0.02)),
-            pause=rng.choice((0.1, 0.1, 0.04)),
-            leader_crash=rng.choice((0.0, 0.0, 0.05)),
-            write_crash=rng.choice((0.0, 0.01, 0.05)),
-        )
-
-
-def draw_settings(rng: random.Random) -> Settings:
-    return Settings(
-        election_timeout_min=ELECTION_TIMEOUT / 2,
-        election_timeout_max=ELECTION_TIMEOUT,
-        heartbeat_interval=0.05,
-        request_timeout=0.08,
-        in_flight_max=rng.choice((1, 1, 4)),
-        append_entries_max=rng.choice((1, 2, 100)),
-        sync_gap=rng.choice((1, 3, 10)),
-        attempts_max=4,
-        chunk_size=rng.choice((7, 1000)),
-        snapshot_distance=rng.choice((0, 5, 20)),
-        trailing_entries=rng.choice((0, 3)),
-        apply_entries_max=rng.choice((1, 1000)),
-    )
-
-
-@dataclass
 class Node:
-    """A server: its disk, and while it runs, its core and state machine."""
+    """A server: its disk, and while it runs, its core and state machine.
+
+    `core` is what the simulator drives: `raft`, or the node around it.
+    """
 
     id: int
     disk: Disk
     rate: float = 1.0  # of its clock
-    core: Raft | None = None
+    core: Raft | garlic.Node | None = None
+    raft: Raft | None = None
     state: State = field(default_factory=dict)
     applied: int = 0
     life: int = 0  # counts restarts
@@ -137,7 +86,7 @@ class Simulator:
         self.history: list[Operation] = []
         self.happened: Counter[str] = Counter()
         self.stopped = False  # no more faults
-        self._check_sends = check_sends
+        self.check_sends = check_sends
         self._queue: list[tuple[float, int, Callable[[], None]]] = []
         self._order = count()
         self._values = count(1)
@@ -174,21 +123,25 @@ class Simulator:
     def start(self, node: Node) -> None:
         self.happened["start"] += 1
         stored = node.disk.stored()
-        node.core = Raft(
+        self._wake(node, stored)
+        node.life += 1
+        node.state = thaw(node.disk.image)
+        node.applied = stored.snapshot.index
+        assert node.raft is not None
+        self.checker.restarted(node.raft)
+        self.drain(node)
+
+    def _wake(self, node: Node, stored: Stored) -> None:
+        node.core = node.raft = Raft(
             server_id=node.id,
             stored=stored,
             settings=self.settings,
             rng=random.Random(self.rng.random()),
             now=self.now * node.rate,
         )
-        node.life += 1
-        node.state = thaw(node.disk.image)
-        node.applied = stored.snapshot.index
-        self.checker.restarted(node.core)
-        self.drain(node)
 
     def crash(self, node: Node) -> None:
-        node.core = None
+        node.core = node.raft = None
         node.life += 1
         node.timer = None
         self.happened["crash"] += 1
@@ -209,12 +162,17 @@ class Simulator:
                 break
             self._do(node, effect)
         self.happened["step"] += 1
-        self.checker.step(core)
-        for message in core.messages_to_send():
-            if self._check_sends:
+        assert node.raft is not None
+        self.checker.step(node.raft)
+        self._send_all(node)
+        self._set_timer(node)
+
+    def _send_all(self, node: Node) -> None:
+        assert node.raft is not None
+        for message in node.raft.messages_to_send():
+            if self.check_sends:
                 self.checker.sends(message, node.disk)
             self.send(message)
-        self._set_timer(node)
 
     def _set_timer(self, node: Node) -> None:
         assert node.core is not None
@@ -235,7 +193,7 @@ class Simulator:
 
         self.at(time, fire)
 
-    def tell_time(self, node: Node) -> Raft:
+    def tell_time(self, node: Node) -> Raft | garlic.Node:
         assert node.core is not None
         node.core.advance(self.now * node.rate)
         return node.core
@@ -361,12 +319,12 @@ class Simulator:
         way = (message.source, message.destination)
         self.happened["message overtaken"] += number < self._newest.get(way, 0)
         self._newest[way] = max(number, self._newest.get(way, 0))
-        if node is None or node.core is None:
+        if node is None or node.raft is None:
             return
         if (message.source, message.destination) in self._cut:
             return
         core = self.tell_time(node)
-        core.receive_message(message)
+        node.raft.receive_message(message)
         self.drain(node)
         unlucky = self.rng.random() < self.weather.leader_crash
         if unlucky and core.state is Role.LEADER and not self.stopped:
@@ -438,7 +396,7 @@ class Simulator:
             if node.core is not None and node.core.state is Role.LEADER
         ]
 
-    def _on_leader(self, act: Callable[[Raft], None]) -> None:
+    def _on_leader(self, act: Callable[[Raft | garlic.Node], None]) -> None:
         leaders = self.leaders()
         if not leaders:
             return
@@ -546,9 +504,9 @@ class Simulator:
 
     def _settled(self) -> bool:
         leader = self._leader()
-        if leader is None or leader.core is None:
+        if leader is None or leader.raft is None:
             return False
-        core = leader.core
+        core = leader.raft
         if core.commit_index < core.last_index:
             return False
         return all(
