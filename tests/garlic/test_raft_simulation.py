@@ -7,11 +7,16 @@ campaign), ``CULM_RAFT_FIRST_SEED`` where to begin.
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
+import random
 from collections import Counter
+from itertools import combinations, permutations
 
 import pytest
 import raft_simulator
+from hypothesis import given
+from hypothesis import strategies as st
 from linearizability import Operation, find_violation
 from raft_checks import Violation
 from raft_simulator import Simulator, Weather, run_seed
@@ -216,3 +221,42 @@ def test_linearizable_histories_are_accepted(history: list[Operation]) -> None:
 )
 def test_other_histories_are_refused(history: list[Operation]) -> None:
     assert find_violation(history) == "k"
+
+
+def twin_fits(history: list[Operation]) -> bool:
+    """All orders of all calls that happened, one after the other."""
+    sure = [op for op in history if op.end < math.inf]
+    unsure = [op for op in history if op.end == math.inf and op.write]
+    for size in range(len(unsure) + 1):
+        for happened in combinations(unsure, size):
+            if any(map(fits_in_order, permutations([*sure, *happened]))):
+                return True
+    return False
+
+
+def fits_in_order(order: tuple[Operation, ...]) -> bool:
+    value = None
+    for at, op in enumerate(order):
+        if any(later.end < op.start for later in order[at + 1 :]):
+            return False
+        if op.write:
+            value = op.value
+        elif op.value != value:
+            return False
+    return True
+
+
+@given(st.integers(0, 2**32))
+def test_histories_are_judged_as_all_orders_of_their_calls_are(seed: int) -> None:
+    rng = random.Random(seed)
+    history: list[Operation] = []
+    written = [None, "never"]
+    for number in range(rng.randint(1, 5)):
+        start = rng.randint(0, 8)
+        end = rng.choice((start + rng.randint(0, 5), start + rng.randint(0, 5), math.inf))
+        if rng.random() < 0.5:
+            written.append(str(number))
+            history.append(write(str(number), start, end))
+        else:
+            history.append(read(rng.choice(written), start, end))
+    assert (find_violation(history) is None) is twin_fits(history)
