@@ -14,6 +14,7 @@ from culm.garlic.raft import (
     RaftErrorCode,
     Role,
     Server,
+    Settings,
     Stored,
     TransferFailed,
 )
@@ -261,6 +262,44 @@ def test_a_server_that_shall_leave_goes_after_two_silent_election_timeouts() -> 
     for _ in range(5):
         lab.wait(SETTINGS.election_timeout_max / 2)
     assert Left() in lab.events
+
+
+def test_a_candidates_message_resets_the_wait_for_silence() -> None:
+    """Two election timeouts after the last word of a leader or candidate, not before."""
+    lab = Lab()
+    lab.append(term=1)
+    lab.tell(LeaveRequest(source=2, destination=1, term=1, last_log_index=0, commit_index=0))
+    term = 1
+    for _ in range(4):
+        lab.wait(SETTINGS.election_timeout_max - 0.01)
+        term = lab.core.term + 1
+        assert lab.ask_vote(source=3, term=term).accepted
+    assert Left() not in lab.events
+    lab.wait(SETTINGS.election_timeout_max)
+    assert Left() not in lab.events
+    lab.wait(SETTINGS.election_timeout_max)
+    assert Left() in lab.events
+
+
+def test_the_defaults_are_jrafts() -> None:
+    settings = Settings()
+    assert (settings.election_timeout_min, settings.election_timeout_max) == (0.150, 0.300)
+    assert (settings.heartbeat_interval, settings.sync_gap) == (0.075, 100)
+    assert (settings.in_flight_max, settings.chunk_size) == (1, 4096)
+
+
+@pytest.mark.parametrize(("in_flight_max", "sent"), [(1, 1), (3, 3)])
+def test_one_request_to_a_peer_is_outstanding_unless_the_user_wants_more(
+    in_flight_max: int, sent: int
+) -> None:
+    lab = leader(in_flight_max=in_flight_max)
+    requests = []
+    for number in range(5):
+        lab.core.propose([b"%d" % number])
+        requests += [m for m in all_of(lab.drain(), AppendRequest) if m.destination == 2]
+    assert len(requests) == sent
+    (following,) = (m for m in all_of(lab.accept(requests[0]), AppendRequest) if m.destination == 2)
+    assert [entry.data for entry in following.entries] == [b"%d" % n for n in range(sent, 5)]
 
 
 def test_the_effective_configuration_is_at_most_one_change_behind_the_log() -> None:
