@@ -132,7 +132,7 @@ class Node:
 
     def propose(self, values: Sequence[bytes]) -> int:
         """See `Raft.propose`; ``VALUE_TOO_LARGE`` as well for what fits no frame."""
-        if any(len(value) > self._limits.log_size_max // 2 for value in values):
+        if max(map(len, values), default=0) > self._limits.log_size_max // 2:
             raise LocalProtocolError(GarlicErrorCode.VALUE_TOO_LARGE)
         return self._core.propose(values)
 

@@ -97,6 +97,12 @@ class Journal:
         self.membership.append(first, entries)
         self._changed_from(first)
 
+    def append_values(self, values: Sequence[bytes]) -> None:
+        """Add values, of which none is a configuration, as entries of the current term."""
+        term = self.term
+        self._changed_from(self.log.last_index + 1)
+        self.log.append([Entry(term, value) for value in values])
+
     def truncate(self, first: int) -> None:
         """Drop entries from `first` on; new ones follow at once."""
         self.log.truncate(first)
