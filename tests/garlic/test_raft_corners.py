@@ -226,6 +226,17 @@ def test_a_server_is_found_while_it_is_added_and_while_that_is_not_committed() -
     assert requests
 
 
+def test_what_was_sent_over_a_way_that_broke_is_sent_again_at_once() -> None:
+    lab = leader(in_flight_max=2)
+    lab.core.propose([b"x"])
+    lost = next(m for m in all_of(lab.drain(), AppendRequest) if m.destination == 2)
+    lab.core.unreachable(2)
+    lab.core.unreachable(77)
+    (again,) = all_of(lab.drain(), AppendRequest)
+    assert (again.destination, again.entries) == (2, lost.entries)
+    assert again.sequence > lost.sequence
+
+
 def test_values_that_fill_a_request_exactly_go_together() -> None:
     lab = leader(append_size_max=10)
     lab.core.propose([b"x" * 5, b"y" * 5, b"z"])

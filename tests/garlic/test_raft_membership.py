@@ -12,6 +12,7 @@ from culm.garlic.raft import (
     Entry,
     Left,
     RaftErrorCode,
+    ReadFailed,
     Role,
     Server,
     Settings,
@@ -354,6 +355,10 @@ def test_proposals_are_bounded_by_count_and_size() -> None:
     lab = Lab(proposals_max=3, proposal_size_max=10)
     lab.settle(lab.lead())
     assert refusal(lambda: lab.core.propose([b""] * 4)) is RaftErrorCode.QUEUE_FULL
+    assert lab.core.propose([b""] * 3) == 2
+    assert refusal(lambda: lab.core.propose([b""])) is RaftErrorCode.QUEUE_FULL
+    assert lab.core.propose([]) == 5  # which is nothing
+    lab.settle(lab.drain())
     assert refusal(lambda: lab.core.propose([b"x" * 11])) is RaftErrorCode.VALUE_TOO_LARGE
     lab.core.propose([b"x" * 6])
     assert refusal(lambda: lab.core.propose([b"x" * 6])) is RaftErrorCode.QUEUE_FULL
@@ -410,10 +415,13 @@ def test_time_does_not_go_back_and_tickets_are_answered_once() -> None:
 
 def test_a_closed_core_says_nothing_more() -> None:
     lab = leader()
-    lab.core.read()
+    number = lab.core.read()
+    lab.core.add_server(NEW)
     lab.core.close()
     lab.core.close()
     assert lab.drain() == []
+    assert ReadFailed(read=number) in lab.events
+    assert ChangeFailed(server_id=4) in lab.events
     assert lab.events[-1] == Closed()
     assert lab.core.state is Role.CLOSED
     assert refusal(lambda: lab.core.propose([b"x"])) is RaftErrorCode.CLOSED

@@ -11,6 +11,7 @@ from culm.garlic.raft import (
     ConfigurationChanged,
     Entry,
     LeaderChanged,
+    Left,
     RaftErrorCode,
     ReadFailed,
     ReadReady,
@@ -446,6 +447,7 @@ def test_a_leader_that_is_not_in_the_committed_configuration_steps_down() -> Non
     lab.accept(request)
     assert lab.core.state is Role.FOLLOWER
     assert any(isinstance(event, ConfigurationChanged) for event in lab.events)
+    assert Left() in lab.events
     assert lab.wait(50.0) == []
 
 
