@@ -10,6 +10,7 @@ from raft_lab import SETTINGS, Lab, all_of, configuration, entries, founders, on
 from culm.garlic.raft import (
     ChangeFailed,
     LeaderChanged,
+    Left,
     Role,
     Server,
     Snapshot,
@@ -139,6 +140,39 @@ def test_a_snapshot_that_cannot_be_used_is_asked_for_again_from_its_start() -> N
     lab.tell(request)
     lab.do(lab.held.pop(), True)
     assert one(lab.drain(), SnapshotResponse).accepted
+
+
+def test_who_is_not_in_an_installed_snapshots_configuration_has_left() -> None:
+    lab = Lab()
+    lab.append(term=3)
+    lab.hold = True
+    lab.tell(snapshot_request(Snapshot(5, 2, configuration(2, 3, index=4))))
+    lab.do(lab.held.pop(), True)
+    lab.hold = False
+    assert one(lab.drain(), SnapshotResponse).accepted
+    assert Left() in lab.events
+    assert lab.core.configuration.ids == {2, 3}
+    assert lab.wait(50.0) == []
+
+
+@pytest.mark.parametrize(("first_index", "kept"), [(1, 5), (3, 3), (5, 1), (6, 0), (7, 0), (8, 0)])
+def test_a_stored_log_may_begin_before_at_or_behind_its_snapshot(
+    first_index: int, kept: int
+) -> None:
+    """A crash between a snapshot and the compaction leaves what the snapshot stands for."""
+    stored = Stored(
+        term=1,
+        snapshot=Snapshot(5, 1, configuration(1, 2, 3)),
+        first_index=first_index,
+        entries=entries(*[1] * (8 - first_index)),
+    )
+    lab = Lab(stored)
+    gap = first_index > 6
+    assert lab.core.last_index == (5 if gap else 7)
+    assert (lab.core.commit_index, lab.core.applied_index) == (5, 5)
+    assert lab.append(term=1, previous=(5, 1), commit=5).accepted
+    assert not lab.append(term=1, previous=(5, 4), commit=5).accepted
+    assert len(lab.log) == (0 if gap else 2 + max(0, kept - 1))
 
 
 @pytest.mark.parametrize(("commit", "taken"), [(2, []), (3, [3]), (5, [5])])
