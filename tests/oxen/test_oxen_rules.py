@@ -113,6 +113,31 @@ def test_a_server_asked_for_help_that_never_answers_is_unreachable(table: Table)
     assert table.node.peers() == {}
 
 
+def test_who_asks_again_is_not_forgotten_while_it_waits_for_us(table: Table) -> None:
+    """Ours gets lost for long; then its user asks again, and has our acknowledgement of that.
+
+    Were it forgotten now, it would wait in vain: nothing is sent again on either side.
+    """
+    table.tell_message(P, Synchronize(0, 5))
+    table.wait(75.0)
+    asked_again = table.tell_message(P, Synchronize(0, 5))
+    assert asked_again in table.acknowledged()
+    table.wait(60.0)
+    table.accept(P, P)
+    assert table.events() == [PeerJoined(peer=P)]
+
+
+def test_who_asks_no_more_is_forgotten(table: Table) -> None:
+    table.tell_message(P, Synchronize(0, 5))
+    table.wait(75.0)
+    table.tell_message(P, Synchronize(0, 5))
+    table.wait(79.0)
+    assert P in table.node.peers()
+    table.wait(2.0)
+    assert P not in table.node.peers()
+    assert table.events() == []
+
+
 def test_leave_the_cluster(table: Table) -> None:
     start = table.join(P)
     table.node.send_in_order(P, b"last")

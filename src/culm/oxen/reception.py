@@ -166,6 +166,9 @@ class Reception:
 
     def _receive_synchronize(self, peer: Peer, message: Synchronize) -> bool:
         incoming = peer.incoming
+        if peer.state is PeerState.SYNCHRONIZING:
+            # It believes in us for so long from now, once it has our acknowledgement.
+            peer.since = self._clock.unix
         if incoming is None:
             if self._associations.leaving:
                 return False
