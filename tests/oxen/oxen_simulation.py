@@ -63,11 +63,16 @@ Life = tuple[bytes, int]  # server ID, incarnation
 
 @dataclass
 class Promise:
-    """A message that a life has sent to a peer; `kept` until something excuses the loss."""
+    """A message that a life has sent to a peer.
+
+    excused: it need not arrive, as the sender's user knows that the peer left or was given up.
+    failed: its user was told that this message may be lost.
+    """
 
     number: int
     payload: bytes
     excused: bool = False
+    failed: bool = False
 
 
 @dataclass
@@ -123,7 +128,7 @@ class Ledger:
                 assert found or number in self.broadcast[life], (life, event)
                 assert not any(promise.excused for promise in found), (life, event)
                 for promise in found:
-                    promise.excused = True
+                    promise.excused = promise.failed = True
 
     def _excuse(self, life: Life, peer: bytes) -> None:
         """After a restart, a goodbye or a give-up nothing sent before is promised."""
@@ -131,8 +136,11 @@ class Ledger:
             for promise in self.sent[life, peer, delivery]:
                 promise.excused = True
 
-    def check(self, living: list[Life]) -> None:
-        """What was sent, and is excused by nothing, has arrived as it was promised."""
+    def check(self, living: list[Life], closed: list[Life]) -> None:
+        """What was sent, and is excused by nothing, has arrived as it was promised.
+
+        living: who has not crashed and is still there; closed: who took leave in peace.
+        """
         for (life, peer, delivery), got in self.got.items():
             if delivery is not Delivery.DATAGRAM:
                 numbers = [_number(data) for data in got]
@@ -142,6 +150,11 @@ class Ledger:
                 if life != other:
                     for delivery in Delivery:
                         self._check_pair(life, other, delivery)
+        for receiver in living:
+            if receiver[1] == 1:  # what a former life got ready for its user died with it
+                for sender in (*living, *closed):
+                    for delivery in Delivery:
+                        self._check_told(sender, receiver, delivery)
 
     def _check_pair(self, sender: Life, receiver: Life, delivery: Delivery) -> None:
         promises = self.sent[sender, receiver[0], delivery]
@@ -158,6 +171,17 @@ class Ledger:
         sent = {promise.payload for promise in promises}
         # A broadcast also reaches those who were about to join.
         assert delivery is Delivery.IN_ORDER_BROADCAST or set(got) <= sent
+
+
+    def _check_told(self, sender: Life, receiver: Life, delivery: Delivery) -> None:
+        """Whatever never arrived was said to have failed."""
+        got = set(self.got[receiver, sender[0], delivery])
+        silently = [
+            promise.payload
+            for promise in self.sent[sender, receiver[0], delivery]
+            if not promise.failed and promise.payload not in got
+        ]
+        assert not silently, (sender, receiver, delivery, silently)
 
 
 def _stamp(life: Life) -> bytes:
@@ -185,6 +209,7 @@ class Simulation:
         self.ledger = Ledger()
         self.cluster = Cluster(self.network, on_event=self._note)
         self.gone: set[bytes] = set()
+        self._closed: list[Life] = []
         self._messages = 0
         self._loss_max = loss_max
         for sid in self.names:
@@ -252,7 +277,7 @@ class Simulation:
             self._recover()
             self._talk()
             living = [(host.address, host.incarnation) for host in self.running()]
-            self.ledger.check(living)  # type: ignore[arg-type]
+            self.ledger.check(living, self._closed)  # type: ignore[arg-type]
         return self.ledger
 
     def _grow(self) -> None:
@@ -438,6 +463,7 @@ class Simulation:
     def _note(self, host: Host, event: Event) -> None:
         self.ledger.note((host.address, host.incarnation), event)  # type: ignore[arg-type]
         if isinstance(event, Closed):
+            self._closed.append((host.address, host.incarnation))  # type: ignore[arg-type]
             host.after(0.0, host.crash)
         if isinstance(event, PeerUnreachable) and host.machine.state is NodeState.JOINING:
             host.after(0.1, lambda: self._ask_again(host))

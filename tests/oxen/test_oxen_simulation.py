@@ -53,7 +53,7 @@ def test_the_same_seed_tells_the_same_story() -> None:
 
 def test_a_failure_names_its_seed() -> None:
     simulation = Simulation(11)
-    simulation.ledger.check = lambda living: pytest.fail("on purpose")  # type: ignore[method-assign]
+    simulation.ledger.check = lambda living, closed: pytest.fail("on purpose")  # type: ignore[method-assign]
     with pytest.raises(BaseException, match="on purpose") as caught:
         simulation.run()
     assert "network seed: 11" in caught.value.__notes__

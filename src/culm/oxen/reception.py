@@ -137,7 +137,7 @@ class Reception:
             # Nothing else is in flight then but our latest synchronize message, which was
             # first sent after the peer's own had arrived, if it has.
             if peer.incoming is not None:
-                self._associations.join(peer)
+                self._associations.join(peer, peer.incoming)
         else:
             self._courier.pump(peer)
             self._associations.bury_if_complete(peer)
@@ -181,11 +181,9 @@ class Reception:
         age = incoming.age_of(message)
         if age is Age.SAME:
             peer.doubt = None
-            broadcasts = incoming.broadcast.skip(message.broadcast)
-            ones = incoming.one.skip(message.one)
+            incoming.go_on(message)
             if peer.state in _TALKING:
-                self._associations.deliver(peer, _IN_ORDER_BROADCAST, broadcasts)
-                self._associations.deliver(peer, _IN_ORDER, ones)
+                self._associations.hand_out(peer, incoming)
             return True
         if age is Age.OLDER and not peer.insists(
             message, self._clock.unix, _PATIENCE * self._timing.redelivery_max_s
