@@ -115,8 +115,21 @@ def test_distances_are_those_of_a_plain_search(links: set[tuple[int, int]]) -> N
 def test_later_attempts_take_other_ways() -> None:
     routes = Routes(table("ME-A", "ME-B", "ME-C", "A-Z", "B-Z"), 20.0)
     tried = [routes.hop(b"Z", NOW, attempt=attempt) for attempt in range(8)]
-    assert tried[:4] == [b"A", b"B", b"Z", b"C"]
-    assert tried[4:] == tried[:4]
+    assert tried == [b"A", b"B", b"A", b"Z", b"B", b"A", b"B", b"C"]
+
+
+def test_one_known_way_is_taken_three_times_of_four() -> None:
+    """Were it every other time only, a message over k links would take 2^k attempts."""
+    routes = Routes(table("ME-A", "ME-B", "A-Z"), 20.0)
+    tried = [routes.hop(b"Z", NOW, attempt=attempt) for attempt in range(12)]
+    assert tried == [b"A", b"A", b"A", b"Z", b"A", b"A", b"A", b"B", b"A", b"A", b"A", b"Z"]
+
+
+def test_without_a_known_way_all_are_tried_in_turn() -> None:
+    routes = Routes(table("ME-A", "ME-B", "X-Z"), 20.0)
+    tried = [routes.hop(b"Z", NOW, attempt=attempt) for attempt in range(4)]
+    assert tried == [b"Z", b"A", b"B", b"Z"]
+    assert routes.hop(b"Z", NOW, attempt=3, avoid=(b"Z",)) == b"B"
 
 
 def test_a_working_link_is_tried_twice_before_another() -> None:
