@@ -53,6 +53,8 @@ LIMITS = Limits(queue_max=64, window_max=8)
 JOIN_BOUND_S = 30.0
 """Within so many seconds after the last fault everybody is joined with everybody."""
 
+_SCARRED_SIZE_MAX = 6
+
 VERBS = {
     Delivery.DATAGRAM: ("send", "broadcast"),
     Delivery.IN_ORDER: ("send_in_order", None),
@@ -213,6 +215,9 @@ class Simulation:
         self.network = Network(seed=seed)
         self.rng = rng = self.network.random("story")
         self.size = size or rng.choices([2, 3, 4, 5, 6, 8, 16], [24, 36, 22, 11, 4, 2, 0.3])[0]
+        if scars:
+            # One in the middle of more would speak to each too rarely, at this pace of times.
+            self.size = min(self.size, _SCARRED_SIZE_MAX)
         self.names = [name(index) for index in range(self.size)]
         self.ledger = Ledger()
         self.cluster = Cluster(self.network, on_event=self._note)
