@@ -48,7 +48,7 @@ def test_an_empty_line_is_no_goodbye_and_a_long_one_is_refused() -> None:
     done = run("node", "39473", typed=f"\n{'x' * 100_000}\nafter that\n/leave\n")
     assert done.returncode == 0, done.stderr
     assert "you: after that" in done.stdout
-    assert "not sent: PAYLOAD_TOO_LARGE" in done.stdout
+    assert "not sent: payload too large" in done.stdout
     assert done.stderr == ""
 
 

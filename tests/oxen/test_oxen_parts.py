@@ -249,6 +249,8 @@ def test_the_age_of_a_synchronize_message() -> None:
     incoming = Incoming(Synchronize(5, 2**40), 10)
     assert incoming.age_of(Synchronize(5, 2**40)) is Age.SAME
     assert incoming.age_of(Synchronize(5, 2**40 + RESTART_GAP - 1)) is Age.SAME
+    assert incoming.age_of(Synchronize(5, 2**40 + 60_000_000)) is Age.SAME  # messages later
+    assert incoming.age_of(Synchronize(5, 2**40 + (17 << 22))) is Age.NEWER  # milliseconds
     assert incoming.age_of(Synchronize(0, 2**40 + RESTART_GAP)) is Age.NEWER
     assert incoming.age_of(Finalize(9, 2**40 - RESTART_GAP)) is Age.OLDER
 

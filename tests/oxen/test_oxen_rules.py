@@ -193,6 +193,19 @@ def test_oxen_assigns_each_outgoing_message_an_id(table: Table) -> None:
     assert all(0 <= id < 2**32 for id in ids)
 
 
+def test_an_id_that_is_in_use_is_not_given_again(table: Table) -> None:
+    table.join(P)
+    table.dice.script.extend([5, 5, 5, 6, 5, 7])
+    for data in (b"x", b"y", b"z"):
+        table.node.send(P, data)
+    table.drain()
+    assert [(body.id, body.d) for body in table.bodies(MessageData)] == [
+        (5, b"x"),
+        (6, b"y"),
+        (7, b"z"),
+    ]
+
+
 def test_upon_receiving_a_message_even_again_an_acknowledgement_is_sent(table: Table) -> None:
     table.join(P, one=9)
     table.events()
@@ -220,6 +233,7 @@ def test_if_no_acknowledgement_has_been_received_the_message_is_resent(table: Ta
     assert gaps[2] == pytest.approx(3.2, rel=0.3)
     assert all(3.9 < gap < 6.2 for gap in gaps[3:])
     assert len(gaps) > 8
+    assert len({round(gap, 1) for gap in gaps[3:]}) > 3  # jitter
 
 
 def test_an_acknowledged_message_is_not_resent(table: Table) -> None:
@@ -595,6 +609,20 @@ def test_finalize_waits_for_the_messages_that_are_missing(table: Table) -> None:
     table.tell_message(A, Broadcast(96, b"96"))
     assert table.events() == [
         *(received(A, b"%d" % n, Delivery.IN_ORDER_BROADCAST) for n in (94, 95, 96, 97)),
+        PeerLeft(peer=A, reason=LeaveReason.FINALIZED),
+    ]
+
+
+def test_finalize_waits_for_one_to_one_messages_as_well(table: Table) -> None:
+    table.join(A, broadcast=7, one=93)
+    table.events()
+    table.tell_message(A, Finalize(8, 94))
+    table.tell_message(A, Broadcast(8, b"8"))
+    assert table.events() == [received(A, b"8", Delivery.IN_ORDER_BROADCAST)]
+    assert table.node.peers()[A].state is PeerState.FINALIZING
+    table.tell_message(A, OneToOne(94, b"94"))
+    assert table.events() == [
+        received(A, b"94", Delivery.IN_ORDER),
         PeerLeft(peer=A, reason=LeaveReason.FINALIZED),
     ]
 
