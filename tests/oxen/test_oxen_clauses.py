@@ -13,6 +13,7 @@ from culm.oxen import (
     Dialect,
     ErrorCode,
     LeaveReason,
+    Limits,
     MessageReceived,
     Node,
     NodeState,
@@ -206,3 +207,68 @@ def test_two_that_leave_at_once_deliver_what_they_announced() -> None:
         mine = [event for sid, event in events if sid == one]
         assert received(other, b"last of " + other, Delivery.IN_ORDER) in mine
         assert mine[-1] == Closed()
+
+
+def test_who_leaves_waits_for_acknowledgements_of_one_that_leaves_too() -> None:
+    """It has finalized, and all of it has come: yet what we sent before may be on its way."""
+    table = Table()
+    table.join(P, broadcast=0, one=0)
+    table.events()
+    table.node.send_in_order(P, b"last")
+    table.node.leave()
+    table.drain()
+    last, goodbye = table.bodies(MessageData)
+    assert isinstance(read_message(goodbye.d), Finalize)
+    table.tell_message(P, Finalize(0, 0))
+    assert table.events() == []
+    table.tell(P, MessageAck(ME, P, goodbye.id))
+    assert table.events() == []
+    assert table.node.state is NodeState.LEAVING
+    table.tell(P, MessageAck(ME, P, last.id))
+    assert table.events() == [PeerLeft(peer=P, reason=LeaveReason.FINALIZED), Closed()]
+
+
+def test_a_given_up_peer_is_looked_for_and_then_forgotten() -> None:
+    table = Table()
+    table.join(P)
+    table.wait(81.0)
+    table.said()
+    table.wait(595.0)
+    assert [parcel for parcel in table.said(P) if parcel.ka is not None]
+    assert P in table.node.peers()
+    table.wait(10.0)
+    assert P not in table.node.peers()
+    assert P not in table.node.contacts()
+    table.said()
+    table.wait(30.0)
+    assert table.said(P) == []
+
+
+def test_who_left_is_remembered_for_as_long_as_it_may_ask() -> None:
+    """But no longer, and no more of them than peers."""
+    table = Table(limits=Limits(peers_max=3, candidates_max=3))
+    for index in range(5):
+        sid = b"x%d" % index
+        table.join(sid, one=5)
+        table.tell_message(sid, Finalize(0, 5), id=index)
+    assert len(table.node.contacts()) == 1 + 3
+    table.said()
+    table.wait(70.0)
+    table.said()
+    for index in range(5):
+        table.tell_message(b"x%d" % index, Finalize(0, 5), id=index)
+    assert table.acknowledged() == [2, 3, 4]
+    table.wait(91.0)  # also those who were taken for new because of that
+    assert table.node.contacts() == {ME: {}}
+
+
+def test_who_left_and_comes_back_stays() -> None:
+    table = Table()
+    table.join(P, one=5)
+    table.tell_message(P, Finalize(0, 5))
+    table.events()
+    table.join(P, one=2**50)
+    assert table.events() == [PeerJoined(peer=P)]
+    table.wait(120.0, alive=(P,))
+    assert table.events() == []
+    assert table.node.contacts()[ME][P] > table.node.unix_time - 10

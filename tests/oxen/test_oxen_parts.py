@@ -14,11 +14,26 @@ from culm.oxen.clock import Clock
 from culm.oxen.contacts import NEVER, ContactTable
 from culm.oxen.gossip import fragment, strangers
 from culm.oxen.incoming import RESTART_GAP, Age, Incoming, InOrder
-from culm.oxen.messages import Dialect, Finalize, Gossip, Parcel, Synchronize, encode_parcel
+from culm.oxen.messages import (
+    ID_MAX,
+    SEQUENCE_MAX,
+    Broadcast,
+    Datagram,
+    Dialect,
+    Finalize,
+    Gossip,
+    MessageData,
+    OneToOne,
+    Parcel,
+    Synchronize,
+    encode_parcel,
+    write_message,
+)
 from culm.oxen.numbers import Numbers
 from culm.oxen.outbox import Outbox
 from culm.oxen.outgoing import Outgoing
 from culm.oxen.routing import ForwardMemory, Routes
+from culm.oxen.sizes import payload_sizes
 
 NOW = 1_700_000_000.0
 ME = b"ME"
@@ -205,6 +220,20 @@ def test_only_the_lively_are_introduced() -> None:
     assert strangers(gossip, contacts, NOW) == [b"new"]
 
 
+def test_nothing_is_told_of_those_who_are_in_touch_with_nobody() -> None:
+    """Neither a row of contacts that are all old, nor a column of somebody out of reach."""
+    contacts = table("ME-A", "ME>B")
+    for sid in (b"A", b"B"):
+        contacts.add(b"dead")
+        contacts.put(sid, b"dead", NOW - 21)
+    gossip = fragment(
+        contacts, {b"A", b"B", b"dead"}, NOW, size_max=1200, resolution_s=1.0, rng=Random(1)
+    )
+    assert gossip is not None
+    assert sorted(gossip.rows) == [b"A", ME]
+    assert sorted(gossip.columns) == [b"A", b"B", ME]
+
+
 def test_nothing_is_told_of_those_who_are_not_shared() -> None:
     contacts = table("ME-A", "ME-B", "A-B")
     gossip = fragment(contacts, {b"A"}, NOW, size_max=1200, resolution_s=1.0, rng=Random(1))
@@ -332,6 +361,25 @@ def test_restarting_goes_on_after_what_was_numbered() -> None:
     queue.open = True
     queue.add(4, Delivery.IN_ORDER, b"")
     assert [item.sequence for item in queue.ready(0.0)] == [4]
+
+
+@pytest.mark.parametrize("dialect", list(Dialect))
+@pytest.mark.parametrize("size", [300, 1200, 65_507])
+def test_the_largest_message_leaves_room_for_the_longest_of_everything(
+    dialect: Dialect, size: int
+) -> None:
+    found = payload_sizes(Limits(datagram_size_max=size), dialect)
+    sid = bytes(32)
+    kinds = {
+        Delivery.DATAGRAM: Datagram,
+        Delivery.IN_ORDER: lambda data: OneToOne(SEQUENCE_MAX, data),
+        Delivery.IN_ORDER_BROADCAST: lambda data: Broadcast(SEQUENCE_MAX, data),
+    }
+    for delivery, kind in kinds.items():
+        d = write_message(kind(bytes(found[delivery])))  # type: ignore[operator]
+        body = MessageData(sid, sid, ID_MAX, d)
+        encoded = encode_parcel(Parcel(ID_MAX, ID_MAX, body), dialect)
+        assert size - 1 <= len(encoded) <= size  # one if the length of 99 or so is a digit less
 
 
 # -- outbox, views, limits ---------------------------------------------------------------------

@@ -653,6 +653,9 @@ def test_who_left_is_acknowledged_again(table: Table) -> None:
     table.tell_message(A, Finalize(0, 6), id=2)
     table.tell_message(A, OneToOne(6, b"x"), id=1)
     table.tell_message(A, Synchronize(0, 5), id=3)
+    # What never came was not sent before it left.
+    table.tell_message(A, OneToOne(7, b"y"), id=4)
+    table.tell_message(A, Broadcast(1, b"z"), id=5)
     assert table.acknowledged() == [2, 1]
     assert table.events() == []
     assert A not in table.node.peers()
