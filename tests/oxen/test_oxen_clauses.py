@@ -95,6 +95,21 @@ def test_a_node_that_leaves_sends_nothing_more() -> None:
     assert {body.id for body in table.bodies(MessageData)} == {last.id}
 
 
+def test_a_new_message_does_not_wait_for_an_old_one_to_be_due() -> None:
+    """The old one comes every five seconds by now."""
+    table = Table()
+    table.join(P)
+    table.node.send(P, b"old")
+    table.wait(30.0, alive=(P,))
+    while not any(body.d == b"old" for body in table.bodies(MessageData)):
+        table.wait(0.1, alive=(P,))
+    table.node.send(P, b"new")
+    table.wait(0.7, alive=(P,))
+    assert [body.d for body in table.bodies(MessageData)] == [b"new"]
+    table.wait(0.2, alive=(P,))
+    assert [body.d for body in table.bodies(MessageData)] == [b"new"]
+
+
 def test_one_stream_does_not_wait_for_the_other() -> None:
     table = Table()
     table.join(A, broadcast=10, one=20)

@@ -24,7 +24,7 @@ _BLIND_PERIOD = 4
 
 
 class Routes:
-    """Picks the neighbour for a parcel, another one for each attempt.
+    """Picks the neighbour for a parcel, not always the same one.
 
     The first choice is the direct link if it is possibly usable, then the first hop of a
     shortest path over possibly usable links.  As the table may be wrong, or forged, and as
