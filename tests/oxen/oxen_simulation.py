@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import combinations
 
 from culm.machine import Closed, Event, LocalProtocolError
 from culm.oxen import (
@@ -178,7 +179,6 @@ class Ledger:
         sent = {promise.payload for promise in promises}
         # A broadcast also reaches those who were about to join.
         assert delivery is Delivery.IN_ORDER_BROADCAST or set(got) <= sent
-
 
     def _check_told(
         self, sender: Life, receiver: Life, delivery: Delivery, is_closed: bool
@@ -421,11 +421,9 @@ class Simulation:
         tree = [(names[0], sid) for sid in names[1 : branches + 1]]
         tree += [(names[rng.randrange(branches + 1)], sid) for sid in names[branches + 1 :]]
         share = rng.choice([0.3, 0.7, 1.0])
-        for one in names:
-            for other in names:
-                if one < other and not {(one, other), (other, one)} & set(tree):
-                    if rng.random() < share:
-                        self.network.cut(*rng.sample([one, other], 2), one_way=rng.random() < 0.3)
+        for one, other in combinations(sorted(names), 2):
+            if not {(one, other), (other, one)} & set(tree) and rng.random() < share:
+                self.network.cut(*rng.sample([one, other], 2), one_way=rng.random() < 0.3)
         return tree
 
     def _meet_along(self, tree: list[tuple[bytes, bytes]]) -> None:

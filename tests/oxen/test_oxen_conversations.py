@@ -43,7 +43,9 @@ def shown(data: bytes) -> str:
         case MessageAck(to, fr, id):
             said.append(f"ma: {{to: {to.decode()}, fr: {fr.decode()}, id: {id:08x}}}")
         case Gossip(rows, columns):
-            ages = {fr.decode(): [_seconds(time) for time in row] for fr, row in sorted(rows.items())}
+            ages = {
+                fr.decode(): [_seconds(time) for time in row] for fr, row in sorted(rows.items())
+            }
             said.append(f"lc: {ages}, p: {[sid.decode() for sid in columns]}")
     return f"{{{', '.join(said)}}}"
 
@@ -53,7 +55,9 @@ def _plain(value: object) -> str:
         case bytes():
             return repr(value)[1:]
         case dict():
-            return f"{{{', '.join(f'{key.decode()}: {_plain(value[key])}' for key in sorted(value))}}}"
+            return (
+                f"{{{', '.join(f'{key.decode()}: {_plain(value[key])}' for key in sorted(value))}}}"
+            )
     return str(value)
 
 

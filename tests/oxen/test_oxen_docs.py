@@ -80,7 +80,9 @@ def test_the_diagram_shows_every_turn_and_no_other(page: str, turns: set[tuple[s
     for story in (_of_one_that_is_cut_off, _of_one_that_leaves, _of_one_that_starts_anew):
         story()
     assert turns == {(one, other) for one, other in drawn if one != "[*]"}
-    assert {other for one, other in drawn if one == "[*]"} == {Peer.__dataclass_fields__["state"].default.name}  # type: ignore[attr-defined]
+    assert {other for one, other in drawn if one == "[*]"} == {
+        Peer.__dataclass_fields__["state"].default.name
+    }  # type: ignore[attr-defined]
 
 
 def _of_one_that_is_cut_off() -> None:

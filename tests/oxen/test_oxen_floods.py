@@ -64,9 +64,7 @@ def test_tables_that_claim_any_number_of_peers() -> None:
     assert grown < 2_000_000
     # The one real peer is not pushed out, and the others go when nobody answers for them.
     table.wait(90.0, alive=(b"P",))
-    assert {sid: view.state for sid, view in table.node.peers().items()} == {
-        b"P": PeerState.JOINED
-    }
+    assert {sid: view.state for sid, view in table.node.peers().items()} == {b"P": PeerState.JOINED}
 
 
 def parcels(rng: Random) -> Iterator[tuple[bytes, Parcel]]:

@@ -35,6 +35,7 @@ from culm.oxen.roster import Roster
 
 __all__ = ["Associations"]
 
+
 class Associations:
     """All associations of a node."""
 

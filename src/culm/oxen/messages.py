@@ -209,7 +209,9 @@ def read_message(d: Value) -> Message:
     if kind == b"1" or kind == b"b":
         sequence = _number(fields.get(b"s"), SEQUENCE_MAX)
         data = _octets(fields.get(b"d"))
-        return _new(OneToOne if kind == b"1" else Broadcast, (sequence, data))
+        if kind == b"1":
+            return _new(OneToOne, (sequence, data))
+        return _new(Broadcast, (sequence, data))
     if kind == b"s" or kind == b"f":
         broadcast = _number(fields.get(b"b"), SEQUENCE_MAX)
         one = _number(fields.get(b"1"), SEQUENCE_MAX)

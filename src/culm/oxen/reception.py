@@ -78,9 +78,9 @@ class Reception:
 
     def receive(self, source: bytes, body: MessageData | MessageAck | Gossip) -> None:
         """Take the body of a parcel that is for us and came by way of `source`."""
-        if type(body) is MessageData:
+        if isinstance(body, MessageData):
             self._receive_data(source, body)
-        elif type(body) is MessageAck:
+        elif isinstance(body, MessageAck):
             self._receive_ack(body)
         else:
             self._receive_gossip(body)
