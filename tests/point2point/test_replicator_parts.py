@@ -79,7 +79,9 @@ def test_a_last_payload_that_is_too_large_is_not_waited_for(
 
 def test_a_payload_that_was_begun_and_is_too_large_now_is_left_as_it_is() -> None:
     world = World()
-    server, reader = world.node(store_of(MIXED), interest=SERVE), world.node()
+    narrow = replace(SMALL, connection=replace(SMALL.connection, data_window_max=256))
+    server = world.node(store_of(MIXED), interest=SERVE, limits=narrow)
+    reader = world.node(limits=narrow)
     cable = world.connect(reader, server)
     while not (kept := reader.store.entry(LOG, 7)) or kept.payload_stored < 200:
         world.run(1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from culm.bamboo.effects import (
     AddFork,
@@ -180,8 +180,18 @@ class Inventory:
 
     # What has been stored.
 
-    def stored(self, new: NewEntry) -> None:
-        """`new` and all before it in its batch are in the store."""
+    def stored(self, batch: Sequence[NewEntry]) -> None:
+        """The entries of a batch are in the store."""
+        first, last = self.position + 1, self.position + len(batch)
+        if [new.entry.seqnum for new in batch] == list(range(first, last + 1)):
+            entry, _, staged = batch[-1]  # those before it would not leave a trace
+            self.newest = max(self.newest, last)
+            self.head, self.payload_due = Head(last, entry.hash(), entry.end_of_log), staged
+        else:
+            for new in batch:
+                self._stored(new)
+
+    def _stored(self, new: NewEntry) -> None:
         entry = new.entry
         self.newest = max(self.newest, entry.seqnum)
         if entry.seqnum == self.position + 1:

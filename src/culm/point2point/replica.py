@@ -134,9 +134,12 @@ class Replica:
 
     def stored(self, batch: list[NewEntry]) -> list[Event]:
         """The entries are in the store; what there is to say of that."""
-        for new in batch:
-            self.inventory.stored(new)
-        return self._news()
+        self.inventory.stored(batch)
+        events = self._news()
+        if not self.following:  # there may be gaps before it
+            ends = (new.entry.seqnum for new in batch if new.entry.end_of_log)
+            events += [LogEnded(log=self.log, seqnum=seqnum) for seqnum in ends]
+        return events
 
     def payload_stored(self, entry: Entry) -> list[Event]:
         """The payload of `entry` is complete; what there is to say of that."""
@@ -236,7 +239,8 @@ class Replica:
         seeking.peer_cancels(reason)
         if cancel.entry is not None:
             self.inventory.compare(cancel.entry)
-        if reason is CancelReason.END_OF_LOG and self._knows_end(cancel.seqnum or 0):
+        known = reason is CancelReason.END_OF_LOG and self._knows_end(cancel.seqnum or 0)
+        if known and seeking is self.next:
             return
         if reason not in (CancelReason.END_OF_RANGE, CancelReason.FORK):
             if seeking is self.next:
@@ -249,6 +253,8 @@ class Replica:
             return True
         if seqnum <= self.inventory.newest:
             self.next.probe = seqnum
+        else:
+            self.ranges.ask_for_end(seqnum)
         return False
 
     def give_up(self, request: Request, fault: Reason | None = None) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import deque
+from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 from culm.bamboo.entry import LogKey
@@ -288,6 +289,7 @@ class RangeSeeking(Seeking):
         self._once_more = False  # what has come of the range is lost
         self._wants: deque[Want] = deque()
         self._complete = False
+        self._end_asked = False
 
     @property
     def settled(self) -> bool:
@@ -302,6 +304,17 @@ class RangeSeeking(Seeking):
             self._wants.append(want)
         self.deferred = False
         self.seek()
+
+    def ask_for_end(self, seqnum: int) -> None:
+        """The peer says that the log ends there, before what we have asked for: see that entry.
+
+        Once is enough: who says something else then has nothing to show.
+        """
+        if self._wants and not self._end_asked:
+            self._end_asked = True
+            self._wants.append(
+                replace(self._wants[0], first=seqnum, last=seqnum, sparse=False, payload_only=False)
+            )
 
     def _lacks_something(self) -> bool:
         return bool(self._wants)

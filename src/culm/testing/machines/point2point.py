@@ -402,10 +402,14 @@ def _replicate(machine: Replicator, log_id: int = 0, **want: Any) -> None:
 
 
 def _outcome(events: Sequence[Event]) -> object:
-    """What was stored and how it ended: the rest depends on what crosses on the wire."""
+    """What was stored and how it ended: the rest depends on what crosses on the wire.
+
+    So does which forks were found before the earliest one.
+    """
     stored = {(e.seqnum, e.payload_stored) for e in events if isinstance(e, EntryStored)}
-    ends = [e for e in events if isinstance(e, (Closed, ForkFound))]
-    return sorted(stored), ends
+    forks = [e.proof for e in events if isinstance(e, ForkFound)]
+    ends = [e for e in events if isinstance(e, Closed)]
+    return sorted(stored), min(forks, key=lambda proof: proof.seqnum, default=None), ends
 
 
 def _entry(value: Any) -> Entry:
