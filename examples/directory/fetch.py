@@ -22,6 +22,7 @@ from culm.point2point import (
     ReplicatorLimits,
     Role,
     Settled,
+    State,
     Want,
 )
 from directory.records import PAYLOAD_SIZE_MAX
@@ -178,8 +179,10 @@ class Fetcher:
         self.connected()
         closed = await protocol.wait_closed()
         self.fetched.wire_bytes += protocol.bytes_received + protocol.bytes_sent
-        await self.finish()
         self._judge(closed)
+        await self.finish()
+        if (missing := self.why_incomplete()) is not None:
+            self.fetched.fail(Failure("INCOMPLETE", missing))
 
     def was_misled(self) -> bool:
         """Whether the payload that did not verify had been begun by an earlier peer.
@@ -243,16 +246,19 @@ class Fetcher:
     def _stored(self, event: EntryStored | PayloadProgress) -> None:
         fetched, log, seqnum = self.fetched, event.log, event.seqnum
         size = event.payload_size if isinstance(event, EntryStored) else event.size
-        wanted = size <= self.terms.want.size_max
-        if wanted and size > PAYLOAD_SIZE_MAX:
+        if size > PAYLOAD_SIZE_MAX and self.terms.want.admits_payload(size):
             text = f"entry {seqnum} has a payload of {size} bytes"
             fetched.fail(Failure("PAYLOAD_TOO_LARGE", text))
             self.protocol.abort()
-        elif isinstance(event, EntryStored) and (event.payload_stored or not wanted):
+        elif isinstance(event, EntryStored) and self.is_all_of(event):
             fetched.entries += 1
             if event.payload_stored:
                 fetched.payload_bytes += size - self.begun.pop((log, seqnum), 0)
             fetched.positions[log] = max(seqnum, fetched.positions.get(log, 0))
+
+    def is_all_of(self, event: EntryStored) -> bool:
+        """Whether all that we want of that entry is here."""
+        return event.payload_stored or not self.terms.want.admits_payload(event.payload_size)
 
     def settled(self) -> None:
         """Nothing is under way."""
@@ -270,9 +276,14 @@ class Fetcher:
         offered, wanted = self.fetched.offered, self.terms.wanted
         return any(offered.values()) if wanted is None else offered.get(wanted, 0) > 0
 
+    @property
+    def is_open(self) -> bool:
+        """Whether there is somebody to say something to."""
+        return self.replicator.state in (State.SETUP, State.ESTABLISHED)
+
     def say_goodbye(self) -> None:
         """End the connection, in good order if the peer answers."""
-        if not self.over:
+        if self.is_open and not self.over:
             self.over = True
             asyncio.get_running_loop().call_later(self.terms.patience_s, self.protocol.abort)
             self.protocol.call(self.replicator.close)
@@ -285,8 +296,6 @@ class Fetcher:
             self.fetched.fail(Failure(error.code.name, str(error)))
         elif not self.over:
             self.left_by_peer()
-        if (reason := self.why_incomplete()) is not None:
-            self.fetched.fail(Failure("INCOMPLETE", reason))
 
     def left_by_peer(self) -> None:
         """The peer has said goodbye."""

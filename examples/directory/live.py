@@ -10,7 +10,7 @@ from typing import Any
 
 from culm.bamboo import LogStore
 from culm.machine import Event
-from culm.point2point import EntryStored, LogSynced, State
+from culm.point2point import EntryStored, LogSynced
 from directory.fetch import Failure, Fetched, Fetcher, Terms
 
 __all__ = ["follow_logs"]
@@ -69,14 +69,14 @@ class _Follower(Fetcher):
             loop.add_signal_handler(number, self._stop)
 
     def _stop(self) -> None:
-        if self.replicator.state in (State.SETUP, State.ESTABLISHED):
+        if self.is_open:
             self.say_goodbye()
         elif self._finished and self._task is not None:
             self._task.cancel()  # another connection is being made
 
     def handle(self, event: Event) -> None:
         super().handle(event)
-        if isinstance(event, EntryStored) and event.payload_stored:
+        if isinstance(event, EntryStored) and self.is_all_of(event):
             self._stale = True
         if isinstance(event, LogSynced):
             self._caught_up = True

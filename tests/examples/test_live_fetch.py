@@ -247,6 +247,24 @@ def test_what_cannot_be_written_ends_it(tmp_path: Path, source: Path, published:
     assert target.read_bytes() == b"in the way"
 
 
+def test_a_line_that_breaks_before_all_is_here(
+    tmp_path: Path, source: Path, published: Path
+) -> None:
+    """What went wrong first is what is told, also if the directory cannot be written then."""
+    make_tree(source, {"dir0/large": Random(1).randbytes(600_000)})
+    publish(source, published)
+    target = tmp_path / "target"
+    target.write_bytes(b"in the way")
+    with (
+        serving(published) as port,
+        Throttle(port, 300_000, then_close=True) as short_port,
+        following(tmp_path / "f.store", short_port, target) as live,
+    ):
+        done = live.wait()
+    assert (done.status, done.summary["code"]) == (1, "UNEXPECTED_EOF")
+    assert done.summary["missing"] == 1  # the payload of the last entry
+
+
 def test_links_that_others_make_in_the_directory_lead_nowhere(
     tmp_path: Path, source: Path, published: Path
 ) -> None:
@@ -275,9 +293,10 @@ def test_too_large_payloads_are_left_out_live_too(
         first = live.next()
         assert first["head"] == whole_entries(published)
         assert set(contents(source)) - set(contents(target)) == {"medium"}
-        make_tree(source, {"large": bytes(100_000), "small": b"small"})
-        head = publish(source, published)
-        live.reach(head)
+        for name, content in (("small", b"small"), ("large", bytes(100_000))):
+            make_tree(source, {name: content})
+            said = live.reach(publish(source, published))
+            assert said["written"] == (name == "small")
         assert set(contents(source)) - set(contents(target)) == {"medium", "large"}
         done = live.end()
         assert (done.status, done.summary["missing"]) == (0, 2)
@@ -296,7 +315,7 @@ def test_interrupted_before_all_is_here(tmp_path: Path, source: Path, published:
         throttle = Throttle(port, 300_000)
         with (
             throttle as slow_port,
-            following(store, slow_port, target, "--timeout", 2) as live,
+            following(store, slow_port, target, "--timeout", 4) as live,
         ):
             assert throttle.reached.wait(30)
             time.sleep(0.3)
@@ -318,15 +337,14 @@ def test_a_fork_ends_it(tmp_path: Path, source: Path, published: Path) -> None:
     for suffix in ("", ".key"):
         shutil.copy(f"{published}{suffix}", f"{other}{suffix}")
     (tmp_path / "other.store.key").chmod(0o600)
-    with serving(published) as port, serving(other) as other_port:
-        with following(store, port, None) as live:
-            make_tree(source, {"one": b"one"})
-            live.reach(publish(source, published))
-            assert live.end().status == 0
-        with following(store, other_port, None) as live:
-            make_tree(source, {"one": b"two", "two": b"two"})
-            publish(source, other)
-            done = live.wait()
+    with serving(published) as port, following(store, port, None) as live:
+        make_tree(source, {"one": b"one"})
+        live.reach(publish(source, published))
+        assert live.end().status == 0
+    make_tree(source, {"one": b"two", "two": b"two"})
+    publish(source, other)
+    with serving(other) as port, following(store, port, None) as live:
+        done = live.wait()
     assert (done.status, done.summary["code"]) == (1, "FORK")
 
 

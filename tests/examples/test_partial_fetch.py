@@ -11,13 +11,15 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from nacl.signing import SigningKey
 from processes import Throttle, fetch, finish, run, serving, start_fetch, whole_entries
 from trees import contents, details, make_tree
 
 import replicate_directory
-from culm.bamboo import LogKey
+from culm.bamboo import LogAuthor, LogKey, MemoryStore, NewEntry, Reason, VerificationError
 from culm.bamboo.links import lower_pool, upper_pool
 from culm.wire.multihash import YAMF
+from directory.sparse import Certified, certify
 from stores.sqlite_store import SqliteStore
 
 _RANDOM = Random(1)
@@ -224,7 +226,7 @@ def test_from_a_store_that_holds_hardly_more(tmp_path: Path, published: Path) ->
 def test_an_entry_that_is_not_there(tmp_path: Path, published: Path) -> None:
     head = whole_entries(published)
     with serving(published) as port:
-        done = fetch(tmp_path / "s", port, None, "--sparse", head + 1, "--timeout", "0.5")
+        done = fetch(tmp_path / "s", port, None, "--sparse", head + 1, "--timeout", "2")
         assert (done.status, done.summary["code"]) == (1, "INCOMPLETE")
         assert f"does not have entry {head + 1}" in done.summary["error"]
 
@@ -244,7 +246,7 @@ def test_the_log_has_to_be_clear(tmp_path: Path) -> None:
         assert names[1] in unclear.summary["error"]
         chosen = fetch(new, port, None, "--sparse", 1, "--log", names[1])
         assert (chosen.status, chosen.summary["record"]["path"]) == (0, "file1")
-        options = ("--sparse", 1, "--timeout", "0.5", "--log", "00" * 32 + "/0")
+        options = ("--sparse", 1, "--timeout", "2", "--log", "00" * 32 + "/0")
         missing = fetch(new, port, None, *options)
         assert (missing.status, missing.summary["code"]) == (1, "NO_LOG")
     assert set(stored(new)) == {1}
@@ -266,6 +268,34 @@ def test_an_entry_whose_fetch_was_killed_goes_on(tmp_path: Path, published: Path
         done = fetch(store, port, None, "--sparse", seqnum)
     assert (done.status, done.summary["entry"]) == (0, seqnum)
     assert done.summary["payload_bytes"] < done.summary["wire_bytes"] < 600_000
+
+
+def test_what_proves_an_entry_is_verified_from_entry_1_on() -> None:
+    author = LogAuthor(SigningKey(bytes(32)), family=YAMF)
+    news = {n: author.publish(b"%d" % n) for n in range(1, 41)}
+    other = LogAuthor(SigningKey(bytes(32)), family=YAMF)
+    wrong = {n: other.publish(b"x%d" % n) for n in range(1, 41)}
+
+    def certified(seqnum: int, *entries: NewEntry) -> Certified:
+        store = MemoryStore(family=YAMF)
+        store.append(author.log, entries)
+        return certify(store, author.log, seqnum)
+
+    pool = [NewEntry(news[n].entry) for n in (1, 4, 13, 26)]
+    found = certified(30, *pool, news[30], NewEntry(news[40].entry))
+    assert (found.path, found.above) == ([30, 26, 13, 4, 1], [40])
+    assert found.stored.hash == news[30].entry.hash()
+    for entries, reason in (
+        ([*pool[:2], *pool[3:], news[30]], Reason.GAP),
+        ([*pool[1:], news[30]], Reason.GAP),
+        (pool, Reason.GAP),
+        ([*pool[:3], NewEntry(wrong[26].entry), news[30]], Reason.WRONG_LIPMAALINK),
+        ([NewEntry(wrong[1].entry), *pool[1:], news[30]], Reason.WRONG_LIPMAALINK),
+        ([*pool, NewEntry(news[30].entry)], Reason.PAYLOAD_SIZE),
+    ):
+        with pytest.raises(VerificationError) as caught:
+            certified(30, *entries)
+        assert caught.value.reason is reason, entries
 
 
 def test_a_hostile_log_is_told(tmp_path: Path, published: Path) -> None:

@@ -15,6 +15,7 @@ from range_twin import METADATA, PAYLOAD, Place, index_after, pieces
 from culm.bamboo.entry import Entry
 from culm.bamboo.forks import ForkProof
 from culm.bamboo.links import lipmaa, lower_pool, upper_pool
+from culm.bamboo.store import StoredEntry
 from culm.machine import Closed, Event
 from culm.point2point import (
     EVERYTHING,
@@ -44,18 +45,32 @@ from culm.point2point import (
     SkipReason,
     payloads_up_to,
 )
-from culm.testing.store_model import stored_form
 from culm.testing.stores import make_log
 from culm.wire.multihash import YAMF
 
 LENGTH = 45
 LOGS = {
     log[0].entry.log: {new.entry.seqnum: new for new in log}
-    for log in (make_log(YAMF, log_id, LENGTH) for log_id in (0, 1))
+    for log in (make_log(YAMF, log_id, LENGTH) for log_id in range(4))
 }
 FORKS = {
     log[0].entry.log: {new.entry.seqnum: new for new in log}
-    for log in (make_log(YAMF, log_id, LENGTH, branch=b"other") for log_id in (0, 1))
+    for log in (make_log(YAMF, log_id, LENGTH, branch=b"other") for log_id in range(4))
+}
+STORED = {
+    log: {
+        n: StoredEntry(
+            seqnum=n,
+            encoded=new.entry.encode(),
+            hash=new.entry.hash(),
+            payload_size=new.entry.payload_size,
+            payload_stored=new.entry.payload_size,
+            payload_complete=True,
+            payload=new.payload,
+        )
+        for n, new in news.items()
+    }
+    for log, news in LOGS.items()
 }
 WHOLE = 1 << 64
 T = TypeVar("T")
@@ -158,9 +173,10 @@ class Game:
 class Player:
     """The user of one connection."""
 
-    def __init__(self, role: Role, setup: Setup, limits: Limits) -> None:
+    def __init__(self, role: Role, setup: Setup, limits: Limits, *, in_runs: bool) -> None:
         self.role = role
-        self.connection = Connection(role=role, setup=setup, limits=limits)
+        self.in_runs = in_runs
+        self.connection = Connection(role=role, setup=setup, limits=limits, in_runs=in_runs)
         self.games: dict[int, Game] = {}
         self.wanted: list[Event] = []
         self.closed: Closed | None = None
@@ -199,6 +215,8 @@ class Player:
                 self.take_metadata(event)
             case PayloadReceived():
                 self.take_payload(event)
+            case EntriesReceived():
+                self.take_entries(event)
             case Apologized():
                 game = self.games[event.request_id]
                 if event.part is METADATA:
@@ -221,6 +239,17 @@ class Player:
             game.got_metadata.add(event.entry.seqnum)
         else:
             assert not self.safe
+
+    def take_entries(self, event: EntriesReceived) -> None:
+        assert self.in_runs
+        assert self.safe
+        game = self.games[event.request_id]
+        for new in event.entries:
+            seqnum = new.entry.seqnum
+            assert new.entry == game.entry(seqnum)
+            assert new.payload == game.payload(seqnum)
+            assert seqnum not in game.bytes
+            game.got_metadata.add(seqnum)
 
     def take_payload(self, event: PayloadReceived) -> None:
         game = self.games[event.request_id]
@@ -383,6 +412,22 @@ class Player:
         if options:
             dice.pick(options)()
 
+    def stream(self, game: Game, dice: Dice) -> None:
+        """Go on with whole entries, in runs where that is possible."""
+        sent, demand = game.sent, game.request.peer_demand
+        confirmed = game.state is RequestState.CONFIRMED and demand is not None
+        due = sent.due if confirmed and sent.owed is None else None
+        if due is None or due[0] > LENGTH:
+            return
+        assert demand is not None
+        if due[1] is METADATA and demand.eagerness.wants_metadata:
+            before = sent.index
+            self.send_entries(game, dice)
+            if sent.index == before:
+                self.send_metadata(game, due[0])
+        else:
+            self.send(game, dice)
+
     def options(self, game: Game, dice: Dice) -> list[Action]:
         """Everything that is legal to send now for that request."""
         sent, request = game.sent, game.request
@@ -407,7 +452,8 @@ class Player:
             found.append(lambda: self.notify(game, 1 + dice.below(min(left, 9))))
         if part == METADATA:
             if demand.eagerness.wants_metadata:
-                found += [lambda: self.send_metadata(game, seqnum)] * 4
+                found += [lambda: self.send_metadata(game, seqnum)] * 3
+                found += [lambda: self.send_entries(game, dice)] * 3
                 if self.may_be_wrong(sent.due, sent):
                     found.append(lambda: self.send_bad_metadata(game, seqnum))
         else:
@@ -445,7 +491,7 @@ class Player:
                 found.append(lambda: self.notify(game, 1))
         ahead = place[2] - sent.offset if place[:2] == sent.due and place[2] != WHOLE else 0
         ahead = rest if behind else ahead
-        if min(ahead, rest) > 0:
+        if known and min(ahead, rest) > 0:
             found.append(lambda: self.jump(game, seqnum, 1 + dice.below(min(ahead, rest))))
         return found
 
@@ -495,6 +541,34 @@ class Player:
         targets = {seqnum - 1, lipmaa(seqnum)} if seqnum > 1 else set()
         game.sent.unsure = any(game.request.outgoing.link(n) is None for n in targets)
 
+    def send_entries(self, game: Game, dice: Dice) -> None:
+        """As many as go in one go; perhaps none."""
+        sent, demand = game.sent, game.request.peer_demand
+        assert sent.due is not None
+        assert demand is not None
+        first, stored = sent.due[0], STORED[game.proposal.log]
+        row = [stored[n] for n in range(first, first + 1 + dice.below(6)) if n in stored]
+        count = game.request.send_entries(row)
+        assert count <= len(row)
+        for kept in row[:count]:
+            for part in (METADATA, PAYLOAD):
+                assert sent.due == (kept.seqnum, part)
+                sent.move(sent.index + 1)
+            assert demand.eagerness.wants_payload(kept.payload_size)
+            assert demand.admits_payload(kept.payload_size)
+            sent.metadata.add(kept.seqnum)
+
+    def grant(self, dice: Dice) -> None:
+        """Let the peer make more proposals."""
+        self.connection.grant_proposals(1 + dice.below(2))
+
+    def pass_over(self, game: Game) -> None:
+        """Want nothing more of what comes for a request, and end it."""
+        if game.state in (RequestState.PROPOSED_BY_US, RequestState.CONFIRMED):
+            game.request.pass_over()
+            game.request.cancel(CancelReason.DO_NOT_RETRY)
+            game.state = RequestState.CANCELLING
+
     def send_bad_metadata(self, game: Game, seqnum: int) -> None:
         good = game.entry(seqnum)
         game.request.send_metadata(replace(good, payload_size=good.payload_size + 1))
@@ -535,45 +609,6 @@ class Player:
             sent.move(sent.index - 1)
 
 
-class RunsPlayer(Player):
-    """One that sends and receives in runs where that is possible."""
-
-    def __init__(self, role: Role, setup: Setup, limits: Limits) -> None:
-        super().__init__(role, setup, limits)
-        self.connection = Connection(role=role, setup=setup, limits=limits, in_runs=True)
-
-    def take(self, event: Event) -> None:
-        if not isinstance(event, EntriesReceived):
-            super().take(event)
-            return
-        game = self.games[event.request_id]
-        assert self.safe
-        for entry, payload, staged in event.entries:
-            assert entry == game.entry(entry.seqnum)
-            assert entry.hash() == game.entry(entry.seqnum).hash()
-            assert payload == game.payload(entry.seqnum)
-            assert not staged
-            game.got_metadata.add(entry.seqnum)
-
-    def options(self, game: Game, dice: Dice) -> list[Action]:
-        found, due = super().options(game, dice), game.sent.due
-        if game.state is RequestState.CONFIRMED and due is not None and due[0] <= LENGTH:
-            found += [lambda: self.send_entries(game, dice.below(12))] * len(found)
-        return found
-
-    def send_entries(self, game: Game, more: int) -> None:
-        assert game.sent.due is not None
-        first = game.sent.due[0]
-        news = [game.entries[n] for n in range(first, min(first + more, LENGTH) + 1)]
-        rows = [stored_form(new)._replace(payload=new.payload) for new in news]
-        for row in rows[: game.request.send_entries(rows)]:
-            assert game.sent.due == (row.seqnum, METADATA)
-            game.sent.metadata.add(row.seqnum)
-            game.sent.move(game.sent.index + 1)
-            assert game.sent.due == (row.seqnum, PAYLOAD)
-            game.sent.move(game.sent.index + 1)
-
-
 class Duel:
     """Two players and what is under way between them."""
 
@@ -581,13 +616,12 @@ class Duel:
         self,
         setups: tuple[Setup, Setup],
         limits: tuple[Limits, Limits],
-        player: type[Player] = Player,
+        in_runs: tuple[bool, bool] = (False, False),
     ) -> None:
+        roles = (Role.PROACTIVE, Role.REACTIVE)
         self.players = tuple(
-            player(role, setup, limit)
-            for role, setup, limit in zip(
-                (Role.PROACTIVE, Role.REACTIVE), setups, limits, strict=True
-            )
+            Player(role, setup, limit, in_runs=runs)
+            for role, setup, limit, runs in zip(roles, setups, limits, in_runs, strict=True)
         )
         self.under_way = [b"", b""]
         for _ in range(2):

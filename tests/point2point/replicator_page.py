@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from p2p_page import words as connection_words
@@ -220,7 +221,8 @@ def resume() -> Diagram:
     """A connection that breaks inside a payload, and the next one."""
     news = news_of((20, 3000))
     log = key_of(news)
-    limits = ReplicatorLimits(payload_inline_max=500, connection=SMALL.connection)
+    narrow = replace(SMALL.connection, data_window_max=1024)
+    limits = ReplicatorLimits(payload_inline_max=500, connection=narrow)
     diagram = Diagram(World())
     reader = diagram.world.node(interest=FETCH, limits=limits)
     server = diagram.world.node(store_of(news), interest=SERVE, limits=limits)

@@ -33,6 +33,7 @@ from culm.point2point import (
     Apologized,
     CancelReason,
     Closed,
+    Confirmed,
     EntryWanted,
     ErrorCode,
     ForkSuspected,
@@ -635,15 +636,19 @@ def test_data_never_overtakes_control() -> None:
     pair.left.propose(proposal(end=1))
     pair.right.receive_data(pair.left.data_to_send())
     pair.take_events("right")
-    pair.right.data_to_send(100)  # and has begun to leave
+    pair.left.receive_data(pair.right.data_to_send(100))  # and has begun to leave
     theirs = pair.right.request(2)
     theirs.confirm(EVERYTHING, end=1)
     send_entry(theirs, 1)
-    taken = b""
+    pair.forget()
     while part := pair.right.data_to_send(7):
-        taken += part
-    confirmation = b"\x68\2\1"
-    assert taken.index(confirmation) < taken.index(switch(2) + b"\x80")
+        pair.left.receive_data(part)
+        pair.take_events("left")
+    about = [type(event) for event in pair.events["left"] if event.request_id == 2]
+    assert about == [Confirmed, MetadataReceived, PayloadReceived]
+    # The confirmation has overtaken what waited.
+    kinds = [(type(event), event.request_id) for event in pair.events["left"]]
+    assert kinds.index((Confirmed, 2)) < len(kinds) - 10
 
 
 def test_large_packets_of_one_request_do_not_hold_up_another() -> None:

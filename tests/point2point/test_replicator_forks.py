@@ -97,6 +97,19 @@ def test_a_fork_that_nobody_sees_comes_out_with_the_next_entry(at: int) -> None:
     assert_forked(at, *nodes)
 
 
+@pytest.mark.parametrize("at", [3, 12])
+def test_who_doubts_asks_for_the_last_entry(at: int) -> None:
+    world = World(steps_max=3000)
+    nodes = world.node(store_of(TRUNK[:at])), world.node(store_of(branch(at)[:at]))
+    world.connect(*nodes)
+    world.settle()
+    assert nodes[0].store.fork(LOG) is None
+    nodes[0].end.machine.replicate(LOG, Want(first=at, last=at))
+    nodes[0].end.drain()
+    world.settle()
+    assert_forked(at, *nodes)
+
+
 def test_the_proof_travels_with_a_cancel_and_is_verified() -> None:
     world = World()
     told, knowing = world.node(store_of(TRUNK)), world.node(store_of(branch(5)))

@@ -23,7 +23,7 @@ from replicator_support import FETCH, KEEP, SERVE, SMALL, key_of, news_of
 from culm.bamboo.effects import AppendEntries, ReadEntries, WritePayload
 from culm.bamboo.entry import LogKey
 from culm.bamboo.forks import ForkProof
-from culm.bamboo.store import NewEntry
+from culm.bamboo.store import MemoryStore, NewEntry
 from culm.point2point import (
     NOTIFY,
     CancelReason,
@@ -41,6 +41,7 @@ from culm.point2point import (
     Want,
 )
 from culm.testing.held import held_size
+from culm.wire.multihash import YAMF
 
 SIZES = (5, 100, 3, 9, 700, 5, 5)
 NEWS = news_of(SIZES)
@@ -513,10 +514,17 @@ def test_what_the_peer_has_to_take_back_is_not_passed_by_us() -> None:
     assert peer.code is None
 
 
+class Spoiled(MemoryStore):
+    """Has nothing but zeros in the place of one payload."""
+
+    def read_payload(self, log: LogKey, seqnum: int, offset: int, size: int) -> bytes:
+        data = super().read_payload(log, seqnum, offset, size)
+        return bytes(len(data)) if seqnum == 2 else data
+
+
 def test_a_payload_that_has_gone_bad_in_the_store_is_taken_back() -> None:
-    peer = RawPeer(NEWS, interest=SERVE, setup=GREEDY, peer=GREEDY)
-    log = peer.store._logs[LOG]  # type: ignore[attr-defined]
-    log.kept[2].payload = bytes(100)
+    store = Spoiled(family=YAMF)
+    peer = RawPeer(NEWS, interest=SERVE, setup=GREEDY, peer=GREEDY, store=store)
     peer.control(proposal_of(LOG, 0, 1, end=(4, 4)))
     assert peer.code is None
     rest = peer.data_seen[peer.data_seen.index(NEWS[1].entry.signature) + 64 :]

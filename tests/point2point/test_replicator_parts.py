@@ -79,7 +79,9 @@ def test_a_last_payload_that_is_too_large_is_not_waited_for(
 
 def test_a_payload_that_was_begun_and_is_too_large_now_is_left_as_it_is() -> None:
     world = World()
-    server, reader = world.node(store_of(MIXED), interest=SERVE), world.node()
+    narrow = replace(SMALL, connection=replace(SMALL.connection, data_window_max=256))
+    server = world.node(store_of(MIXED), interest=SERVE, limits=narrow)
+    reader = world.node(limits=narrow)
     cable = world.connect(reader, server)
     while not (kept := reader.store.entry(LOG, 7)) or kept.payload_stored < 200:
         world.run(1)
@@ -314,4 +316,24 @@ def test_a_mind_may_change_at_any_moment(steps: int, proactive: bool) -> None:
     ask(reader, LOG, Want(payload_mandatory=True))
     world.settle()
     assert complete(reader) == list(range(1, 15))
+    assert settled(reader.end)
+
+
+@pytest.mark.parametrize("proactive", [True, False])
+def test_a_mind_may_change_while_a_proposal_waits_for_credit(proactive: bool) -> None:
+    tight = replace(SMALL, connection=replace(SMALL.connection, requests_max=1))
+    other = news_of((5, 6), log_id=7)
+    world = World(steps_max=5000, capacity=300, take_size=lambda: 60)
+    server = world.node(store_of(MIXED, other), interest=SERVE, limits=tight)
+    reader = world.node(interest=Interest(live=False, accept_new_logs=True, want=Want(size_max=3)))
+    world.connect(*(reader, server) if proactive else (server, reader))
+    while key_of(other) not in {event.log for event in reader.end.of(LogOffered)}:
+        world.run(1)
+    while reader.end.effects:  # what the proposal needs is read: it could be made
+        world.run(1)
+    requests = reader.end.machine.connection.requests.values()
+    assert [request.proposal.log for request in requests if request.ours] == [LOG]
+    ask(reader, key_of(other), Want())
+    world.settle()
+    assert complete(reader, key_of(other)) == [1, 2]
     assert settled(reader.end)

@@ -37,6 +37,8 @@ __all__ = ["Connection", "State"]
 
 _CONTROL, _DATA = 0, 1
 _SETUP_SIZE_MAX = 1 + 2 * 9
+# Less room than this is not filled up.
+_ROOM_MIN = 256
 _INITIAL: Final = InitialState(
     streams={
         _CONTROL: InitialStream(send_credit=INFINITE, receive_credit=INFINITE),
@@ -52,6 +54,16 @@ _REQUEST_SIZE_MAX = 1 << 10
 _EOF_CODES = {MuxErrorCode.EOF_IN_PACKET, MuxErrorCode.EOF_WITH_STREAMS}
 _DEFAULT_LIMITS: Final = Limits()
 _DEFAULT_SETUP: Final = Setup()
+
+
+def _room(size_max: int | None, *, filled: bool) -> int | None:
+    """How much data to put into Writes of which `size_max` bytes can be taken.
+
+    A Write that is taken whole does not have to be put together again by the peer.
+    """
+    if size_max is None or size_max < _ROOM_MIN:
+        return 0 if filled and size_max is not None else size_max
+    return size_max - HEADER_SIZE_MAX
 
 
 def _mux_limits(limits: Limits) -> MuxLimits:
@@ -241,9 +253,7 @@ class Connection(StreamBase):
                 more = self._outbox.take_pieces(left)
             else:
                 if not self._control_stream.unsent_size:
-                    # A Write that is taken whole does not have to be put together again.
-                    room = None if left is None else left - HEADER_SIZE_MAX
-                    self._feed_data_stream(room if room is None or pieces else max(1, room))
+                    self._feed_data_stream(_room(left, filled=bool(pieces)))
                 more = self._mux.pieces_to_send(left)
             if not more:
                 break

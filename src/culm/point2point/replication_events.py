@@ -203,8 +203,8 @@ class ReplicatorLimits:
     batch_size_max, batch_count_max
         What is written, or read to be sent, in one go.
     payload_inline_max
-        Payloads up to this size are written with their entry, larger ones in pieces of
-        about this size.
+        Payloads up to this size are written with their entry, and so are larger ones that
+        come in one packet with it; others in pieces of about this size.
     logs_max
         Logs that are kept track of; further ones are refused.
     outstanding_max

@@ -41,8 +41,6 @@ _DEFAULT_SETUP: Final = Setup()
 _DEFAULT_LIMITS: Final = ReplicatorLimits()
 _DEFAULT_INTEREST: Final = Interest()
 _LOGS_READ_MAX = 1000
-# Fewer bytes than this are not filled up.
-_ROOM_MIN = 256
 
 
 class _Wish(NamedTuple):
@@ -135,8 +133,10 @@ class Replicator:
         """Take bytes for the peer; what is to be sent is chosen as late as possible."""
         pieces = self.connection.pieces_to_send(size_max)
         left = None if size_max is None else size_max - sum(map(len, pieces))
-        while (left is None or left > (_ROOM_MIN if pieces else 0)) and self._traffic.send_some():
+        while (left is None or left > 0) and self._traffic.send_some():
             more = self.connection.pieces_to_send(left)
+            if not more:
+                break
             pieces += more
             left = None if left is None else left - sum(map(len, more))
         return b"".join(pieces)

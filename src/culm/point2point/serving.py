@@ -37,7 +37,7 @@ class Serving:
         desk: Desk,
         limits: ReplicatorLimits,
         family: HashFamily,
-        rouse: Callable[[], None],
+        rouse: Callable[[bool], None],
     ) -> None:
         self.request = request
         self.replica = replica
@@ -60,6 +60,14 @@ class Serving:
         if not known:
             self._entry, self._data = None, memoryview(b"")
         self._read = deque(known)
+
+    def prepare(self) -> None:
+        """Have the store read what is due, so that it is here when its turn comes."""
+        demand, cursor = self.request.peer_demand, self.request.send_cursor
+        if demand is None or cursor.piece is None or self._reading or not self._is_confirmed():
+            return
+        if not self._only_fetches(demand) and not cursor.is_behind(self._passed_by_peer()):
+            self._find(cursor.piece.seqnum)
 
     def step(self) -> bool:
         """Send one packet, if one is due; returns whether there may be more."""
@@ -164,7 +172,7 @@ class Serving:
 
     def _got(self, seqnum: int, entries: list[StoredEntry]) -> None:
         self._reading = False
-        self._rouse()
+        self._rouse(True)
         if not entries or entries[0].seqnum != seqnum:
             self._missing_from = seqnum
             if self._is_confirmed() and self._never_comes(seqnum):
@@ -270,7 +278,7 @@ class Serving:
     def _read_payload(self, seqnum: int, offset: int) -> None:
         def got(data: bytes) -> None:
             self._reading = False
-            self._rouse()
+            self._rouse(False)
             self._data = memoryview(data)
             if not data:  # deleted a moment ago
                 self._read.clear()
