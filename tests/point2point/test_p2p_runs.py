@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from p2p_support import (
+    FORK,
     LOG,
     Raw,
     adjust,
@@ -255,6 +256,36 @@ def test_nothing_comes_behind_the_end_of_a_log(in_runs: bool) -> None:
     told = [event for event in expanded(peer.events) if isinstance(event, MetadataReceived)]
     assert [event.entry for event in told] == [new.entry for new in log.values()]
     assert peer.code is ErrorCode.AFTER_END_OF_LOG
+
+
+def in_runs_received(peer: Raw) -> list[int]:
+    """The entries that came many at a time."""
+    events = [event for event in peer.events if isinstance(event, EntriesReceived)]
+    return [new.entry.seqnum for event in events for new in event.entries]
+
+
+def test_payloads_in_a_run_are_no_larger_than_pieces_are() -> None:
+    """However the packets lie in what the multiplexer gives at a time."""
+    in_runs: set[int] = set()
+    for shift in range(40):
+        peer = Raw(in_runs=True, limits=Limits(packet_size_max=35))
+        peer.connection.propose(proposal())
+        peer.control(adjust(0, "all"))
+        peer.data(switch(0) * (1 + shift), *raw_run(10))
+        in_runs |= set(in_runs_received(peer))
+        told = [event for event in expanded(peer.events) if isinstance(event, PayloadReceived)]
+        assert [event.seqnum for event in told if event.verified] == list(range(1, 11))
+    assert in_runs == {1, 2, 3, 4, 5, 6}
+
+
+def test_what_the_peer_has_sent_counts_for_more_than_what_we_know() -> None:
+    peer = Raw(in_runs=True)
+    request = peer.connection.propose(proposal())
+    peer.control(adjust(0, "all"))
+    peer.data(switch(0), *raw_run(3))
+    request.know_link(3, FORK[3].entry.hash())
+    peer.data(*raw_run(13)[3:])
+    assert in_runs_received(peer) == list(range(1, 14))
 
 
 def stop(peer: Raw, how: str) -> None:
