@@ -299,6 +299,18 @@ def stop(peer: Raw, how: str) -> None:
 
 
 @pytest.mark.parametrize("how", ["cancel", "pass over", "close"])
+def test_nothing_is_told_of_what_is_passed_over(how: str) -> None:
+    peer = Raw(in_runs=True)
+    peer.connection.propose(proposal())
+    peer.control(adjust(0, "all"))
+    peer.data(switch(0), *raw_run(4))
+    stop(peer, how)
+    peer.data(*raw_run(8)[4:])
+    assert in_runs_received(peer) == [1, 2, 3, 4]
+    assert peer.code is None
+
+
+@pytest.mark.parametrize("how", ["cancel", "pass over", "close"])
 @pytest.mark.parametrize(("make", "fault"), FAULTS)
 def test_a_fault_in_what_is_passed_over_is_none(
     make: Callable[[int], list[bytes]],
