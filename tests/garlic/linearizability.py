@@ -1,10 +1,18 @@
-"""Whether a history of reads and writes of registers is linearizable (Wing and Gong)."""
+"""Whether a history of reads and writes of registers is linearizable.
+
+Values written are unique, so it is known which write each read has seen.  A write and the
+reads of its value stand together in any order that fits (Gibbons and Korach, "Testing
+shared memories", 1997): such a group comes before another one if one of its calls ended
+before one of the other's began, and the history fits if no two come before each other.
+"""
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import combinations
 
 
 @dataclass(slots=True)
@@ -34,34 +42,29 @@ def find_violation(history: list[Operation]) -> str | None:
 
 
 def _fits(operations: list[Operation]) -> bool:
-    read = {op.value for op in operations if not op.write and op.end < math.inf}
+    """Whether the operations of one register have an order."""
+    # At first nothing is there, as if it had been written before everything.
+    writes: dict[str | None, Operation] = {None: Operation("", True, -math.inf, end=-math.inf)}
+    writes.update({op.value: op for op in operations if op.write})
+    reads: dict[str | None, list[Operation]] = defaultdict(list)
+    for op in operations:
+        if not op.write and op.end < math.inf:
+            if op.value not in writes or op.end < writes[op.value].start:
+                return False  # it has seen what was not yet there
+            reads[op.value].append(op)
     # What is not known to have happened, and was not seen, need not have happened.
-    kept = [op for op in operations if op.end < math.inf or (op.write and op.value in read)]
-    kept.sort(key=lambda op: op.start)
-    must = sum(1 << at for at, op in enumerate(kept) if op.end < math.inf)
-    seen: set[tuple[int, str | None]] = set()
-    stack: list[tuple[int, str | None]] = [(0, None)]
-    while stack:
-        state = stack.pop()
-        if state in seen:
-            continue
-        seen.add(state)
-        done, value = state
-        if done & must == must:
-            return True
-        stack += _next_states(kept, done, value)
-    return False
+    groups = [
+        _span((write, *reads[value]))
+        for value, write in writes.items()
+        if write.end < math.inf or reads[value]
+    ]
+    return not any(
+        first_end < second_start and second_end < first_start
+        for (first_end, first_start), (second_end, second_start) in combinations(groups, 2)
+    )
 
 
-def _next_states(
-    kept: list[Operation], done: int, value: str | None
-) -> list[tuple[int, str | None]]:
-    """Where one more operation leads; a read that fits now may always come now."""
-    left = [(at, op) for at, op in enumerate(kept) if not done >> at & 1]
-    # What starts after something pending has ended cannot come before it.
-    first_end = min(op.end for _, op in left)
-    possible = [(at, op) for at, op in left if op.start <= first_end]
-    for at, op in possible:
-        if not op.write and op.value == value:
-            return [(done | 1 << at, value)]
-    return [(done | 1 << at, op.value) for at, op in possible if op.write]
+def _span(group: Iterable[Operation]) -> tuple[float, float]:
+    """When the first call of a group ended, and when the last one began."""
+    calls = tuple(group)
+    return min(call.end for call in calls), max(call.start for call in calls)

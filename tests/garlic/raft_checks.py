@@ -48,8 +48,7 @@ class Checker:
         while tail and log.term_at(tail[-1][0]) != tail[-1][1]:
             tail.pop()
         known = max(tail[-1][0] if tail else 0, log.base_index)
-        for index in range(known + 1, log.last_index + 1):
-            entry = log.entry(index)
+        for index, entry in enumerate(log.slice(known + 1, log.last_index), known + 1):
             said = (log.term_at(index - 1), entry.data)
             if self.written.setdefault((index, entry.term), said) != said:
                 raise Violation(f"log matching: entry {index} of term {entry.term}")
@@ -81,8 +80,7 @@ class Checker:
         """What is committed stays so, wherever it is seen."""
         log, server = core._shared.journal.log, core.server_id
         first = max(self._commits.get(server, 0), log.base_index) + 1
-        for index in range(first, core.commit_index + 1):
-            entry = log.entry(index)
+        for index, entry in enumerate(log.slice(first, core.commit_index), first):
             said = (entry.term, entry.data)
             if self.committed.setdefault(index, said) != said:
                 raise Violation(f"commit: {server} has another entry {index}")

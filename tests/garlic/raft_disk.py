@@ -21,7 +21,11 @@ def thaw(data: bytes) -> State:
 
 @dataclass
 class Disk:
-    """Durable state.  A crash in the middle of a write leaves any prefix of it."""
+    """Durable state, and what is under way to it.
+
+    A crash in the middle of a `Persist` leaves any prefix of it; of `pending`, which are
+    changes that happen as a whole, any of them may have happened.
+    """
 
     snapshot: Snapshot = field(default_factory=Snapshot)
     image: bytes = b""
@@ -31,6 +35,7 @@ class Disk:
     first_index: int = 1
     entries: list[Entry] = field(default_factory=list)
     writing: Persist | None = None
+    pending: list[Callable[[], object]] = field(default_factory=list)
     _incoming: bytearray = field(default_factory=bytearray)
     _incoming_of: Snapshot | None = None
 
@@ -44,23 +49,40 @@ class Disk:
         position = index - self.first_index
         return self.entries[position].term if 0 <= position < len(self.entries) else None
 
-    def write(self, persist: Persist, entries: int | None = None) -> None:
-        """Make `persist` durable, or with `entries` only its head and that many of them."""
+    def write(self, persist: Persist, steps: int | None = None) -> None:
+        """Make `persist` durable, or only its first `steps` (see `steps_of`)."""
+        if steps == 0:
+            return
         self.term, self.voted_for = persist.term, persist.voted_for
         self.commit_index = max(self.commit_index, persist.commit_index)
-        if persist.first_index is not None and (entries is None or entries > 0):
+        if persist.first_index is not None and steps != 1:
             del self.entries[persist.first_index - self.first_index :]
-            self.entries.extend(persist.entries[:entries])
+            self.entries.extend(persist.entries[: None if steps is None else steps - 2])
 
-    def crash(self, rng: random.Random) -> None:
-        if self.writing is not None and rng.random() < 0.7:
-            self.write(self.writing, rng.randint(0, len(self.writing.entries)))
+    @staticmethod
+    def steps_of(persist: Persist) -> int:
+        """Term, vote and commit index; the cut; each entry."""
+        return 1 if persist.first_index is None else 2 + len(persist.entries)
+
+    def crash(self, rng: random.Random) -> bool:
+        """Lose what was under way; returns whether a write is torn."""
+        torn = False
+        for change in self.pending:
+            if rng.random() < 0.5:
+                change()
+        if self.writing is not None:
+            whole = self.steps_of(self.writing)
+            steps = rng.randint(0, whole)
+            self.write(self.writing, steps)
+            torn = 0 < steps < whole
         self.writing = None
+        self.pending.clear()
         self._incoming.clear()
         self._incoming_of = None
+        return torn
 
-    def take_snapshot(self, snapshot: Snapshot, state: State) -> None:
-        self.snapshot, self.image = snapshot, freeze(state)
+    def put_snapshot(self, snapshot: Snapshot, image: bytes) -> None:
+        self.snapshot, self.image = snapshot, image
 
     def compact(self, index: int) -> None:
         drop = index + 1 - self.first_index

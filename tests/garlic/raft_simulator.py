@@ -9,14 +9,17 @@ from __future__ import annotations
 import contextlib
 import heapq
 import random
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import count
 
 from linearizability import Operation, find_violation
 from raft_checks import Checker, Violation
-from raft_disk import Disk, State, thaw
+from raft_disk import Disk, State, freeze, thaw
+from raft_weather import ELECTION_TIMEOUT, Weather, draw_settings
 
+from culm import garlic
 from culm.garlic.raft import (
     Apply,
     Compact,
@@ -28,18 +31,16 @@ from culm.garlic.raft import (
     ReadSnapshot,
     Role,
     Server,
-    Settings,
     Snapshot,
     SnapshotInstalled,
     Stored,
     TakeSnapshot,
     WriteSnapshot,
 )
-from culm.garlic.raft.messages import Message
+from culm.garlic.raft.messages import Message, VoteRequest
 from culm.machine import Effect, LocalProtocolError
 
 KEYS = "abc"
-ELECTION_TIMEOUT = 0.300
 
 
 def server(server_id: int) -> Server:
@@ -47,66 +48,17 @@ def server(server_id: int) -> Server:
 
 
 @dataclass
-class Weather:
-    """How bad things are; drawn once a seed."""
-
-    loss: float
-    duplication: float
-    delay_max: float
-    crash: float
-    partition: float
-    change: float
-    transfer: float
-    skew: float
-    disk_delay_max: float
-    pause: float
-    leader_crash: float = 0.0  # at each message that a leader takes
-
-    @classmethod
-    def draw(cls, rng: random.Random) -> Weather:
-        def some(most: float) -> float:
-            return rng.choice((0.0, most / 4, most))
-
-        return cls(
-            loss=some(0.2),
-            duplication=some(0.2),
-            delay_max=rng.choice((0.002, 0.02, 0.1)),
-            crash=some(0.5),
-            partition=some(0.5),
-            change=some(0.3),
-            transfer=some(0.2),
-            skew=some(0.2),
-            disk_delay_max=rng.choice((0.0005, 0.005, 0.05)),
-            pause=rng.choice((0.1, 0.1, 0.04)),
-            leader_crash=rng.choice((0.0, 0.0, 0.05)),
-        )
-
-
-def draw_settings(rng: random.Random) -> Settings:
-    return Settings(
-        election_timeout_min=ELECTION_TIMEOUT / 2,
-        election_timeout_max=ELECTION_TIMEOUT,
-        heartbeat_interval=0.05,
-        request_timeout=0.08,
-        in_flight_max=rng.choice((1, 1, 4)),
-        append_entries_max=rng.choice((1, 2, 100)),
-        sync_gap=rng.choice((1, 3, 10)),
-        attempts_max=4,
-        chunk_size=rng.choice((7, 1000)),
-        snapshot_distance=rng.choice((0, 5, 20)),
-        trailing_entries=rng.choice((0, 3)),
-        apply_entries_max=rng.choice((1, 1000)),
-    )
-
-
-@dataclass
 class Node:
-    """A server: its disk, and while it runs, its core and state machine."""
+    """A server: its disk, and while it runs, its core and state machine.
+
+    `core` is what the simulator drives: `raft`, or the node around it.
+    """
 
     id: int
     disk: Disk
     rate: float = 1.0  # of its clock
-    core: Raft | None = None
+    core: Raft | garlic.Node | None = None
+    raft: Raft | None = None
     state: State = field(default_factory=dict)
     applied: int = 0
     life: int = 0  # counts restarts
@@ -132,12 +84,14 @@ class Simulator:
         self.settings = draw_settings(self.rng)
         self.checker = Checker()
         self.history: list[Operation] = []
+        self.happened: Counter[str] = Counter()
         self.stopped = False  # no more faults
-        self._check_sends = check_sends
+        self.check_sends = check_sends
         self._queue: list[tuple[float, int, Callable[[], None]]] = []
         self._order = count()
         self._values = count(1)
         self._cut: set[tuple[int, int]] = set()
+        self._newest: dict[tuple[int, int], int] = {}  # message delivered on each way
         drawn = self.rng.choice((3, 3, 4, 5, 5, 7))
         founders = tuple(server(number) for number in range(1, (size or drawn) + 1))
         start = Snapshot(configuration=Configuration(servers=founders))
@@ -167,25 +121,32 @@ class Simulator:
     # Servers
 
     def start(self, node: Node) -> None:
+        self.happened["start"] += 1
         stored = node.disk.stored()
-        node.core = Raft(
+        self._wake(node, stored)
+        node.life += 1
+        node.state = thaw(node.disk.image)
+        node.applied = stored.snapshot.index
+        assert node.raft is not None
+        self.checker.restarted(node.raft)
+        self.drain(node)
+
+    def _wake(self, node: Node, stored: Stored) -> None:
+        node.core = node.raft = Raft(
             server_id=node.id,
             stored=stored,
             settings=self.settings,
             rng=random.Random(self.rng.random()),
             now=self.now * node.rate,
         )
-        node.life += 1
-        node.state = thaw(node.disk.image)
-        node.applied = stored.snapshot.index
-        self.checker.restarted(node.core)
-        self.drain(node)
 
     def crash(self, node: Node) -> None:
-        node.core = None
+        node.core = node.raft = None
         node.life += 1
         node.timer = None
-        node.disk.crash(self.rng)
+        self.happened["crash"] += 1
+        self.happened["crash with changes pending"] += bool(node.disk.pending)
+        self.happened["torn write"] += node.disk.crash(self.rng)
         node.proposals.clear()
         node.reads.clear()
 
@@ -200,12 +161,18 @@ class Simulator:
             if effect is None:
                 break
             self._do(node, effect)
-        self.checker.step(core)
-        for message in core.messages_to_send():
-            if self._check_sends:
+        self.happened["step"] += 1
+        assert node.raft is not None
+        self.checker.step(node.raft)
+        self._send_all(node)
+        self._set_timer(node)
+
+    def _send_all(self, node: Node) -> None:
+        assert node.raft is not None
+        for message in node.raft.messages_to_send():
+            if self.check_sends:
                 self.checker.sends(message, node.disk)
             self.send(message)
-        self._set_timer(node)
 
     def _set_timer(self, node: Node) -> None:
         assert node.core is not None
@@ -226,45 +193,68 @@ class Simulator:
 
         self.at(time, fire)
 
-    def tell_time(self, node: Node) -> Raft:
+    def tell_time(self, node: Node) -> Raft | garlic.Node:
         assert node.core is not None
         node.core.advance(self.now * node.rate)
         return node.core
 
-    def _complete_later(self, node: Node, ticket: int, act: Callable[[], object]) -> None:
-        life = node.life
+    def _later(self, node: Node, act: Callable[[], None]) -> None:
+        """Do `act` when the disk is ready, unless the server crashes in the meantime."""
+        rng, weather, life = self.rng, self.weather, node.life
+        duration = rng.uniform(0, weather.disk_delay_max)
 
-        def done() -> None:
-            if node.life == life and node.core is not None:
-                result = act()
-                node.core.complete(ticket, result)
-                self.drain(node)
+        def unless_crashed(act: Callable[[], None]) -> Callable[[], None]:
+            return lambda: act() if node.life == life and node.core is not None else None
 
-        self.at(self.now + self.rng.uniform(0, self.weather.disk_delay_max), done)
+        self.at(self.now + duration, unless_crashed(act))
+        if not self.stopped and rng.random() < weather.write_crash:
+            crash = unless_crashed(lambda: self._crash_for_a_while(node))
+            self.at(self.now + rng.uniform(0, duration), crash)
+
+    def _persist(self, node: Node, effect: Persist) -> None:
+        disk = node.disk
+        disk.writing = effect
+
+        def written() -> None:
+            disk.writing = None
+            disk.write(effect)
+            self._complete(node, effect.ticket)
+
+        self._later(node, written)
+
+    def _change_disk(self, node: Node, ticket: int, change: Callable[[], object]) -> None:
+        """Make a change that happens as a whole or not at all."""
+        disk = node.disk
+        disk.pending.append(change)
+
+        def changed() -> None:
+            disk.pending.remove(change)
+            self._complete(node, ticket, change())
+
+        self._later(node, changed)
+
+    def _complete(self, node: Node, ticket: int, result: object = None) -> None:
+        assert node.core is not None
+        node.core.complete(ticket, result)
+        self.drain(node)
 
     def _do(self, node: Node, effect: Effect) -> None:
         disk, core = node.disk, node.core
         assert core is not None
+        self.happened[type(effect).__name__] += 1
         match effect:
             case Persist():
-                disk.writing = effect
-
-                def written() -> None:
-                    disk.writing = None
-                    disk.write(effect)
-
-                self._complete_later(node, effect.ticket, written)
+                self._persist(node, effect)
             case Apply():
                 self._apply(node, effect)
                 core.complete(effect.ticket)
-            case TakeSnapshot():
-                if effect.snapshot.index != node.applied:
+            case TakeSnapshot(snapshot=snapshot):
+                if snapshot.index != node.applied:
                     raise Violation("a snapshot of another index than applied")
-                disk.take_snapshot(effect.snapshot, node.state)
-                core.complete(effect.ticket)
+                image = freeze(node.state)
+                self._change_disk(node, effect.ticket, lambda: disk.put_snapshot(snapshot, image))
             case Compact():
-                disk.compact(effect.index)
-                core.complete(effect.ticket)
+                self._change_disk(node, effect.ticket, lambda: disk.compact(effect.index))
             case ReadSnapshot():
                 chunk = disk.read_chunk(effect.snapshot, effect.offset, effect.size)
                 core.complete(effect.ticket, chunk)
@@ -273,7 +263,7 @@ class Simulator:
                 def restore(state: State) -> None:
                     node.state, node.applied = state, effect.snapshot.index
 
-                self._complete_later(node, effect.ticket, lambda: disk.write_chunk(effect, restore))
+                self._change_disk(node, effect.ticket, lambda: disk.write_chunk(effect, restore))
             case _:
                 raise AssertionError(effect)
 
@@ -291,6 +281,7 @@ class Simulator:
         node.applied += len(effect.entries)
 
     def _tell(self, node: Node, event: object) -> None:
+        self.happened[type(event).__name__] += 1
         match event:
             case ReadReady(read=number):
                 operation = node.reads.pop(number)
@@ -303,26 +294,37 @@ class Simulator:
     # The network
 
     def send(self, message: Message) -> None:
-        rng, weather = self.rng, self.weather
+        rng, weather, happened = self.rng, self.weather, self.happened
+        happened["message"] += 1
+        happened["transfer"] += isinstance(message, VoteRequest) and message.transfer
         if (message.source, message.destination) in self._cut:
+            happened["message cut off"] += 1
             return
         copies = 1
         if not self.stopped:
             if rng.random() < weather.loss:
+                happened["message lost"] += 1
                 return
             copies += rng.random() < weather.duplication
+            happened["message doubled"] += copies - 1
         delay_max = 0.002 if self.stopped else weather.delay_max
+        number = happened["message"]
         for _ in range(copies):
-            self.at(self.now + rng.uniform(0.0001, delay_max), lambda: self._deliver(message))
+            self.at(
+                self.now + rng.uniform(0.0001, delay_max), lambda: self._deliver(message, number)
+            )
 
-    def _deliver(self, message: Message) -> None:
+    def _deliver(self, message: Message, number: int) -> None:
         node = self.nodes.get(message.destination)
-        if node is None or node.core is None:
+        way = (message.source, message.destination)
+        self.happened["message overtaken"] += number < self._newest.get(way, 0)
+        self._newest[way] = max(number, self._newest.get(way, 0))
+        if node is None or node.raft is None:
             return
         if (message.source, message.destination) in self._cut:
             return
         core = self.tell_time(node)
-        core.receive_message(message)
+        node.raft.receive_message(message)
         self.drain(node)
         unlucky = self.rng.random() < self.weather.leader_crash
         if unlucky and core.state is Role.LEADER and not self.stopped:
@@ -341,11 +343,16 @@ class Simulator:
             self._partition()
         if rng.random() < weather.partition:
             self._cut.clear()
-        if rng.random() < weather.change:
-            self._change()
         if rng.random() < weather.transfer:
             self._on_leader(lambda core: core.transfer_leadership(rng.choice(list(self.nodes))))
         self.at(self.now + weather.pause, self.misfortune)
+
+    def administrator(self) -> None:
+        """Changes the membership now and then; repeats until `stopped`."""
+        if not self.stopped:
+            if self.rng.random() < self.weather.change:
+                self._change()
+            self.at(self.now + 0.05, self.administrator)
 
     def _crash_some(self) -> None:
         """Power fails: at one server, at the leader, or at several at once."""
@@ -375,6 +382,7 @@ class Simulator:
         self.rng.shuffle(numbers)
         split = self.rng.randint(1, len(numbers) - 1) if len(numbers) > 1 else 1
         one_way = self.rng.random() < 0.3
+        self.happened["one-way partition" if one_way else "partition"] += 1
         for left in numbers[:split]:
             for right in numbers[split:]:
                 self._cut.add((left, right))
@@ -388,7 +396,7 @@ class Simulator:
             if node.core is not None and node.core.state is Role.LEADER
         ]
 
-    def _on_leader(self, act: Callable[[Raft], None]) -> None:
+    def _on_leader(self, act: Callable[[Raft | garlic.Node], None]) -> None:
         leaders = self.leaders()
         if not leaders:
             return
@@ -398,21 +406,25 @@ class Simulator:
         self.drain(node)
 
     def _change(self) -> None:
-        rng = self.rng
-        members = [node.id for node in self.nodes.values()]
-        if len(members) < 7 and rng.random() < 0.3:
-            number = len(members) + 1
+        """Add or remove a server; now and then one that cannot be."""
+        rng, leaders = self.rng, self.leaders()
+        if not leaders:
+            return
+        core = rng.choice(leaders).core
+        assert core is not None
+        members = core.configuration.ids
+        others = [number for number in self.nodes if number not in members]
+        if len(self.nodes) < 7 and (not others or rng.random() < 0.3):
+            number = len(self.nodes) + 1
             node = self.nodes[number] = self._node(number, Stored().snapshot)
             self.start(node)
-        number = rng.choice(list(self.nodes))
-        if rng.random() < 0.6:
-            self._on_leader(lambda core: core.add_server(server(number)))
-        else:
-            self._on_leader(
-                lambda core: (
-                    core.remove_server(number) if len(core.configuration.servers) > 2 else None
-                )
-            )
+            others.append(number)
+        if rng.random() < 0.1:
+            others = list(self.nodes)
+        if others and (len(members) <= 2 or rng.random() < 0.5):
+            self._on_leader(lambda core: core.add_server(server(rng.choice(others))))
+        elif len(members) > 2:
+            self._on_leader(lambda core: core.remove_server(rng.choice(sorted(members))))
 
     # Clients
 
@@ -447,6 +459,7 @@ class Simulator:
         for pause in (0.02, 0.05):
             self.at(self.rng.uniform(0, 0.1), lambda pause=pause: self.client(pause))
         self.at(0.2, self.misfortune)
+        self.at(0.2, self.administrator)
         self.run_until(seconds)
         self.stopped = True
         self._cut.clear()
@@ -460,29 +473,40 @@ class Simulator:
     def _check_liveness(self) -> None:
         """A leader within 10 election timeouts, and then all applied everywhere."""
         limit = self.now + 10 * ELECTION_TIMEOUT / (1 - self.weather.skew)
-        if not self.run_until(limit, lambda: self._working_leader() is not None):
+        if not self.run_until(limit, lambda: self._leader() is not None):
             raise Violation("no leader")
+        # What is left of earlier terms is committed with something of the leader's own.
+        limit += 5
         call: Operation | None = None
         while call is None or call.end > self.now:
-            leader = self._working_leader()
+            leader = self._leader()
             if leader is not None:
                 call = self._call(leader, "a", write=True)
             if self.now > limit or self.run_until(self.now + 0.3, self._settled):
                 break
-        if not self.run_until(limit + 5, self._settled):
+        if not self.run_until(limit, self._settled):
             raise Violation("live servers have not applied everything")
 
-    def _working_leader(self) -> Node | None:
-        leaders = [node for node in self.leaders() if node.core is not None]
-        if not leaders:
-            return None
-        return max(leaders, key=lambda node: node.core.term if node.core else 0)
+    def _leader(self) -> Node | None:
+        """Who leads, and is followed by a majority of its configuration."""
+        for node in self.leaders():
+            core = node.core
+            assert core is not None
+            servers = [self.nodes[number].core for number in core.configuration.ids]
+            following = [
+                other
+                for other in servers
+                if other is not None and (other.term, other.leader) == (core.term, node.id)
+            ]
+            if len(following) > len(servers) // 2:
+                return node
+        return None
 
     def _settled(self) -> bool:
-        leader = self._working_leader()
-        if leader is None or leader.core is None:
+        leader = self._leader()
+        if leader is None or leader.raft is None:
             return False
-        core = leader.core
+        core = leader.raft
         if core.commit_index < core.last_index:
             return False
         return all(

@@ -5,14 +5,17 @@ from __future__ import annotations
 import doctest
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
+from raft_simulator import run_seed
 
 from culm.garlic.errors import GarlicErrorCode
-from culm.garlic.raft import Role, effects
-from culm.garlic.raft.change import ChangeState
+from culm.garlic.raft import RaftErrorCode, Role, effects
+from culm.garlic.raft.change import Change
+from culm.garlic.raft.elector import Elector
 from culm.garlic.raft.engine import RULES
-from culm.garlic.raft.progress import ProgressState
+from culm.garlic.raft.progress import Progress
 
 PAGE = Path(__file__).parents[2] / "docs" / "garlic.md"
 
@@ -41,7 +44,12 @@ def test_the_table_of_roles_is_that_of_the_code(page: str) -> None:
 
 def test_every_error_code_is_explained(page: str) -> None:
     told = page[page.index("## Errors") : page.index("## Differences")]
-    assert set(re.findall(r"`([A-Z_]{5,})`", told)) == {code.name for code in GarlicErrorCode}
+    ours, _, cores = told.partition("And of the core")
+    assert set(re.findall(r"^\| `([A-Z_]{5,})`", ours, flags=re.M)) == {
+        code.name for code in GarlicErrorCode
+    }
+    named = " ".join(re.findall(r"^\| (`.*?) \|", cores, flags=re.M))
+    assert set(re.findall(r"`([A-Z_]{5,})`", named)) == {code.name for code in RaftErrorCode}
 
 
 def test_every_effect_is_explained(page: str) -> None:
@@ -50,9 +58,35 @@ def test_every_effect_is_explained(page: str) -> None:
     assert set(re.findall(r"^\| `(\w+)`", owed, flags=re.M)) == names
 
 
-@pytest.mark.parametrize("states", [ProgressState, ChangeState])
-def test_diagrams_name_every_state(
-    page: str, states: type[ProgressState] | type[ChangeState]
+class Transitions:
+    """Watches an attribute of all objects of a class."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, watched: type, attribute: str) -> None:
+        self.seen: set[tuple[str, str]] = set()
+        before = watched.__setattr__
+
+        def watch(one: object, name: str, value: Any) -> None:
+            old = getattr(one, name, None) if name == attribute else None
+            if old is not None:
+                self.seen.add((old.value, value.value))
+            before(one, name, value)
+
+        patch.setattr(watched, "__setattr__", watch)
+
+
+def test_the_diagrams_show_the_transitions_that_happen_and_no_others(
+    page: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    diagrams = " ".join(re.findall(r"^```{mermaid}\n(.*?)^```", page, flags=re.M | re.S))
-    assert {state.value for state in states} <= set(re.findall(r"\w+", diagrams))
+    watched = [
+        Transitions(monkeypatch, Elector, "role"),
+        Transitions(monkeypatch, Progress, "state"),
+        Transitions(monkeypatch, Change, "state"),
+    ]
+    for seed in range(150):
+        run_seed(seed)
+    diagrams = re.findall(r"^```{mermaid}\n(.*?)^```", page, flags=re.M | re.S)
+    for diagram, transitions in zip(diagrams, watched, strict=True):
+        drawn = set(re.findall(r"^    (\w+) --> (\w+):", diagram, flags=re.M))
+        happened = {(old, new) for old, new in transitions.seen if old != new}
+        assert drawn - transitions.seen == set()
+        assert happened - drawn == set()

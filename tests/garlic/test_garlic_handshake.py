@@ -96,6 +96,29 @@ def test_first_request_is_challenged_and_the_second_connection_upgrades(user: st
     assert ours == theirs == [welcome, Closed()]
 
 
+def head_of(data: bytes) -> tuple[str, dict[str, str]]:
+    """Request line and headers, with their names in lower case."""
+    first, *lines = data.decode().removesuffix("\r\n\r\n").split("\r\n")
+    pairs = (line.split(": ", 1) for line in lines)
+    return first, {name.lower(): value for name, value in pairs}
+
+
+def test_the_requests_of_the_handshake_have_their_headers() -> None:
+    shared, cache = nonces(), CredentialCache()
+    line, headers = head_of(client(cache).data_to_send())
+    assert line == "GET /GarlicFarm/farm/1/websocket HTTP/1.1"
+    assert (headers["host"], headers["cache-control"]) == ("farm.i2p", "no-cache")
+    assert "authorization" not in headers
+    talk(client(cache), server(shared))
+    again, headers = head_of(client(cache).data_to_send())
+    assert again == line
+    assert headers["connection"] == "keep-alive, Upgrade"
+    assert headers["upgrade"] == "websocket"
+    assert headers["authorization"].startswith("Digest ")
+    other = client(CredentialCache(), cluster="dev", version="2").data_to_send()
+    assert head_of(other)[0] == "GET /GarlicFarm/dev/2/websocket HTTP/1.1"
+
+
 def test_sha256_is_offered_before_md5_and_preferred() -> None:
     shared, cache = nonces(), CredentialCache()
     _, _, answer = talk(client(cache), server(shared))

@@ -9,7 +9,7 @@ from garlic_cluster import SETTINGS, Cluster, server
 
 import vectors
 from culm.garlic.errors import GarlicErrorCode
-from culm.garlic.events import LinkClosed
+from culm.garlic.events import DialWanted, LinkClosed
 from culm.garlic.limits import Limits
 from culm.garlic.messages import (
     REQUEST_HEADER_SIZE,
@@ -17,7 +17,14 @@ from culm.garlic.messages import (
     Request,
     Response,
 )
-from culm.garlic.raft import ConfigurationChanged, Left, ReadReady, Role, SnapshotInstalled
+from culm.garlic.raft import (
+    ConfigurationChanged,
+    Left,
+    ReadReady,
+    Role,
+    RoleChanged,
+    SnapshotInstalled,
+)
 from culm.garlic.values import (
     LogEntry,
     LogPack,
@@ -118,6 +125,28 @@ def test_a_server_that_knows_no_leader_answers_with_minus_one() -> None:
     answer = cluster.ask(1, client_request(b"x"))
     assert answer is not None
     assert (answer.accepted, answer.destination) == (False, NO_LEADER)
+
+
+def test_a_peer_is_dialled_once_and_when_there_is_something_to_say() -> None:
+    """Leader and voters have a connection to each other; who says nothing dials nobody."""
+    cluster = Cluster(1, 2, 3)
+    node = cluster.leader().node
+    for _ in range(20):
+        node.propose([b"x"])
+        cluster.run(0.1)
+    dialled = [
+        event for event in cluster.members[node.server_id].events if type(event) is DialWanted
+    ]
+    assert sorted(event.server.server_id for event in dialled) == sorted(
+        {1, 2, 3} - {node.server_id}
+    )
+    for number in {1, 2, 3} - {node.server_id}:
+        mine = [event for event in cluster.members[number].events if type(event) is DialWanted]
+        candidate = any(
+            isinstance(event, RoleChanged) and event.role is Role.CANDIDATE
+            for event in cluster.members[number].events
+        )
+        assert bool(mine) is candidate
 
 
 def test_adding_a_server_follows_the_transcript() -> None:

@@ -51,6 +51,8 @@ SETTINGS = Settings(
     sync_gap=5,
 )
 EAGER = replace(SETTINGS, election_timeout_min=1.2, election_timeout_max=1.5)
+# It follows who beats every 1.5 seconds, and stands before JRaft's followers do.
+HEIR = replace(SETTINGS, election_timeout_min=2.2, election_timeout_max=2.6, attempts_max=3)
 SHY = replace(SETTINGS, election_timeout_min=30.0, election_timeout_max=40.0)
 PATIENCE_S = 60.0
 
@@ -228,5 +230,48 @@ def test_ours_leads_jraft_adds_and_removes_a_server_of_jraft(tmp_path: Path) -> 
             await until(lambda: node.configuration.ids == {1, 2, 3})
             await field.ask_leader(client_request(b"last:one"), 3)
             await until(lambda: field.commits(1)[-1] == "last:one")
+
+    asyncio.run(scenario())
+
+
+def test_one_node_of_ours_joins_follows_leads_adds_and_removes(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with field_in(tmp_path) as field:
+            field.name(1, 2, 3, 4, 5)
+            for number in (1, 2, 3):
+                field.start_jraft(number, (1, 2, 3))
+            said = values("before", 12)
+            for value in said:
+                await field.ask_leader(client_request(value), 1, 2, 3)
+            node = await field.start_ours(4, Stored(), HEIR)
+            add = change_request(MessageType.ADD_SERVER_REQUEST, encode_server(field.servers[4]))
+            await field.ask_leader(add, 1, 2, 3)
+            await until(lambda: node.configuration.ids == {1, 2, 3, 4})
+            await until(lambda: field.machine.values == said)
+            assert node.state is Role.FOLLOWER
+            assert node.leader in (1, 2, 3)
+            dead = node.leader
+            field.processes[dead].kill()
+            await until(lambda: node.state is Role.LEADER)
+            for value in values("led", 12):
+                await field.ask_leader(client_request(value), 4)
+                said.append(value)
+            left = [number for number in (1, 2, 3) if number != dead]
+            wanted = [value.decode() for value in said]
+            await until(lambda: all(field.commits(number) == wanted for number in left))
+            field.start_jraft(5, (5,))
+            await asyncio.sleep(8.0)  # it leads itself before it is asked to join
+            add = change_request(MessageType.ADD_SERVER_REQUEST, encode_server(field.servers[5]))
+            await field.ask_leader(add, 4)
+            await until(lambda: node.configuration.ids == {1, 2, 3, 4, 5})
+            await until(lambda: field.commits(5)[-len(wanted) :] == wanted)
+            for number in (dead, 5):
+                remove = change_request(MessageType.REMOVE_SERVER_REQUEST, encode_server_id(number))
+                await field.ask_leader(remove, 4)
+                await until(lambda number=number: number not in node.configuration.ids)
+            await field.ask_leader(client_request(b"last:one"), 4)
+            await until(lambda: all(field.commits(number)[-1] == "last:one" for number in left))
+            assert node.configuration.ids == {4, *left}
+            assert field.machine.values == [*said, b"last:one"]
 
     asyncio.run(scenario())

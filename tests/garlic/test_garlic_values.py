@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gzip
 import struct
+import tracemalloc
 from collections.abc import Callable
 
 import pytest
@@ -194,6 +195,21 @@ def test_a_server_id_is_four_bytes(size: int) -> None:
 def test_a_bomb_is_not_inflated_beyond_the_limit() -> None:
     bomb = gzip.compress(bytes(50_000_000))
     assert code_of(lambda: LogPack.decode(bomb, SMALL)) is GarlicErrorCode.INFLATED_TOO_LARGE
+
+
+@pytest.mark.parametrize("decode", [decode_entries, decode_log])
+def test_entries_beyond_the_limit_are_not_held(
+    decode: Callable[[bytes, Limits], object],
+) -> None:
+    log = entry(1, b"") * 500_000
+    tracemalloc.start()
+    try:
+        code = code_of(lambda: decode(log, Limits(entries_max=1000)))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert code is GarlicErrorCode.TOO_MANY_ENTRIES
+    assert peak < 1_000_000
 
 
 def test_a_log_size_of_minus_one_means_no_entries() -> None:

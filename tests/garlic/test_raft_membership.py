@@ -12,8 +12,10 @@ from culm.garlic.raft import (
     Entry,
     Left,
     RaftErrorCode,
+    ReadFailed,
     Role,
     Server,
+    Settings,
     Stored,
     TransferFailed,
 )
@@ -263,6 +265,44 @@ def test_a_server_that_shall_leave_goes_after_two_silent_election_timeouts() -> 
     assert Left() in lab.events
 
 
+def test_a_candidates_message_resets_the_wait_for_silence() -> None:
+    """Two election timeouts after the last word of a leader or candidate, not before."""
+    lab = Lab()
+    lab.append(term=1)
+    lab.tell(LeaveRequest(source=2, destination=1, term=1, last_log_index=0, commit_index=0))
+    term = 1
+    for _ in range(4):
+        lab.wait(SETTINGS.election_timeout_max - 0.01)
+        term = lab.core.term + 1
+        assert lab.ask_vote(source=3, term=term).accepted
+    assert Left() not in lab.events
+    lab.wait(SETTINGS.election_timeout_max)
+    assert Left() not in lab.events
+    lab.wait(SETTINGS.election_timeout_max)
+    assert Left() in lab.events
+
+
+def test_the_defaults_are_jrafts() -> None:
+    settings = Settings()
+    assert (settings.election_timeout_min, settings.election_timeout_max) == (0.150, 0.300)
+    assert (settings.heartbeat_interval, settings.sync_gap) == (0.075, 100)
+    assert (settings.in_flight_max, settings.chunk_size) == (1, 4096)
+
+
+@pytest.mark.parametrize(("in_flight_max", "sent"), [(1, 1), (3, 3)])
+def test_one_request_to_a_peer_is_outstanding_unless_the_user_wants_more(
+    in_flight_max: int, sent: int
+) -> None:
+    lab = leader(in_flight_max=in_flight_max)
+    requests = []
+    for number in range(5):
+        lab.core.propose([b"%d" % number])
+        requests += [m for m in all_of(lab.drain(), AppendRequest) if m.destination == 2]
+    assert len(requests) == sent
+    (following,) = (m for m in all_of(lab.accept(requests[0]), AppendRequest) if m.destination == 2)
+    assert [entry.data for entry in following.entries] == [b"%d" % n for n in range(sent, 5)]
+
+
 def test_the_effective_configuration_is_at_most_one_change_behind_the_log() -> None:
     """Whatever commit index is remembered: a second change proves the first committed."""
     membership = Membership(Snapshot(configuration=configuration(1, 2, 3)), 0)
@@ -315,6 +355,10 @@ def test_proposals_are_bounded_by_count_and_size() -> None:
     lab = Lab(proposals_max=3, proposal_size_max=10)
     lab.settle(lab.lead())
     assert refusal(lambda: lab.core.propose([b""] * 4)) is RaftErrorCode.QUEUE_FULL
+    assert lab.core.propose([b""] * 3) == 2
+    assert refusal(lambda: lab.core.propose([b""])) is RaftErrorCode.QUEUE_FULL
+    assert lab.core.propose([]) == 5  # which is nothing
+    lab.settle(lab.drain())
     assert refusal(lambda: lab.core.propose([b"x" * 11])) is RaftErrorCode.VALUE_TOO_LARGE
     lab.core.propose([b"x" * 6])
     assert refusal(lambda: lab.core.propose([b"x" * 6])) is RaftErrorCode.QUEUE_FULL
@@ -371,10 +415,13 @@ def test_time_does_not_go_back_and_tickets_are_answered_once() -> None:
 
 def test_a_closed_core_says_nothing_more() -> None:
     lab = leader()
-    lab.core.read()
+    number = lab.core.read()
+    lab.core.add_server(NEW)
     lab.core.close()
     lab.core.close()
     assert lab.drain() == []
+    assert ReadFailed(read=number) in lab.events
+    assert ChangeFailed(server_id=4) in lab.events
     assert lab.events[-1] == Closed()
     assert lab.core.state is Role.CLOSED
     assert refusal(lambda: lab.core.propose([b"x"])) is RaftErrorCode.CLOSED

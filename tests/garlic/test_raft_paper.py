@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from raft_lab import Lab, all_of, configuration, entries, founders, one
 
@@ -9,6 +11,7 @@ from culm.garlic.raft import (
     ConfigurationChanged,
     Entry,
     LeaderChanged,
+    Left,
     RaftErrorCode,
     ReadFailed,
     ReadReady,
@@ -379,6 +382,25 @@ def test_requests_are_idempotent() -> None:
     assert lab.log == [1, 1]
 
 
+def test_a_torn_write_commits_nothing_that_it_was_to_replace() -> None:
+    """Persist may be cut short after its head: the commit index in it is for what was there."""
+    lab = Lab(log=(1, 1, 1), term=1)
+    lab.hold = True
+    request = AppendRequest(
+        source=2,
+        destination=1,
+        term=2,
+        previous_index=1,
+        previous_term=1,
+        commit_index=3,
+        entries=entries(2, 2),
+    )
+    lab.core.receive_message(request)
+    lab.drain()
+    assert lab.core.commit_index == 3
+    assert (lab.persists[0].first_index, lab.persists[0].commit_index) == (2, 1)
+
+
 def test_a_restarted_server_keeps_term_vote_and_log() -> None:
     lab = Lab(Stored(term=4, voted_for=3, snapshot=founders(1, 2, 3).snapshot), log=(1, 2))
     assert lab.core.term == 4
@@ -425,6 +447,7 @@ def test_a_leader_that_is_not_in_the_committed_configuration_steps_down() -> Non
     lab.accept(request)
     assert lab.core.state is Role.FOLLOWER
     assert any(isinstance(event, ConfigurationChanged) for event in lab.events)
+    assert Left() in lab.events
     assert lab.wait(50.0) == []
 
 
@@ -572,6 +595,27 @@ def test_a_read_waits_for_heartbeats_with_a_majority_and_an_entry_of_the_own_ter
     assert not any(isinstance(event, ReadReady) for event in lab.events)
     lab.accept(beat[0])
     assert ReadReady(read=number, index=1) in lab.events
+
+
+def test_answers_to_requests_of_an_earlier_leadership_confirm_no_read() -> None:
+    """A late refusal of an old request carries our present term, too."""
+    lab = Lab()
+    lab.settle(lab.lead())
+    for _ in range(20):
+        lab.core.propose([b"x"])
+        lab.settle(lab.drain())
+    old = [message for message in all_of(lab.sent, AppendRequest) if message.destination == 2]
+    lab.append(source=3, term=2)
+    lab.settle(lab.lead())
+    number = lab.core.read()
+    ready = ReadReady(read=number, index=lab.core.commit_index)
+    request = all_of(lab.drain(), AppendRequest)[0]
+    for message in old:
+        late = replace(message, term=lab.core.term)
+        lab.answer(late, 1, accepted=False)
+    assert ready not in lab.events
+    lab.accept(request)
+    assert ready in lab.events
 
 
 def test_a_read_fails_when_leadership_ends() -> None:

@@ -14,6 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+sys.path.insert(0, str(Path(__file__).parents[1]))  # as pytest has it
+
+import normative
+
 HERE = Path(__file__).parent
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -24,11 +28,20 @@ class Rule:
     quote: str
     codes: tuple[str, ...] = ()
     invariant: bool = False
+    source: str = "seeds/bamboo-point2point.md"
 
     @property
     def key(self) -> str:
         """What tests say; the channel comes along where both lists have the same words."""
         return f"{self.section}: {self.quote}" if self.invariant else self.quote
+
+    @property
+    def heading(self) -> str:
+        return f"Invariants, {self.section} channel" if self.invariant else self.section
+
+    @property
+    def text(self) -> str:
+        return f"{self.quote} [{', '.join(self.codes)}]" if self.codes else self.quote
 
 
 def rule(*keys: str) -> Callable[[F], F]:
@@ -42,7 +55,11 @@ def rule(*keys: str) -> Callable[[F], F]:
 def all_rules() -> list[Rule]:
     with (HERE / "rules.toml").open("rb") as file:
         content = tomllib.load(file)
-    found = [Rule(each["section"], quote) for each in content["rule"] for quote in each["quotes"]]
+    found = [
+        Rule(each["section"], quote, source=each.get("source", Rule.source))
+        for each in content["rule"]
+        for quote in each["quotes"]
+    ]
     return found + [
         Rule(each["channel"], each["quote"], tuple(each["codes"]), invariant=True)
         for each in content["invariant"]
@@ -52,31 +69,17 @@ def all_rules() -> list[Rule]:
 def proofs() -> dict[str, list[str]]:
     """The tests that name each rule, as ``file.py::test``."""
     found: dict[str, list[str]] = {known.key: [] for known in all_rules()}
-    for path in sorted(HERE.glob("test_*.py")):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
-                for decorator in node.decorator_list:
-                    if isinstance(decorator, ast.Call) and ast.unparse(decorator.func) == "rule":
-                        for argument in decorator.args:
-                            key = ast.literal_eval(argument)
-                            found[key].append(f"{path.name}::{node.name}")
+    for name, test in normative.test_functions(HERE):
+        for decorator in test.decorator_list:
+            if isinstance(decorator, ast.Call) and ast.unparse(decorator.func) == "rule":
+                for argument in decorator.args:
+                    found[ast.literal_eval(argument)].append(name)
     return found
 
 
 def report() -> tuple[str, int]:
     """All sentences with their tests, and how many have none."""
-    tests, lines, missing, section = proofs(), [], 0, ""
-    for known in all_rules():
-        heading = f"Invariants, {known.section} channel" if known.invariant else known.section
-        if heading != section:
-            section = heading
-            lines.append(f"\n{section}")
-        codes = f" [{', '.join(known.codes)}]" if known.codes else ""
-        lines.append(f"  {known.quote}{codes}")
-        lines += [f"      {name}" for name in tests[known.key]] or ["      NO TEST"]
-        missing += not tests[known.key]
-    lines.append(f"\n{len(tests)} sentences, {missing} without a test")
-    return "\n".join(lines), missing
+    return normative.report(all_rules(), proofs())
 
 
 if __name__ == "__main__":

@@ -132,7 +132,7 @@ class Node:
 
     def propose(self, values: Sequence[bytes]) -> int:
         """See `Raft.propose`; ``VALUE_TOO_LARGE`` as well for what fits no frame."""
-        if any(len(value) > self._limits.log_size_max // 2 for value in values):
+        if max(map(len, values), default=0) > self._limits.log_size_max // 2:
             raise LocalProtocolError(GarlicErrorCode.VALUE_TOO_LARGE)
         return self._core.propose(values)
 
@@ -298,9 +298,8 @@ class Node:
 
     def _send_held(self, link: Link) -> None:
         """Send what has waited for the connection; whatever else did is sent again."""
-        message = self._held.pop(link.peer, None) if link.dialled and link.peer else None
-        if message is not None:
-            link.ask(message)
+        if link.dialled and link.peer is not None and link.peer in self._held:
+            link.ask(self._held.pop(link.peer))
 
     def next_deadline(self) -> float | None:
         if self._core.state is Role.CLOSED:

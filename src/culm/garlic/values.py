@@ -134,19 +134,21 @@ def decode_log(log: bytes, limits: Limits) -> list[Entry]:
     entries: list[Entry] = []
     offset, size = 0, len(log)
     unpack_from, header_size, make = _ENTRY.unpack_from, _ENTRY.size, Entry
-    while size - offset >= header_size:
-        term, number, value_size = unpack_from(log, offset)
+    for _ in range(limits.entries_max):
         start = offset + header_size
-        offset = start + value_size
-        if number != 1 or offset > size:
+        if start > size:
             break
-        entries.append(make(term, log[start:offset]))
-    else:
-        if offset == size and len(entries) <= limits.entries_max:
-            if entries and max(entry[0] for entry in entries) > limits.term_max:
-                raise _bad(GarlicErrorCode.NUMBER_TOO_LARGE, "an entry's term")
-            return entries
-    return [replicated(entry, limits) for entry in decode_entries(log, limits)]
+        term, number, value_size = unpack_from(log, offset)
+        end = start + value_size
+        if number != 1 or end > size:
+            break
+        entries.append(make(term, log[start:end]))
+        offset = end
+    if offset != size:  # too many, malformed, or with configurations
+        return [replicated(entry, limits) for entry in decode_entries(log, limits)]
+    if entries and max(entry[0] for entry in entries) > limits.term_max:
+        raise _bad(GarlicErrorCode.NUMBER_TOO_LARGE, "an entry's term")
+    return entries
 
 
 def packed(entry: Entry) -> LogEntry:

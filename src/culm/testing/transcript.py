@@ -37,6 +37,7 @@ from culm.testing.operations import (
 )
 from culm.testing.record import conversations, replay
 from culm.testing.spec import Side
+from culm.wire.multihash import HashFamily
 
 __all__ = ["all_conversations", "check", "of_cluster", "of_link", "of_turns"]
 
@@ -163,7 +164,7 @@ def _operation(operation: Operation, show: Show) -> str:
 def _value(value: Any) -> str:
     """Like ``repr``, but stable: no addresses in memory, enums by name, bytes as hex."""
     match value:
-        case Enum():
+        case Enum() | HashFamily():
             return value.name
         case bytes() | bytearray() | memoryview():
             return f"<{_hex(bytes(value))}>"
@@ -184,7 +185,7 @@ def _value(value: Any) -> str:
     inside = ", ".join(
         f"{field.name}={_value(getattr(value, field.name))}"
         for field in fields(value)
-        if field.name != "ticket"
+        if field.repr and field.name != "ticket"
     )
     return f"{kind.__name__}({inside})"
 

@@ -113,9 +113,7 @@ class Raft:
         Raises `LocalProtocolError`: ``NOT_LEADER`` (see `leader`), ``QUEUE_FULL``,
         ``VALUE_TOO_LARGE``, ``TRANSFER_IN_PROGRESS``, ``CLOSED``.
         """
-        leadership = self._leading()
-        self._unless(leadership.refuse_values(values))
-        return leadership.append_values(values)
+        return self._leading().append_values(values)
 
     def read(self) -> int:
         """Ask for a linearizable read; `ReadReady` or `ReadFailed` repeats the number.

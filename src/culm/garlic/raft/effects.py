@@ -25,8 +25,8 @@ class Persist(Effect):
 
     If `first_index` is given, the log loses what it has from there on, and `entries`
     take that place.  Complete (no result) when all of it would survive a crash.  After
-    a crash on the way any prefix of this may be there: term and vote first, then the
-    entries in order.
+    a crash on the way any prefix of this may be there: term, vote and commit index
+    first, then the cut, then the entries in order.
     """
 
     term: int

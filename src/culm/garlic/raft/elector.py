@@ -123,5 +123,5 @@ class Elector:
         shared = self._shared
         if self.role is not Role.CANDIDATE or not shared.journal.saved:
             return False
-        voters = shared.journal.membership.voters
-        return len((self._votes | {shared.server_id}) & voters) >= len(voters) // 2 + 1
+        membership = shared.journal.membership
+        return len((self._votes | {shared.server_id}) & membership.voters) >= membership.quorum

@@ -12,6 +12,7 @@ from culm.garlic.raft.events import Role
 from culm.garlic.raft.leadership import Leadership
 from culm.garlic.raft.receiver import Receiver
 from culm.garlic.raft.shared import Shared
+from culm.machine import LocalProtocolError
 
 __all__ = ["RULES", "Engine", "Rule"]
 
@@ -198,10 +199,14 @@ class Engine:
 
     def _on_client_request(self, request: m.ClientRequest) -> None:
         leadership = self.leadership
-        if leadership is None or leadership.refuse_values(request.values) is not None:
+        if leadership is None:
             self._refuse(request)
             return
-        leadership.append_values(request.values)
+        try:
+            leadership.append_values(request.values)
+        except LocalProtocolError:
+            self._refuse(request)
+            return
         self.shared.respond(request, self.last_index + 1, accepted=True)
 
     def _on_add_server(self, request: m.AddServerRequest) -> None:

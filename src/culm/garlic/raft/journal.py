@@ -36,9 +36,6 @@ class Desk:
             raise LocalProtocolError(ContractErrorCode.UNKNOWN_TICKET, str(ticket))
         done(result)
 
-    def clear(self) -> None:
-        self._open.clear()
-
 
 class Journal:
     """Term, vote and log, in memory and on their way to the store.
@@ -100,6 +97,12 @@ class Journal:
         self.membership.append(first, entries)
         self._changed_from(first)
 
+    def append_values(self, values: Sequence[bytes]) -> None:
+        """Add values, of which none is a configuration, as entries of the current term."""
+        term = self.term
+        self._changed_from(self.log.last_index + 1)
+        self.log.append([Entry(term, value) for value in values])
+
     def truncate(self, first: int) -> None:
         """Drop entries from `first` on; new ones follow at once."""
         self.log.truncate(first)
@@ -134,7 +137,11 @@ class Journal:
         return messages
 
     def next_effect(self) -> Persist | None:
-        """The next write, if one is due and none is under way."""
+        """The next write, if one is due and none is under way.
+
+        Its commit index covers only what is durable already: if the write is torn, the
+        entries that it replaces must not be taken for committed ones.
+        """
         if self._writing or self.saved:
             return None
         self._writing = True
@@ -144,7 +151,7 @@ class Journal:
             ticket=self._desk.ticket(lambda _: self._written(changes, first is not None, last)),
             term=self.term,
             voted_for=self.voted_for,
-            commit_index=min(self.commit_index, last),
+            commit_index=min(self.commit_index, self.stable_index),
             first_index=first,
             entries=() if first is None else self.log.slice(first, last),
         )

@@ -19,6 +19,7 @@ from culm.garlic.raft.model import Configuration, Entry, Server
 from culm.garlic.raft.reads import Reads
 from culm.garlic.raft.replicator import Replicator
 from culm.garlic.raft.shared import Shared
+from culm.machine import LocalProtocolError
 
 __all__ = ["Leadership"]
 
@@ -65,29 +66,28 @@ class Leadership:
 
     # Proposals
 
-    def refuse_values(self, values: Sequence[bytes]) -> RaftErrorCode | None:
-        """Why `values` cannot be appended now, if so."""
-        shared, settings = self._shared, self._shared.settings
+    def append_values(self, values: Sequence[bytes]) -> int:
+        """Append values; returns the index of the first.
+
+        Raises `LocalProtocolError`: ``TRANSFER_IN_PROGRESS``, ``QUEUE_FULL``,
+        ``VALUE_TOO_LARGE``.
+        """
+        journal, settings = self._shared.journal, self._shared.settings
         if self._target is not None:
-            return RaftErrorCode.TRANSFER_IN_PROGRESS
-        waiting = shared.journal.log.last_index - shared.journal.commit_index
-        if waiting + len(values) > settings.proposals_max:
-            return RaftErrorCode.QUEUE_FULL
+            raise LocalProtocolError(RaftErrorCode.TRANSFER_IN_PROGRESS)
+        last_index = journal.log.last_index
+        if last_index - journal.commit_index + len(values) > settings.proposals_max:
+            raise LocalProtocolError(RaftErrorCode.QUEUE_FULL)
         size = sum(map(len, values))
         if size > settings.proposal_size_max:
-            return RaftErrorCode.VALUE_TOO_LARGE
-        return RaftErrorCode.QUEUE_FULL if self._size + size > settings.proposal_size_max else None
-
-    def append_values(self, values: Sequence[bytes]) -> int:
-        """Append values that are not refused; returns the index of the first."""
-        journal = self._shared.journal
-        first, term = journal.log.last_index + 1, journal.term
+            raise LocalProtocolError(RaftErrorCode.VALUE_TOO_LARGE)
+        if self._size + size > settings.proposal_size_max:
+            raise LocalProtocolError(RaftErrorCode.QUEUE_FULL)
         if values:
-            journal.append([Entry(term, value) for value in values])
-            size = sum(map(len, values))
-            self._proposals.append((journal.log.last_index, size))
+            journal.append_values(values)
+            self._proposals.append((last_index + len(values), size))
             self._size += size
-        return first
+        return last_index + 1
 
     # Reads
 

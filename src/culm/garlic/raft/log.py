@@ -52,13 +52,6 @@ class Log:
             return self._entries[position - 1].term
         return None
 
-    def entry(self, index: int) -> Entry:
-        """The entry at `index`, which must be above the base."""
-        position = index - self.base_index - 1
-        if position < 0:
-            raise IndexError(index)
-        return self._entries[position]
-
     def slice(self, first: int, last: int) -> list[Entry]:
         """Entries from `first` to `last`, both included."""
         return self._entries[first - self.base_index - 1 : last - self.base_index]

@@ -35,11 +35,6 @@ class Membership:
         return len(self.voters) // 2 + 1
 
     @property
-    def latest_index(self) -> int:
-        """Index of the last configuration in the log."""
-        return self._history[-1][0]
-
-    @property
     def pending(self) -> bool:
         """Whether the last configuration is not known to be committed."""
         return self._history[-1][0] > self._committed

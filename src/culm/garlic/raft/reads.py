@@ -27,11 +27,6 @@ class Reads:
     def __len__(self) -> int:
         return len(self._waiting) + len(self._confirmed)
 
-    @property
-    def needed(self) -> int:
-        """Sequence from which on requests must still be answered; 0 if none waits."""
-        return self._waiting[-1].sequence if self._waiting else 0
-
     def add(self, number: int, sequence: int, index: int) -> None:
         self._waiting.append(_Read(number, sequence, index))
 

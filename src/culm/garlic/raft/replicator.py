@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections import deque
 
 from culm.garlic.raft.effects import ReadSnapshot, SnapshotChunk
@@ -19,6 +18,10 @@ from culm.garlic.raft.shared import Shared
 __all__ = ["Replicator"]
 
 
+# Requests of one term are counted in so many bits, below the term.
+_SEQUENCE_BITS = 64
+
+
 class Replicator:
     """Owns the progress of all peers during one term of leadership."""
 
@@ -27,7 +30,9 @@ class Replicator:
     def __init__(self, shared: Shared) -> None:
         self._shared = shared
         self.peers: dict[int, Progress] = {}
-        self.sequence = 0
+        # Answers to requests of another term of ours, or of a life before a restart, must
+        # not be taken for answers of this one.
+        self.sequence = shared.journal.term << _SEQUENCE_BITS
         self.needed = 0  # requests from this sequence on are wanted, to confirm reads
         self._reading: deque[tuple[int, Progress]] = deque()  # chunks to read
         for peer in sorted(shared.journal.membership.voters - {shared.server_id}):
@@ -245,7 +250,7 @@ class Replicator:
         """The highest sequence that a majority has answered requests from on."""
         peers, own = self.peers, self._shared.server_id
         answered = [
-            sys.maxsize if voter == own else peers[voter].acknowledged
+            self.sequence + 1 if voter == own else peers[voter].acknowledged
             for voter in self._shared.journal.membership.voters
         ]
         answered.sort()
@@ -253,10 +258,10 @@ class Replicator:
 
     def has_quorum_since(self, time: float) -> bool:
         """Whether a majority was heard after `time`."""
-        voters = self._shared.journal.membership.voters
+        membership = self._shared.journal.membership
         heard = sum(
             1
-            for voter in voters
+            for voter in membership.voters
             if voter == self._shared.server_id or self.peers[voter].heard_at > time
         )
-        return heard >= len(voters) // 2 + 1
+        return heard >= membership.quorum

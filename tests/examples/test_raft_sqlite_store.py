@@ -1,0 +1,306 @@
+"""The SQLite store of a Raft node is killed at every moment of every effect.
+
+A child process does effects one after the other and reports each; it is killed with
+SIGKILL before a statement, in the middle of one, or after it.  What the file then holds is
+the state after the reported effects, or after one more: nothing else, and never less.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sqlite3
+import struct
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from itertools import count, pairwise
+from pathlib import Path
+
+import pytest
+
+from culm.garlic.raft import (
+    Apply,
+    Compact,
+    Configuration,
+    Entry,
+    Persist,
+    ReadSnapshot,
+    Server,
+    Snapshot,
+    SnapshotChunk,
+    Stored,
+    TakeSnapshot,
+    WriteSnapshot,
+)
+from culm.garlic.store import MemoryStore
+from culm.machine import Effect
+from stores import raft_sqlite_store
+from stores.raft_sqlite_store import RaftSqliteStore
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are forked")
+
+SERVERS = tuple(Server(number, f"tcp://localhost:{9000 + number}") for number in (1, 2, 3))
+MEMBERS = Configuration(servers=SERVERS)
+FOUNDING = Stored(snapshot=Snapshot(configuration=MEMBERS))
+
+
+class Journal:
+    """A state machine that keeps all values."""
+
+    def __init__(self) -> None:
+        self.values: list[bytes] = []
+
+    def apply(self, index: int, value: bytes) -> None:
+        self.values.append(value)
+
+    def snapshot(self) -> bytes:
+        return b"\n".join(self.values)
+
+    def restore(self, image: bytes) -> None:
+        self.values = image.split(b"\n") if image else []
+
+
+def values(term: int, *names: str) -> list[Entry]:
+    return [Entry(term, name.encode()) for name in names]
+
+
+def persist(
+    term: int, vote: int | None, commit: int, *, first: int = 0, log: object = ()
+) -> Persist:
+    entries: Sequence[Entry] = tuple(log)  # type: ignore[arg-type]
+    return Persist(
+        ticket=1,
+        term=term,
+        voted_for=vote,
+        commit_index=commit,
+        first_index=first or None,
+        entries=entries,
+    )
+
+
+def chunk(snapshot: Snapshot, offset: int, data: bytes, *, done: bool = False) -> WriteSnapshot:
+    return WriteSnapshot(ticket=1, snapshot=snapshot, offset=offset, data=data, done=done)
+
+
+TAKEN = Snapshot(4, 2, Configuration(1, 0, SERVERS))
+SENT = Snapshot(20, 5, Configuration(15, 1, SERVERS[:2]))
+CONFIGURED = [Entry(1, Configuration(1, 0, SERVERS))]
+# A life of a node: elections, appends, an overwritten end, snapshots taken and received
+EFFECTS: tuple[Effect, ...] = (
+    persist(1, 1, 0),
+    persist(1, 1, 0, first=1, log=[*CONFIGURED, *values(1, "a", "b")]),
+    persist(2, None, 2, first=3, log=values(2, "c", "d", "e")),
+    Apply(ticket=1, first_index=1, entries=[*CONFIGURED, *values(1, "a"), *values(2, "c", "d")]),
+    TakeSnapshot(ticket=1, snapshot=TAKEN),
+    Compact(ticket=1, index=3),
+    persist(3, 2, 4),
+    persist(3, 2, 4, first=5, log=values(3, "f" * 5000, "g")),
+    chunk(SENT, 0, b"one\ntwo\n"),
+    chunk(SENT, 0, b"uno\n"),
+    chunk(SENT, 4, b"dos\n" + b"x" * 5000),
+    chunk(SENT, 5008, b"\ntres", done=True),
+    persist(5, None, 20, first=21, log=values(5, "h")),
+)
+
+
+def states() -> tuple[list[tuple[Stored, list[bytes]]], list[list[bytes]]]:
+    """After none, one, two... effects: what is stored with the state it restores; the state."""
+    machine = Journal()
+    store = MemoryStore(machine, FOUNDING)
+    found, live = [(store.load(), list(machine.values))], [list(machine.values)]
+    for effect in EFFECTS:
+        machine.values = list(live[-1])
+        store.perform(effect)
+        live.append(list(machine.values))
+        found.append((store.load(), list(machine.values)))
+    return found, live
+
+
+STATES, LIVE = states()
+
+
+def read(path: Path) -> tuple[Stored, list[bytes]]:
+    """What a node would start from; the file must be sound."""
+    machine = Journal()
+    store = RaftSqliteStore(path, machine, FOUNDING)
+    try:
+        assert store._db.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+        stored = store.load()
+    finally:
+        store.close()
+    return (
+        Stored(
+            term=stored.term,
+            voted_for=stored.voted_for,
+            commit_index=stored.commit_index,
+            snapshot=stored.snapshot,
+            first_index=stored.first_index,
+            entries=tuple(stored.entries),
+        ),
+        machine.values,
+    )
+
+
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+Watch = Callable[[sqlite3.Connection], None]
+
+
+def perform_until_killed(path: Path, watch: Watch) -> list[int]:
+    """Let a child do all effects; returns the journal's size after each one reported.
+
+    `watch` gets the connection as soon as it is open, and kills in its own time; a child
+    that is not killed before kills itself at the end.
+    """
+    reader, writer = os.pipe()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # the child uses no thread
+        child = os.fork()
+    if child == 0:
+        try:
+            _perform(path, watch, writer)
+        finally:
+            die()
+    os.close(writer)
+    with os.fdopen(reader, "rb") as reports:
+        data = reports.read()
+    _, status = os.waitpid(child, 0)
+    assert os.WIFSIGNALED(status)
+    assert os.WTERMSIG(status) == signal.SIGKILL
+    return [size for (size,) in struct.iter_unpack("<q", data)]
+
+
+def _perform(path: Path, watch: Watch, reports: int) -> None:
+    connect = sqlite3.connect
+
+    def watched(*arguments: object, **options: object) -> sqlite3.Connection:
+        connection = connect(*arguments, **options)  # type: ignore[call-overload]
+        watch(connection)
+        return connection  # type: ignore[no-any-return]
+
+    raft_sqlite_store.sqlite3.connect = watched  # type: ignore[assignment]
+    store = RaftSqliteStore(path, Journal(), FOUNDING)
+    store.load()
+    for effect in EFFECTS:
+        store.perform(effect)
+        wal = Path(f"{path}-wal")
+        os.write(reports, struct.pack("<q", wal.stat().st_size if wal.exists() else 0))
+
+
+def at_statement(number: int) -> Watch:
+    """Kill when that many statements have begun."""
+    numbers = count(1)
+    return lambda db: db.set_trace_callback(lambda _: die() if next(numbers) == number else None)
+
+
+def at_step(number: int) -> Watch:
+    """Kill in the middle of statements, after that many steps of SQLite's machine."""
+    numbers = count(1)
+    return lambda db: db.set_progress_handler(lambda: die() if next(numbers) == number else None, 1)
+
+
+def check(path: Path, reported: int) -> int:
+    """The file holds what was reported, or one effect more; returns how many effects."""
+    found = read(path)
+    candidates = [at for at in (reported, reported + 1) if at < len(STATES) and STATES[at] == found]
+    assert candidates, (reported, found)
+    return candidates[-1]
+
+
+def finish(path: Path, done: int) -> None:
+    """The node goes on from there; a snapshot that was coming in begins anew."""
+    while done < len(EFFECTS) and isinstance(again := EFFECTS[done], WriteSnapshot):
+        if not again.offset:
+            break
+        done -= 1
+    machine = Journal()
+    store = RaftSqliteStore(path, machine, FOUNDING)
+    try:
+        store.load()
+        machine.values = list(LIVE[done])  # the log is applied again
+        for effect in EFFECTS[done:]:
+            store.perform(effect)
+    finally:
+        store.close()
+    assert read(path) == STATES[-1]
+
+
+def kills(watch: Callable[[int], Watch], numbers: Iterator[int], folder: Path) -> set[int]:
+    """Kill at each of `numbers`, until the child gets through; how many effects were seen."""
+    seen = set()
+    for number in numbers:
+        path = folder / f"{number}.sqlite"
+        reports = perform_until_killed(path, watch(number))
+        done = check(path, len(reports))
+        seen.add(len(reports))
+        if number % 4 == 1:
+            finish(path, done)
+        if len(reports) == len(EFFECTS):
+            break
+    return seen
+
+
+def test_a_kill_before_any_statement_loses_nothing_that_was_reported(tmp_path: Path) -> None:
+    touching = {done for done, effect in enumerate(EFFECTS) if not isinstance(effect, Apply)}
+    assert kills(at_statement, count(1), tmp_path) == touching | {len(EFFECTS)}
+
+
+def test_a_kill_in_the_middle_of_statements_loses_nothing_that_was_reported(
+    tmp_path: Path,
+) -> None:
+    seen = kills(at_step, count(1, 20), tmp_path)
+    assert len(seen) > len(EFFECTS) // 2
+
+
+def test_a_journal_that_is_cut_anywhere_holds_all_or_nothing_of_the_last_effect(
+    tmp_path: Path,
+) -> None:
+    """In the middle of a commit: what has reached the journal file is any part of it."""
+    path = tmp_path / "whole.sqlite"
+    sizes = perform_until_killed(path, lambda db: None)
+    assert len(sizes) == len(EFFECTS)
+    journal = Path(f"{path}-wal").read_bytes()
+    cuts = 0
+    for done, (size, following) in enumerate(pairwise(sizes), 1):
+        for cut in {size, (size + following) // 2, following - 1, following}:
+            if not size <= cut <= following:
+                continue
+            cuts += 1
+            for torn in (journal[:cut], journal[:cut] + bytes(following - cut)):
+                copy = tmp_path / "cut.sqlite"
+                shutil.copy(path, copy)
+                Path(f"{copy}-wal").write_bytes(torn)
+                Path(f"{copy}-shm").unlink(missing_ok=True)
+                whole = torn == journal[:following]
+                found = read(copy)
+                assert found == STATES[done + 1 if whole else done], (done, cut)
+    assert cuts > 2 * len(EFFECTS)
+
+
+def test_all_effects_have_their_results(tmp_path: Path) -> None:
+    """As those of the store in memory."""
+    machine, other = Journal(), Journal()
+    store = RaftSqliteStore(tmp_path / "store.sqlite", machine, FOUNDING)
+    twin = MemoryStore(other, FOUNDING)
+    reads = [
+        ReadSnapshot(ticket=1, snapshot=which, offset=at, size=3)
+        for which in (TAKEN, SENT)
+        for at in (0, 3, 5, 5010)
+    ]
+    wrong = chunk(SENT, 99, b"not what is wanted")
+    try:
+        for effect in EFFECTS:
+            for one in (effect, wrong, *reads):
+                if one is wrong and isinstance(effect, WriteSnapshot):
+                    continue
+                result = store.perform(one)
+                assert result == twin.perform(one)
+                assert isinstance(result, bool | SnapshotChunk | None)
+            assert machine.values == other.values
+    finally:
+        store.close()
+    with pytest.raises(TypeError):
+        twin.perform(Effect(ticket=1))

@@ -1,0 +1,284 @@
+"""A deterministic cluster of whole nodes: frames on connections that stall and break.
+
+The faults, the disks, the clients and the checks are those of `raft_simulator`; what the
+cores say goes over connections, in pieces, which may end in the middle of a frame.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from raft_simulator import Node, Simulator
+from raft_weather import ELECTION_TIMEOUT
+
+from culm import garlic
+from culm.garlic.digest import CredentialCache, Nonces
+from culm.garlic.events import DialWanted, LinkClosed
+from culm.garlic.handshake import ClientHandshake, ServerHandshake
+from culm.garlic.link import Link
+from culm.garlic.raft import Stored
+
+# What no peer may send: an unknown type, a response, an oversize log, half a request.
+BAD_FRAMES = (
+    bytes([99]),
+    bytes([4]) + bytes(25),
+    bytes([3]) + bytes(40) + b"\x7f\xff\xff\xff",
+    bytes([5]) + bytes(20),
+    bytes([10]) + bytes(40) + b"\x00\x00\x00\x0f" + bytes(8) + b"\x04\x00\x00\x00\x02zz",
+    b"GET / HTTP/1.1\r\n\r\n",
+)
+
+
+@dataclass
+class End:
+    """One side of a connection; `link` is none where the simulator itself has dialled."""
+
+    node: Node | None
+    link: Link | None
+    life: int = 0
+    arrival: float = 0.0  # of the last bytes on their way here
+    closed: bool = False
+
+    @property
+    def alive(self) -> bool:
+        node = self.node
+        return (
+            not self.closed
+            and node is not None
+            and node.core is not None
+            and node.life == self.life
+            and self.link is not None
+            and not self.link.closed
+        )
+
+
+@dataclass(eq=False)
+class Wire:
+    """A connection: who dialled, who was dialled; `broken` once bytes get lost."""
+
+    near: End
+    far: End
+    broken: bool = False
+
+    def other(self, end: End) -> End:
+        return self.far if end is self.near else self.near
+
+
+@dataclass
+class Secrets:
+    """What a server has for handshakes."""
+
+    nonces: Nonces
+    cache: CredentialCache = field(default_factory=CredentialCache)
+
+
+class GarlicSimulator(Simulator):
+    """A cluster of nodes; in some seeds behind the handshake."""
+
+    def __init__(self, seed: int, **options: object) -> None:
+        chance = random.Random(seed)
+        self.handshake = chance.random() < 0.2
+        self._secrets: dict[int, Secrets] = {}
+        self._ends: dict[int, tuple[Wire, End]] = {}  # by the link's identity
+        self.wires: list[Wire] = []
+        super().__init__(seed, **options)  # type: ignore[arg-type]
+
+    def _wake(self, node: Node, stored: Stored) -> None:
+        core = garlic.Node(
+            server_id=node.id,
+            stored=stored,
+            settings=self.settings,
+            rng=random.Random(self.rng.random()),
+            now=self.now * node.rate,
+            handshake_timeout=ELECTION_TIMEOUT,
+        )
+        node.core, node.raft = core, core._core
+        self._secrets.setdefault(node.id, Secrets(Nonces(rng=random.Random(node.id))))
+        take = node.raft.messages_to_send
+
+        def checked() -> list[garlic.raft.messages.Message]:
+            messages = take()
+            if self.check_sends:
+                for message in messages:
+                    self.checker.sends(message, node.disk)
+            return messages
+
+        node.raft.messages_to_send = checked  # type: ignore[method-assign]
+
+    def crash(self, node: Node) -> None:
+        super().crash(node)
+        for wire in tuple(self.wires):
+            if node in (wire.near.node, wire.far.node):
+                self._break(wire)
+
+    # Connections
+
+    def _tell(self, node: Node, event: object) -> None:
+        match event:
+            case DialWanted(server=server):
+                self.happened["dial"] += 1
+                self._dial(node, server.server_id)
+            case LinkClosed(error=error):
+                self.happened["link closed"] += 1
+                self.happened["fault"] += error is not None
+                for wire in tuple(self.wires):
+                    for end in (wire.near, wire.far):
+                        if end.node is node and end.link is not None and end.link.closed:
+                            self._hang_up(wire, end)
+            case _:
+                super()._tell(node, event)
+
+    def _unless_gone(self, node: Node, act: Callable[[], None]) -> Callable[[], None]:
+        life = node.life
+        return lambda: act() if node.life == life and node.core is not None else None
+
+    def _dial(self, node: Node, number: int) -> None:
+        delay = self.rng.uniform(0.0001, 0.002 if self.stopped else self.weather.delay_max)
+        self.at(self.now + delay, self._unless_gone(node, lambda: self._connect(node, number)))
+
+    def _connect(self, node: Node, number: int) -> None:
+        """The dialled server answers, or it does not."""
+        core, peer = self.tell_time(node), self.nodes.get(number)
+        assert isinstance(core, garlic.Node)
+        cut = (node.id, number) in self._cut or (number, node.id) in self._cut
+        lost = not self.stopped and self.rng.random() < self.weather.loss
+        if peer is None or peer.core is None or cut or lost:
+            self.happened["dial failed"] += 1
+            core.dial_failed(number)
+            self.drain(node)
+            return
+        near = End(node, core.dialled(number, handshake=self._client(node, number)), node.life)
+        far = self._accept(peer)
+        wire = Wire(near, far)
+        self.wires.append(wire)
+        self.drain(node)
+        self.drain(peer)
+
+    def _accept(self, peer: Node) -> End:
+        listener = self.tell_time(peer)
+        assert isinstance(listener, garlic.Node)
+        return End(peer, listener.accepted(handshake=self._server(peer)), peer.life)
+
+    def _client(self, node: Node, number: int) -> ClientHandshake | None:
+        if not self.handshake:
+            return None
+        return ClientHandshake(
+            host=f"sim-{number}",
+            user="farm",
+            password="er",
+            cache=self._secrets[node.id].cache,
+            rng=random.Random(self.rng.random()),
+            now=self.now * node.rate,
+        )
+
+    def _server(self, node: Node) -> ServerHandshake | None:
+        if not self.handshake:
+            return None
+        nonces = self._secrets[node.id].nonces
+        return ServerHandshake(lookup={"farm": "er"}.get, nonces=nonces, now=self.now * node.rate)
+
+    # Bytes
+
+    def _send_all(self, node: Node) -> None:
+        assert isinstance(node.core, garlic.Node)
+        for link, data in node.core.data_to_send():
+            for wire in self.wires:
+                for end in (wire.near, wire.far):
+                    if end.link is link:
+                        self._carry(wire, wire.other(end), data)
+
+    def _carry(self, wire: Wire, to: End, data: bytes) -> None:
+        """Let `data` arrive in pieces, after what was sent before."""
+        rng = self.rng
+        self.happened["bytes"] += len(data)
+        while data:
+            size = rng.choice((1, 7, 45, 46, 100, len(data), len(data)))
+            piece, data = data[:size], data[size:]
+            delay_max = 0.002 if self.stopped else self.weather.delay_max
+            delay = rng.uniform(0.0001, delay_max)
+            if not self.stopped and rng.random() < self.weather.duplication / 10:
+                self.happened["stall"] += 1
+                delay += rng.uniform(0.02, ELECTION_TIMEOUT)
+            to.arrival = max(to.arrival, self.now + delay)
+            if not self.stopped and rng.random() < self.weather.loss / 10:
+                torn = piece[: rng.randrange(len(piece))]
+                self.at(to.arrival, lambda torn=torn: self._arrive(wire, to, torn, last=True))
+                return
+            self.at(to.arrival, lambda piece=piece: self._arrive(wire, to, piece, last=False))
+
+    def _arrive(self, wire: Wire, to: End, data: bytes, *, last: bool) -> None:
+        if wire.broken:
+            return
+        way = tuple(end.node.id for end in (wire.other(to), to) if end.node is not None)
+        if last or way in self._cut:
+            self.happened["broken on the way"] += 1
+            self._break(wire)
+        if to.alive and way not in self._cut:
+            assert to.node is not None
+            assert to.link is not None
+            self.tell_time(to.node)
+            to.link.receive_data(data)
+            self.drain(to.node)
+
+    def _break(self, wire: Wire) -> None:
+        """Nothing gets through any more; each side finds out in its own time."""
+        if not wire.broken:
+            wire.broken = True
+            for end in (wire.near, wire.far):
+                delay = self.rng.uniform(0, 0.002 if self.stopped else ELECTION_TIMEOUT)
+                self.at(self.now + delay, lambda end=end: self._end_of_stream(wire, end))
+
+    def _hang_up(self, wire: Wire, end: End) -> None:
+        """The node at `end` has closed: what is left is sent, then the stream ends."""
+        if end.closed:
+            return
+        assert end.link is not None
+        end.closed = True
+        other = wire.other(end)
+        self._carry(wire, other, end.link.data_to_send())
+        other.arrival = max(other.arrival, self.now)
+        self.at(other.arrival, lambda: self._end_of_stream(wire, other))
+
+    def _end_of_stream(self, wire: Wire, end: End) -> None:
+        if end.alive:
+            assert end.node is not None
+            assert end.link is not None
+            self.tell_time(end.node)
+            end.link.receive_eof()
+            self.drain(end.node)
+        end.closed = True
+        if wire.near.closed and wire.far.closed and wire in self.wires:
+            self.wires.remove(wire)
+
+    # Faults
+
+    def misfortune(self) -> None:
+        if not self.stopped:
+            self._vandal()
+        super().misfortune()
+
+    def _vandal(self) -> None:
+        """Somebody connects to a node and sends what nobody may."""
+        live = [node for node in self.nodes.values() if node.core is not None]
+        if not live or self.rng.random() > 0.1:
+            return
+        self.happened["vandal"] += 1
+        peer = self.rng.choice(live)
+        wire = Wire(End(None, None, closed=True), self._accept(peer))
+        self.wires.append(wire)
+        self._carry(wire, wire.far, self.rng.choice(BAD_FRAMES))
+        self.at(wire.far.arrival, lambda: self._end_of_stream(wire, wire.far))
+        self.drain(peer)
+
+
+def run_garlic_seed(seed: int, **options: object) -> GarlicSimulator:
+    """Run one seed; a failure names it."""
+    simulator = GarlicSimulator(seed, **options)
+    try:
+        simulator.run()
+    except Exception as error:
+        error.add_note(f"seed {seed}; replay: CULM_GARLIC_FIRST_SEED={seed} CULM_GARLIC_SEEDS=1")
+        raise
+    return simulator

@@ -1,0 +1,65 @@
+"""What a simulated cluster has to bear, and how it is set up; drawn from a seed."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+from culm.garlic.raft import Settings
+
+ELECTION_TIMEOUT = 0.300
+
+
+@dataclass
+class Weather:
+    """How bad things are; drawn once a seed."""
+
+    loss: float
+    duplication: float
+    delay_max: float
+    crash: float
+    partition: float
+    change: float
+    transfer: float
+    skew: float
+    disk_delay_max: float
+    pause: float
+    leader_crash: float = 0.0  # at each message that a leader takes
+    write_crash: float = 0.0  # in the middle of each change of a disk
+
+    @classmethod
+    def draw(cls, rng: random.Random) -> Weather:
+        def some(most: float) -> float:
+            return rng.choice((0.0, most / 4, most))
+
+        return cls(
+            loss=some(0.2),
+            duplication=some(0.2),
+            delay_max=rng.choice((0.002, 0.02, 0.06)),
+            crash=some(0.5),
+            partition=some(0.5),
+            change=rng.choice((0.0, 0.3, 0.8)),
+            transfer=some(0.2),
+            skew=some(0.2),
+            disk_delay_max=rng.choice((0.0005, 0.005, 0.02)),
+            pause=rng.choice((0.1, 0.1, 0.04)),
+            leader_crash=rng.choice((0.0, 0.0, 0.05)),
+            write_crash=rng.choice((0.0, 0.01, 0.05)),
+        )
+
+
+def draw_settings(rng: random.Random) -> Settings:
+    return Settings(
+        election_timeout_min=ELECTION_TIMEOUT / 2,
+        election_timeout_max=ELECTION_TIMEOUT,
+        heartbeat_interval=0.05,
+        request_timeout=0.08,
+        in_flight_max=rng.choice((1, 1, 4)),
+        append_entries_max=rng.choice((1, 2, 100)),
+        sync_gap=rng.choice((1, 3, 10)),
+        attempts_max=4,
+        chunk_size=rng.choice((7, 1000)),
+        snapshot_distance=rng.choice((0, 5, 20)),
+        trailing_entries=rng.choice((0, 3)),
+        apply_entries_max=rng.choice((1, 1000)),
+    )

@@ -1,0 +1,327 @@
+"""What is between the paper's lines: boundaries, strays, and what happens at the same time."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from raft_lab import SETTINGS, Lab, all_of, configuration, entries, founders, one
+
+from culm.garlic.raft import (
+    ChangeFailed,
+    LeaderChanged,
+    Left,
+    Role,
+    Server,
+    Snapshot,
+    SnapshotChunk,
+    Stored,
+    TakeSnapshot,
+    WriteSnapshot,
+)
+from culm.garlic.raft.messages import (
+    AppendRequest,
+    AppendResponse,
+    JoinRequest,
+    JoinResponse,
+    LeaveResponse,
+    Message,
+    SnapshotRequest,
+    SnapshotResponse,
+    SyncRequest,
+    SyncResponse,
+)
+
+NEW = Server(4, "tcp://lab:4")
+
+
+def leader(**settings: object) -> Lab:
+    lab = Lab(**settings)  # type: ignore[arg-type]
+    lab.settle(lab.lead())
+    return lab
+
+
+def answer_of(request: Message, kind: type, *, next_index: int, accepted: bool = True) -> Message:
+    return kind(  # type: ignore[no-any-return]
+        source=request.destination,
+        destination=1,
+        term=request.term,
+        sequence=request.sequence,
+        next_index=next_index,
+        accepted=accepted,
+    )
+
+
+def snapshot_request(snapshot: Snapshot, *, term: int = 3, data: bytes = b"all") -> SnapshotRequest:
+    return SnapshotRequest(
+        source=2,
+        destination=1,
+        term=term,
+        snapshot=snapshot,
+        offset=0,
+        data=data,
+        done=True,
+        commit_index=6,
+    )
+
+
+# Followers
+
+
+def test_a_new_term_has_no_known_leader_yet() -> None:
+    lab = Lab()
+    lab.append(source=2, term=1)
+    lab.wait(1.0)
+    lab.ask_vote(source=3, term=2)
+    assert lab.core.leader is None
+    assert lab.events[-1] == LeaderChanged(leader=None, term=2)
+
+
+def test_who_steps_down_waits_a_whole_election_timeout_before_it_stands() -> None:
+    lab = leader()
+    lab.append(source=2, term=2)
+    deadline = lab.core.next_deadline()
+    assert deadline is not None
+    assert deadline - lab.now >= SETTINGS.election_timeout_min
+    alone = Lab()
+    alone.lead()
+    for _ in range(5):
+        alone.wait(0.5)
+    assert alone.core.state is Role.FOLLOWER
+    deadline = alone.core.next_deadline()
+    assert deadline is not None
+    assert deadline - alone.now > 0
+
+
+@pytest.mark.parametrize(
+    "snapshot",
+    [
+        Snapshot(2, 2, configuration(1, 2, 3)),  # another entry is committed there
+        Snapshot(9, 4, configuration(1, 2, 3)),  # of a term that is not yet
+    ],
+)
+def test_a_snapshot_that_cannot_be_is_refused(snapshot: Snapshot) -> None:
+    lab = Lab()
+    lab.append(term=1, entries=entries(1, 1, 1), commit=3)
+    lab.wait(0.1)
+    request = replace(snapshot_request(snapshot), term=3)
+    assert not one(lab.tell(request), SnapshotResponse).accepted
+    assert lab.log == [1, 1, 1]
+    assert not any(isinstance(effect, WriteSnapshot) for effect in lab.effects)
+
+
+def test_while_a_snapshot_is_written_entries_and_votes_for_oneself_wait() -> None:
+    lab = Lab()
+    lab.append(term=3)
+    lab.hold = True
+    lab.tell(snapshot_request(Snapshot(5, 2, configuration(1, 2, 3))))
+    (write,) = lab.held
+    refused = lab.append(term=3, entries=entries(3))
+    assert (refused.accepted, refused.next_index) == (False, 1)
+    lab.wait(2.0)
+    lab.wait(2.0)
+    assert (lab.core.state, lab.core.term) == (Role.FOLLOWER, 3)
+    lab.held.clear()
+    lab.hold = False
+    lab.do(write, True)
+    assert one(lab.drain(), SnapshotResponse).accepted
+    assert lab.append(term=3, previous=(5, 2), entries=entries(3)).accepted
+
+
+def test_a_snapshot_that_cannot_be_used_is_asked_for_again_from_its_start() -> None:
+    lab = Lab()
+    lab.append(term=3)
+    lab.hold = True
+    request = snapshot_request(Snapshot(5, 2, configuration(1, 2, 3)))
+    lab.tell(request)
+    lab.do(lab.held.pop(), False)
+    answer = one(lab.drain(), SnapshotResponse)
+    assert (answer.accepted, answer.next_index) == (False, 0)
+    lab.tell(request)
+    lab.do(lab.held.pop(), True)
+    assert one(lab.drain(), SnapshotResponse).accepted
+
+
+def test_who_is_not_in_an_installed_snapshots_configuration_has_left() -> None:
+    lab = Lab()
+    lab.append(term=3)
+    lab.hold = True
+    lab.tell(snapshot_request(Snapshot(5, 2, configuration(2, 3, index=4))))
+    lab.do(lab.held.pop(), True)
+    lab.hold = False
+    assert one(lab.drain(), SnapshotResponse).accepted
+    assert Left() in lab.events
+    assert lab.core.configuration.ids == {2, 3}
+    assert lab.wait(50.0) == []
+
+
+@pytest.mark.parametrize(("first_index", "kept"), [(1, 5), (3, 3), (5, 1), (6, 0), (7, 0), (8, 0)])
+def test_a_stored_log_may_begin_before_at_or_behind_its_snapshot(
+    first_index: int, kept: int
+) -> None:
+    """A crash between a snapshot and the compaction leaves what the snapshot stands for."""
+    stored = Stored(
+        term=1,
+        snapshot=Snapshot(5, 1, configuration(1, 2, 3)),
+        first_index=first_index,
+        entries=entries(*[1] * (8 - first_index)),
+    )
+    lab = Lab(stored)
+    gap = first_index > 6
+    assert lab.core.last_index == (5 if gap else 7)
+    assert (lab.core.commit_index, lab.core.applied_index) == (5, 5)
+    assert lab.append(term=1, previous=(5, 1), commit=5).accepted
+    assert not lab.append(term=1, previous=(5, 4), commit=5).accepted
+    assert len(lab.log) == (0 if gap else 2 + max(0, kept - 1))
+
+
+@pytest.mark.parametrize(("commit", "taken"), [(2, []), (3, [3]), (5, [5])])
+def test_a_snapshot_is_taken_as_soon_as_the_distance_is_reached(
+    commit: int, taken: list[int]
+) -> None:
+    lab = Lab(snapshot_distance=3)
+    lab.append(term=1, entries=entries(1, 1, 1, 1, 1), commit=commit)
+    found = [e.snapshot.index for e in lab.effects if isinstance(e, TakeSnapshot)]
+    assert found == taken
+
+
+def test_entries_before_a_snapshot_are_kept_for_slow_followers_as_far_as_wanted() -> None:
+    lab = Lab(snapshot_distance=3, trailing_entries=2)
+    lab.append(term=1, entries=entries(1, 1, 1, 1), commit=4)
+    assert lab.log == [1, 1]
+    assert not lab.append(term=1, previous=(3, 9)).accepted
+    assert lab.append(term=1, previous=(3, 1)).accepted
+
+
+# Leaders
+
+
+def test_strays_change_nothing() -> None:
+    """Answers of servers that nobody asked, and of other kinds than were asked for."""
+    lab = leader()
+    lab.core.propose([b"x"])
+    request = all_of(lab.drain(), AppendRequest)[0]
+    before = (lab.core.commit_index, lab.core.state, lab.core.term)
+    for kind in (AppendResponse, SnapshotResponse, JoinResponse, SyncResponse, LeaveResponse):
+        for source in (2, 77):
+            message = answer_of(replace(request, destination=source), kind, next_index=9)
+            assert lab.tell(message) == []
+    early = replace(answer_of(request, AppendResponse, next_index=3), sequence=request.sequence + 9)
+    assert lab.tell(early) == []
+    assert (lab.core.commit_index, lab.core.state, lab.core.term) == before
+    lab.accept(request)
+    assert lab.core.commit_index == 2
+
+
+def test_an_answer_that_agrees_further_than_the_log_goes_does_not_count() -> None:
+    lab = leader()
+    lab.core.propose([b"x"])
+    request = all_of(lab.drain(), AppendRequest)[0]
+    assert lab.tell(answer_of(request, AppendResponse, next_index=50)) == []
+    assert lab.core.commit_index == 1
+
+
+def test_answers_to_an_invitation_that_come_twice_are_taken_once() -> None:
+    lab = leader()
+    lab.core.propose([b"a", b"b", b"c", b"d"])
+    lab.settle(lab.drain())
+    lab.core.add_server(NEW)
+    join = one(lab.drain(), JoinRequest)
+    yes = answer_of(join, JoinResponse, next_index=1)
+    sync = one(lab.tell(yes), SyncRequest)
+    assert lab.tell(yes) == []
+    assert lab.tell(replace(yes, accepted=False)) == []  # type: ignore[type-var]
+    assert ChangeFailed(server_id=4) not in lab.events
+    lab.settle(lab.tell(answer_of(sync, SyncResponse, next_index=6)))
+    assert lab.core.configuration.ids == {1, 2, 3, 4}
+
+
+def test_another_server_does_not_answer_for_the_one_that_is_added() -> None:
+    lab = leader()
+    lab.core.add_server(NEW)
+    join = one(lab.drain(), JoinRequest)
+    assert lab.tell(answer_of(replace(join, destination=3), JoinResponse, next_index=1)) == []
+    assert lab.tell(answer_of(replace(join, destination=3), LeaveResponse, next_index=1)) == []
+    lab.settle(lab.tell(answer_of(join, JoinResponse, next_index=1)))
+    assert lab.core.configuration.ids == {1, 2, 3, 4}
+
+
+def test_a_server_is_found_while_it_is_added_and_while_that_is_not_committed() -> None:
+    lab = leader()
+    assert lab.core.find_server(4) is None
+    lab.core.add_server(NEW)
+    assert lab.core.find_server(4) == NEW
+    join = one(lab.drain(), JoinRequest)
+    requests = lab.tell(answer_of(join, JoinResponse, next_index=1))
+    assert lab.core.find_server(4) == NEW  # in the log, not in force
+    lab.append(source=2, term=2)  # another leader; it keeps what we have so far
+    assert lab.core.find_server(4) == NEW
+    assert lab.core.find_server(2) == Server(2, "tcp://lab:2")
+    assert requests
+
+
+def test_what_was_sent_over_a_way_that_broke_is_sent_again_at_once() -> None:
+    lab = leader(in_flight_max=2)
+    lab.core.propose([b"x"])
+    lost = next(m for m in all_of(lab.drain(), AppendRequest) if m.destination == 2)
+    lab.core.unreachable(2)
+    lab.core.unreachable(77)
+    (again,) = all_of(lab.drain(), AppendRequest)
+    assert (again.destination, again.entries) == (2, lost.entries)
+    assert again.sequence > lost.sequence
+
+
+def test_values_that_fill_a_request_exactly_go_together() -> None:
+    lab = leader(append_size_max=10)
+    lab.core.propose([b"x" * 5, b"y" * 5, b"z"])
+    request = next(m for m in all_of(lab.drain(), AppendRequest) if m.destination == 2)
+    assert [entry.data for entry in request.entries] == [b"x" * 5, b"y" * 5]
+
+
+def test_after_a_snapshot_entries_go_on_behind_it() -> None:
+    stored = Stored(
+        term=1,
+        snapshot=Snapshot(9, 1, configuration(1, 2, 3, index=1)),
+        first_index=10,
+        entries=entries(1, 1),
+    )
+    lab = Lab(stored)
+    request = lab.lead()[0]
+    lab.hold = True
+    lab.answer(request, 1, accepted=False)
+    lab.do(lab.held.pop(), SnapshotChunk(b"0123", True))
+    chunk = one(lab.drain(), SnapshotRequest)
+    after = lab.tell(answer_of(chunk, SnapshotResponse, next_index=4))
+    following = one(after, AppendRequest)
+    assert (following.previous_index, len(following.entries)) == (9, 3)
+
+
+def test_a_snapshot_that_is_gone_is_replaced_by_the_present_one() -> None:
+    lab = Lab(
+        Stored(term=1, snapshot=Snapshot(9, 1, configuration(1, 2, 3)), first_index=10),
+        snapshot_distance=1,
+    )
+    request = lab.lead()[0]
+    lab.hold = True
+    lab.answer(request, 1, accepted=False)
+    (read,) = lab.held
+    lab.held.clear()
+    lab.hold = False
+    lab.accept(
+        next(m for m in lab.sent[::-1] if isinstance(m, AppendRequest) and m.destination == 3)
+    )
+    assert lab.core._shared.journal.log.snapshot.index == 10
+    lab.hold = True
+    lab.do(read, None)
+    lab.drain()
+    again = lab.held.pop()
+    assert again.snapshot.index == 10  # type: ignore[attr-defined]
+    assert again.offset == 0  # type: ignore[attr-defined]
+
+
+def test_what_waits_to_be_sent_when_a_core_is_closed_is_not_sent() -> None:
+    lab = leader()
+    lab.core.advance(lab.now + 0.5)  # heartbeats are due
+    lab.core.close()
+    assert lab.core.messages_to_send() == []
+    assert Lab(founders(1)).core.messages_to_send() == []
