@@ -148,7 +148,7 @@ def encode_parcel(
     Numbers must be within their ranges.
     """
     ka, kk, body = parcel
-    if dialect is _KEYED and body is not None and type(body) is not Gossip:
+    if dialect is _KEYED and body is not None and not isinstance(body, Gossip):
         return _encode_often(ka, kk, body)
     fields: dict[bytes, Value] = {}
     if ka is not None:
