@@ -143,8 +143,10 @@ def read(
     form.size_min, form.size_max = size_min, size_max
     form.prefix = <const uint8_t *>PyBytes_AS_STRING(prefix)
     form.prefix_size, form.link_size = PyBytes_GET_SIZE(prefix), link_size
-    while left and scan(octets, size, at, &form, &found):
-        backlink = known.get(number - 1)
+    if form.link_size < form.prefix_size:
+        raise ValueError("a link is smaller than its prefix")
+    while number and left and scan(octets, size, at, &form, &found):
+        backlink = known.get(number - 1) if number > 1 else None
         if backlink is None and number > 1:
             break
         target = lipmaa(number)

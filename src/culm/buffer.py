@@ -39,7 +39,7 @@ class ReceiveBuffer:
 
     def append(self, data: Buffer) -> None:
         if self._start == len(self._data):
-            self._data, self._start = data if _is_lasting(data) else bytearray(data), 0
+            self._data, self._start = data if _is_lasting(data) else _copied(data), 0
             return
         if type(self._data) is not bytearray:
             self._data, self._start = bytearray(memoryview(self._data)[self._start :]), 0
@@ -80,7 +80,7 @@ class ReceiveBuffer:
             del self._data[:size]
             return
         self._start = min(self._start + size, len(self._data))
-        if _WASTE_MAX * (len(self._data) - self._start) < len(self._data):
+        if _WASTE_MAX * (len(self._data) - self._start) < _held(self._data):
             self._data, self._start = bytes(self._data[self._start :]), 0
 
     def clear(self) -> None:
@@ -93,7 +93,19 @@ def _is_lasting(data: Buffer) -> bool:
         return True
     if not isinstance(data, memoryview) or type(data.obj) is not bytes:
         return False
-    return data.c_contiguous and data.itemsize == 1 and len(data.obj) <= _WASTE_MAX * len(data)
+    plain = data.c_contiguous and data.format == "B" and data.ndim == 1
+    return plain and _held(data) <= _WASTE_MAX * len(data)
+
+
+def _held(data: Buffer) -> int:
+    """How many bytes are kept with `data`, which may be a view of a part of them."""
+    return memoryview(data.obj).nbytes if isinstance(data, memoryview) else len(data)
+
+
+def _copied(data: Buffer) -> bytearray:
+    copy = bytearray()
+    copy += data  # takes buffers only, and their bytes, whatever their items are
+    return copy
 
 
 class Outbox:

@@ -3,17 +3,45 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Callable
 from sys import getsizeof
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from culm.buffer import Outbox, ReceiveBuffer
+from culm.buffer import Buffer, Outbox, ReceiveBuffer
 
 pieces = st.binary(max_size=64)
 sizes = st.integers(0, 100)
+
+
+def held(buffer: ReceiveBuffer) -> int:
+    """How many bytes of memory the content keeps."""
+    data = buffer._data
+    return getsizeof(data.obj if isinstance(data, memoryview) else data)
+
+
+# How a caller may hold the bytes that it appends.
+FORMS: dict[str, Callable[[bytes], Buffer]] = {
+    "bytes": bytes,
+    "bytearray": bytearray,
+    "view": memoryview,
+    "view of a bytearray": lambda data: memoryview(bytearray(data)),
+    "view of a part": lambda data: memoryview(b"ab" + data + b"c")[2:-1],
+    "view of a small part": lambda data: memoryview(bytes(1000) + data)[1000:],
+    "view of a part of a bytearray": lambda data: memoryview(bytearray(b"ab" + data))[2:],
+    "view of a view": lambda data: memoryview(memoryview(b"a" + data)[1:]),
+    "signed bytes": lambda data: memoryview(data).cast("b"),
+    "characters": lambda data: memoryview(data).cast("c"),
+    "words": lambda data: memoryview(data).cast("H") if len(data) % 2 == 0 else data,
+    "an array of words": lambda data: array("H", data) if len(data) % 2 == 0 else data,  # type: ignore[dict-item]
+    "rows": lambda data: (
+        memoryview(data).cast("B", [2, len(data) // 2]) if data and len(data) % 2 == 0 else data
+    ),
+}
 
 
 class ReceiveBufferTwin(RuleBasedStateMachine):
@@ -22,16 +50,22 @@ class ReceiveBufferTwin(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.buffer = ReceiveBuffer()
-        self.twin = b""
+        self.twin = bytearray()
 
-    @rule(data=pieces, kind=st.sampled_from([bytes, bytearray, memoryview]))
-    def append(self, data: bytes, kind: type) -> None:
-        self.buffer.append(kind(data))
+    @rule(data=pieces | st.binary(min_size=100, max_size=400), form=st.sampled_from(list(FORMS)))
+    def append(self, data: bytes, form: str) -> None:
+        held = FORMS[form](data)
+        self.buffer.append(held)
         self.twin += data
+        changing = held.obj if isinstance(held, memoryview) else held
+        if isinstance(changing, bytearray):
+            changing[:] = bytes(reversed(changing)) + b"changed" * isinstance(held, bytearray)
 
     @rule(size=sizes, offset=sizes)
     def peek(self, size: int, offset: int) -> None:
-        assert self.buffer.peek(size, offset) == self.twin[offset : offset + size]
+        peeked = self.buffer.peek(size, offset)
+        assert peeked == self.twin[offset : offset + size]
+        assert type(peeked) is bytes
 
     @rule(needle=st.binary(min_size=1, max_size=2), offset=sizes, size_max=st.none() | sizes)
     def find(self, needle: bytes, offset: int, size_max: int | None) -> None:
@@ -39,22 +73,38 @@ class ReceiveBufferTwin(RuleBasedStateMachine):
             needle, offset, size_max
         )
 
+    @rule(at=sizes, size=st.integers(1, 3), offset=sizes, size_max=st.none() | sizes)
+    def find_what_is_there(self, at: int, size: int, offset: int, size_max: int | None) -> None:
+        needle = bytes(self.twin[at : at + size])
+        if needle:
+            found = self.buffer.find(needle, offset, size_max)
+            assert found == self.twin.find(needle, offset, size_max)
+
     @rule(size=sizes)
     def take(self, size: int) -> None:
         taken = self.buffer.take(size)
         assert taken == self.twin[:size]
         assert type(taken) is bytes
-        self.twin = self.twin[size:]
+        del self.twin[:size]
 
-    @rule(size=sizes)
+    @rule(size=sizes, data=pieces)
+    def take_view(self, size: int, data: bytes) -> None:
+        taken = self.buffer.take_view(size)
+        assert memoryview(taken).readonly
+        self.buffer.append(data)
+        assert taken == self.twin[:size]
+        del self.twin[:size]
+        self.twin += data
+
+    @rule(size=sizes | st.integers(0, 1000))
     def consume(self, size: int) -> None:
-        self.buffer.consume(min(size, len(self.twin)))
-        self.twin = self.twin[size:]
+        self.buffer.consume(size)
+        del self.twin[:size]
 
     @rule()
     def clear(self) -> None:
         self.buffer.clear()
-        self.twin = b""
+        self.twin.clear()
 
     @invariant()
     def stands_for_the_twin(self) -> None:
@@ -67,6 +117,10 @@ class ReceiveBufferTwin(RuleBasedStateMachine):
         for index in (-1, len(self.twin)):
             with pytest.raises(IndexError):
                 self.buffer[index]
+
+    @invariant()
+    def keeps_little_else(self) -> None:
+        assert held(self.buffer) <= 4 * len(self.twin) + 150
 
 
 class OutboxTwin(RuleBasedStateMachine):
@@ -113,6 +167,40 @@ def test_receive_buffer_copies_what_is_appended() -> None:
     buffer.append(data)
     data[:] = b"xyz"
     assert buffer.take(3) == b"abc"
+
+
+@pytest.mark.parametrize("before", [b"", b"abc"])
+@pytest.mark.parametrize("data", [5, 0, None, "text", [1, 2], {}, memoryview(b"abcd")[::2]])
+def test_receive_buffer_takes_buffers_without_gaps_only(before: bytes, data: Any) -> None:
+    buffer = ReceiveBuffer()
+    buffer.append(before)
+    with pytest.raises(TypeError):
+        buffer.append(data)
+    assert buffer.take(10) == before
+
+
+@pytest.mark.parametrize("size", [1 << 20, (1 << 20) - 1, 1 << 18])
+def test_receive_buffer_takes_no_more_than_four_times_its_size(size: int) -> None:
+    """Views of a part, too, which keep the whole."""
+    buffer = ReceiveBuffer()
+    whole = bytes(1 << 20)
+    buffer.append(memoryview(whole)[:size])
+    while len(buffer) > 100:
+        assert held(buffer) <= 4 * len(buffer) + 150
+        buffer.consume(len(buffer) // 10)
+
+
+def test_receive_buffer_copies_nothing_that_comes_when_it_is_empty() -> None:
+    buffer = ReceiveBuffer()
+    data = bytes(range(200))
+    buffer.append(data)
+    assert buffer.take(200) is data
+    buffer.append(data)
+    buffer.consume(50)
+    view = buffer.take_view(100)
+    assert isinstance(view, memoryview)
+    assert view.obj is data
+    assert view == data[50:150]
 
 
 def test_receive_buffer_holds_little_more_than_what_is_in_it() -> None:

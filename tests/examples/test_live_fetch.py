@@ -315,7 +315,7 @@ def test_interrupted_before_all_is_here(tmp_path: Path, source: Path, published:
         throttle = Throttle(port, 300_000)
         with (
             throttle as slow_port,
-            following(store, slow_port, target, "--timeout", 2) as live,
+            following(store, slow_port, target, "--timeout", 4) as live,
         ):
             assert throttle.reached.wait(30)
             time.sleep(0.3)

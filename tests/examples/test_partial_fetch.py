@@ -226,7 +226,7 @@ def test_from_a_store_that_holds_hardly_more(tmp_path: Path, published: Path) ->
 def test_an_entry_that_is_not_there(tmp_path: Path, published: Path) -> None:
     head = whole_entries(published)
     with serving(published) as port:
-        done = fetch(tmp_path / "s", port, None, "--sparse", head + 1, "--timeout", "0.5")
+        done = fetch(tmp_path / "s", port, None, "--sparse", head + 1, "--timeout", "2")
         assert (done.status, done.summary["code"]) == (1, "INCOMPLETE")
         assert f"does not have entry {head + 1}" in done.summary["error"]
 
@@ -246,7 +246,7 @@ def test_the_log_has_to_be_clear(tmp_path: Path) -> None:
         assert names[1] in unclear.summary["error"]
         chosen = fetch(new, port, None, "--sparse", 1, "--log", names[1])
         assert (chosen.status, chosen.summary["record"]["path"]) == (0, "file1")
-        options = ("--sparse", 1, "--timeout", "0.5", "--log", "00" * 32 + "/0")
+        options = ("--sparse", 1, "--timeout", "2", "--log", "00" * 32 + "/0")
         missing = fetch(new, port, None, *options)
         assert (missing.status, missing.summary["code"]) == (1, "NO_LOG")
     assert set(stored(new)) == {1}

@@ -26,6 +26,11 @@ def lzfoo(implementation: Implementation) -> ModuleType:
 
 
 @pytest.fixture(scope="session")
+def runs(implementation: Implementation) -> ModuleType:
+    return twin("runs", implementation)
+
+
+@pytest.fixture(scope="session")
 def varu64_twins() -> tuple[ModuleType, ModuleType]:
     return twin("varu64", "compiled"), twin("varu64", "pure")
 
@@ -33,3 +38,8 @@ def varu64_twins() -> tuple[ModuleType, ModuleType]:
 @pytest.fixture(scope="session")
 def lzfoo_twins() -> tuple[ModuleType, ModuleType]:
     return twin("lzfoo", "compiled"), twin("lzfoo", "pure")
+
+
+@pytest.fixture(scope="session")
+def runs_twins() -> tuple[ModuleType, ModuleType]:
+    return twin("runs", "compiled"), twin("runs", "pure")

@@ -252,8 +252,11 @@ class Raw:
         peer: Setup = SAFE,
         limits: Limits | None = None,
         credit: int = 100,
+        in_runs: bool = False,
     ) -> None:
-        self.connection = Connection(role=role, setup=setup, limits=limits or Limits())
+        self.connection = Connection(
+            role=role, setup=setup, limits=limits or Limits(), in_runs=in_runs
+        )
         self.events: list[Event] = []
         self.sent = b""
         self._control_sent = self._data_sent = 0

@@ -215,11 +215,47 @@ def test_half_of_all_pieces_are_passed_at_once() -> None:
     assert time.perf_counter() - begun < 1
 
 
-@given(st.lists(st.tuples(st.sampled_from(["add", "discard", "last"]), st.integers(0, 30))))
-def test_intervals_are_a_set(steps: list[tuple[str, int]]) -> None:
+@given(ranges(), st.integers(0, 2 * HORIZON))
+def test_whole_entries_are_metadata_and_payload_in_a_row(range_: Range, index: int) -> None:
+    count = 0
+    following = [range_.piece(index + n) for n in range(2 * HORIZON)]
+    while count < HORIZON:
+        two = following[2 * count : 2 * count + 2]
+        first = following[0]
+        if first is None or two != [
+            (first.seqnum + count, METADATA),
+            (first.seqnum + count, PAYLOAD),
+        ]:
+            break
+        count += 1
+    found = range_.entries_from(index)
+    if range_.proposal.sparse:  # entries may follow each other there, but need not
+        assert found == 0
+    else:
+        assert min(found, HORIZON) == count
+
+
+def test_whole_entries_are_counted_up_to_the_last_one_that_a_log_can_have() -> None:
+    range_ = huge(start=SEQNUM_MAX - 5, lower_certpool=SEQNUM_MAX - 5)
+    assert [range_.entries_from(index) for index in (0, 1, 2, 10, 12)] == [6, 0, 5, 1, 0]
+    assert huge(start=1, lower_certpool=1, expected_hash=None).entries_from(0) == SEQNUM_MAX
+
+
+_set_steps = st.lists(
+    st.tuples(
+        st.sampled_from(["add", "discard", "last", "run"]), st.integers(0, 30), st.integers(0, 9)
+    )
+)
+
+
+@given(_set_steps)
+def test_intervals_are_a_set(steps: list[tuple[str, int, int]]) -> None:
     intervals, twin = Intervals(), set[int]()
-    for step, number in steps:
-        if step == "add":
+    for step, number, more in steps:
+        if step == "run":
+            intervals.add_run(number, number + more)
+            twin |= set(range(number, number + more + 1))
+        elif step == "add":
             intervals.add(number)
             twin.add(number)
         elif step == "discard":
@@ -231,7 +267,7 @@ def test_intervals_are_a_set(steps: list[tuple[str, int]]) -> None:
             keep = number % 5
             lowest = starts[-keep] if 0 < keep <= len(starts) else (0 if keep else 99)
             twin = {n for n in twin if n >= lowest}
-        assert [n for n in range(-1, 33) if n in intervals] == sorted(twin)
+        assert [n for n in range(-1, 43) if n in intervals] == sorted(twin)
         assert len(intervals) == len([n for n in twin if n - 1 not in twin])
 
 

@@ -247,7 +247,9 @@ class _Log:
         if payload is None:
             return
         kept, pieces = self.kept[seqnum], self.pieces.get(seqnum)
-        if kept.payload is not None or (pieces is not None and (staged or pieces.complete)):
+        if kept.payload is not None:
+            return
+        if pieces is not None and (pieces.complete or (staged and pieces.size)):
             return
         if staged:
             self.pieces[seqnum] = _Pieces([payload], len(payload))

@@ -16,6 +16,7 @@ __all__ = ["read"]
 _METADATA, _RAW, _COMPRESSED = 128, 8, 9  # first bytes of packets
 _SIGNATURE_SIZE = 64
 _WIDE = 248  # the first byte of a VarU64 that has more
+_NUMBERS = 1 << 64  # sequence numbers are below
 
 _Record = tuple[int, bytes | None, bytes | None, int, bytes, bytes, bytes, bytes, bytes, bool, int]
 
@@ -47,7 +48,9 @@ def read(
     records: list[_Record] = []
     known = dict(links)
     at = 0
-    for number in range(seqnum, seqnum + count_max):
+    if link_size < len(prefix):
+        raise ValueError("a link is smaller than its prefix")
+    for number in range(seqnum, min(seqnum + count_max, _NUMBERS) if seqnum else 0):
         # Two bytes tell whether there is a backlink; see `culm.point2point.data_codec`.
         tail = at + 1
         if data[at:tail] != bytes([_METADATA]) or data[tail : tail + len(prefix)] == prefix:

@@ -103,8 +103,8 @@ class DataReceiver:
         """Take packets until something has happened; ``None`` if more bytes are needed."""
         if self._refused:
             raise Violation(ErrorCode.INVALID_DATA, "refused by the caller")
-        if self._runs is not None and self._runs.fault is not None:
-            raise self._runs.fault
+        if self._runs is not None:
+            self._runs.check()
         event: Event | None = None
         while event is None and self._waiting is None:
             try:
@@ -130,8 +130,7 @@ class DataReceiver:
         entries = self._runs.take(request)
         if entries:
             return EntriesReceived(request_id=request.request_id, entries=entries)
-        if self._runs.fault is not None:
-            raise self._runs.fault
+        self._runs.check()
         return None
 
     def _take_packet(self) -> Event | None:

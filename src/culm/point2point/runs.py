@@ -44,6 +44,14 @@ class _Due(NamedTuple):
     size_max: int
 
 
+class _Fault(NamedTuple):
+    """What is wrong with an entry of a request, which is the next `size` bytes."""
+
+    violation: Violation
+    request: Request
+    size: int
+
+
 def _due(request: Request, track: Track) -> _Due | None:
     only = track.views.only
     if only is None or track.apology_owed or track.end_of_log is not None:
@@ -62,14 +70,24 @@ def _due(request: Request, track: Track) -> _Due | None:
 class RunReader:
     """Takes runs from the `inbox` of the data channel.
 
-    `fault` is what is wrong behind the last run, where reading it again would not tell.
+    What is wrong with the payload behind a run is kept where reading it again would not
+    tell: it has been unpacked already.
     """
 
     def __init__(self, inbox: ReceiveBuffer, body: PayloadBody, *, family: HashFamily) -> None:
-        self.fault: Violation | None = None
+        self._fault: _Fault | None = None
         self._inbox = inbox
         self._body = body
         self._family = family
+
+    def check(self) -> None:
+        """Raise what is wrong behind the last run, or pass over it if that is wanted by now."""
+        fault, self._fault = self._fault, None
+        if fault is None:
+            return
+        if not fault.request.discarding or fault.violation.code is ErrorCode.BAD_COMPRESSION:
+            raise fault.violation
+        self._inbox.consume(fault.size)
 
     def take(self, request: Request) -> tuple[NewEntry, ...]:
         """Take what there is of a run, verified; nothing if it does not begin with an entry."""
@@ -90,16 +108,23 @@ class RunReader:
             self._family.encoded_size,
             self._family.hash,
         )
-        entries = self._verified(request.proposal.log, records)
+        entries, violation = self._verified(request.proposal.log, records)
+        end = records[len(entries) - 1][-1] if entries else 0
+        if violation is not None:
+            self._fault = _Fault(violation, request, records[len(entries)][-1] - end)
         if entries:
-            taken = records[: len(entries)]
-            self._inbox.consume(taken[-1][-1])
-            track.take_entries({record[0]: record[7] for record in taken})
+            self._inbox.consume(end)
+            track.take_entries({record[0]: record[7] for record in records[: len(entries)]})
             request.verifier = None
         return tuple(entries)
 
-    def _verified(self, log: LogKey, records: Sequence[tuple[Any, ...]]) -> list[NewEntry]:
-        """The entries of `records` up to the first with which something is wrong."""
+    def _verified(
+        self, log: LogKey, records: Sequence[tuple[Any, ...]]
+    ) -> tuple[list[NewEntry], Violation | None]:
+        """The entries of `records` up to the first with which something is wrong.
+
+        Also says what, if that is a payload that has been unpacked.
+        """
         family, body = self._family, self._body
         author, log_id = log
         entries: list[NewEntry] = []
@@ -129,15 +154,14 @@ class RunReader:
                 try:
                     payload = body.unpack(payload, payload_size)
                 except Violation as violation:
-                    self.fault = violation
-                    break
+                    return entries, violation
             if family.hash(payload) != payload_hash:
                 if compressed:
-                    self.fault = Violation(ErrorCode.INVALID_DATA, f"payload of entry {number}")
+                    return entries, Violation(ErrorCode.INVALID_DATA, f"payload of entry {number}")
                 break
             entries.append(NewEntry(entry, payload))
             size += payload_size
-        return entries
+        return entries, None
 
 
 def write_run(
@@ -153,22 +177,40 @@ def write_run(
     There are none where something stands against it.  `compress` is called for what is
     sent only.
     """
+    chosen = _choose(request, stored, link_size=family.encoded_size, size_max=size_max)
+    packets: list[bytes] = []
+    hashes: dict[int, bytes] = {}
+    for seqnum, hash, tail, size_encoded, payload in chosen:
+        packets += _METADATA, tail
+        packed = compress(payload)
+        if packed is None:
+            packets += _RAW, size_encoded, payload
+        else:
+            packets += _COMPRESSED, size_encoded, varu64.encode(len(packed)), packed
+        hashes[seqnum] = hash
+    return b"".join(packets), hashes
+
+
+def _choose(
+    request: Request, stored: Iterable[StoredEntry], *, link_size: int, size_max: int
+) -> list[tuple[int, bytes, bytes, bytes, bytes]]:
+    """Which of `stored` can be sent: seqnum, hash, metadata but for its first byte, payload size
+    (encoded), payload."""
     track, log = request.outgoing, request.proposal.log
     due = _due(request, track)
     if due is None or any(seqnum >= due.seqnum for seqnum in (*track.links, *track.other.links)):
-        return b"", {}
+        return []
     head = b"\0" + log.author + varu64.encode(log.log_id)
-    link_size = family.encoded_size
+    payload_size_max = min(due.size_max, size_max)
     first, behind = due.seqnum, due.seqnum + due.count_max
-    packets: list[bytes] = []
-    hashes: dict[int, bytes] = {}
+    chosen: list[tuple[int, bytes, bytes, bytes, bytes]] = []
     size = 0
     for number, encoded, hash, payload_size, _, complete, payload in stored:
-        if number != first + len(hashes) or number == behind or size >= size_max:
+        if number != first + len(chosen) or number == behind or size >= size_max:
             break
-        if not complete or payload is None or not encoded.startswith(head):
+        if not complete or payload is None or len(payload) != payload_size:
             break
-        if not due.size_min <= payload_size <= due.size_max:
+        if not due.size_min <= payload_size <= payload_size_max or not encoded.startswith(head):
             break
         size_encoded = varu64.encode(payload_size)
         tail_at = len(encoded) - len(size_encoded) - link_size - SIGNATURE_SIZE
@@ -176,15 +218,9 @@ def write_run(
             request, number, first, encoded[:tail_at], link_size
         ):
             break
-        packets += _METADATA, encoded[tail_at:]
-        packed = compress(payload)
-        if packed is None:
-            packets += _RAW, size_encoded, payload
-        else:
-            packets += _COMPRESSED, size_encoded, varu64.encode(len(packed)), packed
-        size += len(encoded) - tail_at + len(packed or payload)
-        hashes[number] = hash
-    return b"".join(packets), hashes
+        chosen.append((number, hash, encoded[tail_at:], size_encoded, payload))
+        size += len(encoded) - tail_at + payload_size
+    return chosen
 
 
 def _continues(request: Request, seqnum: int, first: int, front: bytes, link_size: int) -> bool:

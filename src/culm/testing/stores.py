@@ -321,6 +321,35 @@ class _PayloadRules(_Suite):
             assert self.reopen(store).entry(log, 5) == stored_form(new)
             assert store.read_payload(log, 5, 0, 1000) == payload
 
+    def test_a_beginning_that_is_empty_gives_way_to_another(self) -> None:
+        for store, news, log in self._stores():
+            new = news[4]
+            payload = new.payload
+            assert payload is not None
+            store.append(log, [NewEntry(new.entry, b"", staged=True)])
+            assert self.reopen(store).entry(log, 5) == stored_form(new, 0)
+            store.append(log, [NewEntry(new.entry, payload[:9], staged=True)])
+            assert self.reopen(store).entry(log, 5) == stored_form(new, 9)
+            assert store.read_payload(log, 5, 0, 100) == payload[:9]
+
+    def test_a_payload_in_many_pieces_is_read_from_anywhere(self) -> None:
+        for store, news, log in self._stores():
+            new = news[9]
+            payload = new.payload
+            assert payload is not None
+            store.append(log, [NewEntry(new.entry, payload[:5], staged=True)])
+            for start, end in ((5, 6), (6, 6), (6, 20), (20, len(payload))):
+                store.write_payload(log, 10, start, payload[start:end])
+            for finished in (False, True):
+                if finished:
+                    store.finish_payload(log, 10)
+                for offset in range(len(payload) + 2):
+                    for size in (0, 1, 2, 14, 15, 100):
+                        read = store.read_payload(log, 10, offset, size)
+                        assert read == payload[offset : offset + size]
+            store.append(log, [new])
+            assert store.entries(log, 10, payload_size_max=100)[0].payload == payload
+
     def test_small_complete_payloads_come_along_with_entries(self) -> None:
         for store, news, log in self._stores():
             staged = NewEntry(news[2].entry, b"begun", staged=True)

@@ -177,6 +177,10 @@ def _value(value: Any) -> str:
             return f"{{{inside}}}"
         case set() | frozenset():
             return f"{{{', '.join(sorted(_value(item) for item in value))}}}"
+        case tuple() if hasattr(value, "_fields"):
+            pairs = zip(value._fields, value, strict=True)
+            inside = ", ".join(f"{name}={_value(item)}" for name, item in pairs)
+            return f"{type(value).__name__}({inside})"
         case list() | tuple():
             return f"[{', '.join(_value(item) for item in value)}]"
     kind = type(value)
