@@ -14,7 +14,7 @@ import pytest
 from nacl.signing import SigningKey
 
 from culm.bamboo.author import LogAuthor
-from culm.bamboo.entry import Entry, LogKey
+from culm.bamboo.entry import Entry, LogKey, sign
 from culm.bamboo.links import has_lipmaalink, lipmaa
 from culm.bamboo.store import NewEntry
 from culm.machine import Closed, Event, LocalProtocolError
@@ -48,6 +48,23 @@ def ended_log(length: int) -> dict[int, NewEntry]:
     author = LogAuthor(SigningKey(b"\7" * 32), family=YAMF)
     news = [author.publish(bytes([n]), end_of_log=n == length) for n in range(1, length + 1)]
     return {new.entry.seqnum: new for new in news}
+
+
+def beyond_the_end(length: int) -> list[NewEntry]:
+    """Two entries that the author of `ended_log` has signed although they must not be."""
+    before = ended_log(length)[length].entry
+    found: list[NewEntry] = []
+    for seqnum in (length + 1, length + 2):
+        before = sign(
+            SigningKey(b"\7" * 32),
+            family=YAMF,
+            log_id=before.log_id,
+            seqnum=seqnum,
+            payload=b"more",
+            backlink=before.hash(),
+        )
+        found.append(NewEntry(before, b"more"))
+    return found
 
 
 def entry(seqnum: int) -> Entry:

@@ -8,7 +8,19 @@ from random import Random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from p2p_support import LOG, Raw, adjust, metadata, proposal, raw, switch, varu64, write
+from p2p_support import (
+    LOG,
+    Raw,
+    adjust,
+    beyond_the_end,
+    ended_log,
+    metadata,
+    proposal,
+    raw,
+    switch,
+    varu64,
+    write,
+)
 from runs_support import (
     Conversation,
     anyhow,
@@ -230,6 +242,19 @@ def test_what_comes_before_a_fault_is_told_and_nothing_else(
         verdicts.append(peer.code)
     assert verdicts[0] is verdicts[1]
     assert verdicts[0] in (ErrorCode.INVALID_DATA, ErrorCode.BAD_COMPRESSION)
+
+
+@pytest.mark.parametrize("in_runs", [True, False])
+def test_nothing_comes_behind_the_end_of_a_log(in_runs: bool) -> None:
+    log = ended_log(5)
+    peer = Raw(in_runs=in_runs)
+    peer.connection.propose(proposal(log=log[1].entry.log))
+    peer.control(adjust(0, "all"))
+    whole = [*log.values(), *beyond_the_end(5)]
+    peer.data(switch(0), *map(packets, whole))
+    told = [event for event in expanded(peer.events) if isinstance(event, MetadataReceived)]
+    assert [event.entry for event in told] == [new.entry for new in log.values()]
+    assert peer.code is ErrorCode.AFTER_END_OF_LOG
 
 
 def stop(peer: Raw, how: str) -> None:

@@ -16,6 +16,7 @@ from p2p_support import (
     LOG,
     Raw,
     adjust,
+    beyond_the_end,
     cancel,
     ended_log,
     metadata,
@@ -263,7 +264,8 @@ def test_it_stops_at_the_end_of_the_log() -> None:
     assert request.send_entries(stored(new) for new in log.values()) == 4
     in_pieces(request, [log[5]])
     assert request.outgoing.end_of_log == 5
-    assert request.send_entries(rows(6, 6)) == 0
+    peer.take()
+    unchanged(peer, request, [stored(new) for new in beyond_the_end(5)])
 
 
 @pytest.mark.parametrize(

@@ -183,7 +183,7 @@ class Inventory:
     def stored(self, batch: Sequence[NewEntry]) -> None:
         """The entries of a batch are in the store."""
         first, last = self.position + 1, self.position + len(batch)
-        if [new.entry.seqnum for new in batch] == list(range(first, last + 1)):
+        if batch and [new.entry.seqnum for new in batch] == list(range(first, last + 1)):
             entry, _, staged = batch[-1]  # those before it would not leave a trace
             self.newest = max(self.newest, last)
             self.head, self.payload_due = Head(last, entry.hash(), entry.end_of_log), staged

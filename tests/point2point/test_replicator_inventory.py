@@ -1,0 +1,48 @@
+"""What a replicator knows of a log that it has stored."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from culm.bamboo.store import NewEntry
+from culm.point2point.desk import Desk
+from culm.point2point.inventory import Inventory
+from culm.testing.store_model import head_of, make_log
+from culm.wire.multihash import YAMF
+
+
+@given(
+    st.lists(
+        st.lists(
+            st.tuples(st.integers(1, 12), st.sampled_from(["none", "staged", "whole"])), max_size=6
+        )
+        | st.tuples(st.integers(1, 12), st.integers(0, 6)).map(
+            lambda run: [(n, "whole") for n in range(run[0], min(13, sum(run)))]
+        ),
+        max_size=6,
+    )
+)
+def test_what_is_stored_counts_whatever_the_batches(batches: list[list[tuple[int, str]]]) -> None:
+    """Gaps, entries that come again, and batches of nothing."""
+    log = make_log(YAMF)
+    inventory = Inventory(log[0].entry.log, desk=Desk(), family=YAMF, forked=lambda proof: None)
+    position = newest = 0
+    due = False
+    for batch in batches:
+        news = [
+            NewEntry(
+                log[n - 1].entry, None if kind == "none" else log[n - 1].payload, kind == "staged"
+            )
+            for n, kind in batch
+        ]
+        inventory.stored(news)
+        for n, kind in batch:
+            newest = max(newest, n)
+            if n == position + 1:
+                position, due = n, kind == "staged"
+            elif n == position and kind == "whole":
+                due = False
+        assert (inventory.position, inventory.newest) == (position, newest)
+        assert inventory.payload_due == due
+        assert inventory.head == (head_of(log[position - 1]) if position else None)
