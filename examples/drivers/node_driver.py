@@ -239,13 +239,13 @@ class NodeDriver:
 
     def _set_timer(self) -> None:
         deadline = self.node.next_deadline()
+        if deadline is None:
+            return
         if self._timer is not None:
-            if deadline is not None and self._timer.when() == deadline:
-                return
+            if self._timer.when() <= deadline:
+                return  # deadlines move on with every word of a leader: it looks again then
             self._timer.cancel()
-            self._timer = None
-        if deadline is not None:
-            self._timer = self._loop.call_at(deadline, self._tick)
+        self._timer = self._loop.call_at(deadline, self._tick)
 
     def _tick(self) -> None:
         self._timer = None
