@@ -33,6 +33,13 @@ def log(size: int) -> bytes:
     return bytes(data[:size])
 
 
+def records(size: int) -> bytes:
+    """A sensor's readings as JSON lines: only the time differs from line to line."""
+    line = b'{"time": %d, "sensor": "roof-west", "unit": "celsius", "value": 21.5}\n'
+    count = size // len(line) + 1
+    return b"".join(line % (1_700_000_000 + number) for number in range(count))[:size]
+
+
 def noise(size: int) -> bytes:
     """Bytes that nothing can compress."""
     return random.Random(2).randbytes(size)

@@ -1,8 +1,8 @@
-"""One short run: how fast the kernels are, compared with what else there is.
+"""One short run: how fast the kernels are, compared with what else there is, and wire costs.
 
 Prints ratios of speeds and of sizes, never speeds: those are of the machine.  What is
 compared runs in turns, round by round, time is the processor's, and a ratio is the median
-of its rounds', so that another load on the machine hits all alike.
+of its rounds', so that another load on the machine hits all alike.  Wire costs are counted.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import lz4.block
 from culm import kernels
 from culm.wire import lzfoo, varu64
 from samples import SAMPLES, loop_decode, loop_encode, numbers
+from wire_cost import bound, cost_of, log_of, replicate
 
 SIZE = 1 << 20
 SIZE_FOR_LOOPS = 1 << 15
@@ -108,12 +109,25 @@ def print_row(name: str, loops: tuple[Work, Work], ours: Work, *others: Work) ->
     print(f"{name:<28}" + "".join(f"{ratio:>14.2f}" for ratio in ratios))
 
 
+def count_wire_cost() -> None:
+    count, payload_size = 1000, 100
+    said = replicate(log_of(count, payload_size), take_size=1 << 16)[1]
+    cost = cost_of(count, payload_size, said)
+    print(f"{'Point-2-Point, bytes an entry':<28}{'besides its payload':>27}{'at most':>14}")
+    print(f"{f'{count} of {payload_size} bytes':<28}{cost.per_entry:>28.3f}", end="")
+    print(f"{bound(payload_size):>14}")
+    print(f"{'of which bymux':<28}{cost.bymux_per_entry:>28.3f}")
+    assert cost.per_entry <= bound(payload_size)
+
+
 def main() -> None:
     print(f"culm's kernels: {kernels.IMPLEMENTATION}; {platform.python_implementation()}", end=" ")
     print(f"{platform.python_version()}\n")
     compare_varu64()
     print()
     compare_lzfoo()
+    print()
+    count_wire_cost()
 
 
 if __name__ == "__main__":

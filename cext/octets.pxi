@@ -89,7 +89,7 @@ cdef inline uint64_t load_be(const uint8_t *p, int octets) noexcept nogil:
     return value
 
 
-cdef object shrink(PyObject *data, Py_ssize_t size):
+cdef inline object shrink(PyObject *data, Py_ssize_t size):
     """Cut new bytes to `size`; the reference to `data` goes over to the result."""
     resize_bytes(&data, size)
     result = <object>data

@@ -1,6 +1,7 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
 """XENC: the compiled twin of `culm.kernels.pure_xenc`, its specification down to the messages."""
 
+cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.mem cimport PyMem_Free, PyMem_Malloc, PyMem_Realloc
 from libc.stdint cimport int64_t, uint64_t
@@ -17,25 +18,26 @@ cdef enum:
     NANOSECONDS_MAX = 999999999
     # The longest number: a sign and 19 digits, with a byte before and a byte after.
     NUMBER_SIZE_MAX = 24
+    # Most encodings are shorter than this, and need no other memory.
+    SHORT_SIZE = 512
 
-cdef object END = object()  # marks the end of a list or dictionary among the values
 
-
+@cython.final
 cdef class _Out:
     """Octets that grow; freed with the object, whatever is raised."""
 
     cdef char *data
     cdef Py_ssize_t size
     cdef Py_ssize_t capacity
+    cdef char short[SHORT_SIZE]
 
     def __cinit__(self):
-        self.capacity = 256
-        self.data = <char *> PyMem_Malloc(self.capacity)
-        if self.data == NULL:
-            raise MemoryError
+        self.capacity = SHORT_SIZE
+        self.data = self.short
 
     def __dealloc__(self):
-        PyMem_Free(self.data)
+        if self.data != self.short:
+            PyMem_Free(self.data)
 
     cdef int reserve(self, Py_ssize_t wanted) except -1:
         cdef Py_ssize_t capacity = self.capacity
@@ -43,7 +45,12 @@ cdef class _Out:
         if wanted <= capacity - self.size:
             return 0
         capacity = max(2 * capacity, self.size + wanted)
-        data = <char *> PyMem_Realloc(self.data, capacity)
+        if self.data == self.short:
+            data = <char *> PyMem_Malloc(capacity)
+            if data != NULL:
+                memcpy(data, self.short, self.size)
+        else:
+            data = <char *> PyMem_Realloc(self.data, capacity)
         if data == NULL:
             raise MemoryError
         self.data = data
@@ -108,48 +115,59 @@ cdef int encode_time(_Out out, tuple value) except -1:
     return 0
 
 
+cdef int encode_scalar(_Out out, object value) except -1:
+    """Whether `value` was written; lists and dictionaries are not."""
+    if isinstance(value, bytes):
+        out.octets(<bytes> value)
+    elif isinstance(value, int) and type(value) is not bool:
+        out.byte(c'i')
+        out.number(checked_int(value), c'e')
+    elif isinstance(value, tuple):
+        encode_time(out, <tuple> value)
+    elif isinstance(value, (list, dict)):
+        return 0
+    else:
+        raise TypeError(f"no XENC for {type(value).__name__}")
+    return 1
+
+
+cdef list sorted_keys(dict mapping):
+    cdef list keys = list(mapping)
+    for key in keys:
+        if not isinstance(key, bytes):
+            raise TypeError(f"a key must be bytes, not {type(key).__name__}")
+    keys.sort()
+    return keys
+
+
 def encode(value, Py_ssize_t depth_max):
     cdef _Out out = _Out()
-    cdef list todo = [value]
-    cdef list keys
-    cdef dict mapping
-    cdef Py_ssize_t depth = 0
-    cdef object kind
-    while todo:
-        value = todo.pop()
-        kind = type(value)
-        if value is END:
-            depth -= 1
-            out.byte(c'e')
-        elif isinstance(value, bytes):
-            out.octets(<bytes> value)
-        elif kind is int or (isinstance(value, int) and kind is not bool):
-            out.byte(c'i')
-            out.number(checked_int(value), c'e')
-        elif isinstance(value, tuple):
-            encode_time(out, <tuple> value)
-        elif isinstance(value, (list, dict)):
-            depth += 1
-            if depth > depth_max:
+    cdef list stack = []  # the containers around the innermost one
+    cdef list sequence = None  # the innermost list, or the keys of the innermost dictionary
+    cdef dict mapping = None
+    cdef Py_ssize_t index = 0  # of what comes next in it
+    while True:
+        if not encode_scalar(out, value):
+            if len(stack) >= depth_max:
                 raise ValueError(f"nested more than {depth_max} deep")
-            todo.append(END)
+            stack.append((mapping, sequence, index))
+            index = 0
             if isinstance(value, list):
                 out.byte(c'l')
-                todo.extend(reversed(<list> value))
+                mapping, sequence = None, <list> value
             else:
                 out.byte(c'd')
-                mapping = <dict> value
-                for key in mapping:
-                    if not isinstance(key, bytes):
-                        raise TypeError(f"a key must be bytes, not {type(key).__name__}")
-                keys = list(mapping)
-                keys.sort(reverse=True)
-                for key in keys:
-                    todo.append(mapping[key])
-                    todo.append(key)
-        else:
-            raise TypeError(f"no XENC for {kind.__name__}")
-    return PyBytes_FromStringAndSize(out.data, out.size)
+                mapping, sequence = <dict> value, sorted_keys(<dict> value)
+        while sequence is not None and index == len(sequence):
+            out.byte(c'e')
+            mapping, sequence, index = stack.pop()
+        if sequence is None:
+            return PyBytes_FromStringAndSize(out.data, out.size)
+        value = sequence[index]
+        index += 1
+        if mapping is not None:
+            out.octets(<bytes> value)
+            value = mapping[value]
 
 
 cdef int fail(int code, Py_ssize_t offset, str message) except -1:

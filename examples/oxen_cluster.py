@@ -32,6 +32,7 @@ from culm.oxen import (
     LeaveReason,
     MessageReceived,
     Node,
+    NodeState,
     PeerJoined,
     PeerLeft,
     PeerReachable,
@@ -44,6 +45,12 @@ from culm.oxen import (
 
 HOST = "127.0.0.1"
 CLEAR = "\x1b[2J\x1b[H"
+# What is typed stands in the first line, and stays there while the rest is drawn anew.
+PROMPT = "\x1b[H\x1b[2K> "
+BELOW_PROMPT = "\x1b7\x1b[3H"
+BACK = "\x1b[J\x1b8"
+LINE_SIZE_MAX = 2**24  # what is too long for a message is told so, not cut off
+END_OF_LINE = "\x1b[K\n"
 
 
 def paced(pace: float) -> Timing:
@@ -145,8 +152,8 @@ class Chat:
             case PeerReachable(peer=peer):
                 self._tell("reachable", peer)
 
-    def show(self, node: Node) -> None:
-        """The table as it is now."""
+    def show(self, node: Node, *, last: bool = False) -> None:
+        """The table as it is now; if it is the `last` time, it stays on the screen."""
         if self.as_json:
             peers = {sid.decode(): view.state.value for sid, view in node.peers().items()}
             contacts = format_contacts(node.contacts(), node.unix_time)
@@ -154,7 +161,15 @@ class Chat:
         else:
             title = f"{node.me.decode()} ({node.state.name.lower()})"
             tables = [format_contacts(node.contacts(), node.unix_time), format_peers(node.peers())]
-            sys.stdout.write(CLEAR + "\n\n".join([title, *tables, "\n".join(self.lines)]) + "\n> ")
+            screen = "\n\n".join([title, *tables, "\n".join(self.lines)]) + "\n"
+            screen = screen.replace("\n", END_OF_LINE)
+            sys.stdout.write(CLEAR + screen if last else BELOW_PROMPT + screen + BACK)
+            sys.stdout.flush()
+
+    def prompt(self, *, clear: bool = False) -> None:
+        """Make room for the next line to be typed."""
+        if not self.as_json:
+            sys.stdout.write((CLEAR if clear else "") + PROMPT)
             sys.stdout.flush()
 
     def _tell(self, what: str, peer: bytes, text: str = "") -> None:
@@ -170,9 +185,17 @@ class Chat:
 
 async def run_node(port: int, join: int | None, pace: float, as_json: bool) -> None:
     chat = Chat(as_json=as_json)
-    driver = await UdpDriver.open(port, pace, chat.note)
+
+    def note(event: Event) -> None:
+        chat.note(event)
+        if isinstance(event, PeerUnreachable) and driver.node.state is NodeState.JOINING:
+            # Nobody there yet: ask again, once this event has been dealt with.
+            asyncio.get_running_loop().call_soon(driver.do, lambda node: node.join(event.peer))
+
+    driver = await UdpDriver.open(port, pace, note)
     driver.do(lambda node: node.start() if join is None else node.join(b"%d" % join))
-    reader = asyncio.StreamReader()
+    chat.prompt(clear=True)
+    reader = asyncio.StreamReader(limit=LINE_SIZE_MAX)
     loop = asyncio.get_running_loop()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
     typing = asyncio.create_task(_obey(driver, reader, chat))
@@ -180,14 +203,19 @@ async def run_node(port: int, join: int | None, pace: float, as_json: bool) -> N
     await driver.closed.wait()
     for task in (typing, showing):
         task.cancel()
+    chat.show(driver.node, last=True)
     driver.close()
 
 
 async def _obey(driver: UdpDriver, reader: asyncio.StreamReader, chat: Chat) -> None:
     """Say what is typed, until ``/leave`` or the end of input."""
-    while line := (await reader.readline()).decode().strip():
+    while octets := await reader.readline():
+        chat.prompt()
+        line = octets.decode(errors="replace").strip()
         if line == "/leave":
             break
+        if not line:
+            continue
         try:
             driver.do(partial(Node.broadcast_in_order, data=line.encode()))
             chat.lines.append(f"you: {line}")
@@ -425,8 +453,14 @@ def main(arguments: list[str] | None = None) -> int:
         command.add_argument("--pace", type=float, default=pace, help="of all times (1: slow)")
     options = parser.parse_args(arguments)
     if options.command == "node":
-        with contextlib.suppress(KeyboardInterrupt):
+        if options.join == options.port:
+            parser.error("a node cannot help itself to join")
+        try:
             asyncio.run(run_node(options.port, options.join, options.pace, options.json))
+        except KeyboardInterrupt:
+            pass  # a death without a goodbye, as the others will see
+        except OSError as error:
+            parser.error(f"port {options.port}: {error.strerror}")
         return 0
     if options.nodes < 3:
         parser.error("a story needs three nodes")

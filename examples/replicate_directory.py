@@ -4,7 +4,8 @@
 
     replicate_directory.py publish DIR --store FILE
     replicate_directory.py serve --store FILE --port N
-    replicate_directory.py fetch --store FILE --from HOST:PORT --into DIR
+    replicate_directory.py fetch --store FILE --from HOST:PORT --into DIR [--live]
+    replicate_directory.py fetch --store FILE --from HOST:PORT --sparse SEQ
     replicate_directory.py check --store FILE
 
 Each writes JSON to stdout, one object a line, and what is for people to stderr.  The exit
@@ -19,23 +20,30 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import math
+import signal
 import sqlite3
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from culm.bamboo import LogKey, LogStore, VerificationError
+from culm.bamboo import LogKey, VerificationError
 from culm.wire.multihash import YAMF
+from directory import report
 from directory.check import check_log
-from directory.fetch import Failure, Fetched, fetch_logs
+from directory.fetch import Failure, Fetched, Terms, fetch_logs
 from directory.files import StoreFilesError, belonging_to, load_key, locked
-from directory.materialise import Materialised, materialise
+from directory.live import follow_logs
+from directory.mirror import Mirror
 from directory.progress import FetchProgress
 from directory.publish import publish_directory
 from directory.records import RecordError
+from directory.report import log_id
 from directory.serve import serve_logs
+from directory.sparse import certify, fetch_entry
+from directory.tree import read_record
 from stores.sqlite_store import SqliteStore, StoreFileError
 
 _PROGRAM = "replicate_directory"
@@ -61,7 +69,7 @@ def publish(options: argparse.Namespace) -> int:
         head = store.head(done.log)
     _write(
         {
-            "log": _name(done.log),
+            "log": log_id(done.log),
             "entries": done.entries,
             "payload_bytes": done.payload_bytes,
             "unchanged": done.unchanged,
@@ -79,7 +87,7 @@ def serve(options: argparse.Namespace) -> int:
     with SqliteStore(options.store, family=YAMF, must_exist=True) as store:
 
         def listening(host: str, port: int) -> None:
-            logs = [_name(log) for log in store.logs()]
+            logs = [log_id(log) for log in store.logs()]
             _write({"host": host, "port": port, "logs": logs})
 
         asyncio.run(
@@ -88,6 +96,8 @@ def serve(options: argparse.Namespace) -> int:
                 options.host,
                 options.port,
                 clients_max=options.clients_max,
+                changed=store.changed,
+                poll_s=options.poll,
                 on_listening=listening,
                 on_left=lambda peer, reason: _tell(f"{peer} has left: {reason}"),
             )
@@ -98,83 +108,81 @@ def serve(options: argparse.Namespace) -> int:
 def fetch(options: argparse.Namespace) -> int:
     """Fetch the logs of a peer, and make a directory what the log says."""
     started = time.monotonic()
-    host, port = options.peer
     with (
         locked(options.store),
         # What is lost when the power goes can be fetched again.
         SqliteStore(options.store, family=YAMF, durable=False) as store,
         FetchProgress(quiet=options.quiet) as progress,
     ):
-        fetched = asyncio.run(
-            fetch_logs(
-                store,
-                host,
-                port,
-                wanted=options.log,
-                silence_max_s=options.timeout,
-                settle_s=options.settle,
-                on_progress=progress.fetched,
-            )
-        )
-        log, failure = _choose(store, options.log, fetched)
-        made = Materialised()
-        if failure is None and log is not None and options.into is not None:
-            made, failure = _materialise(store, log, options.into, progress.written)
-        summary = _summary(store, log, fetched, made, failure)
+        run = _fetch_entry if options.sparse is not None else _fetch_logs
+        summary = run(options, store, progress)
     _write(summary | {"seconds": round(time.monotonic() - started, 3)})
-    if failure is not None:
-        _tell(f"{failure.code}: {failure.text}")
-    return 0 if failure is None else 1
+    if summary["code"] is not None:
+        _tell(f"{summary['code']}: {summary['error']}")
+    return 0 if summary["code"] is None else 1
 
 
-def _choose(
-    store: LogStore, wanted: LogKey | None, fetched: Fetched
-) -> tuple[LogKey | None, Failure | None]:
-    """The log that tells of the directory, and what is in the way of using it."""
-    logs = store.logs()
-    log = wanted or (logs[0] if len(logs) == 1 else None)
-    failure = fetched.failure
-    if failure is None and log is None:
-        names = ", ".join(map(_name, logs))
-        failure = Failure("SEVERAL_LOGS", f"choose one with --log: {names}")
-    return log, failure
+def _terms(options: argparse.Namespace) -> Terms:
+    return Terms(
+        wanted=options.log,
+        silence_max_s=options.timeout,
+        settle_s=options.settle,
+        payload_size_max=options.max_payload,
+    )
 
 
-def _materialise(
-    store: LogStore, log: LogKey, into: Path, on_place: Callable[[int, int], object]
-) -> tuple[Materialised, Failure | None]:
-    try:
-        return materialise(store, log, into, on_place=on_place), None
-    except RecordError as error:
-        return Materialised(), Failure("BAD_RECORD", str(error))
-    except OSError as error:
-        return Materialised(), Failure("CANNOT_WRITE", str(error))
-
-
-def _summary(
-    store: LogStore,
-    log: LogKey | None,
-    fetched: Fetched,
-    made: Materialised,
-    failure: Failure | None,
+def _fetch_logs(
+    options: argparse.Namespace, store: SqliteStore, progress: FetchProgress
 ) -> dict[str, Any]:
-    head = None if log is None else store.head(log)
-    return {
-        "log": None if log is None else _name(log),
-        "entries": fetched.entries,
-        "payload_bytes": fetched.payload_bytes,
-        "wire_bytes": fetched.wire_bytes,
-        "compression_ratio": (
-            round(fetched.payload_bytes / fetched.wire_bytes, 3) if fetched.wire_bytes else None
-        ),
-        "written": made.written,
-        "unchanged": made.unchanged,
-        "removed": made.removed,
-        "head": 0 if head is None else head.seqnum,
-        "head_hash": None if head is None else head.hash.hex(),
-        "code": None if failure is None else failure.code,
-        "error": None if failure is None else failure.text,
-    }
+    """Fetch logs, once or for good; what has come of it."""
+    host, port = options.peer
+    mirror = Mirror(
+        store,
+        into=options.into,
+        wanted=options.log,
+        payload_size_max=options.max_payload,
+        on_place=progress.written,
+    )
+
+    def update(fetched: Fetched) -> Failure | None:
+        made, failure = mirror.update()
+        if failure is None and mirror.log is not None:
+            _write(report.of_update(store, mirror.log, fetched, made))
+        return failure
+
+    async def follow() -> Fetched:
+        fetched = await follow_logs(
+            store, host, port, _terms(options), update=update, on_progress=progress.fetched
+        )
+        # The summary is yet to come: further signals must not cut it short.
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+        return fetched
+
+    if options.live:
+        fetched = asyncio.run(follow())
+    else:
+        fetched = asyncio.run(
+            fetch_logs(store, host, port, _terms(options), on_progress=progress.fetched)
+        )
+        if fetched.failure is None:
+            fetched.failure = mirror.update()[1]
+    return report.of_fetch(store, mirror.log, fetched, mirror.made)
+
+
+def _fetch_entry(
+    options: argparse.Namespace, store: SqliteStore, progress: FetchProgress
+) -> dict[str, Any]:
+    """Fetch one entry and verify what proves that it is of its log; what has come of it."""
+    host, port = options.peer
+    fetched, log = asyncio.run(fetch_entry(store, host, port, _terms(options), options.sparse))
+    certified, record = None, None
+    if fetched.failure is None and log is not None:
+        certified = certify(store, log, options.sparse)
+        try:
+            record, _ = read_record(store, log, certified.stored)
+        except RecordError as error:
+            fetched.fail(Failure("BAD_RECORD", f"entry {options.sparse}: {error}"))
+    return report.of_entry(log, fetched, certified, record)
 
 
 def check(options: argparse.Namespace) -> int:
@@ -186,7 +194,7 @@ def check(options: argparse.Namespace) -> int:
             fork = store.fork(log)
             _write(
                 {
-                    "log": _name(log),
+                    "log": log_id(log),
                     "entries": report.entries,
                     "payloads": report.payloads,
                     "forked_at": None if fork is None else fork.seqnum,
@@ -199,7 +207,12 @@ def check(options: argparse.Namespace) -> int:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one of the commands; the exit status."""
-    options = _parser().parse_args(arguments)
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    if options.run is fetch and options.sparse is not None:
+        for name in ("into", "max_payload"):
+            if getattr(options, name) is not None:
+                parser.error(f"--sparse and --{name.replace('_', '-')} do not go together")
     try:
         status: int = options.run(options)
     except (
@@ -213,7 +226,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ) as error:
         _tell(str(error))
         return 2
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, asyncio.CancelledError):
         _tell("interrupted")
         return 130
     return status
@@ -245,6 +258,13 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument(
         "--clients-max", type=int, default=64, metavar="N", help="(default: %(default)s)"
     )
+    command.add_argument(
+        "--poll",
+        type=_interval,
+        default=0.2,
+        metavar="SECONDS",
+        help="look for what others have stored so often (default: %(default)s)",
+    )
 
     command = commands.add_parser("fetch", help=fetch.__doc__)
     command.set_defaults(run=fetch)
@@ -269,6 +289,24 @@ def _parser() -> argparse.ArgumentParser:
         help="all is here when nothing has been going on for so long (default: %(default)s)",
     )
     command.add_argument("--quiet", action="store_true", help="no progress bar")
+    command.add_argument(
+        "--max-payload",
+        type=_number,
+        metavar="N",
+        help="leave out payloads of more than N bytes; without it, what was left out comes, too",
+    )
+    what = command.add_mutually_exclusive_group()
+    what.add_argument(
+        "--live",
+        action="store_true",
+        help="stay, and take over what the peer stores, until interrupted",
+    )
+    what.add_argument(
+        "--sparse",
+        type=_seqnum,
+        metavar="SEQ",
+        help="only entry SEQ, with what proves that it belongs to the log",
+    )
 
     command = commands.add_parser("check", help=check.__doc__)
     command.set_defaults(run=check)
@@ -278,6 +316,26 @@ def _parser() -> argparse.ArgumentParser:
 
 def _add_store(command: argparse.ArgumentParser) -> None:
     command.add_argument("--store", type=Path, required=True, metavar="FILE")
+
+
+def _interval(text: str) -> float:
+    seconds = float(text)
+    if not 0 < seconds < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time between two looks")
+    return seconds
+
+
+def _number(text: str) -> int:
+    if not text.isdecimal() or int(text) >= 1 << 64:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of 64 bits")
+    return int(text)
+
+
+def _seqnum(text: str) -> int:
+    number = _number(text)
+    if not number:
+        raise argparse.ArgumentTypeError("entries are numbered from 1 on")
+    return number
 
 
 def _address(text: str) -> tuple[str, int]:
@@ -296,10 +354,6 @@ def _log(text: str) -> LogKey:
     if len(key.author) != 32 or not 0 <= key.log_id < 1 << 64:
         raise argparse.ArgumentTypeError(f"{text!r} is not AUTHOR/ID")
     return key
-
-
-def _name(log: LogKey) -> str:
-    return f"{log.author.hex()}/{log.log_id}"
 
 
 def _write(value: dict[str, Any]) -> None:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from typing import Final
 
 from culm.bamboo import ForkProof, LogKey, LogStore
 from culm.bamboo.effects import perform
@@ -23,18 +22,17 @@ from culm.point2point import (
     ReplicatorLimits,
     Role,
     Settled,
+    State,
     Want,
 )
 from directory.records import PAYLOAD_SIZE_MAX
+from directory.survey import Survey, survey_log
 from drivers.asyncio_driver import MachineProtocol
 
-__all__ = ["Failure", "Fetched", "fetch_logs"]
+__all__ = ["Failure", "Fetched", "Fetcher", "Terms", "fetch_logs", "log_name", "several_logs"]
 
 # How long we wait at most for a log to be offered, or for an answer to our goodbye, in seconds.
 _PATIENCE_MAX_S = 5.0
-_INTEREST: Final = Interest(
-    live=False, accept_new_logs=True, offer_stored=True, want=Want(payload_mandatory=True)
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +41,39 @@ class Failure:
 
     code: str
     text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """How to fetch.
+
+    wanted: the only log that is accepted, besides those that the store has.
+    silence_max_s: for how long a peer may be silent in the middle of something.
+    settle_s: when nothing has been going on for so long, all is here.
+    payload_size_max: larger payloads are left out.
+    """
+
+    wanted: LogKey | None
+    silence_max_s: float
+    settle_s: float
+    payload_size_max: int | None = None
+
+    @property
+    def patience_s(self) -> float:
+        """How long we wait for what may well not come."""
+        return min(_PATIENCE_MAX_S, self.silence_max_s)
+
+    @property
+    def want(self) -> Want:
+        """What is wanted of every log."""
+        want = Want(payload_mandatory=True)
+        size_max = self.payload_size_max
+        return want if size_max is None else replace(want, size_max=size_max)
+
+    def interest(self, *, live: bool) -> Interest:
+        """The same for a replicator."""
+        accepting = self.wanted is None
+        return Interest(live=live, accept_new_logs=accepting, offer_stored=True, want=self.want)
 
 
 @dataclass(slots=True)
@@ -60,177 +91,238 @@ class Fetched:
     positions: dict[LogKey, int] = field(default_factory=dict)
     failure: Failure | None = None
 
+    def fail(self, failure: Failure) -> None:
+        """Note what has gone wrong, unless something has before."""
+        self.failure = self.failure or failure
+
 
 async def fetch_logs(
     store: LogStore,
     host: str,
     port: int,
+    terms: Terms,
     *,
-    wanted: LogKey | None,
-    silence_max_s: float,
-    settle_s: float,
     on_progress: Callable[[Fetched], object] = lambda fetched: None,
 ) -> Fetched:
-    """Fetch what the peer at `host` and `port` offers and `store` lacks.
-
-    If one log is `wanted`, no other is accepted that the store does not have.  A peer that
-    stays silent for `silence_max_s` in the middle of something is given up.  When nothing
-    has been going on for `settle_s`, all is here.
-    """
-    limits = ReplicatorLimits(
-        connection=Limits(silence_max_s=silence_max_s, keepalive_s=silence_max_s),
-        settle_s=settle_s,
-    )
+    """Fetch what the peer at `host` and `port` offers and `store` lacks."""
     fetched = Fetched()
+    interest = terms.interest(live=False)
     with ThreadPoolExecutor(1, "store") as executor:
-        fetcher = _Fetcher(store, wanted, limits, fetched, on_progress)
-        await fetcher.run(host, port, executor)
-        if fetcher.was_misled():
-            again = _Fetcher(store, wanted, limits, fetched, on_progress)
-            await again.run(host, port, executor)
+        for _ in range(2):
+            fetcher = Fetcher(store, terms, fetched, interest, on_progress)
+            await fetcher.run(host, port, executor)
+            if not fetcher.was_misled():
+                break
     return fetched
 
 
-class _Fetcher:
+class Fetcher:
     """Follows the events of one replicator, and decides when it is enough."""
 
     def __init__(
         self,
         store: LogStore,
-        wanted: LogKey | None,
-        limits: ReplicatorLimits,
+        terms: Terms,
         fetched: Fetched,
-        on_progress: Callable[[Fetched], object],
+        interest: Interest,
+        on_progress: Callable[[Fetched], object] = lambda fetched: None,
     ) -> None:
-        self._store = store
-        self._wanted = wanted
-        self._fetched = fetched
+        self.store = store
+        self.terms = terms
+        self.fetched = fetched
+        self.over = False  # we have said goodbye
         fetched.failure = None
         self._on_progress = on_progress
-        self._silence_max_s = limits.connection.silence_max_s
-        self._patience_s = min(_PATIENCE_MAX_S, self._silence_max_s)
-        self._refused: list[str] = []
-        self._over = False
-        # Payloads at the ends of logs of which not all is here, and how much is.
-        self._unfinished: dict[tuple[LogKey, int], int] = {}
+        self.refusals: list[str] = []
+        self.begun: dict[tuple[LogKey, int], int] = {}  # how much there was of payloads
+        self._surveys: dict[LogKey, Survey] = {}
         for log in store.logs():
-            self._look_at(log)
-        interest = _INTEREST if wanted is None else replace(_INTEREST, accept_new_logs=False)
-        self._replicator = Replicator(
-            role=Role.PROACTIVE, family=store.family, interest=interest, limits=limits
+            self.look_at(log)
+        self.replicator = Replicator(
+            role=Role.PROACTIVE,
+            family=store.family,
+            interest=interest,
+            limits=ReplicatorLimits(
+                connection=Limits(
+                    silence_max_s=terms.silence_max_s, keepalive_s=terms.silence_max_s
+                ),
+                settle_s=terms.settle_s,
+            ),
         )
-        if wanted is not None:
-            self._replicator.replicate(wanted)
-        self._protocol: MachineProtocol
+        self.protocol: MachineProtocol
 
-    def _look_at(self, log: LogKey) -> None:
-        """How far do we have this log?"""
-        head = self._store.head(log)
-        last = None if head is None else self._store.entry(log, head.seqnum)
-        if last is not None:
-            self._fetched.positions[log] = last.seqnum - (not last.payload_complete)
-            if not last.payload_complete:
-                self._unfinished[log, last.seqnum] = last.payload_stored
+    def look_at(self, log: LogKey) -> None:
+        """Find out how far we have this log, and what is missing."""
+        survey = survey_log(self.store, log, payload_size_max=self.terms.want.size_max)
+        self._surveys[log] = survey
+        self.begun.update({(log, seqnum): size for seqnum, size in survey.begun.items()})
+        self.fetched.positions[log] = survey.position - survey.last_lacks
 
     async def run(self, host: str, port: int, executor: ThreadPoolExecutor) -> None:
         """Fetch over one connection."""
         loop = asyncio.get_running_loop()
-        protocol = self._protocol = MachineProtocol(
-            self._replicator,
-            perform=lambda effect: perform(effect, self._store),
+        protocol = self.protocol = MachineProtocol(
+            self.replicator,
+            perform=lambda effect: perform(effect, self.store),
             executor=executor,
-            on_event=self.handle,
+            on_event=self._take,
         )
+        self.prepare()
         try:
-            async with asyncio.timeout(self._silence_max_s):
+            async with asyncio.timeout(self.terms.silence_max_s):
                 await loop.create_connection(lambda: protocol, host, port)
         except OSError as error:  # among them TimeoutError
             reason = error.strerror or str(error) or "no answer"
             text = f"{host}:{port} cannot be reached: {reason}"
-            self._fetched.failure = Failure("CONNECTION_FAILED", text)
+            self.fetched.fail(Failure("CONNECTION_FAILED", text))
             return
-        self._finish(await protocol.wait_closed())
-        self._fetched.wire_bytes += protocol.bytes_received + protocol.bytes_sent
+        self.connected()
+        closed = await protocol.wait_closed()
+        self.fetched.wire_bytes += protocol.bytes_received + protocol.bytes_sent
+        self._judge(closed)
+        await self.finish()
+        if (missing := self.why_incomplete()) is not None:
+            self.fetched.fail(Failure("INCOMPLETE", missing))
 
     def was_misled(self) -> bool:
         """Whether the payload that did not verify had been begun by an earlier peer.
 
         The replicator has thrown it away; all of it may well come from this peer.
         """
-        failure = self._fetched.failure
+        failure = self.fetched.failure
         if failure is None or failure.code != "INVALID_DATA":
             return False
         return any(
-            stored and (entry := self._store.entry(*place)) is not None and not entry.payload_stored
-            for place, stored in self._unfinished.items()
+            (entry := self.store.entry(*place)) is not None and not entry.payload_stored
+            for place in self.begun
         )
+
+    # What happens.
+
+    def prepare(self) -> None:
+        """The connection is about to be made."""
+        if self.terms.wanted is not None:
+            self.replicator.replicate(self.terms.wanted)
+
+    def connected(self) -> None:
+        """The connection is there."""
+
+    async def finish(self) -> None:
+        """The connection is over, and what came is in the store."""
+
+    def _take(self, event: Event) -> None:
+        self.handle(event)
+        self._on_progress(self.fetched)
 
     def handle(self, event: Event) -> None:
         """Take one event."""
-        fetched = self._fetched
+        fetched = self.fetched
         match event:
             case LogOffered(log=log, seqnum=seqnum):
                 fetched.offered[log] = max(seqnum, fetched.offered.get(log, 0))
-            case EntryStored(payload_size=size) | PayloadProgress(size=size) if (
-                size > PAYLOAD_SIZE_MAX
-            ):
-                text = f"entry {event.seqnum} has a payload of {size} bytes"
-                self._fail(Failure("PAYLOAD_TOO_LARGE", text))
-                self._protocol.abort()
-            case EntryStored(log=log, seqnum=seqnum, payload_stored=True, payload_size=size):
-                fetched.entries += 1
-                fetched.payload_bytes += size - self._unfinished.pop((log, seqnum), 0)
-                fetched.positions[log] = max(seqnum, fetched.positions.get(log, 0))
+                self._fill(log, seqnum)
+            case EntryStored() | PayloadProgress():
+                self._stored(event)
             case ForkFound(proof=proof):
-                self._fail(_forked(proof))
+                fetched.fail(_forked(proof))
             case LogRefused(log=log):
-                self._refused.append(f"{_name(log)}: {_why(event)}")
+                self.refusals.append(f"{log_name(log)}: {_why(event)}")
             case Settled():
-                self._settled()
-            case _:
-                return
-        self._on_progress(fetched)
+                self.settled()
 
-    def _settled(self) -> None:
+    def _fill(self, log: LogKey, offered: int) -> None:
+        """Ask for payloads that are missing behind us and that the peer may have."""
+        survey = self._surveys.get(log)
+        if survey is None:
+            return
+        for gap in survey.gaps:
+            assert gap.first is not None
+            assert gap.last is not None
+            if gap.first <= offered:
+                want = replace(gap, last=min(gap.last, offered))
+                self.protocol.call(self.replicator.replicate, log, want)
+        survey.gaps.clear()
+
+    def _stored(self, event: EntryStored | PayloadProgress) -> None:
+        fetched, log, seqnum = self.fetched, event.log, event.seqnum
+        size = event.payload_size if isinstance(event, EntryStored) else event.size
+        if size > PAYLOAD_SIZE_MAX and self.terms.want.admits_payload(size):
+            text = f"entry {seqnum} has a payload of {size} bytes"
+            fetched.fail(Failure("PAYLOAD_TOO_LARGE", text))
+            self.protocol.abort()
+        elif isinstance(event, EntryStored) and self.is_all_of(event):
+            fetched.entries += 1
+            if event.payload_stored:
+                fetched.payload_bytes += size - self.begun.pop((log, seqnum), 0)
+            fetched.positions[log] = max(seqnum, fetched.positions.get(log, 0))
+
+    def is_all_of(self, event: EntryStored) -> bool:
+        """Whether all that we want of that entry is here."""
+        return event.payload_stored or not self.terms.want.admits_payload(event.payload_size)
+
+    def settled(self) -> None:
+        """Nothing is under way."""
         if self._is_offered():
-            self._say_goodbye()
+            self.say_goodbye()
         else:  # perhaps the peer is slow
-            asyncio.get_running_loop().call_later(self._patience_s, self._give_up)
+            asyncio.get_running_loop().call_later(self.terms.patience_s, self._give_up)
 
     def _give_up(self) -> None:
         if not self._is_offered():
-            self._fail(Failure("NO_LOG", "the peer offers no log that we could use"))
-            self._say_goodbye()
+            self.fetched.fail(Failure("NO_LOG", "the peer offers no log that we could use"))
+            self.say_goodbye()
 
     def _is_offered(self) -> bool:
-        offered = self._fetched.offered
-        return any(offered.values()) if self._wanted is None else offered.get(self._wanted, 0) > 0
+        offered, wanted = self.fetched.offered, self.terms.wanted
+        return any(offered.values()) if wanted is None else offered.get(wanted, 0) > 0
 
-    def _say_goodbye(self) -> None:
-        if not self._over:
-            self._over = True
-            asyncio.get_running_loop().call_later(self._patience_s, self._protocol.abort)
-            self._protocol.call(self._replicator.close)
+    @property
+    def is_open(self) -> bool:
+        """Whether there is somebody to say something to."""
+        return self.replicator.state in (State.SETUP, State.ESTABLISHED)
 
-    def _fail(self, failure: Failure) -> None:
-        self._fetched.failure = self._fetched.failure or failure
+    def say_goodbye(self) -> None:
+        """End the connection, in good order if the peer answers."""
+        if self.is_open and not self.over:
+            self.over = True
+            asyncio.get_running_loop().call_later(self.terms.patience_s, self.protocol.abort)
+            self.protocol.call(self.replicator.close)
 
-    def _finish(self, closed: Closed) -> None:
-        """Judge what there is in the end."""
-        fetched = self._fetched
+    # What there is in the end.
+
+    def _judge(self, closed: Closed) -> None:
         error = closed.error
-        if not self._over and error is not None:
-            self._fail(Failure(error.code.name, str(error)))
-        elif not self._over:
-            self._fail(Failure("CLOSED_EARLY", "the peer has closed the connection"))
-        for log, seqnum in fetched.offered.items():
-            if fetched.positions.get(log, 0) < seqnum:
-                why = "; ".join(self._refused) or f"{_name(log)} is not complete"
-                self._fail(Failure("INCOMPLETE", why))
+        if not self.over and error is not None:
+            self.fetched.fail(Failure(error.code.name, str(error)))
+        elif not self.over:
+            self.left_by_peer()
+
+    def left_by_peer(self) -> None:
+        """The peer has said goodbye."""
+        self.fetched.fail(Failure("CLOSED_EARLY", "the peer has closed the connection"))
+
+    def is_behind(self) -> bool:
+        """Whether the peer has offered entries that are not here."""
+        positions = self.fetched.positions
+        return any(positions.get(log, 0) < seqnum for log, seqnum in self.fetched.offered.items())
+
+    def why_incomplete(self) -> str | None:
+        """What is missing of what was offered, if something is."""
+        for log, offered in self.fetched.offered.items():
+            if self.fetched.positions.get(log, 0) < offered:
+                return "; ".join(self.refusals) or f"{log_name(log)} is not complete"
+            survey = self._surveys.get(log)
+            if survey is None or not survey.lacking:
+                continue
+            size_max = self.terms.want.size_max
+            lacking = survey_log(self.store, log, payload_size_max=size_max, end=offered).lacking
+            if lacking:
+                return f"{log_name(log)}: payloads that are missing: {lacking}"
+        return None
 
 
 def _forked(proof: ForkProof) -> Failure:
-    return Failure("FORK", f"{_name(proof.log)} is forked at entry {proof.seqnum}")
+    return Failure("FORK", f"{log_name(proof.log)} is forked at entry {proof.seqnum}")
 
 
 def _why(event: LogRefused) -> str:
@@ -238,5 +330,12 @@ def _why(event: LogRefused) -> str:
     return "refused" if reason is None else reason.name.lower().replace("_", " ")
 
 
-def _name(log: LogKey) -> str:
+def several_logs(logs: Sequence[LogKey]) -> Failure:
+    """There is more than one log, and nobody has said which is meant."""
+    names = ", ".join(f"{log.author.hex()}/{log.log_id}" for log in logs)
+    return Failure("SEVERAL_LOGS", f"choose one with --log: {names}")
+
+
+def log_name(log: LogKey) -> str:
+    """A log in an error message."""
     return f"log {log.author.hex()}/{log.log_id}"

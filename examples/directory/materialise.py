@@ -16,7 +16,7 @@ from pathlib import Path
 
 from culm.bamboo import LogKey, LogStore
 from directory.records import STAGING, Directory, File, Link, RecordError, Removed
-from directory.tree import Place, read_record, read_tree
+from directory.tree import Place, Tree, read_record, read_tree
 
 __all__ = ["Materialised", "materialise"]
 
@@ -38,27 +38,34 @@ def materialise(
     log: LogKey,
     root: Path,
     *,
+    tree: Tree | None = None,
+    before: Tree | None = None,
     on_place: Callable[[int, int], object] = lambda done, total: None,
 ) -> Materialised:
     """Make `root` what the log says; what the log does not speak of is left alone.
 
-    The log is read as a whole before anything is touched.  `on_place` is told how many
-    places are done, and how many there are.
+    The log is read as a whole before anything is touched, unless it was already (`tree`).
+    If `root` has been made what `before` says, what is the same there is not looked at.
+    `on_place` is told how many places are done, and how many there are.
 
     Raises `directory.records.RecordError` for a log that is not one of a directory, and
     `OSError`.
     """
-    tree = read_tree(store, log).in_order()
+    tree = read_tree(store, log) if tree is None else tree
+    places = tree.in_order()
+    done = {} if before is None else before.places
+    changed = [place for place in places if done.get(place.record.path) != place]
     root.mkdir(parents=True, exist_ok=True)
     with _Materialiser(store, log, root).staging() as materialiser:
-        directories = [place for place in tree if isinstance(place.record, Directory)]
+        # All of them, for a while: something in one that is the same may have changed.
+        directories = [place for place in places if isinstance(place.record, Directory)]
         for place in directories:
             materialiser.make_directory(place.record.path)
-        for place in reversed(tree):
+        for place in reversed(changed):
             if isinstance(place.record, Removed):
                 materialiser.remove(place.record.path)
-        for index, place in enumerate(tree):
-            on_place(index, len(tree))
+        for index, place in enumerate(changed):
+            on_place(index, len(changed))
             if isinstance(place.record, File):
                 materialiser.make_file(place, place.record)
             elif isinstance(place.record, Link):
@@ -66,7 +73,7 @@ def materialise(
         for place in reversed(directories):
             assert isinstance(place.record, Directory)
             materialiser.set_mode(place.record)
-        on_place(len(tree), len(tree))
+        on_place(len(changed), len(changed))
     return materialiser.done
 
 

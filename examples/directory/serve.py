@@ -1,4 +1,4 @@
-"""Serving: whoever connects gets the logs of our store."""
+"""Serving: whoever connects gets the logs of our store, and what comes to be in them."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import asyncio
 import signal
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Final
 
-from culm.bamboo import LogStore
+from culm.bamboo import LogKey, LogStore
 from culm.bamboo.effects import perform
-from culm.point2point import Interest, Limits, Replicator, ReplicatorLimits, Role
+from culm.point2point import Interest, Limits, Replicator, ReplicatorLimits, Role, State
 from drivers.asyncio_driver import MachineProtocol
 
 __all__ = ["serve_logs"]
@@ -27,13 +28,17 @@ async def serve_logs(
     port: int,
     *,
     clients_max: int,
+    changed: Callable[[], list[LogKey]],
+    poll_s: float,
     on_listening: Callable[[str, int], object],
     on_left: Callable[[str, str], object],
 ) -> None:
     """Serve until SIGINT or SIGTERM.
 
-    `on_listening` is told where; `on_left` who has left, and why.  Further clients than
-    `clients_max` are turned away.  Raises `OSError` if the address is not to be had.
+    `changed` tells which logs of the store others have changed; it is asked every `poll_s`
+    seconds.  `on_listening` is told where; `on_left` who has left, and why.  Further clients
+    than `clients_max` are turned away.  Raises `OSError` if the address is not to be had, and
+    what `changed` raises.
     """
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
@@ -54,9 +59,20 @@ async def serve_logs(
         server = await loop.create_server(connected, host, port)
         address = server.sockets[0].getsockname()
         on_listening(address[0], address[1])
-        await stop.wait()
-        server.close()
-        await _say_goodbye(clients)
+
+        async def watch() -> None:
+            while not stop.is_set():
+                for log in await loop.run_in_executor(executor, changed):
+                    for client in list(clients):
+                        client.tell(log)
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(stop.wait(), poll_s)
+
+        try:
+            await watch()
+        finally:
+            server.close()
+            await _say_goodbye(clients)
 
 
 async def _say_goodbye(clients: set[_Client]) -> None:
@@ -91,6 +107,11 @@ class _Client:
             perform=lambda effect: perform(effect, store),
             executor=executor,
         )
+
+    def tell(self, log: LogKey) -> None:
+        """Others have changed a log."""
+        if self.replicator.state in (State.SETUP, State.ESTABLISHED):
+            self.protocol.call(self.replicator.stored, log)
 
     async def follow(self, on_left: Callable[[str, str], object]) -> None:
         """Wait for the end of the connection."""

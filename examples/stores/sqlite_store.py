@@ -28,14 +28,15 @@ CHUNK_SIZE = 1 << 16
 """Bytes of payload in one row, and at most what is rewritten when a payload grows."""
 
 _APPLICATION_ID = int.from_bytes(b"culm")
-_SCHEMA_VERSION = 1
+_SCHEMA_VERSION = 2
 _SCHEMA = """
-CREATE TABLE store (family TEXT NOT NULL);
+CREATE TABLE store (family TEXT NOT NULL, revision INTEGER NOT NULL DEFAULT 0);
 CREATE TABLE logs (
     id INTEGER PRIMARY KEY,
     author BLOB NOT NULL,
     log_id NOT NULL,
     head NOT NULL DEFAULT 0,  -- the end of the unbroken run of entries from entry 1 on
+    revision INTEGER NOT NULL DEFAULT 0,  -- of the store, when this log was changed last
     UNIQUE (author, log_id)
 );
 CREATE TABLE entries (
@@ -94,6 +95,7 @@ class SqliteStore:
         self._family = family
         self._database = _Database(path, family.name, durable=durable, must_exist=must_exist)
         self._payloads = _Payloads(self._database)
+        self._seen = self._database.value("PRAGMA data_version"), self._revision()
 
     def close(self) -> None:
         """Close the file; the store is of no use any more."""
@@ -204,6 +206,28 @@ class SqliteStore:
         proof = self._database.value("SELECT proof FROM forks WHERE log = ?", (self._log(log),))
         return None if proof is None else ForkProof.decode_prefix(proof, family=self._family)[0]
 
+    def changed(self) -> list[LogKey]:
+        """The logs that others have changed since this was asked last, or the file opened.
+
+        Asking costs next to nothing as long as nobody else has written to the file.  When
+        somebody has, what was changed by way of this object may be among the logs, too.
+        Bytes of a payload that is not complete are no change.
+        """
+        version = self._database.value("PRAGMA data_version")
+        seen_version, seen_revision = self._seen
+        if version == seen_version:
+            return []
+        rows = self._database.execute(
+            "SELECT author, log_id, revision FROM logs WHERE revision > ? ORDER BY author, log_id",
+            (seen_revision,),
+        ).fetchall()
+        self._seen = version, max((row[2] for row in rows), default=seen_revision)
+        return [LogKey(author, _number(log_id)) for author, log_id, _ in rows]
+
+    def _revision(self) -> int:
+        revision: int = self._database.value("SELECT revision FROM store")
+        return revision
+
     # Writing.
 
     def append(self, log: LogKey, entries: Sequence[NewEntry]) -> None:
@@ -220,6 +244,7 @@ class SqliteStore:
                     raise StoreError(StoreErrorCode.FORKED, log, seqnum)
                 self._append_one(log_row, log, new)
             self._move_head(log_row)
+            self._touch(log_row)
 
     def _append_one(self, log_row: int, log: LogKey, new: NewEntry) -> None:
         entry, payload = new.entry, new.payload
@@ -264,14 +289,17 @@ class SqliteStore:
 
     def finish_payload(self, log: LogKey, seqnum: int) -> None:
         with self._database.transaction("IMMEDIATE"):
-            id, stored, size, _ = self._require(log, seqnum)
+            id, stored, size, complete = self._require(log, seqnum)
             if stored != size:
                 raise StoreError(StoreErrorCode.PAYLOAD_SIZE, log, seqnum)
-            self._payloads.write(id, stored, b"", complete=True)
+            if not complete:
+                self._payloads.write(id, stored, b"", complete=True)
+                self._touch(self._log(log))
 
     def discard_payload(self, log: LogKey, seqnum: int) -> None:
         with self._database.transaction("IMMEDIATE"):
             self._payloads.drop(self._require(log, seqnum)[0])
+            self._touch(self._log(log))
 
     def add_fork(self, log: LogKey, proof: ForkProof) -> None:
         if proof.log != log or proof.first.family is not self._family:
@@ -291,6 +319,7 @@ class SqliteStore:
                 "UPDATE logs SET head = min(head, ?) WHERE id = ?",
                 (_column(proof.seqnum - 1), log_row),
             )
+            self._touch(log_row)
 
     # Helpers.
 
@@ -308,6 +337,13 @@ class SqliteStore:
         id = self._log(log)
         assert id is not None
         return id
+
+    def _touch(self, log_row: int | None) -> None:
+        """Let others know that the log has changed."""
+        self._database.execute("UPDATE store SET revision = revision + 1")
+        self._database.execute(
+            "UPDATE logs SET revision = (SELECT revision FROM store) WHERE id = ?", (log_row,)
+        )
 
     def _forked_at(self, log_row: int) -> int | None:
         seqnum = self._database.value("SELECT seqnum FROM forks WHERE log = ?", (log_row,))
@@ -430,7 +466,7 @@ class _Database:
     def _create(self, family: str) -> None:
         for statement in _SCHEMA.split(";\n"):
             self.execute(statement)
-        self.execute("INSERT INTO store VALUES (?)", (family,))
+        self.execute("INSERT INTO store (family) VALUES (?)", (family,))
         self.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
         self.execute(f"PRAGMA user_version = {_SCHEMA_VERSION}")
 

@@ -9,51 +9,91 @@ __all__ = ["Buffer", "Outbox", "ReceiveBuffer"]
 Buffer = bytes | bytearray | memoryview
 
 
+# How many times its size what is in a buffer may take.
+_WASTE_MAX = 4
+
+
 class ReceiveBuffer:
     """Bytes received and not yet consumed; index 0 is the oldest of them.
 
     Appending and consuming cost time linear in the bytes moved, whatever the sizes of the
-    pieces: a bytearray drops bytes at its front by moving its start, and moves the rest
-    only when half of its memory has become free.  So it holds at most about twice what is
-    in it.
+    pieces, and what is in it takes at most about four times its size.  Bytes that come
+    into an empty buffer are kept as they are, and not copied before they are taken.
     """
 
-    __slots__ = ("_data",)
+    __slots__ = ("_data", "_start")
 
     def __init__(self) -> None:
-        self._data = bytearray()
+        # Either bytes as they came, consumed up to _start, or a bytearray, which drops bytes
+        # at its front by moving its start, and the rest once half of its memory is free.
+        self._data: Buffer = b""
+        self._start = 0
 
     def __len__(self) -> int:
-        return len(self._data)
+        return len(self._data) - self._start
 
     def __getitem__(self, index: int) -> int:
         if index < 0:
             raise IndexError(index)
-        return self._data[index]
+        return self._data[self._start + index]
 
     def append(self, data: Buffer) -> None:
+        if self._start == len(self._data):
+            self._data, self._start = data if _is_lasting(data) else bytearray(data), 0
+            return
+        if type(self._data) is not bytearray:
+            self._data, self._start = bytearray(memoryview(self._data)[self._start :]), 0
         self._data += data
 
     def peek(self, size: int, offset: int = 0) -> bytes:
         """Copy at most `size` bytes from `offset` on without consuming them."""
-        return bytes(memoryview(self._data)[offset : offset + size])
+        start = self._start + offset
+        if type(self._data) is bytes:
+            return self._data[start : start + size]
+        return bytes(memoryview(self._data)[start : start + size])
 
     def find(self, needle: bytes, offset: int = 0, size_max: int | None = None) -> int:
         """Index of the first `needle` within ``[offset, size_max)``, or -1."""
-        return self._data.find(needle, offset, size_max)
+        if isinstance(self._data, memoryview):
+            self._data, self._start = bytes(self._data[self._start :]), 0
+        end = None if size_max is None else self._start + size_max
+        found = self._data.find(needle, self._start + offset, end)
+        return found if found < 0 else found - self._start
 
     def take(self, size: int) -> bytes:
         """Consume and return at most `size` bytes."""
         data = self.peek(size)
-        self.consume(len(data))
+        self.consume(size)
         return data
+
+    def take_view(self, size: int) -> bytes | memoryview:
+        """Like `take`, for somebody who uses it up at once: copied only where it has to be."""
+        if type(self._data) is bytearray:
+            return self.take(size)
+        view = memoryview(self._data)[self._start : self._start + size]
+        self.consume(size)
+        return view
 
     def consume(self, size: int) -> None:
         """Drop the `size` oldest bytes, or all if there are fewer."""
-        del self._data[:size]
+        if type(self._data) is bytearray:
+            del self._data[:size]
+            return
+        self._start = min(self._start + size, len(self._data))
+        if _WASTE_MAX * (len(self._data) - self._start) < len(self._data):
+            self._data, self._start = bytes(self._data[self._start :]), 0
 
     def clear(self) -> None:
-        self._data = bytearray()
+        self._data, self._start = b"", 0
+
+
+def _is_lasting(data: Buffer) -> bool:
+    """Whether nobody can change `data`, and keeping it does not keep much else."""
+    if type(data) is bytes:
+        return True
+    if not isinstance(data, memoryview) or type(data.obj) is not bytes:
+        return False
+    return data.c_contiguous and data.itemsize == 1 and len(data.obj) <= _WASTE_MAX * len(data)
 
 
 class Outbox:

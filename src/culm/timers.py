@@ -19,55 +19,55 @@ class Deadlines(Generic[K]):
     machines stay deterministic.
     """
 
-    __slots__ = ("_heap", "_order", "_times")
+    __slots__ = ("_entries", "_heap", "_order")
 
     def __init__(self) -> None:
-        self._times: dict[K, tuple[float, int]] = {}
+        # The entries that count; those of the heap that are not among them are stale.
+        self._entries: dict[K, tuple[float, int, K]] = {}
         self._heap: list[tuple[float, int, K]] = []
         self._order = count()
 
     def __len__(self) -> int:
-        return len(self._times)
+        return len(self._entries)
 
     def __contains__(self, key: object) -> bool:
-        return key in self._times
+        return key in self._entries
 
     def get(self, key: K) -> float | None:
-        entry = self._times.get(key)
+        entry = self._entries.get(key)
         return None if entry is None else entry[0]
 
     def set(self, key: K, time: float) -> None:
         """Set or move the deadline of `key`."""
-        order = next(self._order)
-        self._times[key] = (time, order)
-        heapq.heappush(self._heap, (time, order, key))
-        if len(self._heap) > 2 * len(self._times) + 16:
-            self._heap = [(time, order, key) for key, (time, order) in self._times.items()]
+        self._entries[key] = entry = (time, next(self._order), key)
+        heapq.heappush(self._heap, entry)
+        if len(self._heap) > 2 * len(self._entries) + 16:
+            self._heap = list(self._entries.values())
             heapq.heapify(self._heap)
 
     def cancel(self, key: K) -> None:
         """Forget the deadline of `key`, if it has one."""
-        self._times.pop(key, None)
+        self._entries.pop(key, None)
 
     def clear(self) -> None:
-        self._times.clear()
+        self._entries.clear()
         self._heap.clear()
 
     def next(self) -> float | None:
         """The earliest deadline; a pure query as far as anyone can see."""
-        self._drop_stale()
-        return self._heap[0][0] if self._heap else None
+        heap, entries = self._heap, self._entries
+        while heap:
+            entry = heap[0]
+            if entries.get(entry[2]) is entry:
+                return entry[0]
+            heapq.heappop(heap)
+        return None
 
     def pop_due(self, now: float) -> K | None:
         """Remove and return the key that has been due longest at `now`, if any."""
-        self._drop_stale()
-        if not self._heap or self._heap[0][0] > now:
+        time = self.next()
+        if time is None or time > now:
             return None
         key = heapq.heappop(self._heap)[2]
-        del self._times[key]
+        del self._entries[key]
         return key
-
-    def _drop_stale(self) -> None:
-        heap, times = self._heap, self._times
-        while heap and times.get(heap[0][2]) != heap[0][:2]:
-            heapq.heappop(heap)

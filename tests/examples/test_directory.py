@@ -7,6 +7,7 @@ import shutil
 import socket
 import stat
 from pathlib import Path
+from random import Random
 
 import pytest
 from nacl.signing import SigningKey
@@ -39,7 +40,8 @@ from directory.records import (
     Removed,
     encode,
 )
-from directory.tree import read_tree
+from directory.survey import survey_log
+from directory.tree import Tree, TreeReader, read_tree
 
 KEY = SigningKey(bytes(32))
 LOG = LogKey(bytes(KEY.verify_key), 0)
@@ -447,3 +449,107 @@ def test_directories_without_permissions(tmp_path: Path, store: LogStore) -> Non
             (source / "dir/gone").unlink()
         else:
             shutil.rmtree(source / "away", ignore_errors=True)
+
+
+# Logs of which payloads are missing, and that grow.
+
+
+def without_payloads(store: LogStore, size_max: int) -> LogStore:
+    """The same log without the payloads that are larger."""
+    part = MemoryStore(family=YAMF)
+    for kept in store.entries(LOG, payload_size_max=size_max):
+        part.append(LOG, [NewEntry(decode(kept.encoded, family=YAMF), kept.payload)])
+    return part
+
+
+def test_payloads_that_are_too_large_may_be_missing(tmp_path: Path, store: LogStore) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    make_tree(source, TREE)
+    publish(source, store)
+    part = without_payloads(store, 1000)
+    with pytest.raises(RecordError, match="the payload is missing"):
+        read_tree(part, LOG)
+    reader = TreeReader(part, LOG, payload_size_max=1000)
+    materialise(part, LOG, target, tree=reader.read())
+    # Of the files with several chunks, the last chunk alone is no file.
+    assert contents(target) == {
+        name: content for name, content in contents(source).items() if name not in ("big", "exact")
+    }
+    assert reader.missing == 3
+
+
+@pytest.mark.parametrize("size_max", range(0, 120, 7))
+def test_what_is_in_a_directory_that_is_missing_is_missing_too(
+    tmp_path: Path, store: LogStore, size_max: int
+) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    make_tree(source, {**TREE, "c" * 40: None, "c" * 40 + "/d": b"", "d": b"d" * 30})
+    publish(source, store)
+    (source / "d").unlink()
+    publish(source, store)
+    part = without_payloads(store, size_max)
+    materialise(part, LOG, target, tree=read_tree(part, LOG, payload_size_max=size_max))
+    for name, content in contents(target).items():
+        assert name == "d" or contents(source)[name] == content
+
+
+def test_a_reader_goes_on_where_it_stopped(tmp_path: Path, store: LogStore) -> None:
+    """Entry by entry, a directory that follows the log is what one made at once is."""
+    source = tmp_path / "source"
+    make_tree(source, TREE)
+    publish(source, store)
+    (source / "b/deep/er/file").unlink()
+    make_tree(source, {"a": b"other", "a.d/empty": bytes(CHUNK_SIZE + 3), "e": None, "e/f": b"f"})
+    publish(source, store)
+    entries = store.entries(LOG, payload_size_max=PAYLOAD_SIZE_MAX)
+    part, followed = MemoryStore(family=YAMF), tmp_path / "followed"
+    reader, before = TreeReader(part, LOG), None
+    for entry in entries:
+        new = decode(entry.encoded, family=YAMF)
+        if entry.seqnum % 2:  # the payload comes later
+            part.append(LOG, [NewEntry(new)])
+            assert reader.read() == (before or Tree({}))
+            assert reader.position == entry.seqnum - 1
+        part.append(LOG, [NewEntry(new, entry.payload)])
+        tree = reader.read()
+        made = materialise(part, LOG, followed, tree=tree, before=before)
+        assert made.written + made.removed <= 2
+        assert made.unchanged == 0
+        before = tree
+        assert tree == read_tree(part, LOG)
+    assert contents(followed) == contents(source)
+
+
+# What is missing, and how to ask for it.
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_gaps_bring_what_is_missing_and_nothing_that_is_there(seed: int) -> None:
+    rng = Random(seed)
+    author, store = LogAuthor(KEY, family=YAMF), MemoryStore(family=YAMF)
+    sizes = [rng.choice((0, 1, 5, 20, 21, 50, 400)) for _ in range(rng.randint(1, 40))]
+    size_max = rng.choice((0, 20, 100, 400))
+    by_size = rng.random() < 0.5  # as after fetching payloads up to a size
+    there: set[int] = set()
+    for seqnum, size in enumerate(sizes, 1):
+        new = author.publish(bytes(size))
+        if size <= 20 if by_size else rng.random() < 0.5:
+            there.add(seqnum)
+            store.append(LOG, [new])
+        else:
+            store.append(LOG, [NewEntry(new.entry, bytes(size // 2), staged=True)])
+    survey = survey_log(store, LOG, payload_size_max=size_max)
+    wanted = [n for n, size in enumerate(sizes, 1) if n not in there and size <= size_max]
+    brought = [
+        n
+        for gap in survey.gaps
+        for n in range(gap.first or 0, (gap.last or 0) + 1)
+        if gap.admits_payload(sizes[n - 1])
+    ]
+    assert brought == [n for n in wanted if n != len(sizes)]
+    assert (survey.position, survey.lacking) == (len(sizes), len(wanted))
+    assert survey.last_lacks == (len(sizes) in wanted)
+    assert survey.left_out == len(sizes) - len(there) - len(wanted)
+    assert set(survey.begun) == {n for n, s in enumerate(sizes, 1) if n not in there and s > 1}
+    if by_size:
+        assert len(survey.gaps) <= 1

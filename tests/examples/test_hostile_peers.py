@@ -228,7 +228,7 @@ def test_a_payload_larger_than_any_record(tmp_path: Path) -> None:
 
         def entries(self, *args: Any, **kwargs: Any) -> list[StoredEntry]:
             return [
-                replace(kept, payload_stored=kept.payload_size, payload_complete=True)
+                kept._replace(payload_stored=kept.payload_size, payload_complete=True)
                 for kept in super().entries(*args, **kwargs)
             ]
 

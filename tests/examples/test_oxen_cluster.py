@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -41,6 +42,50 @@ def test_one_node_shows_its_table_and_leaves() -> None:
     assert "39471 (" in done.stdout
     assert "you: hello" in done.stdout
     assert "peer  state  link" in done.stdout
+
+
+def test_an_empty_line_is_no_goodbye_and_a_long_one_is_refused() -> None:
+    done = run("node", "39473", typed=f"\n{'x' * 100_000}\nafter that\n/leave\n")
+    assert done.returncode == 0, done.stderr
+    assert "you: after that" in done.stdout
+    assert "not sent: payload too large" in done.stdout
+    assert done.stderr == ""
+
+
+def test_a_port_that_is_taken_is_said() -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = str(taken.getsockname()[1])
+        done = run("node", port)
+    assert done.returncode == 2
+    assert f"port {port}: " in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_who_finds_nobody_asks_again() -> None:
+    """At a hundredth of the pace a helper is awaited for 0.8 seconds."""
+    command = [sys.executable, str(EXAMPLE), "node", "--json", "--pace", "0.01"]
+    with subprocess.Popen(
+        [*command, "39474", "--join", "39475"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as late:
+        assert late.stdin is not None
+        assert late.stdout is not None
+        for line in late.stdout:
+            if json.loads(line)["what"] == "unreachable":
+                break
+        with subprocess.Popen(
+            [*command, "39475"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        ) as helper:
+            assert helper.stdout is not None
+            for line in late.stdout:
+                if json.loads(line)["what"] == "joined":
+                    break
+            late.stdin.write(b"/leave\n")
+            late.stdin.close()
+            late.stdout.read()
+            assert late.wait(60) == 0
+            helper.communicate(b"/leave\n", timeout=60)
+            assert helper.returncode == 0
 
 
 def test_end_of_input_is_a_goodbye() -> None:

@@ -268,6 +268,9 @@ def test_a_key_has_to_be_there_and_to_be_secret(
     "arguments",
     [
         [],
+        ["serve", "--store", "s", "--port", "0", "--poll", "0"],
+        ["serve", "--store", "s", "--port", "0", "--poll", "nan"],
+        ["serve", "--store", "s", "--port", "0", "--poll", "soon"],
         ["fetch", "--store", "s", "--from", "nowhere"],
         ["fetch", "--store", "s", "--from", ":80"],
         ["fetch", "--store", "s", "--from", "host:-1"],

@@ -17,7 +17,7 @@ import pytest
 import store_writer
 from nacl.signing import SigningKey
 
-from culm.bamboo import LogAuthor, LogKey, LogStore, verify_log
+from culm.bamboo import ForkProof, LogAuthor, LogKey, LogStore, NewEntry, verify_log
 from culm.testing.stores import LogStoreSuite
 from culm.wire.multihash import YAMF, YASMF, HashFamily
 from stores.sqlite_store import SqliteStore, StoreFileError
@@ -129,3 +129,36 @@ def test_a_large_payload_is_neither_rewritten_nor_loaded_whole(tmp_path: Path) -
 def _bytes_written() -> int:
     lines = Path("/proc/self/io").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("wchar"))
+
+
+def test_others_learn_of_what_has_changed(tmp_path: Path) -> None:
+    """Entries, payloads that are complete or gone, forks; not the bytes in between."""
+    path = tmp_path / "log.store"
+    one, other = (LogAuthor(SigningKey(bytes([n]) * 32), family=YAMF) for n in range(2))
+    forger = LogAuthor(SigningKey(bytes(32)), family=YAMF)
+    news = [one.publish(b"text"), one.publish(bytes(10))]
+    forged = forger.publish(b"another")
+    with SqliteStore(path, family=YAMF) as writer:
+        writer.append(other.log, [other.publish(b"before")])
+        with SqliteStore(path, family=YAMF) as reader:
+            assert reader.changed() == []
+            steps = [
+                (lambda: writer.append(one.log, [news[0]]), True),
+                (lambda: writer.append(one.log, [NewEntry(news[1].entry)]), True),
+                (lambda: writer.write_payload(one.log, 2, 0, bytes(10)), False),
+                (lambda: writer.finish_payload(one.log, 2), True),
+                (lambda: writer.finish_payload(one.log, 2), False),
+                (lambda: writer.discard_payload(one.log, 1), True),
+                (lambda: writer.add_fork(one.log, ForkProof(news[0].entry, forged.entry)), True),
+            ]
+            for step, is_change in steps:
+                step()
+                assert reader.changed() == ([one.log] if is_change else [])
+                assert reader.changed() == []
+            # What one has changed oneself is not told, until somebody else has, too.
+            reader.append(other.log, [other.publish(b"mine")])
+            assert reader.changed() == []
+            third = LogAuthor(SigningKey(bytes([2]) * 32), family=YAMF)
+            writer.append(third.log, [third.publish(b"new")])
+            assert set(reader.changed()) == {other.log, third.log}
+            assert other.log in writer.changed()

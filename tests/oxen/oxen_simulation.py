@@ -3,6 +3,8 @@
 `simulate(seed)` draws everything from the seed: how many nodes, how bad the network, who
 is cut off from whom, who dies, comes back or leaves, and who sends what.  Then the faults
 stop, and within a bound everybody must be joined with everybody, and the ledger even.
+In the stories with `scars` many links stay broken for good: then everybody must be joined
+with everybody by way of others.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from random import Random
+from itertools import combinations
 
 from culm.machine import Closed, Event, LocalProtocolError
 from culm.oxen import (
@@ -52,6 +54,8 @@ LIMITS = Limits(queue_max=64, window_max=8)
 JOIN_BOUND_S = 30.0
 """Within so many seconds after the last fault everybody is joined with everybody."""
 
+_SCARRED_SIZE_MAX = 6
+
 VERBS = {
     Delivery.DATAGRAM: ("send", "broadcast"),
     Delivery.IN_ORDER: ("send_in_order", None),
@@ -63,11 +67,16 @@ Life = tuple[bytes, int]  # server ID, incarnation
 
 @dataclass
 class Promise:
-    """A message that a life has sent to a peer; `kept` until something excuses the loss."""
+    """A message that a life has sent to a peer.
+
+    excused: it need not arrive, as the sender's user knows that the peer left or was given up.
+    failed: its user was told that this message may be lost.
+    """
 
     number: int
     payload: bytes
     excused: bool = False
+    failed: bool = False
 
 
 @dataclass
@@ -81,6 +90,8 @@ class Ledger:
         default_factory=lambda: defaultdict(list)
     )
     broadcast: dict[Life, set[int]] = field(default_factory=lambda: defaultdict(set))
+    failed_early: set[tuple[Life, bytes]] = field(default_factory=set)
+    """Of whom a broadcast failed that was not promised: it went out before the peer joined."""
     present: dict[tuple[Life, bytes], bool] = field(default_factory=dict)
     lost: dict[tuple[Life, bytes], bool] = field(default_factory=dict)
     events: dict[str, int] = field(default_factory=lambda: defaultdict(int))
@@ -123,7 +134,9 @@ class Ledger:
                 assert found or number in self.broadcast[life], (life, event)
                 assert not any(promise.excused for promise in found), (life, event)
                 for promise in found:
-                    promise.excused = True
+                    promise.excused = promise.failed = True
+                if not found:
+                    self.failed_early.add((life, peer))
 
     def _excuse(self, life: Life, peer: bytes) -> None:
         """After a restart, a goodbye or a give-up nothing sent before is promised."""
@@ -131,8 +144,11 @@ class Ledger:
             for promise in self.sent[life, peer, delivery]:
                 promise.excused = True
 
-    def check(self, living: list[Life]) -> None:
-        """What was sent, and is excused by nothing, has arrived as it was promised."""
+    def check(self, living: list[Life], closed: list[Life]) -> None:
+        """What was sent, and is excused by nothing, has arrived as it was promised.
+
+        living: who has not crashed and is still there; closed: who took leave in peace.
+        """
         for (life, peer, delivery), got in self.got.items():
             if delivery is not Delivery.DATAGRAM:
                 numbers = [_number(data) for data in got]
@@ -142,6 +158,11 @@ class Ledger:
                 if life != other:
                     for delivery in Delivery:
                         self._check_pair(life, other, delivery)
+        for receiver in living:
+            if receiver[1] == 1:  # what a former life got ready for its user died with it
+                for sender in (*living, *closed):
+                    for delivery in Delivery:
+                        self._check_told(sender, receiver, delivery, sender in closed)
 
     def _check_pair(self, sender: Life, receiver: Life, delivery: Delivery) -> None:
         promises = self.sent[sender, receiver[0], delivery]
@@ -158,6 +179,19 @@ class Ledger:
         sent = {promise.payload for promise in promises}
         # A broadcast also reaches those who were about to join.
         assert delivery is Delivery.IN_ORDER_BROADCAST or set(got) <= sent
+
+    def _check_told(
+        self, sender: Life, receiver: Life, delivery: Delivery, is_closed: bool
+    ) -> None:
+        """Whatever never arrived was said to have failed, or follows such a one for ever."""
+        got = set(self.got[receiver, sender[0], delivery])
+        broadcast = delivery is Delivery.IN_ORDER_BROADCAST
+        if is_closed and broadcast and (sender, receiver[0]) in self.failed_early:
+            return
+        for promise in self.sent[sender, receiver[0], delivery]:
+            if promise.failed and is_closed and delivery is not Delivery.DATAGRAM:
+                break
+            assert promise.failed or promise.payload in got, (sender, receiver, delivery, promise)
 
 
 def _stamp(life: Life) -> bytes:
@@ -177,16 +211,20 @@ def name(index: int) -> bytes:
 class Simulation:
     """One cluster in all its misfortune; `rng` draws what happens to it."""
 
-    def __init__(self, seed: int, *, size: int | None = None, loss_max: float = 0.5) -> None:
+    def __init__(self, seed: int, *, size: int | None = None, scars: bool = False) -> None:
         self.network = Network(seed=seed)
         self.rng = rng = self.network.random("story")
         self.size = size or rng.choices([2, 3, 4, 5, 6, 8, 16], [24, 36, 22, 11, 4, 2, 0.3])[0]
+        if scars:
+            # One in the middle of more would speak to each too rarely, at this pace of times.
+            self.size = min(self.size, _SCARRED_SIZE_MAX)
         self.names = [name(index) for index in range(self.size)]
         self.ledger = Ledger()
         self.cluster = Cluster(self.network, on_event=self._note)
         self.gone: set[bytes] = set()
+        self._closed: list[Life] = []
         self._messages = 0
-        self._loss_max = loss_max
+        self._scars = scars
         for sid in self.names:
             self.cluster.add(sid, self._build, start=False)
 
@@ -252,14 +290,14 @@ class Simulation:
             self._recover()
             self._talk()
             living = [(host.address, host.incarnation) for host in self.running()]
-            self.ledger.check(living)  # type: ignore[arg-type]
+            self.ledger.check(living, self._closed)  # type: ignore[arg-type]
         return self.ledger
 
     def _grow(self) -> None:
         rng = self.rng
         self.network.set_conditions(
             Conditions(
-                loss=rng.choice([0.0, 0.02, 0.1, 0.3, self._loss_max]),
+                loss=rng.choice([0.0, 0.02, 0.1, 0.3, 0.5]),
                 duplication=rng.choice([0.0, 0.1, 0.5]),
                 reordering=rng.choice([0.0, 0.1, 0.5]),
                 delay_min=0.001,
@@ -296,10 +334,13 @@ class Simulation:
         self.network.set_conditions(
             Conditions(loss=self.rng.choice([0.0, 0.02, 0.1]), delay_min=0.001, delay_max=0.02)
         )
-        for sid in self.names:
-            if sid not in self.gone and not self.cluster[sid].running:
-                self.boot(sid, self.helper(sid))
-        self._introduce()
+        if self._scars:
+            self._meet_along(self._scar())
+        else:
+            for sid in self.names:
+                if sid not in self.gone and not self.cluster[sid].running:
+                    self.boot(sid, self.helper(sid))
+            self._introduce()
         done = self.network.run(self.network.clock.now + JOIN_BOUND_S, done=self._every(0.25))
         assert done, {
             host.address: {
@@ -370,6 +411,30 @@ class Simulation:
                 reached |= frontier
                 frontier = {other for at in frontier for other in knows[at]} - reached
 
+    def _scar(self) -> list[tuple[bytes, bytes]]:
+        """Cut links for good, but not those of a random tree, whose edges are returned."""
+        rng = self.rng
+        names = [sid for sid in self.names if sid not in self.gone]
+        rng.shuffle(names)
+        # At most four links from each to each: news must not be stale when it arrives.
+        branches = max(1, len(names) // 3)
+        tree = [(names[0], sid) for sid in names[1 : branches + 1]]
+        tree += [(names[rng.randrange(branches + 1)], sid) for sid in names[branches + 1 :]]
+        share = rng.choice([0.3, 0.7, 1.0])
+        for one, other in combinations(sorted(names), 2):
+            if not {(one, other), (other, one)} & set(tree) and rng.random() < share:
+                self.network.cut(*rng.sample([one, other], 2), one_way=rng.random() < 0.3)
+        return tree
+
+    def _meet_along(self, tree: list[tuple[bytes, bytes]]) -> None:
+        """Whoever has an unbroken link between them is made known to each other."""
+        for sid, helper in [(tree[0][0], None), *((sid, helper) for helper, sid in tree)]:
+            host = self.cluster[sid]
+            if not host.running:
+                self.boot(sid, helper)
+            elif helper is not None:
+                host.call("join", sid=helper)
+
     # -- single deeds ----------------------------------------------------------------------
 
     def _some_host(self) -> Host | None:
@@ -438,6 +503,7 @@ class Simulation:
     def _note(self, host: Host, event: Event) -> None:
         self.ledger.note((host.address, host.incarnation), event)  # type: ignore[arg-type]
         if isinstance(event, Closed):
+            self._closed.append((host.address, host.incarnation))  # type: ignore[arg-type]
             host.after(0.0, host.crash)
         if isinstance(event, PeerUnreachable) and host.machine.state is NodeState.JOINING:
             host.after(0.1, lambda: self._ask_again(host))
@@ -448,12 +514,8 @@ class Simulation:
             host.call("join", sid=helper)
 
 
-def simulate(seed: int, *, size: int | None = None) -> Simulation:
+def simulate(seed: int, *, size: int | None = None, scars: bool = False) -> Simulation:
     """Run the story of `seed`; raises `AssertionError` with the seed as a note."""
-    simulation = Simulation(seed, size=size)
+    simulation = Simulation(seed, size=size, scars=scars)
     simulation.run()
     return simulation
-
-
-def seeds(first: int, count: int) -> list[int]:
-    return [Random(f"oxen {index}").getrandbits(48) for index in range(first, first + count)]

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import doctest
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from oxen_simulation import simulate
+from oxen_support import Table
 
-from culm.oxen import ErrorCode, Limits, PeerState, Timing
+from culm.oxen import DropReason, ErrorCode, Limits, PeerState, Timing
+from culm.oxen.messages import Finalize, Synchronize
+from culm.oxen.peer import Peer
+from culm.oxen.roster import Roster
 
 PAGE = Path(__file__).parents[2] / "docs" / "oxen.md"
 
@@ -38,7 +44,71 @@ def test_every_error_code_is_explained(page: str) -> None:
     assert set(re.findall(r"`([A-Z_]{5,})`", errors)) == {code.name for code in ErrorCode}
 
 
-def test_every_state_is_in_the_diagram(page: str) -> None:
+def test_every_reason_for_dropping_is_explained(page: str) -> None:
+    dropped = page[page.index("## What has no effect") : page.index("## Errors")]
+    assert re.findall(r"^\| `([A-Z_]+)` \|", dropped, flags=re.M) == [r.name for r in DropReason]
+
+
+@pytest.fixture
+def turns(monkeypatch: pytest.MonkeyPatch) -> set[tuple[str, str]]:
+    """The turns that associations take from now on."""
+    found: set[tuple[str, str]] = set()
+
+    def enter(peer: Peer, state: PeerState, now: float) -> None:
+        found.add((peer.state.name, state.name))
+        enter_truly(peer, state, now)
+
+    def ending(end: Callable[[Roster, Peer], None]) -> Callable[[Roster, Peer], None]:
+        def noted(roster: Roster, peer: Peer) -> None:
+            found.add((peer.state.name, "[*]"))
+            end(roster, peer)
+
+        return noted
+
+    enter_truly = Peer.enter
+    monkeypatch.setattr(Peer, "enter", enter)
+    monkeypatch.setattr(Roster, "forget", ending(Roster.forget))
+    monkeypatch.setattr(Roster, "bury", ending(Roster.bury))
+    return found
+
+
+def test_the_diagram_shows_every_turn_and_no_other(page: str, turns: set[tuple[str, str]]) -> None:
     diagram = page[page.index("stateDiagram") :]
-    found = set(re.findall(r"^ +([A-Z_]+) -->", diagram, flags=re.M))
-    assert found == {state.name for state in PeerState}
+    drawn = set(re.findall(r"^ +(\S+) --> (\S+)", diagram, flags=re.M))
+    for seed in range(20):
+        simulate(seed)
+    for story in (_of_one_that_is_cut_off, _of_one_that_leaves, _of_one_that_starts_anew):
+        story()
+    assert turns == {(one, other) for one, other in drawn if one != "[*]"}
+    assert {other for one, other in drawn if one == "[*]"} == {
+        Peer.__dataclass_fields__["state"].default.name
+    }  # type: ignore[attr-defined]
+
+
+def _of_one_that_is_cut_off() -> None:
+    table = Table()
+    table.tell_message(b"C", Synchronize(0, 0))
+    table.join(b"P")
+    table.wait(81.0)
+    table.contact(b"P")
+    table.wait(100.0)  # reachable, but it does not synchronize
+    table.wait(700.0)
+    table.join(b"Q")
+    table.tell_message(b"Q", Finalize(1, 0))
+    table.wait(90.0)
+
+
+def _of_one_that_leaves() -> None:
+    table = Table()
+    table.join(b"P")
+    table.tell_message(b"P", Finalize(0, 0))
+
+
+def _of_one_that_starts_anew() -> None:
+    table = Table()
+    table.tell_message(b"P", Synchronize(0, 0))
+    table.tell_message(b"P", Synchronize(0, 2**50))
+    for start in (2**51, 2**52):
+        table.join(b"Q", one=start)
+    table.node.leave()
+    table.tell_message(b"Q", Synchronize(0, 2**53))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from random import Random
 
@@ -37,6 +38,7 @@ from culm.oxen.messages import (
     encode_parcel,
     write_message,
 )
+from culm.oxen.routing import ForwardMemory
 from culm.testing.cluster import Cluster
 from culm.testing.cluster import Node as Host
 from culm.testing.network import Conditions, Network
@@ -127,6 +129,57 @@ def test_a_forger_who_attracts_a_message_gets_it_once_in_a_while_only() -> None:
         return sum(isinstance(event, MessageReceived) for _, event in got) == 8
 
     assert network.run(begin + 6.0, done=all_there)
+
+
+def parcels_in_circles() -> int:
+    """How many parcels a message makes whose way, a forger says, is always another one's.
+
+    Nobody reaches Z.  M tells A, B, C and D that the three others do.
+    """
+    network = Network(seed=8, conditions=Conditions(delay_min=0.001, delay_max=0.01))
+    cluster = Cluster(network)
+    names = [b"A", b"B", b"C", b"D", b"Z"]
+
+    def build(host: Host) -> Node:
+        assert isinstance(host.address, bytes)
+        rng = network.random(repr(host.address))
+        return Node(me=host.address, rng=rng, epoch=SIM_EPOCH, limits=LIMITS, timing=TIMING)
+
+    for sid in names:
+        cluster.add(sid, build)
+    cluster[b"A"].call("start")
+    for sid in names[1:]:
+        cluster[sid].call("join", sid=b"A")
+    network.run(5.0)
+    cluster[b"Z"].crash()
+    lies = encode_parcel(Parcel(body=Gossip({sid: [9e15] for sid in names[:4]}, [b"Z"])))
+    network.attach(b"M", lambda payload, source: None)
+    under_way: Counter[bytes] = Counter()
+    deliver = network.send
+
+    def send(source: object, destination: object, payload: bytes) -> None:
+        body = decode_parcel(payload).body
+        if isinstance(body, MessageData) and body.to == b"Z":
+            under_way[body.fr] += 1
+        deliver(source, destination, payload)
+
+    network.send = send  # type: ignore[method-assign,assignment]
+    for tenth in range(100):
+        for sid in names[:4]:
+            deliver(b"M", sid, lies)
+        if tenth == 40:  # nobody takes the direct link for usable any more
+            under_way.clear()
+            cluster[b"A"].call("send", to=b"Z", data=b"x")
+        network.run(5.1 + tenth / 10)
+    return under_way.total()
+
+
+def test_a_forger_cannot_send_messages_in_circles(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Six seconds, some eight deliveries, each forwarded at most once by each of three."""
+    assert parcels_in_circles() < 60
+    # And without the memory of what was forwarded it would be a storm: the test can tell.
+    monkeypatch.setattr(ForwardMemory, "admit", lambda self, key, now: 0)
+    assert parcels_in_circles() > 500
 
 
 @given(st.lists(st.binary(max_size=80), max_size=30), st.sampled_from(Dialect))

@@ -113,6 +113,31 @@ def test_a_server_asked_for_help_that_never_answers_is_unreachable(table: Table)
     assert table.node.peers() == {}
 
 
+def test_who_asks_again_is_not_forgotten_while_it_waits_for_us(table: Table) -> None:
+    """Ours gets lost for long; then its user asks again, and has our acknowledgement of that.
+
+    Were it forgotten now, it would wait in vain: nothing is sent again on either side.
+    """
+    table.tell_message(P, Synchronize(0, 5))
+    table.wait(75.0)
+    asked_again = table.tell_message(P, Synchronize(0, 5))
+    assert asked_again in table.acknowledged()
+    table.wait(60.0)
+    table.accept(P, P)
+    assert table.events() == [PeerJoined(peer=P)]
+
+
+def test_who_asks_no_more_is_forgotten(table: Table) -> None:
+    table.tell_message(P, Synchronize(0, 5))
+    table.wait(75.0)
+    table.tell_message(P, Synchronize(0, 5))
+    table.wait(79.0)
+    assert P in table.node.peers()
+    table.wait(2.0)
+    assert P not in table.node.peers()
+    assert table.events() == []
+
+
 def test_leave_the_cluster(table: Table) -> None:
     start = table.join(P)
     table.node.send_in_order(P, b"last")
@@ -168,6 +193,19 @@ def test_oxen_assigns_each_outgoing_message_an_id(table: Table) -> None:
     assert all(0 <= id < 2**32 for id in ids)
 
 
+def test_an_id_that_is_in_use_is_not_given_again(table: Table) -> None:
+    table.join(P)
+    table.dice.script.extend([5, 5, 5, 6, 5, 7])
+    for data in (b"x", b"y", b"z"):
+        table.node.send(P, data)
+    table.drain()
+    assert [(body.id, body.d) for body in table.bodies(MessageData)] == [
+        (5, b"x"),
+        (6, b"y"),
+        (7, b"z"),
+    ]
+
+
 def test_upon_receiving_a_message_even_again_an_acknowledgement_is_sent(table: Table) -> None:
     table.join(P, one=9)
     table.events()
@@ -195,6 +233,7 @@ def test_if_no_acknowledgement_has_been_received_the_message_is_resent(table: Ta
     assert gaps[2] == pytest.approx(3.2, rel=0.3)
     assert all(3.9 < gap < 6.2 for gap in gaps[3:])
     assert len(gaps) > 8
+    assert len({round(gap, 1) for gap in gaps[3:]}) > 3  # jitter
 
 
 def test_an_acknowledged_message_is_not_resent(table: Table) -> None:
@@ -409,6 +448,32 @@ def test_a_peer_that_did_not_give_up_on_us_misses_nothing_but_what_failed(table:
     assert received(P, b"kept", Delivery.IN_ORDER) in table.events()
 
 
+def test_what_waited_when_both_gave_up_is_delivered_when_both_are_back(table: Table) -> None:
+    """It was acknowledged: P's user was told of the failure of what is missing, not of this."""
+    table.join(P, broadcast=50, one=100)
+    for held in (OneToOne(102, b"102"), OneToOne(104, b"104"), Broadcast(52, b"52")):
+        table.tell_message(P, held)
+    assert len(table.acknowledged()) == 3
+    table.wait(81.0)
+    table.events()
+    table.contact(P)
+    table.wait(1.0)
+    # P has given up 101, 103 and 51, and goes on.  A late duplicate changes nothing.
+    for start in (Synchronize(52, 104), Synchronize(51, 101)):
+        table.tell_message(P, start)
+    assert table.events() == []
+    table.accept(P, P)
+    assert table.events() == [
+        PeerReachable(peer=P),
+        received(P, b"52", Delivery.IN_ORDER_BROADCAST),
+        received(P, b"102", Delivery.IN_ORDER),
+        received(P, b"104", Delivery.IN_ORDER),
+    ]
+    table.tell_message(P, OneToOne(105, b"105"))
+    table.tell_message(P, Synchronize(52, 104))
+    assert table.events() == [received(P, b"105", Delivery.IN_ORDER)]
+
+
 # -- Parcel schema ---------------------------------------------------------------------------
 
 
@@ -548,6 +613,20 @@ def test_finalize_waits_for_the_messages_that_are_missing(table: Table) -> None:
     ]
 
 
+def test_finalize_waits_for_one_to_one_messages_as_well(table: Table) -> None:
+    table.join(A, broadcast=7, one=93)
+    table.events()
+    table.tell_message(A, Finalize(8, 94))
+    table.tell_message(A, Broadcast(8, b"8"))
+    assert table.events() == [received(A, b"8", Delivery.IN_ORDER_BROADCAST)]
+    assert table.node.peers()[A].state is PeerState.FINALIZING
+    table.tell_message(A, OneToOne(94, b"94"))
+    assert table.events() == [
+        received(A, b"94", Delivery.IN_ORDER),
+        PeerLeft(peer=A, reason=LeaveReason.FINALIZED),
+    ]
+
+
 def test_there_are_no_half_open_associations(table: Table) -> None:
     """The receiving node should not send any more messages either."""
     table.join(A)
@@ -574,6 +653,9 @@ def test_who_left_is_acknowledged_again(table: Table) -> None:
     table.tell_message(A, Finalize(0, 6), id=2)
     table.tell_message(A, OneToOne(6, b"x"), id=1)
     table.tell_message(A, Synchronize(0, 5), id=3)
+    # What never came was not sent before it left.
+    table.tell_message(A, OneToOne(7, b"y"), id=4)
+    table.tell_message(A, Broadcast(1, b"z"), id=5)
     assert table.acknowledged() == [2, 1]
     assert table.events() == []
     assert A not in table.node.peers()

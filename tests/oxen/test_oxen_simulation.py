@@ -37,9 +37,19 @@ def test_promises_are_kept(part: int) -> None:
         ), told
 
 
+@pytest.mark.timeout(60 + SEEDS)
+@pytest.mark.parametrize("part", range(4))
+def test_promises_are_kept_where_links_stay_broken(part: int) -> None:
+    """Not half of the links come back: everybody is reachable for everybody all the same."""
+    for seed in range(FIRST_SEED + part, FIRST_SEED + SEEDS // 5, 4):
+        simulate(seed, scars=True)
+
+
+@pytest.mark.timeout(60 + SEEDS)
 @pytest.mark.parametrize("size", [12, 24, 64])
 def test_promises_are_kept_in_large_clusters(size: int) -> None:
-    simulate(size, size=size)
+    for seed in range(max(1, SEEDS // 10_000)):
+        simulate(FIRST_SEED + 100 * seed + size, size=size)
 
 
 def test_the_same_seed_tells_the_same_story() -> None:
@@ -53,7 +63,7 @@ def test_the_same_seed_tells_the_same_story() -> None:
 
 def test_a_failure_names_its_seed() -> None:
     simulation = Simulation(11)
-    simulation.ledger.check = lambda living: pytest.fail("on purpose")  # type: ignore[method-assign]
+    simulation.ledger.check = lambda living, closed: pytest.fail("on purpose")  # type: ignore[method-assign]
     with pytest.raises(BaseException, match="on purpose") as caught:
         simulation.run()
     assert "network seed: 11" in caught.value.__notes__

@@ -25,7 +25,7 @@ ARROWS = {
     "bamboo": CONTRACT | {"wire"},
     "bymux": CONTRACT | {"wire"},
     "oxen": CONTRACT | {"wire"},
-    "point2point": CONTRACT | {"wire", "bamboo", "bymux"},
+    "point2point": CONTRACT | {"kernels", "wire", "bamboo", "bymux"},
     "garlic": CONTRACT,
 }
 # These may import every room and reach the world; no room imports them.

@@ -15,6 +15,7 @@ from range_twin import METADATA, PAYLOAD, Place, index_after, pieces
 from culm.bamboo.entry import Entry
 from culm.bamboo.forks import ForkProof
 from culm.bamboo.links import lipmaa, lower_pool, upper_pool
+from culm.bamboo.store import StoredEntry
 from culm.machine import Closed, Event
 from culm.point2point import (
     EVERYTHING,
@@ -25,6 +26,7 @@ from culm.point2point import (
     CancelReason,
     Confirmed,
     Connection,
+    EntriesReceived,
     EntryWanted,
     ForkSuspected,
     HashWanted,
@@ -54,6 +56,21 @@ LOGS = {
 FORKS = {
     log[0].entry.log: {new.entry.seqnum: new for new in log}
     for log in (make_log(YAMF, log_id, LENGTH, branch=b"other") for log_id in (0, 1))
+}
+STORED = {
+    log: {
+        n: StoredEntry(
+            seqnum=n,
+            encoded=new.entry.encode(),
+            hash=new.entry.hash(),
+            payload_size=new.entry.payload_size,
+            payload_stored=new.entry.payload_size,
+            payload_complete=True,
+            payload=new.payload,
+        )
+        for n, new in news.items()
+    }
+    for log, news in LOGS.items()
 }
 WHOLE = 1 << 64
 T = TypeVar("T")
@@ -156,9 +173,10 @@ class Game:
 class Player:
     """The user of one connection."""
 
-    def __init__(self, role: Role, setup: Setup, limits: Limits) -> None:
+    def __init__(self, role: Role, setup: Setup, limits: Limits, *, in_runs: bool) -> None:
         self.role = role
-        self.connection = Connection(role=role, setup=setup, limits=limits)
+        self.in_runs = in_runs
+        self.connection = Connection(role=role, setup=setup, limits=limits, in_runs=in_runs)
         self.games: dict[int, Game] = {}
         self.wanted: list[Event] = []
         self.closed: Closed | None = None
@@ -197,6 +215,8 @@ class Player:
                 self.take_metadata(event)
             case PayloadReceived():
                 self.take_payload(event)
+            case EntriesReceived():
+                self.take_entries(event)
             case Apologized():
                 game = self.games[event.request_id]
                 if event.part is METADATA:
@@ -219,6 +239,17 @@ class Player:
             game.got_metadata.add(event.entry.seqnum)
         else:
             assert not self.safe
+
+    def take_entries(self, event: EntriesReceived) -> None:
+        assert self.in_runs
+        assert self.safe
+        game = self.games[event.request_id]
+        for new in event.entries:
+            seqnum = new.entry.seqnum
+            assert new.entry == game.entry(seqnum)
+            assert new.payload == game.payload(seqnum)
+            assert seqnum not in game.bytes
+            game.got_metadata.add(seqnum)
 
     def take_payload(self, event: PayloadReceived) -> None:
         game = self.games[event.request_id]
@@ -268,10 +299,11 @@ class Player:
             return
         log = dice.pick(list(LOGS))
         start = 1 + dice.below(30)
-        kind = dice.pick(["plain", "payload only", "sparse", "inside", "inside, payload only"])
+        kinds = ["plain", "payload only", "sparse", "sparse, payload only"]
+        kind = dice.pick([*kinds, "inside", "inside, payload only"])
         offset = dice.below(9) if kind.startswith("inside") and start > 2 else None
         lower = None if offset is not None else dice.pick(lower_pool(start)[::-1])
-        end = start + dice.below(14) if dice.chance(2) or kind == "sparse" else None
+        end = start + dice.below(14) if dice.chance(2) or "sparse" in kind else None
         expected = start if lower is None else lipmaa(lower)
         proposal = Proposal(
             log=log,
@@ -282,7 +314,7 @@ class Player:
             end=end,
             upper_certpool=None if end is None else self.upper(dice, end),
             payload_only="payload only" in kind,
-            sparse=kind == "sparse",
+            sparse="sparse" in kind,
             payload_mandatory=dice.chance(2),
             eagerness=self.eagerness(dice),
             size_min=dice.pick([0, 0, 0, 30]),
@@ -317,9 +349,9 @@ class Player:
         if dice.chance(4):
             made["allow_skipping"] = True
         new_end = game.sent.end
-        # Where a sparse range leads depends on its end, which notifications do not tell.
-        settled = game.state is not RequestState.PROPOSED_BY_PEER and game.proposal.sparse
-        if dice.chance(2) and not settled:
+        # Where a sparse range leads depends on its end, which payloads do not tell.
+        closed = game.proposal.sparse and game.proposal.payload_only
+        if dice.chance(2) and (game.state is RequestState.PROPOSED_BY_PEER or not closed):
             made["end"] = game.proposal.start + dice.below(14)
             new_end = made["end"] if new_end is None else min(new_end, made["end"])
         if new_end is not None and dice.chance(3):
@@ -404,7 +436,8 @@ class Player:
             found.append(lambda: self.notify(game, 1 + dice.below(min(left, 9))))
         if part == METADATA:
             if demand.eagerness.wants_metadata:
-                found += [lambda: self.send_metadata(game, seqnum)] * 4
+                found += [lambda: self.send_metadata(game, seqnum)] * 3
+                found += [lambda: self.send_entries(game, dice)] * 3
                 if self.may_be_wrong(sent.due, sent):
                     found.append(lambda: self.send_bad_metadata(game, seqnum))
         else:
@@ -492,6 +525,34 @@ class Player:
         targets = {seqnum - 1, lipmaa(seqnum)} if seqnum > 1 else set()
         game.sent.unsure = any(game.request.outgoing.link(n) is None for n in targets)
 
+    def send_entries(self, game: Game, dice: Dice) -> None:
+        """As many as go in one go; perhaps none."""
+        sent, demand = game.sent, game.request.peer_demand
+        assert sent.due is not None
+        assert demand is not None
+        first, stored = sent.due[0], STORED[game.proposal.log]
+        row = [stored[n] for n in range(first, first + 1 + dice.below(6)) if n in stored]
+        count = game.request.send_entries(row)
+        assert count <= len(row)
+        for kept in row[:count]:
+            for part in (METADATA, PAYLOAD):
+                assert sent.due == (kept.seqnum, part)
+                sent.move(sent.index + 1)
+            assert demand.eagerness.wants_payload(kept.payload_size)
+            assert demand.admits_payload(kept.payload_size)
+            sent.metadata.add(kept.seqnum)
+
+    def grant(self, dice: Dice) -> None:
+        """Let the peer make more proposals."""
+        self.connection.grant_proposals(1 + dice.below(2))
+
+    def pass_over(self, game: Game) -> None:
+        """Want nothing more of what comes for a request, and end it."""
+        game.request.pass_over()
+        if game.state in (RequestState.PROPOSED_BY_US, RequestState.CONFIRMED):
+            game.request.cancel(CancelReason.DO_NOT_RETRY)
+            game.state = RequestState.CANCELLING
+
     def send_bad_metadata(self, game: Game, seqnum: int) -> None:
         good = game.entry(seqnum)
         game.request.send_metadata(replace(good, payload_size=good.payload_size + 1))
@@ -535,12 +596,16 @@ class Player:
 class Duel:
     """Two players and what is under way between them."""
 
-    def __init__(self, setups: tuple[Setup, Setup], limits: tuple[Limits, Limits]) -> None:
+    def __init__(
+        self,
+        setups: tuple[Setup, Setup],
+        limits: tuple[Limits, Limits],
+        in_runs: tuple[bool, bool] = (False, False),
+    ) -> None:
+        roles = (Role.PROACTIVE, Role.REACTIVE)
         self.players = tuple(
-            Player(role, setup, limit)
-            for role, setup, limit in zip(
-                (Role.PROACTIVE, Role.REACTIVE), setups, limits, strict=True
-            )
+            Player(role, setup, limit, in_runs=runs)
+            for role, setup, limit, runs in zip(roles, setups, limits, in_runs, strict=True)
         )
         self.under_way = [b"", b""]
         for _ in range(2):

@@ -28,6 +28,7 @@ class Rule:
     quote: str
     codes: tuple[str, ...] = ()
     invariant: bool = False
+    source: str = "seeds/bamboo-point2point.md"
 
     @property
     def key(self) -> str:
@@ -54,7 +55,11 @@ def rule(*keys: str) -> Callable[[F], F]:
 def all_rules() -> list[Rule]:
     with (HERE / "rules.toml").open("rb") as file:
         content = tomllib.load(file)
-    found = [Rule(each["section"], quote) for each in content["rule"] for quote in each["quotes"]]
+    found = [
+        Rule(each["section"], quote, source=each.get("source", Rule.source))
+        for each in content["rule"]
+        for quote in each["quotes"]
+    ]
     return found + [
         Rule(each["channel"], each["quote"], tuple(each["codes"]), invariant=True)
         for each in content["invariant"]

@@ -177,6 +177,10 @@ def test_credit_by_hand() -> None:
 
 
 @rule(
+    "Some of them add more information by appending some additional bytes, in the order of the "
+    "flags",
+    "Bit numbers count from the most significant bit (1st) to the least (8th), in the setup "
+    "byte too.",
     "a byte >= 1 and <= 127 (first bit is zero but at least one other bit is one): adjust",
     "initial byte is followed by the request number as a VarU64",
     "`01`: only notify",
@@ -205,6 +209,19 @@ def test_adjustments_by_hand(flags: int) -> None:
 
 
 @rule(
+    "which *log* to synchronize: its author and its log id",
+    "Some of them add more information by appending some additional bytes, in the order of the "
+    "flags",
+    "the request number as a VarU64",
+    "the log id of the log that this request is about as a VarU64",
+    "the sequence number at which the request starts as a VarU64",
+    "the minimum payload size of interest to the sending endpoint as a VarU64",
+    "the maximum payload size of interest to the sending endpoint as a VarU64",
+    "Bit numbers count from the most significant bit (1st) to the least (8th), in the setup "
+    "byte too.",
+    "A request's fixed fields come first, in the order listed; then what its flags append, in "
+    "flag order: eagerness size, end and upper certpool info, payload offset.",
+    "The expected starting hash is the last of the fixed fields.",
     "a byte >= 160 (first bit is one, 2nd and 3rd bit are not both zero): request",
     "the 32 bytes of the public key of the log that this request is about",
     "if the fifth bit of the initial byte is not set: the lower certpool info as a VarU64",
@@ -251,6 +268,9 @@ def test_requests_by_hand(first: int) -> None:
     check(message, expected)
 
 
+@rule(
+    "else if the lower certpool info is not sequence number one",
+)
 def test_a_request_from_the_first_entry_has_no_hash() -> None:
     message = Propose(request_id=0, proposal=proposal())
     expected = bytes.fromhex("e0 00" + KEY.author.hex() + "00 01 01 00 ffffffffffffffffff")
@@ -258,7 +278,10 @@ def test_a_request_from_the_first_entry_has_no_hash() -> None:
     assert propose(0) == expected
 
 
-@rule("a byte >= 136 and <= 160: unused")
+@rule(
+    "Byte 160 is a request (notify only, no other flag), 136..159 are unused.",
+    "a byte >= 136 and <= 160: unused",
+)
 @pytest.mark.parametrize("first", range(128, 161))
 def test_160_is_a_request_and_136_to_159_are_nothing(first: int) -> None:
     """Decision 10."""
@@ -271,6 +294,8 @@ def test_160_is_a_request_and_136_to_159_are_nothing(first: int) -> None:
 
 
 @rule(
+    "Every cancel (128..135) is followed by the request number as a VarU64, before the extra "
+    "data of 133, 134 and 135.",
     "the byte 128: cancel: don't try this request again",
     "the byte 129: cancel: cancelled due to resource limit",
     "the byte 130: cancel: reached end of the range",
@@ -287,6 +312,13 @@ def test_cancels_by_hand(reason: str, first: int) -> None:
 
 
 @rule(
+    "followed by the metadata of the entry that didn't hash to the expected value",
+    "followed by the sequence number of that entry as a VarU64",
+    "followed by the metadata of the two entries that demonstrate the fork",
+    "Every cancel (128..135) is followed by the request number as a VarU64, before the extra "
+    "data of 133, 134 and 135.",
+    "Entry metadata inside cancel 133 and 135 is a complete bamboo entry encoding "
+    "(self-delimiting), so that the proof stands alone and can be verified by its receiver.",
     "the byte 133: cancel: the expected starting hash didn't match",
     "the byte 134: cancel: there's an end-of-log entry prior to the lower certpool info/start of "
     "the range",
@@ -311,6 +343,9 @@ def test_cancels_with_proofs_by_hand() -> None:
     )
 
 
+@rule(
+    "a bogus proof is a protocol violation",
+)
 @pytest.mark.parametrize(
     "extra", [b"\x07" * 300, entry(3).encode() + entry(4).encode(), 2 * entry(3).encode()]
 )
@@ -330,6 +365,8 @@ def test_hashes_are_of_the_family() -> None:
 
 
 @rule(
+    "followed by the hash of the payload",
+    "followed by the signature of the entry (64 bytes)",
     "the byte 128: metadata for a log entry with tag byte 0",
     "the byte 129: send metadata for a log entry with tag byte 1",
     "followed by the same data as the byte 128",
@@ -400,6 +437,14 @@ def test_packets_have_the_numbers_of_the_table() -> None:
 
 
 @rule(
+    "followed by the request number to which to switch as a VarU64",
+    "followed by n as a VarU64",
+    "followed by the number of bytes as a VarU64",
+    "followed by that many bytes of payload",
+    "followed by the length of the uncompressed data as a VarU64",
+    "followed by the length of the compressed data as a VarU64",
+    "followed by that many bytes of LZFoo-compressed data",
+    "followed by the request number that has been cancelled as a VarU64",
     "the byte 0: switch current request number",
     "the byte 2: notify of one piece of data",
     "the byte 3: notify of n pieces of data",

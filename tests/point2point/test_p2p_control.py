@@ -116,7 +116,10 @@ class TestCredit:
 
 
 class TestProposals:
-    @rule("a number between 0 and 2^64 - 1")
+    @rule(
+        "Initially, all ids are considered unused.",
+        "a number between 0 and 2^64 - 1",
+    )
     def test_ids_are_of_64_bits(self) -> None:
         pair = Pair()
         for side, request_id in (("left", MAX - 1), ("right", MAX), ("left", 0)):
@@ -130,6 +133,13 @@ class TestProposals:
         assert pair.left.propose(proposal(40)).request_id == 2  # all higher ones are past
 
     @rule(
+        "the *start* sequence number of the range of entries to synchronize",
+        "an *end* sequence number for the range of entries to synchronize (inclusive)",
+        "until the end of the range is reached (if an end exists)",
+        "lower certificate pool metadata from the lower certpool info up to (not including) "
+        "the start",
+        "then, ascending, the metadata of the upper certificate pool entries after the end, up "
+        "to and including upper certpool info",
         "Synchronization begins by transmitting the metadata of the entries of in the lower "
         "certificate pool from this number up to the *start* number.",
         "the smallest number in the upper certificate pool up to which to synchronize metadata "
@@ -146,6 +156,7 @@ class TestProposals:
                     start=start, lower_certpool=lower, end=end, upper_certpool=upper
                 )
                 serve(theirs)
+                assert theirs.send_cursor.piece is None
                 pair.pump()
                 parts = ("metadata", "payload")
                 assert brought(pair.events["left"]) == [
@@ -155,6 +166,7 @@ class TestProposals:
                 ]
 
     @rule(
+        "an *offset* into the payload of the start entry (may be zero)",
         "This is omitted if a starting *offset* is supplied",
         "If this is present, then synchronization begins directly at that point in the payload, "
         "rather than with the metadata of the start entry.",
@@ -176,7 +188,11 @@ class TestProposals:
         assert brought(pair.events["left"])[1:] == [(3, "metadata"), (3, "payload")]
         assert ours.receive_cursor.piece == (4, 0)
 
-    @rule("a flag to indicate whether to replicate *payload only* or transmit metadata as well")
+    @rule(
+        "for each entry of the range metadata then payload (payload alone if payload-only; "
+        "only entries on the shortest path if sparse)",
+        "a flag to indicate whether to replicate *payload only* or transmit metadata as well",
+    )
     def test_payload_only(self) -> None:
         pair = Pair()
         _, theirs = pair.confirmed(
@@ -191,8 +207,10 @@ class TestProposals:
         ]
 
     @rule(
+        "for each entry of the range metadata then payload (payload alone if payload-only; "
+        "only entries on the shortest path if sparse)",
         "only the shortest path from end to start (in the graph of lipmaalinks and backlinks) is "
-        "transmitted"
+        "transmitted",
     )
     def test_sparse(self) -> None:
         pair = Pair()
@@ -251,6 +269,8 @@ class TestProposals:
             theirs.skip_payload(SkipReason.UNAVAILABLE)
 
     @rule(
+        "This is used when the other endpoints requested notifications rather than actual data "
+        "transfer in its eagerness.",
         "send all data regarding this range",
         "only send metadata and payloads up to a certain size, skip over payloads above that "
         "size (but notifying that the payload is available)",
@@ -437,16 +457,12 @@ class TestAdjusting:
         request.adjust(end=39)
         request.adjust(end=38)
         refuses(peer.connection, code, lambda: request.adjust(end=37))
-        peer = Raw(limits=Limits(request_adjustments_max=3))
-        peer.connection.propose(proposal(5, end=40))
-        peer.control(adjust(0, "all"), *[adjust(0, flags=8, extra=varu64(n)) for n in (39, 38)])
-        assert peer.code is None
-        peer.control(adjust(0, flags=8, extra=varu64(37)))
-        assert peer.code is code
 
 
 class TestOverlaps:
     @rule(
+        "Whenever an endpoint receives a proposal whose range overlaps with the range of a "
+        "not-yet-confirmed proposal it has sent",
         "it acts as if the proposal that begins at a larger sequence number had never been sent",
         "In case of equal starting points, it drops the one sent by the reactive endpoint.",
     )
@@ -495,6 +511,15 @@ class TestOverlaps:
         pair.pump()
         assert not pair.of(ProposalDropped)
 
+    def test_what_the_other_has_cancelled_stays(self) -> None:
+        """Its next proposal has not crossed ours."""
+        peer = Raw()
+        peer.connection.propose(proposal(3))
+        peer.control(cancel(0), propose(1, 2))
+        peer.control(propose(3, 4))
+        assert not [event for event in peer.events if isinstance(event, ProposalDropped)]
+        assert set(peer.connection.requests) == {0, 1, 3}
+
     def test_words_on_a_dropped_proposal_are_passed_over(self) -> None:
         peer = Raw()
         peer.connection.propose(proposal(3))
@@ -541,7 +566,13 @@ class TestCancelling:
         ]
         assert not peer.connection.requests
 
-    @rule("or whether both endpoints cancel concurrently for their own reasons")
+    @rule(
+        "are necessary to ensure correctness in all scenarios, even under concurrent sending "
+        "by both endpoints over both channels",
+        "It doesn't matter whether one endpoint cancelled in confirmation of the other "
+        "endpoint's confirmation",
+        "or whether both endpoints cancel concurrently for their own reasons",
+    )
     @pytest.mark.parametrize("order", ["cdC", "Ccd", "cCd", "dCc", "Cdc"])
     def test_every_interleaving(self, order: str) -> None:
         """c: the peer cancels for a reason of its own; d: its marker; C: we cancel."""
@@ -586,6 +617,7 @@ class TestCancelling:
         assert len(pair.of(RequestEnded)) == 2
 
     @rule(
+        "a bogus proof is a protocol violation",
         "cancellation because the expected starting hash didn't match the hash of the "
         "corresponding entry at the other endpoint",
         "this cancellation also includes the metadata of the entry that didn't hash to the "
@@ -615,6 +647,7 @@ class TestCancelling:
     @rule(
         "cancellation because there is an end-of-log entry prior to the lower certpool info",
         "this cancellation also includes the sequence number of that entry",
+        "or start of the range in case of a proposal that includes a starting offset",
     )
     def test_end_of_log(self) -> None:
         pair = Pair()
@@ -632,6 +665,7 @@ class TestCancelling:
         assert peer.code is code
 
     @rule(
+        "a bogus proof is a protocol violation",
         "cancellation because the feed is forked prior to the lower certpool info",
         "this cancellation also includes the fork proof: the metadata of the two entries that "
         "demonstrate the fork",

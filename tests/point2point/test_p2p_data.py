@@ -33,6 +33,7 @@ from culm.point2point import (
     Apologized,
     CancelReason,
     Closed,
+    Confirmed,
     EntryWanted,
     ErrorCode,
     ForkSuspected,
@@ -81,6 +82,10 @@ class TestCursors:
         assert all(e.verified for e in pair.of(PayloadReceived) if e.finished)
         assert {e.request_id for e in pair.of(PayloadReceived)} == {0, 2}
 
+    @rule(
+        "An endpoint maintains a (conceptual) cursor into this sequence of data for each endpoint.",
+        "Each direction has its own cursor and its own current request.",
+    )
     def test_each_direction_has_its_own(self) -> None:
         pair = Pair()
         ours, theirs = pair.confirmed(start=40, end=40)
@@ -166,9 +171,11 @@ class TestCursors:
         assert ours.receive_cursor.piece == (5, 0)
 
     @rule(
+        'in such a situation the peers would switch the role of which one is "ahead" within '
+        "a single payload",
         "advance within a payload by some number of bytes, without actually sending them (this "
         "only allowed to allow the cursor of one endpoint to catch up with the cursor of the "
-        "other endpoint"
+        "other endpoint",
     )
     def test_jumps(self) -> None:
         pair = Pair()
@@ -220,6 +227,11 @@ class TestCursors:
 
 class TestMetadata:
     @rule(
+        "if the entry has distinct lipmaalink and backlink",
+        "Data-channel metadata omits what context gives: author, log id, sequence number, "
+        "lipmaalink (known from the path or the expected starting hash), and the backlink when "
+        "its target's metadata was already transmitted (in either direction) within this "
+        "request.",
         "sending the metadata of an entry (the actual encoding omits some of it that can be "
         "reconstructed from context)",
         "the backlink, unless the metadata of its target has already been transmitted as part of "
@@ -252,6 +264,12 @@ class TestMetadata:
         peer.data(switch(0), metadata(entry(7)), raw(payload(7)), metadata(entry(8)))
         assert peer.code is ErrorCode.BACKLINK_REDUNDANT
 
+    @rule(
+        "Data-channel metadata omits what context gives: author, log id, sequence number, "
+        "lipmaalink (known from the path or the expected starting hash), and the backlink when "
+        "its target's metadata was already transmitted (in either direction) within this "
+        "request.",
+    )
     def test_what_the_other_has_transmitted_counts(self) -> None:
         pair = Pair()
         ours, theirs = pair.confirmed(start=7)
@@ -355,6 +373,7 @@ class TestMetadata:
 
 class TestPayloads:
     @rule(
+        "The compression format is [LZFoo]",
         "Payloads can be sent in raw form or in compressed form.",
         "The same backlog of decompressed data is shared across all different synchronization "
         "proposals, and the window is never reset.",
@@ -500,6 +519,8 @@ class TestPayloads:
 
 class TestGreed:
     @rule(
+        "unverified data is reported to the user marked as such; an apology moves both cursors "
+        "back by one piece",
         "In greedy mode, data can be forwared immediately, before being verified.",
         "Even in greedy mode, data must be verified once it has been fully transmitted.",
         "both endpoints then move the cursor back by one and pretend the invalid data (either "
@@ -615,15 +636,19 @@ def test_data_never_overtakes_control() -> None:
     pair.left.propose(proposal(end=1))
     pair.right.receive_data(pair.left.data_to_send())
     pair.take_events("right")
-    pair.right.data_to_send(100)  # and has begun to leave
+    pair.left.receive_data(pair.right.data_to_send(100))  # and has begun to leave
     theirs = pair.right.request(2)
     theirs.confirm(EVERYTHING, end=1)
     send_entry(theirs, 1)
-    taken = b""
+    pair.forget()
     while part := pair.right.data_to_send(7):
-        taken += part
-    confirmation = b"\x68\2\1"
-    assert taken.index(confirmation) < taken.index(switch(2) + b"\x80")
+        pair.left.receive_data(part)
+        pair.take_events("left")
+    about = [type(event) for event in pair.events["left"] if event.request_id == 2]
+    assert about == [Confirmed, MetadataReceived, PayloadReceived]
+    # The confirmation has overtaken what waited.
+    kinds = [(type(event), event.request_id) for event in pair.events["left"]]
+    assert kinds.index((Confirmed, 2)) < len(kinds) - 10
 
 
 def test_large_packets_of_one_request_do_not_hold_up_another() -> None:

@@ -99,7 +99,10 @@ class TestControl:
         assert peer.code is None
         assert not peer.connection.requests
 
-    @rule("control: no requests are sent if there had been no credit for them")
+    @rule(
+        "endpoints are not allowed to send an unbounded number of proposals",
+        "control: no requests are sent if there had been no credit for them",
+    )
     def test_a_proposal_costs_credit(self) -> None:
         peer = Raw(credit=1, limits=Limits(requests_max=1))
         peer.connection.propose(proposal(end=1))
@@ -247,6 +250,9 @@ class TestControl:
         peer.control(propose(1, 5, lower=6))
         assert peer.code is code
 
+    @rule(
+        "a sequence number from the lower certificate pool of the *start* of the range",
+    )
     def test_the_lower_certpool_is_in_the_pool(self) -> None:
         peer = Raw()
         bad = proposal(8, lower_certpool=7)
@@ -328,7 +334,12 @@ class TestControl:
 
 
 class TestData:
-    @rule("data: only switch to a request number for which there is an active request")
+    @rule(
+        "After a proposal has been confirmed and before it has been fully cancelled, the data "
+        "channel is used to synchronize the state of the two endpoints regarding that "
+        "proposal.",
+        "data: only switch to a request number for which there is an active request",
+    )
     def test_switching(self) -> None:
         peer = Raw()
         peer.data(switch(4))
@@ -425,6 +436,8 @@ class TestData:
         refuses(under_test.connection, code, lambda: request.send_payload(b"", entry=other))
 
     @rule(
+        "the maximum size of the compression window that has been negotiated at the beginning "
+        "of the connection must be respected",
         "data: compression must respect the negotiated window size (and cannot be used if the "
         "window size is zero)",
         "Copy instructions may not point further into the path than the window size.",
@@ -628,6 +641,8 @@ class TestData:
         refuses(pair.right, code, theirs.apologize)
 
     @rule(
+        "an endpoint is only allowd to transmit metadata and payloads that passed verification",
+        "Safe mode: invalid data ends the connection.",
         "data: in safe sending mode, may not transmit invalid (i.e. non-verifying) data",
         "invalid data leads to the whole connection being terminated immediately",
     )
@@ -660,7 +675,14 @@ class TestData:
         peer.data(b"")
         assert peer.code is ErrorCode.INVALID_DATA
 
-    @rule("data: may not send an unused first byte")
+    @rule(
+        "the byte 1: unused",
+        "a byte >= 10 and <= 15: unused",
+        "a byte >= 17 and <= 31: unused",
+        "a byte >= 33 and <= 127: unused",
+        "a byte >= 130: unused",
+        "data: may not send an unused first byte",
+    )
     @pytest.mark.parametrize(
         "first", [1, *range(10, 16), *range(17, 32), *range(33, 128), *range(130, 256)]
     )
@@ -690,6 +712,10 @@ class TestData:
         tracemalloc.stop()
 
 
+@rule(
+    "After a proposal has been confirmed and before it has been fully cancelled, the data "
+    "channel is used to synchronize the state of the two endpoints regarding that proposal.",
+)
 @pytest.mark.parametrize("state", [RequestState.PROPOSED_BY_US, RequestState.PROPOSED_BY_PEER])
 def test_no_data_before_the_confirmation(state: RequestState) -> None:
     peer = Raw()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
@@ -40,12 +41,24 @@ MODES = st.sampled_from(
 class TwoConnections(RuleBasedStateMachine):
     duel: Duel
 
-    @initialize(modes=st.tuples(MODES, MODES), windows=st.tuples(WINDOWS, WINDOWS))
-    def connect(self, modes: tuple[Setup, Setup], windows: tuple[int, int]) -> None:
+    @initialize(
+        modes=st.tuples(MODES, MODES),
+        windows=st.tuples(WINDOWS, WINDOWS),
+        packet_size=st.sampled_from([64, 1000]),
+        in_runs=st.tuples(st.booleans(), st.booleans()),
+    )
+    def connect(
+        self,
+        modes: tuple[Setup, Setup],
+        windows: tuple[int, int],
+        packet_size: int,
+        in_runs: tuple[bool, bool],
+    ) -> None:
         left, right = (
-            Limits(data_window_max=window, requests_max=4, packet_size_max=64) for window in windows
+            Limits(data_window_max=window, requests_max=4, packet_size_max=packet_size)
+            for window in windows
         )
-        self.duel = Duel(modes, (left, right))
+        self.duel = Duel(modes, (left, right), in_runs)
 
     def pick(self, side: int, dice: Dice) -> tuple[Player, Any]:
         player = self.duel.players[side]
@@ -63,6 +76,16 @@ class TwoConnections(RuleBasedStateMachine):
         if game is not None:
             player.control(game, throws)
             player.check()
+
+    @rule(side=SIDES, dice=DICE)
+    def want_less(self, side: int, dice: list[int]) -> None:
+        throws = Dice(dice)
+        player, game = self.pick(side, throws)
+        if game is None or not throws.chance(4):
+            player.grant(throws)
+        else:
+            player.pass_over(game)
+        player.drain()
 
     @rule(side=SIDES, dice=DICE, count=st.integers(1, 8))
     def send(self, side: int, dice: list[int], count: int) -> None:
@@ -206,7 +229,7 @@ def illegal(player: Player, game: Any) -> list[tuple[Any, set[ErrorCode]]]:
     return found
 
 
-TestTwoConnections = TwoConnections.TestCase
+TestTwoConnections = pytest.mark.timeout(7200)(TwoConnections.TestCase)
 TestTwoConnections.settings = settings(
     report_multiple_bugs=False,
     max_examples=RUNS[os.environ.get("CULM_HYPOTHESIS_PROFILE", "default")],

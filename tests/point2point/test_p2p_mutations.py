@@ -20,6 +20,7 @@ from p2p_support import (
     proposal,
     send_entry,
 )
+from rules import rule
 
 from culm.bamboo.entry import Entry
 from culm.bamboo.links import lipmaa
@@ -29,6 +30,7 @@ from culm.point2point import (
     Cancelled,
     CancelReason,
     Connection,
+    EntriesReceived,
     EntryWanted,
     HashWanted,
     Limits,
@@ -150,6 +152,13 @@ class Judge:
                 assert is_of_the_author(event.entry)
                 entries = self.entries.setdefault(event.request_id, {})
                 entries[event.entry.seqnum] = event.entry
+        elif isinstance(event, EntriesReceived):
+            entries = self.entries.setdefault(event.request_id, {})
+            for new in event.entries:
+                assert is_of_the_author(new.entry)
+                assert new.payload is not None
+                assert payload_fault(new.entry, new.payload) is None
+                entries[new.entry.seqnum] = new.entry
         elif isinstance(event, PayloadReceived):
             key = event.request_id, event.seqnum
             if event.offset == 0:
@@ -197,8 +206,12 @@ def mutate(data: bytes, draw: st.DataObject) -> bytes:
     return bytes(changed)
 
 
-def play(greedy: bool, steps: list[tuple[str, bytes | None]]) -> Connection:
-    connection = Connection(role=Role.PROACTIVE, setup=GREEDY if greedy else SAFE, limits=LIMITS)
+def play(
+    greedy: bool, steps: list[tuple[str, bytes | None]], *, in_runs: bool = False
+) -> Connection:
+    connection = Connection(
+        role=Role.PROACTIVE, setup=GREEDY if greedy else SAFE, limits=LIMITS, in_runs=in_runs
+    )
     empty, judge = held_size(connection), Judge()
     for step, data in steps:
         if step == "receive":
@@ -218,23 +231,29 @@ def play(greedy: bool, steps: list[tuple[str, bytes | None]]) -> Connection:
 
 def test_the_conversations_are_valid() -> None:
     for greedy in (False, True):
-        assert play(greedy, recorded(greedy)).state is State.CLOSED
+        for in_runs in (False, True):
+            assert play(greedy, recorded(greedy), in_runs=in_runs).state is State.CLOSED
 
 
+@rule(
+    "The receiver rebuilds the full entry and verifies it before it is reported as verified.",
+)
 @settings(max_examples=settings.default.max_examples * 4)  # type: ignore[union-attr]
-@given(st.data(), st.booleans())
-def test_changed_bytes_verify_nothing(data: st.DataObject, greedy: bool) -> None:
+@given(st.data(), st.booleans(), st.booleans())
+def test_changed_bytes_verify_nothing(data: st.DataObject, greedy: bool, in_runs: bool) -> None:
     steps = list(recorded(greedy))
     receives = [n for n, (step, _) in enumerate(steps) if step == "receive"]
     for index in data.draw(st.lists(st.sampled_from(receives), min_size=1, max_size=3)):
         received = steps[index][1]
         assert received is not None
         steps[index] = ("receive", mutate(received, data))
-    play(greedy, steps)
+    play(greedy, steps, in_runs=in_runs)
 
 
-@given(st.data(), st.booleans())
-def test_bytes_of_the_other_branch_verify_nothing_wrong(data: st.DataObject, greedy: bool) -> None:
+@given(st.data(), st.booleans(), st.booleans())
+def test_bytes_of_the_other_branch_verify_nothing_wrong(
+    data: st.DataObject, greedy: bool, in_runs: bool
+) -> None:
     """A liar with the author's key: fields of the forked log are put in their place."""
     steps = list(recorded(greedy))
     for _ in range(data.draw(st.integers(1, 4))):
@@ -246,4 +265,4 @@ def test_bytes_of_the_other_branch_verify_nothing_wrong(data: st.DataObject, gre
         )
         if one and other:
             steps = [(s, d.replace(one, other[: len(one)]) if d else d) for s, d in steps]
-    play(greedy, steps)
+    play(greedy, steps, in_runs=in_runs)

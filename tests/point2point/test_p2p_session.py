@@ -103,6 +103,12 @@ def test_windows_are_cut_to_the_limit() -> None:
 
 
 @rule(
+    "each endpoint must convey four pieces of information to the other one",
+    "When this information has been both sent and received, each endpoint derives for pieces "
+    "of state",
+    "Bit numbers count from the most significant bit (1st) to the least (8th), in the setup "
+    "byte too.",
+    "setup bytes are exchanged first (flags byte, send window VarU64, receive window VarU64)",
     "a byte whose first six bits are ignored, whose seventh bit indicates whether the endpoints "
     "wants to send safely (zero) or greedily (one), and whose eigths bit indicates whether the "
     "endpoints wants to receive safely (zero) or greedily (one)",
@@ -128,7 +134,10 @@ def test_setup_bytes(flags: int) -> None:
     )
 
 
-@rule("After these bytes, the bymux session then begins.")
+@rule(
+    "Before running bymux over the connection, the connection setup information is negotiated",
+    "After these bytes, the bymux session then begins.",
+)
 def test_bymux_begins_behind_the_setup() -> None:
     limits = Limits(requests_max=3, data_window_max=500)
     connection = Connection(role=Role.PROACTIVE, setup=SETUP, limits=limits)
@@ -159,7 +168,11 @@ def test_control_data_does_not_wait_for_the_setup() -> None:
     assert [event.credit for event in credits if isinstance(event, CreditReceived)] == [256, 263]
 
 
-@rule("the control channel is a channel without backpressure, the data channel has backpressure")
+@rule(
+    "stream 0 is the control channel with infinite credit both ways, stream 1 is the data "
+    "channel with credit zero, granted by Credit packets",
+    "the control channel is a channel without backpressure, the data channel has backpressure",
+)
 def test_backpressure() -> None:
     peer = Raw()
     ends = [(n, n) for n in range(100, 300)]

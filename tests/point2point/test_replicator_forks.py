@@ -17,8 +17,10 @@ from replicator_support import (
     settled,
     store_of,
 )
+from rules import rule
 
 from culm.bamboo.forks import ForkProof
+from culm.bamboo.links import lipmaa
 from culm.bamboo.store import NewEntry
 from culm.point2point import ForkFound, Interest, LogRefused, Want
 
@@ -64,6 +66,22 @@ def test_both_learn_of_a_fork_and_agree_on_what_comes_before(
         # Nothing that they say to each other names the forked entry.
         nodes[0].add(TRUNK[at])
         world.settle()
+    assert_forked(at, *nodes)
+
+
+@rule(
+    "The expected starting hash is included with a proposal so that forks can be detected even "
+    "when neither endpoint has new data for the other."
+)
+@pytest.mark.parametrize(("at", "length"), [(1, 3), (2, 4), (5, 8), (8, 8), (2, 12), (12, 16)])
+@pytest.mark.parametrize("order", [1, -1])
+def test_neither_needs_anything_new_for_that(at: int, length: int, order: int) -> None:
+    """Entry `length` + 1, which nobody has, would link to one that they have not in common."""
+    assert at <= lipmaa(length + 1)
+    world = World(steps_max=2000)
+    nodes = world.node(store_of(TRUNK[:length])), world.node(store_of(branch(at)[:length]))
+    world.connect(*nodes[::order])
+    world.settle()
     assert_forked(at, *nodes)
 
 

@@ -23,6 +23,7 @@ from replicator_support import (
     settled,
     store_of,
 )
+from rules import rule
 
 from culm.bamboo.author import LogAuthor
 from culm.bamboo.effects import perform
@@ -71,6 +72,9 @@ def ask(end: End, log: Any, want: Want) -> None:
 # Whole logs.
 
 
+@rule(
+    "proposes, confirms, serves, stores, forwards live entries, and finishes",
+)
 @pytest.mark.parametrize("known", [0, 1, 3, 13])
 @pytest.mark.parametrize("proactive", ["publisher", "reader"])
 @pytest.mark.parametrize("interest", [KEEP, FETCH])
@@ -167,6 +171,9 @@ def test_chunks_and_sizes_change_nothing_of_what_is_stored(seed: int) -> None:
 # Live.
 
 
+@rule(
+    "proposes, confirms, serves, stores, forwards live entries, and finishes",
+)
 def test_what_is_stored_later_is_forwarded() -> None:
     world = World()
     author, reader = world.node(), world.node()
@@ -519,3 +526,15 @@ def test_proposals_wait_for_credit() -> None:
     world.settle()
     assert same(server, reader)
     assert settled(reader.end)
+
+
+def test_two_that_have_much_to_say_do_not_wait_for_each_other() -> None:
+    """Neither stops reading because the other has not read its proposals."""
+    logs = [news_of((1,), log_id=n) for n in range(750)]
+    roomy = replace(SMALL, connection=replace(SMALL.connection, requests_max=2000))
+    world = World(capacity=1000, take_size=lambda: 1000, steps_max=1_000_000)
+    one = world.node(store_of(*logs[:-50]), limits=roomy)
+    other = world.node(store_of(*logs[50:]), limits=roomy)
+    world.connect(one, other)
+    world.settle()
+    assert same(one, other)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 
 import pytest
+from replicator_parts_random import RandomParts
 from replicator_random import RandomWorld
 
 LONG = os.environ.get("CULM_HYPOTHESIS_PROFILE") == "long"
@@ -32,3 +33,13 @@ def test_all_stores_converge(chunk: int) -> None:
 def test_forks_are_found_and_what_comes_before_them_is_shared(chunk: int) -> None:
     for seed in range(chunk * CHUNK, (chunk + 1) * CHUNK):
         go(seed, forks=True)
+
+
+@pytest.mark.parametrize("chunk", range(200 if LONG else 4))
+def test_whoever_wants_a_part_gets_it_and_can_have_the_rest(chunk: int) -> None:
+    for seed in range(chunk * CHUNK, (chunk + 1) * CHUNK):
+        try:
+            RandomParts(seed).go()
+        except BaseException as error:
+            error.add_note(f"RandomParts({seed})")
+            raise

@@ -38,6 +38,7 @@ __all__ = [
     "SIGNATURE_SIZE",
     "Entry",
     "LogKey",
+    "assemble",
     "decode",
     "decode_prefix",
     "encoded_size_max",
@@ -147,6 +148,37 @@ _new = object.__new__
 ) = (getattr(Entry, name).__set__ for name in Entry.__slots__)
 
 
+def assemble(
+    family: HashFamily,
+    author: bytes,
+    log_id: int,
+    seqnum: int,
+    lipmaalink: bytes | None,
+    backlink: bytes | None,
+    payload_size: int,
+    payload_hash: bytes,
+    signature: bytes,
+    end_of_log: bool,
+    encoded: bytes,
+    hash: bytes | None,
+) -> Entry:
+    """An `Entry` of fields that are known to be right, with what encoding and hashing it give."""
+    entry = _new(Entry)
+    _set_family(entry, family)
+    _set_author(entry, author)
+    _set_log_id(entry, log_id)
+    _set_seqnum(entry, seqnum)
+    _set_lipmaalink(entry, lipmaalink)
+    _set_backlink(entry, backlink)
+    _set_payload_size(entry, payload_size)
+    _set_payload_hash(entry, payload_hash)
+    _set_signature(entry, signature)
+    _set_end_of_log(entry, end_of_log)
+    _set_encoded(entry, encoded)
+    _set_hash(entry, hash)
+    return entry
+
+
 def encoded_size_max(family: HashFamily) -> int:
     """The size in bytes that no encoded entry exceeds."""
     return 1 + AUTHOR_SIZE + 3 * _VARU64_SIZE_MAX + 3 * family.encoded_size + SIGNATURE_SIZE
@@ -201,19 +233,20 @@ def decode_prefix(data: Buffer, offset: int = 0, *, family: HashFamily) -> tuple
     if end > len(data):
         raise Truncated(len(data))
 
-    entry = _new(Entry)
-    _set_family(entry, family)
-    _set_author(entry, author)
-    _set_log_id(entry, log_id)
-    _set_seqnum(entry, seqnum)
-    _set_lipmaalink(entry, lipmaalink)
-    _set_backlink(entry, backlink)
-    _set_payload_size(entry, payload_size)
-    _set_payload_hash(entry, payload_hash)
-    _set_signature(entry, data[at:end])
-    _set_end_of_log(entry, tag == _TAG_END_OF_LOG)
-    _set_encoded(entry, data[offset:end])
-    _set_hash(entry, None)
+    entry = assemble(
+        family,
+        author,
+        log_id,
+        seqnum,
+        lipmaalink,
+        backlink,
+        payload_size,
+        payload_hash,
+        data[at:end],
+        tag == _TAG_END_OF_LOG,
+        data[offset:end],
+        None,
+    )
     return entry, end
 
 

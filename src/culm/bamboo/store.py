@@ -14,7 +14,7 @@ from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from culm.bamboo.entry import Entry, LogKey
 from culm.bamboo.forks import ForkProof
@@ -62,8 +62,7 @@ class StoreError(Exception):
         return f"{name}: entry {self.seqnum} of log {self.log.author.hex()}/{self.log.log_id}"
 
 
-@dataclass(frozen=True, slots=True)
-class StoredEntry:
+class StoredEntry(NamedTuple):
     """An entry as it is kept.
 
     `payload_stored` is the number of bytes of the payload on hand, from its beginning.
@@ -80,8 +79,7 @@ class StoredEntry:
     payload: bytes | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class NewEntry:
+class NewEntry(NamedTuple):
     """A verified entry to keep, with its whole verified payload or without one.
 
     If `staged`, the payload is only what has come of it so far, unverified, as by
@@ -207,55 +205,92 @@ class LogStore(Protocol):
 
 
 @dataclass(slots=True)
-class _Kept:
-    entry: Entry
-    payload: bytes | bytearray = b""
+class _Pieces:
+    """A payload that came piece by piece: all of it, once it is complete."""
+
+    pieces: list[bytes]
+    size: int
     complete: bool = False
 
-    def stored(self, payload_size_max: int | None = None) -> StoredEntry:
-        entry, size = self.entry, len(self.payload)
-        inline = self.complete and payload_size_max is not None and size <= payload_size_max
-        return StoredEntry(
-            entry.seqnum,
-            entry.encode(),
-            entry.hash(),
-            entry.payload_size,
-            size,
-            self.complete,
-            bytes(self.payload) if inline else None,
-        )
+    def add(self, data: bytes) -> None:
+        self.pieces.append(data)
+        self.size += len(data)
 
-    def head(self) -> Head:
-        return Head(self.entry.seqnum, self.entry.hash(), self.entry.end_of_log)
+    def read(self, offset: int, size: int) -> bytes:
+        parts: list[bytes] = []
+        for piece in self.pieces:
+            if offset < len(piece):
+                parts.append(piece[offset : offset + size])
+                size -= len(parts[-1])
+                if not size:
+                    break
+            offset = max(0, offset - len(piece))
+        return b"".join(parts)
 
 
 @dataclass(slots=True)
 class _Log:
-    kept: dict[int, _Kept] = field(default_factory=dict)
+    kept: dict[int, NewEntry] = field(default_factory=dict)  # with payloads that came whole
+    pieces: dict[int, _Pieces] = field(default_factory=dict)  # of other payloads
     seqnums: list[int] = field(default_factory=list)  # of what is kept, ascending
     head: int = 0
     fork: ForkProof | None = None
 
     def add(self, new: NewEntry) -> None:
-        seqnum = new.entry.seqnum
-        kept = self.kept.get(seqnum)
-        if kept is None:
-            kept = self.kept[seqnum] = _Kept(new.entry)
+        entry, payload, staged = new
+        seqnum = entry.seqnum
+        if seqnum not in self.kept:
+            self.kept[seqnum] = NewEntry(entry)
             insort(self.seqnums, seqnum)
             while self.head + 1 in self.kept:
                 self.head += 1
-        if new.payload is None or kept.complete:
+        if payload is None:
             return
-        if not new.staged:
-            kept.payload, kept.complete = bytes(new.payload), True
-        elif not kept.payload:
-            kept.payload = bytes(new.payload)
+        kept, pieces = self.kept[seqnum], self.pieces.get(seqnum)
+        if kept.payload is not None or (pieces is not None and (staged or pieces.complete)):
+            return
+        if staged:
+            self.pieces[seqnum] = _Pieces([payload], len(payload))
+        else:
+            self.kept[seqnum] = NewEntry(kept.entry, payload)
+            self.pieces.pop(seqnum, None)
+
+    def read(self, seqnum: int, offset: int, size: int) -> bytes:
+        """What is on hand of a payload there."""
+        payload = self.kept[seqnum].payload
+        if payload is not None:
+            return payload[offset : offset + size]
+        pieces = self.pieces.get(seqnum)
+        return b"" if pieces is None else pieces.read(offset, size)
+
+    def on_hand(self, seqnum: int) -> tuple[int, bool]:
+        """How much of a payload is there, and whether that is known to be all."""
+        payload, pieces = self.kept[seqnum].payload, self.pieces.get(seqnum)
+        if payload is not None:
+            return len(payload), True
+        return (0, False) if pieces is None else (pieces.size, pieces.complete)
+
+    def stored(self, seqnum: int, payload_size_max: int | None = None) -> StoredEntry:
+        entry, payload, _ = self.kept[seqnum]
+        size, complete = (len(payload), True) if payload is not None else self.on_hand(seqnum)
+        if not complete or payload_size_max is None or size > payload_size_max:
+            payload = None
+        elif payload is None:
+            payload = self.read(seqnum, 0, size)
+        return StoredEntry(
+            seqnum, entry.encode(), entry.hash(), entry.payload_size, size, complete, payload
+        )
+
+    def head_at(self, seqnum: int) -> Head:
+        entry = self.kept[seqnum].entry
+        return Head(seqnum, entry.hash(), entry.end_of_log)
 
     def truncate(self, seqnum: int) -> None:
         """Drop the entries from `seqnum` on."""
         start = bisect_left(self.seqnums, seqnum)
         for dropped in self.seqnums[start:]:
             del self.kept[dropped]
+            self.pieces.pop(dropped, None)
         del self.seqnums[start:]
         self.head = min(self.head, seqnum - 1)
 
@@ -278,15 +313,15 @@ class MemoryStore:
 
     def head(self, log: LogKey) -> Head | None:
         found = self._logs.get(log)
-        return found.kept[found.head].head() if found is not None and found.head else None
+        return found.head_at(found.head) if found is not None and found.head else None
 
     def newest(self, log: LogKey) -> Head | None:
         found = self._logs.get(log)
-        return found.kept[found.seqnums[-1]].head() if found is not None and found.seqnums else None
+        return found.head_at(found.seqnums[-1]) if found is not None and found.seqnums else None
 
     def entry(self, log: LogKey, seqnum: int) -> StoredEntry | None:
-        kept = self._find(log, seqnum)
-        return None if kept is None else kept.stored()
+        found = self._find(log, seqnum)
+        return None if found is None else found.stored(seqnum)
 
     def entries(
         self,
@@ -308,7 +343,7 @@ class MemoryStore:
         entries: list[StoredEntry] = []
         size = 0
         for index in range(first, behind):
-            entry = found.kept[found.seqnums[index]].stored(payload_size_max)
+            entry = found.stored(found.seqnums[index], payload_size_max)
             size += len(entry.encoded) + len(entry.payload or b"")
             if entries and size_max is not None and size > size_max:
                 break
@@ -322,8 +357,8 @@ class MemoryStore:
         return {n: found.kept[n].entry.hash() for n in seqnums if n in found.kept}
 
     def read_payload(self, log: LogKey, seqnum: int, offset: int, size: int) -> bytes:
-        kept = self._find(log, seqnum)
-        return b"" if kept is None else bytes(memoryview(kept.payload)[offset : offset + size])
+        found = self._find(log, seqnum)
+        return b"" if found is None else found.read(seqnum, offset, size)
 
     def append(self, log: LogKey, entries: Sequence[NewEntry]) -> None:
         found = self._logs.get(log, _Log())
@@ -336,25 +371,26 @@ class MemoryStore:
             found.add(new)
 
     def write_payload(self, log: LogKey, seqnum: int, offset: int, data: bytes) -> None:
-        kept = self._require(log, seqnum)
-        if offset != len(kept.payload):
+        found = self._require(log, seqnum)
+        if offset != found.on_hand(seqnum)[0]:
             raise StoreError(StoreErrorCode.WRONG_OFFSET, log, seqnum)
-        if offset + len(data) > kept.entry.payload_size:
+        if offset + len(data) > found.kept[seqnum].entry.payload_size:
             raise StoreError(StoreErrorCode.PAYLOAD_SIZE, log, seqnum)
         if data:
-            if not isinstance(kept.payload, bytearray):
-                kept.payload = bytearray(kept.payload)
-            kept.payload += data
+            found.pieces.setdefault(seqnum, _Pieces([], 0)).add(bytes(data))
 
     def finish_payload(self, log: LogKey, seqnum: int) -> None:
-        kept = self._require(log, seqnum)
-        if len(kept.payload) != kept.entry.payload_size:
+        found = self._require(log, seqnum)
+        size, complete = found.on_hand(seqnum)
+        if size != found.kept[seqnum].entry.payload_size:
             raise StoreError(StoreErrorCode.PAYLOAD_SIZE, log, seqnum)
-        kept.payload, kept.complete = bytes(kept.payload), True
+        if not complete:
+            found.pieces.setdefault(seqnum, _Pieces([], 0)).complete = True
 
     def discard_payload(self, log: LogKey, seqnum: int) -> None:
-        kept = self._require(log, seqnum)
-        kept.payload, kept.complete = b"", False
+        found = self._require(log, seqnum)
+        found.kept[seqnum] = NewEntry(found.kept[seqnum].entry)
+        found.pieces.pop(seqnum, None)
 
     def add_fork(self, log: LogKey, proof: ForkProof) -> None:
         if proof.log != log or proof.first.family is not self._family:
@@ -368,27 +404,29 @@ class MemoryStore:
         found = self._logs.get(log)
         return None if found is None else found.fork
 
-    def _find(self, log: LogKey, seqnum: int) -> _Kept | None:
+    def _find(self, log: LogKey, seqnum: int) -> _Log | None:
+        """The log, if it has that entry."""
         found = self._logs.get(log)
-        return None if found is None else found.kept.get(seqnum)
+        return found if found is not None and seqnum in found.kept else None
 
-    def _require(self, log: LogKey, seqnum: int) -> _Kept:
-        kept = self._find(log, seqnum)
-        if kept is None:
+    def _require(self, log: LogKey, seqnum: int) -> _Log:
+        found = self._find(log, seqnum)
+        if found is None:
             raise StoreError(StoreErrorCode.UNKNOWN_ENTRY, log, seqnum)
-        return kept
+        return found
 
     def _check_new(self, log: LogKey, found: _Log, new: NewEntry, batch: dict[int, Entry]) -> None:
-        entry, seqnum = new.entry, new.entry.seqnum
+        entry, payload, staged = new
+        seqnum, (author, log_id) = entry.seqnum, log
         kept = found.kept.get(seqnum)
         present = batch.setdefault(seqnum, entry) if kept is None else kept.entry
-        if entry.log != log or entry.family is not self._family:
+        if entry.author != author or entry.log_id != log_id or entry.family is not self._family:
             raise StoreError(StoreErrorCode.WRONG_LOG, log, seqnum)
         if found.fork is not None and seqnum >= found.fork.seqnum:
             raise StoreError(StoreErrorCode.FORKED, log, seqnum)
-        if present.encode() != entry.encode():
+        if present is not entry and present.encode() != entry.encode():
             raise StoreError(StoreErrorCode.CONFLICT, log, seqnum)
-        if new.payload is not None:
-            missing = entry.payload_size - len(new.payload)
-            if missing < 0 or (missing and not new.staged):
+        if payload is not None:
+            missing = entry.payload_size - len(payload)
+            if missing < 0 or (missing and not staged):
                 raise StoreError(StoreErrorCode.PAYLOAD_SIZE, log, seqnum)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from culm.buffer import Buffer
 from culm.bymux.errors import ErrorCode
 from culm.bymux.events import StreamCreated, StreamData, StreamEnded
 from culm.bymux.handles import Stream, Streams
@@ -28,13 +29,21 @@ class Connection(StreamBase):
     (`InitialState.mirrored`).  Raises `ValueError` if it has more streams than
     `limits.streams_max`.
 
+    `in_views` is for an owner that uses data up at once: then `StreamData` may hold views
+    of what was received instead of copies.
+
     The verbs raise `LocalProtocolError` if a rule forbids the packet that they stand
     for, or if the connection has ended (``ContractErrorCode.ALREADY_CLOSED``); nothing
     has changed then.
     """
 
     def __init__(
-        self, *, role: Role, limits: Limits = _DEFAULT_LIMITS, initial: InitialState = VANILLA
+        self,
+        *,
+        role: Role,
+        limits: Limits = _DEFAULT_LIMITS,
+        initial: InitialState = VANILLA,
+        in_views: bool = False,
     ) -> None:
         if len(initial.streams) > limits.streams_max:
             raise ValueError(f"more than {limits.streams_max} streams in the initial state")
@@ -42,6 +51,7 @@ class Connection(StreamBase):
         self._role = role
         self._limits = limits
         self._initial = initial
+        self._in_views = in_views
         self._scheduler = Scheduler(write_size_max=limits.write_size_max)
         self._global = GlobalScope(self._scheduler, initial=initial)
         self._scopes = {
@@ -150,8 +160,12 @@ class Connection(StreamBase):
         return super().read_size()
 
     def data_to_send(self, size_max: int | None = None) -> bytes:
+        return b"".join(self.pieces_to_send(size_max))
+
+    def pieces_to_send(self, size_max: int | None = None) -> list[Buffer]:
+        """Like `data_to_send`, for an owner that joins them with others: nothing is copied."""
         self._scheduler.fill(self._outbox, size_max)
-        return super().data_to_send(size_max)
+        return self._outbox.take_pieces(size_max)
 
     def _goodbye(self) -> None:
         self._global.end()
@@ -229,7 +243,8 @@ class Connection(StreamBase):
         if not self._incoming_size:
             self._incoming = None
         scope.take_piece(size)
-        return StreamData(stream_id=scope.stream_id, data=self._inbox.take(size))
+        data = self._inbox.take_view(size) if self._in_views else self._inbox.take(size)
+        return StreamData(stream_id=scope.stream_id, data=data)
 
     def _forget(self, scope: StreamScope) -> Event:
         """Free the id of a stream that has ended."""

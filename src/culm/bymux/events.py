@@ -31,10 +31,11 @@ class StreamData(Event):
     """A piece of the data of a Write, never empty.
 
     The pieces of a Write have `Limits.piece_size_max` bytes, the last one the rest.
+    They are views only where ``in_views`` was asked for.
     """
 
     stream_id: int
-    data: bytes
+    data: bytes | memoryview
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,6 @@
 """The hot paths, each twice: compiled from ``cext/`` and as a pure twin, its specification.
 
-``culm.kernels.varu64``, ``lzfoo`` and ``xenc`` are the twins in use: the compiled ones
+``culm.kernels.varu64``, ``lzfoo``, ``runs`` and ``xenc`` are the twins in use: the compiled ones
 where there are any.  Which was taken is told, never guessed:
 
 - `IMPLEMENTATION` is ``"compiled"``, ``"pure"`` or ``"mixed"``,
@@ -31,13 +31,14 @@ __all__ = [
     "Implementation",
     "load",
     "lzfoo",
+    "runs",
     "varu64",
     "xenc",
 ]
 
 Implementation = Literal["compiled", "pure"]
 
-NAMES = ("lzfoo", "varu64", "xenc")
+NAMES = ("lzfoo", "runs", "varu64", "xenc")
 IMPLEMENTATIONS: dict[str, Implementation] = {}
 IMPORT_ERRORS: dict[str, Exception] = {}
 
@@ -76,10 +77,12 @@ def _summary() -> Literal["compiled", "pure", "mixed"]:
 
 if TYPE_CHECKING:
     from culm.kernels import pure_lzfoo as lzfoo
+    from culm.kernels import pure_runs as runs
     from culm.kernels import pure_varu64 as varu64
     from culm.kernels import pure_xenc as xenc
 else:
     lzfoo = _pick("lzfoo")
+    runs = _pick("runs")
     varu64 = _pick("varu64")
     xenc = _pick("xenc")
 

@@ -35,8 +35,6 @@ from culm.oxen.roster import Roster
 
 __all__ = ["Associations"]
 
-_TALKING = (PeerState.JOINED, PeerState.FINALIZING)
-
 
 class Associations:
     """All associations of a node."""
@@ -180,11 +178,12 @@ class Associations:
 
     # -- turns that an association takes ----------------------------------------------------
 
-    def join(self, peer: Peer) -> None:
+    def join(self, peer: Peer, incoming: Incoming) -> None:
         peer.enter(PeerState.JOINED, self._clock.unix)
         sid, lost = peer.sid, peer.lost
         peer.present, peer.lost = True, False
         self.events.append(PeerReachable(peer=sid) if lost else PeerJoined(peer=sid))
+        self.hand_out(peer, incoming)
         self._links.share(sid)
         peer.outgoing.open = True
         self.courier.pump(peer)
@@ -207,6 +206,14 @@ class Associations:
     def deliver(self, peer: Peer, delivery: Delivery, messages: list[bytes]) -> None:
         for data in messages:
             self.events.append(MessageReceived(peer=peer.sid, data=data, delivery=delivery))
+
+    def hand_out(self, peer: Peer, incoming: Incoming) -> None:
+        """Deliver what waited for messages that the peer has given up meanwhile.
+
+        It was acknowledged, so nobody sends it again, however we stood with the peer since.
+        """
+        for delivery, data in incoming.take_ready():
+            self.deliver(peer, delivery, [data])
 
     def fail(self, peer: Peer, reason: FailReason) -> None:
         """Send nothing more of what waits for `peer`, and say so to the user."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from enum import Enum
 
+from culm.oxen.events import Delivery
 from culm.oxen.messages import Finalize, Synchronize
 
 __all__ = ["RESTART_GAP", "Age", "InOrder", "Incoming"]
@@ -76,12 +77,26 @@ class InOrder:
 class Incoming:
     """Both streams of one association with a peer."""
 
-    __slots__ = ("broadcast", "finalized", "one")
+    __slots__ = ("_ready", "broadcast", "finalized", "one")
 
     def __init__(self, start: Synchronize, window: int) -> None:
         self.broadcast = InOrder(start.broadcast, window)
         self.one = InOrder(start.one, window)
         self.finalized: Finalize | None = None
+        self._ready: list[tuple[Delivery, bytes]] = []
+
+    def go_on(self, start: Synchronize) -> None:
+        """The sender goes on after `start`: what is missing up to there was given up."""
+        for delivery, stream, position in (
+            (Delivery.IN_ORDER_BROADCAST, self.broadcast, start.broadcast),
+            (Delivery.IN_ORDER, self.one, start.one),
+        ):
+            self._ready += [(delivery, data) for data in stream.skip(position)]
+
+    def take_ready(self) -> list[tuple[Delivery, bytes]]:
+        """What came out by that, and is still to be delivered."""
+        ready, self._ready = self._ready, []
+        return ready
 
     def age_of(self, message: Synchronize | Finalize) -> Age:
         """How `message` relates to this association, by its one-to-one number."""

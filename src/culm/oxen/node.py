@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Hashable
-from enum import Enum, auto
+from enum import Enum, IntEnum, auto
 from random import Random
 from types import MappingProxyType
 
@@ -41,7 +41,12 @@ class NodeState(Enum):
     CLOSED = auto()
 
 
-class _Timer(Enum):
+# By themselves: to look one up in its class costs more than a message can afford.
+_IDLE, _JOINING, _ACTIVE, _LEAVING, _CLOSED = NodeState
+_JOINED = PeerState.JOINED
+
+
+class _Timer(IntEnum):  # quicker to find in a dictionary than an Enum
     REVIEW = auto()
     GOSSIP = auto()
     LEAVE = auto()
@@ -77,7 +82,7 @@ class Node:
         self._me = me = _checked_sid(me, limits)
         self._rng = rng
         self._dialect = dialect
-        self._state = NodeState.IDLE
+        self._state = _IDLE
         self._clock = Clock(epoch)
         self._dropped: Counter[DropReason] = Counter()
         self._links = Links(
@@ -123,9 +128,9 @@ class Node:
         Raises `LocalProtocolError` (``ALREADY_STARTED``, ``LEAVING``).
         """
         self._refuse_when_leaving()
-        if self._state is not NodeState.IDLE:
+        if self._state is not _IDLE:
             raise LocalProtocolError(ErrorCode.ALREADY_STARTED)
-        self._begin(NodeState.ACTIVE)
+        self._begin(_ACTIVE)
 
     def join(self, sid: bytes) -> None:
         """Join the cluster of server `sid`, asking it for help; again, to ask another one.
@@ -139,8 +144,8 @@ class Node:
             raise LocalProtocolError(ErrorCode.BAD_SID, "a node cannot help itself to join")
         if sid not in self._roster.peers and not self._roster.has_room:
             raise LocalProtocolError(ErrorCode.PEERS_LIMIT)
-        if self._state is NodeState.IDLE:
-            self._begin(NodeState.JOINING)
+        if self._state is _IDLE:
+            self._begin(_JOINING)
         self._associations.ask_for_help(sid)
 
     def leave(self) -> None:
@@ -148,11 +153,11 @@ class Node:
 
         `Closed` follows, after `Timing.leave_s` at the latest.  Again: no effect.
         """
-        if self._state in (NodeState.LEAVING, NodeState.CLOSED):
+        if self._state in (_LEAVING, _CLOSED):
             return
-        if self._state is not NodeState.IDLE:
+        if self._state is not _IDLE:
             self._associations.finalize()
-        self._state = NodeState.LEAVING
+        self._state = _LEAVING
         self._timers.set(_Timer.LEAVE, self._clock.now + self._timing.leave_s)
 
     close = leave
@@ -212,7 +217,7 @@ class Node:
 
     def next_deadline(self) -> float | None:
         """When `advance` is due at the latest."""
-        if self._state is NodeState.CLOSED:
+        if self._state is _CLOSED:
             return None
         timer, resend = self._timers.next(), self._associations.courier.next_deadline()
         return timer if resend is None else resend if timer is None else min(timer, resend)
@@ -223,27 +228,27 @@ class Node:
         Raises `LocalProtocolError` (``BAD_SID``) if that is no server ID.
         """
         sid = _checked_sid(source, self._limits)
-        if self._state is NodeState.IDLE or self._state is NodeState.CLOSED:
+        if self._state is _IDLE or self._state is _CLOSED:
             return
         if not self._inbox.put(sid, data):
             self._dropped[DropReason.INBOX_FULL] += 1
 
     def next_event(self) -> Event | None:
         """Move one step and say what happened; ``None`` if nothing is left to be done."""
-        events = self._associations.events
-        while self._state is not NodeState.CLOSED:
+        events, inbox = self._associations.events, self._inbox
+        while self._state is not _CLOSED:
             if events:
                 event = events.popleft()
-                if self._state is NodeState.JOINING and isinstance(event, PeerJoined):
-                    self._state = NodeState.ACTIVE
+                if self._state is _JOINING and isinstance(event, PeerJoined):
+                    self._state = _ACTIVE
                 return event
-            if self._inbox:
-                source, data = self._inbox.take()
+            if inbox:
+                source, data = inbox.take()
                 body = self._links.receive(source, data)
                 if body is not None:
                     self._reception.receive(source, body)
-            elif self._state is NodeState.LEAVING and self._associations.settled:
-                self._state = NodeState.CLOSED
+            elif self._state is _LEAVING and self._associations.settled:
+                self._state = _CLOSED
                 return Closed()
             elif not self._do_what_is_due():
                 break
@@ -311,7 +316,7 @@ class Node:
     def _send(self, to: bytes, data: Buffer, delivery: Delivery, acknowledged: bool) -> int:
         payload = self._check_payload(data, delivery)
         peer = self._roster.peers.get(to)
-        if peer is None or peer.state is not PeerState.JOINED:
+        if peer is None or peer.state is not _JOINED:
             raise LocalProtocolError(ErrorCode.NOT_JOINED, repr(to))
         if acknowledged and peer.outgoing.full:
             raise LocalProtocolError(ErrorCode.QUEUE_FULL, repr(to))
@@ -335,7 +340,7 @@ class Node:
 
     def _check_payload(self, data: Buffer, delivery: Delivery) -> bytes:
         self._refuse_when_leaving()
-        if self._state is NodeState.IDLE:
+        if self._state is _IDLE:
             raise LocalProtocolError(ErrorCode.NOT_STARTED)
         payload, size_max = bytes(data), self._payload_size_max[delivery]
         if len(payload) > size_max:
@@ -345,7 +350,7 @@ class Node:
         return payload
 
     def _refuse_when_leaving(self) -> None:
-        if self._state is NodeState.LEAVING or self._state is NodeState.CLOSED:
+        if self._state is _LEAVING or self._state is _CLOSED:
             raise LocalProtocolError(ErrorCode.LEAVING)
 
 

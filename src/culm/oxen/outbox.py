@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable
 from enum import Enum
 
-from culm.oxen.messages import Body, Dialect, Parcel, encode_parcel
+from culm.oxen.messages import Body, Dialect, encode_parcel
 
 __all__ = ["Occasion", "Outbox"]
 
@@ -93,15 +93,15 @@ class Outbox:
         dialect = self._dialect
         for body in bodies:
             kk = owed.popleft() if owed else None
-            encoded = encode_parcel(Parcel(ka, kk, body), dialect)
+            encoded = encode_parcel((ka, kk, body), dialect)
             if len(encoded) <= self._datagram_size_max:
                 ka = None
             else:  # a body that fills a datagram: keepalives follow by themselves
-                encoded = encode_parcel(Parcel(None, None, body), dialect)
+                encoded = encode_parcel((None, None, body), dialect)
                 if kk is not None:
                     owed.appendleft(kk)
             datagrams.append((hop, encoded))
         while ka is not None or owed:
             kk = owed.popleft() if owed else None
-            datagrams.append((hop, encode_parcel(Parcel(ka, kk), dialect)))
+            datagrams.append((hop, encode_parcel((ka, kk, None), dialect)))
             ka = None

@@ -141,14 +141,13 @@ class Outgoing:
 
     def ready(self, now: float) -> list[Item]:
         """Take what may be sent for the first time now."""
-        items: list[Item] = []
-        if not self.open or self._size == len(self._in_flight):
-            return items
-        if self._waiting:
-            items += self._waiting
-            self._waiting.clear()
-        self._broadcast.release_into(items)
-        self._one.release_into(items)
+        if self._size == len(self._in_flight) or not self.open:
+            return []
+        items = list(self._waiting)
+        self._waiting.clear()
+        for stream in (self._broadcast, self._one):
+            if stream.waiting:
+                stream.release_into(items)
         if self._last_word is not None and not (items or self._has_datagrams):
             items.append(self._last_word)
             self._last_word = None

@@ -32,7 +32,7 @@ class Peer:
     sid: bytes
     outgoing: Outgoing
     since: float
-    """When the present state began."""
+    """When the present state began, or was last asked for by it or by our user."""
     wanted: bool = False
     """The user asked it for help to join."""
     state: PeerState = PeerState.SYNCHRONIZING

@@ -37,7 +37,10 @@ __all__ = ["Reception"]
 # An old synchronize message is believed once it has come for so many of the longest intervals.
 _PATIENCE = 2
 
-_TALKING = (PeerState.JOINED, PeerState.FINALIZING)
+# By themselves: to look one up in its class costs more than a message can afford.
+_SYNCHRONIZING, _JOINED, _FINALIZING, _GIVEN_UP = PeerState
+_DATAGRAM, _IN_ORDER, _IN_ORDER_BROADCAST = Delivery
+_TALKING = (_JOINED, _FINALIZING)
 
 
 class Reception:
@@ -102,7 +105,7 @@ class Reception:
         peer = self._roster.peers.get(body.fr) or self._welcome(source, body, message)
         if peer is None:
             return
-        if peer.state is PeerState.GIVEN_UP:
+        if peer.state is _GIVEN_UP:
             self._dropped[DropReason.GIVEN_UP] += 1
         elif self._handlers[type(message)](peer, message):
             self._courier.acknowledge(source, body)
@@ -130,11 +133,11 @@ class Reception:
         item = None if peer is None else peer.outgoing.acknowledge(body.id)
         if peer is None or item is None:
             self._dropped[DropReason.STRAY_ACKNOWLEDGE] += 1
-        elif peer.state is PeerState.SYNCHRONIZING:
+        elif peer.state is _SYNCHRONIZING:
             # Nothing else is in flight then but our latest synchronize message, which was
             # first sent after the peer's own had arrived, if it has.
             if peer.incoming is not None:
-                self._associations.join(peer)
+                self._associations.join(peer, peer.incoming)
         else:
             self._courier.pump(peer)
             self._associations.bury_if_complete(peer)
@@ -142,7 +145,7 @@ class Reception:
     def _receive_datagram(self, peer: Peer, message: Datagram) -> bool:
         if peer.state not in _TALKING:
             return self._refuse(DropReason.NOT_SYNCHRONIZED)
-        self._associations.deliver(peer, Delivery.DATAGRAM, [message.data])
+        self._associations.deliver(peer, _DATAGRAM, [message.data])
         return True
 
     def _receive_in_order(self, peer: Peer, message: Broadcast | OneToOne) -> bool:
@@ -150,9 +153,9 @@ class Reception:
         if peer.state not in _TALKING or incoming is None:
             return self._refuse(DropReason.NOT_SYNCHRONIZED)
         if type(message) is OneToOne:
-            stream, delivery = incoming.one, Delivery.IN_ORDER
+            stream, delivery = incoming.one, _IN_ORDER
         else:
-            stream, delivery = incoming.broadcast, Delivery.IN_ORDER_BROADCAST
+            stream, delivery = incoming.broadcast, _IN_ORDER_BROADCAST
         if message.sequence <= stream.position:
             self._dropped[DropReason.DUPLICATE] += 1
             return True
@@ -166,6 +169,9 @@ class Reception:
 
     def _receive_synchronize(self, peer: Peer, message: Synchronize) -> bool:
         incoming = peer.incoming
+        if peer.state is _SYNCHRONIZING:
+            # It believes in us for so long from now, once it has our acknowledgement.
+            peer.since = self._clock.unix
         if incoming is None:
             if self._associations.leaving:
                 return False
@@ -175,11 +181,9 @@ class Reception:
         age = incoming.age_of(message)
         if age is Age.SAME:
             peer.doubt = None
-            broadcasts = incoming.broadcast.skip(message.broadcast)
-            ones = incoming.one.skip(message.one)
+            incoming.go_on(message)
             if peer.state in _TALKING:
-                self._associations.deliver(peer, Delivery.IN_ORDER_BROADCAST, broadcasts)
-                self._associations.deliver(peer, Delivery.IN_ORDER, ones)
+                self._associations.hand_out(peer, incoming)
             return True
         if age is Age.OLDER and not peer.insists(
             message, self._clock.unix, _PATIENCE * self._timing.redelivery_max_s
@@ -199,8 +203,8 @@ class Reception:
                 not self._associations.leaving
             ):  # who is leaving, too, delivers what it has announced
                 self._associations.fail(peer, FailReason.PEER_LEFT)
-            if peer.state is PeerState.JOINED:
-                peer.enter(PeerState.FINALIZING, self._clock.unix)
+            if peer.state is _JOINED:
+                peer.enter(_FINALIZING, self._clock.unix)
             else:  # it never got through to the user
                 self._associations.bury(peer)
         self._associations.bury_if_complete(peer)

@@ -18,9 +18,13 @@ _CACHE_SHARE = 1 / 64
 # Deliveries that go straight over a usable link before other ways are tried in between.
 _DIRECT_ATTEMPTS = 2
 
+# Of so many attempts one takes a way of which the table knows nothing good.  Rarely, as each
+# of those who forward tries its luck, too.
+_BLIND_PERIOD = 4
+
 
 class Routes:
-    """Picks the neighbour for a parcel, another one for each attempt.
+    """Picks the neighbour for a parcel, not always the same one.
 
     The first choice is the direct link if it is possibly usable, then the first hop of a
     shortest path over possibly usable links.  As the table may be wrong, or forged, and as
@@ -47,8 +51,14 @@ class Routes:
             choices = [hop for hop in leading if hop not in avoid] or [to]
             return choices[(attempt // 2 - 1) % len(choices)]
         leading, others = self._ranked(to, now)
-        choices = [*leading, *([to] if direct else []), *others]
-        choices = [hop for hop in choices if hop not in avoid]
+        known = [hop for hop in leading if hop not in avoid]
+        blind = [hop for hop in ([to, *others] if direct else others) if hop not in avoid]
+        if known and blind:
+            rounds, at = divmod(attempt, _BLIND_PERIOD)
+            if at == _BLIND_PERIOD - 1:
+                return blind[rounds % len(blind)]
+            attempt -= rounds
+        choices = known or blind
         return choices[attempt % len(choices)] if choices else None
 
     def _ranked(self, to: bytes, now: float) -> tuple[list[bytes], list[bytes]]:

@@ -10,6 +10,7 @@ from culm.point2point.events import (
     Cancelled,
     Confirmed,
     CreditReceived,
+    EntriesReceived,
     EntryWanted,
     Established,
     ForkSuspected,
@@ -21,6 +22,7 @@ from culm.point2point.events import (
     ProposalDropped,
     Proposed,
     RequestEnded,
+    RequestGivenUp,
     SkipReason,
 )
 from culm.point2point.limits import Limits
@@ -68,6 +70,7 @@ __all__ = [
     "Connection",
     "CreditReceived",
     "Eagerness",
+    "EntriesReceived",
     "EntryStored",
     "EntryWanted",
     "ErrorCode",
@@ -97,6 +100,7 @@ __all__ = [
     "ReplicatorLimits",
     "Request",
     "RequestEnded",
+    "RequestGivenUp",
     "RequestState",
     "Role",
     "Session",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
@@ -37,7 +38,9 @@ class Batches:
     """The entries of one request, in order.
 
     A batch waits until the payload before it is complete: if entries behind it were stored,
-    nobody would see after a crash that it was on its way.
+    nobody would see after a crash that it was on its way.  And it waits until the batch before
+    it is stored: once the store has refused one, what comes behind it would be left without
+    what it is verified with.
     """
 
     def __init__(
@@ -49,7 +52,8 @@ class Batches:
         self._limits = limits
         self._batch: _Batch | None = None
         self._waiting: deque[_Batch] = deque()
-        self._appending = 0  # batches that the store has not confirmed
+        self._appending = False  # a batch that the store has not confirmed
+        self._refused = False  # the store has not taken a batch
         self._unfinished: Staging | None = None  # which has to be over before the next batch
 
     @property
@@ -57,17 +61,20 @@ class Batches:
         """Whether there are entries that have not been handed to the store."""
         return self._batch is not None
 
-    def add(self, new: NewEntry) -> None:
+    def add(self, news: Sequence[NewEntry]) -> None:
+        """Take entries, of which only the last may be staged."""
+        if self._refused:
+            return
         batch = self._batch
         if batch is None:
             batch = self._batch = self._new_batch()
-        batch.news.append(new)
-        size = _ENTRY_SIZE + len(new.payload or b"")
+        batch.news += news
+        size = sum([_ENTRY_SIZE + len(new.payload or b"") for new in news])
         batch.size += size
         self._desk.unwritten_size += size
         limits = self._limits
         full = len(batch.news) >= limits.batch_count_max or batch.size >= limits.batch_size_max
-        if full and not new.staged:
+        if full and not news[-1].staged:
             self.close()
 
     def _new_batch(self) -> _Batch:
@@ -76,6 +83,8 @@ class Batches:
 
     def close(self, staging: Staging | None = None) -> None:
         """No more entries for this batch; of its last one `staging` may still get more."""
+        if self._batch is None and self._refused and staging is not None:
+            staging.begun(stored=False)
         if self._batch is not None:
             self._batch.staging = staging
             self._waiting.append(self._batch)
@@ -97,18 +106,17 @@ class Batches:
             self.close()
 
     def _append(self) -> None:
-        """Hand batches to the store, unless a payload before them is not complete there.
-
-        If entries behind it were stored, nobody would see after a crash that it was on its
-        way.
-        """
-        while self._waiting and self._unfinished is None:
+        """Hand the next batch to the store, unless what comes before it is not complete there."""
+        while self._waiting and self._unfinished is None and not self._appending:
             batch = self._waiting.popleft()
             if not batch.news:
                 self._wait_for(batch)
                 continue
+            if self._refused:
+                self._drop(batch)
+                continue
             self._unfinished = batch.staging
-            self._appending += 1
+            self._appending = True
             self._desk.ask(
                 AppendEntries,
                 partial(self._answered, batch),
@@ -124,6 +132,16 @@ class Batches:
         else:
             self._unfinished = batch.staging
 
+    def _drop(self, batch: _Batch) -> None:
+        """The batch must not be stored."""
+        self._desk.unwritten_size -= batch.size
+        batch.slot.events = []
+        if batch.staging is not None:
+            self._unfinished = batch.staging
+            batch.staging.begun(stored=False)
+        else:
+            self._replica.written()
+
     def payload_over(self, staging: Staging) -> None:
         """All that has come of a payload is in the store."""
         if staging is self._unfinished:
@@ -132,31 +150,34 @@ class Batches:
             self._replica.written()
 
     def _answered(self, batch: _Batch, result: object) -> None:
-        self._appending -= 1
+        self._appending = False
         self._desk.unwritten_size -= batch.size
         refused = isinstance(result, StoreError)
         if isinstance(result, StoreError):
-            self._refused(result, batch)
+            self._refused = True
+            self._save(result, batch)
         else:
             batch.slot.events = self._appended(batch.news)
         if batch.staging is not None:
             batch.staging.begun(stored=not refused)
         else:
             self._replica.written()
+        self._append()
 
     def _appended(self, batch: list[NewEntry]) -> list[Event]:
+        log = self._replica.log
         events: list[Event] = [
             EntryStored(
-                log=self._replica.log,
-                seqnum=new.entry.seqnum,
-                payload_size=new.entry.payload_size,
-                payload_stored=new.payload is not None and not new.staged,
+                log=log,
+                seqnum=entry.seqnum,
+                payload_size=entry.payload_size,
+                payload_stored=payload is not None and not staged,
             )
-            for new in batch
+            for entry, payload, staged in batch
         ]
         return events + self._replica.stored(batch)
 
-    def _refused(self, refusal: StoreError, batch: _Batch) -> None:
+    def _save(self, refusal: StoreError, batch: _Batch) -> None:
         """Keep what comes before the entry that the store does not take."""
         valid = [new for new in batch.news if new.entry.seqnum < refusal.seqnum]
         if valid:

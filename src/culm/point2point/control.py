@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable
 
 from culm.bamboo.entry import Entry
@@ -21,8 +21,10 @@ from culm.point2point.events import (
     ProposalDropped,
     Proposed,
     RequestEnded,
+    RequestGivenUp,
 )
 from culm.point2point.ids import Ids
+from culm.point2point.intervals import Intervals
 from culm.point2point.limits import Limits
 from culm.point2point.messages import (
     Adjust,
@@ -34,7 +36,13 @@ from culm.point2point.messages import (
 )
 from culm.point2point.receiving import DataReceiver
 from culm.point2point.request import Request
-from culm.point2point.rules import check_adjust, check_credit, check_proof, check_proposal
+from culm.point2point.rules import (
+    check_adjust,
+    check_credit,
+    check_proof,
+    check_proposal,
+    is_riddle,
+)
 from culm.point2point.sending import DataSender
 from culm.point2point.states import Input, RequestState
 from culm.wire.errors import Truncated
@@ -74,9 +82,9 @@ class ControlChannel:
         self._receiver = receiver
         self._send = send
         self._ids = Ids(role=role, used=self.requests, sender=sender)
-        # Ids of the peer's proposals that the overlap rule dropped: it may have adjusted
-        # or cancelled them before it knew.
-        self._dropped: OrderedDict[int, None] = OrderedDict()
+        # Halves of the ids (all of one parity) of the peer's proposals that the overlap rule
+        # dropped: it may have adjusted or cancelled them before it knew.
+        self._dropped = Intervals()
 
     # What we do.
 
@@ -173,7 +181,13 @@ class ControlChannel:
 
     def was_dropped(self, request_id: int) -> bool:
         """Whether the peer may not know that its proposal of this id has been dropped."""
-        return request_id in self._dropped
+        return request_id // 2 in self._dropped and request_id % 2 == self._role.peer
+
+    def give_up(self, request: Request) -> None:
+        """Cancel a request of which we cannot follow any longer what the peer may be doing."""
+        reason = CancelReason.RESOURCE_LIMIT
+        self.cancel(request, reason, entry=None, seqnum=None, proof=None)
+        self.events.append(RequestGivenUp(request_id=request.request_id))
 
     def _receive_credit(self, amount: int) -> None:
         check_credit(self.credit, amount)
@@ -187,7 +201,7 @@ class ControlChannel:
         self._ids.check(request_id, ours=False)
         check_proposal(proposal, family=self._family)
         self.granted -= 1
-        self._dropped.pop(request_id, None)
+        self._dropped.discard(request_id // 2)
         request = self._open(request_id, proposal, ours=False)
         self.events.append(Proposed(request_id=request_id, proposal=proposal))
         self._resolve_overlaps(request)
@@ -196,24 +210,27 @@ class ControlChannel:
         request = self._addressed(message.request_id)
         if request is None:
             return
-        confirms = request.state is RequestState.PROPOSED_BY_US
+        before = request.state
         demand = request.peer_demand or Demand()
         if request.ours and request.unanswered and message.eagerness is None:
             raise Violation(ErrorCode.CONFIRMATION_WITHOUT_EAGERNESS)
         demand = demand.adjusted(message)
         check_adjust(request, message)
+        riddle = is_riddle(request, message)
         request.move(Input.PEER_ADJUST)
         if request.ours:
             request.unanswered = False
         request.outgoing.views.demand(demand)
         request.outgoing.retarget(message.end, message.upper_certpool)
-        if confirms:  # what is sent is sent after it
-            request.incoming.views.retarget(message.end, message.upper_certpool)
-        else:
-            request.incoming.views.may_be_retargeted(message.end, message.upper_certpool)
-        self._check_possibilities(request)
-        event = Confirmed if confirms else Adjusted
+        event = Confirmed if before is RequestState.PROPOSED_BY_US else Adjusted
         self.events.append(event(request_id=request.request_id, adjustment=message))
+        views = request.incoming.views
+        if before is not RequestState.CONFIRMED:  # what is sent is sent after it
+            views.retarget(message.end, message.upper_certpool)
+            return
+        views.may_be_retargeted(message.end, message.upper_certpool)
+        if riddle or views.possibilities > self._limits.request_adjustments_max:
+            self.give_up(request)
 
     def _receive_cancel(self, message: Cancel) -> None:
         request = self._addressed(message.request_id)
@@ -245,6 +262,8 @@ class ControlChannel:
             raise Violation(ErrorCode.CONFIRMATION_WITHOUT_EAGERNESS)
         demand = (request.our_demand or Demand()).adjusted(adjust)
         check_adjust(request, adjust)
+        if input is Input.ADJUST and is_riddle(request, adjust):
+            raise Violation(ErrorCode.SPARSE_END_FIXED, f"request {request.request_id}")
         if request.incoming.views.possibilities >= self._limits.request_adjustments_max:
             raise Violation(ErrorCode.TOO_MANY_ADJUSTMENTS, f"request {request.request_id}")
         encoded = encode_control(adjust)
@@ -322,17 +341,10 @@ class ControlChannel:
         loser.move(Input.DROP)
         self._forget(loser)
         if not loser.ours:
-            self._dropped[loser.request_id] = None
-            if len(self._dropped) > self._limits.dropped_max:
-                self._dropped.popitem(last=False)
+            self._dropped.add(loser.request_id // 2)
+            self._dropped.keep_last(self._limits.dropped_max)
         self.events.append(
             ProposalDropped(
                 request_id=loser.request_id, ours=loser.ours, winner_id=winner.request_id
             )
         )
-
-    # Rules.
-
-    def _check_possibilities(self, request: Request) -> None:
-        if request.incoming.views.possibilities > self._limits.request_adjustments_max:
-            raise Violation(ErrorCode.TOO_MANY_ADJUSTMENTS, f"request {request.request_id}")

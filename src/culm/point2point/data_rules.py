@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from culm.point2point.demand import Demand
 from culm.point2point.errors import ErrorCode, Violation
 from culm.point2point.events import SkipReason
+from culm.point2point.intervals import Intervals
 from culm.point2point.pieces import Cursor, Part
 
-__all__ = ["check_part", "check_skip", "check_wanted"]
+__all__ = [
+    "check_part",
+    "check_skip",
+    "check_wanted",
+    "has_passed",
+    "payload_told",
+    "pieces_behind",
+]
 
 
 def check_part(view: Cursor, part: Part) -> int:
@@ -55,3 +65,34 @@ def check_wanted(demand: Demand, payload_size: int | None = None) -> None:
             ErrorCode.UNWANTED_PAYLOAD,
             f"payload of {payload_size} bytes is not within the sizes of interest",
         )
+
+
+def payload_told(view: Cursor, *transmitted: Intervals) -> int | None:
+    """The entry whose payload is due, if it is, and the receiver knows the entry.
+
+    It does if the metadata was transmitted, or if it had the entry before.
+    """
+    piece, proposal = view.piece, view.range.proposal
+    if piece is None or piece.part is Part.METADATA:
+        return None
+    had = proposal.payload_only or (
+        proposal.start_offset is not None and piece.seqnum == view.range.start
+    )
+    return piece.seqnum if had or any(piece.seqnum in each for each in transmitted) else None
+
+
+def pieces_behind(view: Cursor, others: Iterable[Cursor], reached: Cursor | None) -> int:
+    """How many pieces the other endpoint has wholly passed that this one has not.
+
+    `others`: where the other endpoint may be; `reached`: where it has been.
+    """
+    behind = min(view.is_behind(ahead) for ahead in others)
+    return behind if reached is None else max(behind, view.is_behind(reached))
+
+
+def has_passed(view: Cursor, size: int, others: Iterable[Cursor], reached: Cursor | None) -> bool:
+    """Whether the other endpoint has passed `size` more bytes of the payload that is due."""
+    if pieces_behind(view, others, reached):
+        return True
+    places = [*others] if reached is None else [*others, reached]
+    return any(ahead.piece == view.piece and ahead.offset >= view.offset + size for ahead in places)

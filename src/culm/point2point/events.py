@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from culm.bamboo.entry import Entry
+from culm.bamboo.store import NewEntry
 from culm.machine import Closed, Event
 from culm.point2point.messages import Adjust, Cancel, Proposal
 from culm.point2point.pieces import Part
@@ -18,6 +19,7 @@ __all__ = [
     "Closed",
     "Confirmed",
     "CreditReceived",
+    "EntriesReceived",
     "EntryWanted",
     "Established",
     "ForkSuspected",
@@ -29,6 +31,7 @@ __all__ = [
     "ProposalDropped",
     "Proposed",
     "RequestEnded",
+    "RequestGivenUp",
     "SkipReason",
 ]
 
@@ -111,6 +114,15 @@ class RequestEnded(RequestEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RequestGivenUp(RequestEvent):
+    """We have cancelled a request by ourselves: what the peer's data is for cannot be told.
+
+    It has adjusted the range so often that more than ``Limits.request_adjustments_max`` may
+    be in force for its data; or the end of a sparse range of payloads alone.
+    """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Notified(RequestEvent):
     """The peer passed over `count` pieces, the first of them `part` of `seqnum`."""
 
@@ -140,6 +152,18 @@ class MetadataReceived(RequestEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EntriesReceived(RequestEvent):
+    """Verified entries that follow each other, with their verified payloads.
+
+    Comes only from a connection that was made with ``in_runs=True``, in the place of the
+    `MetadataReceived` and `PayloadReceived` of each entry.  How many of them come
+    together depends on how the bytes came.
+    """
+
+    entries: tuple[NewEntry, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ForkSuspected(RequestEvent):
     """A signed entry came whose backlink is not the hash of the entry before it that we know.
 
@@ -157,7 +181,7 @@ class PayloadReceived(RequestEvent):
 
     With the last bytes `finished` is true, and `verified` says whether size and hash
     are right: ``None`` if the connection has not seen all of the payload, so that the
-    caller has to check (and to call `Request.refuse_payload` if it is wrong).
+    caller has to check (and to call `Request.refuse` if it is wrong).
     """
 
     seqnum: int

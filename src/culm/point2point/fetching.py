@@ -12,6 +12,7 @@ from culm.point2point.batches import Batches
 from culm.point2point.desk import Desk
 from culm.point2point.events import (
     Apologized,
+    EntriesReceived,
     EntryWanted,
     ForkSuspected,
     HashWanted,
@@ -68,6 +69,9 @@ class Fetching:
                 self._take_metadata(event)
             case PayloadReceived():
                 self._take_payload(event)
+            case EntriesReceived():
+                self._give_up_payload()
+                self._batches.add(event.entries)
             case Notified():
                 self._give_up_payload()
                 self._tell(event)
@@ -149,7 +153,7 @@ class Fetching:
         elif event.finished and self._staging is None:
             payload = self._take_pieces()
             self._entry = None
-            self._batches.add(NewEntry(entry, payload))
+            self._batches.add([NewEntry(entry, payload)])
         elif event.finished or self._pieces_size >= self._limits.payload_inline_max:
             self._stage(entry)
             if event.finished and self._staging is not None:
@@ -200,7 +204,7 @@ class Fetching:
         # The beginning goes in with the entry: one that has lost its payload and one
         # whose payload is on its way can be told apart after a crash.
         self._staging = self._new_staging(entry)
-        self._batches.add(NewEntry(entry, data, staged=True))
+        self._batches.add([NewEntry(entry, data, staged=True)])
         self._staging.begin(data)
         self._batches.close(self._staging)
 
@@ -217,7 +221,7 @@ class Fetching:
             staging.stop()
             self.replica.inventory.payload_given_up(entry)
         elif entry is not None:
-            self._batches.add(NewEntry(entry))
+            self._batches.add([NewEntry(entry)])
 
     def _forget_payload(self) -> None:
         self._entry = self._staging = None

@@ -44,6 +44,15 @@ class Intervals:
             starts.insert(index, number)
             ends.insert(index, number)
 
+    def add_run(self, first: int, last: int) -> None:
+        """Add the numbers from `first` to `last`."""
+        self.add(first)
+        if self._ends[-1] == first:  # nothing is above it, nearly always
+            self._ends[-1] = last
+        else:
+            for number in range(first + 1, last + 1):
+                self.add(number)
+
     def discard(self, number: int) -> None:
         if number not in self:
             return

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from culm.bamboo.effects import (
     AddFork,
@@ -18,7 +18,7 @@ from culm.bamboo.forks import ForkProof, find_fork
 from culm.bamboo.store import Head, NewEntry, StoredEntry
 from culm.bamboo.verify import PayloadVerifier
 from culm.point2point.desk import Desk
-from culm.point2point.replication_events import ForkFound
+from culm.point2point.replication_events import ForkFound, Want
 from culm.wire.multihash import HashFamily
 
 __all__ = ["Inventory", "Resumption"]
@@ -57,7 +57,7 @@ class Inventory:
         self.head: Head | None = None
         self.newest = 0  # the last entry, whatever is missing before it
         self.payload_due = False  # of the entry at the head: it is on its way into the store
-        self.payload_mandatory = False  # a last payload that was deleted is due, too
+        self.want = Want()  # which payloads are
         self._desk = desk
         self._family = family
         self._forked = forked
@@ -115,29 +115,36 @@ class Inventory:
         seqnum = 0 if head is None else head.seqnum
         if shorter or seqnum >= self.position:  # else we have stored more since
             self.head = head
-            begun = last is not None and (last.payload_stored > 0 or self.payload_mandatory)
-            self.payload_due = begun and last is not None and not last.payload_complete
+            self.payload_due = last is not None and self._is_due(last)
         waiting, self._waiting, self._later = self._waiting, self._later, []
         if self._waiting:
             self._read()
         for then in waiting:
             then()
 
-    def resume(self, then: Callable[[Resumption | None], None]) -> None:
-        """Read and hash what is stored of the payload that is due: it was never verified.
+    def _is_due(self, last: StoredEntry) -> bool:
+        """Whether the payload at the head is wanted, and was begun or must not be missing."""
+        want, begun = self.want, last.payload_stored > 0
+        if last.payload_complete or not want.admits_payload(last.payload_size):
+            return False
+        return begun or want.payload_mandatory  # which was deleted, then
 
-        There is no resumption if there is nothing to resume any more.
+    def resume(self, seqnum: int, then: Callable[[Resumption | None], None]) -> None:
+        """Read and hash what is stored of the payload of an entry: it was never verified.
+
+        There is no resumption if there is nothing to resume (any more).
         """
 
-        def got_last(last: StoredEntry | None) -> None:
-            if last is None or last.payload_complete:
-                self.payload_due = False
+        def got(stored: StoredEntry | None) -> None:
+            if stored is None or stored.payload_complete:
+                if seqnum == self.position:
+                    self.payload_due = False
                 then(None)
             else:
-                resumption = Resumption(decode(last.encoded, family=self._family))
-                self._read_payload(resumption, last.payload_stored, lambda: then(resumption))
+                resumption = Resumption(decode(stored.encoded, family=self._family))
+                self._read_payload(resumption, stored.payload_stored, lambda: then(resumption))
 
-        self._desk.ask(ReadEntry, got_last, log=self.log, seqnum=self.position)
+        self._desk.ask(ReadEntry, got, log=self.log, seqnum=seqnum)
 
     def verify_payload(self, entry: Entry, then: Callable[[bool], None]) -> None:
         """Read and hash the whole payload of `entry`; tells whether it is the right one."""
@@ -173,8 +180,18 @@ class Inventory:
 
     # What has been stored.
 
-    def stored(self, new: NewEntry) -> None:
-        """`new` and all before it in its batch are in the store."""
+    def stored(self, batch: Sequence[NewEntry]) -> None:
+        """The entries of a batch are in the store."""
+        first, last = self.position + 1, self.position + len(batch)
+        if [new.entry.seqnum for new in batch] == list(range(first, last + 1)):
+            entry, _, staged = batch[-1]  # those before it would not leave a trace
+            self.newest = max(self.newest, last)
+            self.head, self.payload_due = Head(last, entry.hash(), entry.end_of_log), staged
+        else:
+            for new in batch:
+                self._stored(new)
+
+    def _stored(self, new: NewEntry) -> None:
         entry = new.entry
         self.newest = max(self.newest, entry.seqnum)
         if entry.seqnum == self.position + 1:

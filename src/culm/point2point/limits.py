@@ -24,9 +24,11 @@ class Limits:
         Requests that the peer may have open at once: the proposal credit that it is
         granted.  About 2 KiB each.
     request_adjustments_max
-        Adjustments of one request whose effect on the peer's data is still open.
+        Adjustments of one request whose effect on the peer's data is still open; one of our own
+        beyond that is refused, one of the peer's makes us cancel (`RequestGivenUp`).
     dropped_max
-        Remembered ids of proposals that the overlap rule dropped.
+        Remembered runs of ids (one after the other) of proposals that the overlap rule
+        dropped.
     compression_window_max
         Window that we offer in each direction; costs as much again for the history,
         and only once data has filled it.
@@ -38,7 +40,7 @@ class Limits:
     """
 
     data_window_max: int = 1 << 20
-    packet_size_max: int = 1 << 15
+    packet_size_max: int = 1 << 18
     unsent_size_max: int = 1 << 18
     requests_max: int = 256
     request_adjustments_max: int = 64

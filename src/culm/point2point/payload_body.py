@@ -33,6 +33,16 @@ class PayloadBody:
             self._decompressor = Decompressor(window)
 
     @property
+    def piece_size_max(self) -> int:
+        """How many bytes `take` gives at most."""
+        return self._piece_size_max
+
+    @property
+    def can_unpack(self) -> bool:
+        """Whether compression was negotiated."""
+        return self._decompressor is not None
+
+    @property
     def is_empty(self) -> bool:
         """Whether the packet has brought no payload, and is complete."""
         return not self._size and not self.open
@@ -46,6 +56,21 @@ class PayloadBody:
             if self._decompressor is None:
                 raise Violation(ErrorCode.COMPRESSION_WINDOW, "no compression was negotiated")
             self._decompressor.begin(size)
+
+    def unpack(self, packed: bytes, size: int) -> bytes:
+        """The `size` bytes of a whole packet that is compressed; raises `Violation`."""
+        decompressor = self._decompressor
+        assert decompressor is not None
+        try:
+            decompressor.begin(size)
+            data, read = decompressor.decode(packed, 0, size)
+            while read < len(packed) or decompressor.pending:  # too much, or nothing in many bytes
+                more, more_read = decompressor.decode(packed, read, size)
+                data, read = data + more, read + more_read
+            decompressor.finish()
+        except DecodeError as error:
+            raise Violation(ErrorCode.BAD_COMPRESSION, str(error)) from None
+        return data
 
     def take(self) -> bytes:
         """Take what there is of the payload, at most a piece.

@@ -115,6 +115,14 @@ class Range:
         inner -= self._middle_count
         return Piece(self._upper[inner], Part.METADATA) if inner < len(self._upper) else None
 
+    def entries_from(self, index: int) -> int:
+        """How many whole entries, metadata and payload, follow each other from `index` on."""
+        inner = index - len(self._lower)
+        place = inner + self._skipped
+        if self._path is not None or self._parts == 1 or inner < 0 or place % 2:
+            return 0
+        return max(0, self._middle_count + self._skipped - place) // 2
+
     def index_after(self, piece: Piece) -> int:
         """How many pieces of this range come no later than `piece` (which may be foreign)."""
         seqnum, part = piece

@@ -42,13 +42,20 @@ def propose_next(
     )
 
 
-def propose_range(log: LogKey, want: Want, links: Links, *, newest: int) -> Proposal:
+def propose_range(
+    log: LogKey, want: Want, links: Links, resumption: Resumption | None, *, newest: int
+) -> Proposal:
     """A range, with what we lack of the certificate pools around it.
 
+    If we lack nothing of the lower pool, it begins where a payload that was begun ends.
     `newest`: the last entry that the peer is known to have.
     """
     start, end = want.first or 1, want.last
     lowest = next((n for n in lower_pool(start) if n not in links), start)
+    expected = links[lipmaa(lowest)] if lowest > 1 else None
+    begun = resumption if lowest == start else None
+    if begun is not None and not want.admits_payload(begun.entry.payload_size):
+        begun = None
     upper = None
     if end is not None:
         above = [] if want.payload_only else upper_pool(end)
@@ -56,8 +63,9 @@ def propose_range(log: LogKey, want: Want, links: Links, *, newest: int) -> Prop
     return Proposal(
         log=log,
         start=start,
-        lower_certpool=lowest,
-        expected_hash=links[lipmaa(lowest)] if lowest > 1 else None,
+        lower_certpool=None if begun is not None else lowest,
+        expected_hash=expected if begun is None else begun.entry.hash(),
+        start_offset=None if begun is None else begun.stored,
         end=end,
         upper_certpool=upper,
         sparse=want.sparse,

@@ -11,6 +11,7 @@ from culm.point2point.data_codec import NUMBERS, PacketType, decode_metadata, me
 from culm.point2point.errors import ErrorCode, Violation
 from culm.point2point.events import (
     Apologized,
+    EntriesReceived,
     EntryWanted,
     ForkSuspected,
     HashWanted,
@@ -22,8 +23,10 @@ from culm.point2point.events import (
 )
 from culm.point2point.payload_body import PayloadBody
 from culm.point2point.rebuild import HashMissing, rebuild_one
+from culm.point2point.runs import RunReader
 from culm.point2point.setup import Mode, Session
 from culm.point2point.states import Input, RequestState
+from culm.point2point.views import Strained
 from culm.wire import varu64
 from culm.wire.errors import Truncated
 from culm.wire.multihash import HashFamily
@@ -46,7 +49,7 @@ class DataReceiver:
 
     control: ControlChannel  # set by the connection: the two channels know each other
 
-    def __init__(self, *, family: HashFamily, piece_size_max: int) -> None:
+    def __init__(self, *, family: HashFamily, piece_size_max: int, in_runs: bool) -> None:
         self.inbox = ReceiveBuffer()
         self._family = family
         self._safe = True
@@ -55,6 +58,7 @@ class DataReceiver:
         self._waiting: Request | None = None  # its caller owes an answer
         self._refused = False
         self._body = PayloadBody(self.inbox, piece_size_max=piece_size_max)
+        self._runs = RunReader(self.inbox, self._body, family=family) if in_runs else None
 
     def establish(self, session: Session) -> None:
         """The modes are known from now on."""
@@ -99,18 +103,36 @@ class DataReceiver:
         """Take packets until something has happened; ``None`` if more bytes are needed."""
         if self._refused:
             raise Violation(ErrorCode.INVALID_DATA, "refused by the caller")
+        if self._runs is not None and self._runs.fault is not None:
+            raise self._runs.fault
         event: Event | None = None
         while event is None and self._waiting is None:
             try:
                 if self._body.open:
                     event = self._bring(self._data_request(), self._body.take())
                 elif len(self.inbox):
-                    event = self._take_packet()
+                    event = self._take_run() or self._take_packet()
                 else:
                     return None
             except Truncated:
                 return None
+            except Strained:
+                self.control.give_up(self._data_request())
         return event
+
+    def _take_run(self) -> Event | None:
+        """Many entries at a time, if that is wanted and possible."""
+        request = self._current
+        if self._runs is None or request is None or self.inbox[0] != PacketType.METADATA:
+            return None
+        if not self._safe or request.discarding or request.state is not RequestState.CONFIRMED:
+            return None
+        entries = self._runs.take(request)
+        if entries:
+            return EntriesReceived(request_id=request.request_id, entries=entries)
+        if self._runs.fault is not None:
+            raise self._runs.fault
+        return None
 
     def _take_packet(self) -> Event | None:
         first = self.inbox[0]

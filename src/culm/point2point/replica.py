@@ -58,8 +58,8 @@ class Replica:
         self.passed = 0  # the last entry that it has notified or sent
         self.writing = 0  # what has come and is not in the store, in batches
         self.inventory = Inventory(log, desk=desk, family=family, forked=self._forked)
-        want = Want() if interest.want.is_range else interest.want
-        self.inventory.payload_mandatory = want.payload_mandatory
+        want = interest.want
+        self.inventory.want = want = Want() if want is None or want.is_range else want
         self.next = NextSeeking(self, owner, want)
         self.ranges = RangeSeeking(self, owner)
         self.answering = Answering(self, owner, desk=desk, family=family)
@@ -100,9 +100,19 @@ class Replica:
             self.ranges.add(want)
             return
         self.following, self._synced = True, None
-        self.next.want, self.next.refused, self.next.deferred = want, False, False
-        self.inventory.payload_mandatory = want.payload_mandatory
+        self.next.refused = self.next.deferred = False
+        if want != self.next.want:
+            self._change_mind(want)
         self.inventory.look(self.seek)
+
+    def _change_mind(self, want: Want) -> None:
+        """Something else is wanted than what is under way: begin anew."""
+        self.inventory.want = want
+        self.next.replace(want)
+        self.passed = 0  # what was only told may have to be fetched
+        joined = self.answering.joined
+        if joined is not None and joined.state is RequestState.CONFIRMED:
+            joined.cancel(CancelReason.RESOURCE_LIMIT)
 
     # What is known.
 
@@ -124,9 +134,12 @@ class Replica:
 
     def stored(self, batch: list[NewEntry]) -> list[Event]:
         """The entries are in the store; what there is to say of that."""
-        for new in batch:
-            self.inventory.stored(new)
-        return self._news()
+        self.inventory.stored(batch)
+        events = self._news()
+        if not self.following:  # there may be gaps before it
+            ends = (new.entry.seqnum for new in batch if new.entry.end_of_log)
+            events += [LogEnded(log=self.log, seqnum=seqnum) for seqnum in ends]
+        return events
 
     def payload_stored(self, entry: Entry) -> list[Event]:
         """The payload of `entry` is complete; what there is to say of that."""
@@ -139,7 +152,8 @@ class Replica:
 
         def look(stored: StoredEntry | None) -> None:
             if stored is not None and not stored.payload_complete:
-                self.ranges.add(Want(first=entry.seqnum, last=entry.seqnum, payload_only=True))
+                want = Want(first=entry.seqnum, last=entry.seqnum, payload_only=True)
+                self.ranges.add(want, again=True)
 
         self._desk.ask(ReadEntry, look, log=self.log, seqnum=entry.seqnum)
 
@@ -225,7 +239,8 @@ class Replica:
         seeking.peer_cancels(reason)
         if cancel.entry is not None:
             self.inventory.compare(cancel.entry)
-        if reason is CancelReason.END_OF_LOG and self._knows_end(cancel.seqnum or 0):
+        known = reason is CancelReason.END_OF_LOG and self._knows_end(cancel.seqnum or 0)
+        if known and seeking is self.next:
             return
         if reason not in (CancelReason.END_OF_RANGE, CancelReason.FORK):
             if seeking is self.next:
@@ -238,6 +253,8 @@ class Replica:
             return True
         if seqnum <= self.inventory.newest:
             self.next.probe = seqnum
+        else:
+            self.ranges.ask_for_end(seqnum)
         return False
 
     def give_up(self, request: Request, fault: Reason | None = None) -> None:
@@ -258,6 +275,8 @@ class Replica:
         tells = proposal.end is None and proposal.lower_certpool in (None, proposal.start)
         if tells and (last > self._offered or not self._heard):
             self._heard = True
+            if not self._offered:
+                self.next.refused = False  # for then it had nothing
             self._offered = max(self._offered, last)
             self.emit(LogOffered(log=self.log, seqnum=last))
         self.answering.consider(request)

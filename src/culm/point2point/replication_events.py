@@ -158,6 +158,10 @@ class Want:
         """Whether this is a range of its own rather than what comes next."""
         return self.first is not None
 
+    def admits_payload(self, size: int) -> bool:
+        """Whether a payload of `size` bytes is wanted."""
+        return self.size_min <= size <= self.size_max and self.eagerness.wants_payload(size)
+
     def demand(self) -> Demanded:
         """The part of it that goes into a proposal, or a confirmation, as it is."""
         return {
@@ -180,13 +184,14 @@ class Interest:
         Serve what is stored to a peer that asks for a range of it.  (What is live is served
         anyway; and only what is live is offered.)
     want
-        What is wanted of each log; `Replicator.replicate` says it for one.
+        What is wanted of each log; `Replicator.replicate` says it for one.  ``None``: nothing
+        unless that says so; one hears of logs (`LogOffered`), and serves them.
     """
 
     live: bool = True
     accept_new_logs: bool = False
     offer_stored: bool = True
-    want: Want = field(default_factory=Want)
+    want: Want | None = field(default_factory=Want)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,8 +203,8 @@ class ReplicatorLimits:
     batch_size_max, batch_count_max
         What is written, or read to be sent, in one go.
     payload_inline_max
-        Payloads up to this size are written with their entry, larger ones in pieces of
-        about this size.
+        Payloads up to this size are written with their entry, and so are larger ones that
+        come in one packet with it; others in pieces of about this size.
     logs_max
         Logs that are kept track of; further ones are refused.
     outstanding_max
@@ -212,7 +217,7 @@ class ReplicatorLimits:
     unwritten_size_max: int = 1 << 23
     batch_size_max: int = 1 << 20
     batch_count_max: int = 512
-    payload_inline_max: int = 1 << 18
+    payload_inline_max: int = 1 << 17
     logs_max: int = 10_000
     outstanding_max: int = 4096
     settle_s: float = 0.5

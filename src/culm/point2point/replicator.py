@@ -72,7 +72,7 @@ class Replicator:
         family: HashFamily = YAMF,
     ) -> None:
         self.connection = Connection(
-            role=role, setup=setup, limits=limits.connection, family=family
+            role=role, setup=setup, limits=limits.connection, family=family, in_runs=True
         )
         self._limits = limits
         self._interest = interest
@@ -101,7 +101,7 @@ class Replicator:
         `want` says what of it, if that is not what the interest says.
         """
         self.connection.check_open()
-        want = self._interest.want if want is None else want
+        want = want or self._interest.want or Want()
         replica = self._replica(log, want)
         if replica is not None:
             replica.ask_for(want)
@@ -131,13 +131,15 @@ class Replicator:
 
     def data_to_send(self, size_max: int | None = None) -> bytes:
         """Take bytes for the peer; what is to be sent is chosen as late as possible."""
-        parts = [self.connection.data_to_send(size_max)]
-        left = None if size_max is None else size_max - len(parts[0])
+        pieces = self.connection.pieces_to_send(size_max)
+        left = None if size_max is None else size_max - sum(map(len, pieces))
         while (left is None or left > 0) and self._traffic.send_some():
-            part = self.connection.data_to_send(left)
-            parts.append(part)
-            left = None if left is None else left - len(part)
-        return b"".join(parts)
+            more = self.connection.pieces_to_send(left)
+            if not more:
+                break
+            pieces += more
+            left = None if left is None else left - sum(map(len, more))
+        return b"".join(pieces)
 
     @property
     def trailing_data(self) -> bytes:
@@ -220,7 +222,8 @@ class Replicator:
 
     def _store_is_behind(self) -> bool:
         limits, desk = self._limits, self._desk
-        return desk.unwritten_size > limits.unwritten_size_max or desk.load > limits.outstanding_max
+        load = desk.load + len(self._early)
+        return desk.unwritten_size > limits.unwritten_size_max or load > limits.outstanding_max
 
     # What the connection tells.
 
@@ -274,11 +277,11 @@ class Replicator:
                 desk=self._desk,
                 interest=self._interest,
                 family=self._family,
-                following=not want.is_range,
+                following=want is not None and not want.is_range,
             )
             self._replicas[log] = replica
             replica.load()
-            if want.is_range:
+            if want is not None and want.is_range:
                 replica.ask_for(want)
         return replica
 

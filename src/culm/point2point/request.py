@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import wraps
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, Protocol, TypeVar
 
 from culm.bamboo.entry import Entry
 from culm.bamboo.forks import ForkProof
+from culm.bamboo.store import StoredEntry
 from culm.bamboo.verify import PayloadVerifier
 from culm.buffer import Buffer
 from culm.machine import LocalProtocolError
@@ -241,6 +242,17 @@ class Request:
         sent as such.  Compression is used where it makes the packet smaller.
         """
         return self._sender.payload(self, data, entry=entry, compress=compress)
+
+    @local
+    def send_entries(self, entries: Iterable[StoredEntry]) -> int:
+        """Send metadata and payloads of entries that follow each other, in one go.
+
+        Takes the first of `entries`, as many as make about a packet of the size that is
+        our limit, and returns how many.  None if the first is not the one that is due, if
+        its payload is not there, or if there is something to decide: then it has to be
+        sent piece by piece.  The caller vouches for the entries.
+        """
+        return self._sender.entries(self, entries)
 
     @local
     def notify(self, count: int = 1) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import deque
+from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 from culm.bamboo.entry import LogKey
@@ -141,6 +142,7 @@ class NextSeeking(Seeking):
         self.want = want
         self.probe: int | None = None
         self.peer_fork: int | None = None  # the earliest fork of which the peer knows
+        self._outdated = False  # the proposal that is being made is not what is wanted any more
         self._told = 0  # the peer knows that we have all before this entry
 
     @property
@@ -182,7 +184,16 @@ class NextSeeking(Seeking):
             return live and (self.replica.answering.joined is None or not self._told)
         return self._has_fork_to_tell() or (live and self._told < self.start)
 
+    def replace(self, want: Want) -> None:
+        """Something else is wanted from now on."""
+        self.want = want
+        self._outdated = self._proposing
+        self.cancel(CancelReason.RESOURCE_LIMIT)
+
     def still_wants(self, proposal: Proposal) -> bool:
+        outdated, self._outdated = self._outdated, False
+        if outdated:
+            return False
         finite = proposal.end is not None
         return finite or (proposal.start == self.start and self._is_endless())
 
@@ -195,7 +206,7 @@ class NextSeeking(Seeking):
         if self.probe is not None:
             inventory.hashes(lower_pool(self.probe), self._offer_probe)
         elif inventory.payload_due:
-            inventory.resume(self._offer_rest)
+            inventory.resume(inventory.position, self._offer_rest)
         else:
             self._prepare_next()
 
@@ -275,32 +286,59 @@ class RangeSeeking(Seeking):
 
     def __init__(self, replica: Replica, owner: Owner) -> None:
         super().__init__(replica, owner)
+        self._once_more = False  # what has come of the range is lost
         self._wants: deque[Want] = deque()
         self._complete = False
+        self._end_asked = False
 
     @property
     def settled(self) -> bool:
         endless = self.request is not None and self.request.proposal.end is None
         return endless or self.deferred or not self._wants
 
-    def add(self, want: Want) -> None:
-        """Fetch another range."""
+    def add(self, want: Want, *, again: bool = False) -> None:
+        """Fetch another range; `again`: even if it is the one that is being fetched."""
+        if again and self.request is not None and want == self._wants[0]:
+            self._once_more = True
         if want not in self._wants:
             self._wants.append(want)
         self.deferred = False
         self.seek()
+
+    def ask_for_end(self, seqnum: int) -> None:
+        """The peer says that the log ends there, before what we have asked for: see that entry.
+
+        Once is enough: who says something else then has nothing to show.
+        """
+        if self._wants and not self._end_asked:
+            self._end_asked = True
+            self._wants.append(
+                replace(self._wants[0], first=seqnum, last=seqnum, sparse=False, payload_only=False)
+            )
 
     def _lacks_something(self) -> bool:
         return bool(self._wants)
 
     def _prepare(self) -> None:
         want = self._wants[0]
-        self.inventory.hashes(
-            lower_pool(want.first or 1),
-            lambda links: self._offer(
-                propose_range(self.replica.log, want, links, newest=self.replica.offered), links
-            ),
-        )
+        first = want.first or 1
+
+        def got_links(links: dict[int, bytes]) -> None:
+            if first in links:
+                self.inventory.resume(first, lambda begun: self._offer_range(want, links, begun))
+            else:
+                self._offer_range(want, links, None)
+
+        self.inventory.hashes(lower_pool(first), got_links)
+
+    def _offer_range(
+        self, want: Want, links: dict[int, bytes], resumption: Resumption | None
+    ) -> None:
+        if resumption is not None and not resumption.stored:
+            resumption = None
+        replica = self.replica
+        proposal = propose_range(replica.log, want, links, resumption, newest=replica.offered)
+        self._offer(proposal, links, None if proposal.start_offset is None else resumption)
 
     def proposed(self, request: Request) -> None:
         super().proposed(request)
@@ -316,6 +354,8 @@ class RangeSeeking(Seeking):
     def over(self, *, dropped: bool) -> None:
         complete = self._complete
         super().over(dropped=dropped)
-        if complete or not (dropped or self.deferred):
+        done = complete or not (dropped or self.deferred)
+        if done and not self._once_more:
             self._wants.popleft()
+        self._once_more = False
         self.refused = False

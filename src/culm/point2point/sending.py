@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from culm.bamboo.entry import Entry, verify_signature
 from culm.bamboo.links import has_lipmaalink, lipmaa
+from culm.bamboo.store import StoredEntry
 from culm.bamboo.verify import PayloadVerifier
 from culm.buffer import Buffer, Outbox
 from culm.point2point.data_codec import PacketType
 from culm.point2point.errors import ErrorCode, Violation
 from culm.point2point.events import SkipReason
 from culm.point2point.pieces import Part
+from culm.point2point.runs import write_run
 from culm.point2point.setup import Mode, Session
 from culm.point2point.states import Input
 from culm.point2point.track import Track
 from culm.wire import varu64
 from culm.wire.lzfoo import Compressor
+from culm.wire.multihash import HashFamily
 
 if TYPE_CHECKING:
     from culm.point2point.request import Request
@@ -41,9 +44,12 @@ class DataSender:
     Methods raise `Violation` before anything has changed.
     """
 
-    def __init__(self, *, packet_size_max: int, unsent_size: Callable[[], int]) -> None:
+    def __init__(
+        self, *, family: HashFamily, packet_size_max: int, unsent_size: Callable[[], int]
+    ) -> None:
         self.outbox = Outbox()
         self.queued_total = 0  # bytes ever put on the channel
+        self._family = family
         self._packet_size_max = packet_size_max
         self._unsent_below = unsent_size  # bytes that left the outbox, but not the mux
         self._current: Request | None = None
@@ -105,10 +111,13 @@ class DataSender:
     ) -> bool:
         """Send payload bytes in packets of at most the size of our limit."""
         self._permit(request)
-        track = request.outgoing
-        self._know(request, entry)
-        view = memoryview(data).cast("B")
-        track.check_payload(len(view))
+        track, view = request.outgoing, memoryview(data).cast("B")
+        known = self._know(request, entry)
+        try:
+            track.check_payload(len(view))
+        except Violation:
+            track.entry = known
+            raise
         self._switch(request)
         size_max = self._packet_size_max
         for start in range(0, len(view) or 1, size_max):
@@ -123,6 +132,27 @@ class DataSender:
             return track.take_payload(len(view))
         return self._take_greedily(track, view)
 
+    def entries(self, request: Request, stored: Iterable[StoredEntry]) -> int:
+        """Send the first of `stored` with their payloads, about a packet's worth of them.
+
+        Returns how many; none where each piece has to be dealt with by itself.
+        """
+        self._permit(request)
+        if not self._is_safe:
+            return 0
+        packets, hashes = write_run(
+            request,
+            stored,
+            compress=self._compressed,
+            family=self._family,
+            size_max=self._packet_size_max,
+        )
+        if hashes:
+            self._switch(request)
+            self._put(packets)
+            request.outgoing.take_entries(hashes)
+        return len(hashes)
+
     def _take_greedily(self, track: Track, data: Buffer) -> bool:
         """The caller may find out that `data` is wrong; but it may turn out to be right."""
         entry = track.payload_entry()
@@ -132,8 +162,10 @@ class DataSender:
         if verifier is not None:
             verifier.update(data)
         finished = track.take_payload(len(data))
-        if finished and verifier is not None and verifier.fault() is None:
-            track.last = None  # it is valid
+        if finished and verifier is not None:
+            track.apology_owed = verifier.fault() is not None
+            if not track.apology_owed:
+                track.last = None  # it is valid
         return finished
 
     def notify(self, request: Request, count: int) -> None:
@@ -156,11 +188,15 @@ class DataSender:
     def jump(self, request: Request, size: int, *, entry: Entry | None) -> None:
         """Pass over bytes of a payload."""
         self._permit(request)
-        self._know(request, entry)
-        request.outgoing.check_jump(size)
+        track, known = request.outgoing, self._know(request, entry)
+        try:
+            track.check_jump(size)
+        except Violation:
+            track.entry = known
+            raise
         self._switch(request)
         self._put(b"\x07" + _ENCODE(size))
-        request.outgoing.jump(size)
+        track.jump(size)
 
     def apologize(self, request: Request) -> None:
         """Take back the last piece, which was invalid."""
@@ -197,9 +233,9 @@ class DataSender:
     def _permit(self, request: Request) -> None:
         request.move(Input.SEND)
 
-    def _know(self, request: Request, entry: Entry | None) -> None:
-        """Take the entry whose payload is due from the caller."""
-        piece = request.outgoing.cursor.piece
+    def _know(self, request: Request, entry: Entry | None) -> Entry | None:
+        """Take the entry whose payload is due from the caller; returns what was known."""
+        known, piece = request.outgoing.entry, request.outgoing.cursor.piece
         if entry is not None and piece is not None and piece.part is Part.PAYLOAD:
             if entry.seqnum != piece.seqnum or entry.log != request.proposal.log:
                 raise Violation(
@@ -207,6 +243,7 @@ class DataSender:
                     f"payload of entry {entry.seqnum} although {piece.seqnum} is due",
                 )
             request.outgoing.entry = entry
+        return known
 
     def _switch(self, request: Request) -> None:
         if self._current is not request:

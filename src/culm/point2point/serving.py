@@ -16,7 +16,7 @@ from culm.point2point.demand import Demand
 from culm.point2point.desk import Desk
 from culm.point2point.events import SkipReason
 from culm.point2point.messages import CancelReason
-from culm.point2point.pieces import Part, Piece
+from culm.point2point.pieces import Cursor, Part, Piece
 from culm.point2point.replica import Replica
 from culm.point2point.replication_events import ReplicatorLimits
 from culm.point2point.request import Request
@@ -37,7 +37,7 @@ class Serving:
         desk: Desk,
         limits: ReplicatorLimits,
         family: HashFamily,
-        rouse: Callable[[], None],
+        rouse: Callable[[bool], None],
     ) -> None:
         self.request = request
         self.replica = replica
@@ -51,6 +51,7 @@ class Serving:
         self._data = memoryview(b"")  # read of the payload that is due, and not sent
         self._missing_from: int | None = None  # the store has nothing from here on
         self._lacks_payload: int | None = None  # of this entry, and none is on its way
+        self._spoiled: int | None = None  # of this entry the store has a wrong payload
 
     def wake(self) -> None:
         """There may be new entries in the store, and more of their payloads."""
@@ -59,6 +60,14 @@ class Serving:
         if not known:
             self._entry, self._data = None, memoryview(b"")
         self._read = deque(known)
+
+    def prepare(self) -> None:
+        """Have the store read what is due, so that it is here when its turn comes."""
+        demand, cursor = self.request.peer_demand, self.request.send_cursor
+        if demand is None or cursor.piece is None or self._reading or not self._is_confirmed():
+            return
+        if not self._only_fetches(demand) and not cursor.is_behind(self._passed_by_peer()):
+            self._find(cursor.piece.seqnum)
 
     def step(self) -> bool:
         """Send one packet, if one is due; returns whether there may be more."""
@@ -74,8 +83,9 @@ class Serving:
             if request.receive_cursor.piece is None or not self._wants_metadata():
                 request.cancel(CancelReason.END_OF_RANGE)
             return False
-        behind = cursor.is_behind(request.receive_cursor)
-        target = piece if not behind else request.receive_cursor.piece
+        passed = self._passed_by_peer()
+        behind = cursor.is_behind(passed)
+        target = piece if not behind else passed.piece
         if target is None:
             request.notify(behind)
             return True
@@ -84,6 +94,10 @@ class Serving:
             return False
         if behind:
             request.notify(behind)
+        elif cursor.offset > cursor.start_of(piece):
+            return self._send_payload(piece, stored, demand)  # the rest of it
+        elif piece.part is Part.METADATA and self._send_run():
+            pass
         elif (forked := self._forked_at(stored)) is not None:
             self.replica.suspect(request, forked, Reason.FORK)
             return False
@@ -92,6 +106,13 @@ class Serving:
         else:
             return self._send_payload(piece, stored, demand)
         return True
+
+    def _passed_by_peer(self) -> Cursor:
+        """How far the peer is, without what it has to take back."""
+        passed = self.request.receive_cursor
+        if self.request.incoming.apology_owed:
+            passed = Cursor(passed.range, passed.index - 1)
+        return passed
 
     def _only_fetches(self, demand: Demand) -> bool:
         """Whether it is for the peer alone to move through the range, which is not at its end."""
@@ -151,18 +172,24 @@ class Serving:
 
     def _got(self, seqnum: int, entries: list[StoredEntry]) -> None:
         self._reading = False
-        self._rouse()
+        self._rouse(True)
         if not entries or entries[0].seqnum != seqnum:
             self._missing_from = seqnum
-            gap = seqnum < self.replica.inventory.newest and not self._wants_metadata()
-            if gap and self._is_confirmed():
-                self.request.cancel(CancelReason.DO_NOT_RETRY)  # nobody fills it
+            if self._is_confirmed() and self._never_comes(seqnum):
+                self.request.cancel(CancelReason.DO_NOT_RETRY)
         else:
             self._read = deque(entries)
             self._entry, self._data = None, memoryview(b"")
             # To be judged now: what is known of the inventory is not newer than the answer.
             if not entries[0].payload_complete and not self._on_its_way(entries[0]):
                 self._lacks_payload = seqnum
+
+    def _never_comes(self, seqnum: int) -> bool:
+        """Whether nobody will fill the gap, or the log ends before the range does."""
+        inventory = self.replica.inventory
+        if seqnum < inventory.newest:
+            return not self._wants_metadata()
+        return inventory.ended and self.request.send_cursor.range.end is not None
 
     def _decoded(self, stored: StoredEntry) -> Entry:
         if self._entry is None:
@@ -179,6 +206,16 @@ class Serving:
 
     # Sending.
 
+    def _send_run(self) -> bool:
+        """Send whole entries in one go; whether that is possible."""
+        count = self.request.send_entries(self._read)
+        if not count:
+            return False
+        for _ in range(count):
+            self._read.popleft()
+        self._entry, self._data = None, memoryview(b"")
+        return True
+
     def _send_metadata(self, stored: StoredEntry, demand: Demand) -> None:
         if demand.eagerness.wants_metadata:
             self.request.send_metadata(self._decoded(stored))
@@ -192,11 +229,11 @@ class Serving:
             request.skip_payload(SkipReason.TOO_SMALL)
         elif size > demand.size_max:
             request.skip_payload(SkipReason.TOO_LARGE)
-        elif stored.payload_complete:
+        elif stored.payload_complete and piece.seqnum != self._spoiled:
             if demand.eagerness.wants_payload(size):
                 return self._send_data(piece, stored)
             request.notify()
-        elif piece.seqnum != self._lacks_payload:
+        elif piece.seqnum not in (self._lacks_payload, self._spoiled):
             if not self._on_its_way(stored):
                 self._ask(piece.seqnum)  # it was missing when it was read, with others
             return False
@@ -233,12 +270,15 @@ class Serving:
             return False
         entry = None if self.request.outgoing.entry is not None else self._decoded(stored)
         self.request.send_payload(packet, entry=entry)
+        if self.request.outgoing.apology_owed:  # what the store has is not what was verified
+            self._spoiled = piece.seqnum
+            self.request.apologize()
         return True
 
     def _read_payload(self, seqnum: int, offset: int) -> None:
         def got(data: bytes) -> None:
             self._reading = False
-            self._rouse()
+            self._rouse(False)
             self._data = memoryview(data)
             if not data:  # deleted a moment ago
                 self._read.clear()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from culm.wire import varu64
@@ -31,6 +31,14 @@ class Setup:
     receive_mode: Mode = Mode.SAFE
     send_window_max: int = 1 << 16
     receive_window_max: int = 1 << 16
+
+    def within(self, window_max: int) -> Setup:
+        """The same with windows of no more than `window_max` bytes."""
+        return replace(
+            self,
+            send_window_max=min(self.send_window_max, window_max),
+            receive_window_max=min(self.receive_window_max, window_max),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

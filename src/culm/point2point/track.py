@@ -16,7 +16,14 @@ from typing import NamedTuple
 from culm.bamboo.entry import Entry
 from culm.bamboo.links import open_targets
 from culm.bamboo.verify import PayloadVerifier
-from culm.point2point.data_rules import check_part, check_skip, check_wanted
+from culm.point2point.data_rules import (
+    check_part,
+    check_skip,
+    check_wanted,
+    has_passed,
+    payload_told,
+    pieces_behind,
+)
 from culm.point2point.demand import Demand
 from culm.point2point.errors import ErrorCode, Violation
 from culm.point2point.events import SkipReason
@@ -113,17 +120,11 @@ class Track:
         if count > view.range.count - view.index:
             raise Violation(ErrorCode.PAST_END, f"notification of {count} pieces")
         # The others catch up with what the other endpoint has transmitted.
-        fresh = count - self._behind(view)
+        fresh = count - pieces_behind(view, self.other.views, self.other.reached)
         if fresh > 0 and not self._may_notify(view, demand, count, fresh):
             raise Violation(
                 ErrorCode.EAGERNESS_VIOLATED, f"{fresh} pieces notified that are wanted"
             )
-
-    def _behind(self, view: Cursor) -> int:
-        """How many pieces the other endpoint has wholly passed that this one has not."""
-        behind = min(view.is_behind(ahead) for ahead in self.other.views)
-        reached = self.other.reached
-        return behind if reached is None else max(behind, view.is_behind(reached))
 
     def _may_notify(self, view: Cursor, demand: Demand, count: int, fresh: int) -> bool:
         if not demand.eagerness.wants_metadata:
@@ -161,18 +162,9 @@ class Track:
         check_part(view, Part.PAYLOAD)
         if size < 1:
             raise Violation(ErrorCode.EMPTY_PACKET, "jump over no bytes")
-        if not self._behind(view) and not self._is_inside(view, size):
+        if not has_passed(view, size, self.other.views, self.other.reached):
             raise Violation(ErrorCode.CATCH_UP_ONLY, f"jump of {size} bytes ahead of the other")
         self._check_payload_size(view, size)
-
-    def _is_inside(self, view: Cursor, size: int) -> bool:
-        """Whether the other endpoint is `size` bytes further in the payload that is due."""
-        places = list(self.other.views)
-        if self.other.reached is not None:
-            places.append(self.other.reached)
-        return any(
-            ahead.piece == view.piece and ahead.offset >= view.offset + size for ahead in places
-        )
 
     # Moving the cursor with data.
 
@@ -196,15 +188,28 @@ class Track:
         self.metadata.add(seqnum)
         self.metadata.keep_last(_RUNS_MAX)
         self.links[seqnum] = entry.hash()
-        if len(self.links) > _LINKS_MAX:
-            reachable = set(open_targets(seqnum))
-            self.links = {n: link for n, link in self.links.items() if n in reachable}
+        self._prune_links(seqnum)
         if entry.end_of_log:
             self.end_of_log = seqnum
         self.views.advance(1)
         self.last = Last((piece,), entry)
         self.entry = entry
         self._forget_entry()
+
+    def take_entries(self, hashes: dict[int, bytes]) -> None:
+        """Valid entries that follow each other, with these hashes, and their payloads have been."""
+        seqnums = list(hashes)
+        self.metadata.add_run(seqnums[0], seqnums[-1])
+        self.metadata.keep_last(_RUNS_MAX)
+        self.links.update(hashes)
+        self._prune_links(seqnums[-1])
+        self.views.advance(2 * len(hashes))
+        self.entry = self.last = self.verifier = None
+
+    def _prune_links(self, seqnum: int) -> None:
+        if len(self.links) > _LINKS_MAX:
+            reachable = set(open_targets(seqnum))
+            self.links = {n: link for n, link in self.links.items() if n in reachable}
 
     def take_invalid_metadata(self, entry: Entry) -> None:
         """Metadata has been transmitted that is not valid; `entry` is how it was understood."""
@@ -229,7 +234,8 @@ class Track:
 
     def _check_payload_size(self, view: Cursor, size: int) -> int:
         assert view.piece is not None
-        payload_size = self._payload_size(view.piece.seqnum)
+        told = payload_told(view, self.metadata, self.other.metadata)
+        payload_size = None if told is None else self._payload_size(told)
         if payload_size is None:
             raise Violation(ErrorCode.UNKNOWN_PAYLOAD_SIZE, f"of entry {view.piece.seqnum}")
         if size > payload_size - view.offset:
@@ -306,11 +312,11 @@ class Track:
         return self.other.links.get(seqnum) if found is None else found
 
     def unknown_payload(self) -> int | None:
-        """The entry whose payload is due, if it is one, and the entry is not known."""
-        due = [view.piece for view in self.views if view.piece and view.piece.part is Part.PAYLOAD]
-        if self.apology_owed or not due or any(self._entry_of(piece.seqnum) for piece in due):
-            return None
-        return due[0].seqnum
+        """The entry whose payload is due, if it is one, and to be had from the caller."""
+        told = (payload_told(view, self.metadata, self.other.metadata) for view in self.views)
+        due = [seqnum for seqnum in told if seqnum is not None]
+        known = self.apology_owed or any(map(self._entry_of, due))
+        return None if known or not due else due[0]
 
     def payload_entry(self) -> Entry | None:
         """The entry whose payload is due, where it is known."""

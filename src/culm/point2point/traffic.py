@@ -7,7 +7,7 @@ from collections import OrderedDict
 from culm.bamboo.entry import LogKey
 from culm.point2point.connection import Connection, State
 from culm.point2point.desk import Desk
-from culm.point2point.events import RequestEvent
+from culm.point2point.events import PayloadReceived, RequestEvent
 from culm.point2point.fetching import Fetching
 from culm.point2point.inventory import Resumption
 from culm.point2point.replica import Replica
@@ -33,7 +33,10 @@ class Traffic:
         self._fetching: dict[int, Fetching] = {}
         self._unwritten: dict[int, Fetching] = {}  # those with entries in an open batch
         self._serving: dict[int, Serving] = {}
-        self._awake: OrderedDict[int, Serving] = OrderedDict()  # that may have to send
+        # Those that may have to send: such as have just got something, and such as go on.
+        self._fresh: OrderedDict[int, Serving] = OrderedDict()
+        self._going_on: OrderedDict[int, Serving] = OrderedDict()
+        self._fresh_had_turn = False
 
     def involve(self, request: Request, replica: Replica) -> None:
         """A proposal of the peer is about that replica."""
@@ -59,13 +62,14 @@ class Traffic:
             desk=self._desk,
             limits=self._limits,
             family=self._family,
-            rouse=lambda: self.rouse(request_id),
+            rouse=lambda fresh: self.rouse(request_id, fresh=fresh),
         )
 
     def forget(self, request_id: int) -> Replica | None:
         """A request is over; returns whose it was."""
         self._serving.pop(request_id, None)
-        self._awake.pop(request_id, None)
+        self._fresh.pop(request_id, None)
+        self._going_on.pop(request_id, None)
         fetching = self._fetching.pop(request_id, None)
         self._unwritten.pop(request_id, None)
         if fetching is not None:
@@ -81,7 +85,8 @@ class Traffic:
             fetching.handle(event)
             if fetching.has_batch:
                 self._unwritten[event.request_id] = fetching
-        self.rouse(event.request_id)
+        if not isinstance(event, PayloadReceived) or event.finished:
+            self.rouse(event.request_id)
 
     def flush(self) -> None:
         """Write what has come in."""
@@ -97,11 +102,13 @@ class Traffic:
 
     # Going out.
 
-    def rouse(self, request_id: int) -> None:
-        """There may be something to send for a request."""
+    def rouse(self, request_id: int, *, fresh: bool = True) -> None:
+        """There may be something to send for a request: something new (`fresh`), or more."""
         serving = self._serving.get(request_id)
-        if serving is not None:
-            self._awake[request_id] = serving
+        if serving is None or request_id in self._going_on or request_id in self._fresh:
+            return
+        queue = self._fresh if fresh else self._going_on
+        queue[request_id] = serving
 
     def wake(self, log: LogKey) -> None:
         """There are new entries of `log`."""
@@ -113,15 +120,33 @@ class Traffic:
     def send_some(self) -> bool:
         """Put about a packet's worth of data on its way; returns whether there was some.
 
-        Each request gets its turn, a packet at a time.  Nothing is put behind data that
-        waits for the peer's credit.
+        Each request gets its turn, a packet at a time; one that has just got something does not
+        wait for those that go on and on, nor they for more than one of these.  Nothing is put
+        behind data that waits for the peer's credit.
         """
-        connection, awake = self._connection, self._awake
-        if connection.state is not State.ESTABLISHED or connection.unsent_size():
+        connection = self._connection
+        if connection.state is not State.ESTABLISHED:
+            return False
+        if connection.unsent_size():
+            self._prepare()
             return False
         size_max = self._limits.connection.packet_size_max
-        while awake and connection.unsent_size() < size_max:
-            request_id, serving = awake.popitem(last=False)
+        while (queue := self._turn()) and connection.unsent_size() < size_max:
+            request_id, serving = queue.popitem(last=False)
+            self._fresh_had_turn = queue is self._fresh
             if serving.step():
-                awake[request_id] = serving
+                self._going_on[request_id] = serving
+                self._fresh.pop(request_id, None)
         return connection.unsent_size() > 0
+
+    def _turn(self) -> OrderedDict[int, Serving]:
+        """Where the request is that is next."""
+        if self._fresh and not (self._going_on and self._fresh_had_turn):
+            return self._fresh
+        return self._going_on
+
+    def _prepare(self) -> None:
+        """Have read what is to be sent next; no more, for nobody knows when that will be."""
+        queue = self._turn()
+        if queue:
+            next(iter(queue.values())).prepare()

@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from culm.point2point.demand import Demand
-from culm.point2point.errors import ErrorCode, Violation
+from culm.point2point.errors import Violation
 from culm.point2point.pieces import Cursor, Piece, Range
 
-__all__ = ["Views"]
+__all__ = ["Strained", "Views"]
 
 # More cursors than honest adjustments bring about; each packet costs time linear in them.
 _CURSORS_MAX = 256
+
+
+class Strained(Exception):
+    """The sender may be at more places than we keep apart.  Nobody is to blame for that."""
 
 
 class Views:
@@ -44,6 +48,13 @@ class Views:
     def first(self) -> Cursor:
         """The cursor under the oldest possibility."""
         return self._cursors[0]
+
+    @property
+    def only(self) -> tuple[Cursor, Demand] | None:
+        """The one possibility, if there is but one."""
+        if len(self._cursors) == len(self._ranges) == len(self.demands) == 1:
+            return self._cursors[0], self.demands[0]
+        return None
 
     def retarget(self, end: int | None, upper_certpool: int | None) -> None:
         """A smaller range holds for the sender from now on."""
@@ -133,7 +144,7 @@ class Views:
         ]
         self._spread()
         if len(self._cursors) > _CURSORS_MAX:
-            raise Violation(ErrorCode.TOO_MANY_ADJUSTMENTS, "where the data belongs is open")
+            raise Strained
 
     def _spread(self) -> None:
         places = (

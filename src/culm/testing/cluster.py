@@ -177,6 +177,7 @@ class Node:
         cluster, life = self._cluster, self.incarnation
         if cluster.records:
             self.turns.append(turn)
+            cluster.log.append((self.address, turn))
         for destination, payload in turn.datagrams:
             cluster.network.send(self.address, destination, payload)
         for event in turn.events:
@@ -219,6 +220,7 @@ class Cluster:
     on_event: called with the node for every event.
     after_step: called after everything that happens: for invariants.
     records: keep every turn, to make conversations of them.
+    log: all turns of all nodes in their order, with addresses, if it records.
     """
 
     def __init__(
@@ -234,6 +236,7 @@ class Cluster:
         self.on_event = on_event
         self.after_step = after_step
         self.records = records
+        self.log: list[tuple[Address, Turn]] = []
 
     def __enter__(self) -> Cluster:
         return self

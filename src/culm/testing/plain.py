@@ -17,6 +17,9 @@ from culm.machine import Effect, Event
 
 __all__ = ["JSON", "from_plain", "hashable", "plain_error", "plain_fields", "to_plain"]
 
+# Named tuples of so many fields are keys or addresses, which come back as such.
+_KEY_SIZE_MAX = 2
+
 JSON: TypeAlias = "bool | int | float | str | list[JSON] | dict[str, JSON] | None"
 
 
@@ -43,6 +46,9 @@ def to_plain(value: object) -> JSON:
             return {"effect": type(value).__name__, "fields": plain_fields(value)}
         case Mapping():
             return _plain_mapping(value)
+        case tuple() if len(getattr(value, "_fields", ())) > _KEY_SIZE_MAX:
+            named = dict(zip(getattr(value, "_fields", ()), value, strict=True))
+            return {"type": type(value).__name__, "fields": to_plain(named)}
         case Sequence():
             return [to_plain(item) for item in value]
         case Set():

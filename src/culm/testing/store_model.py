@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from random import Random
 
@@ -194,7 +194,7 @@ class ModelStore:
             stored = stored_form(whole, None if row.complete else len(row.payload))
             inline = row.complete and payload_size_max is not None
             if inline and len(row.payload) <= (payload_size_max or 0):
-                stored = replace(stored, payload=row.payload)
+                stored = stored._replace(payload=row.payload)
             size += len(stored.encoded) + len(stored.payload or b"")
             full = count_max is not None and len(found) >= count_max
             if found and (full or (size_max is not None and size > size_max)):

@@ -16,12 +16,13 @@ that are text in quotes.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields
 from enum import Enum
 from pathlib import Path
 from typing import Any
 
+from culm.testing.cluster import Cluster
 from culm.testing.driver import Turn
 from culm.testing.link import Link
 from culm.testing.machines import lookup
@@ -36,10 +37,13 @@ from culm.testing.operations import (
 )
 from culm.testing.record import conversations, replay
 from culm.testing.spec import Side
+from culm.wire.multihash import HashFamily
 
-__all__ = ["all_conversations", "check", "of_link", "of_turns"]
+__all__ = ["all_conversations", "check", "of_cluster", "of_link", "of_turns"]
 
 _BYTES_MAX = 48  # longer ones are cut, so that a line stays a line
+Show = Callable[[bytes], str]
+
 _TEXT = frozenset(b"\t\r\n") | frozenset(range(0x20, 0x7F))
 
 
@@ -58,6 +62,22 @@ def of_link(link: Link) -> str:
     return of_log(link.log)
 
 
+def of_cluster(cluster: Cluster, show: Show) -> str:
+    """The transcript of all nodes in the order of their turns, each under its address.
+
+    The cluster must record.  `show` says how datagrams are written: their meaning, in the
+    protocol's own terms.  Deadlines are left out: nodes that look after each other have a
+    new one at every turn.
+    """
+    log = [(_address(address), turn) for address, turn in cluster.log]
+    width = max((len(address) for address, _ in log), default=0)
+    return "".join(
+        f"{address:{width}} {line}\n"
+        for address, turn in log
+        for line in _turn_lines(turn, turn.deadline, show)
+    )
+
+
 def of_log(log: Sequence[tuple[Side, Turn]]) -> str:
     """The transcript of turns of two sides."""
     lines: list[str] = []
@@ -67,6 +87,10 @@ def of_log(log: Sequence[tuple[Side, Turn]]) -> str:
         deadlines[side] = turn.deadline
         lines += [f"{side:5} {line}" for line in said]
     return "".join(f"{line}\n" for line in lines)
+
+
+def _address(address: object) -> str:
+    return address.decode() if isinstance(address, bytes) else str(address)
 
 
 def all_conversations(name: str) -> str:
@@ -96,10 +120,11 @@ def check(text: str, path: Path, *, rewrite: bool = False) -> None:
         raise AssertionError("the conversation went another way\n" + "\n".join(difference))
 
 
-def _turn_lines(turn: Turn, deadline_before: float | None) -> list[str]:
+def _turn_lines(turn: Turn, deadline_before: float | None, show: Show | None = None) -> list[str]:
     lines: list[str] = []
+    show = _hex if show is None else show
     if turn.operation is not None:
-        lines.append(f"> {_operation(turn.operation)}")
+        lines.append(f"> {_operation(turn.operation, show)}")
     if turn.error is not None:
         lines.append(f"! {type(turn.error).__name__}: {turn.error}")
     if turn.result is not None:
@@ -112,21 +137,21 @@ def _turn_lines(turn: Turn, deadline_before: float | None) -> list[str]:
     if turn.sent:
         lines.append(f"< send {_hex(turn.sent)}")
     lines += [
-        f"< send {_hex(data)} to {_value(destination)}" for destination, data in turn.datagrams
+        f"< send {show(data)} to {_value(destination)}" for destination, data in turn.datagrams
     ]
     if turn.deadline != deadline_before:
         lines.append(f"@ deadline {turn.deadline}")
     return lines
 
 
-def _operation(operation: Operation) -> str:
+def _operation(operation: Operation, show: Show) -> str:
     match operation:
         case Receive(data):
             return f"receive {_hex(data)}"
         case Eof():
             return "eof"
         case ReceiveDatagram(data, source):
-            return f"receive {_hex(data)} from {_value(source)}"
+            return f"receive {show(data)} from {_value(source)}"
         case Advance(now):
             return f"advance {now}"
         case Call(method, args):
@@ -139,7 +164,7 @@ def _operation(operation: Operation) -> str:
 def _value(value: Any) -> str:
     """Like ``repr``, but stable: no addresses in memory, enums by name, bytes as hex."""
     match value:
-        case Enum():
+        case Enum() | HashFamily():
             return value.name
         case bytes() | bytearray() | memoryview():
             return f"<{_hex(bytes(value))}>"
@@ -160,7 +185,7 @@ def _value(value: Any) -> str:
     inside = ", ".join(
         f"{field.name}={_value(getattr(value, field.name))}"
         for field in fields(value)
-        if field.name != "ticket"
+        if field.repr and field.name != "ticket"
     )
     return f"{kind.__name__}({inside})"
 

@@ -81,7 +81,7 @@ def _by_stream(events: Sequence[Event]) -> dict[int | None, list[Event]]:
         told = by_stream.setdefault(getattr(event, "stream_id", None), [])
         last = told[-1] if told else None
         if isinstance(event, StreamData) and isinstance(last, StreamData):
-            told[-1] = replace(event, data=last.data + event.data)
+            told[-1] = replace(event, data=bytes(last.data) + event.data)
         elif isinstance(event, StreamCredit) and isinstance(last, StreamCredit):
             told[-1] = replace(event, amount=last.amount + event.amount)
         else:

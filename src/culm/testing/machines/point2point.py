@@ -36,6 +36,7 @@ from culm.point2point import (
     Role,
     Setup,
     SkipReason,
+    Want,
     payloads_up_to,
 )
 from culm.testing.machines import (
@@ -383,6 +384,7 @@ def _build_replicator(config: Config) -> Replicator:
         interest=Interest(
             live=bool(config.get("live", True)),
             accept_new_logs=bool(config.get("accept_new_logs", True)),
+            want=Want() if config.get("following", True) else None,
         ),
     )
 
@@ -395,15 +397,19 @@ def _respond(config: Config) -> Callable[[Effect], object]:
     return lambda effect: perform(effect, store)
 
 
-def _replicate(machine: Replicator, log_id: int = 0) -> None:
-    machine.replicate(LogKey(_KEY.author, log_id))
+def _replicate(machine: Replicator, log_id: int = 0, **want: Any) -> None:
+    machine.replicate(LogKey(_KEY.author, log_id), Want(**want) if want else None)
 
 
 def _outcome(events: Sequence[Event]) -> object:
-    """What was stored and how it ended: the rest depends on what crosses on the wire."""
+    """What was stored and how it ended: the rest depends on what crosses on the wire.
+
+    So does which forks were found before the earliest one.
+    """
     stored = {(e.seqnum, e.payload_stored) for e in events if isinstance(e, EntryStored)}
-    ends = [e for e in events if isinstance(e, (Closed, ForkFound))]
-    return sorted(stored), ends
+    forks = [e.proof for e in events if isinstance(e, ForkFound)]
+    ends = [e for e in events if isinstance(e, Closed)]
+    return sorted(stored), min(forks, key=lambda proof: proof.seqnum, default=None), ends
 
 
 def _entry(value: Any) -> Entry:
@@ -440,6 +446,16 @@ REPLICATOR = register(
                 left={"entries": 9, "live": False},
                 right={**_RIGHT, "entries": 4},
                 script=(("right", call("close")),),
+            ),
+            Scenario(
+                name="one entry with its certificate pools, then the payloads of others",
+                left={"entries": 0, "live": False, "following": False},
+                right={**_RIGHT, "entries": 14},
+                script=(
+                    ("left", call("replicate", first=10, last=10, sparse=True)),
+                    ("left", call("replicate", first=4, last=4, payload_only=True)),
+                    ("left", call("close")),
+                ),
             ),
             Scenario(
                 name="a fork",

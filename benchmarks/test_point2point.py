@@ -1,0 +1,142 @@
+"""How fast logs are replicated, both ends in one process.
+
+``python -m pytest benchmarks/test_point2point.py -s`` prints ratios: small entries against
+what verifying their signatures alone would allow, large payloads against hashing them.
+What is compared runs in turns, time is the processor's, and a ratio is the median of its
+rounds', so that another load on the machine hits all alike.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from statistics import median
+from time import thread_time
+
+import pytest
+from nacl.signing import SigningKey
+from pytest_benchmark.fixture import BenchmarkFixture
+
+from culm.bamboo import LogAuthor, MemoryStore, NewEntry
+from culm.bamboo.effects import perform
+from culm.bamboo.entry import verify_signature
+from culm.point2point import Interest, Replicator, Role
+from culm.wire.multihash import YAMF
+from samples import SAMPLES, records
+
+SMALL_COUNT, SMALL_SIZE = 2_000, 100
+LARGE_COUNT, LARGE_SIZE = 16, 1 << 20
+ROUNDS = 15
+READ_SIZE = 1 << 20  # what a driver passes on at a time
+
+SMALL_RATIO_MIN, LARGE_RATIO_MIN = 0.8, 0.5
+
+
+def written(payloads: Sequence[bytes]) -> list[NewEntry]:
+    author = LogAuthor(SigningKey(bytes(32)), family=YAMF, log_id=0)
+    return [author.publish(payload) for payload in payloads]
+
+
+def cut(data: bytes, size: int) -> list[bytes]:
+    return [data[start : start + size] for start in range(0, len(data), size)]
+
+
+class End:
+    """A replicator and its store."""
+
+    def __init__(self, role: Role, entries: Sequence[NewEntry]) -> None:
+        self.store = MemoryStore(family=YAMF)
+        if entries:
+            self.store.append(entries[0].entry.log, entries)
+        self.replicator = Replicator(role=role, interest=Interest(accept_new_logs=True))
+
+    def drain(self) -> bool:
+        """Take events and effects; whether there were any."""
+        replicator, moved = self.replicator, False
+        while True:
+            while replicator.next_event() is not None:
+                moved = True
+            effect = replicator.next_effect()
+            if effect is None:
+                return moved
+            replicator.complete(effect.ticket, perform(effect, self.store))
+            moved = True
+
+
+def replicate(entries: Sequence[NewEntry]) -> tuple[Callable[[], None], End]:
+    """The work of bringing `entries` into an empty store, and the end that has it."""
+    source, target = End(Role.REACTIVE, entries), End(Role.PROACTIVE, [])
+
+    def work() -> None:
+        moved = True
+        while moved:
+            moved = False
+            for one, other in ((source, target), (target, source)):
+                moved |= one.drain()
+                data = one.replicator.data_to_send(min(READ_SIZE, other.replicator.read_size()))
+                if data:
+                    other.replicator.receive_data(data)
+                    moved = True
+
+    return work, target
+
+
+def seconds(work: Callable[[], object]) -> float:
+    start = thread_time()
+    work()
+    return thread_time() - start
+
+
+def ratio_to(
+    benchmark: BenchmarkFixture, entries: Sequence[NewEntry], alone: Callable[[], object]
+) -> float:
+    """How fast replicating is, measured by what `alone` takes."""
+    ratios: list[float] = []
+
+    def a_round() -> None:
+        work, target = replicate(entries)
+        taken = seconds(work)
+        head = target.store.head(entries[0].entry.log)
+        assert head is not None
+        assert head.seqnum == len(entries)
+        assert target.store.entry(entries[0].entry.log, head.seqnum).payload_complete
+        ratios.append(seconds(alone) / taken)
+
+    benchmark.pedantic(a_round, rounds=ROUNDS, warmup_rounds=1)
+    ratio = median(ratios)
+    benchmark.extra_info["ratio"] = round(ratio, 3)
+    return ratio
+
+
+@pytest.mark.parametrize("kind", ["log", "random"])
+def test_small_entries_against_verifying_their_signatures(
+    benchmark: BenchmarkFixture, kind: str
+) -> None:
+    entries = written(cut(SAMPLES[kind](SMALL_COUNT * SMALL_SIZE), SMALL_SIZE))
+
+    def verify() -> None:
+        assert all(verify_signature(new.entry) for new in entries)
+
+    ratio = ratio_to(benchmark, entries, verify)
+    print(f"\n{kind} entries of {SMALL_SIZE} bytes: {ratio:.2f} of verifying alone")
+    assert ratio >= SMALL_RATIO_MIN
+
+
+@pytest.mark.parametrize("kind", ["random", "records", "log"])
+def test_large_payloads_against_hashing_them(benchmark: BenchmarkFixture, kind: str) -> None:
+    """Random bytes travel raw, the others compressed; the last for comparison only.
+
+    Compressing text takes longer than hashing it, for LZ4 as for us.
+    """
+    make = SAMPLES.get(kind, records)
+    payloads = cut(make(LARGE_COUNT * LARGE_SIZE), LARGE_SIZE)
+    entries = written(payloads)
+
+    def hash_all() -> None:
+        for payload in payloads:
+            hashlib.blake2b(payload).digest()
+
+    ratio = ratio_to(benchmark, entries, hash_all)
+    print(f"\n{kind} payloads of 1 MiB: {ratio:.2f} of BLAKE2b")
+    if kind != "log":
+        assert ratio >= LARGE_RATIO_MIN

@@ -1,0 +1,111 @@
+"""What replicating a log costs on the wire, counted byte by byte.
+
+Two replicators in memory, one of which has the whole log.  What passes between them is
+taken apart as bymux packets, so that what the protocol itself says and what bymux adds
+are counted apart.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cache
+from random import Random
+
+from nacl.signing import SigningKey
+
+from culm.bamboo import LogAuthor, MemoryStore
+from culm.bamboo.effects import perform
+from culm.buffer import ReceiveBuffer
+from culm.bymux.packets import PacketType, take_packet
+from culm.point2point import Interest, Replicator, Role
+from culm.point2point.setup import Setup, encode_setup
+from culm.wire import varu64
+from culm.wire.multihash import YAMF
+
+HASH_SIZE = len(YAMF.hash(b""))
+SIGNATURE_SIZE = 64
+SLACK = 3  # bytes an entry for all that is neither tag, size, hash nor signature
+
+
+def bound(payload_size: int) -> int:
+    """The bytes that an entry may cost besides its payload: tag, size, hash, signature, slack."""
+    return 1 + len(varu64.encode(payload_size)) + HASH_SIZE + SIGNATURE_SIZE + SLACK
+
+
+@dataclass
+class Cost:
+    """Bytes in both directions: all of them, those of each channel, and what bymux adds."""
+
+    entries: int
+    payload: int
+    total: int = 0
+    setup: int = 0
+    channels: dict[int | None, int] = field(default_factory=lambda: {0: 0, 1: 0})
+    bymux: int = 0
+
+    @property
+    def per_entry(self) -> float:
+        """Bytes an entry, besides payloads; everything included."""
+        return (self.total - self.payload) / self.entries
+
+    @property
+    def bymux_per_entry(self) -> float:
+        """Those of them that bymux adds."""
+        return self.bymux / self.entries
+
+    def count(self, data: bytes) -> None:
+        """Count all that one side has said."""
+        self.total += len(data)
+        size = len(encode_setup(Setup()))
+        self.setup += size
+        inbox = ReceiveBuffer()
+        inbox.append(data[size:])
+        while len(inbox):
+            before = len(inbox)
+            packet = take_packet(inbox)
+            assert packet is not None
+            self.bymux += before - len(inbox)
+            if packet.type is PacketType.WRITE:
+                assert packet.amount is not None
+                inbox.consume(packet.amount)
+                self.channels[packet.stream_id] += packet.amount
+
+
+@cache
+def log_of(count: int, payload_size: int) -> MemoryStore:
+    """A log whose payloads nothing can compress."""
+    store, rng = MemoryStore(family=YAMF), Random(1)
+    author = LogAuthor(SigningKey(bytes(32)), family=YAMF)
+    store.append(author.log, [author.publish(rng.randbytes(payload_size)) for _ in range(count)])
+    return store
+
+
+def replicate(source: MemoryStore, *, take_size: int) -> tuple[MemoryStore, list[bytearray]]:
+    """Let one replicator fetch all that the other has; the new store, and what each has said."""
+    stores = MemoryStore(family=YAMF), source
+    fetcher = Replicator(role=Role.PROACTIVE, interest=Interest(live=False, accept_new_logs=True))
+    machines = fetcher, Replicator(role=Role.REACTIVE)
+    said = [bytearray(), bytearray()]
+    moved = True
+    while moved:
+        moved = False
+        for number, (machine, store) in enumerate(zip(machines, stores, strict=True)):
+            while machine.next_event() is not None:
+                moved = True
+            while (effect := machine.next_effect()) is not None:
+                machine.complete(effect.ticket, perform(effect, store))
+                moved = True
+            while data := machine.data_to_send(take_size):
+                said[number] += data
+                machines[1 - number].receive_data(data)
+                moved = True
+    return stores[0], said
+
+
+def cost_of(count: int, payload_size: int, said: list[bytearray]) -> Cost:
+    """Count what both have said about a log of `count` entries."""
+    cost = Cost(entries=count, payload=count * payload_size)
+    for data in said:
+        cost.count(bytes(data))
+    assert cost.total == cost.setup + cost.bymux + sum(cost.channels.values())
+    return cost

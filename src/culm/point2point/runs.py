@@ -1,0 +1,205 @@
+"""Many entries at a time on the data channel.
+
+Nearly all data is a row of entries, each with its whole payload, for a request that wants
+everything, between endpoints that verify before they send.  What is in the way of a run
+(an adjustment whose effect is open, a certificate pool, a payload that is too large, the
+end of the log, ...) is left to be sent and received piece by piece: that is the meaning
+of a run, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+from culm.bamboo.entry import SIGNATURE_SIZE, LogKey, assemble, verify_signature
+from culm.bamboo.links import has_lipmaalink, lipmaa
+from culm.bamboo.store import NewEntry, StoredEntry
+from culm.buffer import ReceiveBuffer
+from culm.kernels import runs as kernel
+from culm.point2point.data_codec import PacketType
+from culm.point2point.errors import ErrorCode, Violation
+from culm.point2point.payload_body import PayloadBody
+from culm.point2point.request import Request
+from culm.point2point.track import Track
+from culm.wire import varu64
+from culm.wire.multihash import HashFamily
+
+__all__ = ["RunReader", "write_run"]
+
+# How much is read at a time, on the wire and unpacked.
+_RUN_SIZE_MAX = 1 << 17
+
+_METADATA = bytes([PacketType.METADATA])
+_RAW = bytes([PacketType.RAW])
+_COMPRESSED = bytes([PacketType.COMPRESSED])
+
+
+class _Due(NamedTuple):
+    """Which entries may come in a run, and the sizes of their payloads."""
+
+    seqnum: int
+    count_max: int
+    size_min: int
+    size_max: int
+
+
+def _due(request: Request, track: Track) -> _Due | None:
+    only = track.views.only
+    if only is None or track.apology_owed or track.end_of_log is not None:
+        return None
+    cursor, demand = only
+    count, piece = cursor.range.entries_from(cursor.index), cursor.piece
+    if not count or piece is None:
+        return None
+    before = piece.seqnum - 1
+    if before and before not in track.metadata and before not in track.other.metadata:
+        return None  # its hash is needed, and might have to be asked for
+    size_max = min(demand.size_max, demand.eagerness.payload_size_max)
+    return _Due(piece.seqnum, count, demand.size_min, size_max)
+
+
+class RunReader:
+    """Takes runs from the `inbox` of the data channel.
+
+    `fault` is what is wrong behind the last run, where reading it again would not tell.
+    """
+
+    def __init__(self, inbox: ReceiveBuffer, body: PayloadBody, *, family: HashFamily) -> None:
+        self.fault: Violation | None = None
+        self._inbox = inbox
+        self._body = body
+        self._family = family
+
+    def take(self, request: Request) -> tuple[NewEntry, ...]:
+        """Take what there is of a run, verified; nothing if it does not begin with an entry."""
+        track = request.incoming
+        due = _due(request, track)
+        if due is None or due.size_max < due.size_min:
+            return ()
+        author, log_id = request.proposal.log
+        records = kernel.read(
+            self._inbox.peek(_RUN_SIZE_MAX),
+            author + varu64.encode(log_id),
+            due.seqnum,
+            due.count_max,
+            due.size_min,
+            min(due.size_max, self._body.piece_size_max),
+            {**track.other.links, **track.links},
+            self._family.prefix,
+            self._family.encoded_size,
+            self._family.hash,
+        )
+        entries = self._verified(request.proposal.log, records)
+        if entries:
+            taken = records[: len(entries)]
+            self._inbox.consume(taken[-1][-1])
+            track.take_entries({record[0]: record[7] for record in taken})
+            request.verifier = None
+        return tuple(entries)
+
+    def _verified(self, log: LogKey, records: Sequence[tuple[Any, ...]]) -> list[NewEntry]:
+        """The entries of `records` up to the first with which something is wrong."""
+        family, body = self._family, self._body
+        author, log_id = log
+        entries: list[NewEntry] = []
+        size = 0
+        for record in records:
+            number, lipmaalink, backlink, payload_size, payload_hash = record[:5]
+            signature, encoded, hash, payload, compressed, _ = record[5:]
+            entry = assemble(
+                family,
+                author,
+                log_id,
+                number,
+                lipmaalink,
+                backlink,
+                payload_size,
+                payload_hash,
+                signature,
+                False,
+                encoded,
+                hash,
+            )
+            if size > _RUN_SIZE_MAX or not verify_signature(entry):
+                break
+            if compressed:
+                if not body.can_unpack:
+                    break
+                try:
+                    payload = body.unpack(payload, payload_size)
+                except Violation as violation:
+                    self.fault = violation
+                    break
+            if family.hash(payload) != payload_hash:
+                if compressed:
+                    self.fault = Violation(ErrorCode.INVALID_DATA, f"payload of entry {number}")
+                break
+            entries.append(NewEntry(entry, payload))
+            size += payload_size
+        return entries
+
+
+def write_run(
+    request: Request,
+    stored: Iterable[StoredEntry],
+    *,
+    compress: Callable[[bytes], bytes | None],
+    family: HashFamily,
+    size_max: int,
+) -> tuple[bytes, dict[int, bytes]]:
+    """The packets of the first of `stored`, about `size_max` bytes, and their hashes.
+
+    There are none where something stands against it.  `compress` is called for what is
+    sent only.
+    """
+    track, log = request.outgoing, request.proposal.log
+    due = _due(request, track)
+    if due is None or any(seqnum >= due.seqnum for seqnum in (*track.links, *track.other.links)):
+        return b"", {}
+    head = b"\0" + log.author + varu64.encode(log.log_id)
+    link_size = family.encoded_size
+    first, behind = due.seqnum, due.seqnum + due.count_max
+    packets: list[bytes] = []
+    hashes: dict[int, bytes] = {}
+    size = 0
+    for number, encoded, hash, payload_size, _, complete, payload in stored:
+        if number != first + len(hashes) or number == behind or size >= size_max:
+            break
+        if not complete or payload is None or not encoded.startswith(head):
+            break
+        if not due.size_min <= payload_size <= due.size_max:
+            break
+        size_encoded = varu64.encode(payload_size)
+        tail_at = len(encoded) - len(size_encoded) - link_size - SIGNATURE_SIZE
+        if (number == first or has_lipmaalink(number)) and not _continues(
+            request, number, first, encoded[:tail_at], link_size
+        ):
+            break
+        packets += _METADATA, encoded[tail_at:]
+        packed = compress(payload)
+        if packed is None:
+            packets += _RAW, size_encoded, payload
+        else:
+            packets += _COMPRESSED, size_encoded, varu64.encode(len(packed)), packed
+        size += len(encoded) - tail_at + len(packed or payload)
+        hashes[number] = hash
+    return b"".join(packets), hashes
+
+
+def _continues(request: Request, seqnum: int, first: int, front: bytes, link_size: int) -> bool:
+    """Whether links from a run to what is before it are those that the request knows.
+
+    `front` is the encoded entry up to its links.
+    """
+    if seqnum == first and seqnum > 1 and not _agrees(request, seqnum - 1, front[-link_size:]):
+        return False
+    if not has_lipmaalink(seqnum):
+        return True
+    target = lipmaa(seqnum)
+    return target >= first or _agrees(request, target, front[-2 * link_size : -link_size])
+
+
+def _agrees(request: Request, seqnum: int, hash: bytes) -> bool:
+    tracks = request.incoming, request.outgoing
+    return all(track.links.get(seqnum, hash) == hash for track in tracks)

@@ -1,0 +1,178 @@
+"""Broken nodes, on purpose: the simulation and its ledger notice each of them.
+
+Were one not noticed, 100,000 quiet seeds would prove nothing about it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from oxen_simulation import simulate
+
+from culm.oxen.associations import Associations
+from culm.oxen.contacts import ContactTable
+from culm.oxen.incoming import Age, Incoming, InOrder
+from culm.oxen.keepalive import Keepalives
+from culm.oxen.links import Links
+from culm.oxen.outgoing import Outgoing
+from culm.oxen.peer import Peer
+from culm.oxen.reception import Reception
+from culm.testing.driver import EndlessError
+
+SEEDS = range(9_000, 9_150)
+Break = Callable[[pytest.MonkeyPatch], None]
+CANARIES: dict[str, Break] = {}
+
+
+def canary(break_it: Break) -> Break:
+    CANARIES[break_it.__name__.replace("_", " ")] = break_it
+    return break_it
+
+
+@canary
+def duplicates_are_delivered_again(patch: pytest.MonkeyPatch) -> None:
+    receive = Reception._receive_in_order
+
+    def again(self: Reception, peer: Peer, message: Any) -> bool:
+        incoming = peer.incoming
+        stream = None if incoming is None else incoming.one
+        if stream is not None and message.sequence == stream.position:
+            stream.position -= 1
+        return receive(self, peer, message)
+
+    patch.setattr(Reception, "_receive_in_order", again)
+
+
+@canary
+def what_comes_early_is_delivered_at_once(patch: pytest.MonkeyPatch) -> None:
+    def accept(self: InOrder, sequence: int, data: bytes) -> list[bytes]:
+        self.position = max(self.position, sequence)
+        return [data]
+
+    patch.setattr(InOrder, "accept", accept)
+
+
+@canary
+def what_comes_early_is_acknowledged_and_thrown_away(patch: pytest.MonkeyPatch) -> None:
+    accept = InOrder.accept
+
+    def forgetful(self: InOrder, sequence: int, data: bytes) -> list[bytes] | None:
+        return accept(self, sequence, data) if sequence == self.position + 1 else []
+
+    patch.setattr(InOrder, "accept", forgetful)
+
+
+@canary
+def messages_beyond_the_window_are_acknowledged(patch: pytest.MonkeyPatch) -> None:
+    accept = InOrder.accept
+    patch.setattr(InOrder, "accept", lambda *arguments: accept(*arguments) or [])
+    patch.setattr("culm.oxen.outgoing.Stream.release_into", _everything)
+
+
+def _everything(stream: Any, ready: list[Any]) -> None:
+    ready += stream.waiting
+    stream.waiting.clear()
+
+
+@canary
+def nothing_is_sent_again(patch: pytest.MonkeyPatch) -> None:
+    due = Outgoing.due
+
+    def none(self: Outgoing, now: float) -> list[Any]:
+        due(self, now)
+        return []
+
+    patch.setattr(Outgoing, "due", none)
+
+
+@canary
+def nothing_is_sent_again_after_the_second_time(patch: pytest.MonkeyPatch) -> None:
+    due = Outgoing.due
+    patch.setattr(
+        Outgoing, "due", lambda self, now: [item for item in due(self, now) if item.attempts < 2]
+    )
+
+
+@canary
+def nothing_is_forwarded(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Links, "_forward", lambda self, source, body: None)
+
+
+@canary
+def gossip_is_not_believed(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(ContactTable, "merge", lambda self, rows, columns, now: None)
+
+
+@canary
+def nobody_is_introduced(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Links, "strangers", lambda self, gossip: [])
+
+
+@canary
+def keepalives_are_not_noted(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Keepalives, "answer", lambda self, sid, id, now: True)
+
+
+@canary
+def a_restart_is_not_noticed(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Incoming, "age_of", lambda self, message: Age.SAME)
+
+
+@canary
+def who_was_given_up_is_never_taken_back(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Associations, "_take_back", lambda self, peer: None)
+
+
+@canary
+def giving_up_is_not_told(patch: pytest.MonkeyPatch) -> None:
+    give_up = Associations._give_up
+
+    def silently(self: Associations, peer: Peer) -> None:
+        give_up(self, peer)
+        if self.events and type(self.events[-1]).__name__ == "PeerUnreachable":
+            self.events.pop()
+
+    patch.setattr(Associations, "_give_up", silently)
+
+
+@canary
+def lost_messages_are_not_told(patch: pytest.MonkeyPatch) -> None:
+    def fail(self: Associations, peer: Peer, reason: object) -> None:
+        peer.outgoing.restart(self._roster.broadcast_sequence)
+
+    patch.setattr(Associations, "fail", fail)
+
+
+@canary
+def numbers_start_over_after_giving_up(patch: pytest.MonkeyPatch) -> None:
+    restart = Outgoing.restart
+
+    def over(self: Outgoing, broadcast: int) -> list[Any]:
+        lost = restart(self, broadcast)
+        self._one.restart(self._one.last - len(lost))
+        return lost
+
+    patch.setattr(Outgoing, "restart", over)
+
+
+@canary
+def goodbyes_are_not_waited_for(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Associations, "settled", property(lambda self: True))
+
+
+@pytest.mark.parametrize("name", CANARIES)
+def test_the_simulation_notices_that(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    CANARIES[name](monkeypatch)
+    for seed in SEEDS:
+        try:
+            simulate(seed, scars=seed % 2 == 1)
+        except (AssertionError, EndlessError):
+            return
+    pytest.fail(f"nobody notices that {name}")
+
+
+def test_sound_nodes_pass_these_seeds() -> None:
+    for seed in SEEDS[:40]:
+        simulate(seed, scars=seed % 2 == 1)

@@ -1,0 +1,189 @@
+"""A replicator over a store, and its peer as bytes: one that may do anything.
+
+The bytes are framed by hand (`p2p_support`), so that the peer can break every rule.  The
+store answers as soon as it is asked, unless it is told to be slow.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import TypeVar
+
+from p2p_support import (
+    SAFE,
+    adjust,
+    cancel,
+    grant,
+    marker,
+    metadata,
+    propose,
+    raw,
+    setup_bytes,
+    split,
+    switch,
+    varu64,
+    write,
+)
+from replicator_support import KEEP, SMALL, check_store
+
+from culm.bamboo.effects import perform
+from culm.bamboo.entry import LogKey
+from culm.bamboo.store import LogStore, MemoryStore, NewEntry
+from culm.machine import Closed, Effect, Event
+from culm.point2point import (
+    ErrorCode,
+    Interest,
+    Replicator,
+    ReplicatorLimits,
+    Role,
+    Setup,
+)
+from culm.wire.multihash import YAMF
+
+__all__ = [
+    "RawPeer",
+    "adjust",
+    "cancel",
+    "grant",
+    "marker",
+    "metadata",
+    "proposal_of",
+    "propose",
+    "raw",
+    "switch",
+    "varu64",
+]
+
+E = TypeVar("E", bound=Event)
+
+
+class RawPeer:
+    """The replicator under test (reactive: its ids are odd), and what its peer has seen."""
+
+    def __init__(
+        self,
+        *logs: tuple[NewEntry, ...],
+        interest: Interest = KEEP,
+        limits: ReplicatorLimits = SMALL,
+        setup: Setup = SAFE,
+        peer: Setup = SAFE,
+        credit: int = 100,
+        store: LogStore | None = None,
+        slow: bool = False,
+    ) -> None:
+        self.store: LogStore = MemoryStore(family=YAMF) if store is None else store
+        for news in logs:
+            self.store.append(news[0].entry.log, list(news))
+        self.machine = Replicator(
+            role=Role.REACTIVE, setup=setup, interest=interest, limits=limits, family=YAMF
+        )
+        self.respond: Callable[[Effect], object] = lambda effect: perform(effect, self.store)
+        self.slow = slow
+        self.takes = True  # what the replicator has to send
+        self.unread = b""  # what it does not want to read yet
+        self.effects: deque[Effect] = deque()
+        self.events: list[Event] = []
+        self.control_seen = self.data_seen = b""
+        self._sent = b""
+        self.receive(setup_bytes(peer) + bytes([0x00, 1, 0]))
+        if credit:
+            self.control(grant(credit))
+
+    def of(self, kind: type[E]) -> list[E]:
+        return [event for event in self.events if isinstance(event, kind)]
+
+    @property
+    def code(self) -> ErrorCode | None:
+        """The code with which it closed; ``None`` if it has not."""
+        closed = self.of(Closed)
+        if not closed:
+            return None
+        assert len(closed) == 1
+        assert closed[0].error is not None
+        code = closed[0].error.code
+        assert isinstance(code, ErrorCode)
+        return code
+
+    # What the peer does.
+
+    def receive(self, data: bytes) -> None:
+        """Bytes of the peer, as many at a time as are welcome."""
+        left = data
+        while left:
+            size = self.machine.read_size()
+            if not size:
+                self.unread = left
+                return
+            self.machine.receive_data(left[:size])
+            left = left[size:]
+            self.drain()
+        self.unread = b""
+
+    def control(self, *messages: bytes) -> None:
+        self.receive(write(0, b"".join(messages)))
+
+    def data(self, *packets: bytes) -> None:
+        self.receive(write(1, b"".join(packets)))
+
+    def entries(self, request_id: int, *news: NewEntry) -> None:
+        """Whole entries, from the first of a log or behind what the request tells."""
+        parts = [switch(request_id)]
+        for new in news:
+            assert new.payload is not None
+            parts += [metadata(new.entry, backlink=False), raw(new.payload)]
+        self.data(*parts)
+
+    # What the replicator does.
+
+    def drain(self) -> None:
+        going_on = True
+        while going_on:
+            going_on = False
+            while (event := self.machine.next_event()) is not None:
+                self.events.append(event)
+                going_on = True
+            while (effect := self.machine.next_effect()) is not None:
+                self.effects.append(effect)
+                going_on = True
+            while self.effects and not self.slow:
+                self.answer()
+                going_on = True
+            data = self.machine.data_to_send() if self.takes else b""
+            going_on |= bool(data)
+            self._take(data)
+
+    def answer(self) -> None:
+        """Answer the oldest effect."""
+        effect = self.effects.popleft()
+        self.machine.complete(effect.ticket, self.respond(effect))
+
+    def _take(self, data: bytes) -> None:
+        if data and not self._sent:  # its setup comes first
+            at = 1
+            for _ in range(2):
+                at += 1 + max(0, data[at] - 247)
+            self._sent, data = data[:at], data[at:]
+        control, packets = split(data)
+        self.control_seen += control
+        self.data_seen += packets
+
+    def stored(self, news: NewEntry) -> None:
+        """Somebody stores an entry."""
+        self.store.append(news.entry.log, [news])
+        self.machine.stored(news.entry.log)
+        self.drain()
+
+    def check(self) -> None:
+        """Nothing in the store that does not verify."""
+        check_store(self.store)
+
+
+def proposal_of(log: LogKey, request_id: int, start: int, **options: object) -> bytes:
+    """A request on any log: `propose`, with its author and id put in the place."""
+    from p2p_support import KEY
+
+    made = propose(request_id, start, **options)  # type: ignore[arg-type]
+    common = KEY.author + varu64(KEY.log_id)
+    assert made.count(common) == 1
+    return made.replace(common, log.author + varu64(log.log_id))

@@ -1,0 +1,292 @@
+"""Ranges that are asked for one by one: single payloads, ends of logs, what is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from replicator_raw import (
+    RawPeer,
+    adjust,
+    cancel,
+    marker,
+    metadata,
+    proposal_of,
+    raw,
+    switch,
+    varu64,
+)
+from replicator_support import (
+    FETCH,
+    KEEP,
+    SERVE,
+    Node,
+    World,
+    check_store,
+    key_of,
+    news_of,
+    settled,
+    store_of,
+)
+from rules import rule
+
+from culm.bamboo.links import lower_pool
+from culm.bamboo.store import NewEntry
+from culm.point2point import (
+    CancelReason,
+    EntryStored,
+    Interest,
+    LogEnded,
+    LogOffered,
+    LogRefused,
+    LogSynced,
+    Want,
+)
+
+SIZES = (10, 0, 300, 50, 64, 65, 700, 1, 2, 3, 4, 5, 6, 900)
+NEWS = news_of(SIZES)
+LOG = key_of(NEWS)
+BARE = [NewEntry(new.entry) for new in NEWS]
+ENDED = news_of((5, 300, 7, 1, 1, 1, 1, 1, 100), ended=True)
+ENDED_LOG = key_of(ENDED)
+
+
+def there(node: Node, log: Any = LOG) -> list[int]:
+    return [e.seqnum for e in node.store.entries(log) if e.payload_complete]
+
+
+def ask(node: Node, log: Any, want: Want) -> None:
+    node.end.machine.replicate(log, want)
+    node.end.drain()
+
+
+# One payload.
+
+
+@pytest.mark.parametrize("seqnum", [1, 2, 3, 7, 13, 14])
+@pytest.mark.parametrize("reader", [KEEP, FETCH, Interest(live=False)])
+@pytest.mark.parametrize("server", [KEEP, SERVE, FETCH])
+@pytest.mark.parametrize("proactive", [True, False])
+@pytest.mark.parametrize("early", [True, False])
+def test_a_single_payload(
+    seqnum: int, reader: Interest, server: Interest, proactive: bool, early: bool
+) -> None:
+    """Whoever it is asked of, and whether or not the log is live as well."""
+    world = World(steps_max=5000)
+    nodes = (
+        world.node(store_of(BARE), interest=reader),
+        world.node(store_of(NEWS), interest=server),
+    )
+    world.connect(*nodes if proactive else nodes[::-1])
+    if not early:
+        world.run()
+    ask(nodes[0], LOG, Want(first=seqnum, last=seqnum, payload_only=True))
+    world.settle()
+    assert there(nodes[0]) == [seqnum]
+    assert LogSynced(log=LOG, seqnum=seqnum) in nodes[0].end.of(LogSynced)
+    assert all(settled(node.end) for node in nodes)
+    # A server that is not live has nothing to offer for what comes next.
+    refused = {event.reason for event in nodes[0].end.of(LogRefused)}
+    assert refused <= (set() if server.live else {CancelReason.DO_NOT_RETRY})
+
+
+@pytest.mark.parametrize("eager", ["all", "notify", "up to"])
+@pytest.mark.parametrize("seqnum", [1, 2, 3])
+def test_a_payload_that_we_lack_is_not_passed_over(eager: str, seqnum: int) -> None:
+    """Though the peer wants of us what it is about to send: it may be another implementation."""
+    peer = RawPeer(interest=Interest(live=False))
+    peer.store.append(LOG, BARE)
+    peer.machine.replicate(LOG, Want(first=seqnum, last=seqnum, payload_only=True))
+    peer.drain()
+    (request,) = peer.machine.connection.requests.values()
+    assert request.proposal.payload_only
+    extra = varu64(1000) if eager == "up to" else b""
+    peer.control(adjust(request.request_id, eager, extra=extra))
+    peer.drain()
+    assert request.send_cursor.piece == (seqnum, 1)
+    payload = NEWS[seqnum - 1].payload
+    assert payload is not None
+    peer.data(switch(request.request_id), raw(payload))
+    assert peer.code is None
+    assert peer.of(EntryStored)[-1].payload_stored
+    kept = peer.store.entry(LOG, seqnum)
+    assert kept is not None
+    assert kept.payload_complete
+    assert peer.control_seen.endswith(cancel(request.request_id, 130))
+
+
+@pytest.mark.parametrize("packet", [b"\x06", b"\x05", b"\x04"])
+def test_a_payload_that_the_peer_lacks_does_not_come(packet: bytes) -> None:
+    peer = RawPeer(interest=Interest(live=False))
+    peer.store.append(LOG, BARE)
+    want = Want(first=3, last=3, payload_only=True, size_min=1, size_max=2**64 - 2)
+    peer.machine.replicate(LOG, want)
+    peer.drain()
+    peer.control(adjust(1, "notify"))
+    peer.data(switch(1), packet)
+    assert peer.code is None
+    assert not peer.of(EntryStored)
+    kept = peer.store.entry(LOG, 3)
+    assert kept is not None
+    assert not kept.payload_complete
+
+
+def test_a_sparse_path_of_payloads() -> None:
+    world = World()
+    reader = world.node(store_of(BARE), interest=Interest(live=False))
+    world.connect(reader, world.node(store_of(NEWS), interest=SERVE))
+    world.run()
+    ask(reader, LOG, Want(first=1, last=13, sparse=True, payload_only=True))
+    world.settle()
+    assert there(reader) == [1, 4, 13]
+
+
+# Logs that have ended.
+
+
+@pytest.mark.parametrize("interest", [KEEP, FETCH])
+@pytest.mark.parametrize("proactive", [True, False])
+@pytest.mark.parametrize("lacking", ["nothing", "payloads", "the last payload"])
+def test_newcomers_get_a_log_that_has_ended(
+    interest: Interest, proactive: bool, lacking: str
+) -> None:
+    """It is offered at the entry behind its end, which nobody will ever ask for."""
+    world = World(steps_max=3000)
+    server = world.node(store_of(ENDED))
+    for seqnum in {"nothing": (), "payloads": range(1, 10), "the last payload": (9,)}[lacking]:
+        server.store.discard_payload(ENDED_LOG, seqnum)
+    readers = [world.node(interest=interest) for _ in range(2)]
+    for reader in readers:
+        world.connect(*(reader, server) if proactive else (server, reader))
+    world.settle()
+    for reader in readers:
+        assert reader.end.of(LogOffered) == [LogOffered(log=ENDED_LOG, seqnum=9)]
+        assert reader.end.of(LogEnded) == [LogEnded(log=ENDED_LOG, seqnum=9)]
+        assert there(reader, ENDED_LOG) == there(server, ENDED_LOG)
+        assert len(reader.store.entries(ENDED_LOG)) == 9
+    for node in (server, *readers):
+        assert all(settled(end) for end in node.ends)
+    assert not any(reader.end.of(LogRefused) for reader in readers)
+
+
+def test_two_that_have_all_of_an_ended_log_stay_quiet() -> None:
+    world = World(steps_max=500)
+    nodes = [world.node(store_of(ENDED)) for _ in range(2)]
+    world.connect(*nodes)
+    world.settle()
+    assert all(settled(node.end) for node in nodes)
+    assert not any(node.end.of(LogRefused) for node in nodes)
+
+
+@pytest.mark.parametrize("confirmed", [True, False])
+def test_another_implementation_may_think_what_it_likes_of_such_an_offer(confirmed: bool) -> None:
+    peer = RawPeer(ENDED)
+    request = peer.machine.connection.requests[1]
+    assert request.proposal.start == 10
+    if confirmed:
+        peer.control(adjust(1, "all"))
+        peer.drain()
+        assert request.send_cursor.piece == (10, 0)
+        # There is nothing that it could send.
+        peer.data(switch(1), metadata(NEWS[9].entry))
+        assert peer.code is not None
+    else:
+        peer.control(cancel(1, 134, varu64(9)))
+        peer.data(marker(1))
+        assert not peer.of(LogRefused)
+        assert peer.code is None
+        assert not peer.machine.connection.requests
+
+
+@rule(
+    "the other endpoint is then expected to propose synchronizing just that sequence number so "
+    "that it can learn of (and verify) the end-of-log"
+)
+@pytest.mark.parametrize("first", [14, 20])
+@pytest.mark.parametrize("proactive", [True, False])
+def test_whoever_asks_for_too_much_learns_of_the_end(first: int, proactive: bool) -> None:
+    world = World(steps_max=3000)
+    quiet = Interest(live=False)
+    server, reader = world.node(store_of(ENDED), interest=quiet), world.node(store_of(ENDED[:8]))
+    reader.interest = quiet
+    world.connect(*(reader, server) if proactive else (server, reader))
+    world.run()
+    ask(reader, ENDED_LOG, Want(first=first, last=first + 5))
+    world.settle()
+    assert LogRefused(log=ENDED_LOG, reason=CancelReason.END_OF_LOG) in reader.end.of(LogRefused)
+    newest = reader.store.newest(ENDED_LOG)
+    assert newest is not None
+    assert (newest.seqnum, newest.end_of_log) == (9, True)
+    assert reader.end.of(LogEnded) == [LogEnded(log=ENDED_LOG, seqnum=9)]
+    check_store(reader.store)
+    assert settled(reader.end)
+    assert settled(server.end)
+
+
+@pytest.mark.parametrize("first", [1, 8, 9, 10, 14])
+@pytest.mark.parametrize("known", [0, 3])
+def test_a_range_beyond_the_end_comes_as_far_as_there_is_something(first: int, known: int) -> None:
+    world = World(steps_max=3000)
+    server = world.node(store_of(ENDED), interest=Interest(live=False))
+    reader = world.node(store_of(ENDED[:known]) if known else None)
+    reader.interest = Interest(live=False)
+    world.connect(reader, server)
+    world.run()
+    ask(reader, ENDED_LOG, Want(first=first, last=first + 15))
+    world.settle()
+    pool = {n for n in lower_pool(first) if n <= 9 and n < first}
+    got = {e.seqnum for e in reader.store.entries(ENDED_LOG)}
+    assert got == pool | set(range(first, 10)) | set(range(1, known + 1))
+    assert CancelReason.DO_NOT_RETRY in {event.reason for event in reader.end.of(LogRefused)}
+    assert not reader.end.machine.connection.requests
+    assert settled(reader.end)
+
+
+def test_a_peer_that_makes_ends_up_is_asked_once() -> None:
+    peer = RawPeer(interest=Interest(live=False))
+    peer.machine.replicate(LOG, Want(first=20, last=30))
+    peer.drain()
+    said, asked = 20, []
+    while peer.machine.connection.requests and len(asked) < 50:
+        (request_id,) = peer.machine.connection.requests
+        request = peer.machine.connection.requests[request_id].proposal
+        asked.append((request.start, request.end))
+        said = request.first_seqnum - 1
+        peer.control(cancel(request_id, 134, varu64(said)) if said else cancel(request_id, 128))
+        peer.data(marker(request_id))
+    assert peer.code is None
+    assert len(asked) <= 3, asked
+
+
+def test_an_offer_of_less_than_we_have_asks_us() -> None:
+    """A request of the peer is answered although its own logs have ended."""
+    peer = RawPeer(ENDED)
+    peer.control(cancel(1, 129))
+    peer.data(marker(1))
+    peer.control(proposal_of(ENDED_LOG, 0, 12, hash=bytes([0, 64]) + bytes(64)))
+    assert cancel(0, 134, varu64(9)) in peer.control_seen
+    assert peer.code is None
+
+
+# What is refused for lack of room.
+
+
+@rule("the other endpoint is encouraged to cancel some other proposal and then try again")
+def test_what_was_refused_for_lack_of_room_is_proposed_again() -> None:
+    """As soon as another of our requests has ended, and not before."""
+    logs = [news_of((3, 4), log_id=n) for n in range(3)]
+    peer = RawPeer(*logs)
+    requests = peer.machine.connection.requests
+    assert sorted(requests) == [1, 3, 5]
+    refused = requests[3].proposal
+    peer.control(cancel(3, 129))
+    peer.data(marker(3))
+    assert sorted(requests) == [1, 5]
+    assert [e.reason for e in peer.of(LogRefused)] == [CancelReason.RESOURCE_LIMIT]
+    peer.control(adjust(1, "all"))
+    assert sorted(requests) == [1, 5]
+    peer.control(cancel(5, 128))
+    peer.data(marker(5))
+    again = [request.proposal for request in requests.values() if request.request_id > 5]
+    assert again == [refused]
+    assert peer.code is None
