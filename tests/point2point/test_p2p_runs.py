@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from p2p_support import (
+    FORK,
     LOG,
     Raw,
     adjust,
@@ -257,6 +258,36 @@ def test_nothing_comes_behind_the_end_of_a_log(in_runs: bool) -> None:
     assert peer.code is ErrorCode.AFTER_END_OF_LOG
 
 
+def in_runs_received(peer: Raw) -> list[int]:
+    """The entries that came many at a time."""
+    events = [event for event in peer.events if isinstance(event, EntriesReceived)]
+    return [new.entry.seqnum for event in events for new in event.entries]
+
+
+def test_payloads_in_a_run_are_no_larger_than_pieces_are() -> None:
+    """However the packets lie in what the multiplexer gives at a time."""
+    in_runs: set[int] = set()
+    for shift in range(40):
+        peer = Raw(in_runs=True, limits=Limits(packet_size_max=35))
+        peer.connection.propose(proposal())
+        peer.control(adjust(0, "all"))
+        peer.data(switch(0) * (1 + shift), *raw_run(10))
+        in_runs |= set(in_runs_received(peer))
+        told = [event for event in expanded(peer.events) if isinstance(event, PayloadReceived)]
+        assert [event.seqnum for event in told if event.verified] == list(range(1, 11))
+    assert in_runs == {1, 2, 3, 4, 5, 6}
+
+
+def test_what_the_peer_has_sent_counts_for_more_than_what_we_know() -> None:
+    peer = Raw(in_runs=True)
+    request = peer.connection.propose(proposal())
+    peer.control(adjust(0, "all"))
+    peer.data(switch(0), *raw_run(3))
+    request.know_link(3, FORK[3].entry.hash())
+    peer.data(*raw_run(13)[3:])
+    assert in_runs_received(peer) == list(range(1, 14))
+
+
 def stop(peer: Raw, how: str) -> None:
     """What a user does who wants nothing more of the request."""
     if how == "cancel":
@@ -277,12 +308,13 @@ def test_a_fault_in_what_is_passed_over_is_none(
     """Unless it is one of compression, whose history is of all requests."""
     run = make(8)
     run[4] = fault(LOG[5], run[4])
-    data = write(1, switch(0) + b"".join(run))
+    behind = switch(2) + metadata(LOG[20].entry) + raw(LOG[20].payload or b"")
+    data = write(1, switch(0) + b"".join(run) + behind)
     codes = []
     for in_runs in (True, False):
         peer = Raw(in_runs=in_runs)
-        peer.connection.propose(proposal())
-        other = peer.connection.propose(proposal(20))
+        peer.connection.propose(proposal(end=19))
+        peer.connection.propose(proposal(20))
         peer.control(adjust(0, "all"), adjust(2, "all"))
         peer.connection.receive_data(data)
         while (event := peer.connection.next_event()) is not None:
@@ -292,14 +324,8 @@ def test_a_fault_in_what_is_passed_over_is_none(
                 stop(peer, how)
         codes.append(peer.code)
         told = [event for event in expanded(peer.events) if isinstance(event, MetadataReceived)]
-        assert [event.entry.seqnum for event in told] == [1, 2, 3, 4]
-        if peer.code is None and how != "close":
-            peer.data(
-                switch(other.request_id), metadata(LOG[20].entry), raw(LOG[20].payload or b"")
-            )
-            last = expanded(peer.events)[-1]
-            assert isinstance(last, PayloadReceived)
-            assert (last.seqnum, last.verified) == (20, True)
+        goes_on = how != "close" and peer.code is None
+        assert [event.entry.seqnum for event in told] == [1, 2, 3, 4, *[20] * goes_on]
     assert codes[0] is codes[1]
     assert codes[0] in (None, ErrorCode.BAD_COMPRESSION)
     assert (codes[0] is None) == (fault in IN_CLEAR)
