@@ -5,8 +5,9 @@
     ...
     await driver.stop()
 
-All inputs of one turn of the loop are given to the node before it is drained once: that
-is what makes its batches.
+Bytes are given to the node, and it is drained, as soon as they come: that takes the least
+time for one request.  Proposals of one turn of the loop, and whatever comes while a write
+is under way or requests are unanswered, leave together: that makes the batches.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ class _LinkProtocol(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self.link is not None and not self.link.closed:
             self.link.receive_data(data)
-            self._driver.soon()
+            self._driver.turn()
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self.link is not None and not self.link.closed:
@@ -146,10 +147,14 @@ class NodeDriver:
         """Drain the node when this turn's other inputs have been given, too."""
         if not self._scheduled and not self._stopped:
             self._scheduled = True
-            self._loop.call_soon(self._turn)
+            self._loop.call_soon(self._scheduled_turn)
 
-    def _turn(self) -> None:
+    def _scheduled_turn(self) -> None:
         self._scheduled = False
+        self.turn()
+
+    def turn(self) -> None:
+        """Drain the node."""
         if self._stopped:
             return
         try:
@@ -239,13 +244,13 @@ class NodeDriver:
 
     def _set_timer(self) -> None:
         deadline = self.node.next_deadline()
+        if deadline is None:
+            return
         if self._timer is not None:
-            if deadline is not None and self._timer.when() == deadline:
-                return
+            if self._timer.when() <= deadline:
+                return  # deadlines move on with every word of a leader: it looks again then
             self._timer.cancel()
-            self._timer = None
-        if deadline is not None:
-            self._timer = self._loop.call_at(deadline, self._tick)
+        self._timer = self._loop.call_at(deadline, self._tick)
 
     def _tick(self) -> None:
         self._timer = None

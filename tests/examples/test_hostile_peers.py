@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -71,8 +70,7 @@ class LyingStore:
 
     def entries(self, *args: Any, **kwargs: Any) -> list[StoredEntry]:
         return [
-            replace(
-                kept,
+            kept._replace(
                 encoded=self._entry(kept.encoded),
                 payload=None if kept.payload is None else self._payload(kept.payload),
             )

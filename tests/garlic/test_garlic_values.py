@@ -283,6 +283,30 @@ def test_accepted_is_one_and_everything_else_is_refused() -> None:
     assert Response.decode(data, LIMITS).accepted
 
 
+@pytest.mark.parametrize("unanswered", [1, 2])
+def test_a_dialler_ends_with_the_stream_whatever_is_unanswered(unanswered: int) -> None:
+    """Even if it might ask no more: nobody will ever answer."""
+    machine = dialler_with(*[MessageType.CLIENT_REQUEST] * unanswered)
+    machine.receive_data(answer(MessageType.APPEND_ENTRIES_RESPONSE).encode()[:-1])
+    machine.receive_eof()
+    closed = machine.next_event()
+    assert isinstance(closed, Closed)
+    assert closed.error is not None
+    assert closed.error.code is GarlicErrorCode.TRUNCATED
+
+
+def test_a_listener_reads_what_was_sent_before_the_end_when_answers_have_gone_out() -> None:
+    machine = Connection(role=ConnectionRole.LISTENER, unanswered_max=1)
+    request = Request(type=MessageType.CLIENT_REQUEST)
+    machine.receive_data(request.encode() * 2)
+    machine.receive_eof()
+    assert machine.next_event() == RequestReceived(request=request)
+    assert machine.next_event() is None
+    machine.send_response(answer(MessageType.APPEND_ENTRIES_RESPONSE))
+    assert machine.next_event() == RequestReceived(request=request)
+    assert machine.next_event() == Closed()
+
+
 def test_local_rules_of_a_connection() -> None:
     machine = dialler_with(MessageType.CLIENT_REQUEST, MessageType.CLIENT_REQUEST)
     for call, expected in (

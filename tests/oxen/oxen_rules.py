@@ -6,14 +6,17 @@ holds the sentences of the specification and of the decisions that complete it.
 
 from __future__ import annotations
 
-import ast
 import sys
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parents[1]))  # as pytest has it
+
+import normative
+
 HERE = Path(__file__).parent
-FILES = (*HERE.glob("test_oxen_*.py"), HERE.parent / "wire" / "test_xenc.py")
+FOLDERS = (HERE, HERE.parent / "wire")
 
 
 @dataclass(frozen=True)
@@ -22,6 +25,14 @@ class Rule:
     section: str
     text: str
     tests: tuple[str, ...]
+
+    @property
+    def heading(self) -> str:
+        return f"{self.source}: {self.section}"
+
+    @property
+    def key(self) -> str:
+        return f"{self.heading}: {self.text}"
 
 
 def all_rules() -> list[Rule]:
@@ -35,29 +46,23 @@ def all_rules() -> list[Rule]:
 
 
 def known_tests() -> dict[str, str]:
-    """``file.py::test`` of each test's name; of the same names the first counts."""
-    found: dict[str, str] = {}
-    for path in sorted(FILES):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
-                found.setdefault(node.name, f"{path.name}::{node.name}")
-    return found
+    """``file.py::test`` of each test's name; of Oxen's and XENC's files only."""
+    return {
+        name.partition("::")[2]: name
+        for name, _ in normative.test_functions(*FOLDERS)
+        if name.startswith(("test_oxen_", "test_xenc"))
+    }
+
+
+def proofs() -> dict[str, list[str]]:
+    """The tests of each rule that exist."""
+    known = known_tests()
+    return {rule.key: [known[test] for test in rule.tests if test in known] for rule in all_rules()}
 
 
 def report() -> tuple[str, int]:
     """All sentences with their tests, and how many have none."""
-    known, lines, missing, heading = known_tests(), list[str](), 0, ""
-    rules = all_rules()
-    for rule in rules:
-        if heading != f"{rule.source}: {rule.section}":
-            heading = f"{rule.source}: {rule.section}"
-            lines.append(f"\n{heading}")
-        tests = [known[test] for test in rule.tests if test in known]
-        missing += not tests
-        lines.append(f"  {rule.text}")
-        lines += [f"      {test}" for test in tests] or ["      NO TEST"]
-    lines.append(f"\n{len(rules)} sentences, {missing} without a test")
-    return "\n".join(lines), missing
+    return normative.report(all_rules(), proofs())
 
 
 if __name__ == "__main__":

@@ -32,7 +32,7 @@ from culm.oxen.messages import (
     read_message,
 )
 
-A, B, P, Q = b"A", b"B", b"P", b"Q"
+A, B, P = b"A", b"B", b"P"
 
 
 def received(peer: bytes, data: bytes, delivery: Delivery) -> MessageReceived:

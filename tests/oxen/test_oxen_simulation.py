@@ -7,6 +7,7 @@ campaign), ``CULM_OXEN_FIRST_SEED`` where to begin.
 from __future__ import annotations
 
 import os
+from collections import Counter
 
 import pytest
 from oxen_simulation import EPOCH, LIMITS, TIMING, Simulation, simulate
@@ -26,15 +27,17 @@ PARTS = 20
 @pytest.mark.timeout(60 + SEEDS)
 @pytest.mark.parametrize("part", range(PARTS))
 def test_promises_are_kept(part: int) -> None:
-    told: dict[str, int] = {}
     for seed in range(FIRST_SEED + part, FIRST_SEED + SEEDS, PARTS):
-        for kind, count in simulate(seed).ledger.events.items():
-            told[kind] = told.get(kind, 0) + count
-    if SEEDS >= 1_000:  # the stories are about something
-        assert all(
-            told.get(kind, 0) > SEEDS / PARTS / 50
-            for kind in ("PeerJoined", "PeerLeft", "PeerUnreachable", "PeerReachable", "SendFailed")
-        ), told
+        simulate(seed)
+
+
+def test_the_stories_are_about_something() -> None:
+    told: Counter[str] = Counter()
+    for seed in range(FIRST_SEED, FIRST_SEED + 100):
+        told.update(simulate(seed).ledger.events)
+    for kind in ("PeerJoined", "PeerLeft", "PeerUnreachable", "PeerReachable", "SendFailed"):
+        assert told[kind] >= 5, told
+    assert told["Closed"] >= 5, told
 
 
 @pytest.mark.timeout(60 + SEEDS)

@@ -206,7 +206,7 @@ def illegal(player: Player, game: Any) -> list[tuple[Any, set[ErrorCode]]]:
             )
         )
     if game.state is not RequestState.CONFIRMED or sent.due is None:
-        ended = {code.PAST_END, *over}
+        ended = {code.PAST_END, code.APOLOGY_OWED, *over}
         found.append((lambda: request.notify(1), ended))
         found.append((lambda: request.skip_payload(SkipReason.UNAVAILABLE), ended))
         found.append((lambda: request.send_metadata(game.entry(1)), ended))

@@ -29,8 +29,9 @@ class Connection(StreamBase):
     (`InitialState.mirrored`).  Raises `ValueError` if it has more streams than
     `limits.streams_max`.
 
-    `in_views` is for an owner that uses data up at once: then `StreamData` may hold views
-    of what was received instead of copies.
+    `as_it_comes` is for an owner that uses data up at once and puts it together itself:
+    then a `StreamData` holds all that has come of a Write, which may be more than a piece
+    and depends on how the bytes came, and as a view where it does not have to be copied.
 
     The verbs raise `LocalProtocolError` if a rule forbids the packet that they stand
     for, or if the connection has ended (``ContractErrorCode.ALREADY_CLOSED``); nothing
@@ -43,7 +44,7 @@ class Connection(StreamBase):
         role: Role,
         limits: Limits = _DEFAULT_LIMITS,
         initial: InitialState = VANILLA,
-        in_views: bool = False,
+        as_it_comes: bool = False,
     ) -> None:
         if len(initial.streams) > limits.streams_max:
             raise ValueError(f"more than {limits.streams_max} streams in the initial state")
@@ -51,7 +52,7 @@ class Connection(StreamBase):
         self._role = role
         self._limits = limits
         self._initial = initial
-        self._in_views = in_views
+        self._as_it_comes = as_it_comes
         self._scheduler = Scheduler(write_size_max=limits.write_size_max)
         self._global = GlobalScope(self._scheduler, initial=initial)
         self._scopes = {
@@ -239,11 +240,13 @@ class Connection(StreamBase):
         size = min(self._incoming_size, self._limits.piece_size_max)
         if len(self._inbox) < size:
             return None
+        if self._as_it_comes:
+            size = min(self._incoming_size, len(self._inbox))
         self._incoming_size -= size
         if not self._incoming_size:
             self._incoming = None
         scope.take_piece(size)
-        data = self._inbox.take_view(size) if self._in_views else self._inbox.take(size)
+        data = self._inbox.take_view(size) if self._as_it_comes else self._inbox.take(size)
         return StreamData(stream_id=scope.stream_id, data=data)
 
     def _forget(self, scope: StreamScope) -> Event:

@@ -31,7 +31,7 @@ class StreamData(Event):
     """A piece of the data of a Write, never empty.
 
     The pieces of a Write have `Limits.piece_size_max` bytes, the last one the rest.
-    They are views only where ``in_views`` was asked for.
+    They are larger, and views, only where ``as_it_comes`` was asked for.
     """
 
     stream_id: int

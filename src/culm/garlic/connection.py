@@ -148,7 +148,8 @@ class Connection(StreamBase):
         return ResponseReceived(request=self._unanswered.popleft(), response=response)
 
     def _step_eof(self) -> Event | None:
-        if len(self._inbox) and len(self._unanswered) >= self._unanswered_max:
+        listens = self._role is ConnectionRole.LISTENER
+        if len(self._inbox) and listens and len(self._unanswered) >= self._unanswered_max:
             return None  # whole requests may still be read once answers have gone out
         if len(self._inbox):
             raise RemoteProtocolError(GarlicErrorCode.TRUNCATED, "the stream ends inside a frame")

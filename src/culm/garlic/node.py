@@ -91,6 +91,7 @@ class Node:
         self._wanted: list[DialWanted] = []
         self._held: dict[int, m.Request] = {}  # the last request to who is being dialled
         self._awake: dict[int, Link] = {}  # links that may have events
+        self._stirred: dict[int, Link] = {}  # links that may have something to send
 
     # What it is
 
@@ -209,7 +210,7 @@ class Node:
 
     def _wake(self, link: Link) -> None:
         if link.number in self._links:
-            self._awake[link.number] = link
+            self._awake[link.number] = self._stirred[link.number] = link
 
     # The contract
 
@@ -252,6 +253,7 @@ class Node:
 
     def _ended(self, link: Link, closed: Closed) -> LinkClosed:
         del self._links[link.number], self._awake[link.number]
+        self._stirred.pop(link.number, None)
         self._deadlines.cancel(("handshake", link.number))
         for slot in link.slots:
             del self._slots[slot]
@@ -276,10 +278,11 @@ class Node:
                 link = self._slots.pop(message.sequence, None)
                 if link is not None and not link.closed:
                     link.answer(message.sequence, message)
+                    self._stirred[link.number] = link
             elif isinstance(message, m.Request):
                 self._ask(message)
-        found = ((link, link.data_to_send()) for link in self._links.values())
-        return [(link, data) for link, data in found if data]
+        stirred, self._stirred = self._stirred, {}
+        return [(link, data) for link in stirred.values() if (data := link.data_to_send())]
 
     def _ask(self, message: m.Request) -> None:
         peer = message.destination
@@ -287,6 +290,7 @@ class Node:
         if link is not None and link.established:
             if not link.closed:
                 link.ask(message)
+                self._stirred[link.number] = link
             return
         self._held[peer] = message
         if link is not None or peer in self._dialling or ("dial", peer) in self._deadlines:
@@ -300,6 +304,7 @@ class Node:
         """Send what has waited for the connection; whatever else did is sent again."""
         if link.dialled and link.peer is not None and link.peer in self._held:
             link.ask(self._held.pop(link.peer))
+            self._stirred[link.number] = link
 
     def next_deadline(self) -> float | None:
         if self._core.state is Role.CLOSED:

@@ -36,6 +36,7 @@ __all__ = [
     "encode_parcel",
     "read_message",
     "write_message",
+    "write_one_to_one",
 ]
 
 ID_MAX = 2**32 - 1
@@ -144,9 +145,11 @@ def encode_parcel(
 ) -> bytes:
     """The canonical encoding of `parcel`, a `Parcel` or a tuple of its three fields.
 
-    Raises `ValueError` for numbers of over 64 bits.
+    Numbers must be within their ranges.
     """
     ka, kk, body = parcel
+    if dialect is _KEYED and body is not None and not isinstance(body, Gossip):
+        return _encode_often(ka, kk, body)
     fields: dict[bytes, Value] = {}
     if ka is not None:
         fields[b"ka"] = ka
@@ -163,6 +166,29 @@ def encode_parcel(
             if message is not None:
                 fields |= message if isinstance(message, dict) else {b"d": message}
     return xenc.encode(fields)
+
+
+def _encode_often(ka: int | None, kk: int | None, body: MessageData | MessageAck) -> bytes:
+    """What `xenc.encode` would write, at a third of the cost: of these parcels there are many."""
+    head = b"" if ka is None else b"2:kai%de" % ka
+    if kk is not None:
+        head += b"2:kki%de" % kk
+    if type(body) is MessageAck:
+        to, fr, id = body
+        return b"d%b2:mad2:fr%d:%b2:idi%de2:to%d:%bee" % (head, len(fr), fr, id, len(to), to)
+    assert type(body) is MessageData
+    to, fr, wanted, d = body
+    ending = b"" if wanted is None else b"2:idi%de" % wanted
+    encoded = xenc.encode(d)
+    return b"d%b2:mdd1:d%b2:fr%d:%b%b2:to%d:%bee" % (
+        head,
+        encoded,
+        len(fr),
+        fr,
+        ending,
+        len(to),
+        to,
+    )
 
 
 def decode_parcel(
@@ -191,13 +217,19 @@ def decode_parcel(
 
 def write_message(message: Message) -> Value:
     """The `d` of message data that holds `message`."""
-    if isinstance(message, OneToOne | Broadcast):
-        kind = b"1" if isinstance(message, OneToOne) else b"b"
-        return {b"d": message.data, b"m": kind, b"s": message.sequence}
+    if isinstance(message, OneToOne):
+        return write_one_to_one(*message)
+    if isinstance(message, Broadcast):
+        return {b"d": message.data, b"m": b"b", b"s": message.sequence}
     if isinstance(message, Datagram):
         return message.data
     kind = b"s" if isinstance(message, Synchronize) else b"f"
     return {b"m": kind, b"b": message.broadcast, b"1": message.one}
+
+
+def write_one_to_one(sequence: int, data: bytes) -> Value:
+    """The `d` of message data that holds this one-to-one message."""
+    return {b"d": data, b"m": b"1", b"s": sequence}
 
 
 def read_message(d: Value) -> Message:

@@ -11,7 +11,7 @@ from random import Random
 
 from culm.oxen.events import Delivery
 from culm.oxen.limits import Timing
-from culm.oxen.messages import Finalize, OneToOne, Synchronize, write_message
+from culm.oxen.messages import Finalize, Synchronize, write_message, write_one_to_one
 from culm.timers import Deadlines
 from culm.wire.xenc import Value
 
@@ -108,7 +108,7 @@ class Outgoing:
         if delivery is Delivery.IN_ORDER:
             stream = self._one
             sequence = stream.last = stream.last + 1
-            d = write_message(OneToOne(sequence, data))
+            d = write_one_to_one(sequence, data)
             stream.waiting.append(Item(number, d, stream, sequence))
         else:
             self._waiting.append(Item(number, data))
@@ -139,9 +139,14 @@ class Outgoing:
         self._dispatch(item, now)
         return item
 
+    @property
+    def idle(self) -> bool:
+        """Whether nothing waits to be sent for the first time."""
+        return self._size == len(self._in_flight)
+
     def ready(self, now: float) -> list[Item]:
         """Take what may be sent for the first time now."""
-        if self._size == len(self._in_flight) or not self.open:
+        if not self.open:
             return []
         items = list(self._waiting)
         self._waiting.clear()

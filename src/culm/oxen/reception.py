@@ -139,8 +139,10 @@ class Reception:
             if peer.incoming is not None:
                 self._associations.join(peer, peer.incoming)
         else:
-            self._courier.pump(peer)
-            self._associations.bury_if_complete(peer)
+            if not peer.outgoing.idle:
+                self._courier.pump(peer)
+            if peer.state is _FINALIZING:
+                self._associations.bury_if_complete(peer)
 
     def _receive_datagram(self, peer: Peer, message: Datagram) -> bool:
         if peer.state not in _TALKING:
@@ -164,7 +166,8 @@ class Reception:
             return self._refuse(DropReason.BEYOND_WINDOW)
         peer.doubt = None
         self._associations.deliver(peer, delivery, released)
-        self._associations.bury_if_complete(peer)
+        if peer.state is _FINALIZING:
+            self._associations.bury_if_complete(peer)
         return True
 
     def _receive_synchronize(self, peer: Peer, message: Synchronize) -> bool:

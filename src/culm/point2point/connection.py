@@ -37,6 +37,8 @@ __all__ = ["Connection", "State"]
 
 _CONTROL, _DATA = 0, 1
 _SETUP_SIZE_MAX = 1 + 2 * 9
+# As much of a Write, or its rest, is waited for: entries come in on slow lines, too.
+_PIECE_SIZE_MAX = 1 << 15
 # Less room than this is not filled up.
 _ROOM_MIN = 256
 _INITIAL: Final = InitialState(
@@ -67,10 +69,11 @@ def _room(size_max: int | None, *, filled: bool) -> int | None:
 
 
 def _mux_limits(limits: Limits) -> MuxLimits:
+    piece_size_max = min(limits.packet_size_max, _PIECE_SIZE_MAX) + _SETUP_SIZE_MAX
     return MuxLimits(
         write_size_max=limits.packet_size_max + _SETUP_SIZE_MAX,
-        piece_size_max=limits.packet_size_max + _SETUP_SIZE_MAX,
-        receive_buffer_max=2 * limits.packet_size_max + limits.data_window_max,
+        piece_size_max=piece_size_max,
+        receive_buffer_max=2 * piece_size_max + limits.data_window_max,
     )
 
 
@@ -123,7 +126,7 @@ class Connection(StreamBase):
         self._family = family
         self._setup = setup.within(limits.compression_window_max)
         self._session: Session | None = None
-        self._mux = Mux(role=role, limits=mux_limits, initial=_INITIAL, in_views=True)
+        self._mux = Mux(role=role, limits=mux_limits, initial=_INITIAL, as_it_comes=True)
         self._control_stream = self._mux.stream(_CONTROL)
         self._data_stream = self._mux.stream(_DATA)
         self._sender = DataSender(

@@ -177,8 +177,8 @@ def _value(value: Any) -> str:
             return f"{{{inside}}}"
         case set() | frozenset():
             return f"{{{', '.join(sorted(_value(item) for item in value))}}}"
-        case tuple() if hasattr(value, "_fields"):
-            pairs = zip(value._fields, value, strict=True)
+        case tuple() if (names := getattr(value, "_fields", None)) is not None:
+            pairs = zip(names, value, strict=True)
             inside = ", ".join(f"{name}={_value(item)}" for name, item in pairs)
             return f"{type(value).__name__}({inside})"
         case list() | tuple():

@@ -111,9 +111,10 @@ class Leadership:
     def settle(self) -> None:
         """Draw the conclusions of what has come in: commits, and reads that are ready."""
         shared = self._shared
-        index = self.replicator.agreed_index()
-        if index > shared.journal.commit_index and self.replicator.may_commit(index):
-            self._commit(index)
+        if shared.journal.commit_index < shared.journal.log.last_index:
+            index = self.replicator.agreed_index()
+            if index > shared.journal.commit_index and self.replicator.may_commit(index):
+                self._commit(index)
         if len(self._reads) and shared.is_voter:
             self._reads.confirm(self.replicator.acknowledged_sequence())
             for number, index in self._reads.take_ready(shared.applier.applied_index):

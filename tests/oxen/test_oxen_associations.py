@@ -1,0 +1,247 @@
+"""What an association goes through: synchronization, goodbyes, restarts; one test a sentence."""
+
+from __future__ import annotations
+
+import pytest
+from oxen_support import ME, Table
+
+from culm.machine import Closed, LocalProtocolError
+from culm.oxen import (
+    Delivery,
+    DropReason,
+    FailReason,
+    LeaveReason,
+    MessageReceived,
+    NodeState,
+    PeerJoined,
+    PeerLeft,
+    PeerState,
+    SendFailed,
+    Timing,
+)
+from culm.oxen.messages import (
+    Broadcast,
+    Datagram,
+    Finalize,
+    MessageAck,
+    MessageData,
+    OneToOne,
+    Parcel,
+    Synchronize,
+    decode_parcel,
+)
+
+A, P = b"A", b"P"
+
+
+@pytest.fixture
+def table() -> Table:
+    return Table()
+
+
+def received(peer: bytes, data: bytes, delivery: Delivery) -> MessageReceived:
+    return MessageReceived(peer=peer, data=data, delivery=delivery)
+
+
+@pytest.mark.parametrize("message", [Datagram(b"x"), OneToOne(1, b"x"), Broadcast(1, b"x")])
+def test_messages_received_before_synchronization_are_errors(
+    table: Table, message: Datagram | OneToOne | Broadcast
+) -> None:
+    table.tell_message(P, message)
+    assert table.events() == []
+    assert table.acknowledged() == []
+    assert table.node.dropped[DropReason.NOT_SYNCHRONIZED] == 1
+
+
+def test_synchronization_messages_received_after_any_regular_message_are_errors(
+    table: Table,
+) -> None:
+    """But for redeliveries of the first, and for the sender having started anew."""
+    table.join(P, one=2**40)
+    table.tell_message(P, OneToOne(2**40 + 1, b"x"))
+    table.events()
+    table.said()
+    table.tell_message(P, Synchronize(0, 2**40), id=5)  # a redelivery
+    assert table.acknowledged() == [5]
+    table.tell_message(P, Synchronize(0, 7))
+    assert table.acknowledged() == []
+    assert table.node.dropped[DropReason.STALE_SYNCHRONIZE] == 1
+    table.tell_message(P, OneToOne(2**40 + 2, b"y"))
+    assert table.events() == [received(P, b"y", Delivery.IN_ORDER)]
+
+
+@pytest.mark.parametrize("order", [(34, 35, 36, 37), (37, 36, 35, 34), (36, 34, 37, 35)])
+def test_the_numbers_are_one_less_than_the_next_message(
+    table: Table, order: tuple[int, ...]
+) -> None:
+    """Synchronized to 35, of 34, 35, 36 and 37 only 36 and 37 are delivered."""
+    table.join(A, broadcast=35, one=35)
+    table.events()
+    for number in order:
+        table.tell_message(A, Broadcast(number, b"%d" % number))
+        table.tell_message(A, OneToOne(number, b"%d" % number))
+    got = table.events()
+    for delivery in (Delivery.IN_ORDER, Delivery.IN_ORDER_BROADCAST):
+        assert [
+            e.data for e in got if isinstance(e, MessageReceived) and e.delivery is delivery
+        ] == [
+            b"36",
+            b"37",
+        ]
+
+
+def test_finalize_waits_for_the_messages_that_are_missing(table: Table) -> None:
+    """Finalized at 97 with 94, 96 and 97 missing, it waits for those to be sent again."""
+    table.join(A, broadcast=93)
+    table.tell_message(A, Broadcast(95, b"95"))
+    table.events()
+    table.tell_message(A, Finalize(97, 0))
+    assert table.events() == []
+    assert table.node.peers()[A].state is PeerState.FINALIZING
+    table.tell_message(A, Broadcast(97, b"97"))
+    table.tell_message(A, Broadcast(94, b"94"))
+    table.tell_message(A, Broadcast(96, b"96"))
+    assert table.events() == [
+        *(received(A, b"%d" % n, Delivery.IN_ORDER_BROADCAST) for n in (94, 95, 96, 97)),
+        PeerLeft(peer=A, reason=LeaveReason.FINALIZED),
+    ]
+
+
+def test_finalize_waits_for_one_to_one_messages_as_well(table: Table) -> None:
+    table.join(A, broadcast=7, one=93)
+    table.events()
+    table.tell_message(A, Finalize(8, 94))
+    table.tell_message(A, Broadcast(8, b"8"))
+    assert table.events() == [received(A, b"8", Delivery.IN_ORDER_BROADCAST)]
+    assert table.node.peers()[A].state is PeerState.FINALIZING
+    table.tell_message(A, OneToOne(94, b"94"))
+    assert table.events() == [
+        received(A, b"94", Delivery.IN_ORDER),
+        PeerLeft(peer=A, reason=LeaveReason.FINALIZED),
+    ]
+
+
+def test_there_are_no_half_open_associations(table: Table) -> None:
+    """The receiving node should not send any more messages either."""
+    table.join(A)
+    number = table.node.send_in_order(A, b"on its way")
+    table.drain()
+    table.events()
+    table.said()
+    table.tell_message(A, Finalize(1, 0))  # a broadcast is missing
+    assert table.events() == [SendFailed(peer=A, message=number, reason=FailReason.PEER_LEFT)]
+    with pytest.raises(LocalProtocolError):
+        table.node.send(A, b"more")
+    table.node.broadcast_in_order(b"more")
+    table.said()
+    table.wait(10.0, alive=(A,))
+    assert table.messages() == []
+
+
+def test_who_left_is_acknowledged_again(table: Table) -> None:
+    table.join(A, one=5)
+    table.tell_message(A, OneToOne(6, b"x"), id=1)
+    table.tell_message(A, Finalize(0, 6), id=2)
+    table.events()
+    table.said()
+    table.tell_message(A, Finalize(0, 6), id=2)
+    table.tell_message(A, OneToOne(6, b"x"), id=1)
+    table.tell_message(A, Synchronize(0, 5), id=3)
+    # What never came was not sent before it left.
+    table.tell_message(A, OneToOne(7, b"y"), id=4)
+    table.tell_message(A, Broadcast(1, b"z"), id=5)
+    assert table.acknowledged() == [2, 1]
+    assert table.events() == []
+    assert A not in table.node.peers()
+
+
+def test_a_leaving_node_closes_when_all_is_acknowledged(table: Table) -> None:
+    table.join(P)
+    table.node.send(P, b"x")
+    table.node.leave()
+    table.drain()
+    for expected in (b"x", "finalize"):
+        (body,) = table.bodies(MessageData)
+        assert (body.d == b"x") == (expected == b"x")
+        assert table.node.state is NodeState.LEAVING
+        table.tell(P, MessageAck(ME, P, body.id))
+    assert table.events()[-1] == Closed()
+
+
+def test_a_leaving_node_does_not_wait_for_ever(table: Table) -> None:
+    table.join(P)
+    number = table.node.send(P, b"x")
+    table.events()
+    table.node.leave()
+    table.wait(29.0)
+    assert table.events() == []
+    table.wait(1.1)
+    assert table.events() == [
+        SendFailed(peer=P, message=number, reason=FailReason.NODE_CLOSED),
+        Closed(),
+    ]
+    assert table.node.next_deadline() is None
+
+
+# -- Restarts ----------------------------------------------------------------------------------
+
+
+def test_a_peer_that_starts_anew_starts_over(table: Table) -> None:
+    start = table.join(P, one=100)
+    table.tell_message(P, OneToOne(102, b"held"))
+    number = table.node.send_in_order(P, b"to the old one")
+    table.drain()
+    table.events()
+    table.said()
+    table.tell_message(P, Synchronize(2**50, 2**50))
+    assert table.events() == [
+        SendFailed(peer=P, message=number, reason=FailReason.PEER_RESTARTED),
+        PeerLeft(peer=P, reason=LeaveReason.RESTARTED),
+    ]
+    again = table.accept(P, P)
+    assert again == Synchronize(start.broadcast, start.one + 1)
+    assert table.events() == [PeerJoined(peer=P)]
+    table.tell_message(P, OneToOne(101, b"late"))
+    table.tell_message(P, OneToOne(2**50 + 1, b"new"))
+    assert table.events() == [received(P, b"new", Delivery.IN_ORDER)]
+
+
+def test_an_older_synchronize_message_counts_only_if_it_insists(table: Table) -> None:
+    """Other implementations may pick their numbers at random."""
+    table.join(P, one=2**50)
+    table.events()
+    for _ in range(9):
+        table.tell_message(P, Synchronize(0, 7))
+        table.wait(1.0, alive=(P,))
+    assert table.events() == []
+    table.wait(1.5, alive=(P,))
+    table.tell_message(P, Synchronize(0, 7))
+    assert table.events() == [PeerLeft(peer=P, reason=LeaveReason.RESTARTED)]
+
+
+def test_an_acknowledgement_from_before_the_restart_joins_nobody(table: Table) -> None:
+    table.tell_message(P, Synchronize(0, 0))
+    (old,) = table.bodies(MessageData)
+    table.tell_message(P, Synchronize(0, 2**50))
+    table.said()
+    table.tell(P, MessageAck(ME, P, old.id))
+    assert table.events() == []
+    assert table.node.peers()[P].state is PeerState.SYNCHRONIZING
+
+
+# -- Parcels on the wire -------------------------------------------------------------------------
+
+
+def test_our_parcels_are_as_the_specification_writes_them() -> None:
+    table = Table(timing=Timing(gossip_s=1000.0))
+    table.join(P)
+    table.wait(3.0)
+    table.said()
+    table.dice.script.extend([9999, 123])
+    table.node.send(P, b"...data...")
+    while table.node.next_event() is not None:
+        pass
+    assert table.node.datagrams_to_send() == [
+        (P, b"d2:kai123e2:mdd1:d10:...data...2:fr2:ME2:idi9999e2:to1:Pee")
+    ]
+    assert decode_parcel(b"d2:kki123ee") == Parcel(kk=123)
