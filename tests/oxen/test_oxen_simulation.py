@@ -6,8 +6,10 @@ campaign), ``CULM_OXEN_FIRST_SEED`` where to begin.
 
 from __future__ import annotations
 
+import gc
 import os
 from collections import Counter
+from collections.abc import Iterable, Iterator
 
 import pytest
 from oxen_simulation import EPOCH, LIMITS, TIMING, Simulation, simulate
@@ -24,10 +26,22 @@ FIRST_SEED = int(os.environ.get("CULM_OXEN_FIRST_SEED", 0))
 PARTS = 20
 
 
+def uncollected(seeds: Iterable[int]) -> Iterator[int]:
+    """`seeds`, with garbage collected between stories only: that saves a third of the time."""
+    gc.disable()
+    try:
+        for index, seed in enumerate(seeds):
+            yield seed
+            if index % 50 == 49:
+                gc.collect()
+    finally:
+        gc.enable()
+
+
 @pytest.mark.timeout(60 + SEEDS)
 @pytest.mark.parametrize("part", range(PARTS))
 def test_promises_are_kept(part: int) -> None:
-    for seed in range(FIRST_SEED + part, FIRST_SEED + SEEDS, PARTS):
+    for seed in uncollected(range(FIRST_SEED + part, FIRST_SEED + SEEDS, PARTS)):
         simulate(seed)
 
 
@@ -44,7 +58,7 @@ def test_the_stories_are_about_something() -> None:
 @pytest.mark.parametrize("part", range(4))
 def test_promises_are_kept_where_links_stay_broken(part: int) -> None:
     """Not half of the links come back: everybody is reachable for everybody all the same."""
-    for seed in range(FIRST_SEED + part, FIRST_SEED + SEEDS // 5, 4):
+    for seed in uncollected(range(FIRST_SEED + part, FIRST_SEED + SEEDS // 5, 4)):
         simulate(seed, scars=True)
 
 
