@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import ast
+import sys
+import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -50,3 +53,68 @@ def report(sentences: Iterable[Sentence], proofs: Mapping[str, Sequence[str]]) -
         missing += not tests
     lines.append(f"\n{count} sentences, {missing} without a test")
     return "\n".join(lines), missing
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A sentence and the names of the tests that prove it."""
+
+    source: str
+    section: str
+    text: str
+    tests: tuple[str, ...]
+
+    @property
+    def heading(self) -> str:
+        return f"{self.source}: {self.section}"
+
+    @property
+    def key(self) -> str:
+        return f"{self.heading}: {self.text}"
+
+
+@dataclass(frozen=True)
+class RuleBook:
+    """The sentences of ``path``, and the tests of some folders whose files begin with `prefixes`.
+
+    Names of tests are unique there.
+    """
+
+    path: Path
+    folders: tuple[Path, ...]
+    prefixes: tuple[str, ...] = ("test_",)
+
+    def all_rules(self) -> list[Rule]:
+        with self.path.open("rb") as file:
+            content = tomllib.load(file)
+        return [
+            Rule(part["source"], part["section"], text, tuple(tests))
+            for part in content["part"]
+            for text, *tests in part["sentences"]
+        ]
+
+    def known_tests(self) -> dict[str, str]:
+        """``file.py::test`` of each test's name."""
+        return {
+            name.partition("::")[2]: name
+            for name, _ in test_functions(*self.folders)
+            if name.startswith(self.prefixes)
+        }
+
+    def proofs(self) -> dict[str, list[str]]:
+        """The tests of each rule that exist."""
+        known = self.known_tests()
+        return {
+            rule.key: [known[test] for test in rule.tests if test in known]
+            for rule in self.all_rules()
+        }
+
+    def report(self) -> tuple[str, int]:
+        """All sentences with their tests, and how many have none."""
+        return report(self.all_rules(), self.proofs())
+
+    def main(self) -> None:
+        """Print the report; exit with 1 if a sentence has no test."""
+        text, missing = self.report()
+        print(text)
+        sys.exit(missing > 0)

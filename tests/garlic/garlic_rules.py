@@ -8,61 +8,14 @@ complete it word for word, of the Raft paper in our words with its section.
 from __future__ import annotations
 
 import sys
-import tomllib
-from dataclasses import dataclass
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # as pytest has it
 
-import normative
+from normative import RuleBook
 
 HERE = Path(__file__).parent
-FOLDERS = (HERE, HERE.parent / "examples")
-
-
-@dataclass(frozen=True)
-class Rule:
-    source: str
-    section: str
-    text: str
-    tests: tuple[str, ...]
-
-    @property
-    def heading(self) -> str:
-        return f"{self.source}: {self.section}"
-
-    @property
-    def key(self) -> str:
-        return f"{self.heading}: {self.text}"
-
-
-def all_rules() -> list[Rule]:
-    with (HERE / "rules.toml").open("rb") as file:
-        content = tomllib.load(file)
-    return [
-        Rule(part["source"], part["section"], text, tuple(tests))
-        for part in content["part"]
-        for text, *tests in part["sentences"]
-    ]
-
-
-def known_tests() -> dict[str, str]:
-    """``file.py::test`` of each test's name; names are unique in these folders."""
-    return {name.partition("::")[2]: name for name, _ in normative.test_functions(*FOLDERS)}
-
-
-def proofs() -> dict[str, list[str]]:
-    """The tests of each rule that exist."""
-    known = known_tests()
-    return {rule.key: [known[test] for test in rule.tests if test in known] for rule in all_rules()}
-
-
-def report() -> tuple[str, int]:
-    """All sentences with their tests, and how many have none."""
-    return normative.report(all_rules(), proofs())
-
+BOOK = RuleBook(HERE / "rules.toml", (HERE, HERE.parent / "examples"))
 
 if __name__ == "__main__":
-    text, missing = report()
-    print(text)
-    sys.exit(missing > 0)
+    BOOK.main()

@@ -8,7 +8,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from garlic_rules import all_rules, known_tests, report
+from garlic_rules import BOOK
 
 SHARED = Path(__file__).resolve().parents[3] / "shared"
 SEEDS = Path(os.environ.get("CULM_SEEDS", SHARED / "seeds"))
@@ -26,24 +26,26 @@ def text_of(source: str) -> str:
 
 
 def test_every_sentence_of_garlic_farm_and_raft_has_a_test() -> None:
-    text, missing = report()
+    text, missing = BOOK.report()
     assert missing == 0, text
 
 
 def test_every_test_that_is_named_exists() -> None:
-    assert {test for rule in all_rules() for test in rule.tests} - set(known_tests()) == set()
+    assert {test for rule in BOOK.all_rules() for test in rule.tests} - set(
+        BOOK.known_tests()
+    ) == set()
 
 
 def test_no_sentence_stands_twice() -> None:
     assert [
-        key for key, count in Counter(rule.key for rule in all_rules()).items() if count > 1
+        key for key, count in Counter(rule.key for rule in BOOK.all_rules()).items() if count > 1
     ] == []
 
 
 @pytest.mark.parametrize("source", TEXTS)
 def test_every_quotation_is_in_its_text(source: str) -> None:
     text = " ".join(text_of(source).split())
-    quoted = [rule.text for rule in all_rules() if rule.source == source]
+    quoted = [rule.text for rule in BOOK.all_rules() if rule.source == source]
     assert len(quoted) > 40
     assert [quote for quote in quoted if quote not in text] == []
 
@@ -58,11 +60,11 @@ def test_every_row_and_every_field_of_the_specification_is_quoted() -> None:
     ]
     rows = [" ".join(row.split()) for row in re.findall(r"^\w+ +\d+(?: .*)?$", text, flags=re.M)]
     assert (len(fields), len(rows)) == (42, 22)
-    quoted = " ".join(rule.text for rule in all_rules() if rule.source == "Specification")
+    quoted = " ".join(rule.text for rule in BOOK.all_rules() if rule.source == "Specification")
     assert [line for line in (*fields, *rows) if line not in quoted] == []
 
 
 def test_every_section_of_the_paper_is_there() -> None:
-    sections = {rule.section for rule in all_rules() if rule.source == "Raft paper"}
+    sections = {rule.section for rule in BOOK.all_rules() if rule.source == "Raft paper"}
     wanted = {"Figure 2", "5.1", "5.2", "5.3", "5.4", "5.5", "5.6", "6", "7", "8"}
     assert {section.split(",")[0].removeprefix("section ") for section in sections} >= wanted
