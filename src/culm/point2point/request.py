@@ -121,6 +121,12 @@ class Request:
         """Remember the hash of an entry that others may link to."""
         self.outgoing.links[seqnum] = hash
 
+    def agrees(self, seqnum: int, hash: bytes) -> bool:
+        """Whether all that this request tells of entry `seqnum` is that it has that hash."""
+        return all(
+            track.links.get(seqnum, hash) == hash for track in (self.incoming, self.outgoing)
+        )
+
     @property
     def send_cursor(self) -> Cursor:
         """What we send next."""

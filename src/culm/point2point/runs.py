@@ -228,14 +228,9 @@ def _continues(request: Request, seqnum: int, first: int, front: bytes, link_siz
 
     `front` is the encoded entry up to its links.
     """
-    if seqnum == first and seqnum > 1 and not _agrees(request, seqnum - 1, front[-link_size:]):
+    if seqnum == first and seqnum > 1 and not request.agrees(seqnum - 1, front[-link_size:]):
         return False
     if not has_lipmaalink(seqnum):
         return True
     target = lipmaa(seqnum)
-    return target >= first or _agrees(request, target, front[-2 * link_size : -link_size])
-
-
-def _agrees(request: Request, seqnum: int, hash: bytes) -> bool:
-    tracks = request.incoming, request.outgoing
-    return all(track.links.get(seqnum, hash) == hash for track in tracks)
+    return target >= first or request.agrees(target, front[-2 * link_size : -link_size])

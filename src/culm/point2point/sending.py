@@ -112,12 +112,7 @@ class DataSender:
         """Send payload bytes in packets of at most the size of our limit."""
         self._permit(request)
         track, view = request.outgoing, memoryview(data).cast("B")
-        known = self._know(request, entry)
-        try:
-            track.check_payload(len(view))
-        except Violation:
-            track.entry = known
-            raise
+        self._know(request, entry, lambda: track.check_payload(len(view)))
         self._switch(request)
         size_max = self._packet_size_max
         for start in range(0, len(view) or 1, size_max):
@@ -188,12 +183,8 @@ class DataSender:
     def jump(self, request: Request, size: int, *, entry: Entry | None) -> None:
         """Pass over bytes of a payload."""
         self._permit(request)
-        track, known = request.outgoing, self._know(request, entry)
-        try:
-            track.check_jump(size)
-        except Violation:
-            track.entry = known
-            raise
+        track = request.outgoing
+        self._know(request, entry, lambda: track.check_jump(size))
         self._switch(request)
         self._put(b"\x07" + _ENCODE(size))
         track.jump(size)
@@ -233,8 +224,8 @@ class DataSender:
     def _permit(self, request: Request) -> None:
         request.move(Input.SEND)
 
-    def _know(self, request: Request, entry: Entry | None) -> Entry | None:
-        """Take the entry whose payload is due from the caller; returns what was known."""
+    def _know(self, request: Request, entry: Entry | None, check: Callable[[], None]) -> None:
+        """Take the entry whose payload is due from the caller, unless `check` raises then."""
         known, piece = request.outgoing.entry, request.outgoing.cursor.piece
         if entry is not None and piece is not None and piece.part is Part.PAYLOAD:
             if entry.seqnum != piece.seqnum or entry.log != request.proposal.log:
@@ -243,7 +234,11 @@ class DataSender:
                     f"payload of entry {entry.seqnum} although {piece.seqnum} is due",
                 )
             request.outgoing.entry = entry
-        return known
+        try:
+            check()
+        except Violation:
+            request.outgoing.entry = known
+            raise
 
     def _switch(self, request: Request) -> None:
         if self._current is not request:

@@ -133,9 +133,8 @@ class Serving:
             (lipmaa(stored.seqnum), entry.lipmaalink),
         )
         for seqnum, hash in known:
-            for track in (request.incoming, request.outgoing):
-                if hash is not None and track.links.get(seqnum, hash) != hash:
-                    return seqnum
+            if hash is not None and not request.agrees(seqnum, hash):
+                return seqnum
         return None
 
     # Reading.
