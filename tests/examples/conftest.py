@@ -9,6 +9,9 @@ import pytest
 # As for the programs there, whose folder is the first on their path.
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
 
+from processes import run
+from trees import make_tree
+
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "slow: takes minutes; runs in the long environment only")
@@ -20,3 +23,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("slow") is not None:
             item.add_marker(pytest.mark.skip(reason="slow; tox run -e long"))
+
+
+@pytest.fixture
+def source(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
+    """A directory with the test module's ``TREE`` in it."""
+    make_tree(tmp_path / "source", request.module.TREE)
+    return tmp_path / "source"
+
+
+@pytest.fixture
+def published(tmp_path: Path, source: Path) -> Path:
+    """A store that has `source` as a log."""
+    store = tmp_path / "published.store"
+    assert run("publish", source, "--store", store).status == 0
+    return store

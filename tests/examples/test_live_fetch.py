@@ -91,19 +91,6 @@ def following(store: Path, port: int, into: Path | None, *options: object) -> It
         live.close()
 
 
-@pytest.fixture
-def source(tmp_path: Path) -> Path:
-    make_tree(tmp_path / "source", TREE)
-    return tmp_path / "source"
-
-
-@pytest.fixture
-def published(tmp_path: Path, source: Path) -> Path:
-    store = tmp_path / "published.store"
-    assert run("publish", source, "--store", store).status == 0
-    return store
-
-
 def publish(source: Path, store: Path) -> int:
     """How many entries there are afterwards."""
     done = run("publish", source, "--store", store)

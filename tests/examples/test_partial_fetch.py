@@ -34,19 +34,6 @@ TREE: dict[str, bytes | str | None] = {
 LARGE = {"big", "medium", "medium2"}
 
 
-@pytest.fixture
-def source(tmp_path: Path) -> Path:
-    make_tree(tmp_path / "source", TREE)
-    return tmp_path / "source"
-
-
-@pytest.fixture
-def published(tmp_path: Path, source: Path) -> Path:
-    store = tmp_path / "published.store"
-    assert run("publish", source, "--store", store).status == 0
-    return store
-
-
 def the_log(path: Path) -> LogKey:
     with SqliteStore(path, family=YAMF, must_exist=True) as store:
         (log,) = store.logs()

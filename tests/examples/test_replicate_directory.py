@@ -45,19 +45,6 @@ TREE: dict[str, bytes | str | None] = {
 }
 
 
-@pytest.fixture
-def source(tmp_path: Path) -> Path:
-    make_tree(tmp_path / "source", TREE)
-    return tmp_path / "source"
-
-
-@pytest.fixture
-def published(tmp_path: Path, source: Path) -> Path:
-    store = tmp_path / "published.store"
-    assert run("publish", source, "--store", store).status == 0
-    return store
-
-
 def test_a_directory_travels(tmp_path: Path, source: Path, published: Path) -> None:
     target, store = tmp_path / "target", tmp_path / "fetched.store"
     with SqliteStore(published, family=YAMF, must_exist=True) as kept:
