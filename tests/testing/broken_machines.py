@@ -16,6 +16,7 @@ from culm.machine import (
     RemoteProtocolError,
 )
 from culm.testing.machines import Conversation, Flood, MachineSpec, Receive, call
+from culm.testing.suite import EXAMPLE_SECONDS_MAX
 from toy_machines import (
     FRAMES,
     KEEPER,
@@ -35,12 +36,16 @@ from toy_machines import (
 
 @dataclass(frozen=True)
 class Canary:
-    """`law` must find that `spec` is broken, and say so in words with `complaint`."""
+    """`law` must find that `spec` is broken, and say so in words with `complaint`.
+
+    patience: processor seconds for an example.  Only who hangs is found by it.
+    """
 
     name: str
     law: str
     spec: MachineSpec
     complaint: str
+    patience: float = EXAMPLE_SECONDS_MAX
 
     def __str__(self) -> str:
         return self.name
@@ -49,12 +54,18 @@ class Canary:
 CANARIES: list[Canary] = []
 
 
-def breaks(law: str, spec: MachineSpec, complaint: str, **changes: Any) -> Any:
+def breaks(
+    law: str,
+    spec: MachineSpec,
+    complaint: str,
+    patience: float = EXAMPLE_SECONDS_MAX,
+    **changes: Any,
+) -> Any:
     """Enter a class in place of the machine of `spec`."""
 
     def enter(kind: Any) -> Any:
         broken = replace(spec, name=kind.__name__, build=lambda config: kind(**config), **changes)
-        CANARIES.append(Canary(kind.__name__, law, broken, complaint))
+        CANARIES.append(Canary(kind.__name__, law, broken, complaint, patience))
         return kind
 
     return enter
@@ -160,7 +171,7 @@ class TrustsThePeer(Frames):
         return super()._step()
 
 
-@breaks("survives", FRAMES, "processor time")
+@breaks("survives", FRAMES, "processor time", patience=0.5)
 class Hangs(Frames):
     def _step(self) -> Event | None:
         while len(self._inbox) and self._inbox[0] == 0xFF:

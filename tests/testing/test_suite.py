@@ -46,7 +46,7 @@ def test_toys_keep_every_law(spec: MachineSpec, law: Property) -> None:
 @pytest.mark.usefixtures("canary_profile")
 @pytest.mark.parametrize("canary", CANARIES, ids=str)
 def test_law_catches(canary: Canary, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(suite, "EXAMPLE_SECONDS_MAX", 0.5)
+    monkeypatch.setattr(suite, "EXAMPLE_SECONDS_MAX", canary.patience)
     law = LAWS[canary.law]
     assert law.applies(canary.spec)
     with pytest.raises((PropertyError, EndlessError, IndexError), match=canary.complaint):

@@ -93,11 +93,6 @@ class Outgoing:
         """Whether there is no room for another message."""
         return self._size >= self._queue_max
 
-    @property
-    def one_sequence(self) -> int:
-        """The number of the last one-to-one message."""
-        return self._one.last
-
     def next_deadline(self) -> float | None:
         """When something is to be sent again."""
         return self._deadlines.next()

@@ -286,7 +286,6 @@ class ControlChannel:
             request.unanswered = False
         self._send(encode_control(cancel))
         self._sender.mark_cancelled(request)
-        request.marked_by_us = True
 
     def _end_if_due(self, request: Request) -> None:
         if request.state is RequestState.CANCELLED and request.marked_by_peer:

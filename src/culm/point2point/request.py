@@ -69,7 +69,6 @@ class Request:
         "discarding",
         "incoming",
         "marked_by_peer",
-        "marked_by_us",
         "original_range",
         "ours",
         "outgoing",
@@ -95,7 +94,7 @@ class Request:
         self.ours = ours
         self.state = RequestState.PROPOSED_BY_US if ours else RequestState.PROPOSED_BY_PEER
         self.unanswered = True  # the other endpoint has neither confirmed nor cancelled
-        self.cancelled_by_us = self.marked_by_us = self.marked_by_peer = False
+        self.cancelled_by_us = self.marked_by_peer = False
         self.discarding = False  # we do not want what the peer has on its way
         self.verifier: PayloadVerifier | None = None  # of the payload that is coming in
         self.original_range = Range.of(proposal)
