@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from bymux_support import (
     FREE,
+    PING,
+    PONG,
     close,
     connect,
     credit,
@@ -18,7 +20,15 @@ from bymux_support import (
 from hypothesis import given
 from hypothesis import strategies as st
 
-from culm.bymux import ErrorCode, Limits, StreamData
+from culm.bymux import (
+    Connection,
+    ErrorCode,
+    InitialState,
+    InitialStream,
+    Limits,
+    Role,
+    StreamData,
+)
 
 
 def test_a_new_window_is_granted_at_once() -> None:
@@ -200,3 +210,65 @@ class TestPieces:
             StreamData(stream_id=0, data=b"e"),
             StreamData(stream_id=0, data=b"fg"),
         ]
+
+
+class TestAsItComes:
+    """For an owner that puts data together itself."""
+
+    LIMITS = Limits(piece_size_max=4, receive_buffer_max=100)
+
+    def connect(self, *, as_it_comes: bool = True) -> Connection:
+        initial = InitialState(streams={0: InitialStream()})
+        connection = Connection(
+            role=Role.PROACTIVE, initial=initial, limits=self.LIMITS, as_it_comes=as_it_comes
+        )
+        connection.stream(0).set_window(20)
+        connection.data_to_send()
+        return connection
+
+    def test_all_pieces_that_have_come_are_one(self) -> None:
+        connection = self.connect()
+        assert feed(connection, packet(1, 0, 15), b"abcdefghij") == [
+            StreamData(stream_id=0, data=b"abcdefgh")
+        ]
+        assert feed(connection, b"kl") == [StreamData(stream_id=0, data=b"ijkl")]
+        assert feed(connection, b"mn") == []
+        assert feed(connection, b"o", write(0, b"p")) == [
+            StreamData(stream_id=0, data=b"mno"),
+            StreamData(stream_id=0, data=b"p"),
+        ]
+
+    def test_they_count_as_consumed(self) -> None:
+        connection = self.connect()
+        feed(connection, write(0, bytes(10)))
+        assert connection.data_to_send() == credit(0, 10)
+        assert refusal(connection.stream(0).consumed, 1) is ErrorCode.CONSUMED_TOO_MUCH
+
+    @given(
+        st.lists(st.integers(1, 20), min_size=1, max_size=9),
+        st.lists(st.integers(1, 30), max_size=40),
+    )
+    def test_what_is_granted_does_not_depend_on_how_it_came(
+        self, sizes: list[int], cuts: list[int]
+    ) -> None:
+        whole, cut = self.connect(), self.connect()
+        piecewise = self.connect(as_it_comes=False)
+        for size in sizes:
+            rest = write(0, bytes(min(size, whole.stream(0).receive_credit)))
+            feed(whole, rest)
+            piecewise.receive_data(rest)
+            while (event := piecewise.next_event()) is not None:
+                assert isinstance(event, StreamData)
+                piecewise.stream(0).consumed(len(event.data))
+            while rest:
+                chunk = cuts.pop() if cuts else len(rest)
+                feed(cut, rest[:chunk])
+                rest = rest[chunk:]
+            assert whole.data_to_send() == cut.data_to_send() == piecewise.data_to_send()
+
+    def test_credit_that_was_not_sent_can_be_withdrawn(self) -> None:
+        connection = self.connect()
+        feed(connection, write(0, bytes(10)), packet(PING, 0))
+        connection.stream(0).withdraw_credit()
+        assert connection.data_to_send() == packet(PONG, 0)
+        connection.stream(0).withdraw_credit()

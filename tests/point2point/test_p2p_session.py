@@ -198,6 +198,33 @@ def test_backpressure() -> None:
     assert split(connection.data_to_send())[1] == (switch(0) + metadata(entry(1)))[:9]
 
 
+@pytest.mark.parametrize("size", [1, 30, 1000])
+def test_credit_does_not_tell_how_much_had_come_behind_a_fault(size: int) -> None:
+    """The bytes at the end are those of every chunking."""
+    peer = Raw(limits=Limits(data_window_max=1000, packet_size_max=10))
+    data = write(1, switch(99) + bytes(998))
+    for at in range(0, len(data), size):
+        peer.receive(data[at : at + size])
+    assert peer.code is ErrorCode.SWITCH_TO_UNKNOWN_REQUEST
+    assert peer.connection.data_to_send() == b""
+
+
+def test_data_waits_for_a_peer_that_will_read_no_more() -> None:
+    connection = Connection(role=Role.REACTIVE)
+    connection.receive_data(setup_bytes(Setup()) + write(0, propose(0)))
+    drain(connection)
+    request = connection.requests[0]
+    request.confirm(request.proposal.eagerness)
+    request.send_metadata(entry(1))
+    connection.receive_data(bytes.fromhex("a0 01"))  # StopRead of stream 1
+    assert drain(connection) == []
+    assert connection.state is State.CLOSING
+    assert split(connection.data_to_send())[1] == b""
+    assert connection.unsent_size() == 0
+    connection.receive_data(bytes.fromhex("80 00 a0 00 80 01"))
+    assert [event.error for event in drain(connection) if isinstance(event, Closed)] == [None]
+
+
 def test_a_setup_cut_short() -> None:
     connection = Connection(role=Role.PROACTIVE)
     connection.receive_data(b"\0\xf9\1")

@@ -30,8 +30,8 @@ class Connection(StreamBase):
     `limits.streams_max`.
 
     `as_it_comes` is for an owner that uses data up at once and puts it together itself:
-    then a `StreamData` holds all that has come of a Write, which may be more than a piece
-    and depends on how the bytes came, and as a view where it does not have to be copied.
+    then a `StreamData` holds all whole pieces that have come of a Write, as a view where
+    they do not have to be copied.  They count as consumed, one after the other.
 
     The verbs raise `LocalProtocolError` if a rule forbids the packet that they stand
     for, or if the connection has ended (``ContractErrorCode.ALREADY_CLOSED``); nothing
@@ -241,13 +241,23 @@ class Connection(StreamBase):
         if len(self._inbox) < size:
             return None
         if self._as_it_comes:
-            size = min(self._incoming_size, len(self._inbox))
+            data, size = self._take_pieces(scope, size)
+        else:
+            scope.take_piece(size)
+            data = self._inbox.take(size)
         self._incoming_size -= size
         if not self._incoming_size:
             self._incoming = None
-        scope.take_piece(size)
-        data = self._inbox.take_view(size) if self._as_it_comes else self._inbox.take(size)
         return StreamData(stream_id=scope.stream_id, data=data)
+
+    def _take_pieces(self, scope: StreamScope, size: int) -> tuple[Buffer, int]:
+        """Take pieces of `size` bytes, and how many bytes those are: the last one is the rest."""
+        there = min(self._incoming_size, len(self._inbox))
+        if there < self._incoming_size:
+            there -= there % size
+        for begin in range(0, there, size):
+            scope.take_piece(min(size, there - begin), consumed=True)
+        return self._inbox.take_view(there), there
 
     def _forget(self, scope: StreamScope) -> Event:
         """Free the id of a stream that has ended."""

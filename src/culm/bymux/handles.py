@@ -109,6 +109,10 @@ class Stream:
             raise ValueError(f"size must be at least 0, not {size}")
         self._scope.consumed(size)
 
+    def withdraw_credit(self) -> None:
+        """Do not send the credit that waits to be sent: nothing more will be read."""
+        self._scope.withdraw_credit()
+
     def ping(self) -> None:
         """Ask for a `PongReceived` of this stream."""
         self._scope.send(PacketType.PING)

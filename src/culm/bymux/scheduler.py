@@ -72,6 +72,10 @@ class Scheduler:
         """Let a Credit that says infinite become due, instead of one that waits."""
         self._control[addressee, PacketType.CREDIT] = 0
 
+    def withdraw(self, addressee: Addressee, packet_type: PacketType) -> None:
+        """Forget what has become due, unless it has been taken."""
+        self._control.pop((addressee, packet_type), None)
+
     def enter(self, writer: Writer) -> None:
         """Let a stream write when its turn comes (once, however often it enters)."""
         self._writers[writer] = None

@@ -127,6 +127,9 @@ class StreamScope(Scope):
         self._unconsumed_size -= size
         self._refill()
 
+    def withdraw_credit(self) -> None:
+        self._scheduler.withdraw(self, PacketType.CREDIT)
+
     def _refill(self) -> None:
         """Restore the window if that is urgent (spec, appendix B)."""
         if self._receive_window is None or not self.may_send(PacketType.CREDIT):
@@ -137,12 +140,14 @@ class StreamScope(Scope):
 
     # Receiving
 
-    def take_piece(self, size: int) -> None:
+    def take_piece(self, size: int, *, consumed: bool = False) -> None:
         """Account for data that comes up."""
         if self.receive_credit != INFINITE:
             self.receive_credit -= size
         if self._receive_window is not None:
             self._unconsumed_size += size
+            if consumed:
+                self.consumed(size)
 
     def _take_in(self, packet_type: PacketType, amount: int | None) -> Event | None:
         if packet_type is PacketType.STOP_READ:

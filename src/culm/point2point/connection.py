@@ -357,8 +357,9 @@ class Connection(StreamBase):
                 self._control.inbox.append(event.data)
             else:
                 self._receiver.inbox.append(event.data)
-                self._data_stream.consumed(len(event.data))
         elif isinstance(event, StopReadReceived):
+            if event.stream_id == _DATA:
+                self._sender.outbox.clear()  # may not be sent any more
             super().close()  # the peer takes nothing more: it is saying goodbye
 
     def _check_silence(self) -> Event | None:
@@ -388,3 +389,6 @@ class Connection(StreamBase):
 
     def _ended(self, error: RemoteProtocolError | None) -> None:
         self._control.over = True
+        if error is not None:
+            # How much had come in behind the fault would be seen in it.
+            self._data_stream.withdraw_credit()
