@@ -240,8 +240,10 @@ class Connection(StreamBase):
         size = min(self._incoming_size, self._limits.piece_size_max)
         if len(self._inbox) < size:
             return None
+        data: bytes | memoryview
         if self._as_it_comes:
-            data, size = self._take_pieces(scope, size)
+            data = self._take_pieces(scope, size)
+            size = len(data)
         else:
             scope.take_piece(size)
             data = self._inbox.take(size)
@@ -250,14 +252,14 @@ class Connection(StreamBase):
             self._incoming = None
         return StreamData(stream_id=scope.stream_id, data=data)
 
-    def _take_pieces(self, scope: StreamScope, size: int) -> tuple[Buffer, int]:
-        """Take pieces of `size` bytes, and how many bytes those are: the last one is the rest."""
+    def _take_pieces(self, scope: StreamScope, size: int) -> bytes | memoryview:
+        """Take all pieces of `size` bytes that are there; the last one is the rest."""
         there = min(self._incoming_size, len(self._inbox))
         if there < self._incoming_size:
             there -= there % size
         for begin in range(0, there, size):
             scope.take_piece(min(size, there - begin), consumed=True)
-        return self._inbox.take_view(there), there
+        return self._inbox.take_view(there)
 
     def _forget(self, scope: StreamScope) -> Event:
         """Free the id of a stream that has ended."""
