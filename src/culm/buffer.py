@@ -19,18 +19,22 @@ class ReceiveBuffer:
     Appending and consuming cost time linear in the bytes moved, whatever the sizes of the
     pieces, and what is in it takes at most about four times its size.  Bytes that come
     into an empty buffer are kept as they are, and not copied before they are taken.
+
+    `size` is how many there are.
     """
 
-    __slots__ = ("_data", "_start")
+    __slots__ = ("_data", "_held", "_start", "size")
 
     def __init__(self) -> None:
         # Either bytes as they came, consumed up to _start, or a bytearray, which drops bytes
         # at its front by moving its start, and the rest once half of its memory is free.
         self._data: Buffer = b""
         self._start = 0
+        self._held = 0  # bytes that are kept with _data, which may be a view of a part of them
+        self.size = 0
 
     def __len__(self) -> int:
-        return len(self._data) - self._start
+        return self.size
 
     def __getitem__(self, index: int) -> int:
         if index < 0:
@@ -38,12 +42,18 @@ class ReceiveBuffer:
         return self._data[self._start + index]
 
     def append(self, data: Buffer) -> None:
-        if self._start == len(self._data):
-            self._data, self._start = data if _is_lasting(data) else _copied(data), 0
+        if not self.size:
+            self._keep(data if _is_lasting(data) else _copied(data))
             return
-        if type(self._data) is not bytearray:
-            self._data, self._start = bytearray(memoryview(self._data)[self._start :]), 0
-        self._data += data
+        kept = self._data
+        if type(kept) is not bytearray:
+            kept = bytearray(memoryview(kept)[self._start :])
+        kept += data
+        self._keep(kept)
+
+    def _keep(self, data: Buffer) -> None:
+        self._data, self._start, self.size = data, 0, len(data)
+        self._held = _held(data)
 
     def peek(self, size: int, offset: int = 0) -> bytes:
         """Copy at most `size` bytes from `offset` on without consuming them."""
@@ -54,10 +64,12 @@ class ReceiveBuffer:
 
     def find(self, needle: bytes, offset: int = 0, size_max: int | None = None) -> int:
         """Index of the first `needle` within ``[offset, size_max)``, or -1."""
-        if isinstance(self._data, memoryview):
-            self._data, self._start = bytes(self._data[self._start :]), 0
+        data = self._data
+        if isinstance(data, memoryview):
+            data = bytes(data[self._start :])
+            self._keep(data)
         end = None if size_max is None else self._start + size_max
-        found = self._data.find(needle, self._start + offset, end)
+        found = data.find(needle, self._start + offset, end)
         return found if found < 0 else found - self._start
 
     def take(self, size: int) -> bytes:
@@ -76,15 +88,19 @@ class ReceiveBuffer:
 
     def consume(self, size: int) -> None:
         """Drop the `size` oldest bytes, or all if there are fewer."""
+        if size >= self.size:
+            self.clear()
+            return
+        self.size -= size
         if type(self._data) is bytearray:
             del self._data[:size]
             return
-        self._start = min(self._start + size, len(self._data))
-        if _WASTE_MAX * (len(self._data) - self._start) < _held(self._data):
-            self._data, self._start = bytes(self._data[self._start :]), 0
+        self._start += size
+        if _WASTE_MAX * self.size < self._held:
+            self._keep(bytes(self._data[self._start :]))
 
     def clear(self) -> None:
-        self._data, self._start = b"", 0
+        self._data, self._start, self._held, self.size = b"", 0, 0, 0
 
 
 def _is_lasting(data: Buffer) -> bool:
@@ -109,17 +125,20 @@ def _copied(data: Buffer) -> bytearray:
 
 
 class Outbox:
-    """Bytes on their way out, in order.  Pieces are kept as they came, not joined."""
+    """Bytes on their way out, in order.  Pieces are kept as they came, not joined.
 
-    __slots__ = ("_pieces", "_size", "_taken")
+    `size` is how many there are.
+    """
+
+    __slots__ = ("_pieces", "_taken", "size")
 
     def __init__(self) -> None:
         self._pieces: deque[Buffer] = deque()
-        self._size = 0
+        self.size = 0
         self._taken = 0  # bytes of the first piece that are already gone
 
     def __len__(self) -> int:
-        return self._size
+        return self.size
 
     def append(self, data: Buffer) -> None:
         """Queue `data`, which the caller must not change afterwards."""
@@ -127,7 +146,7 @@ class Outbox:
         if view.nbytes:
             # A view is cut by bytes, whatever its items are.
             self._pieces.append(data if isinstance(data, (bytes, bytearray)) else view.cast("B"))
-            self._size += view.nbytes
+            self.size += view.nbytes
 
     def take(self, size_max: int | None = None) -> bytes:
         """Remove and return at most `size_max` bytes (everything by default)."""
@@ -135,8 +154,8 @@ class Outbox:
 
     def take_pieces(self, size_max: int | None = None) -> list[Buffer]:
         """Like `take`, but leave the bytes in their pieces, cut and not copied."""
-        if size_max is None or size_max >= self._size:
-            size = self._size
+        if size_max is None or size_max >= self.size:
+            size = self.size
         else:
             size = max(0, size_max)
         wanted = size
@@ -153,9 +172,9 @@ class Outbox:
                 parts.append(memoryview(piece)[self._taken : self._taken + wanted])
                 self._taken += wanted
                 wanted = 0
-        self._size -= size
+        self.size -= size
         return parts
 
     def clear(self) -> None:
         self._pieces.clear()
-        self._size = self._taken = 0
+        self.size = self._taken = 0

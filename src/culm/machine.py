@@ -290,14 +290,14 @@ class StreamBase(ABC):
     def read_size(self) -> int:
         if self._eof or self._closed is not None:
             return 0
-        return max(0, self._receive_max - len(self._inbox))
+        return max(0, self._receive_max - self._inbox.size)
 
     def data_to_send(self, size_max: int | None = None) -> bytes:
         return self._outbox.take(size_max)
 
     @property
     def trailing_data(self) -> bytes:
-        return self._inbox.peek(len(self._inbox)) if self._closed is not None else b""
+        return self._inbox.peek(self._inbox.size) if self._closed is not None else b""
 
     def close(self) -> None:
         if not self._closing and self._closed is None:

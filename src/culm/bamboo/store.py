@@ -240,8 +240,11 @@ class _Log:
         entry, payload, staged = new
         seqnum = entry.seqnum
         if seqnum not in self.kept:
-            self.kept[seqnum] = NewEntry(entry)
-            insort(self.seqnums, seqnum)
+            self.kept[seqnum] = NewEntry(entry) if staged else new
+            if self.seqnums and seqnum < self.seqnums[-1]:
+                insort(self.seqnums, seqnum)
+            else:
+                self.seqnums.append(seqnum)
             while self.head + 1 in self.kept:
                 self.head += 1
         if payload is None:

@@ -193,7 +193,7 @@ class Connection(StreamBase):
                 return event
 
     def _step_eof(self) -> Event | None:
-        if self._incoming is not None or len(self._inbox):
+        if self._incoming is not None or self._inbox.size:
             raise RemoteProtocolError(ErrorCode.EOF_IN_PACKET)
         if self._scopes:
             raise RemoteProtocolError(ErrorCode.EOF_WITH_STREAMS, f"{len(self._scopes)} streams")
@@ -238,7 +238,7 @@ class Connection(StreamBase):
     def _take_piece(self, scope: StreamScope) -> Event | None:
         """Bring up the next piece of a Write as soon as it is whole."""
         size = min(self._incoming_size, self._limits.piece_size_max)
-        if len(self._inbox) < size:
+        if self._inbox.size < size:
             return None
         data: bytes | memoryview
         if self._as_it_comes:
@@ -254,7 +254,7 @@ class Connection(StreamBase):
 
     def _take_pieces(self, scope: StreamScope, size: int) -> bytes | memoryview:
         """Take all pieces of `size` bytes that are there; the last one is the rest."""
-        there = min(self._incoming_size, len(self._inbox))
+        there = min(self._incoming_size, self._inbox.size)
         if there < self._incoming_size:
             there -= there % size
         for begin in range(0, there, size):

@@ -117,7 +117,7 @@ def take_packet(inbox: ReceiveBuffer) -> Packet | None:
 
     Raises `RemoteProtocolError` (``UNKNOWN_PACKET_TYPE``).
     """
-    available = len(inbox)
+    available = inbox.size
     if not available:
         return None
     layout = _LAYOUTS[inbox[0]]

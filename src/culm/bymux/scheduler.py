@@ -92,7 +92,7 @@ class Scheduler:
     def fill(self, outbox: Outbox, size_max: int | None) -> None:
         """Move whole packets to `outbox` until it holds `size_max` bytes or more."""
         goal = _UNLIMITED if size_max is None else size_max
-        while (room := goal - len(outbox)) > 0:
+        while (room := goal - outbox.size) > 0:
             if self._control:
                 outbox.append(self._next_control(room))
             elif self._writers:

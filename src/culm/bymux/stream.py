@@ -46,13 +46,13 @@ class StreamScope(Scope):
 
     @property
     def unsent_size(self) -> int:
-        return 0 if self._unsent is None else len(self._unsent)
+        return 0 if self._unsent is None else self._unsent.size
 
     def send_data(self, data: Buffer) -> None:
         self.permit(PacketType.WRITE)
         unsent = self._unsent or Outbox()
         unsent.append(data)
-        if len(unsent):
+        if unsent.size:
             self._unsent = unsent
             self._enter()
 
@@ -66,11 +66,11 @@ class StreamScope(Scope):
     def take_write(self, size_max: int) -> list[Buffer]:
         """Take the pieces of the next Write, its header first (see `Scheduler`)."""
         assert self._unsent is not None
-        size = min(size_max, self.send_credit, len(self._unsent))
+        size = min(size_max, self.send_credit, self._unsent.size)
         pieces = self._unsent.take_pieces(size)
         if self.send_credit != INFINITE:
             self.send_credit -= size
-        if not len(self._unsent):
+        if not self._unsent.size:
             self._drained()
         self._enter()
         return [encode(PacketType.WRITE, self.stream_id, size), *pieces]
@@ -132,10 +132,10 @@ class StreamScope(Scope):
 
     def _refill(self) -> None:
         """Restore the window if that is urgent (spec, appendix B)."""
-        if self._receive_window is None or not self.may_send(PacketType.CREDIT):
+        if self._receive_window is None:
             return
         refill = self._receive_window - self.receive_credit - self._unconsumed_size
-        if refill >= max(self.receive_credit, 1):
+        if refill >= (self.receive_credit or 1) and self.may_send(PacketType.CREDIT):
             self.grant(refill)
 
     # Receiving
@@ -144,10 +144,10 @@ class StreamScope(Scope):
         """Account for data that comes up."""
         if self.receive_credit != INFINITE:
             self.receive_credit -= size
-        if self._receive_window is not None:
+        if consumed:
+            self._refill()
+        elif self._receive_window is not None:
             self._unconsumed_size += size
-            if consumed:
-                self.consumed(size)
 
     def _take_in(self, packet_type: PacketType, amount: int | None) -> Event | None:
         if packet_type is PacketType.STOP_READ:

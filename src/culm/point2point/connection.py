@@ -178,7 +178,7 @@ class Connection(StreamBase):
 
     def unsent_size(self) -> int:
         """How many bytes of data wait for `data_to_send`, or for the peer's credit."""
-        return len(self._sender.outbox) + self._data_stream.unsent_size
+        return self._sender.outbox.size + self._data_stream.unsent_size
 
     def send_size(self) -> int:
         """How many bytes of data are welcome now; 0: the peer is slower than we are."""
@@ -227,7 +227,7 @@ class Connection(StreamBase):
         owed = self._control_stream.unsent_size + self._sender.unsent_markers()
         if owed > _OWED_SIZE_MAX + _REQUEST_SIZE_MAX * len(self._control.requests):
             return 0  # the peer makes us answer, but does not take the answers
-        return max(0, min(super().read_size(), self._mux.read_size() - len(self._inbox)))
+        return max(0, min(super().read_size(), self._mux.read_size() - self._inbox.size))
 
     @property
     def trailing_data(self) -> bytes:
@@ -252,7 +252,7 @@ class Connection(StreamBase):
         pieces: list[Buffer] = []
         left = size_max
         while left is None or left > 0:
-            if len(self._outbox):
+            if self._outbox.size:
                 more = self._outbox.take_pieces(left)
             else:
                 if not self._control_stream.unsent_size:
@@ -268,7 +268,7 @@ class Connection(StreamBase):
 
     def next_deadline(self) -> float | None:
         """When `advance` is due (monotonic seconds); a pure query."""
-        if self._closed is not None or self._receiver.waiting:
+        if self._closed is not None or self._receiver.waiting is not None:
             return None
         return self._silence.deadline(self._is_inside())
 
@@ -306,17 +306,18 @@ class Connection(StreamBase):
                 event = self._take_setup()
                 if event is not None or self._session is None:
                     return event or self._check_silence()
-            if self._control.step():
+            if self._control.inbox.size and self._control.step():
                 continue
             event = self._receiver.step()
-            if self._receiver.waiting:
+            if self._receiver.waiting is not None:
                 self._silence.heard()  # as far as we listen: the caller has to answer first
                 return event
             if event is not None:
                 return event
             if events:
                 continue
-            self._feed_mux()
+            if self._inbox.size:
+                self._feed_mux()
             below = self._mux.next_event()
             if below is None:
                 return self._check_silence()
@@ -325,7 +326,7 @@ class Connection(StreamBase):
             self._take_from_mux(below)
 
     def _take_setup(self) -> Event | None:
-        if not len(self._inbox):
+        if not self._inbox.size:
             return None
         try:
             theirs, size = decode_setup(self._inbox.peek(_SETUP_SIZE_MAX))
@@ -342,13 +343,13 @@ class Connection(StreamBase):
         return Established(session=self._session)
 
     def _feed_data_stream(self, size_max: int | None) -> None:
-        if len(self._sender.outbox) and not self._control.over:
+        if self._sender.outbox.size and not self._control.over:
             for piece in self._sender.outbox.take_pieces(size_max):
                 self._data_stream.send_data(piece)
 
     def _feed_mux(self) -> None:
-        if len(self._inbox):
-            self._mux.receive_data(self._inbox.take(len(self._inbox)))
+        if self._inbox.size:
+            self._mux.receive_data(self._inbox.take(self._inbox.size))
 
     def _take_from_mux(self, event: Event) -> None:
         self._silence.heard()
@@ -363,7 +364,7 @@ class Connection(StreamBase):
             super().close()  # the peer takes nothing more: it is saying goodbye
 
     def _check_silence(self) -> Event | None:
-        if self._silence.is_over(self._is_inside()):
+        if not self._silence.fresh and self._silence.is_over(self._is_inside()):
             raise RemoteProtocolError(ErrorCode.PEER_SILENT)
         return None
 

@@ -67,10 +67,10 @@ def check_wanted(demand: Demand, payload_size: int | None = None) -> None:
         )
 
 
-def payload_told(view: Cursor, *transmitted: Intervals) -> int | None:
+def payload_told(view: Cursor, sent: Intervals, received: Intervals) -> int | None:
     """The entry whose payload is due, if it is, and the receiver knows the entry.
 
-    It does if the metadata was transmitted, or if it had the entry before.
+    It does if the metadata was transmitted, in whatever direction, or if it had the entry before.
     """
     piece, proposal = view.piece, view.range.proposal
     if piece is None or piece.part is Part.METADATA:
@@ -78,7 +78,7 @@ def payload_told(view: Cursor, *transmitted: Intervals) -> int | None:
     had = proposal.payload_only or (
         proposal.start_offset is not None and piece.seqnum == view.range.start
     )
-    return piece.seqnum if had or any(piece.seqnum in each for each in transmitted) else None
+    return piece.seqnum if had or piece.seqnum in sent or piece.seqnum in received else None
 
 
 def pieces_behind(view: Cursor, others: Iterable[Cursor], reached: Cursor | None) -> int:

@@ -40,10 +40,9 @@ class Desk:
         """How many answers of the store are outstanding."""
         return len(self._handlers)
 
-    @property
-    def load(self) -> int:
-        """How much waits: answers outstanding, and events held."""
-        return len(self._handlers) + len(self._slots)
+    def has_more_than(self, unwritten_size: int, load: int) -> bool:
+        """Whether more bytes, or more answers and events together, wait for the store."""
+        return self.unwritten_size > unwritten_size or len(self._handlers) + len(self._slots) > load
 
     def ask(self, kind: type[StoreEffect], then: Callable[[Any], None], **fields: Any) -> None:
         """Hand out an effect; its result goes to `then`."""

@@ -59,18 +59,11 @@ class PayloadBody:
 
     def unpack(self, packed: bytes, size: int) -> bytes:
         """The `size` bytes of a whole packet that is compressed; raises `Violation`."""
-        decompressor = self._decompressor
-        assert decompressor is not None
+        assert self._decompressor is not None
         try:
-            decompressor.begin(size)
-            data, read = decompressor.decode(packed, 0, size)
-            while read < len(packed) or decompressor.pending:  # too much, or nothing in many bytes
-                more, more_read = decompressor.decode(packed, read, size)
-                data, read = data + more, read + more_read
-            decompressor.finish()
+            return self._decompressor.packet(packed, size)
         except DecodeError as error:
             raise Violation(ErrorCode.BAD_COMPRESSION, str(error)) from None
-        return data
 
     def take(self) -> bytes:
         """Take what there is of the payload, at most a piece.
@@ -79,7 +72,7 @@ class PayloadBody:
         """
         if self._unpacks:
             return self._unpack()
-        size = min(len(self._inbox), self._left, self._piece_size_max)
+        size = min(self._inbox.size, self._left, self._piece_size_max)
         if self._left and not size:
             raise Truncated(0)
         self._left -= size

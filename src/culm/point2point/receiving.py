@@ -55,7 +55,7 @@ class DataReceiver:
         self._safe = True
         self._current: Request | None = None
         self._only_switch = False  # the current request was cancelled
-        self._waiting: Request | None = None  # its caller owes an answer
+        self.waiting: Request | None = None  # its caller owes an answer
         self._refused = False
         self._body = PayloadBody(self.inbox, piece_size_max=piece_size_max)
         self._runs = RunReader(self.inbox, self._body, family=family) if in_runs else None
@@ -66,14 +66,9 @@ class DataReceiver:
         self._body.establish(session.decompression_window)
 
     @property
-    def waiting(self) -> bool:
-        """Whether the caller owes an answer."""
-        return self._waiting is not None
-
-    @property
     def inside(self) -> bool:
         """Whether the peer has begun a packet or a payload, and not finished it."""
-        if len(self.inbox) or self._body.open:
+        if self.inbox.size or self._body.open:
             return True
         if self._current is None or self._current.state is not RequestState.CONFIRMED:
             return False
@@ -84,8 +79,8 @@ class DataReceiver:
 
     def resume(self, request: Request) -> None:
         """The caller has answered, or does not need what it was asked for any more."""
-        if self._waiting is request:
-            self._waiting = None
+        if self.waiting is request:
+            self.waiting = None
 
     def refuse(self) -> None:
         """The caller found something wrong that only it can know."""
@@ -103,14 +98,14 @@ class DataReceiver:
         """Take packets until something has happened; ``None`` if more bytes are needed."""
         if self._refused:
             raise Violation(ErrorCode.INVALID_DATA, "refused by the caller")
-        if self._runs is not None:
+        if self._runs is not None and self._runs.fault is not None:
             self._runs.check()
         event: Event | None = None
-        while event is None and self._waiting is None:
+        while event is None and self.waiting is None:
             try:
                 if self._body.open:
                     event = self._bring(self._data_request(), self._body.take())
-                elif len(self.inbox):
+                elif self.inbox.size:
                     event = self._take_run() or self._take_packet()
                 else:
                     return None
@@ -151,7 +146,7 @@ class DataReceiver:
             self._take_marker(numbers[0])
         else:
             event = self._take_for_current(first, numbers)
-            if self._waiting is None:
+            if self.waiting is None:
                 self.inbox.consume(end)
             return event
         self.inbox.consume(end)
@@ -262,7 +257,7 @@ class DataReceiver:
         try:
             entry, verified, linked = rebuild_one(request, metadata, family=self._family)
         except HashMissing as missing:
-            self._waiting = request
+            self.waiting = request
             return HashWanted(request_id=request.request_id, seqnum=missing.seqnum)
         if not verified and self._safe:
             raise Violation(ErrorCode.INVALID_DATA, f"metadata of entry {entry.seqnum}")
@@ -285,7 +280,7 @@ class DataReceiver:
         seqnum = request.incoming.unknown_payload()
         if seqnum is None:
             return None
-        self._waiting = request
+        self.waiting = request
         return EntryWanted(request_id=request.request_id, seqnum=seqnum)
 
     def _begin_payload(self, request: Request, size: int, packed_size: int | None) -> Event | None:
@@ -294,8 +289,6 @@ class DataReceiver:
             if wanted is not None:
                 return wanted
             request.incoming.check_payload(size)
-            # Our own sending may go on to other entries before the payload is complete.
-            request.incoming.entry = request.incoming.payload_entry()
         self._body.begin(size, packed_size)
         return None
 
@@ -304,11 +297,12 @@ class DataReceiver:
         if request.discarding or not (data or self._body.is_empty):
             return None
         track = request.incoming
-        cursor, entry = track.cursor, track.payload_entry()
+        cursor = track.views.first
         assert cursor.piece is not None
-        assert entry is not None
         seqnum, offset = cursor.piece.seqnum, cursor.offset
         if offset == 0:
+            entry = track.payload_entry()
+            assert entry is not None
             request.verifier = PayloadVerifier(entry)
         verifier = request.verifier
         if verifier is not None:

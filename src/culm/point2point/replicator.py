@@ -221,9 +221,9 @@ class Replicator:
         return self._busy is None
 
     def _store_is_behind(self) -> bool:
-        limits, desk = self._limits, self._desk
-        load = desk.load + len(self._early)
-        return desk.unwritten_size > limits.unwritten_size_max or load > limits.outstanding_max
+        limits = self._limits
+        load_max = limits.outstanding_max - len(self._early)
+        return self._desk.has_more_than(limits.unwritten_size_max, load_max)
 
     # What the connection tells.
 

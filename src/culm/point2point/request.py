@@ -122,19 +122,18 @@ class Request:
 
     def agrees(self, seqnum: int, hash: bytes) -> bool:
         """Whether all that this request tells of entry `seqnum` is that it has that hash."""
-        return all(
-            track.links.get(seqnum, hash) == hash for track in (self.incoming, self.outgoing)
-        )
+        sent, received = self.outgoing.links, self.incoming.links
+        return sent.get(seqnum, hash) == received.get(seqnum, hash) == hash
 
     @property
     def send_cursor(self) -> Cursor:
         """What we send next."""
-        return self.outgoing.cursor
+        return self.outgoing.views.first
 
     @property
     def receive_cursor(self) -> Cursor:
         """What the peer sends next."""
-        return self.incoming.cursor
+        return self.incoming.views.first
 
     @property
     def peer_demand(self) -> Demand | None:

@@ -68,13 +68,14 @@ class DataSender:
 
     def flushed_total(self) -> int:
         """Bytes that nothing can overtake any more."""
-        return self.queued_total - len(self.outbox) - self._unsent_below()
+        return self.queued_total - self.outbox.size - self._unsent_below()
 
     def unsent_markers(self) -> int:
         """How many of the peer's cancellations wait for their answer to leave."""
-        flushed = self.flushed_total()
-        while self._markers and self._markers[0] <= flushed:
-            self._markers.popleft()
+        if self._markers:
+            flushed = self.flushed_total()
+            while self._markers and self._markers[0] <= flushed:
+                self._markers.popleft()
         return len(self._markers)
 
     def metadata(self, request: Request, entry: Entry) -> None:

@@ -125,19 +125,21 @@ class Traffic:
         behind data that waits for the peer's credit.
         """
         connection = self._connection
-        if connection.state is not State.ESTABLISHED:
+        if not self._turn() or connection.state is not State.ESTABLISHED:
             return False
-        if connection.unsent_size():
+        unsent_size = connection.unsent_size()
+        if unsent_size:
             self._prepare()
             return False
         size_max = self._limits.connection.packet_size_max
-        while (queue := self._turn()) and connection.unsent_size() < size_max:
+        while unsent_size < size_max and (queue := self._turn()):
             request_id, serving = queue.popitem(last=False)
             self._fresh_had_turn = queue is self._fresh
             if serving.step():
                 self._going_on[request_id] = serving
                 self._fresh.pop(request_id, None)
-        return connection.unsent_size() > 0
+            unsent_size = connection.unsent_size()
+        return unsent_size > 0
 
     def _turn(self) -> OrderedDict[int, Serving]:
         """Where the request is that is next."""
@@ -147,6 +149,4 @@ class Traffic:
 
     def _prepare(self) -> None:
         """Have read what is to be sent next; no more, for nobody knows when that will be."""
-        queue = self._turn()
-        if queue:
-            next(iter(queue.values())).prepare()
+        next(iter(self._turn().values())).prepare()

@@ -26,11 +26,11 @@ class Views:
     out that it goes over to something newer afterwards.
     """
 
-    __slots__ = ("_cursors", "_ranges", "demands")
+    __slots__ = ("_cursors", "_ranges", "demands", "first")
 
     def __init__(self, range_: Range) -> None:
         self.demands: list[Demand] = []  # now or later in force, the oldest first
-        self._cursors = [Cursor(range_)]
+        self._keep_cursors([Cursor(range_)])
         self._ranges = [range_]  # in force now or later, the largest first
 
     def __iter__(self) -> Iterator[Cursor]:
@@ -44,10 +44,9 @@ class Views:
         """How many ranges, or demands, are being kept apart."""
         return max(len(self._ranges), len(self.demands))
 
-    @property
-    def first(self) -> Cursor:
-        """The cursor under the oldest possibility."""
-        return self._cursors[0]
+    def _keep_cursors(self, cursors: list[Cursor]) -> None:
+        self._cursors = cursors
+        self.first = cursors[0]  # under the oldest possibility
 
     @property
     def only(self) -> tuple[Cursor, Demand] | None:
@@ -61,7 +60,7 @@ class Views:
         smaller = {range_: range_.tightened(end, upper_certpool) for range_ in self._ranges}
         cursors = (cursor.retargeted(smaller[cursor.range]) for cursor in self._cursors)
         self._ranges = list(dict.fromkeys(smaller.values()))
-        self._cursors = list(dict.fromkeys(cursors))
+        self._keep_cursors(list(dict.fromkeys(cursors)))
 
     def may_be_retargeted(self, end: int | None, upper_certpool: int | None) -> None:
         """A smaller range holds for the sender now or later."""
@@ -100,12 +99,13 @@ class Views:
         if not kept:
             assert violation is not None
             raise violation
-        self._cursors, self.demands = kept, demands[oldest:]
+        self._keep_cursors(kept)
+        self.demands = demands[oldest:]
 
     def keep(self, piece: Piece) -> None:
         """That piece turned out to be the one that is due."""
         if len(self._cursors) > 1:
-            self._cursors = [cursor for cursor in self._cursors if cursor.piece == piece]
+            self._keep_cursors([cursor for cursor in self._cursors if cursor.piece == piece])
 
     def advance(self, count: int) -> None:
         """Pass `count` pieces."""
@@ -153,4 +153,4 @@ class Views:
             for cursor in self._cursors
             if range_.is_within(cursor.range)
         )
-        self._cursors = list(dict.fromkeys(places))
+        self._keep_cursors(list(dict.fromkeys(places)))

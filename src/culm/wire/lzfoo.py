@@ -126,6 +126,21 @@ class Decompressor:
         if self.remaining:
             raise Truncated(self.position, "a packet ends before its declared size")
 
+    def packet(self, data: Buffer, size: int) -> bytes:
+        """Decode a packet that has come whole: `begin`, `decode`, `finish`.
+
+        Raises what these raise, without giving what came before a fault.
+        """
+        kernel = self._kernel
+        kernel.begin(size)
+        output, read = kernel.decode(data, 0, size)
+        while read < len(data) or kernel.pending:  # too much, or nothing in many bytes
+            more, more_read = self.decode(data, read, size)
+            output, read = output + more, read + more_read
+        if kernel.fault or kernel.remaining:
+            self.finish()
+        return output
+
     def _raise_fault(self) -> None:
         if self._kernel.fault:
             code, message = _FAULTS[self._kernel.fault]
