@@ -87,6 +87,9 @@ def test_what_is_sent_raw_is_in_no_history(lzfoo, window, text, size_max):
 def test_faults_are_told_from_each_other(lzfoo, packet, size, expected, out_max):
     output, (code, offset, _) = receive(lzfoo.Decompressor(10), packet, size, out_max)
     assert (output, code, offset) == expected
+    with pytest.raises(DecodeError) as caught:
+        lzfoo.Decompressor(10).packet(packet, size)
+    assert (caught.value.code, caught.value.offset) == (code, offset)
 
 
 def test_a_truncated_packet_could_have_been_completed(lzfoo):
@@ -117,6 +120,20 @@ def test_the_cut_of_the_input_changes_neither_bytes_nor_errors(
     except DecodeError as caught:
         error = (caught.code, caught.offset, str(caught))
     assert (bytes(output), error) == expected
+
+
+@given(windows, st.lists(st.tuples(packets, st.integers(0, 300)), max_size=4))
+def test_a_packet_that_has_come_whole_says_the_same(lzfoo, window, arriving):
+    piecewise, whole = lzfoo.Decompressor(window), lzfoo.Decompressor(window)
+    for packet, size in arriving:
+        output, error = receive(piecewise, packet, size, 7)
+        if error is None:
+            assert whole.packet(packet, size) == output
+            continue
+        with pytest.raises(DecodeError) as caught:
+            whole.packet(packet, size)
+        assert (caught.value.code, caught.value.offset, str(caught.value)) == error
+        return
 
 
 def test_a_fault_stays(lzfoo):

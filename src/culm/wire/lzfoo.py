@@ -129,7 +129,8 @@ class Decompressor:
     def packet(self, data: Buffer, size: int) -> bytes:
         """Decode a packet that has come whole: `begin`, `decode`, `finish`.
 
-        Raises what these raise, without giving what came before a fault.
+        Raises what these raise, without giving what came before a fault.  Memory: `size`
+        bytes, which the caller has to limit.
         """
         kernel = self._kernel
         kernel.begin(size)
