@@ -380,8 +380,8 @@ def expanded(events: Sequence[Event]) -> list[Event]:
             and isinstance(last, PayloadReceived)
             and (last.request_id, last.seqnum, last.finished)
             == (event.request_id, event.seqnum, False)
+            and last.offset + len(last.data) == event.offset  # else a jump
         ):
-            assert last.offset + len(last.data) == event.offset
             found[-1] = replace(event, offset=last.offset, data=last.data + event.data)
         else:
             found.append(event)

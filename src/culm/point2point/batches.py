@@ -63,19 +63,27 @@ class Batches:
 
     def add(self, news: Sequence[NewEntry]) -> None:
         """Take entries, of which only the last may be staged."""
-        if self._refused:
-            return
-        batch = self._batch
-        if batch is None:
-            batch = self._batch = self._new_batch()
-        batch.news += news
-        size = sum([_ENTRY_SIZE + len(new.payload or b"") for new in news])
-        batch.size += size
-        self._desk.unwritten_size += size
-        limits = self._limits
-        full = len(batch.news) >= limits.batch_count_max or batch.size >= limits.batch_size_max
-        if full and not news[-1].staged:
+        while news and not self._refused:
+            if self._batch is None:
+                self._batch = self._new_batch()
+            news = self._fill(self._batch, news)
+
+    def _fill(self, batch: _Batch, news: Sequence[NewEntry]) -> Sequence[NewEntry]:
+        """Add entries until the batch is full; returns the others."""
+        limits, size, count = self._limits, batch.size, 0
+        count_max = limits.batch_count_max - len(batch.news)
+        for new in news:
+            size += _ENTRY_SIZE + len(new.payload or b"")
+            count += 1
+            if size >= limits.batch_size_max or count >= count_max:
+                break
+        batch.news += news[:count]
+        self._desk.unwritten_size += size - batch.size
+        batch.size = size
+        full = len(batch.news) >= limits.batch_count_max or size >= limits.batch_size_max
+        if full and not batch.news[-1].staged:
             self.close()
+        return news[count:]
 
     def _new_batch(self) -> _Batch:
         self._replica.writing += 1

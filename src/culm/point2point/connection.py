@@ -106,7 +106,8 @@ class Connection(StreamBase):
     itself: ``limits.requests_max``, refilled as requests of the peer end.
 
     `in_runs`: entries come many at a time where that is possible (`EntriesReceived`), which
-    is several times as fast.
+    is several times as fast.  How many, and in which pieces other payloads come, then
+    depends on how the bytes came.
 
     `Timed`: `next_deadline` is ``None`` before the first `advance`.
     """
@@ -125,8 +126,9 @@ class Connection(StreamBase):
         self._limits = limits
         self._family = family
         self._setup = setup.within(limits.compression_window_max)
+        self._in_runs = in_runs
         self._session: Session | None = None
-        self._mux = Mux(role=role, limits=mux_limits, initial=_INITIAL, as_it_comes=True)
+        self._mux = Mux(role=role, limits=mux_limits, initial=_INITIAL, as_it_comes=in_runs)
         self._control_stream = self._mux.stream(_CONTROL)
         self._data_stream = self._mux.stream(_DATA)
         self._sender = DataSender(
@@ -358,6 +360,8 @@ class Connection(StreamBase):
                 self._control.inbox.append(event.data)
             else:
                 self._receiver.inbox.append(event.data)
+                if not self._in_runs:
+                    self._data_stream.consumed(len(event.data))
         elif isinstance(event, StopReadReceived):
             if event.stream_id == _DATA:
                 self._sender.outbox.clear()  # may not be sent any more

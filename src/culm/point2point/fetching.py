@@ -150,15 +150,23 @@ class Fetching:
         self._pieces_size += len(event.data)
         if event.finished and event.verified is False:
             self._take_back()  # an apology has to follow
-        elif event.finished and self._staging is None:
+        elif self._staging is not None or entry.payload_size > self._limits.payload_piece_size:
+            self._stage_pieces(entry, event)
+        elif event.finished:
             payload = self._take_pieces()
             self._entry = None
             self._batches.add([NewEntry(entry, payload)])
-        elif event.finished or self._pieces_size >= self._limits.payload_inline_max:
+
+    def _stage_pieces(self, entry: Entry, event: PayloadReceived) -> None:
+        """Write a large payload in pieces of one size, however it comes."""
+        size = self._limits.payload_piece_size
+        while self._pieces_size >= size:
+            self._stage(entry, size)
+        if event.finished:
             self._stage(entry)
-            if event.finished and self._staging is not None:
-                self._staging.finish(verified=event.verified is True)
-                self._entry = self._staging = None
+            assert self._staging is not None
+            self._staging.finish(verified=event.verified is True)
+            self._entry = self._staging = None
 
     def _entry_of(self, event: PayloadReceived) -> Entry | None:
         """The entry of that payload; ``None`` if its metadata was not verified."""
@@ -195,9 +203,9 @@ class Fetching:
             over=self._batches.payload_over,
         )
 
-    def _stage(self, entry: Entry) -> None:
-        """Write what has come of a large payload."""
-        data = self._take_pieces()
+    def _stage(self, entry: Entry, size: int | None = None) -> None:
+        """Write what has come of a large payload, `size` bytes at most."""
+        data = self._take_pieces(size)
         if self._staging is not None:
             self._staging.take(data)
             return
@@ -208,10 +216,11 @@ class Fetching:
         self._staging.begin(data)
         self._batches.close(self._staging)
 
-    def _take_pieces(self) -> bytes:
+    def _take_pieces(self, size: int | None = None) -> bytes:
         data = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
-        self._pieces, self._pieces_size = [], 0
-        return data
+        rest = b"" if size is None else data[size:]
+        self._pieces, self._pieces_size = [rest] if rest else [], len(rest)
+        return data[:size] if rest else data
 
     def _give_up_payload(self) -> None:
         """The payload that was due will not come (any further): keep the entry alone."""

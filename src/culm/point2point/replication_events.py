@@ -203,8 +203,8 @@ class ReplicatorLimits:
     batch_size_max, batch_count_max
         What is written, or read to be sent, in one go.
     payload_inline_max
-        Payloads up to this size are written with their entry, and so are larger ones that
-        come in one packet with it; others in pieces of about this size.
+        Payloads up to this size, at least `connection.packet_size_max`, are written with
+        their entry, larger ones in pieces of it.
     logs_max
         Logs that are kept track of; further ones are refused.
     outstanding_max
@@ -217,7 +217,12 @@ class ReplicatorLimits:
     unwritten_size_max: int = 1 << 23
     batch_size_max: int = 1 << 20
     batch_count_max: int = 512
-    payload_inline_max: int = 1 << 17
+    payload_inline_max: int = 1 << 18
     logs_max: int = 10_000
     outstanding_max: int = 4096
     settle_s: float = 0.5
+
+    @property
+    def payload_piece_size(self) -> int:
+        """The size in bytes of the pieces in which large payloads are written."""
+        return max(self.payload_inline_max, self.connection.packet_size_max)

@@ -282,6 +282,18 @@ CONNECTION = register(
                 ),
             ),
             Scenario(
+                name="Writes of many pieces through a narrow window",
+                left={"data_window_max": 500, "packet_size_max": 60},
+                right=_RIGHT,
+                script=(
+                    ("left", call("propose", end=9, upper_certpool=9)),
+                    ("right", call("confirm", request=_ID)),
+                    ("right", call("send_entries", request=_ID, first=1, last=9)),
+                    ("right", call("cancel", request=_ID, reason="END_OF_RANGE")),
+                    ("right", call("close")),
+                ),
+            ),
+            Scenario(
                 name="a range with its certificate pools, some of it passed over",
                 right=_RIGHT,
                 script=(
@@ -439,6 +451,17 @@ REPLICATOR = register(
                 name="one has all",
                 left={"entries": 0},
                 right={**_RIGHT, "entries": 14},
+                script=(("left", call("close")),),
+            ),
+            Scenario(
+                name="payloads come in pieces, entries in small batches",
+                left={
+                    "entries": 0,
+                    "packet_size_max": 10,
+                    "payload_inline_max": 16,
+                    "batch_count_max": 3,
+                },
+                right={**_RIGHT, "entries": 9},
                 script=(("left", call("close")),),
             ),
             Scenario(
