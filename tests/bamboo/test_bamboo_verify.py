@@ -452,7 +452,11 @@ def test_a_size_lie_is_told_from_a_payload_that_is_not_the_one(
     for step in (1, 3, 100):
         of = PayloadVerifier(entry)
         for start in range(0, len(payload), step):
+            before = of.copy()
             of.update(memoryview(payload)[start : start + step])
+            before.update(payload[start : start + step])
+            assert (before.size, before.fault()) == (of.size, of.fault())
+            before.update(b"of its own")
         assert of.size == len(payload)
         assert of.fault() is expected
         if expected is None:

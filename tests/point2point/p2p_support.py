@@ -270,9 +270,14 @@ class Raw:
         limits: Limits | None = None,
         credit: int = 100,
         in_runs: bool = False,
+        trust_caller: bool = False,
     ) -> None:
         self.connection = Connection(
-            role=role, setup=setup, limits=limits or Limits(), in_runs=in_runs
+            role=role,
+            setup=setup,
+            limits=limits or Limits(),
+            in_runs=in_runs,
+            trust_caller=trust_caller,
         )
         self.events: list[Event] = []
         self.sent = b""

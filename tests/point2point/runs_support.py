@@ -207,6 +207,7 @@ class Talk:
                 setup=kept.setup if role is kept.role else peer,
                 limits=kept.limits,
                 family=kept.family,
+                trust_caller=True,
             )
             for role in (Role.PROACTIVE, Role.REACTIVE)
         ]
@@ -418,7 +419,12 @@ def answers(connection: Connection) -> object:
 def replay(kept: Conversation, *, in_runs: bool, cuts: Callable[[bytes], list[bytes]]) -> Outcome:
     """Have the conversation with a new connection, to which bytes come as `cuts` has them."""
     connection = Connection(
-        role=kept.role, setup=kept.setup, limits=kept.limits, family=kept.family, in_runs=in_runs
+        role=kept.role,
+        setup=kept.setup,
+        limits=kept.limits,
+        family=kept.family,
+        in_runs=in_runs,
+        trust_caller=True,
     )
     found = Outcome(connection=connection)
     for step, argument in kept.steps:

@@ -7,6 +7,7 @@ peer's violation closes with the same code.
 from __future__ import annotations
 
 import tracemalloc
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -659,11 +660,36 @@ class TestData:
             assert peer.code is ErrorCode.INVALID_DATA
             told = [e for e in peer.events if isinstance(e, MetadataReceived | PayloadReceived)]
             assert all(getattr(event, "verified", None) is not False for event in told)
-        # The caller vouches for what it sends: that costs a signature check each otherwise.
-        # What is said of it is held against the request, though.
         under_test, request = sending(start=2)
-        code = ErrorCode.PIECE_OUT_OF_TURN
-        refuses(under_test.connection, code, lambda: request.send_metadata(entry(3)))
+        connection, code = under_test.connection, ErrorCode.INVALID_DATA
+        signature = entry(2).signature
+        unsigned = replace(entry(2), signature=signature[:-1] + bytes([signature[-1] ^ 1]))
+        for wrong in (unsigned, FORK[2].entry):
+            refuses(connection, code, lambda wrong=wrong: request.send_metadata(wrong))
+        request.send_metadata(entry(2))
+        refuses(connection, code, lambda: request.send_payload(bytes(7)))
+        request.send_payload(payload(2)[:6])
+        refuses(connection, code, lambda: request.send_payload(b"x"))
+        assert request.send_payload(payload(2)[6:])
+
+    def test_links_that_are_sent_along_are_checked_by_the_receiver(self) -> None:
+        """Who forks is told so; it is no violation to have another branch."""
+        _, request = sending(start=4)
+        request.know_link(3, FORK[3].entry.hash())
+        assert entry(4).backlink != FORK[3].entry.hash()
+        request.send_metadata(entry(4))
+
+    def test_a_payload_whose_beginning_was_not_sent_is_not_checked(self) -> None:
+        _, request = sending(start=2, offset=3)
+        assert request.send_payload(bytes(len(payload(2)) - 3), entry=entry(2))
+
+    def test_what_a_trusted_caller_sends_is_not_checked(self) -> None:
+        under_test = Raw(trust_caller=True)
+        under_test.control(propose(1, start=2))
+        request = under_test.connection.request(1)
+        request.confirm(EVERYTHING)
+        request.send_metadata(entry(2))
+        assert request.send_payload(bytes(7))
 
     def test_the_caller_refuses_what_only_it_can_know(self) -> None:
         peer = receiving(start=2, start_offset=3)

@@ -75,7 +75,7 @@ def by_hand(first: int, last: int) -> bytes:
 
 
 def test_the_bytes_are_those_of_the_format() -> None:
-    peer = Raw(setup=NO_WINDOW)
+    peer = Raw(trust_caller=True, setup=NO_WINDOW)
     request = asked(peer)
     assert request.send_entries(rows(1, 20)) == 20
     assert peer.take() == (b"", switch(1) + by_hand(1, 20))
@@ -87,7 +87,7 @@ def test_the_bytes_are_those_of_the_format() -> None:
 
 
 def test_what_is_written_is_what_the_kernel_reads() -> None:
-    peer = Raw(setup=NO_WINDOW)
+    peer = Raw(trust_caller=True, setup=NO_WINDOW)
     asked(peer).send_entries(rows(1, 45))
     data = peer.take()[1].removeprefix(switch(1))
     records = kernel.read(
@@ -192,7 +192,7 @@ def test_what_compresses_and_what_does_not_is_the_same_as_in_pieces() -> None:
     rows = [stored(new) for new in log.values()]
     sent = []
     for runs in (True, False):
-        peer = Raw(peer=Setup(), limits=Limits(packet_size_max=5000))
+        peer = Raw(trust_caller=True, peer=Setup(), limits=Limits(packet_size_max=5000))
         peer.control(by_peer(log))
         request = peer.connection.request(1)
         request.confirm(NOTIFY)
@@ -236,7 +236,7 @@ STOPS: dict[str, Callable[[list[StoredEntry]], None]] = {
 
 @pytest.mark.parametrize("name", STOPS)
 def test_it_stops_before_what_cannot_be_sent(name: str) -> None:
-    peer = Raw(setup=NO_WINDOW)
+    peer = Raw(trust_caller=True, setup=NO_WINDOW)
     request = asked(peer)
     given = rows(1, 20)
     STOPS[name](given)
@@ -247,7 +247,7 @@ def test_it_stops_before_what_cannot_be_sent(name: str) -> None:
 
 @pytest.mark.parametrize("last", [1, 4, 13])
 def test_it_stops_at_the_end_of_the_range(last: int) -> None:
-    peer = Raw(setup=NO_WINDOW)
+    peer = Raw(trust_caller=True, setup=NO_WINDOW)
     request = asked(peer, end=(last, 40))
     assert request.send_entries(rows(1, 20)) == last
     assert peer.take()[1] == switch(1) + by_hand(1, last)
@@ -257,7 +257,7 @@ def test_it_stops_at_the_end_of_the_range(last: int) -> None:
 
 def test_it_stops_at_the_end_of_the_log() -> None:
     log = ended_log(5)
-    peer = Raw(setup=NO_WINDOW)
+    peer = Raw(trust_caller=True, setup=NO_WINDOW)
     peer.control(by_peer(log))
     request = peer.connection.request(1)
     request.confirm(NOTIFY)
@@ -280,13 +280,13 @@ def test_it_stops_at_the_end_of_the_log() -> None:
     ],
 )
 def test_it_stops_at_payloads_that_are_not_wanted(options: dict[str, Any], count: int) -> None:
-    peer = Raw(setup=NO_WINDOW)
+    peer = Raw(trust_caller=True, setup=NO_WINDOW)
     request = asked(peer, **options)
     assert request.send_entries(rows(1, 20)) == count
 
 
 def test_a_packet_is_never_larger_than_our_limit() -> None:
-    peer = Raw(setup=NO_WINDOW, limits=Limits(packet_size_max=35))
+    peer = Raw(trust_caller=True, setup=NO_WINDOW, limits=Limits(packet_size_max=35))
     request = asked(peer)
     done = 0
     while count := request.send_entries(rows(done + 1, 45)):
@@ -302,7 +302,7 @@ def test_a_packet_is_never_larger_than_our_limit() -> None:
 
 
 def test_a_run_is_about_as_large_as_our_limit() -> None:
-    peer = Raw(setup=NO_WINDOW, limits=Limits(packet_size_max=2000))
+    peer = Raw(trust_caller=True, setup=NO_WINDOW, limits=Limits(packet_size_max=2000))
     request = asked(peer)
     count = request.send_entries(rows(1, 45))
     data = peer.take()[1]
@@ -314,7 +314,7 @@ def test_a_run_is_about_as_large_as_our_limit() -> None:
 @pytest.mark.parametrize(("wrong", "count"), [(1, 9), (3, 9), (4, 2), (5, 0)])
 def test_it_stops_before_what_forks_what_is_known(by_us: bool, wrong: int, count: int) -> None:
     """Entries 8 and 13 link to 4, and 6 links to 5; no other links to what is before it."""
-    peer = Raw(setup=NO_WINDOW)
+    peer = Raw(trust_caller=True, setup=NO_WINDOW)
     request = asked(peer)
     in_pieces(request, [LOG[n] for n in range(1, 6)])
     track = request.outgoing if by_us else request.incoming
@@ -324,7 +324,7 @@ def test_it_stops_before_what_forks_what_is_known(by_us: bool, wrong: int, count
 
 
 def test_the_first_entry_is_left_to_the_pieces_if_the_one_before_is_not_known() -> None:
-    peer = Raw(setup=NO_WINDOW)
+    peer = Raw(trust_caller=True, setup=NO_WINDOW)
     request = asked(peer, 13)
     assert request.send_entries(rows(13, 20)) == 0
     in_pieces(request, [LOG[13]])
@@ -351,13 +351,13 @@ def unchanged(peer: Raw, request: Request, given: Any) -> None:
     ],
 )
 def test_what_is_no_row_of_whole_entries_is_left_to_the_pieces(options: dict[str, Any]) -> None:
-    peer = Raw()
+    peer = Raw(trust_caller=True)
     request = asked(peer, **options)
     unchanged(peer, request, rows(options.get("start", 1), 20))
 
 
 def test_in_the_middle_of_an_entry_nothing_is_sent() -> None:
-    peer = Raw()
+    peer = Raw(trust_caller=True)
     request = asked(peer)
     request.send_metadata(LOG[1].entry)
     peer.take()
@@ -366,14 +366,14 @@ def test_in_the_middle_of_an_entry_nothing_is_sent() -> None:
 
 
 def test_another_entry_than_the_one_due_is_not_sent() -> None:
-    peer = Raw()
+    peer = Raw(trust_caller=True)
     request = asked(peer)
     unchanged(peer, request, rows(2, 5))
     unchanged(peer, request, [])
 
 
 def test_nothing_is_sent_where_the_peer_is_ahead() -> None:
-    peer = Raw()
+    peer = Raw(trust_caller=True)
     peer.control(propose(1))
     request = peer.connection.request(1)
     request.confirm(EVERYTHING)
@@ -383,7 +383,12 @@ def test_nothing_is_sent_where_the_peer_is_ahead() -> None:
 
 
 def test_greedy_senders_send_in_pieces() -> None:
-    peer = Raw(setup=GREEDY, peer=GREEDY)
+    peer = Raw(trust_caller=True, setup=GREEDY, peer=GREEDY)
+    unchanged(peer, asked(peer), rows(1, 5))
+
+
+def test_senders_that_are_not_trusted_send_in_pieces() -> None:
+    peer = Raw()
     unchanged(peer, asked(peer), rows(1, 5))
 
 
@@ -401,7 +406,7 @@ def test_rows_that_cannot_be_read_leave_no_trace() -> None:
 
     sent = []
     for fails in (True, False):
-        peer = Raw(peer=Setup())
+        peer = Raw(trust_caller=True, peer=Setup())
         peer.control(by_peer(log))
         request = peer.connection.request(1)
         request.confirm(NOTIFY)
@@ -420,7 +425,7 @@ def test_rows_that_cannot_be_read_leave_no_trace() -> None:
 
 
 def test_it_is_refused_as_other_verbs_are() -> None:
-    peer = Raw()
+    peer = Raw(trust_caller=True)
     ours = peer.connection.propose(proposal(end=39))
     refuses(peer.connection, ErrorCode.NOT_CONFIRMED, lambda: ours.send_entries(rows(1, 5)))
     peer.control(propose(1, 40))

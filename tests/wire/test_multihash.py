@@ -51,6 +51,9 @@ def test_pieces_hash_like_the_whole(family: HashFamily, pieces: list[bytes]) -> 
         hasher.update(memoryview(piece))
         so_far += piece
         assert hasher.hash() == family.hash(so_far) == family.hash(bytearray(so_far))
+        copy = hasher.copy()
+        copy.update(b"of its own")
+        assert copy.hash() == family.hash(so_far + b"of its own")
 
 
 @given(families, st.binary(), st.binary(max_size=9), st.binary(max_size=9))

@@ -205,6 +205,12 @@ class PayloadVerifier:
         self._hasher = entry.family.hasher()
         self.size = 0
 
+    def copy(self) -> PayloadVerifier:
+        """Another one that has seen the same bytes."""
+        other = PayloadVerifier(self._entry)
+        other._hasher, other.size = self._hasher.copy(), self.size
+        return other
+
     def update(self, data: Buffer) -> None:
         """Take the next bytes of the payload."""
         self._hasher.update(data)

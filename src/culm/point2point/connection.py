@@ -109,6 +109,10 @@ class Connection(StreamBase):
     is several times as fast.  How many, and in which pieces other payloads come, then
     depends on how the bytes came.
 
+    `trust_caller`: in safe mode nothing that does not verify may be sent.  That is checked
+    (``INVALID_DATA``), unless the caller is known to have verified all that it sends.  Only
+    then `Request.send_entries` sends runs.
+
     `Timed`: `next_deadline` is ``None`` before the first `advance`.
     """
 
@@ -120,6 +124,7 @@ class Connection(StreamBase):
         limits: Limits = _DEFAULT_LIMITS,
         family: HashFamily = YAMF,
         in_runs: bool = False,
+        trust_caller: bool = False,
     ) -> None:
         mux_limits = _mux_limits(limits)
         super().__init__(receive_max=mux_limits.receive_buffer_max)
@@ -135,6 +140,7 @@ class Connection(StreamBase):
             family=family,
             packet_size_max=limits.packet_size_max,
             unsent_size=lambda: self._data_stream.unsent_size,
+            trust_caller=trust_caller,
         )
         self._receiver = DataReceiver(
             family=family, piece_size_max=limits.packet_size_max, in_runs=in_runs

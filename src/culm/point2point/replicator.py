@@ -72,7 +72,12 @@ class Replicator:
         family: HashFamily = YAMF,
     ) -> None:
         self.connection = Connection(
-            role=role, setup=setup, limits=limits.connection, family=family, in_runs=True
+            role=role,
+            setup=setup,
+            limits=limits.connection,
+            family=family,
+            in_runs=True,
+            trust_caller=True,  # what is in a store has been verified
         )
         self._limits = limits
         self._interest = interest

@@ -230,10 +230,7 @@ class Request:
 
     @local
     def send_metadata(self, entry: Entry) -> None:
-        """Send the metadata of the entry that is due.
-
-        In safe mode the caller vouches for it: the entry has been verified.
-        """
+        """Send the metadata of the entry that is due."""
         self._sender.metadata(self, entry)
 
     @local
@@ -254,7 +251,7 @@ class Request:
         Takes the first of `entries`, as many as make about a packet of the size that is
         our limit, and returns how many.  None if the first is not the one that is due, if
         its payload is not there, or if there is something to decide: then it has to be
-        sent piece by piece.  The caller vouches for the entries.
+        sent piece by piece; and none but from a trusted caller.
         """
         return self._sender.entries(self, entries)
 

@@ -45,12 +45,18 @@ class DataSender:
     """
 
     def __init__(
-        self, *, family: HashFamily, packet_size_max: int, unsent_size: Callable[[], int]
+        self,
+        *,
+        family: HashFamily,
+        packet_size_max: int,
+        unsent_size: Callable[[], int],
+        trust_caller: bool,
     ) -> None:
         self.outbox = Outbox()
         self.queued_total = 0  # bytes ever put on the channel
         self._family = family
         self._packet_size_max = packet_size_max
+        self._trust_caller = trust_caller
         self._unsent_below = unsent_size  # bytes that left the outbox, but not the mux
         self._current: Request | None = None
         self._only_switch = False  # the current request was cancelled
@@ -88,12 +94,13 @@ class DataSender:
                 ErrorCode.PIECE_OUT_OF_TURN,
                 f"metadata of entry {entry.seqnum} although {piece.seqnum} is due",
             )
-        self._switch(request)
-        seqnum, before = entry.seqnum, entry.seqnum - 1
-        backlink = b""
-        if entry.backlink is not None and has_lipmaalink(seqnum):
+        before, backlink = entry.seqnum - 1, b""
+        if entry.backlink is not None and has_lipmaalink(entry.seqnum):
             known = before in track.metadata or before in request.incoming.metadata
             backlink = b"" if known else entry.backlink
+        if self._checks and not _verifies(entry, track, links_to_before=not backlink):
+            raise Violation(ErrorCode.INVALID_DATA, f"metadata of entry {entry.seqnum}")
+        self._switch(request)
         self._put(
             b"".join(
                 (
@@ -113,7 +120,7 @@ class DataSender:
         """Send payload bytes in packets of at most the size of our limit."""
         self._permit(request)
         track, view = request.outgoing, memoryview(data).cast("B")
-        self._know(request, entry, lambda: track.check_payload(len(view)))
+        self._know(request, entry, lambda: self._check_payload(track, view))
         self._switch(request)
         size_max = self._packet_size_max
         for start in range(0, len(view) or 1, size_max):
@@ -124,9 +131,9 @@ class DataSender:
                 self._put(part)
             else:
                 self._put(b"\x09" + _ENCODE(len(part)) + _ENCODE(len(packed)) + packed)
-        if self._is_safe:
+        if self._is_safe and self._trust_caller:
             return track.take_payload(len(view))
-        return self._take_greedily(track, view)
+        return self._take_and_verify(track, view)
 
     def entries(self, request: Request, stored: Iterable[StoredEntry]) -> int:
         """Send the first of `stored` with their payloads, about a packet's worth of them.
@@ -134,7 +141,7 @@ class DataSender:
         Returns how many; none where each piece has to be dealt with by itself.
         """
         self._permit(request)
-        if not self._is_safe:
+        if not self._is_safe or self._checks:
             return 0
         packets, hashes = write_run(
             request,
@@ -149,8 +156,22 @@ class DataSender:
             request.outgoing.take_entries(hashes)
         return len(hashes)
 
-    def _take_greedily(self, track: Track, data: Buffer) -> bool:
-        """The caller may find out that `data` is wrong; but it may turn out to be right."""
+    def _check_payload(self, track: Track, data: memoryview) -> None:
+        """The payload that `data` ends is right, if that is for us to see to."""
+        track.check_payload(len(data))
+        entry, offset = track.payload_entry(), track.views.first.offset
+        if not self._checks or entry is None or offset + len(data) < entry.payload_size:
+            return
+        verifier = track.verifier.copy() if offset and track.verifier else None
+        if not offset:
+            verifier = PayloadVerifier(entry)
+        if verifier is not None:  # else it did not begin here
+            verifier.update(data)
+            if verifier.fault() is not None:
+                raise Violation(ErrorCode.INVALID_DATA, f"payload of entry {entry.seqnum}")
+
+    def _take_and_verify(self, track: Track, data: Buffer) -> bool:
+        """In greedy mode the caller may find out that `data` is wrong, or right after all."""
         entry = track.payload_entry()
         if entry is not None and track.cursor.offset == 0:
             track.verifier = PayloadVerifier(entry)
@@ -222,6 +243,11 @@ class DataSender:
     def _is_safe(self) -> bool:
         return self._session is None or self._session.send_mode is Mode.SAFE
 
+    @property
+    def _checks(self) -> bool:
+        """Whether what is sent has to be verified first."""
+        return self._is_safe and not self._trust_caller
+
     def _permit(self, request: Request) -> None:
         request.move(Input.SEND)
 
@@ -264,6 +290,19 @@ class DataSender:
     def _put(self, data: Buffer) -> None:
         self.outbox.append(data)
         self.queued_total += len(data)
+
+
+def _verifies(entry: Entry, track: Track, *, links_to_before: bool) -> bool:
+    """Whether the metadata of `entry` verifies with the links that the request tells.
+
+    Both links are left out of it, the backlink only if `links_to_before`.
+    """
+    links = [(lipmaa(entry.seqnum), entry.lipmaalink)]
+    if links_to_before:
+        links.append((entry.seqnum - 1, entry.backlink))
+    return verify_signature(entry) and all(
+        link is None or track.link(target) in (None, link) for target, link in links
+    )
 
 
 def _is_valid(track: Track) -> bool:

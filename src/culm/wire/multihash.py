@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from blake3 import blake3
 
@@ -30,6 +30,7 @@ class _Digester(Protocol):
 
     def update(self, data: Buffer, /) -> object: ...
     def digest(self) -> bytes: ...
+    def copy(self) -> Any: ...
 
 
 class Hasher:
@@ -40,6 +41,10 @@ class Hasher:
     def __init__(self, prefix: bytes, digester: _Digester) -> None:
         self._prefix = prefix
         self._digester = digester
+
+    def copy(self) -> Hasher:
+        """Another one that has seen the same data."""
+        return Hasher(self._prefix, self._digester.copy())
 
     def update(self, data: Buffer) -> None:
         self._digester.update(data)
