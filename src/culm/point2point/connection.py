@@ -137,10 +137,7 @@ class Connection(StreamBase):
         self._control_stream = self._mux.stream(_CONTROL)
         self._data_stream = self._mux.stream(_DATA)
         self._sender = DataSender(
-            family=family,
-            packet_size_max=limits.packet_size_max,
-            unsent_size=lambda: self._data_stream.unsent_size,
-            trust_caller=trust_caller,
+            family, limits, unsent_below=self._data_stream, trust_caller=trust_caller
         )
         self._receiver = DataReceiver(
             family=family, piece_size_max=limits.packet_size_max, in_runs=in_runs
@@ -281,10 +278,7 @@ class Connection(StreamBase):
         return self._silence.deadline(self._is_inside())
 
     def advance(self, now: float) -> None:
-        """Tell the time.
-
-        A peer that is silent for too long is asked for a sign of life, or given up.
-        """
+        """Tell the time: a silent peer is asked for a sign of life, and given up at last."""
         if self._closed is not None:
             return
         if self._silence.advance(now, self._is_inside()) and not self._control.over:
@@ -356,8 +350,7 @@ class Connection(StreamBase):
                 self._data_stream.send_data(piece)
 
     def _feed_mux(self) -> None:
-        if self._inbox.size:
-            self._mux.receive_data(self._inbox.take(self._inbox.size))
+        self._mux.receive_data(self._inbox.take(self._inbox.size))
 
     def _take_from_mux(self, event: Event) -> None:
         self._silence.heard()
@@ -384,10 +377,7 @@ class Connection(StreamBase):
         return None
 
     def close(self) -> None:
-        """Say goodbye; `Closed` follows when the peer has answered.
-
-        What the peer still sends is passed over in silence.
-        """
+        """Say goodbye; what the peer still sends until `Closed` is passed over in silence."""
         for request in self._control.requests.values():
             request.discarding = True
             self._receiver.resume(request)

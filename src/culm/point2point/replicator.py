@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from functools import partial
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from culm.bamboo.effects import ReadLogs
 from culm.bamboo.entry import LogKey
@@ -131,7 +130,7 @@ class Replicator:
         self.connection.receive_eof()
 
     def read_size(self) -> int:
-        """How many bytes are welcome now; 0 while the store is behind."""
+        """How many bytes are welcome; 0 while the store is behind."""
         return 0 if self._store_is_behind() else self.connection.read_size()
 
     def data_to_send(self, size_max: int | None = None) -> bytes:
@@ -179,12 +178,12 @@ class Replicator:
     def complete(self, ticket: int, result: object = None) -> None:
         """Answer an effect.  Raises `LocalProtocolError` (``UNKNOWN_TICKET``)."""
         handler = self._desk.take_handler(ticket)
-        self._unless_over(lambda: handler(result))
+        self._unless_over(handler, result)
 
-    def _unless_over(self, act: Callable[[], None]) -> None:
+    def _unless_over(self, act: Callable[[Any], None], of: Any) -> None:
         """Do what is of no use any more once the connection is over."""
         try:
-            act()
+            act(of)
         except LocalProtocolError as error:
             if error.code is not ContractErrorCode.ALREADY_CLOSED:
                 raise
@@ -206,7 +205,7 @@ class Replicator:
                 self._closed = below
                 self._traffic.finish()
             else:
-                self._unless_over(partial(self._handle, below))
+                self._unless_over(self._handle, below)
         return None
 
     def _finish(self) -> Event | None:
@@ -221,14 +220,12 @@ class Replicator:
         if not self._logs_read or len(desk) or not desk.idle or self._proposals or self._early:
             return False
         if self._busy is None or self._busy.settled:  # else there is no need to look further
-            replicas = self._replicas.values()
-            self._busy = next((replica for replica in replicas if not replica.settled), None)
+            self._busy = next((each for each in self._replicas.values() if not each.settled), None)
         return self._busy is None
 
     def _store_is_behind(self) -> bool:
-        limits = self._limits
-        load_max = limits.outstanding_max - len(self._early)
-        return self._desk.has_more_than(limits.unwritten_size_max, load_max)
+        load_max = self._limits.outstanding_max - len(self._early)
+        return self._desk.has_more_than(self._limits.unwritten_size_max, load_max)
 
     # What the connection tells.
 
@@ -254,8 +251,6 @@ class Replicator:
                 self._end(event.request_id)
             case RequestEvent():
                 self._traffic.handle(event)
-            case _:
-                pass
 
     def _read_logs(self, after: LogKey | None) -> None:
         def got(logs: list[LogKey]) -> None:

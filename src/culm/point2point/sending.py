@@ -11,9 +11,11 @@ from culm.bamboo.links import has_lipmaalink, lipmaa
 from culm.bamboo.store import StoredEntry
 from culm.bamboo.verify import PayloadVerifier
 from culm.buffer import Buffer, Outbox
+from culm.bymux import Stream
 from culm.point2point.data_codec import PacketType
 from culm.point2point.errors import ErrorCode, Violation
 from culm.point2point.events import SkipReason
+from culm.point2point.limits import Limits
 from culm.point2point.pieces import Part
 from culm.point2point.runs import write_run
 from culm.point2point.setup import Mode, Session
@@ -46,18 +48,18 @@ class DataSender:
 
     def __init__(
         self,
-        *,
         family: HashFamily,
-        packet_size_max: int,
-        unsent_size: Callable[[], int],
+        limits: Limits,
+        *,
+        unsent_below: Stream,
         trust_caller: bool,
     ) -> None:
         self.outbox = Outbox()
         self.queued_total = 0  # bytes ever put on the channel
         self._family = family
-        self._packet_size_max = packet_size_max
+        self._packet_size_max = limits.packet_size_max
         self._trust_caller = trust_caller
-        self._unsent_below = unsent_size  # bytes that left the outbox, but not the mux
+        self._stream = unsent_below  # where bytes wait that have left the outbox
         self._current: Request | None = None
         self._only_switch = False  # the current request was cancelled
         self._markers: deque[int] = deque()  # where cancellation markers end
@@ -74,7 +76,7 @@ class DataSender:
 
     def flushed_total(self) -> int:
         """Bytes that nothing can overtake any more."""
-        return self.queued_total - self.outbox.size - self._unsent_below()
+        return self.queued_total - self.outbox.size - self._stream.unsent_size
 
     def unsent_markers(self) -> int:
         """How many of the peer's cancellations wait for their answer to leave."""
