@@ -99,6 +99,8 @@ def test_in_runs_is_piece_by_piece_byte_by_byte(kept: Conversation) -> None:
 def mutate(data: bytes, chance: Random) -> bytes:
     changed = bytearray(data)
     for _ in range(chance.randint(1, 2)):
+        if not changed:
+            break
         at = chance.randrange(len(changed))
         match chance.randrange(5):
             case 0 | 1:
