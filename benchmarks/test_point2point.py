@@ -18,11 +18,11 @@ from nacl.signing import SigningKey
 from pytest_benchmark.fixture import BenchmarkFixture
 
 from culm.bamboo import LogAuthor, MemoryStore, NewEntry
-from culm.bamboo.effects import perform
 from culm.bamboo.entry import verify_signature
 from culm.point2point import Interest, Limits, Replicator, ReplicatorLimits, Role
 from culm.wire.multihash import YAMF
 from samples import SAMPLES, records
+from two_replicators import End, exchange
 
 SMALL_COUNT, SMALL_SIZE = 2_000, 100
 LARGE_COUNT, LARGE_SIZE = 16, 1 << 20
@@ -47,49 +47,20 @@ def cut(data: bytes, size: int) -> list[bytes]:
     return [data[start : start + size] for start in range(0, len(data), size)]
 
 
-class End:
-    """A replicator and its store."""
-
-    def __init__(self, role: Role, entries: Sequence[NewEntry], limits: ReplicatorLimits) -> None:
-        self.store = MemoryStore(family=YAMF)
-        if entries:
-            self.store.append(entries[0].entry.log, entries)
-        self.replicator = Replicator(
-            role=role, interest=Interest(accept_new_logs=True), limits=limits
-        )
-
-    def drain(self) -> bool:
-        """Take events and effects, in rounds; whether there were any."""
-        replicator, moved, more = self.replicator, False, True
-        while more:
-            more = False
-            while replicator.next_event() is not None:
-                more = True
-            while (effect := replicator.next_effect()) is not None:
-                replicator.complete(effect.ticket, perform(effect, self.store))
-                more = True
-            moved |= more
-        return moved
+def an_end(role: Role, entries: Sequence[NewEntry], limits: ReplicatorLimits) -> End:
+    """A replicator over a store with `entries`."""
+    store = MemoryStore(family=YAMF)
+    if entries:
+        store.append(entries[0].entry.log, entries)
+    return End(Replicator(role=role, interest=Interest(accept_new_logs=True), limits=limits), store)
 
 
 def replicate(
     entries: Sequence[NewEntry], limits: ReplicatorLimits
 ) -> tuple[Callable[[], None], End]:
     """The work of bringing `entries` into an empty store, and the end that has it."""
-    source, target = End(Role.REACTIVE, entries, limits), End(Role.PROACTIVE, [], limits)
-
-    def work() -> None:
-        moved = True
-        while moved:
-            moved = False
-            for one, other in ((source, target), (target, source)):
-                moved |= one.drain()
-                data = one.replicator.data_to_send(min(READ_SIZE, other.replicator.read_size()))
-                if data:
-                    other.replicator.receive_data(data)
-                    moved = True
-
-    return work, target
+    source, target = an_end(Role.REACTIVE, entries, limits), an_end(Role.PROACTIVE, [], limits)
+    return lambda: exchange(source, target, size_max=READ_SIZE), target
 
 
 def seconds(work: Callable[[], object]) -> float:

@@ -13,14 +13,14 @@ from random import Random
 
 from nacl.signing import SigningKey
 
-from culm.bamboo import LogAuthor, MemoryStore
-from culm.bamboo.effects import perform
+from culm.bamboo import LogAuthor, LogStore, MemoryStore
 from culm.buffer import ReceiveBuffer
 from culm.bymux.packets import PacketType, take_packet
 from culm.point2point import Interest, Replicator, Role
 from culm.point2point.setup import Setup, encode_setup
 from culm.wire import varu64
 from culm.wire.multihash import YAMF
+from two_replicators import End, exchange
 
 HASH_SIZE = len(YAMF.hash(b""))
 SIGNATURE_SIZE = 64
@@ -80,26 +80,14 @@ def log_of(count: int, payload_size: int) -> MemoryStore:
     return store
 
 
-def replicate(source: MemoryStore, *, take_size: int) -> tuple[MemoryStore, list[bytearray]]:
+def replicate(source: MemoryStore, *, take_size: int) -> tuple[LogStore, list[bytearray]]:
     """Let one replicator fetch all that the other has; the new store, and what each has said."""
-    stores = MemoryStore(family=YAMF), source
-    fetcher = Replicator(role=Role.PROACTIVE, interest=Interest(live=False, accept_new_logs=True))
-    machines = fetcher, Replicator(role=Role.REACTIVE)
-    said = [bytearray(), bytearray()]
-    moved = True
-    while moved:
-        moved = False
-        for number, (machine, store) in enumerate(zip(machines, stores, strict=True)):
-            while machine.next_event() is not None:
-                moved = True
-            while (effect := machine.next_effect()) is not None:
-                machine.complete(effect.ticket, perform(effect, store))
-                moved = True
-            while data := machine.data_to_send(take_size):
-                said[number] += data
-                machines[1 - number].receive_data(data)
-                moved = True
-    return stores[0], said
+    interest = Interest(live=False, accept_new_logs=True)
+    fetcher = Replicator(role=Role.PROACTIVE, interest=interest)
+    target = End(fetcher, MemoryStore(family=YAMF), bytearray())
+    server = End(Replicator(role=Role.REACTIVE), source, bytearray())
+    exchange(target, server, size_max=take_size)
+    return target.store, [target.said or bytearray(), server.said or bytearray()]
 
 
 def cost_of(count: int, payload_size: int, said: list[bytearray]) -> Cost:

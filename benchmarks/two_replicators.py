@@ -1,0 +1,52 @@
+"""Two replicators in one process, each with its store."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from culm.bamboo import LogStore
+from culm.bamboo.effects import perform
+from culm.point2point import Replicator
+
+__all__ = ["End", "exchange"]
+
+
+@dataclass
+class End:
+    """A replicator and its store; `said` is what it has sent, if that is to be kept."""
+
+    replicator: Replicator
+    store: LogStore
+    said: bytearray | None = None
+
+    def drain(self) -> bool:
+        """Take events and effects, in rounds; whether there were any."""
+        replicator, moved, more = self.replicator, False, True
+        while more:
+            more = False
+            while replicator.next_event() is not None:
+                more = True
+            while (effect := replicator.next_effect()) is not None:
+                replicator.complete(effect.ticket, perform(effect, self.store))
+                more = True
+            moved |= more
+        return moved
+
+    def send_to(self, other: End, size_max: int) -> bool:
+        """Pass on what there is, at most `size_max` bytes; whether there was anything."""
+        data = self.replicator.data_to_send(min(size_max, other.replicator.read_size()))
+        if data:
+            other.replicator.receive_data(data)
+            if self.said is not None:
+                self.said += data
+        return bool(data)
+
+
+def exchange(one: End, other: End, *, size_max: int) -> None:
+    """Let both go on, passing on `size_max` bytes at a time, until nothing happens."""
+    moved = True
+    while moved:
+        moved = False
+        for here, there in ((one, other), (other, one)):
+            moved |= here.drain()
+            moved |= here.send_to(there, size_max)
