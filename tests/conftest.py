@@ -1,8 +1,8 @@
 """Options and profiles for all tests.
 
 ``CULM_HYPOTHESIS_PROFILE`` (or ``--hypothesis-profile``) chooses how hard is searched:
-``default`` finishes in seconds a file, ``ci`` tries the same examples in every run,
-``long`` is for campaigns.
+``default`` finishes in seconds a file, ``ci`` tries the same examples in every run, ``brief``
+fewer of them, ``long`` is for campaigns.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ _COMMON = settings(
 )
 settings.register_profile("default", _COMMON)
 settings.register_profile("ci", _COMMON, derandomize=True, max_examples=100)
+settings.register_profile("brief", settings.get_profile("ci"), max_examples=40)
 settings.register_profile("long", _COMMON, max_examples=5_000)
 settings.load_profile(os.environ.get("CULM_HYPOTHESIS_PROFILE", "default"))
 

@@ -24,7 +24,7 @@ from culm.point2point import (
     SkipReason,
 )
 
-RUNS = {"default": 200, "ci": 300, "long": 10_000}
+RUNS = {"default": 200, "brief": 100, "ci": 300, "long": 10_000}
 
 SIDES = st.integers(0, 1)
 

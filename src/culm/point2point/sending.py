@@ -133,9 +133,11 @@ class DataSender:
                 self._put(part)
             else:
                 self._put(b"\x09" + _ENCODE(len(part)) + _ENCODE(len(packed)) + packed)
-        if self._is_safe and self._trust_caller:
-            return track.take_payload(len(view))
-        return self._take_and_verify(track, view)
+        if not self._is_safe:
+            return self._take_greedily(track, view)
+        if self._checks and _ended_by(track, len(view)) is None:
+            _hash(track, view)
+        return track.take_payload(len(view))
 
     def entries(self, request: Request, stored: Iterable[StoredEntry]) -> int:
         """Send the first of `stored` with their payloads, about a packet's worth of them.
@@ -161,25 +163,21 @@ class DataSender:
     def _check_payload(self, track: Track, data: memoryview) -> None:
         """The payload that `data` ends is right, if that is for us to see to."""
         track.check_payload(len(data))
-        entry, offset = track.payload_entry(), track.views.first.offset
-        if not self._checks or entry is None or offset + len(data) < entry.payload_size:
+        entry = _ended_by(track, len(data)) if self._checks else None
+        if entry is None:
             return
-        verifier = track.verifier.copy() if offset and track.verifier else None
-        if not offset:
-            verifier = PayloadVerifier(entry)
-        if verifier is not None:  # else it did not begin here
+        if track.cursor.offset == 0:
+            verifier: PayloadVerifier | None = PayloadVerifier(entry)
+        else:  # nothing is known of a payload that did not begin here
+            verifier = track.verifier and track.verifier.copy()
+        if verifier is not None:
             verifier.update(data)
             if verifier.fault() is not None:
                 raise Violation(ErrorCode.INVALID_DATA, f"payload of entry {entry.seqnum}")
 
-    def _take_and_verify(self, track: Track, data: Buffer) -> bool:
-        """In greedy mode the caller may find out that `data` is wrong, or right after all."""
-        entry = track.payload_entry()
-        if entry is not None and track.cursor.offset == 0:
-            track.verifier = PayloadVerifier(entry)
-        verifier = track.verifier
-        if verifier is not None:
-            verifier.update(data)
+    def _take_greedily(self, track: Track, data: Buffer) -> bool:
+        """The caller may find out that `data` is wrong; but it may turn out to be right."""
+        verifier = _hash(track, data)
         finished = track.take_payload(len(data))
         if finished and verifier is not None:
             track.apology_owed = verifier.fault() is not None
@@ -292,6 +290,24 @@ class DataSender:
     def _put(self, data: Buffer) -> None:
         self.outbox.append(data)
         self.queued_total += len(data)
+
+
+def _ended_by(track: Track, size: int) -> Entry | None:
+    """The entry whose payload is complete with `size` more bytes, if it is."""
+    entry = track.payload_entry()
+    if entry is None or track.cursor.offset + size < entry.payload_size:
+        return None
+    return entry
+
+
+def _hash(track: Track, data: Buffer) -> PayloadVerifier | None:
+    """Hash the next bytes of a payload that began here."""
+    entry = track.payload_entry()
+    if entry is not None and track.cursor.offset == 0:
+        track.verifier = PayloadVerifier(entry)
+    if track.verifier is not None:
+        track.verifier.update(data)
+    return track.verifier
 
 
 def _verifies(entry: Entry, track: Track, *, links_to_before: bool) -> bool:

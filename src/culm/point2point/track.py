@@ -85,7 +85,7 @@ class Track:
         self.apology_owed = False  # the last piece was invalid
         self.apologized: Piece | None = None
         self.reached: Cursor | None = None  # where we were before we went back
-        self.verifier: PayloadVerifier | None = None  # of what we send greedily
+        self.verifier: PayloadVerifier | None = None  # of the payload that we are sending
 
     @property
     def cursor(self) -> Cursor:
