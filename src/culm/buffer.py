@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
-
 __all__ = ["Buffer", "Outbox", "ReceiveBuffer"]
 
 Buffer = bytes | bytearray | memoryview
@@ -130,12 +128,11 @@ class Outbox:
     `size` is how many there are.
     """
 
-    __slots__ = ("_pieces", "_taken", "size")
+    __slots__ = ("_pieces", "size")
 
     def __init__(self) -> None:
-        self._pieces: deque[Buffer] = deque()
+        self._pieces: list[Buffer] = []  # empty ones are many: a deque would be ten times as large
         self.size = 0
-        self._taken = 0  # bytes of the first piece that are already gone
 
     def __len__(self) -> int:
         return self.size
@@ -154,27 +151,23 @@ class Outbox:
 
     def take_pieces(self, size_max: int | None = None) -> list[Buffer]:
         """Like `take`, but leave the bytes in their pieces, cut and not copied."""
+        pieces = self._pieces
         if size_max is None or size_max >= self.size:
-            size = self.size
-        else:
-            size = max(0, size_max)
-        wanted = size
-        parts: list[Buffer] = []
-        while wanted:
-            piece = self._pieces[0]
-            available = len(piece) - self._taken
-            if available <= wanted:
-                parts.append(memoryview(piece)[self._taken :] if self._taken else piece)
-                self._pieces.popleft()
-                self._taken = 0
-                wanted -= available
-            else:
-                parts.append(memoryview(piece)[self._taken : self._taken + wanted])
-                self._taken += wanted
-                wanted = 0
-        self.size -= size
+            self._pieces, self.size = [], 0
+            return pieces
+        wanted, count = max(0, size_max), 0
+        self.size -= wanted
+        while wanted and len(pieces[count]) <= wanted:
+            wanted -= len(pieces[count])
+            count += 1
+        parts = pieces[:count]
+        del pieces[:count]
+        if wanted:
+            cut = memoryview(pieces[0])
+            parts.append(cut[:wanted])
+            pieces[0] = cut[wanted:]
         return parts
 
     def clear(self) -> None:
         self._pieces.clear()
-        self.size = self._taken = 0
+        self.size = 0
