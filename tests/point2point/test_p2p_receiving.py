@@ -1,0 +1,310 @@
+"""What the peer puts on the data channel, where it can be understood in more than one way."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from p2p_support import (
+    GREEDY,
+    Raw,
+    adjust,
+    entry,
+    link,
+    metadata,
+    payload,
+    proposal,
+    propose,
+    raw,
+    send_entry,
+    switch,
+    unsigned,
+    varu64,
+)
+
+from culm.bamboo.links import lipmaa
+from culm.bamboo.verify import PayloadVerifier
+from culm.machine import Event
+from culm.point2point import (
+    EVERYTHING,
+    NOTIFY,
+    Apologized,
+    EntryWanted,
+    ErrorCode,
+    HashWanted,
+    MetadataReceived,
+    Notified,
+    PayloadReceived,
+    PayloadSkipped,
+    Request,
+    Setup,
+)
+from culm.wire.lzfoo import Compressor
+
+
+def receiving(start: int = 2, *, greedy: bool = False, **options: Any) -> tuple[Raw, Request]:
+    """Our request 0, confirmed by the peer, which has switched to it."""
+    setup = GREEDY if greedy else Setup()
+    peer = Raw(setup=setup, peer=setup)
+    request = peer.connection.propose(proposal(start, **options))
+    for seqnum in range(1, start):
+        request.provide_hash(seqnum, link(seqnum))
+    peer.control(adjust(0, "all"))
+    peer.data(switch(0))
+    return peer, request
+
+
+def of(peer: Raw, kind: type[Event]) -> list[Any]:
+    return [event for event in peer.events if isinstance(event, kind)]
+
+
+def begun(seqnum: int, size: int) -> bytes:
+    """A packet with the first bytes of a payload."""
+    return raw(payload(seqnum)[:size])
+
+
+# Payloads.
+
+
+def test_a_payload_that_was_jumped_into_is_not_verified() -> None:
+    """We have sent bytes of it: who keeps them can verify it, the wire machine cannot."""
+    peer, request = receiving(20)
+    request.send_metadata(entry(20))
+    request.send_payload(payload(20)[:60])
+    peer.data(b"\x02", begun(20, 10), b"\x07" + varu64(50), raw(payload(20)[60:]))
+    assert peer.code is None
+    event = peer.events[-1]
+    assert isinstance(event, PayloadReceived)
+    assert (event.offset, event.finished, event.verified) == (60, True, None)
+    peer.data(metadata(entry(21)), raw(payload(21)))
+    assert peer.events[-1].verified is True  # type: ignore[attr-defined]
+
+
+def test_nothing_may_be_jumped_over_where_we_are_still_before_it() -> None:
+    """However far we are in the payload before."""
+    peer, request = receiving(20)
+    request.send_metadata(entry(20))
+    request.send_payload(payload(20)[:60])
+    peer.data(b"\x02", raw(payload(20)), metadata(entry(21)), b"\x07\x0a")
+    assert peer.code is ErrorCode.CATCH_UP_ONLY
+
+
+def test_packed_bytes_that_bring_nothing_yet_are_no_event() -> None:
+    packed = Compressor(4096).compress(payload(20))
+    assert packed is not None
+    peer, _ = receiving(20)
+    peer.data(metadata(entry(20)))
+    packet = b"\x09" + varu64(len(payload(20))) + varu64(len(packed)) + packed
+    for byte in packet:
+        peer.data(bytes([byte]))
+    assert all(event.data for event in of(peer, PayloadReceived))
+    assert b"".join(event.data for event in of(peer, PayloadReceived)) == payload(20)
+    assert peer.events[-1].verified is True  # type: ignore[attr-defined]
+
+
+def test_an_empty_payload_has_no_packed_bytes() -> None:
+    for packed, code in ((b"", None), (b"\x00", ErrorCode.BAD_COMPRESSION)):
+        peer, _ = receiving(1)
+        peer.data(metadata(entry(1)), b"\x09\x00" + varu64(len(packed)))
+        peer.data(packed)
+        assert peer.code is code
+        assert [event.finished for event in of(peer, PayloadReceived)] == [True] * (not packed)
+
+
+def test_who_passes_over_a_request_has_answered() -> None:
+    peer, request = receiving(12)
+    request.incoming.links.clear()
+    request.outgoing.links.clear()
+    peer.connection.propose(proposal(40, end=40))
+    peer.control(adjust(2, "all"))
+    behind = switch(2) + metadata(entry(40), backlink=True)
+    peer.data(metadata(entry(12), backlink=True), behind)
+    assert peer.events[-1] == HashWanted(request_id=0, seqnum=8)
+    request.pass_over()
+    peer.data(b"")
+    event = peer.events[-1]
+    assert isinstance(event, MetadataReceived | HashWanted)
+    assert event.request_id == 2
+
+
+def test_an_entry_is_not_asked_for_while_its_payload_is_not_due() -> None:
+    """Though it is known to both of us: its metadata has to be passed first."""
+    peer, request = receiving(20)
+    for seqnum in (20, 21):
+        send_entry(request, seqnum)
+    peer.data(raw(payload(20)))
+    assert not of(peer, EntryWanted)
+    assert peer.code is ErrorCode.PIECE_OUT_OF_TURN
+
+
+def test_a_start_within_a_payload_tells_of_no_other_entry() -> None:
+    peer, request = receiving(5, start_offset=3, eagerness=NOTIFY)
+    peer.data(b"\x03\x02")
+    request.adjust(eagerness=EVERYTHING)
+    peer.data(raw(payload(6)))
+    assert not of(peer, EntryWanted)
+    assert peer.code is ErrorCode.UNKNOWN_PAYLOAD_SIZE
+
+
+def test_without_a_current_request_there_is_no_run_either() -> None:
+    peer = Raw(in_runs=True)
+    peer.data(metadata(entry(1)))
+    assert peer.code is ErrorCode.NO_CURRENT_REQUEST
+
+
+# What was wanted when.
+
+
+def test_wishes_that_are_ruled_out_do_not_come_back() -> None:
+    """A notification shows that the peer knows of the last of them."""
+    peer, request = receiving()
+    request.adjust(eagerness=NOTIFY)
+    peer.data(b"\x03\x02")
+    assert of(peer, Notified)
+    peer.data(metadata(entry(3)))
+    assert peer.code is ErrorCode.EAGERNESS_VIOLATED
+
+
+# Taking back.
+
+
+def test_what_something_was_passed_over_behind_is_not_taken_back() -> None:
+    peer, request = receiving(20, start_offset=10, greedy=True)
+    request.provide_entry(entry(20))
+    peer.data(raw(bytes(len(payload(20)) - 10)))
+    assert peer.events[-1].verified is None  # type: ignore[attr-defined]
+    request.adjust(eagerness=NOTIFY)
+    peer.data(b"\x02", b"\x10")
+    assert peer.code is ErrorCode.APOLOGY_FOR_VALID_DATA
+
+
+def test_links_that_were_taken_back_are_not_believed() -> None:
+    """Those that we have sent ourselves count for what the peer leaves out."""
+    peer, request = receiving(6, greedy=True, eagerness=NOTIFY)
+    request.send_metadata(unsigned(6))
+    request.apologize()
+    peer.data(b"\x03\x02")
+    request.adjust(eagerness=EVERYTHING)
+    peer.data(metadata(entry(7)))
+    assert peer.events[-1] == HashWanted(request_id=0, seqnum=6)
+    request.provide_hash(6, link(6))
+    peer.data(b"")
+    assert peer.events[-1] == MetadataReceived(request_id=0, entry=entry(7), verified=True)
+
+
+def test_an_end_of_the_log_can_be_taken_back() -> None:
+    _, request = receiving(greedy=True)
+    request.send_metadata(replace(entry(2), end_of_log=True))
+    request.apologize()
+    send_entry(request, 2)
+    send_entry(request, 3)
+
+
+# What comes with a confirmation.
+
+
+def confirming(start: int, offset: int | None = None, **options: Any) -> Raw:
+    """The peer's request 1, which we have confirmed with those options."""
+    peer = Raw()
+    peer.control(propose(1, start, offset=offset))
+    request = peer.connection.request(1)
+    request.confirm(EVERYTHING, **options)
+    request.know_link(lipmaa(start), link(lipmaa(start)))
+    request.provide_entry(entry(start))
+    peer.data(switch(1))
+    return peer
+
+
+def test_links_told_with_the_confirmation_are_not_asked_for() -> None:
+    packets = metadata(entry(12), backlink=True) + raw(payload(12))
+    packets += metadata(entry(13), backlink=False)
+    for links in (None, {4: link(4)}):
+        peer = confirming(12, links=links)
+        peer.data(packets)
+        if links is None:
+            assert peer.events[-1] == HashWanted(request_id=1, seqnum=4)
+        else:
+            assert isinstance(peer.events[-1], MetadataReceived)
+            assert peer.events[-1].entry == entry(13)
+
+
+def test_bytes_before_the_offset_are_told_with_the_confirmation() -> None:
+    for size, verified in ((None, None), (3, True)):
+        verifier = None
+        if size is not None:
+            verifier = PayloadVerifier(entry(20))
+            verifier.update(payload(20)[:size])
+        peer = confirming(20, 3, verifier=verifier)
+        peer.data(raw(payload(20)[3:]))
+        event = peer.events[-1]
+        assert isinstance(event, PayloadReceived)
+        assert event.verified is verified
+
+
+# Where the peer is, after it has adjusted the end from 20 to 8: it may send 9, or go over to
+# the pool (12 and 13).
+
+
+def at_the_border(*, greedy: bool = False, told: bool = True) -> tuple[Raw, Request]:
+    """The peer has sent (or else notified) all up to entry 8."""
+    peer, request = receiving(7, greedy=greedy, end=20, upper_certpool=40)
+    request.provide_hash(8, link(8))
+    peer.control(adjust(0, flags=8, extra=varu64(8)))
+    if told:
+        for seqnum in (7, 8):
+            peer.data(metadata(entry(seqnum), backlink=False), raw(payload(seqnum)))
+    else:
+        request.adjust(eagerness=NOTIFY)
+        peer.data(b"\x03\x04")
+        request.adjust(eagerness=EVERYTHING)
+    assert peer.code is None
+    return peer, request
+
+
+@pytest.mark.parametrize("taken_back", [False, True])
+def test_the_peer_may_go_over_within_a_payload(taken_back: bool) -> None:
+    peer, _ = at_the_border(greedy=taken_back)
+    peer.data(metadata(entry(9)), begun(9, 3), b"\x10" if taken_back else b"")
+    assert bool(of(peer, Apologized)) == taken_back
+    for seqnum in (12, 13):
+        peer.data(metadata(entry(seqnum), backlink=seqnum == 12))
+        assert peer.events[-1] == MetadataReceived(request_id=0, entry=entry(seqnum), verified=True)
+
+
+def test_a_skipped_payload_shows_that_the_peer_was_not_in_the_pool() -> None:
+    peer, _ = at_the_border()
+    peer.data(metadata(entry(9)), b"\x06")
+    assert of(peer, PayloadSkipped)
+    peer.data(metadata(entry(13), backlink=True))  # 12 comes before it
+    assert peer.code is ErrorCode.INVALID_DATA
+
+
+def test_an_apology_does_not_go_back_further_than_it_says() -> None:
+    peer, _ = at_the_border(greedy=True)
+    peer.data(metadata(entry(9)), raw(payload(9)), metadata(unsigned(10)), b"\x10")
+    assert of(peer, Apologized)
+    peer.data(raw(payload(8)))
+    assert not of(peer, EntryWanted)
+    assert peer.code is ErrorCode.PIECE_OUT_OF_TURN
+
+
+@pytest.mark.parametrize("seqnum", [10, 12])
+def test_an_apology_goes_back_to_both_places(seqnum: int) -> None:
+    peer, _ = at_the_border(greedy=True)
+    peer.data(metadata(entry(9)), raw(payload(9)), metadata(unsigned(10)), b"\x10")
+    peer.data(metadata(entry(seqnum), backlink=seqnum == 12))
+    assert peer.events[-1] == MetadataReceived(request_id=0, entry=entry(seqnum), verified=True)
+
+
+def test_after_notifications_the_peer_may_still_go_over() -> None:
+    peer, _ = at_the_border(told=False)
+    peer.data(b"\x03\x02", metadata(entry(12), backlink=True))
+    assert peer.events[-1] == MetadataReceived(request_id=0, entry=entry(12), verified=True)
+
+
+def test_nobody_goes_back_from_the_pool_to_a_larger_range() -> None:
+    """Payloads follow metadata in the larger range alone, and 13 is not where it was there."""
+    peer, _ = at_the_border(told=False)
+    peer.data(b"\x03\x02", b"\x06")
+    assert peer.code is ErrorCode.PIECE_OUT_OF_TURN
