@@ -33,6 +33,7 @@ from culm.point2point import (
     EntryWanted,
     ErrorCode,
     HashWanted,
+    Limits,
     MetadataReceived,
     Notified,
     PayloadReceived,
@@ -100,6 +101,25 @@ def test_packed_bytes_that_bring_nothing_yet_are_no_event() -> None:
         peer.data(bytes([byte]))
     assert all(event.data for event in of(peer, PayloadReceived))
     assert b"".join(event.data for event in of(peer, PayloadReceived)) == payload(20)
+    assert peer.events[-1].verified is True  # type: ignore[attr-defined]
+
+
+def test_all_that_packed_bytes_make_is_told_before_more_of_them_come() -> None:
+    """A copy makes more than is told at a time; the last element is still on its way."""
+    data = payload(20)
+    size, first = len(data), data[:1]
+    assert data == first * size
+    copy = bytes([0x80 | 120, size - 2]) + b"\x01"
+    packed = b"\x01" + first + copy + b"\x01" + first
+    peer = Raw(limits=Limits(packet_size_max=64))
+    peer.connection.propose(proposal(20))
+    peer.control(adjust(0, "all"))
+    head = b"\x09" + varu64(size) + varu64(len(packed))
+    peer.data(switch(0), metadata(entry(20)), head + packed[:-2])
+    told = [len(event.data) for event in of(peer, PayloadReceived)]
+    assert max(told) <= 64
+    assert sum(told) == size - 1
+    peer.data(packed[-2:])
     assert peer.events[-1].verified is True  # type: ignore[attr-defined]
 
 

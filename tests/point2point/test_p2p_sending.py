@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -36,6 +37,7 @@ from p2p_support import (
 
 from culm.bamboo.author import LogAuthor
 from culm.bamboo.entry import sign
+from culm.bamboo.links import has_lipmaalink
 from culm.bamboo.store import NewEntry
 from culm.point2point import (
     EVERYTHING,
@@ -53,6 +55,8 @@ from culm.point2point import (
     Setup,
     SkipReason,
 )
+from culm.point2point.pieces import Range
+from culm.point2point.track import Track
 from culm.wire.multihash import YAMF
 
 SIGNING_KEY = SigningKey(b"\7" * 32)
@@ -430,3 +434,29 @@ def test_an_entry_is_forgotten_with_its_payload_however_that_is_passed() -> None
     request.notify()
     assert request.outgoing.entry is None
     assert FORK[2].entry != entry(2)
+
+
+# Memory.
+
+
+@pytest.mark.parametrize("in_runs", [True, False])
+def test_of_entries_that_were_sent_now_and_then_only_the_last_are_remembered(
+    in_runs: bool,
+) -> None:
+    range_ = Range.of(proposal())
+    track = Track(range_)
+    track.other = Track(range_)
+    track.notify(2)
+    for seqnum in range(2, 3001, 2):
+        if in_runs:
+            track.take_entries({seqnum: link(1)})
+            track.notify(2)
+        else:
+            lipmaalink = link(1) if has_lipmaalink(seqnum) else None
+            track.take_metadata(replace(entry(2), seqnum=seqnum, lipmaalink=lipmaalink))
+            track.notify(3)
+    assert len(track.metadata) == 1024
+    assert 3000 in track.metadata
+    assert 2 not in track.metadata
+    assert len(track.links) <= 129
+    assert track.entry is track.last is None
