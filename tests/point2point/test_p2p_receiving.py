@@ -6,10 +6,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from nacl.signing import SigningKey
 from p2p_support import (
     GREEDY,
     Raw,
     adjust,
+    ended_log,
     entry,
     link,
     metadata,
@@ -23,6 +25,7 @@ from p2p_support import (
     varu64,
 )
 
+from culm.bamboo.entry import sign
 from culm.bamboo.links import lipmaa
 from culm.bamboo.verify import PayloadVerifier
 from culm.machine import Event
@@ -42,6 +45,7 @@ from culm.point2point import (
     Setup,
 )
 from culm.wire.lzfoo import Compressor
+from culm.wire.multihash import YAMF
 
 
 def receiving(start: int = 2, *, greedy: bool = False, **options: Any) -> tuple[Raw, Request]:
@@ -63,6 +67,38 @@ def of(peer: Raw, kind: type[Event]) -> list[Any]:
 def begun(seqnum: int, size: int) -> bytes:
     """A packet with the first bytes of a payload."""
     return raw(payload(seqnum)[:size])
+
+
+# Metadata.
+
+
+def test_the_largest_metadata_there_can_be() -> None:
+    """With a backlink and the largest payload; nothing may come behind it."""
+    log = ended_log(4)
+    largest = sign(
+        SigningKey(b"\7" * 32),
+        family=YAMF,
+        log_id=0,
+        seqnum=4,
+        payload_size=2**64 - 1,
+        payload_hash=YAMF.hash(b""),
+        backlink=log[3].entry.hash(),
+        lipmaalink=log[1].entry.hash(),
+    )
+    peer = Raw()
+    options = {"log": largest.log, "expected_hash": log[1].entry.hash()}
+    peer.connection.propose(proposal(4, **options))
+    peer.control(adjust(0, "all"))
+    peer.data(switch(0), metadata(largest))
+    assert peer.events[-1] == MetadataReceived(request_id=0, entry=largest, verified=True)
+
+
+def test_a_hash_that_is_none_is_told_apart_from_a_wrong_one() -> None:
+    good = metadata(entry(2))
+    bad_hash = b"\1" + entry(2).payload_hash[1:]
+    peer, _ = receiving()
+    peer.data(good.replace(entry(2).payload_hash, bad_hash))
+    assert peer.code is ErrorCode.BAD_HASH
 
 
 # Payloads.
