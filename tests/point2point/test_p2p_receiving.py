@@ -11,6 +11,7 @@ from p2p_support import (
     GREEDY,
     Raw,
     adjust,
+    cancel,
     ended_log,
     entry,
     link,
@@ -33,6 +34,7 @@ from culm.point2point import (
     EVERYTHING,
     NOTIFY,
     Apologized,
+    EntriesReceived,
     EntryWanted,
     ErrorCode,
     HashWanted,
@@ -207,6 +209,45 @@ def test_without_a_current_request_there_is_no_run_either() -> None:
     peer = Raw(in_runs=True)
     peer.data(metadata(entry(1)))
     assert peer.code is ErrorCode.NO_CURRENT_REQUEST
+
+
+def run(*seqnums: int) -> bytes:
+    return b"".join(metadata(entry(n), backlink=False) + raw(payload(n)) for n in seqnums)
+
+
+WRONG = metadata(entry(2)) + b"\x09\x07\x08\x07" + bytes(7)  # entry 2 with another payload
+
+
+def test_no_run_for_what_was_cancelled_before_it_was_confirmed() -> None:
+    peer = Raw(in_runs=True)
+    peer.connection.propose(proposal())
+    peer.control(cancel(0))
+    peer.data(switch(0), run(1, 2, 3))
+    assert not of(peer, EntriesReceived)
+    assert peer.code is ErrorCode.NOT_CONFIRMED
+
+
+def test_greedy_senders_may_be_wrong_in_runs_too() -> None:
+    peer = Raw(setup=GREEDY, peer=GREEDY, in_runs=True)
+    peer.connection.propose(proposal())
+    peer.control(adjust(0, "all"))
+    peer.data(switch(0), run(1), WRONG)
+    assert peer.code is None
+    assert peer.events[-1].verified is False  # type: ignore[attr-defined]
+    peer.data(b"\x10", raw(payload(2)))
+    assert peer.events[-1].verified is True  # type: ignore[attr-defined]
+
+
+def test_nothing_is_told_of_an_entry_whose_packed_payload_is_known_to_be_wrong() -> None:
+    """It has been unpacked with its metadata, so nobody can go on in between."""
+    peer = Raw(in_runs=True)
+    peer.connection.propose(proposal())
+    peer.control(adjust(0, "all"))
+    peer.data(switch(0), run(1))
+    assert of(peer, EntriesReceived)
+    peer.data(WRONG)
+    assert not of(peer, MetadataReceived)
+    assert peer.code is ErrorCode.INVALID_DATA
 
 
 # What was wanted when.
