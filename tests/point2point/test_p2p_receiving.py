@@ -41,6 +41,7 @@ from culm.point2point import (
     Limits,
     MetadataReceived,
     Notified,
+    Part,
     PayloadReceived,
     PayloadSkipped,
     Request,
@@ -186,6 +187,18 @@ def test_who_passes_over_a_request_has_answered() -> None:
     assert event.request_id == 2
 
 
+def test_the_entry_is_asked_for_in_whose_payload_the_peer_jumps() -> None:
+    peer, request = receiving(5, payload_only=True)
+    for seqnum in (5, 6):
+        request.send_payload(payload(seqnum), entry=entry(seqnum))
+    peer.data(b"\x07\x03", raw(payload(5)[3:]))
+    assert peer.events[-1] == EntryWanted(request_id=0, seqnum=5)
+    request.provide_entry(entry(5))
+    peer.data(b"")
+    told = [(event.offset, event.finished) for event in of(peer, PayloadReceived)]
+    assert told == [(3, False), (3, True)]
+
+
 def test_an_entry_is_not_asked_for_while_its_payload_is_not_due() -> None:
     """Though it is known to both of us: its metadata has to be passed first."""
     peer, request = receiving(20)
@@ -274,6 +287,41 @@ def test_what_something_was_passed_over_behind_is_not_taken_back() -> None:
     request.adjust(eagerness=NOTIFY)
     peer.data(b"\x02", b"\x10")
     assert peer.code is ErrorCode.APOLOGY_FOR_VALID_DATA
+
+
+def test_what_was_jumped_to_the_end_of_is_not_taken_back() -> None:
+    """It was passed over, not sent."""
+    peer, request = receiving(20, greedy=True)
+    send_entry(request, 20)
+    request.provide_entry(entry(20))
+    peer.data(b"\x02", begun(20, 10), b"\x07" + varu64(len(payload(20)) - 10))
+    assert peer.events[-1].finished  # type: ignore[attr-defined]
+    peer.data(b"\x10")
+    assert peer.code is ErrorCode.APOLOGY_FOR_VALID_DATA
+
+
+def test_no_entry_is_asked_for_while_an_apology_is_owed() -> None:
+    peer, request = receiving(5, greedy=True, payload_only=True)
+    request.provide_entry(entry(5))
+    peer.data(raw(bytes(len(payload(5)))), raw(payload(6)))
+    assert not of(peer, EntryWanted)
+    assert peer.code is ErrorCode.APOLOGY_OWED
+
+
+def test_after_an_apology_nobody_vouches_for_the_bytes_before_the_offset() -> None:
+    """The verifier that had seen them has seen wrong ones since."""
+    peer = Raw(setup=GREEDY, peer=GREEDY)
+    verifier = PayloadVerifier(entry(20))
+    verifier.update(payload(20)[:10])
+    request = peer.connection.propose(proposal(20, start_offset=10), verifier=verifier)
+    request.provide_entry(entry(20))
+    peer.control(adjust(0, "all"))
+    peer.data(switch(0), raw(bytes(5)), b"\x10", raw(payload(20)[10:]))
+    event = peer.events[-1]
+    assert isinstance(event, PayloadReceived)
+    assert (event.finished, event.verified) == (True, None)
+    peer.data(metadata(entry(21), backlink=True))
+    assert peer.code is not ErrorCode.APOLOGY_OWED
 
 
 def test_links_that_were_taken_back_are_not_believed() -> None:
@@ -390,6 +438,7 @@ def test_an_apology_does_not_go_back_further_than_it_says() -> None:
 def test_an_apology_goes_back_to_both_places(seqnum: int) -> None:
     peer, _ = at_the_border(greedy=True)
     peer.data(metadata(entry(9)), raw(payload(9)), metadata(unsigned(10)), b"\x10")
+    assert peer.events[-1] == Apologized(request_id=0, seqnum=10, part=Part.METADATA)
     peer.data(metadata(entry(seqnum), backlink=seqnum == 12))
     assert peer.events[-1] == MetadataReceived(request_id=0, entry=entry(seqnum), verified=True)
 

@@ -9,7 +9,6 @@ from random import Random
 import pytest
 from nacl.signing import SigningKey
 from p2p_support import (
-    FORK,
     GREEDY,
     Pair,
     Raw,
@@ -301,6 +300,16 @@ def test_metadata_with_its_backlink_is_valid_though_we_know_nothing_before_it(st
     assert pair.of(PayloadReceived, "left")[-1].verified
 
 
+def test_no_apology_for_any_entry_of_a_whole_log() -> None:
+    """With one link and with two, left out or not."""
+    pair = Pair(GREEDY, GREEDY)
+    _, theirs = pair.confirmed()
+    for seqnum in range(1, 18):
+        theirs.send_metadata(entry(seqnum))
+        refuses(pair.right, ErrorCode.APOLOGY_FOR_VALID_DATA, theirs.apologize)
+        theirs.send_payload(payload(seqnum))
+
+
 def test_a_trusted_caller_owes_apologies_too() -> None:
     peer, request = sending(greedy=True, trust_caller=True)
     request.send_metadata(entry(2))
@@ -331,6 +340,17 @@ def test_a_payload_that_was_jumped_into_is_not_verified() -> None:
     assert request.send_payload(payload(20)[60:])
     send_entry(request, 21)
     assert peer.code is None
+
+
+def test_what_was_jumped_to_the_end_of_is_not_taken_back() -> None:
+    """It was passed over, not sent."""
+    peer, size = Raw(setup=GREEDY, peer=GREEDY), len(payload(20))
+    request = ahead(peer, 20, size)
+    request.notify()
+    request.send_payload(payload(20)[:10], entry=entry(20))
+    request.jump(size - 10)
+    assert request.send_cursor.piece == (21, 0)
+    refuses(peer.connection, ErrorCode.APOLOGY_FOR_VALID_DATA, request.apologize)
 
 
 def test_nothing_may_be_jumped_over_where_the_other_is_still_before_it() -> None:
@@ -433,7 +453,15 @@ def test_an_entry_is_forgotten_with_its_payload_however_that_is_passed() -> None
     assert request.outgoing.entry == entry(2)
     request.notify()
     assert request.outgoing.entry is None
-    assert FORK[2].entry != entry(2)
+
+
+def test_an_entry_of_a_certificate_pool_is_not_remembered() -> None:
+    peer = Raw()
+    peer.control(propose(1, 5, lower=4))
+    request = peer.connection.request(1)
+    request.confirm(EVERYTHING)
+    request.send_metadata(entry(4))
+    assert request.outgoing.entry is None
 
 
 # Memory.
