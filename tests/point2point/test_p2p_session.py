@@ -334,6 +334,19 @@ class TestSilence:
         assert peer.code is ErrorCode.PEER_SILENT
         assert request.proposal.start == 2
 
+    def test_who_has_begun_something_is_not_asked(self) -> None:
+        peer = Raw(limits=Limits(silence_max_s=50, keepalive_s=5))
+        peer.connection.advance(0.0)
+        peer.data(b"\x03")
+        for now in (1.0, 7.0, 50.9):
+            peer.connection.advance(now)
+            peer.receive(b"")
+            assert peer.connection.next_deadline() == 51.0
+            assert peer.connection.data_to_send() == b""
+        peer.connection.advance(51.0)
+        peer.receive(b"")
+        assert peer.code is ErrorCode.PEER_SILENT
+
     def test_what_was_cancelled_is_not_waited_for(self) -> None:
         peer = Raw(limits=Limits(silence_max_s=5, keepalive_s=50))
         request = peer.connection.propose(proposal(2))
@@ -343,6 +356,21 @@ class TestSilence:
         assert peer.connection.next_deadline() == 5.0
         request.cancel(CancelReason.DO_NOT_RETRY)
         assert peer.connection.next_deadline() == 50.0
+
+    def test_who_need_not_go_on_any_more_is_asked_first(self) -> None:
+        peer = Raw(limits=Limits(silence_max_s=5, keepalive_s=1))
+        request = peer.connection.propose(proposal(2))
+        peer.control(adjust(0, "all"))
+        peer.data(switch(0), metadata(entry(2)), raw(payload(2)[:3]))
+        for now in (0.0, 3.0):
+            peer.connection.advance(now)
+        request.cancel(CancelReason.DO_NOT_RETRY)
+        peer.take()
+        peer.receive(b"")
+        assert peer.code is None
+        peer.connection.advance(3.0)
+        assert peer.connection.data_to_send() == bytes([0x40, 0])
+        assert peer.connection.next_deadline() == 6.0
 
     def test_nothing_is_asked_after_the_goodbye(self) -> None:
         peer = Raw(limits=Limits(silence_max_s=5, keepalive_s=50))
