@@ -8,6 +8,7 @@ says of the format.  `Pair` joins two connections in memory.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -69,6 +70,11 @@ def beyond_the_end(length: int) -> list[NewEntry]:
 
 def entry(seqnum: int) -> Entry:
     return LOG[seqnum].entry
+
+
+def unsigned(seqnum: int) -> Entry:
+    """Entry `seqnum`, but not as its author signed it."""
+    return replace(entry(seqnum), payload_size=entry(seqnum).payload_size + 1)
 
 
 def payload(seqnum: int) -> bytes:

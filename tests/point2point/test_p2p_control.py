@@ -497,6 +497,18 @@ class TestOverlaps:
             assert {event.winner_id for event in dropped} == {kept}
             assert sorted(event.ours for event in dropped) == [False, True]
 
+    @pytest.mark.parametrize("start", [1, 40])
+    def test_one_may_cross_two(self, start: int) -> None:
+        """Both lose, or it loses to the first of them."""
+        peer = Raw()
+        for number in (5, 20):
+            peer.connection.propose(proposal(number, end=number if start == 1 else None))
+        peer.control(propose(1, start))
+        dropped = [(e.request_id, e.winner_id) for e in peer.events if type(e) is ProposalDropped]
+        assert dropped == ([(0, 1), (2, 1)] if start == 1 else [(1, 0)])
+        assert peer.code is None
+        assert set(peer.connection.requests) == ({1} if start == 1 else {0, 2})
+
     def test_other_logs_do_not_overlap(self) -> None:
         pair = Pair()
         pair.left.propose(proposal())

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any
-
 import pytest
 from p2p_support import (
     FORK,
@@ -21,6 +18,7 @@ from p2p_support import (
     refuses,
     send_entry,
     switch,
+    unsigned,
     varu64,
 )
 from rules import rule
@@ -47,11 +45,6 @@ from culm.point2point import (
     payloads_up_to,
 )
 from culm.wire.lzfoo import Compressor
-
-
-def unsigned(seqnum: int) -> Any:
-    """Entry `seqnum`, but not as its author signed it."""
-    return replace(entry(seqnum), payload_size=entry(seqnum).payload_size + 1)
 
 
 def received(pair: Pair, side: str = "left") -> dict[int, bytes]:

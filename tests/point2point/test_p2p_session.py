@@ -19,6 +19,7 @@ from p2p_support import (
     proposal,
     propose,
     raw,
+    send_entry,
     setup_bytes,
     split,
     switch,
@@ -27,8 +28,10 @@ from p2p_support import (
 )
 from rules import rule
 
-from culm.machine import Closed
+from culm.bymux.packets import HEADER_SIZE_MAX
+from culm.machine import Closed, ContractErrorCode, LocalProtocolError
 from culm.point2point import (
+    CancelReason,
     Connection,
     CreditReceived,
     EntryWanted,
@@ -291,3 +294,172 @@ class TestSilence:
         peer.connection.advance(answered_at + 5)
         peer.receive(b"")
         assert peer.code is ErrorCode.PEER_SILENT
+
+    def test_it_is_asked_once(self) -> None:
+        peer = Raw(limits=Limits(silence_max_s=5, keepalive_s=50))
+        for now, ping in ((0.0, b""), (50.0, bytes([0x40, 0])), (52.0, b""), (54.9, b"")):
+            peer.connection.advance(now)
+            assert peer.connection.data_to_send() == ping
+        peer.receive(b"")
+        assert peer.code is None
+        peer.connection.advance(55.0)
+        peer.receive(b"")
+        assert peer.code is ErrorCode.PEER_SILENT
+
+    @pytest.mark.parametrize(
+        "begun",
+        [
+            metadata(entry(2))[:1],
+            metadata(entry(2))[:50],
+            metadata(entry(2)) + b"\x08",
+            metadata(entry(2)) + b"\x08\x07",
+            metadata(entry(2)) + raw(payload(2)[:3]),
+        ],
+    )
+    def test_who_has_begun_something_has_to_go_on(self, begun: bytes) -> None:
+        peer = Raw(limits=Limits(silence_max_s=5, keepalive_s=50))
+        request = peer.connection.propose(proposal(2))
+        peer.control(adjust(0, "all"))
+        peer.data(switch(0))
+        peer.connection.advance(0.0)
+        assert peer.connection.next_deadline() == 50.0
+        peer.data(begun)
+        peer.connection.advance(1.0)
+        assert peer.connection.next_deadline() == 6.0
+        peer.connection.excuse_silence()  # which counts from when the time is told
+        peer.connection.advance(3.0)
+        assert peer.connection.next_deadline() == 8.0
+        peer.connection.advance(8.0)
+        peer.receive(b"")
+        assert peer.code is ErrorCode.PEER_SILENT
+        assert request.proposal.start == 2
+
+    def test_who_has_begun_something_is_not_asked(self) -> None:
+        peer = Raw(limits=Limits(silence_max_s=50, keepalive_s=5))
+        peer.connection.advance(0.0)
+        peer.data(b"\x03")
+        for now in (1.0, 7.0, 50.9):
+            peer.connection.advance(now)
+            peer.receive(b"")
+            assert peer.connection.next_deadline() == 51.0
+            assert peer.connection.data_to_send() == b""
+        peer.connection.advance(51.0)
+        peer.receive(b"")
+        assert peer.code is ErrorCode.PEER_SILENT
+
+    def test_what_was_cancelled_is_not_waited_for(self) -> None:
+        peer = Raw(limits=Limits(silence_max_s=5, keepalive_s=50))
+        request = peer.connection.propose(proposal(2))
+        peer.control(adjust(0, "all"))
+        peer.data(switch(0), metadata(entry(2)), raw(payload(2)[:3]))
+        peer.connection.advance(0.0)
+        assert peer.connection.next_deadline() == 5.0
+        request.cancel(CancelReason.DO_NOT_RETRY)
+        assert peer.connection.next_deadline() == 50.0
+
+    def test_who_need_not_go_on_any_more_is_asked_first(self) -> None:
+        peer = Raw(limits=Limits(silence_max_s=5, keepalive_s=1))
+        request = peer.connection.propose(proposal(2))
+        peer.control(adjust(0, "all"))
+        peer.data(switch(0), metadata(entry(2)), raw(payload(2)[:3]))
+        for now in (0.0, 3.0):
+            peer.connection.advance(now)
+        request.cancel(CancelReason.DO_NOT_RETRY)
+        peer.take()
+        peer.receive(b"")
+        assert peer.code is None
+        peer.connection.advance(3.0)
+        assert peer.connection.data_to_send() == bytes([0x40, 0])
+        assert peer.connection.next_deadline() == 6.0
+
+    def test_nothing_is_asked_after_the_goodbye(self) -> None:
+        peer = Raw(limits=Limits(silence_max_s=5, keepalive_s=50))
+        peer.connection.advance(0.0)
+        peer.connection.close()
+        goodbye = peer.connection.data_to_send()
+        assert goodbye
+        peer.connection.advance(50.0)
+        assert peer.connection.data_to_send() == b""
+
+
+class TestGoodbye:
+    def test_what_was_sent_before_it_still_leaves(self) -> None:
+        pair = Pair()
+        _, theirs = pair.confirmed(start=2)
+        theirs.send_metadata(entry(2))
+        pair.right.close()
+        assert split(pair.right.data_to_send())[1] == switch(0) + metadata(entry(2))
+
+    def test_verbs_are_too_late_after_it(self) -> None:
+        pair = Pair()
+        pair.left.close()
+        pair.pump()
+        for call in (
+            lambda: pair.left.propose(proposal()),
+            lambda: pair.left.grant_proposals(1),
+            pair.left.check_open,
+        ):
+            with pytest.raises(LocalProtocolError) as caught:
+                call()
+            assert caught.value.code is ContractErrorCode.ALREADY_CLOSED
+
+    @pytest.mark.parametrize("at_once", [True, False])
+    def test_what_comes_behind_it_is_not_ours(self, at_once: bool) -> None:
+        peer = Raw()
+        peer.connection.close()
+        peer.take()
+        goodbye = bytes.fromhex("80 00 a0 00 80 01 a0 01")
+        peer.receive(goodbye + b"behind" if at_once else goodbye)
+        assert isinstance(peer.events[-1], Closed)
+        if not at_once:
+            peer.receive(b"behind")
+        assert peer.connection.trailing_data == b"behind"
+
+
+class TestRoom:
+    """How much is welcome."""
+
+    def test_to_send(self) -> None:
+        pair = Pair(limits=(None, Limits(unsent_size_max=300)))
+        _, theirs = pair.confirmed(start=20)
+        assert pair.right.send_size() == 300
+        theirs.send_metadata(entry(20))
+        assert pair.right.send_size() == 300 - len(switch(0) + metadata(entry(20)))
+        theirs.send_payload(payload(20), compress=False)
+        send_entry(theirs, 21)
+        assert pair.right.send_size() == 0
+        pair.pump()
+        assert pair.right.send_size() == 300
+
+    def test_to_receive(self) -> None:
+        """Less by what waits, before the setup and behind it, and none after the end."""
+        connection = Connection(role=Role.PROACTIVE)
+        room = connection.read_size()
+        connection.receive_data(b"\0\xf9")
+        assert connection.read_size() == room - 2
+        assert drain(connection) == []
+        connection.receive_data(b"\1\1\1")
+        drain(connection)
+        room = connection.read_size()
+        connection.receive_data(write(0, grant(1))[:-1])
+        drain(connection)
+        assert connection.read_size() < room
+        connection.receive_eof()
+        assert connection.read_size() == 0
+
+    @pytest.mark.parametrize("size", [256, 300, 1000])
+    def test_packets_are_as_large_as_what_is_taken_at_a_time(self, size: int) -> None:
+        """None has to be put together again by who reads as much at a time."""
+        pair = Pair()
+        _, theirs = pair.confirmed(start=20)
+        for seqnum in range(20, 40):
+            theirs.send_metadata(entry(seqnum))
+            theirs.send_payload(payload(seqnum), compress=False)
+        total = pair.right.unsent_size()
+        taken = 0
+        while sent := pair.right.data_to_send(size):
+            data = split(sent)[1]
+            taken += len(data)
+            assert len(sent) - len(data) < 12  # one header, and all that it is of
+            assert len(sent) > size - HEADER_SIZE_MAX or taken == total
+        assert taken == total

@@ -44,8 +44,8 @@ class PayloadBody:
 
     @property
     def is_empty(self) -> bool:
-        """Whether the packet has brought no payload, and is complete."""
-        return not self._size and not self.open
+        """Whether the packet brings no payload."""
+        return not self._size
 
     def begin(self, size: int, packed_size: int | None) -> None:
         """A packet with `size` bytes of payload begins, compressed to `packed_size`."""

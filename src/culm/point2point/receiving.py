@@ -73,7 +73,7 @@ class DataReceiver:
         if self._current is None or self._current.state is not RequestState.CONFIRMED:
             return False
         cursor = self._current.incoming.cursor
-        return cursor.piece is not None and cursor.offset > cursor.start_of(cursor.piece)
+        return cursor.offset > cursor.start_of(cursor.piece)
 
     # What the caller and the control channel tell.
 
@@ -98,7 +98,7 @@ class DataReceiver:
         """Take packets until something has happened; ``None`` if more bytes are needed."""
         if self._refused:
             raise Violation(ErrorCode.INVALID_DATA, "refused by the caller")
-        if self._runs is not None and self._runs.fault is not None:
+        if self._runs is not None:
             self._runs.check()
         event: Event | None = None
         while event is None and self.waiting is None:

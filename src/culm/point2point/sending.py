@@ -96,10 +96,7 @@ class DataSender:
                 ErrorCode.PIECE_OUT_OF_TURN,
                 f"metadata of entry {entry.seqnum} although {piece.seqnum} is due",
             )
-        before, backlink = entry.seqnum - 1, b""
-        if entry.backlink is not None and has_lipmaalink(entry.seqnum):
-            known = before in track.metadata or before in request.incoming.metadata
-            backlink = b"" if known else entry.backlink
+        backlink = _backlink_to_send(entry, track)
         if self._checks and not _verifies(entry, track, links_to_before=not backlink):
             raise Violation(ErrorCode.INVALID_DATA, f"metadata of entry {entry.seqnum}")
         self._switch(request)
@@ -310,6 +307,15 @@ def _hash(track: Track, data: Buffer) -> PayloadVerifier | None:
     return track.verifier
 
 
+def _backlink_to_send(entry: Entry, track: Track) -> bytes:
+    """The backlink, unless there is none to send because the peer can tell it."""
+    before = entry.seqnum - 1
+    if entry.backlink is None or not has_lipmaalink(entry.seqnum):
+        return b""
+    known = before in track.metadata or before in track.other.metadata
+    return b"" if known else entry.backlink
+
+
 def _verifies(entry: Entry, track: Track, *, links_to_before: bool) -> bool:
     """Whether the metadata of `entry` verifies with the links that the request tells.
 
@@ -324,10 +330,15 @@ def _verifies(entry: Entry, track: Track, *, links_to_before: bool) -> bool:
 
 
 def _is_valid(track: Track) -> bool:
-    """Whether the peer will find the metadata valid that was sent last."""
+    """Whether the peer will find the metadata valid that was sent last.
+
+    Links that were left out are those that it knows; a backlink that was sent proves itself.
+    """
     assert track.last is not None
     entry = track.last.entry
-    links = (entry.seqnum - 1, entry.backlink), (lipmaa(entry.seqnum), entry.lipmaalink)
+    links = [(lipmaa(entry.seqnum), entry.lipmaalink)]
+    if not _backlink_to_send(entry, track):
+        links.append((entry.seqnum - 1, entry.backlink))
     return verify_signature(entry) and all(
         link is None or track.link(target) == link for target, link in links
     )

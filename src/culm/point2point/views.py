@@ -36,9 +36,6 @@ class Views:
     def __iter__(self) -> Iterator[Cursor]:
         return iter(self._cursors)
 
-    def __len__(self) -> int:
-        return len(self._cursors)
-
     @property
     def possibilities(self) -> int:
         """How many ranges, or demands, are being kept apart."""
@@ -74,7 +71,7 @@ class Views:
 
     def may_be_demanded(self, demand: Demand) -> None:
         """Another demand holds for the sender now or later."""
-        if not self.demands or self.demands[-1] != demand:
+        if self.demands[-1] != demand:
             self.demands = [*self.demands, demand]
 
     def sift(self, check: Callable[[Cursor, Demand], None]) -> None:
