@@ -228,6 +228,17 @@ def test_data_waits_for_a_peer_that_will_read_no_more() -> None:
     assert [event.error for event in drain(connection) if isinstance(event, Closed)] == [None]
 
 
+@pytest.mark.parametrize("pause", [False, True])
+def test_the_end_can_be_told_twice(pause: bool) -> None:
+    peer = Raw()
+    for _ in range(2):
+        peer.connection.receive_eof()
+        if pause:
+            peer.events += drain(peer.connection)
+    peer.events += drain(peer.connection)
+    assert peer.code is ErrorCode.UNEXPECTED_EOF
+
+
 def test_a_setup_cut_short() -> None:
     connection = Connection(role=Role.PROACTIVE)
     connection.receive_data(b"\0\xf9\1")

@@ -318,8 +318,7 @@ class Connection(StreamBase):
                 return event
             if events:
                 continue
-            if self._inbox.size:
-                self._feed_mux()
+            self._feed_mux()
             below = self._mux.next_event()
             if below is None:
                 return self._check_silence()
@@ -350,7 +349,8 @@ class Connection(StreamBase):
                 self._data_stream.send_data(piece)
 
     def _feed_mux(self) -> None:
-        self._mux.receive_data(self._inbox.take(self._inbox.size))
+        if self._inbox.size:
+            self._mux.receive_data(self._inbox.take(self._inbox.size))
 
     def _take_from_mux(self, event: Event) -> None:
         self._silence.heard()
