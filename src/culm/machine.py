@@ -144,7 +144,10 @@ class StreamMachine(Machine, Protocol):
         ...
 
     def receive_eof(self) -> None:
-        """The peer sends no more.  A message cut short becomes ``Closed(error)``."""
+        """The peer sends no more.  A message cut short becomes ``Closed(error)``.
+
+        Again: no effect.
+        """
         ...
 
     def read_size(self) -> int:

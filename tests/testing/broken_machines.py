@@ -219,6 +219,14 @@ class NeverCloses(Pinger):
         pass
 
 
+@breaks("ends", LINES, "is refused")
+class EndsOnlyOnce(Lines):
+    def receive_eof(self) -> None:
+        if self._eof:
+            raise LocalProtocolError(ToyErrorCode.LINE_TOO_LONG)
+        super().receive_eof()
+
+
 @breaks("ends", LINES, "second close|close after the end")
 class SaysGoodbyeTwice(Lines):
     def close(self) -> None:

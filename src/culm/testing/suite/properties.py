@@ -145,7 +145,7 @@ def ends(spec: MachineSpec, draw: Draw) -> None:
 
     However a conversation breaks off: after the end of the stream and `close`, with all
     effects answered and every deadline past, a machine is closed.  A second `close` has
-    no effect.
+    no effect, and the end of the stream may be told twice.
     """
     told = conversation(spec, draw)
     driver = driver_for(spec, told)

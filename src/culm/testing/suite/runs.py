@@ -69,9 +69,11 @@ def finish(driver: Driver) -> list[Turn]:
     The turns; ``driver.closed`` is set at the end, or the machine does not end.
     """
     turns = driver.answer()
-    if driver.is_stream:
-        turns += driver.run(Eof())
-    turns += driver.run(Call("close"))
+    for operation in (Eof(), Call("close")) if driver.is_stream else (Call("close"),):
+        done = driver.run(operation)
+        if done[0].error is not None:
+            raise PropertyError(f"{operation} is refused: {done[0].error}")
+        turns += done
     for _ in range(DEADLINES_MAX):
         deadline = driver.deadline()
         if driver.closed is not None or deadline is None:
