@@ -137,7 +137,7 @@ class Connection(StreamBase):
         self._control_stream = self._mux.stream(_CONTROL)
         self._data_stream = self._mux.stream(_DATA)
         self._sender = DataSender(
-            family, limits, unsent_below=self._data_stream, trust_caller=trust_caller
+            self._data_stream, family=family, limits=limits, trust_caller=trust_caller
         )
         self._receiver = DataReceiver(
             family=family, piece_size_max=limits.packet_size_max, in_runs=in_runs

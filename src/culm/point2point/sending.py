@@ -41,25 +41,20 @@ _ENCODE = varu64.encode
 
 
 class DataSender:
-    """What we have put on the data channel.
+    """What we have put on the data channel, of which some may wait in `stream`.
 
     Methods raise `Violation` before anything has changed.
     """
 
     def __init__(
-        self,
-        family: HashFamily,
-        limits: Limits,
-        *,
-        unsent_below: Stream,
-        trust_caller: bool,
+        self, stream: Stream, *, family: HashFamily, limits: Limits, trust_caller: bool
     ) -> None:
         self.outbox = Outbox()
         self.queued_total = 0  # bytes ever put on the channel
         self._family = family
         self._packet_size_max = limits.packet_size_max
         self._trust_caller = trust_caller
-        self._stream = unsent_below  # where bytes wait that have left the outbox
+        self._stream = stream
         self._current: Request | None = None
         self._only_switch = False  # the current request was cancelled
         self._markers: deque[int] = deque()  # where cancellation markers end
@@ -142,7 +137,7 @@ class DataSender:
         Returns how many; none where each piece has to be dealt with by itself.
         """
         self._permit(request)
-        if not self._is_safe or self._checks:
+        if not (self._is_safe and self._trust_caller):
             return 0
         packets, hashes = write_run(
             request,
