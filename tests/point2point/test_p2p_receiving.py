@@ -276,6 +276,16 @@ def test_nothing_follows_a_marker_that_has_overtaken_its_cancel(packet: bytes) -
     assert peer.code in (ErrorCode.NO_CURRENT_REQUEST, ErrorCode.SWITCH_TO_UNKNOWN_REQUEST)
 
 
+def test_nothing_follows_for_what_was_dropped() -> None:
+    peer = Raw()
+    peer.connection.propose(proposal(5))
+    peer.data(switch(0))
+    peer.control(propose(1, 2))
+    assert list(peer.connection.requests) == [1]
+    peer.data(metadata(entry(5)))
+    assert peer.code is ErrorCode.NO_CURRENT_REQUEST
+
+
 # What was wanted when.
 
 
