@@ -525,6 +525,14 @@ class TestRoom:
         pair.pump()
         assert pair.right.send_size() == 300
 
+    def test_even_one_byte_is_taken(self) -> None:
+        pair = Pair()
+        _, theirs = pair.confirmed(start=20)
+        theirs.send_metadata(entry(20))
+        assert pair.right.data_to_send(0) == b""
+        taken = [pair.right.data_to_send(1) for _ in range(pair.right.unsent_size())]
+        assert all(len(byte) == 1 for byte in taken)
+
     def test_to_receive(self) -> None:
         """Less by what waits, before the setup and behind it, and none after the end."""
         connection = Connection(role=Role.PROACTIVE)
