@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from nacl.signing import SigningKey
 from p2p_support import (
     FORK,
     KEY,
@@ -30,7 +31,7 @@ from p2p_support import (
 )
 from rules import rule
 
-from culm.bamboo.entry import LogKey
+from culm.bamboo.entry import LogKey, sign
 from culm.bamboo.forks import ForkProof
 from culm.bamboo.links import has_lipmaalink
 from culm.point2point import (
@@ -59,7 +60,7 @@ from culm.point2point.data_codec import (
 from culm.point2point.errors import Violation
 from culm.point2point.messages import GrantCredit, Propose
 from culm.wire.errors import Truncated
-from culm.wire.multihash import YAMF, YASMF
+from culm.wire.multihash import YAMF, YASMF, HashFamily
 
 NUMBER = st.integers(0, 2**64 - 1) | st.sampled_from([0, 247, 248, 255, 256, 2**64 - 1])
 SEQNUM = st.integers(1, 2**64 - 1)
@@ -353,6 +354,31 @@ def test_what_cannot_be_a_proof(extra: bytes) -> None:
     with pytest.raises(Violation) as caught:
         decode_control(b"\x87\x02" + extra, family=YAMF)
     assert caught.value.code is ErrorCode.BOGUS_PROOF
+
+
+@pytest.mark.parametrize("family", [YAMF, YASMF])
+def test_the_largest_message_is_a_fork_of_the_largest_entries(family: HashFamily) -> None:
+    """No other is larger, so that one is never waited for in vain."""
+    largest = 2**64 - 1
+    seqnum = next(n for n in range(largest, 0, -1) if has_lipmaalink(n))
+    hash = family.hash(b"")
+    one, other = (
+        sign(
+            SigningKey(b"\7" * 32),
+            family=family,
+            log_id=largest,
+            seqnum=seqnum,
+            payload_size=largest,
+            payload_hash=family.hash(payload),
+            backlink=hash,
+            lipmaalink=hash,
+        )
+        for payload in (b"", b"x")
+    )
+    message = Cancel(request_id=largest, reason=CancelReason.FORK, proof=ForkProof(one, other))
+    encoded = encode_control(message)
+    assert len(encoded) == message_size_max(family)
+    assert decode_control(encoded, family=family) == (message, len(encoded))
 
 
 def test_hashes_are_of_the_family() -> None:

@@ -711,9 +711,12 @@ class TestCancelling:
                 peer.control(propose(1))
             peer.control(cancel(0 if ours else 1, 131))
             assert peer.code is ErrorCode.BAD_CANCEL_CONFIRMATION
-        _, theirs = Pair().propose()
+        pair = Pair()
+        _, theirs = pair.propose()
         with pytest.raises(Exception, match="nothing to confirm"):
             theirs.cancel(CancelReason.CONFIRM)
+        code = ErrorCode.BAD_CANCEL_CONFIRMATION
+        refuses(pair.right, code, lambda: theirs.cancel(CancelReason.CONFIRM))
 
     def test_what_still_comes_is_passed_over(self) -> None:
         pair = Pair()

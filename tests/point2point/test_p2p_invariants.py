@@ -225,8 +225,9 @@ class TestControl:
     def test_no_upper_certpool_before_the_end(self) -> None:
         code = ErrorCode.UPPER_CERTPOOL_BEFORE_END
         peer = Raw()
-        bad = proposal(5, end=7, upper_certpool=6)
-        refuses(peer.connection, code, lambda: peer.connection.propose(bad))
+        for options in ({"end": 7, "upper_certpool": 6}, {"upper_certpool": 6}):
+            bad = proposal(5, **options)  # without an end there is nothing to be said of its pool
+            refuses(peer.connection, code, lambda bad=bad: peer.connection.propose(bad))
         request = peer.connection.propose(proposal(5, end=7, upper_certpool=13))
         refuses(peer.connection, code, lambda: request.adjust(upper_certpool=6))
         refuses(peer.connection, code, lambda: request.adjust(end=9, upper_certpool=6))

@@ -15,6 +15,7 @@ from p2p_support import (
     ended_log,
     entry,
     link,
+    marker,
     metadata,
     payload,
     proposal,
@@ -261,6 +262,28 @@ def test_nothing_is_told_of_an_entry_whose_packed_payload_is_known_to_be_wrong()
     peer.data(WRONG)
     assert not of(peer, MetadataReceived)
     assert peer.code is ErrorCode.INVALID_DATA
+
+
+@pytest.mark.parametrize(
+    "packet", [metadata(entry(2)), raw(payload(2)), b"\x02", b"\x10", switch(2) + switch(0)]
+)
+def test_nothing_follows_a_marker_that_has_overtaken_its_cancel(packet: bytes) -> None:
+    peer, _ = receiving()
+    peer.connection.propose(proposal(40))
+    peer.data(marker(0))
+    assert peer.code is None
+    peer.data(packet)
+    assert peer.code in (ErrorCode.NO_CURRENT_REQUEST, ErrorCode.SWITCH_TO_UNKNOWN_REQUEST)
+
+
+def test_nothing_follows_for_what_was_dropped() -> None:
+    peer = Raw()
+    peer.connection.propose(proposal(5))
+    peer.data(switch(0))
+    peer.control(propose(1, 2))
+    assert list(peer.connection.requests) == [1]
+    peer.data(metadata(entry(5)))
+    assert peer.code is ErrorCode.NO_CURRENT_REQUEST
 
 
 # What was wanted when.

@@ -229,6 +229,15 @@ def test_small_packets_are_not_compressed(size: int, first: int) -> None:
     assert sent_of(bytes(size))[0] == first
 
 
+def test_no_packet_is_larger_because_it_is_compressed() -> None:
+    noise = Random(1)
+    for size in (40, 50, 60, 1000):
+        for repeated in range(9):
+            data = noise.randbytes(size)
+            data += data[:repeated]
+            assert len(sent_of(data, packet_size_max=2000)) <= len(raw(data))
+
+
 # Verified before it is sent.
 
 

@@ -10,10 +10,12 @@ from p2p_support import (
     Pair,
     Raw,
     adjust,
+    cancel,
     drain,
     entry,
     grant,
     link,
+    marker,
     metadata,
     payload,
     proposal,
@@ -212,6 +214,31 @@ def test_credit_does_not_tell_how_much_had_come_behind_a_fault(size: int) -> Non
     assert peer.connection.data_to_send() == b""
 
 
+@pytest.mark.parametrize("in_runs", [False, True])
+@pytest.mark.parametrize("size", [1, 30, 2000])
+def test_nor_how_much_had_come_before_it(size: int, in_runs: bool) -> None:
+    peer = Raw(limits=Limits(data_window_max=1000), in_runs=in_runs)
+    peer.connection.propose(proposal())
+    peer.take()
+    data = write(1, switch(0) * 400 + switch(99) + bytes(198))
+    for at in range(0, len(data), size):
+        peer.receive(data[at : at + size])
+    assert peer.code is ErrorCode.SWITCH_TO_UNKNOWN_REQUEST
+    assert peer.connection.data_to_send() == b""
+
+
+def test_data_that_waits_does_not_leave_after_a_fault() -> None:
+    peer = Raw()
+    peer.control(propose(1))
+    request = peer.connection.request(1)
+    request.confirm(request.proposal.eagerness)
+    peer.take()
+    request.send_metadata(entry(1))
+    peer.data(b"\x01")
+    assert peer.code is ErrorCode.UNUSED_DATA_BYTE
+    assert peer.connection.data_to_send() == b""
+
+
 def test_data_waits_for_a_peer_that_will_read_no_more() -> None:
     connection = Connection(role=Role.REACTIVE)
     connection.receive_data(setup_bytes(Setup()) + write(0, propose(0)))
@@ -401,6 +428,16 @@ class TestGoodbye:
         pair.right.close()
         assert split(pair.right.data_to_send())[1] == switch(0) + metadata(entry(2))
 
+    def test_who_is_asked_something_can_say_it_instead(self) -> None:
+        peer = Raw()
+        peer.connection.propose(proposal(2, start_offset=3))
+        peer.control(adjust(0, "all"))
+        peer.data(switch(0), raw(payload(2)[3:5]))
+        assert isinstance(peer.events[-1], EntryWanted)
+        peer.connection.close()
+        peer.receive(bytes.fromhex("80 00 a0 00 80 01 a0 01"))
+        assert peer.events[-1] == Closed(error=None)
+
     def test_verbs_are_too_late_after_it(self) -> None:
         pair = Pair()
         pair.left.close()
@@ -427,8 +464,65 @@ class TestGoodbye:
         assert peer.connection.trailing_data == b"behind"
 
 
+class TestEnd:
+    """The stream ends; what had come before is still told."""
+
+    @pytest.mark.parametrize("at_once", [True, False])
+    def test_without_a_goodbye(self, at_once: bool) -> None:
+        connection = Connection(role=Role.PROACTIVE)
+        connection.receive_data(setup_bytes(Setup()))
+        told = [] if at_once else drain(connection)
+        connection.receive_data(write(0, grant(5)))
+        connection.receive_eof()
+        told += drain(connection)
+        assert [type(event) for event in told] == [Established, CreditReceived, Closed]
+        error = told[-1].error  # type: ignore[attr-defined]
+        assert error.code is ErrorCode.UNEXPECTED_EOF
+
+    def test_within_a_packet(self) -> None:
+        peer = Raw()
+        peer.connection.receive_data(write(0, grant(5))[:-1])
+        peer.connection.receive_eof()
+        [closed] = drain(peer.connection)
+        assert isinstance(closed, Closed)
+        assert closed.error is not None
+        assert closed.error.code is ErrorCode.UNEXPECTED_EOF
+
+    def test_behind_the_goodbye(self) -> None:
+        peer = Raw()
+        peer.connection.close()
+        peer.connection.receive_data(bytes.fromhex("80 00 a0 00 80 01 a0 01"))
+        peer.connection.receive_eof()
+        assert [event.error for event in drain(peer.connection) if isinstance(event, Closed)] == [
+            None
+        ]
+
+
 class TestRoom:
     """How much is welcome."""
+
+    def test_many_requests_alone_do_not_stop_the_reading(self) -> None:
+        peer = Raw()
+        for number in range(1, 41):
+            peer.connection.propose(proposal(number, end=number))
+        peer.take()
+        assert peer.connection.read_size() > 0
+
+    def test_who_takes_no_answers_is_not_read_any_more(self) -> None:
+        """Answers on the control channel are counted by bytes, markers by number."""
+        peer = Raw()
+        cycle = write(0, propose(1) + cancel(1)) + write(1, marker(1))
+        connection, owed = peer.connection, 0
+        while connection.read_size():
+            assert owed <= 1 << 14
+            connection.receive_data(cycle)
+            drain(connection)
+            markers = connection._sender.unsent_markers()
+            owed = connection._control_stream.unsent_size + markers
+        assert owed > 1 << 14
+        assert markers > 1 << 10
+        peer.take()
+        assert connection.read_size() > 0
 
     def test_to_send(self) -> None:
         pair = Pair(limits=(None, Limits(unsent_size_max=300)))
@@ -441,6 +535,14 @@ class TestRoom:
         assert pair.right.send_size() == 0
         pair.pump()
         assert pair.right.send_size() == 300
+
+    def test_even_one_byte_is_taken(self) -> None:
+        pair = Pair()
+        _, theirs = pair.confirmed(start=20)
+        theirs.send_metadata(entry(20))
+        assert pair.right.data_to_send(0) == b""
+        taken = [pair.right.data_to_send(1) for _ in range(pair.right.unsent_size())]
+        assert all(len(byte) == 1 for byte in taken)
 
     def test_to_receive(self) -> None:
         """Less by what waits, before the setup and behind it, and none after the end."""

@@ -129,7 +129,6 @@ class Connection(StreamBase):
         mux_limits = _mux_limits(limits)
         super().__init__(receive_max=mux_limits.receive_buffer_max)
         self._limits = limits
-        self._family = family
         self._setup = setup.within(limits.compression_window_max)
         self._in_runs = in_runs
         self._session: Session | None = None

@@ -27,7 +27,7 @@ def check_proposal(proposal: Proposal, *, family: HashFamily) -> None:
         raise Violation(ErrorCode.ZERO_SEQNUM)
     if end is not None and end < start:
         raise Violation(ErrorCode.END_BEFORE_START, f"{end} < {start}")
-    if end is not None and (upper is None or upper < end):
+    if (upper is None) != (end is None) or (end is not None and upper is not None and upper < end):
         raise Violation(ErrorCode.UPPER_CERTPOOL_BEFORE_END, f"{upper} < {end}")
     if lower is not None and lower > start:
         raise Violation(ErrorCode.LOWER_CERTPOOL_AFTER_START, f"{lower} > {start}")
