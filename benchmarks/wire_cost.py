@@ -84,10 +84,11 @@ def replicate(source: MemoryStore, *, take_size: int) -> tuple[LogStore, list[by
     """Let one replicator fetch all that the other has; the new store, and what each has said."""
     interest = Interest(live=False, accept_new_logs=True)
     fetcher = Replicator(role=Role.PROACTIVE, interest=interest)
-    target = End(fetcher, MemoryStore(family=YAMF), bytearray())
-    server = End(Replicator(role=Role.REACTIVE), source, bytearray())
+    said = [bytearray(), bytearray()]
+    target = End(fetcher, MemoryStore(family=YAMF), said[0])
+    server = End(Replicator(role=Role.REACTIVE), source, said[1])
     exchange(target, server, size_max=take_size)
-    return target.store, [target.said or bytearray(), server.said or bytearray()]
+    return target.store, said
 
 
 def cost_of(count: int, payload_size: int, said: list[bytearray]) -> Cost:

@@ -173,6 +173,17 @@ def test_control_data_does_not_wait_for_the_setup() -> None:
     assert [event.credit for event in credits if isinstance(event, CreditReceived)] == [256, 263]
 
 
+def without_data_credit() -> Connection:
+    """One that has metadata to send, and may not."""
+    connection = Connection(role=Role.REACTIVE)
+    connection.receive_data(setup_bytes(Setup()) + write(0, propose(0)))
+    drain(connection)
+    request = connection.requests[0]
+    request.confirm(request.proposal.eagerness)
+    request.send_metadata(entry(1))
+    return connection
+
+
 @rule(
     "stream 0 is the control channel with infinite credit both ways, stream 1 is the data "
     "channel with credit zero, granted by Credit packets",
@@ -190,12 +201,7 @@ def test_backpressure() -> None:
     peer.receive(write(1, bytes(101)))
     assert peer.code is ErrorCode.MUX_VIOLATION
     # And nothing of ours leaves without the peer's.
-    connection = Connection(role=Role.REACTIVE)
-    connection.receive_data(setup_bytes(Setup()) + write(0, propose(0)))
-    drain(connection)
-    request = connection.requests[0]
-    request.confirm(request.proposal.eagerness)
-    request.send_metadata(entry(1))
+    connection = without_data_credit()
     connection.data_to_send()
     assert connection.unsent_size() == len(switch(0) + metadata(entry(1)))
     connection.receive_data(bytes([0x00, 1, 9]))
@@ -240,12 +246,7 @@ def test_data_that_waits_does_not_leave_after_a_fault() -> None:
 
 
 def test_data_waits_for_a_peer_that_will_read_no_more() -> None:
-    connection = Connection(role=Role.REACTIVE)
-    connection.receive_data(setup_bytes(Setup()) + write(0, propose(0)))
-    drain(connection)
-    request = connection.requests[0]
-    request.confirm(request.proposal.eagerness)
-    request.send_metadata(entry(1))
+    connection = without_data_credit()
     connection.receive_data(bytes.fromhex("a0 01"))  # StopRead of stream 1
     assert drain(connection) == []
     assert connection.state is State.CLOSING

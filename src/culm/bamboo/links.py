@@ -73,7 +73,7 @@ def lipmaa(seqnum: int) -> int:
 
 def has_lipmaalink(seqnum: int) -> bool:
     """Whether the entry encodes a lipmaalink, that is one distinct from its backlink."""
-    return (_RULER[seqnum - 1] if seqnum <= len(_RULER) else _level(seqnum)) > 1
+    return _level(seqnum) > 1
 
 
 def shortest_path(from_: int, to: int) -> list[int]:

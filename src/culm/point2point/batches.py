@@ -70,17 +70,17 @@ class Batches:
 
     def _fill(self, batch: _Batch, news: Sequence[NewEntry]) -> Sequence[NewEntry]:
         """Add entries until the batch is full; returns the others."""
-        limits, size, count = self._limits, batch.size, 0
+        limits, size, count, full = self._limits, batch.size, 0, False
         count_max = limits.batch_count_max - len(batch.news)
         for new in news:
             size += _ENTRY_SIZE + len(new.payload or b"")
             count += 1
-            if size >= limits.batch_size_max or count >= count_max:
+            full = size >= limits.batch_size_max or count >= count_max
+            if full:
                 break
         batch.news += news[:count]
         self._desk.unwritten_size += size - batch.size
         batch.size = size
-        full = len(batch.news) >= limits.batch_count_max or size >= limits.batch_size_max
         if full and not batch.news[-1].staged:
             self.close()
         return news[count:]

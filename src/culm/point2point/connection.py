@@ -307,7 +307,7 @@ class Connection(StreamBase):
                 event = self._take_setup()
                 if event is not None or self._session is None:
                     return event or self._check_silence()
-            if self._control.inbox.size and self._control.step():
+            if self._control.step():
                 continue
             event = self._receiver.step()
             if self._receiver.waiting is not None:
@@ -366,7 +366,7 @@ class Connection(StreamBase):
             super().close()  # the peer takes nothing more: it is saying goodbye
 
     def _check_silence(self) -> Event | None:
-        if not self._silence.fresh and self._silence.is_over(self._is_inside()):
+        if self._silence.is_over(self._is_inside()):
             raise RemoteProtocolError(ErrorCode.PEER_SILENT)
         return None
 

@@ -148,6 +148,8 @@ class ControlChannel:
 
     def step(self) -> bool:
         """Take one message of the peer from the inbox, if there is a whole one."""
+        if not self.inbox.size:
+            return False
         size_max = message_size_max(self._family)
         try:
             message, size = decode_control(self.inbox.peek(size_max), family=self._family)

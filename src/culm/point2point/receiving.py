@@ -297,7 +297,7 @@ class DataReceiver:
         if request.discarding or not (data or self._body.is_empty):
             return None
         track = request.incoming
-        cursor = track.views.first
+        cursor = track.cursor
         assert cursor.piece is not None
         seqnum, offset = cursor.piece.seqnum, cursor.offset
         if offset == 0:

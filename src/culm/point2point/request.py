@@ -128,12 +128,12 @@ class Request:
     @property
     def send_cursor(self) -> Cursor:
         """What we send next."""
-        return self.outgoing.views.first
+        return self.outgoing.cursor
 
     @property
     def receive_cursor(self) -> Cursor:
         """What the peer sends next."""
-        return self.incoming.views.first
+        return self.incoming.cursor
 
     @property
     def peer_demand(self) -> Demand | None:

@@ -75,14 +75,14 @@ class RunReader:
     """
 
     def __init__(self, inbox: ReceiveBuffer, body: PayloadBody, *, family: HashFamily) -> None:
-        self.fault: _Fault | None = None  # found behind the last run
+        self._fault: _Fault | None = None  # found behind the last run
         self._inbox = inbox
         self._body = body
         self._family = family
 
     def check(self) -> None:
         """Raise what is wrong behind the last run, or pass over it if that is wanted by now."""
-        fault, self.fault = self.fault, None
+        fault, self._fault = self._fault, None
         if fault is None:
             return
         if not fault.request.discarding or fault.violation.code is ErrorCode.BAD_COMPRESSION:
@@ -111,7 +111,7 @@ class RunReader:
         entries, violation = self._verified(request.proposal.log, records)
         end = records[len(entries) - 1][-1] if entries else 0
         if violation is not None:
-            self.fault = _Fault(violation, request, records[len(entries)][-1] - end)
+            self._fault = _Fault(violation, request, records[len(entries)][-1] - end)
         if entries:
             self._inbox.consume(end)
             track.take_entries({record[0]: record[7] for record in records[: len(entries)]})

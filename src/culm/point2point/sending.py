@@ -91,15 +91,14 @@ class DataSender:
                 ErrorCode.PIECE_OUT_OF_TURN,
                 f"metadata of entry {entry.seqnum} although {piece.seqnum} is due",
             )
-        backlink = _backlink_to_send(entry, track)
-        if self._checks and not _verifies(entry, track, links_to_before=not backlink):
+        if self._checks and not _verifies(entry, track):
             raise Violation(ErrorCode.INVALID_DATA, f"metadata of entry {entry.seqnum}")
         self._switch(request)
         self._put(
             b"".join(
                 (
                     b"\x81" if entry.end_of_log else b"\x80",
-                    backlink,
+                    _backlink_to_send(entry, track),
                     _ENCODE(entry.payload_size),
                     entry.payload_hash,
                     entry.signature,
@@ -311,17 +310,19 @@ def _backlink_to_send(entry: Entry, track: Track) -> bytes:
     return b"" if known else entry.backlink
 
 
-def _verifies(entry: Entry, track: Track, *, links_to_before: bool) -> bool:
-    """Whether the metadata of `entry` verifies with the links that the request tells.
-
-    Both links are left out of it, the backlink only if `links_to_before`.
-    """
+def _links_left_out(entry: Entry, track: Track) -> list[tuple[int, bytes]]:
+    """The links, and their targets, that the peer has to know or to ask for."""
     links = [(lipmaa(entry.seqnum), entry.lipmaalink)]
-    if links_to_before:
+    if not _backlink_to_send(entry, track):
         links.append((entry.seqnum - 1, entry.backlink))
-    return verify_signature(entry) and all(
-        link is None or track.link(target) in (None, link) for target, link in links
-    )
+    return [(target, link) for target, link in links if link is not None]
+
+
+def _verifies(entry: Entry, track: Track) -> bool:
+    """Whether the metadata of `entry` verifies with the links that the request tells."""
+    left_out = _links_left_out(entry, track)
+    told = all(track.link(target) in (None, link) for target, link in left_out)
+    return told and verify_signature(entry)
 
 
 def _is_valid(track: Track) -> bool:
@@ -331,9 +332,6 @@ def _is_valid(track: Track) -> bool:
     """
     assert track.last is not None
     entry = track.last.entry
-    links = [(lipmaa(entry.seqnum), entry.lipmaalink)]
-    if not _backlink_to_send(entry, track):
-        links.append((entry.seqnum - 1, entry.backlink))
-    return verify_signature(entry) and all(
-        link is None or track.link(target) == link for target, link in links
-    )
+    left_out = _links_left_out(entry, track)
+    told = all(track.link(target) == link for target, link in left_out)
+    return told and verify_signature(entry)

@@ -96,16 +96,16 @@ class Track:
 
     def retarget(self, end: int | None, upper_certpool: int | None) -> None:
         """A smaller range holds for us, the sender, from now on."""
-        before = self.views.first
+        before = self.cursor
         self.remember_place()
         self.views.retarget(end, upper_certpool)
-        if self.views.first.piece != before.piece and before.offset > before.start_of(before.piece):
+        if self.cursor.piece != before.piece and before.offset > before.start_of(before.piece):
             self.last = self.verifier = None  # something followed it
 
     def remember_place(self) -> None:
         """We go back; the peer may be on its way to where we have been."""
-        if self.reached is None or self.reached.place < self.views.first.place:
-            self.reached = self.views.first.copy()
+        if self.reached is None or self.reached.place < self.cursor.place:
+            self.reached = self.cursor.copy()
 
     # Moving the cursor without data.
 
@@ -251,7 +251,7 @@ class Track:
         entry = self.payload_entry()
         assert entry is not None
         self.views.keep(piece)
-        finished = self.views.first.offset + size == entry.payload_size
+        finished = self.cursor.offset + size == entry.payload_size
         if not finished:
             self.views.advance_inside(size)
         else:
@@ -272,7 +272,7 @@ class Track:
 
     def check_apology(self) -> tuple[Piece, ...]:
         """The last piece may be taken back; returns which it may have been."""
-        cursor = self.views.first
+        cursor = self.cursor
         if cursor.piece is not None and cursor.offset > cursor.start_of(cursor.piece):
             pieces: tuple[Piece, ...] = (cursor.piece,)
         elif self.last is None:
@@ -320,7 +320,7 @@ class Track:
 
     def payload_entry(self) -> Entry | None:
         """The entry whose payload is due, where it is known."""
-        piece = self.views.first.piece
+        piece = self.cursor.piece
         return None if piece is None else self._entry_of(piece.seqnum)
 
     def _entry_of(self, seqnum: int) -> Entry | None:
@@ -334,7 +334,7 @@ class Track:
         return None if entry is None else entry.payload_size
 
     def _forget_entry(self) -> None:
-        due = self.views.first.piece
+        due = self.cursor.piece
         if self.entry is not None and (
             due is None or due.part is Part.METADATA or due.seqnum != self.entry.seqnum
         ):
@@ -343,7 +343,7 @@ class Track:
     # Helpers of the checks.
 
     def _due(self) -> Piece:
-        piece = self.views.first.piece
+        piece = self.cursor.piece
         if piece is None:
             raise Violation(ErrorCode.PAST_END)
         return piece

@@ -26,11 +26,11 @@ class Views:
     out that it goes over to something newer afterwards.
     """
 
-    __slots__ = ("_cursors", "_ranges", "demands", "first")
+    __slots__ = ("_cursors", "_ranges", "demands")
 
     def __init__(self, range_: Range) -> None:
         self.demands: list[Demand] = []  # now or later in force, the oldest first
-        self._keep_cursors([Cursor(range_)])
+        self._cursors = [Cursor(range_)]
         self._ranges = [range_]  # in force now or later, the largest first
 
     def __iter__(self) -> Iterator[Cursor]:
@@ -41,9 +41,10 @@ class Views:
         """How many ranges, or demands, are being kept apart."""
         return max(len(self._ranges), len(self.demands))
 
-    def _keep_cursors(self, cursors: list[Cursor]) -> None:
-        self._cursors = cursors
-        self.first = cursors[0]  # under the oldest possibility
+    @property
+    def first(self) -> Cursor:
+        """The cursor under the oldest possibility."""
+        return self._cursors[0]
 
     @property
     def only(self) -> tuple[Cursor, Demand] | None:
@@ -57,7 +58,7 @@ class Views:
         smaller = {range_: range_.tightened(end, upper_certpool) for range_ in self._ranges}
         cursors = (cursor.retargeted(smaller[cursor.range]) for cursor in self._cursors)
         self._ranges = list(dict.fromkeys(smaller.values()))
-        self._keep_cursors(list(dict.fromkeys(cursors)))
+        self._cursors = list(dict.fromkeys(cursors))
 
     def may_be_retargeted(self, end: int | None, upper_certpool: int | None) -> None:
         """A smaller range holds for the sender now or later."""
@@ -96,13 +97,12 @@ class Views:
         if not kept:
             assert violation is not None
             raise violation
-        self._keep_cursors(kept)
-        self.demands = demands[oldest:]
+        self._cursors, self.demands = kept, demands[oldest:]
 
     def keep(self, piece: Piece) -> None:
         """That piece turned out to be the one that is due."""
         if len(self._cursors) > 1:
-            self._keep_cursors([cursor for cursor in self._cursors if cursor.piece == piece])
+            self._cursors = [cursor for cursor in self._cursors if cursor.piece == piece]
 
     def advance(self, count: int) -> None:
         """Pass `count` pieces."""
@@ -150,4 +150,4 @@ class Views:
             for cursor in self._cursors
             if range_.is_within(cursor.range)
         )
-        self._keep_cursors(list(dict.fromkeys(places)))
+        self._cursors = list(dict.fromkeys(places))
