@@ -13,11 +13,13 @@ of them do alike.  It imports nothing of culm but `culm.buffer`.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from enum import Enum, IntEnum
-from typing import Protocol, runtime_checkable
+from types import NoneType
+from typing import ClassVar, Generic, Protocol, TypeGuard, TypeVar, runtime_checkable
 
 from culm.buffer import Buffer, Outbox, ReceiveBuffer
 
@@ -31,14 +33,21 @@ __all__ = [
     "Durable",
     "Effect",
     "Event",
+    "Link",
+    "LinkedMachine",
     "LocalProtocolError",
     "Machine",
     "ProtocolError",
     "RemoteProtocolError",
+    "StoreFailed",
     "StreamBase",
     "StreamMachine",
+    "Ticket",
     "Timed",
+    "check_time",
 ]
+
+R = TypeVar("R")
 
 
 class ContractErrorCode(IntEnum):
@@ -48,6 +57,8 @@ class ContractErrorCode(IntEnum):
     UNKNOWN_TICKET = 2
     TIME_WENT_BACK = 3
     ALREADY_CLOSED = 4
+    WRONG_RESULT = 5  # an answer that is none to that effect
+    NOT_A_TIME = 6  # NaN or an infinity
 
 
 class ProtocolError(Exception):
@@ -107,11 +118,47 @@ class DataReceived(Event):
     data: bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Effect:
-    """Work for the user's store, answered with ``complete(ticket, result)``."""
+class Ticket(int, Generic[R]):
+    """The number of an effect that is answered with an ``R``.
 
-    ticket: int
+    The parameter is for type checkers alone: with it, ``complete(effect.ticket, result)``
+    is wrong where `result` is no answer to that effect.
+    """
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Effect(Generic[R]):
+    """Work for the user's store, answered with an ``R`` or with why there is none.
+
+    That is ``complete(ticket, result)``, or ``fail(ticket, error)`` if the store could not
+    do it.
+    """
+
+    RESULTS: ClassVar[tuple[type, ...]] = (NoneType,)
+
+    ticket: Ticket[R]
+
+    def accepts(self, result: object) -> TypeGuard[R]:
+        """Whether `result` is an answer to this effect, as far as can be seen at once.
+
+        By default: an instance of one of `RESULTS` exactly as named there.
+        """
+        return isinstance(result, self.RESULTS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreFailed(Event):
+    """The store could not do what was asked of it (`Durable.fail`).
+
+    Nothing that depended on it leaves or counts as stored.
+
+    error: what the store said; compared by identity, as exceptions are.
+    """
+
+    effect: Effect[object]
+    error: Exception
 
 
 @runtime_checkable
@@ -195,6 +242,54 @@ class DatagramMachine(Machine, Protocol):
 
 
 @runtime_checkable
+class Link(Protocol):
+    """One connection of a `LinkedMachine`: fed and emptied as a stream machine is.
+
+    Its events are the machine's: what was received comes out of the machine's
+    `next_event`, in the machine's order.
+    """
+
+    @property
+    def number(self) -> int:
+        """What the machine's events call this link; never used again."""
+        ...
+
+    def receive_data(self, data: Buffer) -> None:
+        """See `StreamMachine.receive_data`."""
+        ...
+
+    def receive_eof(self) -> None:
+        """See `StreamMachine.receive_eof`."""
+        ...
+
+    def read_size(self) -> int:
+        """See `StreamMachine.read_size`."""
+        ...
+
+    def data_to_send(self, size_max: int | None = None) -> bytes:
+        """See `StreamMachine.data_to_send`."""
+        ...
+
+
+@runtime_checkable
+class LinkedMachine(Machine, Protocol):
+    """Several links in one machine: a Raft node, a peer of many.
+
+    A driver gives one link's bytes, then drains the machine: events, effects, then the
+    bytes of every link in `links_to_send`, then the deadline.
+    """
+
+    @property
+    def links(self) -> Sequence[Link]:
+        """The links that have not ended, oldest first."""
+        ...
+
+    def links_to_send(self) -> Sequence[Link]:
+        """The links that may have bytes to send or that have ended since they were asked for."""
+        ...
+
+
+@runtime_checkable
 class Timed(Protocol):
     """A machine for which time is an input (monotonic seconds)."""
 
@@ -203,23 +298,45 @@ class Timed(Protocol):
         ...
 
     def advance(self, now: float) -> None:
-        """Tell the time."""
+        """Tell the time.
+
+        Raises `LocalProtocolError`: ``TIME_WENT_BACK``, and ``NOT_A_TIME`` for NaN and
+        infinities.
+        """
         ...
+
+
+def check_time(now: float, last: float | None) -> None:
+    """Raise `LocalProtocolError` unless `now` may follow `last`; ``None`` if it is the first."""
+    if not math.isfinite(now):
+        raise LocalProtocolError(ContractErrorCode.NOT_A_TIME, f"{now}")
+    if last is not None and now < last:
+        raise LocalProtocolError(ContractErrorCode.TIME_WENT_BACK, f"{now} after {last}")
 
 
 @runtime_checkable
 class Durable(Protocol):
     """A machine that leaves reading and writing to the user's store."""
 
-    def next_effect(self) -> Effect | None:
+    def next_effect(self) -> Effect[object] | None:
         """Take the next piece of work for the store."""
         ...
 
-    def complete(self, ticket: int, result: object = None) -> None:
+    def complete(self, ticket: Ticket[R], result: R) -> None:
         """Answer the effect of that ticket.
 
-        Raises `LocalProtocolError` (``UNKNOWN_TICKET``) for a ticket not handed out
-        or already answered.
+        Raises `LocalProtocolError`: ``UNKNOWN_TICKET`` for a ticket not handed out or
+        already answered, ``WRONG_RESULT`` for what is no answer to that effect; the ticket
+        is still open then.
+        """
+        ...
+
+    def fail(self, ticket: Ticket[R], error: Exception) -> None:
+        """The store could not do it, or not all of it.
+
+        Nothing that depended on it ever leaves or counts as stored; `StoreFailed` says
+        so, and whether the machine ends or stays usable is said on its page.  Raises
+        `LocalProtocolError` (``UNKNOWN_TICKET``).
         """
         ...
 
