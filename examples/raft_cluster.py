@@ -229,7 +229,7 @@ class Service:
 
     # What the node tells
 
-    def _on_effect(self, effect: Effect) -> None:
+    def _on_effect(self, effect: Effect[Any]) -> None:
         if isinstance(effect, Apply):
             for index, entry in enumerate(effect.entries, effect.first_index):
                 term, put = self._puts.pop(index, (0, None))

@@ -48,7 +48,7 @@ class MachineProtocol(asyncio.BufferedProtocol):
         self,
         machine: StreamMachine,
         *,
-        perform: Callable[[Effect], object] | None = None,
+        perform: Callable[[Effect[Any]], object] | None = None,
         executor: Executor | None = None,
         on_event: Callable[[Event], object] | None = None,
     ) -> None:
@@ -72,7 +72,7 @@ class MachineProtocol(asyncio.BufferedProtocol):
         self._again: asyncio.Handle | None = None  # there may be more bytes
         self._timer: asyncio.TimerHandle | None = None
         self._linger: asyncio.TimerHandle | None = None
-        self._effects: list[Effect] = []  # that wait for the executor
+        self._effects: list[Effect[Any]] = []  # that wait for the executor
         self._performing = False
         self._over: asyncio.Future[Closed] = self._loop.create_future()
 
@@ -202,11 +202,11 @@ class MachineProtocol(asyncio.BufferedProtocol):
             work = self._loop.run_in_executor(self._executor, self._perform_all, effects)
             work.add_done_callback(lambda done: self._performed(effects, done))
 
-    def _perform_all(self, effects: list[Effect]) -> list[object]:
+    def _perform_all(self, effects: list[Effect[Any]]) -> list[object]:
         assert self._perform is not None
         return [self._perform(effect) for effect in effects]
 
-    def _performed(self, effects: list[Effect], done: asyncio.Future[list[object]]) -> None:
+    def _performed(self, effects: list[Effect[Any]], done: asyncio.Future[list[object]]) -> None:
         self._performing = False
         try:
             results = done.result()

@@ -16,7 +16,7 @@ import asyncio
 import ssl
 from collections.abc import Callable
 from concurrent.futures import Executor
-from typing import cast
+from typing import Any, cast
 
 from culm.garlic.events import DialWanted, LinkClosed
 from culm.garlic.link import Link
@@ -91,7 +91,7 @@ class NodeDriver:
         server_tls: ssl.SSLContext | None = None,
         client_tls: ssl.SSLContext | None = None,
         on_event: Callable[[Event], object] | None = None,
-        on_effect: Callable[[Effect], object] | None = None,
+        on_effect: Callable[[Effect[Any]], object] | None = None,
     ) -> None:
         self.node = node
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -189,14 +189,14 @@ class NodeDriver:
                     transport.abort()  # a peer that does not read
         return moved
 
-    def _do(self, effect: Effect) -> None:
+    def _do(self, effect: Effect[Any]) -> None:
         if self._executor is None:
             self._done(effect, self._store.perform(effect))
             return
         future = self._loop.run_in_executor(self._executor, self._store.perform, effect)
         future.add_done_callback(lambda done: self._performed(effect, done))
 
-    def _performed(self, effect: Effect, done: asyncio.Future[object]) -> None:
+    def _performed(self, effect: Effect[Any], done: asyncio.Future[object]) -> None:
         if self._stopped:
             if not done.cancelled():
                 done.exception()  # asked for, so that asyncio does not complain
@@ -206,7 +206,7 @@ class NodeDriver:
             self._done(effect, done.result())
             self.soon()
 
-    def _done(self, effect: Effect, result: object) -> None:
+    def _done(self, effect: Effect[Any], result: object) -> None:
         self.node.complete(effect.ticket, result)
         if self._on_effect is not None:
             self._on_effect(effect)

@@ -9,6 +9,7 @@ import select
 import socket
 import time
 from collections.abc import Callable
+from typing import Any
 
 from culm.machine import Closed, Durable, Effect, Event, StreamMachine, Timed
 
@@ -23,7 +24,7 @@ def run(
     machine: StreamMachine,
     connection: socket.socket,
     *,
-    perform: Callable[[Effect], object] | None = None,
+    perform: Callable[[Effect[Any]], object] | None = None,
     on_event: Callable[[Event], object] | None = None,
 ) -> Closed:
     """Drive `machine` over a connected socket until its end, and close the socket.
@@ -41,7 +42,7 @@ class _SocketDriver:
         self,
         machine: StreamMachine,
         connection: socket.socket,
-        perform: Callable[[Effect], object] | None,
+        perform: Callable[[Effect[Any]], object] | None,
         on_event: Callable[[Event], object] | None,
     ) -> None:
         self._machine = machine

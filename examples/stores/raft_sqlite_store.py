@@ -9,6 +9,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from culm.garlic.limits import Limits
 from culm.garlic.raft import (
@@ -103,7 +104,7 @@ class RaftSqliteStore:
             ],
         )
 
-    def perform(self, effect: Effect) -> object:
+    def perform(self, effect: Effect[Any]) -> object:
         match effect:
             case Persist():
                 self._persist(effect)

@@ -18,8 +18,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from enum import Enum, IntEnum
-from types import NoneType
-from typing import ClassVar, Generic, Protocol, TypeGuard, TypeVar, runtime_checkable
+from typing import Any, Generic, Protocol, TypeGuard, TypeVar, runtime_checkable
 
 from culm.buffer import Buffer, Outbox, ReceiveBuffer
 
@@ -136,16 +135,14 @@ class Effect(Generic[R]):
     do it.
     """
 
-    RESULTS: ClassVar[tuple[type, ...]] = (NoneType,)
-
     ticket: Ticket[R]
 
     def accepts(self, result: object) -> TypeGuard[R]:
         """Whether `result` is an answer to this effect, as far as can be seen at once.
 
-        By default: an instance of one of `RESULTS` exactly as named there.
+        What is only to be done is answered with ``None``.
         """
-        return isinstance(result, self.RESULTS)
+        return result is None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,7 +154,7 @@ class StoreFailed(Event):
     error: what the store said; compared by identity, as exceptions are.
     """
 
-    effect: Effect[object]
+    effect: Effect[Any]
     error: Exception
 
 
@@ -318,7 +315,7 @@ def check_time(now: float, last: float | None) -> None:
 class Durable(Protocol):
     """A machine that leaves reading and writing to the user's store."""
 
-    def next_effect(self) -> Effect[object] | None:
+    def next_effect(self) -> Effect[Any] | None:
         """Take the next piece of work for the store."""
         ...
 
@@ -328,15 +325,6 @@ class Durable(Protocol):
         Raises `LocalProtocolError`: ``UNKNOWN_TICKET`` for a ticket not handed out or
         already answered, ``WRONG_RESULT`` for what is no answer to that effect; the ticket
         is still open then.
-        """
-        ...
-
-    def fail(self, ticket: Ticket[R], error: Exception) -> None:
-        """The store could not do it, or not all of it.
-
-        Nothing that depended on it ever leaves or counts as stored; `StoreFailed` says
-        so, and whether the machine ends or stays usable is said on its page.  Raises
-        `LocalProtocolError` (``UNKNOWN_TICKET``).
         """
         ...
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from enum import Enum
 from itertools import count
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
 
 from culm.buffer import Buffer
 from culm.machine import (
@@ -25,10 +25,13 @@ from culm.machine import (
     Machine,
     RemoteProtocolError,
     StreamMachine,
+    Ticket,
     Timed,
 )
 
 __all__ = ["Stacked", "over", "then"]
+
+R = TypeVar("R")
 
 # What goes down at a time, so that an upper machine which schedules its bytes late is not
 # emptied into the lower one's memory.
@@ -70,7 +73,7 @@ class _Parts:
     def __init__(self) -> None:
         self._timed: list[Timed] = []
         self._durable: list[Durable] = []
-        self._tickets: dict[int, tuple[Durable, int]] = {}
+        self._tickets: dict[Ticket[Any], tuple[Durable, Ticket[Any]]] = {}
         self._numbers = count(1)
         self._now: float | None = None
 
@@ -91,16 +94,16 @@ class _Parts:
             part.advance(now)
         self._now = now
 
-    def next_effect(self) -> Effect | None:
+    def next_effect(self) -> Effect[Any] | None:
         for part in self._durable:
             effect = part.next_effect()
             if effect is not None:
-                ticket = next(self._numbers)
+                ticket: Ticket[Any] = Ticket(next(self._numbers))
                 self._tickets[ticket] = part, effect.ticket
                 return replace(effect, ticket=ticket)
         return None
 
-    def complete(self, ticket: int, result: object) -> None:
+    def complete(self, ticket: Ticket[R], result: R) -> None:
         if ticket not in self._tickets:
             raise LocalProtocolError(ContractErrorCode.UNKNOWN_TICKET, str(ticket))
         part, own_ticket = self._tickets[ticket]
@@ -211,10 +214,10 @@ class _Over:
     def advance(self, now: float) -> None:
         self._parts.advance(now)
 
-    def next_effect(self) -> Effect | None:
+    def next_effect(self) -> Effect[Any] | None:
         return self._parts.next_effect()
 
-    def complete(self, ticket: int, result: object = None) -> None:
+    def complete(self, ticket: Ticket[R], result: R) -> None:
         self._parts.complete(ticket, result)
 
 
@@ -291,8 +294,8 @@ class _Then:
     def advance(self, now: float) -> None:
         self._parts.advance(now)
 
-    def next_effect(self) -> Effect | None:
+    def next_effect(self) -> Effect[Any] | None:
         return self._parts.next_effect()
 
-    def complete(self, ticket: int, result: object = None) -> None:
+    def complete(self, ticket: Ticket[R], result: R) -> None:
         self._parts.complete(ticket, result)

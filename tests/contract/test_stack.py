@@ -330,7 +330,7 @@ def test_effects_of_both_are_numbered_anew() -> None:
     assert frames.answers == ["good"]
     for ticket in (*by_text.values(), 99):
         with pytest.raises(LocalProtocolError) as caught:
-            stack.complete(ticket)
+            stack.complete(ticket, None)
         assert caught.value.code is ContractErrorCode.UNKNOWN_TICKET
 
 

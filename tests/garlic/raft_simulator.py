@@ -247,7 +247,7 @@ class Simulator:
                 self._persist(node, effect)
             case Apply():
                 self._apply(node, effect)
-                core.complete(effect.ticket)
+                core.complete(effect.ticket, None)
             case TakeSnapshot(snapshot=snapshot):
                 if snapshot.index != node.applied:
                     raise Violation("a snapshot of another index than applied")

@@ -410,7 +410,7 @@ def test_time_does_not_go_back_and_tickets_are_answered_once() -> None:
     lab = Lab()
     lab.wait(1.0)
     assert refusal(lambda: lab.core.advance(0.5)) is ContractErrorCode.TIME_WENT_BACK
-    assert refusal(lambda: lab.core.complete(99)) is ContractErrorCode.UNKNOWN_TICKET
+    assert refusal(lambda: lab.core.complete(99, None)) is ContractErrorCode.UNKNOWN_TICKET
 
 
 def test_a_closed_core_says_nothing_more() -> None:

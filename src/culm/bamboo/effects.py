@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from culm.bamboo.entry import LogKey
 from culm.bamboo.forks import ForkProof
-from culm.bamboo.store import LogStore, NewEntry, StoreError
+from culm.bamboo.store import Head, LogStore, NewEntry, StoredEntry, StoreError
 from culm.machine import Effect
 
 __all__ = [
@@ -33,14 +33,16 @@ __all__ = [
     "perform",
 ]
 
+R = TypeVar("R")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StoreEffect(Effect):
+class StoreEffect(Effect[R]):
     """Work for a `LogStore`; `perform` does it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReadLogs(StoreEffect):
+class ReadLogs(StoreEffect[list[LogKey]]):
     """`LogStore.logs`; answered with ``list[LogKey]``."""
 
     after: LogKey | None = None
@@ -48,21 +50,21 @@ class ReadLogs(StoreEffect):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReadHead(StoreEffect):
+class ReadHead(StoreEffect[Head | None]):
     """`LogStore.head`; answered with ``Head | None``."""
 
     log: LogKey
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReadNewest(StoreEffect):
+class ReadNewest(StoreEffect[Head | None]):
     """`LogStore.newest`; answered with ``Head | None``."""
 
     log: LogKey
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReadEntry(StoreEffect):
+class ReadEntry(StoreEffect[StoredEntry | None]):
     """`LogStore.entry`; answered with ``StoredEntry | None``."""
 
     log: LogKey
@@ -70,7 +72,7 @@ class ReadEntry(StoreEffect):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReadEntries(StoreEffect):
+class ReadEntries(StoreEffect[list[StoredEntry]]):
     """`LogStore.entries`; answered with ``list[StoredEntry]``."""
 
     log: LogKey
@@ -82,7 +84,7 @@ class ReadEntries(StoreEffect):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReadHashes(StoreEffect):
+class ReadHashes(StoreEffect[dict[int, bytes]]):
     """`LogStore.hashes`; answered with ``dict[int, bytes]``."""
 
     log: LogKey
@@ -90,7 +92,7 @@ class ReadHashes(StoreEffect):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReadPayload(StoreEffect):
+class ReadPayload(StoreEffect[bytes]):
     """`LogStore.read_payload`; answered with ``bytes``."""
 
     log: LogKey
@@ -100,7 +102,7 @@ class ReadPayload(StoreEffect):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AppendEntries(StoreEffect):
+class AppendEntries(StoreEffect[StoreError | None]):
     """`LogStore.append`; answered with ``None``."""
 
     log: LogKey
@@ -108,7 +110,7 @@ class AppendEntries(StoreEffect):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WritePayload(StoreEffect):
+class WritePayload(StoreEffect[StoreError | None]):
     """`LogStore.write_payload`; answered with ``None``."""
 
     log: LogKey
@@ -118,7 +120,7 @@ class WritePayload(StoreEffect):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FinishPayload(StoreEffect):
+class FinishPayload(StoreEffect[StoreError | None]):
     """`LogStore.finish_payload`; answered with ``None``."""
 
     log: LogKey
@@ -126,7 +128,7 @@ class FinishPayload(StoreEffect):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DiscardPayload(StoreEffect):
+class DiscardPayload(StoreEffect[StoreError | None]):
     """`LogStore.discard_payload`; answered with ``None``."""
 
     log: LogKey
@@ -134,7 +136,7 @@ class DiscardPayload(StoreEffect):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AddFork(StoreEffect):
+class AddFork(StoreEffect[StoreError | None]):
     """`LogStore.add_fork`; answered with ``None``."""
 
     log: LogKey
@@ -142,13 +144,13 @@ class AddFork(StoreEffect):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReadFork(StoreEffect):
+class ReadFork(StoreEffect[ForkProof | None]):
     """`LogStore.fork`; answered with ``ForkProof | None``."""
 
     log: LogKey
 
 
-_OPERATIONS: dict[type[Effect], Callable[[Any, LogStore], object]] = {
+_OPERATIONS: dict[type[Effect[Any]], Callable[[Any, LogStore], object]] = {
     ReadLogs: lambda e, store: store.logs(e.after, count_max=e.count_max),
     ReadHead: lambda e, store: store.head(e.log),
     ReadNewest: lambda e, store: store.newest(e.log),
@@ -172,7 +174,7 @@ _OPERATIONS: dict[type[Effect], Callable[[Any, LogStore], object]] = {
 }
 
 
-def perform(effect: Effect, store: LogStore) -> object:
+def perform(effect: Effect[Any], store: LogStore) -> object:
     """Do what `effect` asks of `store`; the result is what the machine waits for.
 
     A refusal of the store (`StoreError`) is a result, too.  Raises `TypeError` for an

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from itertools import count
+from typing import Any, TypeVar
 
 from culm.garlic.connection import ConnectionRole
 from culm.garlic.errors import GarlicErrorCode
@@ -27,10 +28,13 @@ from culm.machine import (
     LocalProtocolError,
     RemoteProtocolError,
     StreamMachine,
+    Ticket,
 )
 from culm.timers import Deadlines
 
 __all__ = ["Node"]
+
+R = TypeVar("R")
 
 # Requests that may be unanswered beside those of replication: votes, joins, leaves.
 _SPARE_REQUESTS = 4
@@ -264,10 +268,10 @@ class Node:
             self._core.unreachable(peer)
         return LinkClosed(link=link.number, peer=peer, error=closed.error)
 
-    def next_effect(self) -> Effect | None:
+    def next_effect(self) -> Effect[Any] | None:
         return self._core.next_effect()
 
-    def complete(self, ticket: int, result: object = None) -> None:
+    def complete(self, ticket: Ticket[R], result: R) -> None:
         """See `Raft.complete`."""
         self._core.complete(ticket, result)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from culm.garlic.raft import (
     Apply,
@@ -46,7 +46,7 @@ class Store(Protocol):
         """What a node starts from; the state machine has the state of its snapshot."""
         ...
 
-    def perform(self, effect: Effect) -> object:
+    def perform(self, effect: Effect[Any]) -> object:
         """Do an effect of the core; returns the result for `complete`."""
         ...
 
@@ -77,7 +77,7 @@ class MemoryStore:
             entries=tuple(self._entries),
         )
 
-    def perform(self, effect: Effect) -> object:
+    def perform(self, effect: Effect[Any]) -> object:
         match effect:
             case Persist():
                 self._persist(effect)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from culm.bamboo.effects import StoreEffect
-from culm.machine import ContractErrorCode, Effect, Event, LocalProtocolError
+from culm.machine import ContractErrorCode, Effect, Event, LocalProtocolError, Ticket
 
 __all__ = ["Desk", "Slot"]
 
@@ -32,7 +32,7 @@ class Desk:
         self.unwritten_size = 0  # bytes received of which the store has not said that it has them
         self._next_ticket = 1
         self._taken = 0  # the last ticket handed out
-        self._effects: deque[Effect] = deque()
+        self._effects: deque[Effect[Any]] = deque()
         self._handlers: dict[int, Callable[[Any], None]] = {}
         self._slots: deque[Slot] = deque()
 
@@ -44,14 +44,14 @@ class Desk:
         """Whether more bytes, or more answers and events together, wait for the store."""
         return self.unwritten_size > unwritten_size or len(self._handlers) + len(self._slots) > load
 
-    def ask(self, kind: type[StoreEffect], then: Callable[[Any], None], **fields: Any) -> None:
+    def ask(self, kind: type[StoreEffect[Any]], then: Callable[[Any], None], **fields: Any) -> None:
         """Hand out an effect; its result goes to `then`."""
-        ticket = self._next_ticket
+        ticket: Ticket[Any] = Ticket(self._next_ticket)
         self._next_ticket += 1
         self._handlers[ticket] = then
         self._effects.append(kind(ticket=ticket, **fields))
 
-    def next_effect(self) -> Effect | None:
+    def next_effect(self) -> Effect[Any] | None:
         """Take the next effect."""
         if not self._effects:
             return None

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from culm.bamboo.effects import ReadLogs
 from culm.bamboo.entry import LogKey
 from culm.buffer import Buffer
 from culm.bymux import Role
-from culm.machine import Closed, ContractErrorCode, Effect, Event, LocalProtocolError
+from culm.machine import Closed, ContractErrorCode, Effect, Event, LocalProtocolError, Ticket
 from culm.point2point.connection import Connection, State
 from culm.point2point.desk import Desk
 from culm.point2point.events import (
@@ -35,6 +35,8 @@ from culm.point2point.traffic import Traffic
 from culm.wire.multihash import YAMF, HashFamily
 
 __all__ = ["Replicator"]
+
+R = TypeVar("R")
 
 _DEFAULT_SETUP: Final = Setup()
 _DEFAULT_LIMITS: Final = ReplicatorLimits()
@@ -166,7 +168,7 @@ class Replicator:
 
     # Effects.
 
-    def next_effect(self) -> Effect | None:
+    def next_effect(self) -> Effect[Any] | None:
         """Take the next piece of work for the store; see `culm.bamboo.effects.perform`."""
         effect = self._desk.next_effect()
         if effect is None:
@@ -175,7 +177,7 @@ class Replicator:
             effect = self._desk.next_effect()
         return effect
 
-    def complete(self, ticket: int, result: object = None) -> None:
+    def complete(self, ticket: Ticket[R], result: R) -> None:
         """Answer an effect.  Raises `LocalProtocolError` (``UNKNOWN_TICKET``)."""
         handler = self._desk.take_handler(ticket)
         self._unless_over(handler, result)

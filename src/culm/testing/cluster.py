@@ -37,7 +37,7 @@ class Node:
         build: Callable[[Node], DatagramMachine],
         *,
         verbs: Mapping[str, Verb],
-        effects: Callable[[Node, Effect], None] | None,
+        effects: Callable[[Node, Effect[Any]], None] | None,
         clock: SkewedClock,
         disk: Disk | None,
     ) -> None:
@@ -261,7 +261,7 @@ class Cluster:
         build: Callable[[Node], DatagramMachine],
         *,
         verbs: Mapping[str, Verb] | None = None,
-        effects: Callable[[Node, Effect], None] | None = None,
+        effects: Callable[[Node, Effect[Any]], None] | None = None,
         clock: SkewedClock | None = None,
         disk: Disk | None = None,
         start: bool = True,

@@ -125,7 +125,7 @@ def _lines(turn: Turn) -> Iterator[JSON]:
         yield {"send": data.hex(), "destination": to_plain(destination)}
 
 
-def _effect(effect: Effect) -> JSON:
+def _effect(effect: Effect[Any]) -> JSON:
     fields = plain_fields(effect)
     return {"effect": type(effect).__name__, "ticket": fields.pop("ticket"), "fields": fields}
 

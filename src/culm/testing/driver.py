@@ -75,7 +75,7 @@ class Turn:
     result: JSON = None
     events: tuple[Event, ...] = ()
     states: tuple[Enum, ...] = ()
-    effects: tuple[Effect, ...] = ()
+    effects: tuple[Effect[Any], ...] = ()
     sent: bytes = b""
     datagrams: tuple[tuple[Hashable, bytes], ...] = ()
     deadline: float | None = None
@@ -100,7 +100,7 @@ class Driver:
     ) -> None:
         self.machine = machine
         self.closed: Closed | None = None
-        self.unanswered: list[Effect] = []
+        self.unanswered: list[Effect[Any]] = []
         self._verbs = {} if verbs is None else verbs
         self.respond = respond
         self.take = take
@@ -197,7 +197,7 @@ class Driver:
         """Take everything, in the order of the law, until a round brings nothing."""
         events: list[Event] = []
         states: list[Enum] = []
-        effects: list[Effect] = []
+        effects: list[Effect[Any]] = []
         sent: list[bytes] = []
         datagrams: list[tuple[Hashable, bytes]] = []
         for _ in range(self.events_max):
@@ -238,11 +238,11 @@ class Driver:
                 raise EndlessError(f"more than {self.events_max} events without an input")
         return tuple(events), tuple(states)
 
-    def take_effects(self) -> tuple[Effect, ...]:
+    def take_effects(self) -> tuple[Effect[Any], ...]:
         """Take the effects that there are; they are `unanswered` from now on."""
         if not self._is_durable:
             return ()
-        effects: list[Effect] = []
+        effects: list[Effect[Any]] = []
         while (effect := self.machine.next_effect()) is not None:
             effects.append(effect)
             if len(effects) > self.events_max:

@@ -26,7 +26,7 @@ __all__ = [
 AnyMachine = StreamMachine | DatagramMachine
 Config = Mapping[str, Any]  # JSON data with {"hex": ...} already read as bytes
 Verb = Callable[..., object]  # verb(machine, **args)
-Responder = Callable[[Effect], object]
+Responder = Callable[[Effect[Any]], object]
 Side = Literal["left", "right"]
 
 
@@ -121,7 +121,7 @@ class MachineSpec:
     conversations: Callable[[MachineSpec], Iterable[Conversation]] = lambda spec: ()
     verbs: Mapping[str, Verb] = field(default_factory=dict)
     respond: Callable[[Config], Responder] | None = None
-    results: Mapping[type[Effect], Callable[[Any], object]] = field(default_factory=dict)
+    results: Mapping[type[Effect[Any]], Callable[[Any], object]] = field(default_factory=dict)
     bad_calls: Sequence[Call] = ()
     floods: Sequence[Flood] = ()
     lazy_output: bool = False

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from random import Random
+from typing import Any
 
 from nacl.signing import SigningKey
 
@@ -28,10 +29,12 @@ from culm.bamboo.effects import (
 from culm.bamboo.entry import Entry, LogKey
 from culm.bamboo.forks import ForkProof
 from culm.bamboo.store import Head, NewEntry, StoredEntry, StoreError, StoreErrorCode
-from culm.machine import Effect
+from culm.machine import Effect, Ticket
 from culm.wire.multihash import HashFamily
 
 __all__ = ["LOG_LENGTH", "ModelStore", "RandomEffects", "head_of", "make_log", "stored_form"]
+
+_TICKET: Ticket[Any] = Ticket(0)
 
 LOG_LENGTH = 14  # entries of a log for tests: lipmaalinks of three levels
 
@@ -79,7 +82,7 @@ class RandomEffects:
             for log_id in (0, 300)
         ]
 
-    def next_effect(self) -> Effect:
+    def next_effect(self) -> Effect[Any]:
         random = self._random
         news, other = random.choice(self._branches)
         log = news[0].entry.log
@@ -89,16 +92,16 @@ class RandomEffects:
         offset = random.randint(0, len(payload))
         match random.randrange(20):
             case 0:
-                return ReadLogs(ticket=0, after=random.choice((None, log)), count_max=1)
+                return ReadLogs(ticket=_TICKET, after=random.choice((None, log)), count_max=1)
             case 1:
-                return ReadHead(ticket=0, log=log)
+                return ReadHead(ticket=_TICKET, log=log)
             case 2:
-                return ReadNewest(ticket=0, log=log)
+                return ReadNewest(ticket=_TICKET, log=log)
             case 3:
-                return ReadEntry(ticket=0, log=log, seqnum=seqnum)
+                return ReadEntry(ticket=_TICKET, log=log, seqnum=seqnum)
             case 4:
                 return ReadEntries(
-                    ticket=0,
+                    ticket=_TICKET,
                     log=log,
                     start=seqnum,
                     end=random.choice((None, seqnum + 3)),
@@ -107,24 +110,24 @@ class RandomEffects:
                     payload_size_max=random.choice((None, 0, 40)),
                 )
             case 5:
-                return ReadHashes(ticket=0, log=log, seqnums=range(seqnum, seqnum + 3))
+                return ReadHashes(ticket=_TICKET, log=log, seqnums=range(seqnum, seqnum + 3))
             case 6:
-                return ReadPayload(ticket=0, log=log, seqnum=seqnum, offset=offset, size=30)
+                return ReadPayload(ticket=_TICKET, log=log, seqnum=seqnum, offset=offset, size=30)
             case 7:
-                return FinishPayload(ticket=0, log=log, seqnum=seqnum)
+                return FinishPayload(ticket=_TICKET, log=log, seqnum=seqnum)
             case 8:
-                return DiscardPayload(ticket=0, log=log, seqnum=seqnum)
+                return DiscardPayload(ticket=_TICKET, log=log, seqnum=seqnum)
             case 9:
-                return ReadFork(ticket=0, log=log)
+                return ReadFork(ticket=_TICKET, log=log)
             case 10 if seqnum > 8:
                 proof = ForkProof(new.entry, other[seqnum - 1].entry)
-                return AddFork(ticket=0, log=log, proof=proof)
+                return AddFork(ticket=_TICKET, log=log, proof=proof)
             case 11:
-                return AppendEntries(ticket=0, log=log, entries=[new, other[seqnum - 1]])
+                return AppendEntries(ticket=_TICKET, log=log, entries=[new, other[seqnum - 1]])
             case 12 | 13 | 14 | 15:
                 start = random.choice((0, 0, offset))
                 data = payload[start : start + random.choice((5, 100))]
-                return WritePayload(ticket=0, log=log, seqnum=seqnum, offset=start, data=data)
+                return WritePayload(ticket=_TICKET, log=log, seqnum=seqnum, offset=start, data=data)
             case _:
                 staged = NewEntry(new.entry, payload[:offset], staged=True)
                 chosen = random.choice(
@@ -134,7 +137,7 @@ class RandomEffects:
                         [staged, *news[seqnum:7]],
                     )
                 )
-                return AppendEntries(ticket=0, log=log, entries=chosen)
+                return AppendEntries(ticket=_TICKET, log=log, entries=chosen)
 
 
 @dataclass

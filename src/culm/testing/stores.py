@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from random import Random
+from typing import Any
 
 from nacl.signing import SigningKey
 
@@ -496,6 +497,6 @@ class LogStoreSuite(_EntryRules, _PayloadRules, _ForkRules):
         assert contents(store) == contents(model)
 
 
-def _outcome(effect: Effect, store: LogStore) -> object:
+def _outcome(effect: Effect[Any], store: LogStore) -> object:
     result = perform(effect, store)
     return result.code if isinstance(result, StoreError) else result

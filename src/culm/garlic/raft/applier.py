@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from culm.garlic.raft.effects import Apply, Compact, TakeSnapshot
 from culm.garlic.raft.journal import Desk, Journal
 from culm.garlic.raft.model import Snapshot
@@ -33,7 +35,7 @@ class Applier:
         """Whether the state machine is at work."""
         return self._busy
 
-    def next_effect(self) -> Effect | None:
+    def next_effect(self) -> Effect[Any] | None:
         if self._compact_to is not None:
             index, self._compact_to = self._compact_to, None
             return Compact(ticket=self._desk.ticket(lambda _: None), index=index)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from typing import Any, TypeVar
 
 from culm.garlic.raft import messages as m
 from culm.garlic.raft.engine import Engine
@@ -12,9 +13,11 @@ from culm.garlic.raft.leadership import Leadership
 from culm.garlic.raft.model import Configuration, Server, Stored
 from culm.garlic.raft.settings import Settings
 from culm.garlic.raft.shared import Shared
-from culm.machine import Closed, ContractErrorCode, Effect, Event, LocalProtocolError
+from culm.machine import Closed, ContractErrorCode, Effect, Event, LocalProtocolError, Ticket
 
 __all__ = ["Raft"]
+
+R = TypeVar("R")
 
 
 class Raft:
@@ -189,10 +192,10 @@ class Raft:
             self._state = Role.CLOSED
         return event
 
-    def next_effect(self) -> Effect | None:
+    def next_effect(self) -> Effect[Any] | None:
         if self._closed:
             return None
-        effect: Effect | None = self._shared.journal.next_effect()
+        effect: Effect[Any] | None = self._shared.journal.next_effect()
         if effect is None:
             effect = self._engine.receiver.next_effect()
         if effect is None and not self._engine.receiver.installing:
@@ -203,7 +206,7 @@ class Raft:
             effect = self._engine.leadership.replicator.next_effect()
         return effect
 
-    def complete(self, ticket: int, result: object = None) -> None:
+    def complete(self, ticket: Ticket[R], result: R) -> None:
         """Answer an effect; see each effect for its result."""
         if self._closed:
             return

@@ -20,7 +20,7 @@ __all__ = [
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Persist(Effect):
+class Persist(Effect[None]):
     """Write `term`, `voted_for` and `commit_index`; then the log.
 
     If `first_index` is given, the log loses what it has from there on, and `entries`
@@ -37,7 +37,7 @@ class Persist(Effect):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Apply(Effect):
+class Apply(Effect[None]):
     """Apply committed entries to the state machine, in order; complete when done.
 
     Entries that hold a `Configuration` are there for the sake of the count.
@@ -48,7 +48,7 @@ class Apply(Effect):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TakeSnapshot(Effect):
+class TakeSnapshot(Effect[None]):
     """Write the state machine's state, which is that of ``snapshot.index``.
 
     Complete when it would survive a crash.  Nothing is applied until then: a store that
@@ -60,7 +60,7 @@ class TakeSnapshot(Effect):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Compact(Effect):
+class Compact(Effect[None]):
     """Entries up to `index` are no longer needed; a snapshot stands for them."""
 
     index: int
@@ -75,7 +75,7 @@ class SnapshotChunk:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReadSnapshot(Effect):
+class ReadSnapshot(Effect[SnapshotChunk | None]):
     """Read at most `size` bytes at `offset` of this snapshot.
 
     Complete with a `SnapshotChunk`, or with ``None`` if it is not there any more.
@@ -87,7 +87,7 @@ class ReadSnapshot(Effect):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WriteSnapshot(Effect):
+class WriteSnapshot(Effect[bool]):
     """Write a chunk of a snapshot that comes from the leader.
 
     Offset 0 starts a new one and drops what there is of another.  With `done` the

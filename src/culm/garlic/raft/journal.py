@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from culm.garlic.raft.effects import Persist
 from culm.garlic.raft.log import Log
 from culm.garlic.raft.membership import Membership
 from culm.garlic.raft.messages import Message
 from culm.garlic.raft.model import Entry, Snapshot, Stored
-from culm.machine import ContractErrorCode, LocalProtocolError
+from culm.machine import ContractErrorCode, LocalProtocolError, Ticket
 
 __all__ = ["Desk", "Journal"]
 
@@ -24,10 +25,10 @@ class Desk:
         self._last = 0
         self._open: dict[int, Callable[[object], None]] = {}
 
-    def ticket(self, done: Callable[[object], None]) -> int:
+    def ticket(self, done: Callable[[object], None]) -> Ticket[Any]:
         self._last += 1
         self._open[self._last] = done
-        return self._last
+        return Ticket(self._last)
 
     def complete(self, ticket: int, result: object) -> None:
         """Raises `LocalProtocolError` (``UNKNOWN_TICKET``)."""

@@ -401,7 +401,7 @@ def _build_replicator(config: Config) -> Replicator:
     )
 
 
-def _respond(config: Config) -> Callable[[Effect], object]:
+def _respond(config: Config) -> Callable[[Effect[Any]], object]:
     """A store with ``entries`` entries of the log (of another branch if ``forked``)."""
     store = MemoryStore(family=YAMF)
     log = _OTHER if config.get("forked") else _LOG
