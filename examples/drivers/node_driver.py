@@ -18,7 +18,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from typing import Any, cast
 
-from culm.garlic.events import DialWanted, LinkClosed
+from culm.garlic.events import DialWanted
 from culm.garlic.link import Link
 from culm.garlic.node import Node
 from culm.garlic.raft import Server
@@ -28,7 +28,7 @@ from culm.machine import Effect, Event, StreamMachine
 __all__ = ["NodeDriver", "address_of"]
 
 _DIAL_TIMEOUT_S = 5.0
-_SEND_SIZE_MAX = 1 << 22
+_UNSENT_SIZE_MAX = 1 << 18  # bytes of one connection that its transport holds
 
 
 def address_of(endpoint: str) -> tuple[str, int]:
@@ -46,11 +46,13 @@ class _LinkProtocol(asyncio.Protocol):
     def __init__(self, driver: NodeDriver, open_link: Callable[[], Link]) -> None:
         self._driver = driver
         self._open_link = open_link
+        self._blocked = False  # the transport has enough for the moment
         self.link: Link | None = None
         self.transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
+        self.transport.set_write_buffer_limits(high=_UNSENT_SIZE_MAX)
         try:
             self.link = self._open_link()
         except Exception:
@@ -59,14 +61,49 @@ class _LinkProtocol(asyncio.Protocol):
         self._driver.opened(self, self.link)
 
     def data_received(self, data: bytes) -> None:
-        if self.link is not None and not self.link.closed:
+        if self.link is not None:
             self.link.receive_data(data)
             self._driver.turn()
+            self.read_on()
+
+    def read_on(self) -> bool:
+        """Read on if bytes are welcome, otherwise pause; whether it reads."""
+        assert self.link is not None
+        assert self.transport is not None
+        if self.link.read_size() > 0:
+            self.transport.resume_reading()
+            return True
+        self.transport.pause_reading()
+        self._driver.paused(self.link)
+        return False
+
+    def pause_writing(self) -> None:
+        self._blocked = True
+
+    def resume_writing(self) -> None:
+        self._blocked = False
+        if self.send():
+            self._driver.soon()  # there is room in the node again
+
+    def send(self) -> bool:
+        """Send what the transport takes, and the end of the connection; whether it moved."""
+        assert self.link is not None
+        assert self.transport is not None
+        moved = False
+        while not self._blocked and (data := self.link.data_to_send(_UNSENT_SIZE_MAX)):
+            self.transport.write(data)
+            moved = True
+        if self.link.closed and not self._blocked:
+            self._driver.ended(self.link)
+            self.transport.close()
+        return moved
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if self.link is not None and not self.link.closed:
-            self.link.receive_eof()
-            self._driver.soon()
+        if self.link is not None:
+            self._driver.ended(self.link)
+            if not self.link.closed:
+                self.link.receive_eof()
+                self._driver.soon()
 
 
 class NodeDriver:
@@ -101,8 +138,8 @@ class NodeDriver:
         self._server_tls, self._client_tls = server_tls, client_tls
         self._on_event, self._on_effect = on_event, on_effect
         self._loop = asyncio.get_running_loop()
-        self._transports: dict[int, asyncio.Transport] = {}
-        self._links: dict[int, Link] = {}
+        self._protocols: dict[int, _LinkProtocol] = {}
+        self._paused: dict[int, Link] = {}  # links whose connections are not read
         self._dials: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
         self._scheduled = False
@@ -123,8 +160,9 @@ class NodeDriver:
             self._timer.cancel()
         for task in tuple(self._dials):
             task.cancel()
-        for transport in self._transports.values():
-            transport.abort()
+        for protocol in tuple(self._protocols.values()):
+            assert protocol.transport is not None
+            protocol.transport.abort()
         if self._server is not None:
             self._server.close()
             await self._server.wait_closed()
@@ -135,11 +173,18 @@ class NodeDriver:
 
     def opened(self, protocol: _LinkProtocol, link: Link) -> None:
         """A connection is there."""
-        assert protocol.transport is not None
-        protocol.transport.set_write_buffer_limits(high=_SEND_SIZE_MAX)
-        self._transports[link.number] = protocol.transport
-        self._links[link.number] = link
+        self._protocols[link.number] = protocol
         self.soon()
+
+    def ended(self, link: Link) -> None:
+        """A connection is there no more."""
+        self._protocols.pop(link.number, None)
+        self._paused.pop(link.number, None)
+
+    def paused(self, link: Link) -> None:
+        """A connection is not read until the node wants more of it."""
+        if not link.closed:
+            self._paused[link.number] = link
 
     # The turn
 
@@ -161,6 +206,7 @@ class NodeDriver:
             self.node.advance(self._loop.time())
             while self._round():
                 pass
+            self._read_on()
             self._set_timer()
         except Exception as error:
             self._fail(error)
@@ -180,14 +226,16 @@ class NodeDriver:
             self._do(effect)
             if self._executor is None:
                 return True  # its completion may have made events
-        for link, data in node.data_to_send():
-            moved = True
-            transport = self._transports.get(link.number)
-            if transport is not None:
-                transport.write(data)
-                if transport.get_write_buffer_size() > _SEND_SIZE_MAX:
-                    transport.abort()  # a peer that does not read
+        for link in node.links_to_send():
+            protocol = self._protocols.get(link.number)
+            if protocol is not None:
+                moved |= protocol.send()
         return moved
+
+    def _read_on(self) -> None:
+        for link in tuple(self._paused.values()):
+            if link.closed or self._protocols[link.number].read_on():
+                del self._paused[link.number]
 
     def _do(self, effect: Effect[Any]) -> None:
         if self._executor is None:
@@ -216,12 +264,6 @@ class NodeDriver:
             task = self._loop.create_task(self._dial(event.server))
             self._dials.add(task)
             task.add_done_callback(self._dials.discard)
-        elif isinstance(event, LinkClosed):
-            transport = self._transports.pop(event.link, None)
-            link = self._links.pop(event.link, None)
-            if transport is not None and link is not None:
-                transport.write(link.data_to_send())
-                transport.close()
         if self._on_event is not None:
             self._on_event(event)
 

@@ -251,8 +251,13 @@ class Link(Protocol):
         """What the machine's events call this link; never used again."""
         ...
 
+    @property
+    def closed(self) -> bool:
+        """Whether the machine is done with it: send what it still has, and close it."""
+        ...
+
     def receive_data(self, data: Buffer) -> None:
-        """See `StreamMachine.receive_data`."""
+        """See `StreamMachine.receive_data`; no effect once the link is closed."""
         ...
 
     def receive_eof(self) -> None:
@@ -267,13 +272,19 @@ class Link(Protocol):
         """See `StreamMachine.data_to_send`."""
         ...
 
+    def close(self) -> None:
+        """Give the connection up; the machine tells of its end.  Again: no effect."""
+        ...
+
 
 @runtime_checkable
 class LinkedMachine(Machine, Protocol):
     """Several links in one machine: a Raft node, a peer of many.
 
-    A driver gives one link's bytes, then drains the machine: events, effects, then the
-    bytes of every link in `links_to_send`, then the deadline.
+    A verb of the machine opens a link, when a connection was accepted or made, and returns
+    it.  A driver gives one link's bytes, then drains the machine: events, effects, then the
+    bytes of every link in `links_to_send`, in rounds until one brings nothing; then the
+    deadline.  All links have ended before `Closed` comes.
     """
 
     @property
@@ -282,7 +293,11 @@ class LinkedMachine(Machine, Protocol):
         ...
 
     def links_to_send(self) -> Sequence[Link]:
-        """The links that may have bytes to send or that have ended since they were asked for."""
+        """Take the links that may have got bytes to send, or have ended, since last taken.
+
+        Whoever leaves bytes in a link, because its peer does not read, comes back to that
+        link by himself.
+        """
         ...
 
 

@@ -191,9 +191,10 @@ class Cluster:
                     if number not in self.down:
                         member.node.advance(self.now)
                         moved |= self._drain(member)
-                        for link, data in member.node.data_to_send():
-                            moved = True
-                            self._carry(link, data)
+                        for link in member.node.links_to_send():
+                            if data := link.data_to_send():
+                                moved = True
+                                self._carry(link, data)
                 for pipe in self.pipes:
                     if isinstance(pipe.near, Connection):
                         moved |= self._move(pipe)

@@ -183,7 +183,8 @@ class GarlicSimulator(Simulator):
 
     def _send_all(self, node: Node) -> None:
         assert isinstance(node.core, garlic.Node)
-        for link, data in node.core.data_to_send():
+        for link in node.core.links_to_send():
+            data = link.data_to_send()
             for wire in self.wires:
                 for end in (wire.near, wire.far):
                     if end.link is link:

@@ -93,8 +93,9 @@ class Actor:
                 if effect is None:
                     break
                 self.node.complete(effect.ticket, self.store.perform(effect))
-        for link, data in self.node.data_to_send():
-            self.sent[next(key for key, one in self.links.items() if one is link)] += data
+        for link in self.node.links_to_send():
+            key = next(key for key, one in self.links.items() if one is link)
+            self.sent[key] += link.data_to_send()
 
     def wait(self, seconds: float) -> None:
         self.now += seconds

@@ -44,8 +44,9 @@ class Connection(StreamBase):
     :param role: dialler or listener.
     :param limits: bounds on frames.
     :param unanswered_max: requests that may wait for their answer; as listener, no
-        further request is read beyond that (backpressure), as dialler, `send_request`
-        refuses with ``QUEUE_FULL``.
+        further request is read beyond that (backpressure; an answer that has not been
+        taken from `data_to_send` is none yet), as dialler, `send_request` refuses with
+        ``QUEUE_FULL``.
 
     Worst-case memory: one frame of ``limits.log_size_max`` being received, and
     `unanswered_max` requests.
@@ -79,6 +80,12 @@ class Connection(StreamBase):
     def unanswered(self) -> int:
         """Requests that have no response yet."""
         return len(self._unanswered)
+
+    @property
+    def full(self) -> bool:
+        """Whether a listener reads no request before some answers have been taken."""
+        untaken = (self._outbox.size + RESPONSE_SIZE - 1) // RESPONSE_SIZE
+        return len(self._unanswered) + untaken >= self._unanswered_max
 
     def send_request(self, request: Request) -> None:
         """Queue a request.
@@ -120,7 +127,7 @@ class Connection(StreamBase):
         return self._read_response()
 
     def _read_request(self) -> Event | None:
-        if not len(self._inbox) or len(self._unanswered) >= self._unanswered_max:
+        if not len(self._inbox) or self.full:
             return None
         kind = message_type(self._inbox[0])
         if not is_request(kind):
@@ -149,7 +156,7 @@ class Connection(StreamBase):
 
     def _step_eof(self) -> Event | None:
         listens = self._role is ConnectionRole.LISTENER
-        if len(self._inbox) and listens and len(self._unanswered) >= self._unanswered_max:
+        if len(self._inbox) and listens and self.full:
             return None  # whole requests may still be read once answers have gone out
         if len(self._inbox):
             raise RemoteProtocolError(GarlicErrorCode.TRUNCATED, "the stream ends inside a frame")

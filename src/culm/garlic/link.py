@@ -29,7 +29,7 @@ _CLIENT_TYPES = frozenset(
 
 
 class Link:
-    """A connection's bytes; handle it as a stream machine, and take events from the node.
+    """A `culm.machine.Link`: a connection's bytes, whose events the node gives.
 
     `peer` is the server dialled; of an accepted connection, the one whose requests came.
     `user` is who was authenticated, if there was a handshake.
@@ -76,9 +76,10 @@ class Link:
     # Bytes
 
     def receive_data(self, data: Buffer) -> None:
-        """See `culm.machine.StreamMachine`; the node's events follow."""
-        self._machine.receive_data(data)
-        self._wake(self)
+        """See `culm.machine.Link`; the node's events follow."""
+        if not self.closed:
+            self._machine.receive_data(data)
+            self._wake(self)
 
     def receive_eof(self) -> None:
         self._machine.receive_eof()
@@ -88,6 +89,8 @@ class Link:
         return 0 if self.closed else self._machine.read_size()
 
     def data_to_send(self, size_max: int | None = None) -> bytes:
+        if self._connection.full:
+            self._wake(self)  # more requests may be read when answers have been taken
         return self._machine.data_to_send(size_max)
 
     def close(self) -> None:
@@ -156,8 +159,6 @@ class Link:
         self._answers[slot] = self._translator.encode_response(message)
         while self._slots and self._slots[0] in self._answers:
             self._connection.send_response(self._answers.pop(self._slots.popleft()))
-            if self._connection.unanswered + 1 == self._unanswered_max:
-                self._wake(self)  # more requests may be read now
 
     @property
     def slots(self) -> tuple[int, ...]:

@@ -53,8 +53,7 @@ class Node:
     :param handshake_timeout: seconds for a connection to become established.
     :param dial_pause: seconds before a server is dialled again.
 
-    Drive it as a machine whose bytes are on its links: give one link's bytes, then take
-    events until ``None``, then effects, then `data_to_send`, then the deadline.
+    A `culm.machine.LinkedMachine`: `accepted` and `dialled` open its links.
 
     Requests to a peer whose connection is not there, or does not take more, are dropped:
     the core sends them again.  Worst-case memory beside the log: `links_max` times one
@@ -96,6 +95,7 @@ class Node:
         self._held: dict[int, m.Request] = {}  # the last request to who is being dialled
         self._awake: dict[int, Link] = {}  # links that may have events
         self._stirred: dict[int, Link] = {}  # links that may have something to send
+        self._closing = False
 
     # What it is
 
@@ -191,7 +191,7 @@ class Node:
         handshake: StreamMachine | None,
         unanswered_max: int,
     ) -> Link:
-        if self._core.state is Role.CLOSED:
+        if self._closing:
             raise LocalProtocolError(GarlicErrorCode.WRONG_STATE, "the node is closed")
         if len(self._links) >= self._links_max:
             raise LocalProtocolError(GarlicErrorCode.QUEUE_FULL, "connections")
@@ -220,9 +220,11 @@ class Node:
 
     def next_event(self) -> Event | None:
         while True:
-            event = self._core.next_event()
-            if event is not None or self._core.state is Role.CLOSED:
-                return event
+            # The end of the node is told after that of its links.
+            if not (self._closing and self._links):
+                event = self._core.next_event()
+                if event is not None or self._closing:
+                    return event
             if self._wanted:
                 return self._wanted.pop()
             if not self._awake:
@@ -257,14 +259,15 @@ class Node:
 
     def _ended(self, link: Link, closed: Closed) -> LinkClosed:
         del self._links[link.number], self._awake[link.number]
-        self._stirred.pop(link.number, None)
+        self._stirred[link.number] = link
         self._deadlines.cancel(("handshake", link.number))
         for slot in link.slots:
-            del self._slots[slot]
+            self._slots.pop(slot, None)  # it may have an answer that waits for earlier ones
         peer = link.peer
         if link.dialled and peer is not None:
             del self._dialled[peer]
-            self._deadlines.set(("dial", peer), self._now + self._dial_pause)
+            if not self._closing:
+                self._deadlines.set(("dial", peer), self._now + self._dial_pause)
             self._core.unreachable(peer)
         return LinkClosed(link=link.number, peer=peer, error=closed.error)
 
@@ -275,8 +278,7 @@ class Node:
         """See `Raft.complete`."""
         self._core.complete(ticket, result)
 
-    def data_to_send(self) -> list[tuple[Link, bytes]]:
-        """Take what is to be sent, by link."""
+    def links_to_send(self) -> list[Link]:
         for message in self._core.messages_to_send():
             if isinstance(message, m.Response):
                 link = self._slots.pop(message.sequence, None)
@@ -286,7 +288,7 @@ class Node:
             elif isinstance(message, m.Request):
                 self._ask(message)
         stirred, self._stirred = self._stirred, {}
-        return [(link, data) for link in stirred.values() if (data := link.data_to_send())]
+        return list(stirred.values())
 
     def _ask(self, message: m.Request) -> None:
         peer = message.destination
@@ -311,8 +313,6 @@ class Node:
             self._stirred[link.number] = link
 
     def next_deadline(self) -> float | None:
-        if self._core.state is Role.CLOSED:
-            return None
         times = (self._core.next_deadline(), self._deadlines.next())
         return min((time for time in times if time is not None), default=None)
 
@@ -329,7 +329,14 @@ class Node:
                 self._links[number].fail(RemoteProtocolError(GarlicErrorCode.HANDSHAKE_TIMEOUT))
 
     def close(self) -> None:
-        """Leave the links to the driver, and end."""
+        """End all links, then the node."""
+        if self._closing:
+            return
+        self._closing = True
         self._core.close()
+        self._wanted.clear()
+        self._dialling.clear()
+        self._held.clear()
+        self._deadlines.clear()
         for link in self._links.values():
             link.close()
