@@ -25,7 +25,7 @@ from culm.machine import (
     StreamBase,
 )
 from culm.testing.cluster import Cluster
-from culm.testing.machines import Conversation, Flood, MachineSpec, Scenario, call
+from culm.testing.machines import Conversation, Flood, MachineSpec, Scenario, call, keys_of
 from culm.testing.network import Conditions, Network
 from culm.testing.operations import Advance, Eof
 from culm.timers import Deadlines
@@ -453,6 +453,7 @@ def count_up(config: Any) -> Any:
 LINES = MachineSpec(
     name="lines",
     build=lambda config: Lines(**config),
+    keys=keys_of(Lines),
     held_max=2048,
     tight={"line_max": 8},
     scenarios=[
@@ -477,6 +478,7 @@ LINES = MachineSpec(
 FRAMES = MachineSpec(
     name="frames",
     build=lambda config: Frames(**config),
+    keys=keys_of(Frames),
     held_max=8192,
     scenarios=[
         Scenario(
@@ -495,6 +497,7 @@ FRAMES = MachineSpec(
 KEEPER = MachineSpec(
     name="keeper",
     build=lambda config: Keeper(**config),
+    keys=keys_of(Keeper),
     held_max=6000,
     respond=count_up,
     scenarios=[
@@ -537,6 +540,7 @@ LANES = MachineSpec(
 PINGER = MachineSpec(
     name="pinger",
     build=lambda config: Pinger(**config),
+    keys=keys_of(Pinger),
     held_max=8192,
     conversations=ping_conversations,
     bad_calls=[call("ping", peer="nobody")],

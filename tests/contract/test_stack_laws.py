@@ -8,7 +8,7 @@ import pytest
 
 from culm.machine import Event, LocalProtocolError, StreamMachine
 from culm.stack import Stacked, over, then
-from culm.testing.machines import Advance, MachineSpec, Scenario, SpecErrorCode, call
+from culm.testing.machines import Advance, MachineSpec, Scenario, SpecErrorCode, call, keys_of
 from culm.testing.suite import PROPERTIES, Property, check_machine
 from toy_machines import (
     Frames,
@@ -22,11 +22,11 @@ from toy_machines import (
 
 
 def lines_in_frames(config: Any) -> Stacked:
-    return over(Frames(greeting=bool(config.get("greeting"))), Lines())
+    return over(Frames(greeting=config["greeting"]), Lines())
 
 
 def keeper_in_frames(config: Any) -> Stacked:
-    return over(Frames(greeting=True), Keeper(idle=config.get("idle", 30)))
+    return over(Frames(greeting=True), Keeper(idle=config["idle"]))
 
 
 def frames_after_lines(config: Any) -> Stacked:
@@ -38,7 +38,7 @@ def frames_after_lines(config: Any) -> Stacked:
 
 def three_stages(config: Any) -> Stacked:
     """Lines, then lines in frames, then a keeper on the bare bytes."""
-    inner = then(lines_in_frames({}), lambda event: Keeper(idle=config.get("idle", 30)))
+    inner = then(lines_in_frames({"greeting": False}), lambda event: Keeper(idle=config["idle"]))
     return then(Lines(), lambda event: inner)
 
 
@@ -75,6 +75,7 @@ SPECS = [
     MachineSpec(
         name="lines in frames",
         build=lines_in_frames,
+        keys=keys_of(Frames, without=["receive_max"]),
         held_max=16384,
         verbs={"say": say},
         scenarios=[
@@ -94,6 +95,7 @@ SPECS = [
     MachineSpec(
         name="keeper in frames",
         build=keeper_in_frames,
+        keys=keys_of(Keeper, without=["line_max", "effects_max"]),
         held_max=24576,
         verbs={"say": say},
         respond=count_up,
@@ -136,6 +138,7 @@ SPECS = [
     MachineSpec(
         name="three stages",
         build=three_stages,
+        keys=keys_of(Keeper, without=["line_max", "effects_max"]),
         held_max=24576,
         verbs={"say": say, "leave": leave},
         respond=count_up,

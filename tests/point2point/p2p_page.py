@@ -47,8 +47,8 @@ CONVERSATION = Scenario(
 )
 GREEDY = Scenario(
     name="an apology",
-    left={"receive_greedy": True},
-    right={"role": "reactive", "send_greedy": True},
+    left={"receive_mode": "greedy"},
+    right={"role": "reactive", "send_mode": "greedy"},
     script=(
         ("left", call("propose", start=5, end=5, upper_certpool=5)),
         ("right", call("confirm", request=0)),

@@ -15,7 +15,7 @@ from culm.machine import (
     LocalProtocolError,
     RemoteProtocolError,
 )
-from culm.testing.machines import Conversation, Flood, MachineSpec, Receive, call
+from culm.testing.machines import Conversation, Flood, Key, MachineSpec, Receive, call
 from culm.testing.suite import EXAMPLE_SECONDS_MAX
 from toy_machines import (
     FRAMES,
@@ -438,4 +438,5 @@ enter_spec(
         Conversation(name="tuple", operations=[call("say", text=b"")], config={"line_max": (1,)})
     ],
     build=lambda config: Lines(),
+    keys=[Key(name="line_max", type=tuple, default=(), meaning="No more a tuple in JSON.")],
 )

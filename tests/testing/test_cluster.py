@@ -19,8 +19,7 @@ from culm.testing.driver import EndlessError
 from culm.testing.network import Conditions, Network
 from culm.testing.operations import Advance, Call, ReceiveDatagram
 from culm.testing.record import replay
-from culm.testing.spec import MachineSpec
-from toy_machines import Answered, Pinged, Pinger, ToyErrorCode, Unanswered
+from toy_machines import PINGER, Answered, Pinged, Pinger, ToyErrorCode, Unanswered
 
 
 def pingers(
@@ -403,7 +402,6 @@ def test_a_life_can_be_replayed() -> None:
     told = cluster["a"].conversation("pings", config)
     kinds = {type(operation) for operation in told.operations}
     assert kinds == {Advance, Call, ReceiveDatagram}
-    spec = MachineSpec(name="pinger", build=lambda config: Pinger(**config), held_max=0)
-    again = [event for turn in replay(spec, told) for event in turn.events]
+    again = [event for turn in replay(PINGER, told) for event in turn.events]
     assert again == seen(cluster["a"])
     assert again[-1] == Closed()

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import doctest
+import json
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from culm.testing.machines import Advance, Conversation, MachineSpec, Receive, Scenario, call
+from culm.testing.machines import (
+    Advance,
+    Conversation,
+    MachineSpec,
+    Receive,
+    Scenario,
+    call,
+    specs,
+)
+from culm.testing.plain import to_plain
 from culm.testing.suite import PROPERTIES, check_machine
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -68,3 +78,38 @@ def test_every_law_is_in_the_table() -> None:
 
 def test_the_spec_of_the_page_is_sound_and_its_machine_keeps_every_law() -> None:
     check_machine(run("testing.md")["spec"])
+
+
+TABLE = "| Machine | Key | Type | Default | Meaning |\n"
+
+
+def config_table() -> str:
+    """The keys of all registered machines; what several have alike stands there once."""
+    machines: dict[tuple[str, ...], list[str]] = {}
+    for spec in specs():
+        for key in spec.keys:
+            meaning = re.split(r"(?<=\.)\s", key.meaning)[0].replace("``", "`")
+            default = json.dumps(to_plain(key.default))
+            words = key.type_words.replace(" | ", ", ")
+            machines.setdefault((key.name, words, default, meaning), []).append(spec.name)
+    rows = [
+        f"| {', '.join(names)} | `{name}` | {words} | `{default}` | {meaning} |\n"
+        for (name, words, default, meaning), names in machines.items()
+    ]
+    return "".join([TABLE, "| --- | --- | --- | --- | --- |\n", *rows])
+
+
+def test_every_key_of_a_config_is_in_the_table(request: pytest.FixtureRequest) -> None:
+    page = DOCS / "testing.md"
+    before, after = page.read_text(encoding="utf-8").split(TABLE)
+    expected = before + config_table() + after[after.index("\n\n") + 1 :]
+    if request.config.getoption("--rewrite-transcripts"):
+        page.write_text(expected, encoding="utf-8")
+    assert page.read_text(encoding="utf-8") == expected
+
+
+def test_every_key_says_what_it_means() -> None:
+    unexplained = [
+        (spec.name, key.name) for spec in specs() for key in spec.keys if not key.meaning
+    ]
+    assert unexplained == []

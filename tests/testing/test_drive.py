@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +17,9 @@ import pytest
 import toy_distribution
 
 from culm.testing import drive, machines
-from culm.testing.drive import LineDriver
-from culm.testing.machines import names
-from toy_machines import KEEPER, LINES, PINGER, Keep
+from culm.testing.drive import LineDriver, verb_words
+from culm.testing.machines import ConfigError, Key, lookup, names
+from toy_machines import KEEPER, LINES, PINGER, Keep, Lines
 
 
 class Process:
@@ -125,7 +127,9 @@ def test_the_machines_are_listed(start: Any) -> None:
         (["no-such-machine"], "UnknownMachineError"),
         (["lines", "--config", "{"], "JSONDecodeError"),
         (["lines", "--config", "[]"], "ValueError"),
-        (["lines", "--config", '{"unknown": 1}'], "TypeError"),
+        (["lines", "--config", '{"unknown": 1}'], "ConfigError"),
+        (["lines", "--config", '{"line_max": "64"}'], "ConfigError"),
+        (["--help", "no-such-machine"], "UnknownMachineError"),
     ],
 )
 def test_what_cannot_be_started_is_said_in_json(
@@ -137,6 +141,105 @@ def test_what_cannot_be_started_is_said_in_json(
     out, err = capsys.readouterr()
     assert json.loads(out)["error"]["type"] == kind
     assert err == ""
+
+
+class Colour(Enum):
+    RED = 1
+    GREEN = 2
+
+
+def paint(machine: Any, colour: Colour, shade: Colour | None = None, note: str = "") -> list[Any]:
+    return [colour, shade, note]
+
+
+def test_a_config_holds_the_keys_of_the_machine_and_no_others() -> None:
+    keys = [
+        Key(name="colour", type=Colour, default=Colour.RED, meaning="Of the house."),
+        Key(name="size", type=float | None, meaning="Of it."),
+        Key(name="tall", type=bool, default=False, meaning="Whether it is."),
+        Key(name="floors", type=int, default=1, meaning="Of it."),
+    ]
+    built: list[Any] = []
+    house = replace(LINES, keys=keys, build=lambda config: built.append(config) or Lines())
+    house.make({})
+    house.make({"colour": "green", "size": 2, "tall": True, "floors": 3})
+    house.make({"colour": "GREEN", "size": None})
+    house.make({"colour": Colour.GREEN, "size": 0.5})
+    common = {"colour": Colour.GREEN, "tall": False, "floors": 1}
+    assert built == [
+        {"colour": Colour.RED, "size": None, "tall": False, "floors": 1},
+        {"colour": Colour.GREEN, "size": 2, "tall": True, "floors": 3},
+        {**common, "size": None},
+        {**common, "size": 0.5},
+    ]
+    for config, complaint in [
+        ({"color": "green"}, "there is no key 'color'; there are: colour, floors, size, tall"),
+        ({"colour": "blue"}, "colour must be one of RED, GREEN, not 'blue'"),
+        ({"colour": 1}, "colour must be RED | GREEN, not 1"),
+        ({"size": "large"}, "size must be float | null, not 'large'"),
+        ({"floors": True}, "floors must be int, not True"),
+        ({"floors": 1.5}, "floors must be int, not 1.5"),
+        ({"tall": 1}, "tall must be bool, not 1"),
+    ]:
+        with pytest.raises(ConfigError, match=f"^{re.escape(complaint)}$"):
+            house.make(config)
+    with pytest.raises(ConfigError, match="there are: none"):
+        replace(house, keys=[]).make({"colour": "green"})
+    with pytest.raises(ConfigError):
+        replace(house, respond=lambda config: None).store({"color": "green"})
+
+
+def test_members_of_enums_are_given_by_name() -> None:
+    driver = LineDriver(replace(LINES, verbs={"paint": paint}), {})
+
+    def said(**args: Any) -> Any:
+        return next(driver.do({"op": "call", "method": "paint", "args": args}))
+
+    assert said(colour="RED") == {"result": ["RED", None, ""]}
+    assert said(colour="green", shade="Red", note="GREEN") == {"result": ["GREEN", "RED", "GREEN"]}
+    assert said(colour="blue") == {
+        "error": {
+            "type": "ValueError",
+            "code": None,
+            "message": "colour must be one of RED, GREEN, not 'blue'",
+        }
+    }
+
+
+def test_methods_of_the_machine_take_members_by_name_as_verbs_do() -> None:
+    driver = LineDriver(lookup("oxen"), {})
+    sizes = {
+        name: next(
+            driver.do({"op": "call", "method": "payload_size_max", "args": {"delivery": name}})
+        )
+        for name in ("DATAGRAM", "IN_ORDER")
+    }
+    assert all(size["result"] > 1000 for size in sizes.values())
+
+
+def test_keys_and_verbs_are_told(capsys: Any, monkeypatch: Any) -> None:
+    keys = [Key(name="colour", type=Colour, default=Colour.RED, meaning="Of the house.")]
+    spec = replace(LINES, keys=keys, build=lambda config: Lines(), verbs={"paint": paint})
+    monkeypatch.setattr(machines, "_specs", {"lines": spec})
+    monkeypatch.setattr(machines, "_loaded", True)
+    assert drive.main(["--help", "lines"]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "lines, config:",
+        '  colour: RED | GREEN (default "RED")',
+        "      Of the house.",
+        "lines, verbs:",
+        "  close()",
+        "  paint(colour: RED | GREEN, shade: RED | GREEN | null = None, note: str = '')",
+        "  say(text: bytes)",
+    ]
+    assert drive.main(["--help"]) == 0
+    assert "--config JSON" in capsys.readouterr().out
+
+
+def test_verbs_of_handles_are_told_with_the_number_of_the_handle() -> None:
+    words = verb_words(lookup("point2point"))
+    assert "notify(request: int, count: int = 1)" in words
+    assert not [each for each in words if "Proposal" in each or "entry: Entry)" in each]
 
 
 def test_the_machines_own_store_answers_if_it_is_asked_to() -> None:

@@ -37,23 +37,27 @@ class InitialState:
     """Where a connection starts, as one endpoint sees it.
 
     Raises `ValueError` for an id or a credit that is no 64-bit unsigned int.
+
+    streams
+        Streams that are there from the start, by id (of either parity).
+    local_creation_credit
+        How many streams we may create.
+    remote_creation_credit
+        How many streams the peer may create.
+    local_creator_credit
+        Bytes that we may send at once on a stream that we create, or `INFINITE`.
+    remote_creator_credit
+        Bytes that the peer may send at once on a stream that it creates, or `INFINITE`.
+    creation_closed
+        Global Close and StopRead count as sent by both: the set of streams is fixed.
     """
 
     streams: Mapping[int, InitialStream] = field(default_factory=dict, hash=False)
-    """Streams that are there from the start, by id (of either parity)."""
-
     local_creation_credit: int = 0
-    """How many streams we may create."""
     remote_creation_credit: int = 0
-    """How many streams the peer may create."""
-
     local_creator_credit: int = 0
-    """Bytes that we may send at once on a stream that we create, or `INFINITE`."""
     remote_creator_credit: int = 0
-    """Bytes that the peer may send at once on a stream that it creates, or `INFINITE`."""
-
     creation_closed: bool = False
-    """Global Close and StopRead count as sent by both: the set of streams is fixed."""
 
     def __post_init__(self) -> None:
         for stream_id in self.streams:

@@ -15,28 +15,30 @@ class Limits:
 
     Raises `ValueError` if one is below 1, or if `receive_buffer_max` cannot hold a
     piece and a packet's header.
+
+    write_size_max
+        Bytes of data in a Write that we send. No memory (what the caller has queued is cut, not
+        copied); the time for which one stream holds up the others.
+    piece_size_max
+        Bytes of data in a `StreamData` event: one such event at a time, whatever size the peer
+        claims for its Write.
+    streams_max
+        Streams alive at once, whoever has created them: under 300 bytes each, and under 1200 more
+        while data is queued on it, besides that data.
+    receive_buffer_max
+        Bytes received and not yet parsed, as long as no more than `read_size()` bytes are handed
+        in.
+    answers_max
+        Pong, Close and StopRead packets that wait for `data_to_send`; `read_size()` is 0 while
+        there are more. At most 9 bytes each when they are taken; before that, Pongs are counted
+        (per stream) and the others cost under 300 bytes each.
     """
 
     write_size_max: int = 16384
-    """Bytes of data in a Write that we send.  No memory (what the caller has queued is
-    cut, not copied); the time for which one stream holds up the others."""
-
     piece_size_max: int = 16384
-    """Bytes of data in a `StreamData` event: one such event at a time, whatever size
-    the peer claims for its Write."""
-
     streams_max: int = 1024
-    """Streams alive at once, whoever has created them: under 300 bytes each, and under
-    1200 more while data is queued on it, besides that data."""
-
     receive_buffer_max: int = 65536
-    """Bytes received and not yet parsed, as long as no more than `read_size()` bytes
-    are handed in."""
-
     answers_max: int = 4096
-    """Pong, Close and StopRead packets that wait for `data_to_send`; `read_size()` is 0
-    while there are more.  At most 9 bytes each when they are taken; before that, Pongs
-    are counted (per stream) and the others cost under 300 bytes each."""
 
     def __post_init__(self) -> None:
         for name in self.__dataclass_fields__:

@@ -11,17 +11,21 @@ __all__ = ["Limits"]
 class Limits:
     """Bounds on what comes from a peer; worst-case memory is given for each.
 
-    * `log_size_max`: bytes of log entries in one request; a connection buffers one
-      such request and its header.
-    * `entries_max`: log entries in one request or one log pack; about 150 bytes each
-      beside their values.
-    * `inflated_size_max`: bytes of one log pack after inflation; held twice while it
-      is taken apart.
-    * `servers_max`: servers of one configuration.
-    * `endpoint_size_max`: bytes of one server's endpoint.
-    * `head_size_max`: bytes of one HTTP head of the handshake.
-    * `term_max`: a term above this is refused, so that terms, which the wire holds in
-      63 bits, can never be used up by one message.
+    log_size_max
+        Bytes of log entries in one request; a connection buffers one such request and its header.
+    entries_max
+        Log entries in one request or one log pack; about 150 bytes each beside their values.
+    inflated_size_max
+        Bytes of one log pack after inflation; held twice while it is taken apart.
+    servers_max
+        Servers of one configuration.
+    endpoint_size_max
+        Bytes of one server's endpoint.
+    head_size_max
+        Bytes of one HTTP head of the handshake.
+    term_max
+        A term above this is refused, so that terms, which the wire holds in 63 bits, can never be
+        used up by one message.
     """
 
     log_size_max: int = 64 * 1024 * 1024

@@ -13,40 +13,42 @@ class Limits:
 
     Raises `ValueError` for a bound below 1, and for a `datagram_size_max` that leaves no
     room for a message between servers with the longest IDs, or that UDP cannot carry.
+
+    datagram_size_max
+        Bytes of a datagram, in and out; at most 65,507. The default passes any network.
+    sid_size_max
+        Bytes of a server ID.
+    peers_max
+        Servers known besides the node itself. The last contact table has their square as entries,
+        of about 100 bytes each.
+    candidates_max
+        Servers, of those, that have never joined: made known by any parcel or gossip, and
+        forgotten if they do not synchronize in time.
+    queue_max
+        Messages to one peer that are not acknowledged: at most that many payloads of
+        `datagram_size_max` bytes, and about 500 bytes each besides.
+    window_max
+        In-order messages ahead of the next one: kept for each peer and for each of its two streams
+        on receiving, and not exceeded on sending. All nodes of a cluster should have the same; a
+        smaller window on the receiving side costs redeliveries.
+    inbox_size_max
+        Bytes of datagrams received and not yet looked at (`Node.next_event` does).
+    outbox_max
+        Parcels to be sent and not yet taken (`Node.datagrams_to_send`), of at most
+        `datagram_size_max` bytes each, and keepalives owed.
+    forwards_max
+        Forwarded messages remembered in order to cut loops, about 300 bytes each.
     """
 
     datagram_size_max: int = 1200
-    """Bytes of a datagram, in and out; at most 65,507.  The default passes any network."""
-
     sid_size_max: int = 32
-    """Bytes of a server ID."""
-
     peers_max: int = 256
-    """Servers known besides the node itself.  The last contact table has their square
-    as entries, of about 100 bytes each."""
-
     candidates_max: int = 64
-    """Servers, of those, that have never joined: made known by any parcel or gossip,
-    and forgotten if they do not synchronize in time."""
-
     queue_max: int = 1024
-    """Messages to one peer that are not acknowledged: at most that many payloads of
-    `datagram_size_max` bytes, and about 500 bytes each besides."""
-
     window_max: int = 256
-    """In-order messages ahead of the next one: kept for each peer and for each of its two
-    streams on receiving, and not exceeded on sending.  All nodes of a cluster should
-    have the same; a smaller window on the receiving side costs redeliveries."""
-
     inbox_size_max: int = 4_194_304
-    """Bytes of datagrams received and not yet looked at (`Node.next_event` does)."""
-
     outbox_max: int = 16_384
-    """Parcels to be sent and not yet taken (`Node.datagrams_to_send`), of at most
-    `datagram_size_max` bytes each, and keepalives owed."""
-
     forwards_max: int = 4096
-    """Forwarded messages remembered in order to cut loops, about 300 bytes each."""
 
     def __post_init__(self) -> None:
         for name in self.__dataclass_fields__:
@@ -58,40 +60,43 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
-    """Times of a `Node`, all in seconds.  Raises `ValueError` for one that is not positive."""
+    """Times of a `Node`, all in seconds.  Raises `ValueError` for one that is not positive.
+
+    keepalive_s
+        Age of the last contact at which a peer is asked for a sign of life. What is sent anyway
+        asks earlier: a parcel with a body at half of it.
+    keepalive_retry_s
+        Between two such questions, as long as the link is usable; also how often the table is
+        looked at.
+    usable_s
+        Age of the last contact from which a link is possibly unusable. Clocks of the cluster
+        should agree within a quarter of it.
+    give_up_s
+        How long a peer is possibly unreachable before it is given up.
+    forget_s
+        How long a peer that was given up is still looked for.
+    gossip_s
+        Between two portions of the last contact table.
+    resolution_s
+        What times in gossip are rounded down to; whole seconds are shortest to write.
+    redelivery_first_s
+        From the first delivery of a message to the second; the interval then doubles.
+    redelivery_max_s
+        The interval's cap. From the second on, intervals vary by a fifth either way.
+    leave_s
+        How long a leaving node waits for acknowledgements and for what peers owe it.
+    """
 
     keepalive_s: float = 5.0
-    """Age of the last contact at which a peer is asked for a sign of life.  What is sent
-    anyway asks earlier: a parcel with a body at half of it."""
-
     keepalive_retry_s: float = 1.0
-    """Between two such questions, as long as the link is usable; also how often the
-    table is looked at."""
-
     usable_s: float = 20.0
-    """Age of the last contact from which a link is possibly unusable.  Clocks of the
-    cluster should agree within a quarter of it."""
-
     give_up_s: float = 60.0
-    """How long a peer is possibly unreachable before it is given up."""
-
     forget_s: float = 600.0
-    """How long a peer that was given up is still looked for."""
-
     gossip_s: float = 1.0
-    """Between two portions of the last contact table."""
-
     resolution_s: float = 1.0
-    """What times in gossip are rounded down to; whole seconds are shortest to write."""
-
     redelivery_first_s: float = 0.8
-    """From the first delivery of a message to the second; the interval then doubles."""
-
     redelivery_max_s: float = 5.0
-    """The interval's cap.  From the second on, intervals vary by a fifth either way."""
-
     leave_s: float = 30.0
-    """How long a leaving node waits for acknowledgements and for what peers owe it."""
 
     def __post_init__(self) -> None:
         for name in self.__dataclass_fields__:

@@ -3,8 +3,9 @@
 ``python -m culm.testing.drive NAME [--config JSON] [--respond]`` reads an operation a
 line (see `culm.testing.operations`) and writes what comes of it, one JSON object a line:
 first once for the machine as it is built, then for every line read.  ``--list`` names the
-machines.  Every answer ends with the line that has the key ``deadline``, so that another
-process knows when it may go on; each line is flushed.
+machines; ``--help NAME`` says what a config of that one may hold, and what verbs it has.
+Every answer ends with the line that has the key ``deadline``, so that another process
+knows when it may go on; each line is flushed.
 """
 
 from __future__ import annotations
@@ -16,13 +17,14 @@ from collections.abc import Callable, Iterator
 from typing import IO, Any
 
 from culm.machine import Effect
-from culm.testing.driver import Driver, Turn
+from culm.testing.arguments import call_words, json_can_write
+from culm.testing.driver import Driver, Turn, own_verbs
 from culm.testing.machines import lookup, names
 from culm.testing.operations import Complete, Operation, operation_from_json
 from culm.testing.plain import JSON, from_plain, plain_error, plain_fields, to_plain
 from culm.testing.spec import MachineSpec
 
-__all__ = ["LineDriver", "main"]
+__all__ = ["LineDriver", "describe", "main", "verb_words"]
 
 
 class LineDriver:
@@ -78,12 +80,19 @@ class LineDriver:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the line driver on stdin and stdout; the exit status."""
-    options = _parser().parse_args(arguments)
+    parser = _parser()
+    options = parser.parse_args(arguments)
     if options.list:
         for name in names():
             print(name)
         return 0
+    if options.help == "":
+        parser.print_help()
+        return 0
     try:
+        if options.help is not None:
+            print("\n".join(describe(lookup(options.help))))
+            return 0
         config = from_plain(json.loads(options.config))
         if not isinstance(config, dict):
             raise ValueError("the config must be a JSON object")
@@ -97,6 +106,27 @@ def main(arguments: list[str] | None = None) -> int:
         if line.strip():
             _drive_line(driver, line)
     return 0
+
+
+def describe(spec: MachineSpec) -> Iterator[str]:
+    """The keys of a config of `spec` and its verbs, a paragraph each, for people."""
+    yield f"{spec.name}, config:"
+    for key in spec.keys:
+        yield f"  {key.name}: {key.type_words} (default {json.dumps(to_plain(key.default))})"
+        yield f"      {key.meaning}"
+    yield f"{spec.name}, verbs:"
+    for words in verb_words(spec):
+        yield f"  {words}"
+
+
+def verb_words(spec: MachineSpec) -> list[str]:
+    """How each verb is called: those of `spec`, and the machine's methods that JSON can call."""
+    machine = spec.make({})
+    verbs = dict(spec.verbs)
+    for name in own_verbs(machine):
+        if json_can_write(method := getattr(type(machine), name)):
+            verbs.setdefault(name, method)
+    return [call_words(name, verbs[name], skip=1) for name in sorted(verbs)]
 
 
 def _drive_line(driver: LineDriver, line: bytes) -> None:
@@ -137,11 +167,21 @@ def _write(stream: IO[str], value: JSON) -> None:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m culm.testing.drive", description="Drive a machine by lines of JSON."
+        prog="python -m culm.testing.drive",
+        description="Drive a machine by lines of JSON.",
+        add_help=False,
     )
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument("name", nargs="?", help="the machine, as --list names it")
     which.add_argument("--list", action="store_true", help="name the machines and stop")
+    which.add_argument(
+        "-h",
+        "--help",
+        nargs="?",
+        const="",
+        metavar="NAME",
+        help="print this, or the config keys and the verbs of a machine, and stop",
+    )
     parser.add_argument("--config", default="{}", metavar="JSON", help="how the machine is built")
     parser.add_argument(
         "--respond",

@@ -13,6 +13,7 @@ from enum import Enum
 from typing import Any
 
 from culm.machine import Closed, Effect, Event, LocalProtocolError
+from culm.testing.arguments import named_arguments
 from culm.testing.operations import (
     Advance,
     Call,
@@ -25,7 +26,7 @@ from culm.testing.operations import (
 from culm.testing.plain import JSON, to_plain
 from culm.testing.spec import Config, MachineSpec, Responder, Verb
 
-__all__ = ["Driver", "EndlessError", "Turn", "UnknownVerbError", "WrongKindError"]
+__all__ = ["Driver", "EndlessError", "Turn", "UnknownVerbError", "WrongKindError", "own_verbs"]
 
 EVENTS_MAX = 100_000
 
@@ -45,6 +46,13 @@ _INPUTS_AND_OUTPUTS = frozenset(
         "receive_eof",
     }
 )
+
+
+def own_verbs(machine: object) -> list[str]:
+    """The names of the methods that `Call` may name on `machine`, without a spec's verbs."""
+    names = [name for name in dir(type(machine)) if not name.startswith("_")]
+    own = [name for name in names if name not in _INPUTS_AND_OUTPUTS]
+    return [name for name in own if callable(getattr(type(machine), name))]
 
 
 class EndlessError(AssertionError):
@@ -120,9 +128,9 @@ class Driver:
     ) -> Driver:
         """A driver of a new machine; with `respond` the spec's store answers effects."""
         return cls(
-            spec.build(config),
+            spec.make(config),
             verbs=spec.verbs,
-            respond=spec.respond(config) if respond and spec.respond is not None else None,
+            respond=spec.store(config) if respond else None,
             take=take,
         )
 
@@ -165,7 +173,8 @@ class Driver:
     def apply(self, operation: Operation) -> object:
         """Do `operation` without draining; returns what a call returned.
 
-        Raises what the machine raises, `UnknownVerbError` and `WrongKindError`.
+        Raises what the machine raises, `UnknownVerbError`, `WrongKindError` and, for an
+        argument that names no member of its enum, `ValueError`.
         """
         machine = self.machine
         match operation:
@@ -182,9 +191,11 @@ class Driver:
                 self.unanswered = [e for e in self.unanswered if e.ticket != ticket]
                 self._need("complete")(ticket, result)
             case Call(method, args):
-                if method in self._verbs:
-                    return self._verbs[method](machine, **args)
-                return self._method(method)(**args)
+                verb = self._verbs.get(method)
+                if verb is not None:
+                    return verb(machine, **named_arguments(verb, args))
+                own = self._method(method)
+                return own(**named_arguments(own, args))
         return None
 
     def drain(

@@ -8,23 +8,26 @@ from enum import IntEnum
 from typing import Any, Literal
 
 from culm.machine import DatagramMachine, Effect, Event, StreamMachine
+from culm.testing.config import Config, ConfigError, Key, keys_of, read_config
 from culm.testing.operations import Call, Operation
 
 __all__ = [
     "AnyMachine",
     "Config",
+    "ConfigError",
     "Conversation",
     "Flood",
+    "Key",
     "MachineSpec",
     "Responder",
     "Scenario",
     "Side",
     "SpecErrorCode",
     "Verb",
+    "keys_of",
 ]
 
 AnyMachine = StreamMachine | DatagramMachine
-Config = Mapping[str, Any]  # JSON data with {"hex": ...} already read as bytes
 Verb = Callable[..., object]  # verb(machine, **args)
 Responder = Callable[[Effect[Any]], object]
 Side = Literal["left", "right"]
@@ -86,7 +89,8 @@ class MachineSpec:
     """A machine as the registry knows it.
 
     name: what the line driver and test reports call it, for example ``bymux``.
-    build: a new machine from a config; an empty config must do.
+    build: a new machine from a config that has every key of `keys`; called by `make`.
+    keys: what a config may say, with its default; other keys are refused.
     held_max: bytes; the most by which the memory the machine holds may grow above that
         of a new one, whatever a peer sends, under the config `tight`.  Follows from the
         worst cases that the machine's limits state.
@@ -96,11 +100,12 @@ class MachineSpec:
         vectors; called with the spec itself.  Scenarios are recorded without that.
         Valid means: no call is refused and the peer breaks no rule.
     verbs: what users do with handles, by name: ``verb(machine, **args)``.  The machine's
-        own public methods need none.  A verb is one call: it raises `LocalProtocolError`
+        own public methods need none.  An argument whose annotation is an enum may be given
+        by the name of a member.  A verb is one call: it raises `LocalProtocolError`
         alone (with `SpecErrorCode.NO_SUCH_HANDLE` where it does not find what to act upon),
         and then has changed nothing.
-    respond: makes, for a config, a fresh store that answers effects at once.  Machines
-        that have effects must have one.
+    respond: makes, for a config with every key, a fresh store that answers effects at
+        once; called by `store`.  Machines that have effects must have one.
     results: how the JSON result of a ``complete`` line becomes the answer to an effect of
         that type; bytes are read already.
     bad_calls: calls that are to be refused with `LocalProtocolError` in some state that
@@ -116,6 +121,7 @@ class MachineSpec:
     name: str
     build: Callable[[Config], AnyMachine]
     held_max: int
+    keys: Sequence[Key] = ()
     tight: Config = field(default_factory=dict)
     scenarios: Sequence[Scenario] = ()
     conversations: Callable[[MachineSpec], Iterable[Conversation]] = lambda spec: ()
@@ -126,6 +132,14 @@ class MachineSpec:
     floods: Sequence[Flood] = ()
     lazy_output: bool = False
     normalise: Callable[[Sequence[Event]], object] = list
+
+    def make(self, config: Config) -> AnyMachine:
+        """A new machine.  Raises `ConfigError` and what the machine says to wrong values."""
+        return self.build(read_config(self.keys, config))
+
+    def store(self, config: Config) -> Responder | None:
+        """A fresh store that answers effects; ``None`` if the machine has none."""
+        return None if self.respond is None else self.respond(read_config(self.keys, config))
 
     def __str__(self) -> str:
         return self.name

@@ -24,14 +24,17 @@ from culm.testing.operations import (
 from culm.testing.spec import (
     AnyMachine,
     Config,
+    ConfigError,
     Conversation,
     Flood,
+    Key,
     MachineSpec,
     Responder,
     Scenario,
     Side,
     SpecErrorCode,
     Verb,
+    keys_of,
 )
 
 __all__ = [
@@ -40,9 +43,11 @@ __all__ = [
     "Call",
     "Complete",
     "Config",
+    "ConfigError",
     "Conversation",
     "Eof",
     "Flood",
+    "Key",
     "MachineSpec",
     "Operation",
     "Receive",
@@ -55,6 +60,7 @@ __all__ = [
     "Verb",
     "call",
     "is_registered",
+    "keys_of",
     "lookup",
     "names",
     "register",

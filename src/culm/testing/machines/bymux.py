@@ -1,14 +1,13 @@
 """Bymux: ``bymux``.
 
-Config: ``role``; ``streams``, an object of ``[send credit, receive credit]`` by id; the
-other fields of `InitialState` and those of `Limits` under their names.  Credit may be
-``"infinite"``.  Verbs name streams by id.
+Config: the role, the initial state and the limits.  Verbs name streams by id.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
+from enum import Enum
 from typing import Any
 
 from culm.bymux import (
@@ -23,12 +22,45 @@ from culm.bymux import (
     StreamData,
 )
 from culm.machine import Event
-from culm.testing.machines import Config, Flood, MachineSpec, Scenario, Verb, call, register
+from culm.testing.arguments import by_name, on_handle
+from culm.testing.machines import (
+    Config,
+    Flood,
+    Key,
+    MachineSpec,
+    Scenario,
+    Verb,
+    call,
+    keys_of,
+    register,
+)
 
 __all__ = ["CONNECTION"]
 
-_LIMITS = frozenset(field.name for field in fields(Limits))
-_INITIAL = frozenset(field.name for field in fields(InitialState)) - {"streams"}
+
+class Credit(Enum):
+    """What a credit may be besides a number of bytes."""
+
+    INFINITE = INFINITE
+
+
+_LIMITS = keys_of(Limits)
+_INITIAL = keys_of(InitialState, without=["streams"])
+_KEYS = (
+    Key(name="role", type=Role, default=Role.PROACTIVE, meaning="Which endpoint it is."),
+    Key(
+        name="streams",
+        type=dict,
+        default={},
+        meaning="Streams from the start: by id, `[send credit, receive credit]`; a credit is a"
+        " number of bytes or `INFINITE`.",
+    ),
+    *(
+        replace(key, type=int | Credit) if key.name.endswith("creator_credit") else key
+        for key in _INITIAL
+    ),
+    *_LIMITS,
+)
 
 # Small limits, for floods: what one machine holds then is counted in kilobytes.
 _TIGHT = {
@@ -41,19 +73,21 @@ _TIGHT = {
 
 
 def _credit(value: Any) -> Any:
-    return INFINITE if value == "infinite" else value
+    value = by_name("a credit", Credit, value)
+    return value.value if isinstance(value, Credit) else value
 
 
 def _build(config: Config) -> Connection:
     streams = {
         int(stream_id): InitialStream(send_credit=_credit(send), receive_credit=_credit(receive))
-        for stream_id, (send, receive) in config.get("streams", {}).items()
+        for stream_id, (send, receive) in config["streams"].items()
     }
-    initial = {name: _credit(value) for name, value in config.items() if name in _INITIAL}
     return Connection(
-        role=Role[str(config.get("role", "proactive")).upper()],
-        limits=Limits(**{name: value for name, value in config.items() if name in _LIMITS}),
-        initial=InitialState(streams=streams, **initial),
+        role=config["role"],
+        limits=Limits(**{key.name: config[key.name] for key in _LIMITS}),
+        initial=InitialState(
+            streams=streams, **{key.name: _credit(config[key.name]) for key in _INITIAL}
+        ),
     )
 
 
@@ -61,13 +95,8 @@ def _create_stream(machine: Connection, stream: int | None = None) -> int:
     return machine.create_stream(stream).stream_id
 
 
-def _on_stream(verb: Any) -> Verb:
-    """A verb of the handle, as one of the machine that is told the stream's id."""
-
-    def on_stream(machine: Connection, stream: int, **args: Any) -> None:
-        verb(machine.stream(stream), **args)
-
-    return on_stream
+def _on_stream(verb: Verb) -> Verb:
+    return on_handle("stream", Connection.stream, verb)
 
 
 def _by_stream(events: Sequence[Event]) -> dict[int | None, list[Event]]:
@@ -126,6 +155,7 @@ CONNECTION = register(
         name="bymux",
         build=_build,
         held_max=32_000,
+        keys=_KEYS,
         tight=_TIGHT,
         lazy_output=True,
         normalise=_by_stream,

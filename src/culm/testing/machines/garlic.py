@@ -6,7 +6,7 @@ Verbs: ``ask`` sends a request, ``answer`` answers the oldest one that is unansw
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import fields
+from enum import Enum
 from random import Random
 from typing import Any
 
@@ -18,15 +18,18 @@ from culm.garlic.limits import Limits
 from culm.garlic.messages import RESPONSE_OF, MessageType, Request, Response
 from culm.machine import Event, LocalProtocolError, StreamMachine
 from culm.stack import then
+from culm.testing.arguments import by_name
 from culm.testing.machines import (
     Config,
     Flood,
+    Key,
     MachineSpec,
     Operation,
     Scenario,
     Side,
     SpecErrorCode,
     call,
+    keys_of,
     register,
 )
 
@@ -38,19 +41,68 @@ _HOST, _USER, _PASSWORD, _REALM = "farm.i2p", "alice", "wonderland", "GarlicFarm
 _TIGHT = {"log_size_max": 4096, "entries_max": 16, "head_size_max": 1024, "unanswered_max": 4}
 
 
+_UNANSWERED = Key(
+    name="unanswered_max",
+    type=int,
+    default=64,
+    meaning="Requests that may wait for our response; above it, reading pauses.",
+)
+_LIMITS = keys_of(Limits)
+_FRAMES_KEYS = (
+    Key(
+        name="role",
+        type=ConnectionRole,
+        default=ConnectionRole.LISTENER,
+        meaning="Who opened the connection; only the dialler asks.",
+    ),
+    _UNANSWERED,
+    *_LIMITS,
+)
+
+
+class HandshakeRole(Enum):
+    """Which side of the handshake a machine is."""
+
+    CLIENT = 1
+    SERVER = 2
+
+
+_HANDSHAKE_KEYS = (
+    Key(
+        name="role",
+        type=HandshakeRole,
+        default=HandshakeRole.SERVER,
+        meaning="Which side of the handshake it is.",
+    ),
+    Key(
+        name="challenged",
+        type=bool,
+        default=True,
+        meaning="Of a client: it knows the server's challenge from an earlier connection.",
+    ),
+    Key(name="password", type=str, default=_PASSWORD, meaning="Of a client: the user's password."),
+    Key(name="cluster", type=str, default="farm", meaning="Of a client: the cluster's name."),
+    Key(
+        name="first",
+        type=list,
+        default=(),
+        meaning="Of a client: the types of the requests that it sends at once, by name.",
+    ),
+    _UNANSWERED,
+    *_LIMITS,
+)
+
+
 def _limits(config: Config) -> Limits:
-    names = {field.name for field in fields(Limits)}
-    return Limits(**{name: value for name, value in config.items() if name in names})
+    return Limits(**{key.name: config[key.name] for key in _LIMITS})
 
 
 def _connection(config: Config, role: ConnectionRole) -> Connection:
-    return Connection(
-        role=role, limits=_limits(config), unanswered_max=config.get("unanswered_max", 64)
-    )
+    return Connection(role=role, limits=_limits(config), unanswered_max=config["unanswered_max"])
 
 
 def _build_frames(config: Config) -> Connection:
-    return _connection(config, ConnectionRole(config.get("role", "listener")))
+    return _connection(config, config["role"])
 
 
 def _chance(seed: int) -> Random:
@@ -73,45 +125,45 @@ def _build_server(config: Config) -> StreamMachine:
 
 def _build_client(config: Config) -> StreamMachine:
     cache = CredentialCache()
-    if config.get("challenged", True):
+    if config["challenged"]:
         challenge = Challenge(_REALM, _nonces().issue(0.0), "SHA-256")
         cache.store(_HOST, challenge, 0.0)
     handshake = ClientHandshake(
         host=_HOST,
         user=_USER,
-        password=config.get("password", _PASSWORD),
+        password=config["password"],
         cache=cache,
         rng=_chance(2),
-        cluster=config.get("cluster", "farm"),
+        cluster=config["cluster"],
         limits=_limits(config),
     )
     connection = _connection(config, ConnectionRole.DIALLER)
-    for kind in config.get("first", ()):
-        connection.send_request(Request(type=MessageType[kind]))
+    for kind in config["first"]:
+        _ask(connection, by_name("a type in first", MessageType, kind))
     return then(handshake, _followed_by(connection))
 
 
 def _build_handshake(config: Config) -> StreamMachine:
-    return _build_client(config) if config.get("role") == "client" else _build_server(config)
+    if config["role"] is HandshakeRole.CLIENT:
+        return _build_client(config)
+    return _build_server(config)
 
 
 def _followed_by(connection: Connection) -> Callable[[Event], StreamMachine | None]:
     return lambda event: connection if isinstance(event, Authenticated) else None
 
 
-def _ask(machine: Connection, kind: str, log: bytes = b"", **numbers: int) -> None:
-    machine.send_request(Request(type=MessageType[kind], log=log, **numbers))
+def _ask(machine: Connection, kind: MessageType, log: bytes = b"", **numbers: int) -> None:
+    machine.send_request(Request(type=kind, log=log, **numbers))
 
 
-def _answer(machine: Connection, kind: str | None = None, **numbers: Any) -> None:
+def _answer(machine: Connection, kind: MessageType | None = None, **numbers: Any) -> None:
     if kind is None:
         if machine.oldest is None:
             raise LocalProtocolError(SpecErrorCode.NO_SUCH_HANDLE, "nothing to answer")
-        number = RESPONSE_OF[machine.oldest.type]
-    else:
-        number = MessageType[kind]
+        kind = RESPONSE_OF[machine.oldest.type]
     made = {"source": 1, "destination": 2, "term": 3, "next_index": 4, "accepted": True, **numbers}
-    machine.send_response(Response(type=number, **made))
+    machine.send_response(Response(type=kind, **made))
 
 
 def _asked_and_answered() -> Iterator[tuple[Side, Operation]]:
@@ -130,6 +182,7 @@ FRAMES = register(
         name="garlic",
         build=_build_frames,
         held_max=32_000,
+        keys=_FRAMES_KEYS,
         tight=_TIGHT,
         verbs={"ask": _ask, "answer": _answer},
         scenarios=(
@@ -185,6 +238,7 @@ HANDSHAKE = register(
         name="garlic-handshake",
         build=_build_handshake,
         held_max=64_000,
+        keys=_HANDSHAKE_KEYS,
         tight=_TIGHT,
         scenarios=_HANDSHAKE_SCENARIOS,
         floods=(

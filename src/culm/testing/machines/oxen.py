@@ -17,27 +17,25 @@ from culm.oxen.messages import (
     write_message,
 )
 from culm.testing.cluster import Cluster
-from culm.testing.machines import Conversation, Flood, MachineSpec, call, register
+from culm.testing.config import Config, read_config
+from culm.testing.machines import Conversation, Flood, Key, MachineSpec, call, keys_of, register
 from culm.testing.network import Conditions, Network
-from culm.testing.spec import Config
 
-__all__ = ["build", "recorded"]
+__all__ = ["recorded"]
 
 NAMES = (b"AAA", b"BBB", b"CCC")
 EPOCH = 1_700_000_000.0
 
 TIGHT: Mapping[str, Any] = {
-    "limits": {
-        "datagram_size_max": 240,
-        "sid_size_max": 8,
-        "peers_max": 3,
-        "candidates_max": 1,
-        "queue_max": 4,
-        "window_max": 2,
-        "inbox_size_max": 1024,
-        "outbox_max": 8,
-        "forwards_max": 4,
-    }
+    "datagram_size_max": 240,
+    "sid_size_max": 8,
+    "peers_max": 3,
+    "candidates_max": 1,
+    "queue_max": 4,
+    "window_max": 2,
+    "inbox_size_max": 1024,
+    "outbox_max": 8,
+    "forwards_max": 4,
 }
 
 # What grows: up to three peers and three tombstones with what they hold (windows, and of
@@ -46,17 +44,36 @@ TIGHT: Mapping[str, Any] = {
 _HELD_MAX = 3 * (4 * 740 + 5000) + 6 * 2 * 2 * 340 + 1024 + 8 * 900 + 4 * 400
 
 
-def build(config: Config) -> Node:
-    """A node; `config` may hold ``me``, ``seed``, ``epoch``, ``dialect`` (its value) and the
-    fields of ``limits`` and ``timing``."""
-    seed = config.get("seed", 0)
+_LIMITS, _TIMING = keys_of(Limits), keys_of(Timing)
+_KEYS = (
+    Key(name="me", type=bytes, default=NAMES[0], meaning="The server's ID."),
+    Key(name="seed", type=int, default=0, meaning="Of the node's random numbers."),
+    Key(
+        name="epoch",
+        type=float,
+        default=EPOCH,
+        meaning="Unix time, in seconds, at which the clock of `advance` shows 0.",
+    ),
+    Key(
+        name="dialect",
+        type=Dialect,
+        default=Dialect.KEYED,
+        meaning="How a parcel holds its body.",
+    ),
+    *_LIMITS,
+    *_TIMING,
+)
+
+
+def _build(config: Config) -> Node:
+    seed = config["seed"]
     return Node(
-        me=config.get("me", NAMES[0]),
+        me=config["me"],
         rng=Random(seed),
-        epoch=config.get("epoch", EPOCH),
-        limits=Limits(**config.get("limits", {})),
-        timing=Timing(**config.get("timing", {})),
-        dialect=Dialect(config.get("dialect", Dialect.KEYED.value)),
+        epoch=config["epoch"],
+        limits=Limits(**{key.name: config[key.name] for key in _LIMITS}),
+        timing=Timing(**{key.name: config[key.name] for key in _TIMING}),
+        dialect=config["dialect"],
     )
 
 
@@ -71,7 +88,7 @@ def recorded(name: str, story: Story, *, seed: int = 0, **config: Any) -> list[C
     conditions = Conditions(delay_min=0.001, delay_max=0.02)
     cluster = Cluster(Network(seed=seed, conditions=conditions), records=True)
     for sid in NAMES:
-        cluster.add(sid, lambda host: build(configs[host.address]))  # type: ignore[index]
+        cluster.add(sid, lambda host: _build(read_config(_KEYS, configs[host.address])))  # type: ignore[index]
     with cluster:
         story(cluster)
     return [
@@ -125,12 +142,12 @@ def _misfortune(cluster: Cluster) -> None:
     cluster.run(27.0)
 
 
-_QUICK = {"timing": {"keepalive_s": 1.0, "usable_s": 4.0, "give_up_s": 5.0, "leave_s": 5.0}}
+_QUICK = {"keepalive_s": 1.0, "usable_s": 4.0, "give_up_s": 5.0, "leave_s": 5.0}
 
 
 def _conversations(spec: MachineSpec) -> Iterable[Conversation]:
     yield from recorded("everything", _everything)
-    yield from recorded("flat", _everything, dialect=Dialect.FLAT.value)
+    yield from recorded("flat", _everything, dialect="flat")
     yield from recorded("misfortune", _misfortune, seed=1, **_QUICK)
 
 
@@ -186,8 +203,9 @@ _FLOODS = (
 register(
     MachineSpec(
         name="oxen",
-        build=build,
+        build=_build,
         held_max=_HELD_MAX,
+        keys=_KEYS,
         tight=TIGHT,
         conversations=_conversations,
         bad_calls=[

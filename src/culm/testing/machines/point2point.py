@@ -7,7 +7,7 @@ name its entries by sequence number and requests by id.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any
 
 from culm.bamboo.effects import perform
@@ -35,17 +35,20 @@ from culm.point2point import (
     Request,
     Role,
     Setup,
-    SkipReason,
     Want,
     payloads_up_to,
 )
+from culm.testing.arguments import on_handle
 from culm.testing.machines import (
     Config,
     Flood,
+    Key,
     MachineSpec,
     Scenario,
     SpecErrorCode,
+    Verb,
     call,
+    keys_of,
     register,
 )
 from culm.testing.stores import make_log
@@ -74,27 +77,48 @@ _TIGHT = {
 # The wire machine.
 
 
+_LIMITS = keys_of(Limits)
+_CONNECTION_KEYS = (
+    Key(name="role", type=Role, default=Role.PROACTIVE, meaning="Which endpoint it is."),
+    Key(
+        name="send_mode",
+        type=Mode,
+        default=Mode.SAFE,
+        meaning="Whether it may send data before that is verified.",
+    ),
+    Key(
+        name="receive_mode",
+        type=Mode,
+        default=Mode.SAFE,
+        meaning="Whether it takes data before that is verified.",
+    ),
+    Key(
+        name="send_window_max",
+        type=int,
+        default=4096,
+        meaning="Bytes of the compression window that it offers for what it sends.",
+    ),
+    Key(
+        name="receive_window_max",
+        type=int,
+        default=4096,
+        meaning="Bytes of the compression window that it offers for what it receives.",
+    ),
+    *_LIMITS,
+)
+
+
 def _limits(config: Config) -> Limits:
-    names = {field.name for field in fields(Limits)}
-    return Limits(**{name: value for name, value in config.items() if name in names})
+    return Limits(**{key.name: config[key.name] for key in _LIMITS})
 
 
 def _setup(config: Config) -> Setup:
-    mode = {True: Mode.GREEDY, False: Mode.SAFE}
-    return Setup(
-        send_mode=mode[bool(config.get("send_greedy"))],
-        receive_mode=mode[bool(config.get("receive_greedy"))],
-        send_window_max=config.get("send_window_max", 4096),
-        receive_window_max=config.get("receive_window_max", 4096),
-    )
-
-
-def _role(config: Config) -> Role:
-    return Role[str(config.get("role", "proactive")).upper()]
+    names = "send_mode", "receive_mode", "send_window_max", "receive_window_max"
+    return Setup(**{name: config[name] for name in names})
 
 
 def _build_connection(config: Config) -> Connection:
-    return Connection(role=_role(config), setup=_setup(config), limits=_limits(config))
+    return Connection(role=config["role"], setup=_setup(config), limits=_limits(config))
 
 
 def _request(machine: Connection, request: int) -> Request:
@@ -159,13 +183,13 @@ def _adjust(machine: Connection, request: int, **options: Any) -> None:
 def _cancel(
     machine: Connection,
     request: int,
-    reason: str = "DO_NOT_RETRY",
+    reason: CancelReason = CancelReason.DO_NOT_RETRY,
     entry: int | None = None,
     seqnum: int | None = None,
     fork: int | None = None,
 ) -> None:
     _request(machine, request).cancel(
-        CancelReason[reason],
+        reason,
         entry=None if entry is None else _OTHER[entry].entry,
         seqnum=seqnum,
         proof=None if fork is None else ForkProof(_LOG[fork].entry, _OTHER[fork].entry),
@@ -199,17 +223,8 @@ def _send_entries(machine: Connection, request: int, first: int, last: int) -> N
         _send_payload(machine, request, seqnum)
 
 
-def _on_request(verb: Callable[..., Any]) -> Callable[..., Any]:
-    """A verb of the handle, as one of the machine that is told the request's id."""
-
-    def on_request(machine: Connection, request: int, **options: Any) -> Any:
-        return verb(_request(machine, request), **options)
-
-    return on_request
-
-
-def _skip(machine: Connection, request: int, reason: str) -> None:
-    _request(machine, request).skip_payload(SkipReason[reason])
+def _on_request(verb: Verb) -> Verb:
+    return on_handle("request", Connection.request, verb)
 
 
 def _provide_hash(machine: Connection, request: int, seqnum: int) -> None:
@@ -243,13 +258,14 @@ def _by_request(events: Sequence[Event]) -> dict[int | None, list[Event]]:
 
 _ID = 0  # the first request of the proactive endpoint, left in all scenarios
 _RIGHT = {"role": "reactive"}
-_GREEDY = {"send_greedy": True, "receive_greedy": True}
+_GREEDY = {"send_mode": "greedy", "receive_mode": "greedy"}
 
 CONNECTION = register(
     MachineSpec(
         name="point2point",
         build=_build_connection,
         held_max=96_000,
+        keys=_CONNECTION_KEYS,
         tight=_TIGHT,
         lazy_output=True,
         normalise=_by_request,
@@ -262,7 +278,7 @@ CONNECTION = register(
             "send_payload": _send_payload,
             "send_entries": _send_entries,
             "notify": _on_request(Request.notify),
-            "skip": _skip,
+            "skip": _on_request(Request.skip_payload),
             "jump": _on_request(Request.jump),
             "apologize": _on_request(Request.apologize),
             "provide_hash": _provide_hash,
@@ -386,26 +402,61 @@ CONNECTION = register(
 # The replicator.
 
 
+_REPLICATOR_LIMITS = keys_of(ReplicatorLimits, without=["connection"])
+_REPLICATOR_KEYS = (
+    *_CONNECTION_KEYS,
+    *_REPLICATOR_LIMITS,
+    Key(
+        name="live",
+        type=bool,
+        default=True,
+        meaning="Whether it keeps logs up to date for as long as the connection lasts.",
+    ),
+    Key(
+        name="accept_new_logs",
+        type=bool,
+        default=True,
+        meaning="Whether it takes logs that its store does not have.",
+    ),
+    Key(
+        name="following",
+        type=bool,
+        default=True,
+        meaning="Whether it fetches what there is without a call of `replicate`.",
+    ),
+    Key(
+        name="entries",
+        type=int,
+        default=0,
+        meaning="How many entries of the log its own store has, which answers if it is asked to.",
+    ),
+    Key(
+        name="forked",
+        type=bool,
+        default=False,
+        meaning="Whether these entries are of another branch of the log.",
+    ),
+)
+
+
 def _build_replicator(config: Config) -> Replicator:
-    names = {field.name for field in fields(ReplicatorLimits)} - {"connection"}
-    limits = {name: value for name, value in config.items() if name in names}
+    limits = {key.name: config[key.name] for key in _REPLICATOR_LIMITS}
     return Replicator(
-        role=_role(config),
+        role=config["role"],
         setup=_setup(config),
         limits=ReplicatorLimits(connection=_limits(config), **limits),
         interest=Interest(
-            live=bool(config.get("live", True)),
-            accept_new_logs=bool(config.get("accept_new_logs", True)),
-            want=Want() if config.get("following", True) else None,
+            live=config["live"],
+            accept_new_logs=config["accept_new_logs"],
+            want=Want() if config["following"] else None,
         ),
     )
 
 
 def _respond(config: Config) -> Callable[[Effect[Any]], object]:
-    """A store with ``entries`` entries of the log (of another branch if ``forked``)."""
     store = MemoryStore(family=YAMF)
-    log = _OTHER if config.get("forked") else _LOG
-    store.append(_KEY, [log[n] for n in range(1, config.get("entries", 0) + 1)])
+    log = _OTHER if config["forked"] else _LOG
+    store.append(_KEY, [log[n] for n in range(1, config["entries"] + 1)])
     return lambda effect: perform(effect, store)
 
 
@@ -433,6 +484,7 @@ REPLICATOR = register(
         name="point2point-replicator",
         build=_build_replicator,
         held_max=256_000,
+        keys=_REPLICATOR_KEYS,
         tight={
             **_TIGHT,
             "unwritten_size_max": 8192,

@@ -86,7 +86,7 @@ PROPERTIES: tuple[Property, ...] = (
     Property(
         name="chunking",
         check_example=properties.chunking,
-        applies=lambda spec: hasattr(spec.build({}), "receive_data"),
+        applies=lambda spec: hasattr(spec.make({}), "receive_data"),
     ),
     Property(
         name="determinism",
@@ -101,7 +101,7 @@ PROPERTIES: tuple[Property, ...] = (
     Property(
         name="pieces",
         check_example=properties.pieces,
-        applies=lambda spec: hasattr(spec.build({}), "data_to_send"),
+        applies=lambda spec: hasattr(spec.make({}), "data_to_send"),
     ),
     Property(name="limits", check_once=floods, check_example=limits, share=0.25),
     Property(

@@ -1,0 +1,91 @@
+"""The keys of a machine's config: what each means, and that there are no others."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from textwrap import dedent
+from typing import Any
+
+from culm.testing.arguments import by_name, is_one_of, signature_of, type_words
+
+__all__ = ["Config", "ConfigError", "Key", "keys_of", "read_config"]
+
+Config = Mapping[str, Any]  # JSON data with {"hex": ...} already read as bytes
+
+
+class ConfigError(ValueError):
+    """A config with a key that the machine does not have, or with a value that is none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Key:
+    """One key of a config.
+
+    type: what the value has to be: a type or a union of some; an enum is given by the
+        name of a member.
+    default: what holds without the key.
+    meaning: for people, one line.
+    """
+
+    name: str
+    type: object
+    default: object = None
+    meaning: str
+
+    @property
+    def type_words(self) -> str:
+        """`type` as the line driver and the documentation write it."""
+        return type_words(self.type)
+
+
+def keys_of(made: Callable[..., object], *, without: Sequence[str] = ()) -> tuple[Key, ...]:
+    """A key for each keyword argument with a default of `made`, but for those in `without`.
+
+    What they mean is read from the docstring of `made`, where each stands on a line of its
+    own, or several with commas, above its indented text.
+    """
+    meanings = _meanings(inspect.getdoc(made) or "")
+    return tuple(
+        Key(
+            name=name,
+            type=parameter.annotation,
+            default=parameter.default,
+            meaning=meanings.get(name, ""),
+        )
+        for name, parameter in signature_of(made).parameters.items()
+        if name not in without and parameter.default is not parameter.empty
+    )
+
+
+def read_config(keys: Sequence[Key], config: Config) -> dict[str, Any]:
+    """`config` as a machine with these `keys` is built from it; without a key, its default.
+
+    Raises `ConfigError`, which names the keys that there are, or what a value has to be.
+    """
+    known = {key.name: key for key in keys}
+    for name in config:
+        if name not in known:
+            there_are = ", ".join(sorted(known)) or "none"
+            raise ConfigError(f"there is no key {name!r}; there are: {there_are}")
+    return {name: _value(key, config.get(name, key.default)) for name, key in known.items()}
+
+
+def _value(key: Key, value: object) -> object:
+    try:
+        found = by_name(key.name, key.type, value)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+    if found is not key.default and not is_one_of(key.type, found):
+        raise ConfigError(f"{key.name} must be {key.type_words}, not {value!r}")
+    return found
+
+
+def _meanings(doc: str) -> dict[str, str]:
+    found = {}
+    for names, text in re.findall(r"^([a-z]\w*(?:, \w+)*)\n((?: {4}.*\n?)+)", doc, flags=re.M):
+        for name in names.split(", "):
+            found[name] = " ".join(dedent(text).split())
+    return found
