@@ -138,9 +138,7 @@ class Connection(StreamBase):
         self._sender = DataSender(
             self._data_stream, family=family, limits=limits, trust_caller=trust_caller
         )
-        self._receiver = DataReceiver(
-            family=family, piece_size_max=limits.packet_size_max, in_runs=in_runs
-        )
+        self._receiver = DataReceiver(family=family, limits=limits, in_runs=in_runs)
         self._control = ControlChannel(
             role=role,
             family=family,
@@ -380,6 +378,7 @@ class Connection(StreamBase):
         for request in self._control.requests.values():
             request.discarding = True
             self._receiver.resume(request)
+        self._receiver.want_no_more()
         super().close()
 
     def _goodbye(self) -> None:

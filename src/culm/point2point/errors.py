@@ -70,6 +70,7 @@ class ErrorCode(IntEnum):
     EMPTY_PACKET = 82
     AFTER_END_OF_LOG = 83
     UNKNOWN_PAYLOAD_SIZE = 84
+    INFLATION = 85
 
 
 class Violation(Exception):

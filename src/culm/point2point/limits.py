@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from culm.point2point.inflation import INFLATION_FACTOR
+
 __all__ = ["Limits"]
 
 
@@ -32,6 +34,10 @@ class Limits:
     compression_window_max
         Window that we offer in each direction; costs as much again for the history,
         and only once data has filled it.
+    inflation_factor_max, inflation_burst_max
+        What compressed data may become: so many bytes for each byte of it, and that many besides.
+        More ends the connection (``INFLATION``).  Costs time, not memory; what we send
+        keeps to 256 for each.
     silence_max_s
         How long the peer may stay silent within an entry or before its setup.
     keepalive_s
@@ -46,5 +52,7 @@ class Limits:
     request_adjustments_max: int = 64
     dropped_max: int = 256
     compression_window_max: int = 1 << 16
+    inflation_factor_max: int = INFLATION_FACTOR
+    inflation_burst_max: int = 1 << 24
     silence_max_s: float = 30.0
     keepalive_s: float = 30.0

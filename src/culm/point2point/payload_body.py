@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from culm.buffer import ReceiveBuffer
 from culm.point2point.errors import ErrorCode, Violation
+from culm.point2point.inflation import Inflation
+from culm.point2point.limits import Limits
 from culm.wire.errors import DecodeError, Truncated
 from culm.wire.lzfoo import Decompressor
 
@@ -13,15 +15,30 @@ __all__ = ["PayloadBody"]
 class PayloadBody:
     """Takes the body of one packet after the other from `inbox`, in pieces.
 
-    The history of compressed packets is the connection's, whatever requests they are of.
+    The history of compressed packets is the connection's, whatever requests they are of: so
+    those are inflated, too, that nobody wants any more, as long as others may follow that are.
     """
 
-    __slots__ = ("_decompressor", "_inbox", "_left", "_piece_size_max", "_size", "_unpacks", "open")
+    __slots__ = (
+        "_decompressor",
+        "_inbox",
+        "_inflation",
+        "_left",
+        "_piece_size_max",
+        "_size",
+        "_unpacks",
+        "open",
+        "wanted",
+    )
 
-    def __init__(self, inbox: ReceiveBuffer, *, piece_size_max: int) -> None:
+    def __init__(self, inbox: ReceiveBuffer, *, limits: Limits) -> None:
         self.open = False
+        self.wanted = True  # not all that comes is discarded
         self._inbox = inbox
-        self._piece_size_max = piece_size_max
+        self._piece_size_max = limits.packet_size_max
+        self._inflation = Inflation(
+            factor=limits.inflation_factor_max, burst=limits.inflation_burst_max
+        )
         self._decompressor: Decompressor | None = None
         self._size = 0  # bytes of payload
         self._left = 0  # bytes on the wire that have not been taken
@@ -31,6 +48,10 @@ class PayloadBody:
         """The decompression window (bytes) is known."""
         if window:
             self._decompressor = Decompressor(window)
+
+    def want_no_more(self) -> None:
+        """Nothing that comes is of use from now on: inflate nothing."""
+        self.wanted = self._unpacks = False
 
     @property
     def piece_size_max(self) -> int:
@@ -49,21 +70,27 @@ class PayloadBody:
 
     def begin(self, size: int, packed_size: int | None) -> None:
         """A packet with `size` bytes of payload begins, compressed to `packed_size`."""
-        self.open, self._size = True, size
-        self._unpacks = packed_size is not None
-        self._left = size if packed_size is None else packed_size
-        if self._unpacks:
+        if packed_size is not None:
             if self._decompressor is None:
                 raise Violation(ErrorCode.COMPRESSION_WINDOW, "no compression was negotiated")
-            self._decompressor.begin(size)
+            if self.wanted:
+                self._inflation.check(size, packed_size)
+                self._decompressor.begin(size)
+        self.open, self._size = True, size
+        self._left = size if packed_size is None else packed_size
+        self._unpacks = packed_size is not None and self.wanted
 
     def unpack(self, packed: bytes, size: int) -> bytes:
         """The `size` bytes of a whole packet that is compressed; raises `Violation`."""
         assert self._decompressor is not None
+        self._inflation.check(size, len(packed))
         try:
-            return self._decompressor.packet(packed, size)
+            data = self._decompressor.packet(packed, size)
         except DecodeError as error:
             raise Violation(ErrorCode.BAD_COMPRESSION, str(error)) from None
+        self._inflation.made(size, len(packed))
+        self._inflation.end_packet()
+        return data
 
     def take(self) -> bytes:
         """Take what there is of the payload, at most a piece.
@@ -80,17 +107,25 @@ class PayloadBody:
         return self._inbox.take(size)
 
     def _unpack(self) -> bytes:
-        decompressor = self._decompressor
+        decompressor, inflation = self._decompressor, self._inflation
         assert decompressor is not None
-        packed = self._inbox.peek(min(self._left, self._piece_size_max))
+        readable = min(self._left, self._piece_size_max)
+        packed = self._inbox.peek(readable)
         if self._left and not packed and not decompressor.pending:
             raise Truncated(0)
+        room = inflation.room(len(packed))
+        if not room and decompressor.remaining:
+            if len(packed) < readable:
+                raise Truncated(0)  # more of it may be made when more of it has come
+            raise Violation(ErrorCode.INFLATION, f"more than the next {readable} bytes allow")
         try:
-            data, read = decompressor.decode(packed, 0, self._piece_size_max)
+            data, read = decompressor.decode(packed, 0, min(room, self._piece_size_max))
             self._inbox.consume(read)
             self._left -= read
+            inflation.made(len(data), read)
             if not self._left and not decompressor.pending:
                 decompressor.finish()
+                inflation.end_packet()
                 self.open = False
         except DecodeError as error:
             raise Violation(ErrorCode.BAD_COMPRESSION, str(error)) from None

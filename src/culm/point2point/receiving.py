@@ -21,6 +21,7 @@ from culm.point2point.events import (
     PayloadSkipped,
     SkipReason,
 )
+from culm.point2point.limits import Limits
 from culm.point2point.payload_body import PayloadBody
 from culm.point2point.rebuild import HashMissing, rebuild_one
 from culm.point2point.runs import RunReader
@@ -49,7 +50,7 @@ class DataReceiver:
 
     control: ControlChannel  # set by the connection: the two channels know each other
 
-    def __init__(self, *, family: HashFamily, piece_size_max: int, in_runs: bool) -> None:
+    def __init__(self, *, family: HashFamily, limits: Limits, in_runs: bool) -> None:
         self.inbox = ReceiveBuffer()
         self._family = family
         self._safe = True
@@ -57,7 +58,7 @@ class DataReceiver:
         self._only_switch = False  # the current request was cancelled
         self.waiting: Request | None = None  # its caller owes an answer
         self._refused = False
-        self._body = PayloadBody(self.inbox, piece_size_max=piece_size_max)
+        self._body = PayloadBody(self.inbox, limits=limits)
         self._runs = RunReader(self.inbox, self._body, family=family) if in_runs else None
 
     def establish(self, session: Session) -> None:
@@ -85,6 +86,10 @@ class DataReceiver:
     def refuse(self) -> None:
         """The caller found something wrong that only it can know."""
         self._refused = True
+
+    def want_no_more(self) -> None:
+        """Whatever still comes is of no use."""
+        self._body.want_no_more()
 
     def forget(self, request: Request) -> None:
         """The request has ended."""

@@ -85,7 +85,8 @@ class RunReader:
         fault, self._fault = self._fault, None
         if fault is None:
             return
-        if not fault.request.discarding or fault.violation.code is ErrorCode.BAD_COMPRESSION:
+        history_is_good = fault.violation.code is ErrorCode.INVALID_DATA
+        if not fault.request.discarding or (self._body.wanted and not history_is_good):
             raise fault.violation
         self._inbox.consume(fault.size)
 

@@ -15,6 +15,7 @@ from culm.bymux import Stream
 from culm.point2point.data_codec import PacketType
 from culm.point2point.errors import ErrorCode, Violation
 from culm.point2point.events import SkipReason
+from culm.point2point.inflation import padding
 from culm.point2point.limits import Limits
 from culm.point2point.pieces import Part
 from culm.point2point.runs import write_run
@@ -274,9 +275,9 @@ class DataSender:
         if packed is None:
             self._raw_run = min(2 * self._raw_run + 1, _RAW_RUN_MAX)
             self._raw_left = self._raw_run
-        else:
-            self._raw_run = 0
-        return packed
+            return None
+        self._raw_run = 0
+        return padding(len(data), len(packed)) + packed
 
     def _put(self, data: Buffer) -> None:
         self.outbox.append(data)

@@ -1,0 +1,226 @@
+"""Work follows from the bytes that have come, not from the numbers in them.
+
+Nothing here looks at the clock: what is counted are bytes inflated, events and lines run.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from nacl.signing import SigningKey
+from p2p_support import (
+    Pair,
+    Raw,
+    adjust,
+    metadata,
+    proposal,
+    switch,
+    varu64,
+)
+
+from culm.bamboo.author import LogAuthor
+from culm.bamboo.entry import Entry, sign
+from culm.buffer import Buffer
+from culm.machine import Closed
+from culm.point2point import (
+    EVERYTHING,
+    CancelReason,
+    ErrorCode,
+    Limits,
+    MetadataReceived,
+    PayloadReceived,
+    Request,
+)
+from culm.point2point import payload_body as body_module
+from culm.wire.lzfoo import Compressor, Decompressor
+from culm.wire.multihash import YAMF
+
+KEY = SigningKey(b"\x09" * 32)
+HUGE = 2**64 - 1
+MANY = 1 << 27  # more than any test here may inflate
+
+
+class Counted(Decompressor):
+    """A decompressor that tells how much it has made, and stops a test that makes too much."""
+
+    __slots__ = ()
+    made = 0
+
+    def decode(self, data: Buffer, offset: int, out_max: int) -> tuple[bytes, int]:
+        output, read = super().decode(data, offset, out_max)
+        Counted.made += len(output)
+        assert Counted.made < MANY, "inflated without end"
+        return output, read
+
+
+@pytest.fixture(autouse=True)
+def _counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(body_module, "Decompressor", Counted)
+    Counted.made = 0
+
+
+def compressed(size: int, body: bytes, packed_size: int | None = None) -> bytes:
+    """A packet that declares `size` bytes in `body`, or in more of which that is the beginning."""
+    return b"\x09" + varu64(size) + varu64(packed_size or len(body)) + body
+
+
+def bomb(size: int) -> bytes:
+    """`size` equal bytes: a literal, and a copy of it as long as is wanted."""
+    length = (size - 1).to_bytes(8, "big")
+    return b"\x01a" + b"\xff" + length + b"\x01"
+
+
+def first_entry(size: int, payload: bytes = b"") -> Entry:
+    """The first entry of a log, signed, which says of its payload what its author likes."""
+    honest = sign(KEY, family=YAMF, log_id=0, seqnum=1, payload=payload)
+    said = replace(honest, payload_size=size)
+    return replace(said, signature=KEY.sign(said.encode()[:-64]).signature)
+
+
+def fetching(size: int = HUGE, *, payload: bytes = b"", **options: Any) -> tuple[Raw, Request]:
+    """A confirmed request, and the metadata of its first entry has come."""
+    peer = Raw(**options)
+    first = first_entry(size, payload)
+    request = peer.connection.propose(proposal(1, log=first.log))
+    peer.control(adjust(0, "all"))
+    peer.data(switch(0), metadata(first))
+    assert isinstance(peer.events[-1], MetadataReceived)
+    return peer, request
+
+
+class TestInflating:
+    """The bytes that are inflated are at most some multiple of the bytes received."""
+
+    @pytest.mark.parametrize("in_runs", [False, True])
+    def test_a_small_body_that_expands_without_end(self, in_runs: bool) -> None:
+        peer, _ = fetching(in_runs=in_runs)
+        peer.data(compressed(HUGE, bomb(HUGE)))
+        assert peer.code is ErrorCode.INFLATION
+        assert Counted.made == 0  # it is seen in what is declared
+
+    def test_a_body_that_is_declared_to_be_large(self) -> None:
+        """The rest of it never comes; its beginning gives no more than it may."""
+        peer, _ = fetching()
+        peer.data(compressed(HUGE, bomb(HUGE), HUGE))
+        assert peer.code is None
+        limits = Limits()
+        assert Counted.made <= limits.inflation_burst_max + 12 * limits.inflation_factor_max
+        made = Counted.made
+        peer.data(bytes(1000))  # what waits may be read now, and no more of the rest
+        assert peer.code is None
+        assert Counted.made == made + 1000 * limits.inflation_factor_max
+
+    def test_what_waits_is_bounded_too(self) -> None:
+        """A copy that never ends does not make us keep what comes behind it."""
+        limits = Limits(inflation_burst_max=1000, inflation_factor_max=2, packet_size_max=500)
+        peer, _ = fetching(limits=limits)
+        peer.data(compressed(HUGE, bomb(HUGE), HUGE))
+        for _ in range(100):
+            if peer.code is None:
+                peer.data(bytes(100))
+        assert peer.code is ErrorCode.INFLATION
+        assert Counted.made <= 1000 + 2 * 1000
+
+    @pytest.mark.parametrize("size", [1, 7, 100, 100_000])
+    def test_the_verdict_is_the_same_for_every_chunking(self, size: int) -> None:
+        limits = Limits(inflation_burst_max=1000, inflation_factor_max=2, packet_size_max=500)
+        peer, _ = fetching(3000, payload=b"a" * 3000, limits=limits)
+        packet = compressed(3000, bytes(900) + bomb(3000) + bytes(700))
+        for at in range(0, len(packet), size):
+            peer.data(packet[at : at + size])
+        assert peer.code is ErrorCode.BAD_COMPRESSION  # for there is more behind the last byte
+        assert sum(len(e.data) for e in peer.events if isinstance(e, PayloadReceived)) == 3000
+
+    def test_a_connection_gets_its_burst_again_for_what_does_not_inflate(self) -> None:
+        limits = Limits(inflation_burst_max=1000, inflation_factor_max=2)
+        peer, _ = fetching(100_000, limits=limits)
+        peer.data(compressed(900, bomb(900)), compressed(120, bomb(120)))
+        assert peer.code is None
+        literal = b"\x79\x07\xd0" + b"b" * 2000
+        peer.data(compressed(2000, literal), compressed(1000, bomb(1000)))
+        assert peer.code is None
+        peer.data(compressed(1000, bomb(1000)))
+        assert peer.code is ErrorCode.INFLATION
+
+    def test_the_user_may_allow_more(self) -> None:
+        size = 1 << 26
+        peer, _ = fetching(size, limits=Limits(inflation_burst_max=size))
+        peer.data(compressed(size, bomb(size)))
+        assert peer.code is ErrorCode.INVALID_DATA  # it is another payload than was signed
+        assert Counted.made == size
+
+    def test_what_we_send_keeps_to_it(self) -> None:
+        """However well it can be compressed."""
+        author = LogAuthor(KEY, family=YAMF)
+        new = author.publish(bytes(3_000_000))
+        strict = Limits(inflation_burst_max=0)
+        pair = Pair(limits=(strict, None))
+        ours = pair.left.propose(proposal(1, log=author.log))
+        pair.pump()
+        theirs = pair.right.request(ours.request_id)
+        theirs.confirm(EVERYTHING)
+        theirs.send_metadata(new.entry)
+        theirs.send_payload(new.payload or b"")
+        assert pair.right.unsent_size() < 3_000_000 // 200
+        pair.pump()
+        assert not pair.of(Closed)
+        assert [e.verified for e in pair.of(PayloadReceived) if e.finished] == [True]
+
+
+class TestDiscarding:
+    """What is not wanted any more costs no more than the bytes in which it comes."""
+
+    def test_nothing_is_inflated_after_the_goodbye(self) -> None:
+        peer, _ = fetching()
+        peer.connection.close()
+        peer.data(compressed(200_000, bomb(200_000)) * 50)
+        assert peer.code is None
+        assert Counted.made == 0
+
+    def test_nor_is_the_rest_of_what_had_begun(self) -> None:
+        peer, _ = fetching(limits=Limits(inflation_burst_max=0, inflation_factor_max=1000))
+        peer.data(compressed(12_000, bomb(12_000)[:11], 12))
+        made = Counted.made
+        peer.connection.close()
+        peer.data(bomb(12_000)[11:], compressed(200, bomb(200)))
+        assert peer.code is None
+        assert Counted.made == made
+
+    @pytest.mark.parametrize("in_runs", [False, True])
+    def test_sizes_are_checked_for_what_is_cancelled(self, in_runs: bool) -> None:
+        peer, request = fetching(in_runs=in_runs)
+        request.cancel(CancelReason.DO_NOT_RETRY)
+        peer.data(compressed(HUGE, bomb(HUGE)))
+        assert peer.code is ErrorCode.INFLATION
+        assert Counted.made == 0
+
+    def test_what_is_cancelled_is_history_for_what_follows(self) -> None:
+        """The window is one for all requests, and is never reset."""
+        compressor = Compressor(4096)
+        gone = b"".join(bytes([n]) * 5 for n in range(200))
+        wanted = LogAuthor(SigningKey(b"\x0a" * 32), family=YAMF).publish(gone[100:900])
+        peer, request = fetching(len(gone))
+        log = wanted.entry.log
+        peer.connection.propose(proposal(1, log=log))
+        peer.control(adjust(2, "all"))
+        request.cancel(CancelReason.DO_NOT_RETRY)
+        first, second = compressor.compress(gone), compressor.compress(gone[100:900])
+        assert first is not None
+        assert second is not None
+        assert len(second) < 20
+        peer.data(compressed(len(gone), first), switch(2), metadata(wanted.entry))
+        peer.data(compressed(800, second))
+        assert peer.code is None
+        last = peer.events[-1]
+        assert isinstance(last, PayloadReceived)
+        assert last.verified
+
+    def test_unanswered_and_raw(self) -> None:
+        """Raw bytes are passed over, however many are declared."""
+        peer, request = fetching()
+        request.cancel(CancelReason.DO_NOT_RETRY)
+        peer.data(b"\x08" + varu64(HUGE), bytes(100_000))
+        assert peer.code is None
+        assert not peer.connection._receiver.inbox.size
