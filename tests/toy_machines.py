@@ -25,7 +25,8 @@ from culm.machine import (
     StreamBase,
 )
 from culm.testing.cluster import Cluster
-from culm.testing.machines import Conversation, Flood, MachineSpec, Scenario, call, keys_of
+from culm.testing.encodings import BIG_ENDIAN, DECIMAL
+from culm.testing.machines import Conversation, Flood, MachineSpec, Scenario, Work, call, keys_of
 from culm.testing.network import Conditions, Network
 from culm.testing.operations import Advance, Eof
 from culm.timers import Deadlines
@@ -455,7 +456,9 @@ LINES = MachineSpec(
     build=lambda config: Lines(**config),
     keys=keys_of(Lines),
     held_max=2048,
+    work=Work(base=250, per_byte=100),
     tight={"line_max": 8},
+    encodings=[DECIMAL],
     scenarios=[
         Scenario(
             name="talk",
@@ -480,6 +483,8 @@ FRAMES = MachineSpec(
     build=lambda config: Frames(**config),
     keys=keys_of(Frames),
     held_max=8192,
+    work=Work(base=350, per_byte=60),
+    encodings=BIG_ENDIAN[:1],
     scenarios=[
         Scenario(
             name="greeted",
@@ -499,6 +504,7 @@ KEEPER = MachineSpec(
     build=lambda config: Keeper(**config),
     keys=keys_of(Keeper),
     held_max=6000,
+    work=Work(base=300, per_byte=100),
     respond=count_up,
     scenarios=[
         Scenario(
@@ -521,6 +527,7 @@ LANES = MachineSpec(
     name="lanes",
     build=lambda config: Lanes(),
     held_max=4096,
+    work=Work(base=300, per_byte=60),
     lazy_output=True,
     normalise=by_lane,
     scenarios=[
@@ -542,6 +549,8 @@ PINGER = MachineSpec(
     build=lambda config: Pinger(**config),
     keys=keys_of(Pinger),
     held_max=8192,
+    work=Work(base=350, per_byte=10),
+    encodings=BIG_ENDIAN[:2],
     conversations=ping_conversations,
     bad_calls=[call("ping", peer="nobody")],
     floods=[

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from culm.machine import DatagramMachine, Effect, Event, StreamMachine
 from culm.testing.config import Config, ConfigError, Key, keys_of, read_config
+from culm.testing.encodings import EVERY, Encoding
 from culm.testing.operations import Call, Operation
 
 __all__ = [
@@ -19,11 +20,13 @@ __all__ = [
     "Flood",
     "Key",
     "MachineSpec",
+    "Part",
     "Responder",
     "Scenario",
     "Side",
     "SpecErrorCode",
     "Verb",
+    "Work",
     "keys_of",
 ]
 
@@ -75,6 +78,7 @@ class Flood:
     config: overrides `MachineSpec.tight`, for example to choose the role.
     source: for datagram machines, where opening and units are datagrams: the address
         from which the unit of that number comes.
+    calls: what the user does about the unit of that number, once it has been received.
     """
 
     unit: bytes | Callable[[int], bytes]
@@ -82,6 +86,30 @@ class Flood:
     after: str | None = None
     config: Config = field(default_factory=dict)
     source: Callable[[int], Hashable] = lambda number: "peer"
+    calls: Callable[[int], Sequence[Call]] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """What one input may cost, with all that follows from it until the next: in steps.
+
+    An input of k bytes is worth ``base + per_byte * k``.  A step is a line of Python that
+    is executed, or 16 bytes that a function returns (`culm.testing.suite.meter`).
+    """
+
+    base: int
+    per_byte: int
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Some of a peer's bytes that a layer below has wrapped.
+
+    seal: wraps other bytes in place of `data`, such that the layer below takes them.
+    """
+
+    data: bytes
+    seal: Callable[[bytes], bytes] = bytes
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -116,6 +144,17 @@ class MachineSpec:
         ``data_to_send`` may give other bytes that mean the same.
     normalise: what of an event list must be the same however the peer's bytes were
         scheduled and cut; the list itself by default.
+    work: what an input may cost; the law of work is for machines that state it.
+    growth: what may become many, each a function of how many of it there are to be: the
+        conversation or, to be played first, the scenario.  The work in it must not grow
+        faster than their number.  Floods, and calls that the conversations make, need none.
+    encodings: how the peer writes numbers; extreme ones are put where such may stand.
+    unwrapped: what the peer says in some bytes of a conversation, if a layer below has
+        wrapped that; in all, the parts sealed again are the bytes.
+    bombs: bytes that cost a peer little and could cost much, such as compressed data that
+        expands without end; they come between any two inputs of a conversation.
+    interruptions: what the user may do at any moment to end things, after which the peer's
+        bytes meet a machine that does not want them any more.
     """
 
     name: str
@@ -132,6 +171,12 @@ class MachineSpec:
     floods: Sequence[Flood] = ()
     lazy_output: bool = False
     normalise: Callable[[Sequence[Event]], object] = list
+    work: Work | None = None
+    growth: Mapping[str, Callable[[int], Conversation | Scenario]] = field(default_factory=dict)
+    encodings: Sequence[Encoding] = EVERY
+    unwrapped: Callable[[bytes], Sequence[Part]] = lambda data: [Part(data)]
+    bombs: Sequence[bytes] = ()
+    interruptions: Sequence[Call] = (Call("close"),)
 
     def make(self, config: Config) -> AnyMachine:
         """A new machine.  Raises `ConfigError` and what the machine says to wrong values."""

@@ -23,6 +23,7 @@ from culm.bymux import (
 )
 from culm.machine import Event
 from culm.testing.arguments import by_name, on_handle
+from culm.testing.encodings import BIG_ENDIAN
 from culm.testing.machines import (
     Config,
     Flood,
@@ -30,6 +31,7 @@ from culm.testing.machines import (
     MachineSpec,
     Scenario,
     Verb,
+    Work,
     call,
     keys_of,
     register,
@@ -150,11 +152,17 @@ def _short_lived_stream(number: int) -> bytes:
     )
 
 
+# Measured twofold: a packet of one byte costs up to 180 steps, and so does a turn of the
+# scheduler, of which credit may release one for each Write that waited.
+_WORK = Work(base=700, per_byte=250)
+
 CONNECTION = register(
     MachineSpec(
         name="bymux",
         build=_build,
         held_max=32_000,
+        work=_WORK,
+        encodings=BIG_ENDIAN,
         keys=_KEYS,
         tight=_TIGHT,
         lazy_output=True,

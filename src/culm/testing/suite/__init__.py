@@ -25,6 +25,7 @@ from culm.testing.suite.floods import floods, limits
 from culm.testing.suite.processes import processes
 from culm.testing.suite.runs import PropertyError, watchdog
 from culm.testing.suite.strategies import Draw
+from culm.testing.suite.work import at_once, work
 
 __all__ = ["PROPERTIES", "Property", "PropertyError", "cases", "check_machine"]
 
@@ -86,6 +87,7 @@ PROPERTIES: tuple[Property, ...] = (
     Property(
         name="chunking",
         check_example=properties.chunking,
+        share=2.0,
         applies=lambda spec: hasattr(spec.make({}), "receive_data"),
     ),
     Property(
@@ -102,6 +104,12 @@ PROPERTIES: tuple[Property, ...] = (
         name="pieces",
         check_example=properties.pieces,
         applies=lambda spec: hasattr(spec.make({}), "data_to_send"),
+    ),
+    Property(
+        name="work",
+        check_once=at_once,
+        check_example=work,
+        applies=lambda spec: spec.work is not None,
     ),
     Property(name="limits", check_once=floods, check_example=limits, share=0.25),
     Property(

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import count
 
 from hypothesis import strategies as st
 
 from culm.testing.driver import Driver
 from culm.testing.held import held_size
-from culm.testing.operations import Receive, ReceiveDatagram
+from culm.testing.operations import Operation, Receive, ReceiveDatagram
 from culm.testing.record import conversations, driver_for
 from culm.testing.spec import Conversation, Flood, MachineSpec
 from culm.testing.suite.runs import PropertyError
 from culm.testing.suite.strategies import Draw, Story, conversation, cut_short, pick
 
-__all__ = ["floods", "limits"]
+__all__ = ["HEADER_SIZE", "NOTHING_TOLD", "floods", "limits", "poured"]
+
+HEADER_SIZE = 28  # of IP and UDP: what an empty datagram costs the one who sends it
+NOTHING_TOLD = Conversation(name="nothing", operations=())
 
 _CHUNK_SIZE = 4096
 _UNIT_SIZE_MAX = 64
-_HEADER_SIZE = 28  # of IP and UDP: what an empty datagram costs the one who sends it
 _SLACK_SIZE = 32 * 1024  # beyond twice the limit, so that small limits are passed clearly
 
 
@@ -63,13 +66,9 @@ def floods(spec: MachineSpec) -> None:
     """`limits` for the floods that the spec itself lists, whatever the driver does."""
     told = {each.name: each for each in conversations(spec)}
     for flood in spec.floods:
-        before = told[flood.after] if flood.after is not None else _nothing_told()
+        before = told[flood.after] if flood.after is not None else NOTHING_TOLD
         for habit in _HABITS:
             _pour(spec, flood, before, list(before.operations), habit)
-
-
-def _nothing_told() -> Conversation:
-    return Conversation(name="", operations=())
 
 
 def _pour(spec: MachineSpec, flood: Flood, told: Conversation, story: Story, habit: _Habit) -> None:
@@ -84,8 +83,7 @@ def _pour(spec: MachineSpec, flood: Flood, told: Conversation, story: Story, hab
     if not habit.answers:
         driver.respond = None
     poured = checked = 0
-    for size in _poured(driver, flood, 2 * spec.held_max + _SLACK_SIZE):
-        poured += size
+    for poured in _pour_in(driver, _pieces(spec, flood), 2 * spec.held_max + _SLACK_SIZE):
         if poured - checked >= 2 * _CHUNK_SIZE:
             _check_held(spec, driver, empty, habit, poured)
             checked = poured
@@ -101,45 +99,59 @@ def _check_held(spec: MachineSpec, driver: Driver, empty: int, habit: _Habit, po
         )
 
 
-def _poured(driver: Driver, flood: Flood, total: int) -> Iterator[int]:
-    """Pour `total` bytes in, as long as the machine wants them; sizes of the pieces."""
-    pour = _stream if driver.is_stream else _datagrams
-    poured = 0
-    for size in pour(driver, flood):
-        poured += size
-        yield size
-        if poured >= total or driver.closed is not None:
-            break
+def poured(spec: MachineSpec, flood: Flood) -> Iterator[list[Operation]]:
+    """Everything that comes of the units of `flood`, one after the other, for ever."""
+    is_stream = hasattr(spec.make({}), "receive_data")
 
+    def receive(data: bytes, number: int) -> Operation:
+        return Receive(data) if is_stream else ReceiveDatagram(data, flood.source(number))
 
-def _stream(driver: Driver, flood: Flood) -> Iterator[int]:
-    units = _units(flood)
-    pending = bytearray(flood.opening)
-    while True:
-        while len(pending) < _CHUNK_SIZE:
-            pending += next(units)
-        size = min(driver.machine.read_size(), _CHUNK_SIZE)
-        if size <= 0:
-            return
-        driver.apply(Receive(bytes(pending[:size])))
-        del pending[:size]
-        driver.drain(None)
-        driver.answer()
-        yield size
-
-
-def _datagrams(driver: Driver, flood: Flood) -> Iterator[int]:
     if flood.opening:
-        driver.apply(ReceiveDatagram(flood.opening, flood.source(0)))
-    for number, data in enumerate(_units(flood)):
-        driver.apply(ReceiveDatagram(data, flood.source(number)))
-        driver.drain(None)
-        driver.answer()
-        yield len(data) + _HEADER_SIZE
+        yield [receive(flood.opening, 0)]
+    for number in count():
+        unit = flood.unit if isinstance(flood.unit, bytes) else flood.unit(number)
+        yield [receive(unit, number), *(flood.calls(number) if flood.calls else ())]
 
 
-def _units(flood: Flood) -> Iterator[bytes]:
-    number = 0
-    while True:
-        yield flood.unit if isinstance(flood.unit, bytes) else flood.unit(number)
-        number += 1
+def _pieces(spec: MachineSpec, flood: Flood) -> Iterator[list[Operation]]:
+    """The units of `flood`, of a stream in larger pieces unless something is done about each."""
+    pending = b""
+    for unit in poured(spec, flood):
+        if len(unit) > 1 or not isinstance(unit[0], Receive):
+            yield unit
+            continue
+        pending += unit[0].data
+        while len(pending) >= _CHUNK_SIZE:
+            yield [Receive(pending[:_CHUNK_SIZE])]
+            pending = pending[_CHUNK_SIZE:]
+
+
+def _pour_in(driver: Driver, pieces: Iterator[list[Operation]], total: int) -> Iterator[int]:
+    """Pour `total` bytes in, as long as the machine wants them; how much that is so far."""
+    poured = 0
+    while poured < total:
+        for operation in next(pieces):
+            for part in _welcome(driver, operation):
+                driver.do(part)
+                driver.answer()
+                poured += _size(part)
+            if driver.closed is not None or (driver.is_stream and not driver.machine.read_size()):
+                return
+        yield poured
+
+
+def _welcome(driver: Driver, operation: Operation) -> Iterator[Operation]:
+    """`operation`, bytes in such pieces as the machine asks for, until it asks for none."""
+    if not isinstance(operation, Receive):
+        yield operation
+        return
+    data = operation.data
+    while data and (size := driver.machine.read_size()):
+        yield Receive(data[:size])
+        data = data[size:]
+
+
+def _size(operation: Operation) -> int:
+    if isinstance(operation, Receive):
+        return len(operation.data)
+    return HEADER_SIZE + len(operation.data) if isinstance(operation, ReceiveDatagram) else 0

@@ -49,7 +49,7 @@ from culm.testing.suite.strategies import (
     chunks,
     conversation,
     cut_short,
-    mutated,
+    hostile,
     pick,
     sizes,
     tightened,
@@ -99,7 +99,9 @@ def chunking(spec: MachineSpec, draw: Draw) -> None:
     answered and bytes not taken, since doing so is an input or a choice of its own.
     """
     told = tightened(spec, conversation(spec, draw), draw)
-    story = merged(variant(told.operations, draw))
+    story = merged(
+        hostile(spec, told, draw) if draw(st.booleans()) else variant(told.operations, draw)
+    )
     whole = [[op.data] if isinstance(op, Receive) else [] for op in story]
     cut = [chunks(op.data, draw) if isinstance(op, Receive) else [] for op in story]
     with retold(spec, told, story):
@@ -126,7 +128,7 @@ def survives(spec: MachineSpec, draw: Draw) -> None:
     """
     told = tightened(spec, conversation(spec, draw), draw)
     story: Story = []
-    for operation in mutated(variant(told.operations, draw), draw):
+    for operation in hostile(spec, told, draw):
         if isinstance(operation, Receive):
             story += [Receive(data) for data in chunks(operation.data, draw)]
         else:

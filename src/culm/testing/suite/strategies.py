@@ -11,7 +11,8 @@ from typing import Any, TypeVar
 
 from hypothesis import strategies as st
 
-from culm.testing.operations import Operation, Receive, ReceiveDatagram
+from culm.testing.encodings import EXTREMES
+from culm.testing.operations import Call, Operation, Receive, ReceiveDatagram
 from culm.testing.record import conversations
 from culm.testing.spec import Conversation, MachineSpec
 
@@ -21,6 +22,7 @@ __all__ = [
     "chunks",
     "conversation",
     "cut_short",
+    "hostile",
     "hurried",
     "mutated",
     "pick",
@@ -97,15 +99,67 @@ def variant(operations: Sequence[Operation], draw: Draw) -> Story:
     return mutated(story, draw) if draw(st.booleans()) else story
 
 
+def hostile(spec: MachineSpec, told: Conversation, draw: Draw) -> Story:
+    """The story of a peer that means harm, perhaps at a moment that it did not choose.
+
+    Extreme numbers stand in it, or bombs, or it is mutated; before that the user may have
+    done something at a moment of its own: an interruption, or any call of the spec's.
+    """
+    story = variant(told.operations, draw)
+    start = draw(st.integers(0, max(_places(story), default=0)))
+    before, after = story[:start], story[start:]
+    if draw(st.booleans()):
+        before.append(pick(spec.interruptions, draw))
+    elif draw(st.booleans()) and (calls := _calls(spec)):
+        before.append(pick(calls, draw))
+    for _ in range(draw(st.integers(1, _MUTATIONS_MAX))):
+        if spec.bombs and draw(st.booleans()):
+            bomb = Receive(pick(spec.bombs, draw))
+            at = draw(st.integers(0, len(after)))
+            after.insert(at, bomb)
+        else:
+            _make_extreme(spec, after, draw)
+    return [*before, *(mutated(after, draw) if draw(st.booleans()) else after)]
+
+
+def _calls(spec: MachineSpec) -> list[Operation]:
+    calls: list[Operation] = []
+    for told in conversations(spec):
+        calls += [op for op in told.operations if isinstance(op, Call) and op not in calls]
+    return calls
+
+
+def _make_extreme(spec: MachineSpec, story: Story, draw: Draw) -> None:
+    """Write an extreme number in place of something, or between, where the peer speaks."""
+    places = _places(story)
+    if not places:
+        return
+    index = pick(places, draw)
+    parts = list(spec.unwrapped(_data(story, index)))
+    chosen = draw(st.integers(0, len(parts) - 1)) if parts else 0
+    data = parts[chosen].data if parts else b""
+    encoding = pick(spec.encodings, draw)
+    written = [number for number in map(encoding.encode, EXTREMES) if number is not None]
+    found = encoding.places(data)
+    if found and draw(st.booleans()):
+        start, end = pick(found, draw)
+    else:
+        start = end = draw(st.integers(0, len(data)))
+    changed = data[:start] + pick(written, draw) + data[end:]
+    sealed = [part.seal(part.data) for part in parts]
+    sealed[chosen : chosen + 1] = [parts[chosen].seal(changed) if parts else changed]
+    story[index] = _changed(story[index], b"".join(sealed))
+
+
+def _places(story: Story) -> list[int]:
+    return [i for i, op in enumerate(story) if isinstance(op, (Receive, ReceiveDatagram))]
+
+
 def mutated(operations: Sequence[Operation], draw: Draw) -> Story:
     """The story with one to three things changed in what the peer sends."""
     story = list(operations)
     for _ in range(draw(st.integers(1, _MUTATIONS_MAX))):
-        places = [
-            index
-            for index, operation in enumerate(story)
-            if isinstance(operation, (Receive, ReceiveDatagram))
-        ]
+        places = _places(story)
         if not places:
             break
         pick(_MUTATIONS, draw)(story, pick(places, draw), places, draw)

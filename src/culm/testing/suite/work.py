@@ -1,0 +1,204 @@
+"""The properties that a machine's work is bounded by its input, and grows no faster than that."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import chain, islice
+from typing import Any
+
+from culm.machine import Effect
+from culm.testing.driver import Turn
+from culm.testing.held import held_size
+from culm.testing.operations import Call, Complete, Operation, Receive, ReceiveDatagram
+from culm.testing.plain import to_plain
+from culm.testing.record import conversations, driver_for, record
+from culm.testing.spec import Conversation, Flood, MachineSpec, Scenario
+from culm.testing.suite.floods import HEADER_SIZE, NOTHING_TOLD, poured
+from culm.testing.suite.meter import EndlessWorkError, Meter
+from culm.testing.suite.runs import PropertyError, retold
+from culm.testing.suite.strategies import Draw, conversation, hostile, tightened
+
+__all__ = ["Worker", "at_once", "work"]
+
+_GROWTH_START = 32
+_GROWTH_MAX = 2.1
+_GROWTH_SLACK = 600  # steps; less than that is no growth
+
+ManyOf = Callable[[int], Sequence[Conversation]]
+
+
+def work(spec: MachineSpec, draw: Draw) -> None:
+    """What a machine does is bounded by what it is given, as `MachineSpec.work` states.
+
+    An input of k bytes is worth ``base + per_byte * k`` steps.  All that follows from it
+    until there is further input has to do with that: what is executed and returned, with
+    all events and effects.  What is left over of ``per_byte`` stays for later, since bytes
+    may have to wait; of ``base`` nothing stays.  The answer that the store gives at once
+    adds what its bytes are worth and no more, for the peer has not sent it.
+
+    Work beyond is stopped in its midst: a machine that hangs is found like any other.
+    """
+    told = tightened(spec, conversation(spec, draw), draw)
+    story = hostile(spec, told, draw)
+    with retold(spec, told, story):
+        Worker(spec, told).tell(story)
+
+
+def at_once(spec: MachineSpec) -> None:
+    """What needs no chance: `bombs` and `growth`."""
+    bombs(spec)
+    growth(spec)
+
+
+def bombs(spec: MachineSpec) -> None:
+    """`work` for the bombs of the spec at every moment of every conversation.
+
+    There also after whatever interrupts it: then it meets a machine that throws it away.
+    """
+    for told in conversations(spec):
+        for at in range(len(told.operations) + 1):
+            for interruption in ([], *([each] for each in spec.interruptions)):
+                for bomb in spec.bombs:
+                    story = [*told.operations[:at], *interruption, Receive(bomb)]
+                    with retold(spec, told, story):
+                        Worker(spec, told).tell(story)
+
+
+def growth(spec: MachineSpec) -> None:
+    """Twice as much input is at most about twice the work.
+
+    Tried with n, 2n and 4n of what the spec says may become many, of its floods' units,
+    and of every call of its conversations, made again and again.  The work that is added
+    may bend once, where something begins; if it does so again from 4n to 8n, it grows.
+    """
+    for name, many in _growing(spec):
+        try:
+            _check_growth(spec, many)
+        except Exception as error:
+            error.add_note(f"growing: {name}")
+            raise
+
+
+class Worker:
+    """A driver that lets its machine work only as much as has been paid for."""
+
+    def __init__(self, spec: MachineSpec, told: Conversation) -> None:
+        self.driver = driver_for(spec, told)
+        self.meter = Meter()
+        assert spec.work is not None
+        self._work = spec.work
+        self._savings = 0  # steps, of `per_byte`, that are left over
+        if (respond := self.driver.respond) is not None:
+            self.driver.respond = self.meter.apart(lambda effect: self._answer(respond, effect))
+        self._pay(None, self.driver.start)
+
+    def tell(self, story: Sequence[Operation]) -> None:
+        """Do the whole story; the same as `run` for each operation."""
+        for operation in story:
+            self.run(operation)
+
+    def run(self, operation: Operation) -> list[Turn]:
+        """Do `operation` as `Driver.run` does.  Raises `PropertyError` for too much work."""
+        return self._pay(operation, lambda: self.driver.run(operation))
+
+    def _pay(self, operation: Operation | None, act: Callable[[], list[Turn]]) -> list[Turn]:
+        meter, before = self.meter, self.meter.steps
+        self._save(_input_size(operation))
+        meter.allowed = before + self._work.base + self._savings
+        try:
+            turns = meter.count(act)
+        except EndlessWorkError:
+            raise PropertyError(
+                f"{operation} led to more than {meter.allowed - before} steps: {self._work} and"
+                " what is left over of earlier bytes allow no more"
+            ) from None
+        self._savings -= max(0, meter.steps - before - self._work.base)
+        return turns
+
+    def _answer(self, respond: Callable[[Effect[Any]], object], effect: Effect[Any]) -> object:
+        result = respond(effect)
+        self.meter.allowed += self._save(held_size(result))
+        return result
+
+    def _save(self, size: int) -> int:
+        saved = self._work.per_byte * size
+        self._savings += saved
+        return saved
+
+
+def _input_size(operation: Operation | None) -> int:
+    match operation:
+        case Receive(data):
+            return len(data)
+        case ReceiveDatagram(data):
+            return len(data) + HEADER_SIZE
+        case Call(_, args):
+            return len(json.dumps(to_plain(args)))
+        case Complete(_, result):
+            return held_size(result)
+    return 0
+
+
+def _growing(spec: MachineSpec) -> Iterator[tuple[str, ManyOf]]:
+    """What may become many, by name: the conversations in which there are so many of it."""
+    for name, many in spec.growth.items():
+        yield name, partial(_played, spec, many)
+    told = {each.name: each for each in conversations(spec)}
+    for number, flood in enumerate(spec.floods):
+        before = told[flood.after] if flood.after is not None else NOTHING_TOLD
+        yield f"units of flood {number}", partial(_flooded, spec, before, flood)
+    for each in told.values():
+        last = {op.method: at for at, op in enumerate(each.operations) if isinstance(op, Call)}
+        for method, at in last.items():
+            yield f"{method} in {each.name}", partial(_insistent, each, at)
+
+
+def _played(
+    spec: MachineSpec, many: Callable[[int], Conversation | Scenario], size: int
+) -> Sequence[Conversation]:
+    made = many(size)
+    return record(spec, made) if isinstance(made, Scenario) else [made]
+
+
+def _flooded(
+    spec: MachineSpec, before: Conversation, flood: Flood, size: int
+) -> Sequence[Conversation]:
+    config = {**before.config, **flood.config}
+    units = islice(poured(spec, flood), size)
+    return [
+        replace(before, config=config, operations=[*before.operations, *chain.from_iterable(units)])
+    ]
+
+
+def _insistent(told: Conversation, at: int, size: int) -> Sequence[Conversation]:
+    story = told.operations
+    return [replace(told, operations=[*story[:at], *([story[at]] * size)])]
+
+
+def _check_growth(spec: MachineSpec, many: ManyOf) -> None:
+    steps = [_steps(spec, many(_GROWTH_START << doubling)) for doubling in range(3)]
+    if not _bends(*steps):
+        return
+    steps.append(_steps(spec, many(_GROWTH_START << 3)))
+    if _bends(*steps[1:]):
+        raise PropertyError(f"from {_GROWTH_START} on, twice as many took these steps: {steps}")
+
+
+def _bends(first: int, second: int, third: int) -> bool:
+    return third - second > _GROWTH_MAX * max(0, second - first) + _GROWTH_SLACK
+
+
+def _steps(spec: MachineSpec, conversations: Sequence[Conversation]) -> int:
+    steps = 0
+    for told in conversations:
+        worker = Worker(spec, told)
+        for operation in told.operations:
+            if worker.driver.closed is not None:
+                break
+            if not isinstance(operation, Receive) or worker.driver.machine.read_size():
+                worker.run(operation)
+        steps += worker.meter.steps
+    return steps
