@@ -224,6 +224,9 @@ class Serving:
     def _send_payload(self, piece: Piece, stored: StoredEntry, demand: Demand) -> bool:
         """Deal with the payload that is due; returns whether there may be more."""
         request, size = self.request, stored.payload_size
+        if request.send_cursor.offset > size:  # where the proposal would have it begin
+            request.cancel(CancelReason.DO_NOT_RETRY)
+            return False
         if size < demand.size_min:
             request.skip_payload(SkipReason.TOO_SMALL)
         elif size > demand.size_max:
