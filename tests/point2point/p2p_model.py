@@ -400,7 +400,7 @@ class Player:
                 return
             proof["seqnum"] = 1 + dice.below(proposal.first_seqnum - 1)
         if reason is CancelReason.FORK:
-            n = 1 + dice.below(LENGTH)
+            n = 1 + dice.below(min(LENGTH, proposal.first_seqnum))
             proof["proof"] = ForkProof(LOGS[log][n].entry, FORKS[log][n].entry)
         game.request.cancel(reason, **proof)
         game.state = RequestState.CANCELLING

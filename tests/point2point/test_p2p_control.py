@@ -702,6 +702,50 @@ class TestCancelling:
             peer.control(cancel(0, 135, bad))
             assert peer.code is code
 
+    @pytest.mark.parametrize(
+        ("options", "last"),
+        [
+            ({"start": 1}, 1),
+            ({"start": 5}, 5),
+            ({"start": 5, "end": 12}, 5),
+            ({"start": 6, "lower_certpool": 4}, 4),
+            ({"start": 5, "start_offset": 0}, 5),
+        ],
+    )
+    @rule(
+        "or start of the range in case of a proposal that includes a starting offset",
+        "Cancel 135 says that the log is forked at or before the proposal's lower certpool info "
+        "(or its start, if it starts inside a payload); a proof of a later fork is a violation.",
+    )
+    def test_a_fork_after_the_beginning_is_no_reason_to_cancel(
+        self, options: dict[str, Any], last: int
+    ) -> None:
+        reason, code = CancelReason.FORK, ErrorCode.BOGUS_PROOF
+        proofs = {n: ForkProof(entry(n), FORK[n].entry) for n in (1, last, last + 1, 12)}
+        for seqnum, proof in proofs.items():
+            for confirmed in (False, True):
+                pair = Pair()
+                one, other = (pair.confirmed if confirmed else pair.propose)(**options)
+                for request, connection in ((one, pair.left), (other, pair.right)):
+                    if seqnum > last:
+                        refuses(
+                            connection,
+                            code,
+                            lambda request=request, proof=proof: request.cancel(
+                                reason, proof=proof
+                            ),
+                        )
+                if seqnum <= last:
+                    one.cancel(reason, proof=proof)
+                    other.cancel(reason, proof=proof)
+                    pair.pump()
+                    assert [e.cancel.proof for e in pair.of(Cancelled)] == [proof] * 2
+            peer = Raw()
+            peer.connection.propose(proposal(**options))
+            both = proof.first.encode() + proof.second.encode()
+            peer.control(cancel(0, 135, both))
+            assert peer.code is (code if seqnum > last else None)
+
     def test_a_confirmation_of_nothing(self) -> None:
         for ours in (True, False):
             peer = Raw()

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Any
 
 import pytest
+from replicator_raw import RawPeer, adjust, cancel, marker, proposal_of, switch, varu64
 from replicator_support import (
     FETCH,
+    KEEP,
     SERVE,
     Node,
     World,
@@ -19,6 +22,7 @@ from replicator_support import (
 )
 from rules import rule
 
+from culm.bamboo.effects import ReadEntries
 from culm.bamboo.forks import ForkProof
 from culm.bamboo.links import lipmaa
 from culm.bamboo.store import NewEntry
@@ -222,3 +226,99 @@ def test_what_a_forked_log_had_in_payloads_before_the_fork_is_resumed() -> None:
     world.settle()
     assert same(server, reader)
     assert [e.payload_complete for e in reader.store.entries(log)] == [True, True]
+
+
+# What comes before a known fork, and what does not.
+
+
+def knows_fork(at: int, **options: Any) -> RawPeer:
+    """A replicator that has entries 1 to at - 1, and knows the fork behind them."""
+    store = store_of(TRUNK)
+    store.add_fork(LOG, ForkProof(TRUNK[at - 1].entry, branch(at)[at - 1].entry))
+    peer = RawPeer(store=store, **options)
+    for request_id in list(peer.machine.connection.requests):  # what it tells by itself
+        peer.control(cancel(request_id, 131))
+        peer.data(marker(request_id))
+    assert not peer.machine.connection.requests
+    return peer
+
+
+def proof_bytes(at: int) -> bytes:
+    proof = ForkProof(TRUNK[at - 1].entry, branch(at)[at - 1].entry)
+    return proof.first.encode() + proof.second.encode()
+
+
+@rule(
+    "Where the fork lies inside the range, the end is adjusted to the last entry before it, what "
+    "comes before is sent, the request ends with 130, and the proposal that the peer then makes "
+    "from there gets 135 with the proof.",
+)
+@pytest.mark.parametrize("interest", [SERVE, KEEP, FETCH])
+@pytest.mark.parametrize("end", [None, (12, 12), (12, 13), (8, 12), (9, 9)])
+@pytest.mark.parametrize("at", [2, 9, 12])
+def test_what_comes_before_the_fork_is_sent_then_the_fork_is_told(
+    at: int, end: tuple[int, int] | None, interest: Interest
+) -> None:
+    peer = knows_fork(at, interest=interest)
+    peer.control(proposal_of(LOG, 0, 1, end=end))
+    last = min(at - 1, end[0] if end else at)
+    if end is None or end[0] >= at:
+        assert any(
+            adjust(0, eager, flags=12 | others, extra=varu64(last) * 2) in peer.control_seen
+            for eager, others in (("all", 16 | 3), ("notify", 16))
+        )
+    if interest is SERVE or interest is KEEP:
+        # It takes part: the peer has passed all of it, too.
+        peer.data(switch(0), b"\x03" + varu64(2 * last) if last > 1 else b"\x02\x02")
+    sent = [new.entry.seqnum for new in TRUNK if new.entry.signature in peer.data_seen]
+    assert sent == list(range(1, last + 1))
+    assert cancel(0, 130) in peer.control_seen
+    assert cancel(0, 135) not in peer.control_seen
+    peer.control(cancel(0, 131))
+    peer.data(marker(0))
+    peer.control(proposal_of(LOG, 2, at, hash=TRUNK[lipmaa(at) - 1].entry.hash()))
+    assert cancel(2, 135, proof_bytes(at)) in peer.control_seen
+    assert peer.code is None
+
+
+@pytest.mark.parametrize("at", [6, 8])
+def test_a_pool_that_reaches_over_the_fork_is_refused(at: int) -> None:
+    """Its range begins behind the fork, and can have no end before that."""
+    peer = knows_fork(at)
+    peer.control(proposal_of(LOG, 0, 12, lower=4, hash=TRUNK[0].entry.hash(), end=(12, 12)))
+    assert cancel(0, 128) in peer.control_seen
+    assert peer.code is None
+
+
+def test_the_peer_is_told_of_a_fork_from_which_both_are_far() -> None:
+    """By a proposal of the forked entry, which is cancelled with the proof."""
+    world = World()
+    one, other = world.node(store_of(TRUNK[:4])), world.node(store_of(TRUNK[:4]))
+    world.connect(one, other)
+    world.settle()
+    one.store.add_fork(LOG, ForkProof(TRUNK[11].entry, branch(12)[11].entry))
+    one.tell(LOG, None)
+    world.settle()
+    assert [event.proof.seqnum for event in other.end.of(ForkFound)] == [12]
+    one.add(*TRUNK[4:11])
+    world.settle()
+    assert_forked(12, one, other)
+
+
+def test_ranges_that_are_being_served_end_before_a_fork_that_comes_to_be_known() -> None:
+    peer = RawPeer(TRUNK, interest=SERVE, slow=True)
+    while peer.effects:
+        peer.answer()
+        peer.drain()
+    peer.control(proposal_of(LOG, 0, 1, end=(12, 12)))
+    while not any(isinstance(effect, ReadEntries) for effect in peer.effects):
+        peer.answer()
+        peer.drain()
+    peer.store.add_fork(LOG, ForkProof(TRUNK[8].entry, branch(9)[8].entry))
+    peer.slow = False
+    peer.machine.stored(LOG)
+    peer.drain()
+    assert cancel(0, 130) in peer.control_seen
+    assert TRUNK[7].entry.signature in peer.data_seen
+    assert TRUNK[8].entry.signature not in peer.data_seen
+    assert peer.code is None

@@ -72,9 +72,8 @@ class Answering:
         if not _is_open(request):
             self._replica.seek()
             return
-        fork = inventory.fork
-        if fork is not None and (proposal.end is None or proposal.end >= fork.seqnum):
-            self._replica.next.tell_fork(request, fork)
+        if self._replica.forks.cut_off(request):
+            pass
         elif inventory.ended and proposal.first_seqnum > inventory.position:
             request.cancel(CancelReason.END_OF_LOG, seqnum=inventory.position)
         elif proposal.expected_seqnum > inventory.newest:
@@ -127,14 +126,17 @@ class Answering:
         return proposal.start <= self._replica.next.start
 
     def _confirm(self, request: Request, links: dict[int, bytes]) -> None:
-        if not _is_open(request):
+        if not _is_open(request) or self._replica.forks.cut_off(request):
             return
+        end = self._replica.forks.last_before(request)
         if self._is_wanted(request.proposal):
             want = self._replica.next.want
             skipping = not want.payload_mandatory
-            request.confirm(**want.demand(), allow_skipping=skipping, links=links)
+            request.confirm(
+                **want.demand(), allow_skipping=skipping, end=end, upper_certpool=end, links=links
+            )
         else:
-            request.confirm(NOTIFY, allow_skipping=True)
+            request.confirm(NOTIFY, allow_skipping=True, end=end, upper_certpool=end)
         self._owner.confirmed(request, self._replica)
         self._replica.seek()
 

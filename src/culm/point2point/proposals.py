@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from culm.bamboo.entry import LogKey
+from culm.bamboo.forks import ForkProof
 from culm.bamboo.links import lipmaa, lower_pool, upper_pool
 from culm.point2point.inventory import Inventory, Resumption
 from culm.point2point.messages import Proposal
 from culm.point2point.replication_events import Want
 
-__all__ = ["propose_next", "propose_probe", "propose_range"]
+__all__ = ["propose_forked", "propose_next", "propose_probe", "propose_range"]
 
 Links = Mapping[int, bytes]  # hashes of stored entries, by sequence number
 
@@ -85,4 +86,20 @@ def propose_probe(log: LogKey, seqnum: int, links: Links) -> Proposal:
         end=seqnum,
         upper_certpool=seqnum,
         size_max=0,
+    )
+
+
+def propose_forked(proof: ForkProof) -> Proposal:
+    """The forked entry, of which nobody can have what comes before: to be cancelled with `proof`.
+
+    It begins inside the payload, so that nothing before it has to be known.
+    """
+    return Proposal(
+        log=proof.log,
+        start=proof.seqnum,
+        lower_certpool=None,
+        expected_hash=proof.first.hash(),
+        start_offset=0,
+        end=proof.seqnum,
+        upper_certpool=proof.seqnum,
     )

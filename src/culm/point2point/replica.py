@@ -13,6 +13,7 @@ from culm.bamboo.store import NewEntry, StoredEntry, StoreError, StoreErrorCode
 from culm.machine import Event
 from culm.point2point.answering import Answering
 from culm.point2point.desk import Desk
+from culm.point2point.forking import ForkSeeking
 from culm.point2point.inventory import Inventory
 from culm.point2point.messages import Cancel, CancelReason, Proposal
 from culm.point2point.replication_events import (
@@ -62,6 +63,7 @@ class Replica:
         self.inventory.want = want = Want() if want is None or want.is_range else want
         self.next = NextSeeking(self, owner, want)
         self.ranges = RangeSeeking(self, owner)
+        self.forks = ForkSeeking(self, owner)
         self.answering = Answering(self, owner, desk=desk, family=family)
         self._heard = False  # the peer has spoken of the log
         self._owner = owner
@@ -92,6 +94,7 @@ class Replica:
         """Propose what is wanted."""
         self.next.seek()
         self.ranges.seek()
+        self.forks.seek()
         self.answering.reconsider()
 
     def ask_for(self, want: Want) -> None:
@@ -126,7 +129,7 @@ class Replica:
     def settled(self) -> bool:
         """Whether nothing is under way that will come to an end by itself."""
         known = self.inventory.loaded and self.answering.settled
-        return known and self.next.settled and self.ranges.settled
+        return known and all(seeking.settled for seeking in (self.next, self.ranges, self.forks))
 
     def emit(self, event: Event) -> None:
         """Let an event come out in its turn."""
@@ -213,7 +216,7 @@ class Replica:
             self.seek()
 
     def _seeking_of(self, request_id: int) -> Seeking | None:
-        for seeking in (self.next, self.ranges):
+        for seeking in (self.next, self.ranges, self.forks):
             if seeking.request is not None and seeking.request.request_id == request_id:
                 return seeking
         return None
@@ -231,7 +234,7 @@ class Replica:
     def cancelled(self, request_id: int, cancel: Cancel) -> None:
         """The peer has cancelled a request about this log."""
         if cancel.proof is not None:
-            self.next.peer_knows_fork(cancel.proof)
+            self.forks.peer_knows(cancel.proof)
             self.inventory.add_fork(cancel.proof)
         seeking, reason = self._seeking_of(request_id), cancel.reason
         if seeking is None:
@@ -304,11 +307,9 @@ class Replica:
             self.inventory.look(judge)
 
     def _forked(self, proof: ForkProof) -> None:
-        """Let the peer know, by cancelling what is open for that reason."""
+        """What is open ends before the fork; what begins behind it is cancelled for that reason."""
         self.next.refused = False  # what comes before the fork may be had yet
-        for request in (self.next.request, self.answering.joined):
-            if request is not None and request.state in _OPEN:
-                self.next.tell_fork(request, proof)
+        self.forks.shorten()
         self._look_before(proof)
 
     def _look_before(self, proof: ForkProof) -> None:

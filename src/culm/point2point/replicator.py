@@ -344,6 +344,10 @@ class Replicator:
         """A payload that has been waited for is in the store (`Owner`)."""
         self._traffic.wake(log)
 
+    def under_way(self, log: LogKey) -> list[Request]:
+        """The requests about a log for which data may flow (`Owner`)."""
+        return self._traffic.under_way(log)
+
     def _send_proposals(self) -> None:
         while self._proposals and self.connection.proposal_credit:
             wish = self._proposals.popleft()

@@ -136,6 +136,15 @@ class Request:
         return self.incoming.cursor
 
     @property
+    def all_received(self) -> bool:
+        """Whether nothing more will come that counts.
+
+        After an adjustment the peer may be told to be within the larger range yet; what it
+        has on its way there is not wanted any more.
+        """
+        return any(cursor.piece is None for cursor in self.incoming.views)
+
+    @property
     def peer_demand(self) -> Demand | None:
         """What the peer wants of us; ``None`` before it has confirmed."""
         demands = self.outgoing.views.demands

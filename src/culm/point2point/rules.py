@@ -87,6 +87,8 @@ def check_proof(request: Request, cancel: Cancel) -> None:
         cancel.proof.log == proposal.log and cancel.proof.verify()
     ):
         raise Violation(ErrorCode.BOGUS_PROOF, "not a fork of this log")
+    if cancel.proof is not None and cancel.proof.seqnum > proposal.first_seqnum:
+        raise Violation(ErrorCode.BOGUS_PROOF, f"fork at {cancel.proof.seqnum} is not before it")
 
 
 def _check_mismatch(entry: Entry, proposal: Proposal) -> None:

@@ -8,11 +8,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 from culm.bamboo.entry import LogKey
-from culm.bamboo.forks import ForkProof
 from culm.bamboo.links import lipmaa, lower_pool, open_targets
 from culm.point2point.inventory import Inventory, Resumption
 from culm.point2point.messages import CancelReason, Proposal
-from culm.point2point.proposals import propose_next, propose_probe, propose_range
+from culm.point2point.proposals import (
+    propose_next,
+    propose_probe,
+    propose_range,
+)
 from culm.point2point.replication_events import LogRefused, LogSynced, Want
 from culm.point2point.request import Request
 from culm.point2point.states import RequestState
@@ -23,6 +26,8 @@ if TYPE_CHECKING:
 __all__ = ["NextSeeking", "Owner", "RangeSeeking", "Seeking"]
 
 _UNDER_WAY = frozenset({RequestState.PROPOSED_BY_US, RequestState.CONFIRMED})
+# After these the same is proposed again, or what comes before the fork.
+_GOES_ON = frozenset({CancelReason.END_OF_RANGE, CancelReason.RESOURCE_LIMIT, CancelReason.FORK})
 
 
 class Owner(Protocol):
@@ -44,6 +49,10 @@ class Owner(Protocol):
 
     def payload_stored(self, log: LogKey) -> None:
         """A payload that has been waited for is in the store."""
+        ...
+
+    def under_way(self, log: LogKey) -> list[Request]:
+        """The requests about a log for which data may flow, now or once they are confirmed."""
         ...
 
 
@@ -141,7 +150,6 @@ class NextSeeking(Seeking):
         super().__init__(replica, owner)
         self.want = want
         self.probe: int | None = None
-        self.peer_fork: int | None = None  # the earliest fork of which the peer knows
         self._outdated = False  # the proposal that is being made is not what is wanted any more
         self._told = 0  # the peer knows that we have all before this entry
 
@@ -167,8 +175,6 @@ class NextSeeking(Seeking):
         return self.probe is not None or self._lacks_next()
 
     def _lacks_next(self) -> bool:
-        if self._has_fork_to_tell():
-            return True
         if self.refused or not self.replica.following:
             return False
         return self._is_endless() or self._is_behind()
@@ -177,12 +183,12 @@ class NextSeeking(Seeking):
         """Whether a proposal without end is due.
 
         If the log is forked, or a request of the peer is open already, it only tells the peer
-        of the fork, and of what we have, and is cancelled at once.
+        of what we have, and is cancelled at once.
         """
-        live, fork = self.replica.interest.live, self.inventory.fork
-        if fork is None:
+        live = self.replica.interest.live
+        if self.inventory.fork is None:
             return live and (self.replica.answering.joined is None or not self._told)
-        return self._has_fork_to_tell() or (live and self._told < self.start)
+        return live and self._told < self.start
 
     def replace(self, want: Want) -> None:
         """Something else is wanted from now on."""
@@ -196,10 +202,6 @@ class NextSeeking(Seeking):
             return False
         finite = proposal.end is not None
         return finite or (proposal.start == self.start and self._is_endless())
-
-    def _has_fork_to_tell(self) -> bool:
-        fork, known = self.inventory.fork, self.peer_fork
-        return fork is not None and (known is None or known > fork.seqnum)
 
     def _prepare(self) -> None:
         inventory = self.inventory
@@ -253,31 +255,13 @@ class NextSeeking(Seeking):
         if request.proposal.end is not None:
             return
         self._told = max(self._told, request.proposal.start)
-        fork = self.inventory.fork
-        if request.state not in _UNDER_WAY:
-            return
-        if fork is not None:
-            self.tell_fork(request, fork)
-        elif self.replica.answering.joined is not None:
+        fork, joined = self.inventory.fork, self.replica.answering.joined
+        if request.state in _UNDER_WAY and (fork is not None or joined is not None):
             request.cancel(CancelReason.END_OF_RANGE)
-
-    def tell_fork(self, request: Request, fork: ForkProof) -> None:
-        """Cancel a request to show the peer the fork."""
-        self.peer_knows_fork(fork)
-        request.cancel(CancelReason.FORK, proof=fork)
-
-    def peer_knows_fork(self, fork: ForkProof) -> None:
-        """The peer has seen that proof, or will."""
-        self.peer_fork = min(fork.seqnum, self.peer_fork or fork.seqnum)
 
     def peer_cancels(self, reason: CancelReason) -> None:
         super().peer_cancels(reason)
-        if reason is CancelReason.FORK:
-            # What comes before the fork can be had; who refuses even that is not asked again.
-            end = None if self.request is None else self.request.proposal.end
-            fork = self.inventory.fork
-            self.refused |= end is not None and fork is not None and end < fork.seqnum
-        elif reason not in (CancelReason.END_OF_RANGE, CancelReason.RESOURCE_LIMIT):
+        if reason not in _GOES_ON:
             self.refused = True
 
 

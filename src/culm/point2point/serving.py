@@ -80,7 +80,7 @@ class Serving:
         cursor = request.send_cursor
         piece = cursor.piece
         if piece is None:
-            if request.receive_cursor.piece is None or not self._wants_metadata():
+            if request.all_received or not self._wants_metadata():
                 request.cancel(CancelReason.END_OF_RANGE)
             return False
         passed = self._passed_by_peer()

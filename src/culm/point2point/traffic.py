@@ -110,6 +110,10 @@ class Traffic:
         queue = self._fresh if fresh else self._going_on
         queue[request_id] = serving
 
+    def under_way(self, log: LogKey) -> list[Request]:
+        """The requests about `log` for which data may flow, now or once they are confirmed."""
+        return [each.request for each in self._serving.values() if each.replica.log == log]
+
     def wake(self, log: LogKey) -> None:
         """There are new entries of `log`."""
         for request_id, serving in self._serving.items():
