@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, TypeVar
 
 from culm.bamboo.effects import ReadLogs
 from culm.bamboo.entry import LogKey
@@ -22,12 +21,10 @@ from culm.point2point.events import (
     RequestEnded,
     RequestEvent,
 )
-from culm.point2point.inventory import Resumption
-from culm.point2point.messages import CancelReason, Proposal
+from culm.point2point.messages import CancelReason
+from culm.point2point.proposer import Proposer
 from culm.point2point.replica import Replica
 from culm.point2point.replication_events import Interest, ReplicatorLimits, Settled, Want
-from culm.point2point.request import Request
-from culm.point2point.seeking import Seeking
 from culm.point2point.settling import Settling
 from culm.point2point.setup import Setup
 from culm.point2point.states import RequestState
@@ -42,15 +39,6 @@ _DEFAULT_SETUP: Final = Setup()
 _DEFAULT_LIMITS: Final = ReplicatorLimits()
 _DEFAULT_INTEREST: Final = Interest()
 _LOGS_READ_MAX = 1000
-
-
-class _Wish(NamedTuple):
-    """A proposal that we want to make."""
-
-    seeking: Seeking
-    proposal: Proposal
-    links: dict[int, bytes]
-    resumption: Resumption | None
 
 
 class Replicator:
@@ -87,7 +75,7 @@ class Replicator:
         self._replicas: dict[LogKey, Replica] = {}
         self._traffic = Traffic(self.connection, desk=self._desk, limits=limits, family=family)
         self._early: list[Proposed] = []  # proposals that came before the logs were known
-        self._proposals: deque[_Wish] = deque()  # that wait for credit
+        self._proposer = Proposer(self.connection, self._traffic)
         self._logs_read = False
         self._deferred: dict[Replica, None] = {}  # for which the peer had no room
         self._busy: Replica | None = None  # one that had not settled when looked at last
@@ -219,7 +207,13 @@ class Replicator:
 
     def _is_quiet(self) -> bool:
         desk = self._desk
-        if not self._logs_read or len(desk) or not desk.idle or self._proposals or self._early:
+        if (
+            not self._logs_read
+            or len(desk)
+            or not desk.idle
+            or self._proposer.waiting
+            or self._early
+        ):
             return False
         if self._busy is None or self._busy.settled:  # else there is no need to look further
             self._busy = next((each for each in self._replicas.values() if not each.settled), None)
@@ -236,7 +230,7 @@ class Replicator:
             case Established():
                 self._read_logs(None)
             case CreditReceived():
-                self._send_proposals()
+                self._proposer.go_on()
             case Proposed():
                 self._consider(event)
             case ProposalDropped():
@@ -275,7 +269,7 @@ class Replicator:
             want = self._interest.want if want is None else want
             replica = Replica(
                 log,
-                owner=self,
+                owner=self._proposer,
                 desk=self._desk,
                 interest=self._interest,
                 family=self._family,
@@ -321,39 +315,3 @@ class Replicator:
             if replica.deferred:
                 replica.retry()
                 return
-
-    # What replicas ask for.
-
-    def propose(
-        self,
-        seeking: Seeking,
-        proposal: Proposal,
-        links: dict[int, bytes],
-        resumption: Resumption | None,
-    ) -> None:
-        """Propose as soon as there is credit (`Owner`)."""
-        self._proposals.append(_Wish(seeking, proposal, links, resumption))
-        self._send_proposals()
-
-    def confirmed(self, request: Request, replica: Replica) -> None:
-        """Data of a request may flow (`Owner`)."""
-        self._traffic.open(request, replica, None)
-        self._traffic.rouse(request.request_id)
-
-    def payload_stored(self, log: LogKey) -> None:
-        """A payload that has been waited for is in the store (`Owner`)."""
-        self._traffic.wake(log)
-
-    def under_way(self, log: LogKey) -> list[Request]:
-        """The requests about a log for which data may flow (`Owner`)."""
-        return self._traffic.under_way(log)
-
-    def _send_proposals(self) -> None:
-        while self._proposals and self.connection.proposal_credit:
-            wish = self._proposals.popleft()
-            if not wish.seeking.still_wants(wish.proposal):
-                wish.seeking.look_again()
-                continue
-            request = self.connection.propose(wish.proposal, links=wish.links)
-            self._traffic.open(request, wish.seeking.replica, wish.resumption)
-            wish.seeking.proposed(request)
