@@ -25,7 +25,7 @@ _COMMON = settings(
 settings.register_profile("default", _COMMON)
 settings.register_profile("ci", _COMMON, derandomize=True, max_examples=100)
 settings.register_profile("brief", settings.get_profile("ci"), max_examples=40)
-settings.register_profile("long", _COMMON, max_examples=5_000)
+settings.register_profile("long", _COMMON, max_examples=10_000)
 settings.load_profile(os.environ.get("CULM_HYPOTHESIS_PROFILE", "default"))
 
 

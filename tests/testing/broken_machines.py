@@ -196,10 +196,10 @@ class TrustsDatagrams(Pinger):
 
 
 @breaks("survives", LINES, "index out of range")
-class TrustsRoundNumbers(Lines):
+class TrustsSmallNumbers(Lines):
     def _step(self) -> Event | None:
         event = super()._step()
-        if isinstance(event, LineReceived) and abs(_number(event.text) - 2**14) <= 2:
+        if isinstance(event, LineReceived) and _number(event.text) > 2**14:
             return [][0]
         return event
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
@@ -21,7 +22,7 @@ def copies(count: int) -> bytes:
 
 def steps_of(function: Callable[[int], object], count: int) -> int:
     meter = Meter()
-    meter.count(lambda: function(count))
+    meter.count(partial(function, count))
     return meter.steps
 
 

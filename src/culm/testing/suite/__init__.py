@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 
 from culm.testing.machines import lookup, specs
@@ -23,13 +23,13 @@ from culm.testing.spec import MachineSpec
 from culm.testing.suite import properties
 from culm.testing.suite.floods import floods, limits
 from culm.testing.suite.processes import processes
-from culm.testing.suite.runs import PropertyError, watchdog
+from culm.testing.suite.runs import SECONDS_MAX, PropertyError, watchdog
 from culm.testing.suite.strategies import Draw
 from culm.testing.suite.work import at_once, work
 
 __all__ = ["PROPERTIES", "Property", "PropertyError", "cases", "check_machine"]
 
-EXAMPLE_SECONDS_MAX = 20.0
+EXAMPLE_SECONDS_MAX = SECONDS_MAX
 
 # Conversations are long, and some machines are slow; neither is a fault of the example.
 _HEALTH_OF_NO_CONCERN = (
@@ -60,26 +60,39 @@ class Property:
     def check(self, spec: MachineSpec) -> None:
         """Raise what is wrong with the machine of `spec`, in the smallest example found."""
         if self.check_once is not None:
-            with watchdog(EXAMPLE_SECONDS_MAX):
-                self.check_once(spec)
+            self.check_once(spec)
         if self.check_example is not None:
-            self._search(spec, self.check_example)
+            self.search(spec, max(1, round(settings().max_examples * self.share)))
 
-    def _search(self, spec: MachineSpec, check: Callable[[MachineSpec, Draw], None]) -> None:
-        examples = max(1, round(settings().max_examples * self.share))
+    def search(self, spec: MachineSpec, examples: int, *, chance: int | None = None) -> int:
+        """Check so many examples; the number of those that were tried.
+
+        chance: a seed that fixes them; without it the loaded profile says whether the same
+            are tried again.
+        """
+        check, tried = self.check_example, 0
+        assert check is not None
+
         patient = settings(
             max_examples=examples, deadline=None, suppress_health_check=_HEALTH_OF_NO_CONCERN
         )
+        if chance is not None:
+            patient = settings(patient, database=None, derandomize=False)
 
         @patient
         @given(st.data())
         def example(data: st.DataObject) -> None:
+            nonlocal tried
             with watchdog(EXAMPLE_SECONDS_MAX):
                 check(spec, data.draw)
+            tried += 1
 
         # The name keeps apart, in Hypothesis' database, what failed for which machine.
         example.__qualname__ = example.__name__ = f"{spec.name}_{self.name}"
+        if chance is not None:
+            seed(chance)(example)
         example()
+        return tried
 
 
 PROPERTIES: tuple[Property, ...] = (

@@ -13,7 +13,7 @@ from culm.testing.held import held_size
 from culm.testing.operations import Operation, Receive, ReceiveDatagram
 from culm.testing.record import conversations, driver_for
 from culm.testing.spec import Conversation, Flood, MachineSpec
-from culm.testing.suite.runs import PropertyError
+from culm.testing.suite.runs import PropertyError, watchdog
 from culm.testing.suite.strategies import Draw, Story, conversation, cut_short, pick
 
 __all__ = ["HEADER_SIZE", "NOTHING_TOLD", "floods", "limits", "poured"]
@@ -68,7 +68,8 @@ def floods(spec: MachineSpec) -> None:
     for flood in spec.floods:
         before = told[flood.after] if flood.after is not None else NOTHING_TOLD
         for habit in _HABITS:
-            _pour(spec, flood, before, list(before.operations), habit)
+            with watchdog():
+                _pour(spec, flood, before, list(before.operations), habit)
 
 
 def _pour(spec: MachineSpec, flood: Flood, told: Conversation, story: Story, habit: _Habit) -> None:

@@ -42,6 +42,7 @@ from culm.testing.suite.runs import (
     refused,
     retold,
     run_story,
+    watchdog,
 )
 from culm.testing.suite.strategies import (
     Draw,
@@ -84,9 +85,10 @@ def sound(spec: MachineSpec) -> None:
     if not conversations(spec):
         raise PropertyError("the spec has no conversations")
     for told in conversations(spec):
-        _check_valid(spec, told)
-        _check_json(told)
-        refusable = [bad for bad in refusable if not _refused_in(spec, told, bad)]
+        with watchdog():
+            _check_valid(spec, told)
+            _check_json(told)
+            refusable = [bad for bad in refusable if not _refused_in(spec, told, bad)]
     if refusable:
         raise PropertyError(f"these bad calls are refused nowhere: {refusable}")
 

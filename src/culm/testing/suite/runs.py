@@ -30,6 +30,7 @@ __all__ = [
 ]
 
 DEADLINES_MAX = 1_000
+SECONDS_MAX = 20.0
 
 
 class PropertyError(AssertionError):
@@ -132,7 +133,7 @@ def retold(spec: MachineSpec, told: Conversation, story: Sequence[Operation]) ->
 
 
 @contextmanager
-def watchdog(seconds: float) -> Iterator[None]:
+def watchdog(seconds: float = SECONDS_MAX) -> Iterator[None]:
     """Raise `EndlessError` once the block has used `seconds` of processor time.
 
     Works in the main thread where the system has ``SIGVTALRM``; elsewhere does nothing.

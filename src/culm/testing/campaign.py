@@ -1,0 +1,79 @@
+"""A long search for what breaks a law of one machine: ``python -m culm.testing.campaign``.
+
+::
+
+    python -m culm.testing.campaign NAME [--conversations N] [--seed S] [--law LAW ...]
+
+At least N conversations with the machine are tried in all, by every law that draws them, in the
+shares in which the suite does.  The same seed tries the same ones, so that a campaign can
+be run in slices with seeds of their own.  A line is written for each law, and one at the
+end; the exit status is 1 if a law was broken.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import traceback
+from collections.abc import Callable, Iterable, Sequence
+from math import ceil
+
+from culm.testing.machines import lookup, names
+from culm.testing.spec import MachineSpec
+from culm.testing.suite import PROPERTIES, Property
+
+__all__ = ["campaign", "main"]
+
+CONVERSATIONS = 100_000
+_SLICE = 1_000
+_SEEDS = 1 << 32  # of each campaign, apart from those of others
+
+
+def campaign(
+    spec: MachineSpec,
+    *,
+    conversations: int,
+    seed: int,
+    laws: Iterable[Property] = PROPERTIES,
+    say: Callable[[str], None] = print,
+) -> bool:
+    """Try `conversations` with the machine of `spec`; whether all laws were kept."""
+    drawn = [law for law in laws if law.check_example is not None and law.applies(spec)]
+    shares = sum(law.share for law in drawn)
+    tried = broken = 0
+    for law in drawn:
+        wanted, found = ceil(conversations * law.share / shares), 0
+        try:
+            while found < wanted:  # in slices: one search remembers all that it has tried
+                chance = seed * _SEEDS + tried + found
+                found += law.search(spec, min(wanted - found, _SLICE), chance=chance)
+        except Exception:
+            broken += 1
+            say(f"{spec}, {law}: BROKEN (seed {seed})\n{traceback.format_exc()}")
+        tried += found
+        say(f"{spec}, {law}: {found} conversations")
+    say(f"{spec}: {tried} conversations, seed {seed}, {broken} of {len(drawn)} laws broken")
+    return not broken
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The program; returns its exit status."""
+    parser = argparse.ArgumentParser(prog="python -m culm.testing.campaign")
+    parser.add_argument("name", choices=names())
+    parser.add_argument("--conversations", type=int, default=CONVERSATIONS)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--law", action="append", choices=[law.name for law in PROPERTIES])
+    asked = parser.parse_args(arguments)
+    laws = [law for law in PROPERTIES if asked.law is None or law.name in asked.law]
+    kept = campaign(
+        lookup(asked.name),
+        conversations=asked.conversations,
+        seed=asked.seed,
+        laws=laws,
+        say=lambda line: print(line, flush=True),
+    )
+    return 0 if kept else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
