@@ -11,8 +11,9 @@ from collections import deque
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from enum import Enum, IntEnum, auto
-from typing import Any
+from typing import Any, TypeGuard, TypeVar
 
+from culm.effects import Tickets
 from culm.machine import (
     Buffer,
     Closed,
@@ -23,6 +24,7 @@ from culm.machine import (
     LocalProtocolError,
     RemoteProtocolError,
     StreamBase,
+    Ticket,
 )
 from culm.testing.cluster import Cluster
 from culm.testing.encodings import BIG_ENDIAN, DECIMAL
@@ -32,6 +34,8 @@ from culm.testing.operations import Advance, Eof
 from culm.timers import Deadlines
 
 LINE_MAX = 64
+
+R = TypeVar("R")
 
 
 class ToyState(Enum):
@@ -178,8 +182,13 @@ class Frames(StreamBase):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Keep(Effect):
+class Keep(Effect[int]):
+    """Keep a line; answered with its place."""
+
     text: bytes
+
+    def accepts(self, result: object) -> TypeGuard[int]:
+        return type(result) is int and result >= 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,7 +198,10 @@ class Kept(Event):
 
 
 class Keeper(Lines):
-    """Has every line kept by the store, and says ``ok`` when it is; ends after idle time."""
+    """Has every line kept by the store, and says ``ok`` when it is; ends after idle time.
+
+    It ends as well when the store fails.
+    """
 
     def __init__(self, *, line_max: int = LINE_MAX, effects_max: int = 2, idle: float = 30) -> None:
         super().__init__(line_max=line_max)
@@ -197,10 +209,9 @@ class Keeper(Lines):
         self._idle = idle
         self._now: float | None = None
         self._deadlines: Deadlines[str] = Deadlines()
-        self._effects: deque[Keep] = deque()
-        self._asked: dict[int, bytes] = {}
-        self._tickets = 0
-        self._kept: deque[Kept] = deque()
+        self._tickets: Tickets[bytes] = Tickets()
+        self._kept: deque[Event] = deque()
+        self._failed = False
 
     def next_deadline(self) -> float | None:
         return self._deadlines.next()
@@ -215,16 +226,24 @@ class Keeper(Lines):
         elif self._deadlines.pop_due(now) is not None:
             self.close()
 
-    def next_effect(self) -> Effect | None:
-        return self._effects.popleft() if self._effects else None
+    def next_effect(self) -> Effect[Any] | None:
+        return self._tickets.next_effect()
 
-    def complete(self, ticket: int, result: object = None) -> None:
-        if ticket not in self._asked:
-            raise LocalProtocolError(ContractErrorCode.UNKNOWN_TICKET)
+    def complete(self, ticket: Ticket[R], result: R) -> None:
+        text = self._tickets.answered(ticket, result)
+        if self._failed:
+            return
         assert isinstance(result, int)
-        self._kept.append(Kept(text=self._asked.pop(ticket), place=result))
+        self._kept.append(Kept(text=text, place=result))
         if self._state is ToyState.OPEN:
             self._outbox.append(b"ok\n")
+
+    def fail(self, ticket: Ticket[Any], error: Exception) -> None:
+        failure, _ = self._tickets.failed(ticket, error)
+        if not self._failed:
+            self._failed = True
+            self._tickets.drop_asked()
+            self._kept.append(failure)
 
     def read_size(self) -> int:
         return super().read_size() if len(self._outbox) < 256 else 0
@@ -232,9 +251,11 @@ class Keeper(Lines):
     def _step(self) -> Event | None:
         if self._kept:
             return self._kept.popleft()
-        if len(self._asked) >= self._effects_max:
+        if self._failed:
+            return Closed()
+        if len(self._tickets) >= self._effects_max:
             return None
-        if self._asked and self._inbox.peek(4) == b"bye\n":
+        if len(self._tickets) and self._inbox.peek(4) == b"bye\n":
             return None  # the goodbye waits for the store
         line = self._line()
         if line is None:
@@ -246,15 +267,11 @@ class Keeper(Lines):
             return Closed()
         if line == b"ok":
             return LineReceived(text=line)
-        self._tickets += 1
-        self._asked[self._tickets] = line
-        self._effects.append(Keep(ticket=self._tickets, text=line))
+        self._tickets.ask(Keep, line, text=line)
         return LineReceived(text=line)
 
     def _step_eof(self) -> Event | None:
-        if self._asked:
-            return None
-        return super()._step_eof()
+        return None if len(self._tickets) else super()._step_eof()
 
     def _ended(self, error: RemoteProtocolError | None) -> None:
         super()._ended(error)

@@ -343,6 +343,15 @@ class Durable(Protocol):
         """
         ...
 
+    def fail(self, ticket: Ticket[Any], error: Exception) -> None:
+        """The store could not do it, or not all of it.
+
+        Nothing that depended on it ever leaves or counts as stored; `StoreFailed` says
+        so, and whether the machine ends or stays usable is said on its page.  Raises
+        `LocalProtocolError` as `complete` does (``WRONG_RESULT`` for what is no exception).
+        """
+        ...
+
 
 class StreamBase(ABC):
     """What every stream machine does alike: buffering, ending once, trailing data.

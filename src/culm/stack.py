@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from enum import Enum
-from itertools import count
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from culm.buffer import Buffer
+from culm.effects import Tickets
 from culm.machine import (
     Closed,
     Conduit,
@@ -24,6 +25,7 @@ from culm.machine import (
     LocalProtocolError,
     Machine,
     RemoteProtocolError,
+    StoreFailed,
     StreamMachine,
     Ticket,
     Timed,
@@ -73,8 +75,8 @@ class _Parts:
     def __init__(self) -> None:
         self._timed: list[Timed] = []
         self._durable: list[Durable] = []
-        self._tickets: dict[Ticket[Any], tuple[Durable, Ticket[Any]]] = {}
-        self._numbers = count(1)
+        self._tickets: Tickets[tuple[Durable, Effect[Any]]] = Tickets()
+        self._failures: list[tuple[Effect[Any], StoreFailed]] = []  # by the parts' effects
         self._now: float | None = None
 
     def add(self, part: Machine) -> None:
@@ -98,17 +100,24 @@ class _Parts:
         for part in self._durable:
             effect = part.next_effect()
             if effect is not None:
-                ticket: Ticket[Any] = Ticket(next(self._numbers))
-                self._tickets[ticket] = part, effect.ticket
-                return replace(effect, ticket=ticket)
+                return self._tickets.hand_out(partial(replace, effect), (part, effect))
         return None
 
     def complete(self, ticket: Ticket[R], result: R) -> None:
-        if ticket not in self._tickets:
-            raise LocalProtocolError(ContractErrorCode.UNKNOWN_TICKET, str(ticket))
-        part, own_ticket = self._tickets[ticket]
-        part.complete(own_ticket, result)
-        del self._tickets[ticket]
+        part, effect = self._tickets.answered(ticket, result)
+        part.complete(effect.ticket, result)
+
+    def fail(self, ticket: Ticket[Any], error: Exception) -> None:
+        failure, (part, effect) = self._tickets.failed(ticket, error)
+        self._failures.append((effect, failure))
+        part.fail(effect.ticket, error)
+
+    def next_event(self, part: Machine) -> Event | None:
+        """The next event of `part`, with effects as they were handed out here."""
+        event = part.next_event()
+        if isinstance(event, StoreFailed):
+            return next(failure for effect, failure in self._failures if effect is event.effect)
+        return event
 
 
 class _Over:
@@ -137,7 +146,7 @@ class _Over:
             if self._lower_closed is not None or self._pauses():
                 return None
             # Nothing is left to do above: let the lower machine move one step.
-            event = self._lower.next_event()
+            event = self._parts.next_event(self._lower)
             if isinstance(event, DataReceived):
                 if self._upper_closed is None:
                     self._upper.receive_data(event.data)
@@ -149,11 +158,11 @@ class _Over:
         return None
 
     def _step_upper(self) -> Event | None:
-        event = self._upper.next_event()
+        event = self._parts.next_event(self._upper)
         if event is None and self._lower_closed is not None:
             # It has seen all there was, and nothing it says can be sent any more.
             self._upper.close()
-            event = self._upper.next_event()
+            event = self._parts.next_event(self._upper)
         if not isinstance(event, Closed):
             return event
         self._upper_closed = event
@@ -220,6 +229,9 @@ class _Over:
     def complete(self, ticket: Ticket[R], result: R) -> None:
         self._parts.complete(ticket, result)
 
+    def fail(self, ticket: Ticket[Any], error: Exception) -> None:
+        self._parts.fail(ticket, error)
+
 
 class _Then:
     def __init__(
@@ -239,7 +251,7 @@ class _Then:
         return self._current.state
 
     def next_event(self) -> Event | None:
-        event = self._current.next_event()
+        event = self._parts.next_event(self._current)
         if self._build is None or event is None:
             return event
         successor = self._build(event)
@@ -251,7 +263,7 @@ class _Then:
         if event.error is not None or self._successor is None or self._closing:
             return event
         self._hand_over(self._successor)
-        return self._current.next_event()
+        return self._parts.next_event(self._current)
 
     def _hand_over(self, successor: StreamMachine) -> None:
         self._first, self._current = self._current, successor
@@ -299,3 +311,6 @@ class _Then:
 
     def complete(self, ticket: Ticket[R], result: R) -> None:
         self._parts.complete(ticket, result)
+
+    def fail(self, ticket: Ticket[Any], error: Exception) -> None:
+        self._parts.fail(ticket, error)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from hypothesis import given
@@ -18,10 +18,12 @@ from culm.machine import (
     LocalProtocolError,
     Machine,
     RemoteProtocolError,
+    StoreFailed,
     StreamMachine,
+    Ticket,
     Timed,
 )
-from culm.stack import over, then
+from culm.stack import Stacked, over, then
 from toy_machines import (
     Frames,
     Keep,
@@ -37,6 +39,8 @@ from toy_machines import (
 CUT_SHORT = RemoteProtocolError(ToyErrorCode.CUT_SHORT)
 LINE_TOO_LONG = RemoteProtocolError(ToyErrorCode.LINE_TOO_LONG)
 GOODBYE = b"\x00"
+
+R = TypeVar("R")
 
 
 def drained(machine: Machine) -> list[Event]:
@@ -302,16 +306,22 @@ class KeepingFrames(Frames):
 
     def __init__(self) -> None:
         super().__init__()
-        self.effects = [Keep(ticket=1, text=b"lower")]
+        self.effects = [Keep(ticket=Ticket(1), text=b"lower")]
         self.answers: list[object] = []
 
     def next_effect(self) -> Keep | None:
         return self.effects.pop() if self.effects else None
 
-    def complete(self, ticket: int, result: object = None) -> None:
-        if result == "bad":
-            raise LocalProtocolError(ToyErrorCode.BAD_LANE)
+    def complete(self, ticket: Ticket[R], result: R) -> None:
         self.answers.append(result)
+
+    def fail(self, ticket: Ticket[Any], error: Exception) -> None:
+        self.answers.append(error)
+
+
+def effects_by_text(stack: Stacked) -> dict[bytes, Keep]:
+    effects = iter(stack.next_effect, None)
+    return {effect.text: effect for effect in effects if isinstance(effect, Keep)}
 
 
 def test_effects_of_both_are_numbered_anew() -> None:
@@ -319,19 +329,35 @@ def test_effects_of_both_are_numbered_anew() -> None:
     stack = over(frames, Keeper())
     stack.receive_data(framed(b"upper\n"))
     assert drained(stack) == [line(b"upper")]
-    effects = list(iter(stack.next_effect, None))
-    by_text = {effect.text: effect.ticket for effect in effects if isinstance(effect, Keep)}
-    assert len(set(by_text.values())) == 2
-    stack.complete(by_text[b"upper"], 5)
+    tickets = {text: effect.ticket for text, effect in effects_by_text(stack).items()}
+    assert len(set(tickets.values())) == 2
+    stack.complete(tickets[b"upper"], 5)
     assert drained(stack) == [Kept(text=b"upper", place=5)]
-    with pytest.raises(LocalProtocolError):
-        stack.complete(by_text[b"lower"], "bad")
-    stack.complete(by_text[b"lower"], "good")
-    assert frames.answers == ["good"]
-    for ticket in (*by_text.values(), 99):
+    with pytest.raises(LocalProtocolError) as caught:
+        stack.complete(tickets[b"lower"], "bad")
+    assert caught.value.code is ContractErrorCode.WRONG_RESULT
+    stack.complete(tickets[b"lower"], 6)
+    assert frames.answers == [6]
+    for ticket in (*tickets.values(), 99):
         with pytest.raises(LocalProtocolError) as caught:
             stack.complete(ticket, None)
         assert caught.value.code is ContractErrorCode.UNKNOWN_TICKET
+
+
+def test_a_failure_is_told_with_the_effect_that_was_handed_out() -> None:
+    frames = KeepingFrames()
+    stack = over(frames, Keeper())
+    stack.receive_data(framed(b"upper\n"))
+    drained(stack)
+    effects, error = effects_by_text(stack), OSError("disk full")
+    stack.fail(effects[b"lower"].ticket, error)
+    assert frames.answers == [error]
+    stack.fail(effects[b"upper"].ticket, error)
+    assert drained(stack) == [StoreFailed(effect=effects[b"upper"], error=error)]
+    assert stack.state is ToyState.CLOSED
+    with pytest.raises(LocalProtocolError) as caught:
+        stack.fail(effects[b"upper"].ticket, error)
+    assert caught.value.code is ContractErrorCode.UNKNOWN_TICKET
 
 
 # then

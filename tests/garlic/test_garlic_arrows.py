@@ -22,4 +22,4 @@ def test_the_core_imports_only_itself_and_the_contract(path: Path) -> None:
         for name in names:
             assert name.split(".")[0] not in FOREIGN
             if name.startswith("culm"):
-                assert name.startswith(("culm.garlic.raft", "culm.machine"))
+                assert name.startswith(("culm.garlic.raft", "culm.effects", "culm.machine"))

@@ -1,19 +1,21 @@
 """The operations of a log store as effects.
 
-A machine that needs a store hands these out (`culm.machine.Durable`); a driver answers
-each with ``machine.complete(effect.ticket, perform(effect, store))``.
+A machine that needs a store hands these out (`culm.machine.Durable`); a driver calls
+``answer(machine, effect, store)`` for each.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeGuard, TypeVar
 
+from culm.bamboo.answers import are_logs, is_hash, is_head, is_stored_entry
 from culm.bamboo.entry import LogKey
 from culm.bamboo.forks import ForkProof
-from culm.bamboo.store import Head, LogStore, NewEntry, StoredEntry, StoreError
-from culm.machine import Effect
+from culm.bamboo.store import Head, LogStore, NewEntry, StoredEntry, StoreError, StoreErrorCode
+from culm.effects import Answer
+from culm.machine import Durable, Effect
 
 __all__ = [
     "AddFork",
@@ -29,7 +31,9 @@ __all__ = [
     "ReadNewest",
     "ReadPayload",
     "StoreEffect",
+    "WriteEffect",
     "WritePayload",
+    "answer",
     "perform",
 ]
 
@@ -38,7 +42,7 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreEffect(Effect[R]):
-    """Work for a `LogStore`; `perform` does it."""
+    """Work for a `LogStore`; `perform` does it, `answer` also tells the machine."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,12 +52,18 @@ class ReadLogs(StoreEffect[list[LogKey]]):
     after: LogKey | None = None
     count_max: int | None = None
 
+    def accepts(self, result: object) -> TypeGuard[list[LogKey]]:
+        return are_logs(result, self.after) and _at_most(self.count_max, result)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadHead(StoreEffect[Head | None]):
     """`LogStore.head`; answered with ``Head | None``."""
 
     log: LogKey
+
+    def accepts(self, result: object) -> TypeGuard[Head | None]:
+        return result is None or is_head(result)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +72,9 @@ class ReadNewest(StoreEffect[Head | None]):
 
     log: LogKey
 
+    def accepts(self, result: object) -> TypeGuard[Head | None]:
+        return result is None or is_head(result)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadEntry(StoreEffect[StoredEntry | None]):
@@ -69,6 +82,11 @@ class ReadEntry(StoreEffect[StoredEntry | None]):
 
     log: LogKey
     seqnum: int
+
+    def accepts(self, result: object) -> TypeGuard[StoredEntry | None]:
+        if result is None:
+            return True
+        return is_stored_entry(result, self.log, None) and result.seqnum == self.seqnum
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +100,19 @@ class ReadEntries(StoreEffect[list[StoredEntry]]):
     size_max: int | None = None
     payload_size_max: int | None = None
 
+    def accepts(self, result: object) -> TypeGuard[list[StoredEntry]]:
+        if not isinstance(result, list) or not _at_most(self.count_max, result):
+            return False
+        before, size = self.start - 1, 0
+        for stored in result:
+            if not is_stored_entry(stored, self.log, self.payload_size_max):
+                return False
+            if stored.seqnum <= before or (self.end is not None and stored.seqnum > self.end):
+                return False
+            before = stored.seqnum
+            size += len(stored.encoded) + len(stored.payload or b"")
+        return len(result) < 2 or self.size_max is None or size <= self.size_max
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadHashes(StoreEffect[dict[int, bytes]]):
@@ -89,6 +120,11 @@ class ReadHashes(StoreEffect[dict[int, bytes]]):
 
     log: LogKey
     seqnums: Sequence[int]
+
+    def accepts(self, result: object) -> TypeGuard[dict[int, bytes]]:
+        if not isinstance(result, dict):
+            return False
+        return result.keys() <= set(self.seqnums) and all(map(is_hash, result.values()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,47 +136,8 @@ class ReadPayload(StoreEffect[bytes]):
     offset: int
     size: int
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AppendEntries(StoreEffect[StoreError | None]):
-    """`LogStore.append`; answered with ``None``."""
-
-    log: LogKey
-    entries: Sequence[NewEntry]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WritePayload(StoreEffect[StoreError | None]):
-    """`LogStore.write_payload`; answered with ``None``."""
-
-    log: LogKey
-    seqnum: int
-    offset: int
-    data: bytes
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FinishPayload(StoreEffect[StoreError | None]):
-    """`LogStore.finish_payload`; answered with ``None``."""
-
-    log: LogKey
-    seqnum: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DiscardPayload(StoreEffect[StoreError | None]):
-    """`LogStore.discard_payload`; answered with ``None``."""
-
-    log: LogKey
-    seqnum: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AddFork(StoreEffect[StoreError | None]):
-    """`LogStore.add_fork`; answered with ``None``."""
-
-    log: LogKey
-    proof: ForkProof
+    def accepts(self, result: object) -> TypeGuard[bytes]:
+        return type(result) is bytes and len(result) <= self.size
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,6 +145,96 @@ class ReadFork(StoreEffect[ForkProof | None]):
     """`LogStore.fork`; answered with ``ForkProof | None``."""
 
     log: LogKey
+
+    def accepts(self, result: object) -> TypeGuard[ForkProof | None]:
+        return result is None or (isinstance(result, ForkProof) and result.log == self.log)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteEffect(StoreEffect[StoreError | None]):
+    """A write; answered with ``None``, or with a refusal that others' writes may cause.
+
+    Any other exception of the store is no answer: the machine is told by `Durable.fail`.
+    """
+
+    REFUSALS: ClassVar[frozenset[StoreErrorCode]] = frozenset()
+
+    log: LogKey
+
+    def accepts(self, result: object) -> TypeGuard[StoreError | None]:
+        if result is None:
+            return True
+        if not isinstance(result, StoreError) or result.code not in self.REFUSALS:
+            return False
+        return result.log == self.log and self._concerns(result.seqnum)
+
+    def _concerns(self, seqnum: int) -> bool:
+        """Whether it is about that entry, among others."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppendEntries(WriteEffect):
+    """`LogStore.append`."""
+
+    REFUSALS: ClassVar = frozenset(
+        {
+            StoreErrorCode.WRONG_LOG,
+            StoreErrorCode.CONFLICT,
+            StoreErrorCode.FORKED,
+            StoreErrorCode.PAYLOAD_SIZE,
+        }
+    )
+
+    entries: Sequence[NewEntry]
+
+    def _concerns(self, seqnum: int) -> bool:
+        return any(new.entry.seqnum == seqnum for new in self.entries)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _PayloadWrite(WriteEffect):
+    seqnum: int
+
+    def _concerns(self, seqnum: int) -> bool:
+        return seqnum == self.seqnum
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WritePayload(_PayloadWrite):
+    """`LogStore.write_payload`."""
+
+    REFUSALS: ClassVar = frozenset(
+        {StoreErrorCode.UNKNOWN_ENTRY, StoreErrorCode.WRONG_OFFSET, StoreErrorCode.PAYLOAD_SIZE}
+    )
+
+    offset: int
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FinishPayload(_PayloadWrite):
+    """`LogStore.finish_payload`."""
+
+    REFUSALS: ClassVar = frozenset({StoreErrorCode.UNKNOWN_ENTRY, StoreErrorCode.PAYLOAD_SIZE})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiscardPayload(_PayloadWrite):
+    """`LogStore.discard_payload`."""
+
+    REFUSALS: ClassVar = frozenset({StoreErrorCode.UNKNOWN_ENTRY})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AddFork(WriteEffect):
+    """`LogStore.add_fork`, which nobody else's write can keep from being done."""
+
+    proof: ForkProof
+
+
+def _at_most(count_max: int | None, items: Sequence[object]) -> bool:
+    return count_max is None or len(items) <= max(count_max, 1)
 
 
 _OPERATIONS: dict[type[Effect[Any]], Callable[[Any, LogStore], object]] = {
@@ -174,11 +261,12 @@ _OPERATIONS: dict[type[Effect[Any]], Callable[[Any, LogStore], object]] = {
 }
 
 
-def perform(effect: Effect[Any], store: LogStore) -> object:
+def perform(effect: Effect[Any], store: LogStore) -> Any:
     """Do what `effect` asks of `store`; the result is what the machine waits for.
 
-    A refusal of the store (`StoreError`) is a result, too.  Raises `TypeError` for an
-    effect that is not one for a log store.
+    A refusal of the store (`StoreError`) is a result, too, where the effect accepts it.
+    Raises what else the store raises, and `TypeError` for an effect that is not one for a
+    log store.
     """
     operation = _OPERATIONS.get(type(effect))
     if operation is None:
@@ -186,4 +274,11 @@ def perform(effect: Effect[Any], store: LogStore) -> object:
     try:
         return operation(effect, store)
     except StoreError as refusal:
-        return refusal
+        if effect.accepts(refusal):
+            return refusal
+        raise
+
+
+def answer(machine: Durable, effect: Effect[Any], store: LogStore) -> None:
+    """Do what `effect` asks of `store`, and tell `machine` the result or the failure."""
+    Answer.of(effect, lambda effect: perform(effect, store)).give(machine)

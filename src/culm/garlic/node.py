@@ -278,6 +278,11 @@ class Node:
         """See `Raft.complete`."""
         self._core.complete(ticket, result)
 
+    def fail(self, ticket: Ticket[Any], error: Exception) -> None:
+        """See `Raft.fail`; the links are left to the driver as by `close`."""
+        self._core.fail(ticket, error)
+        self.close()
+
     def links_to_send(self) -> list[Link]:
         for message in self._core.messages_to_send():
             if isinstance(message, m.Response):

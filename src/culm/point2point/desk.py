@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from culm.bamboo.effects import StoreEffect
-from culm.machine import ContractErrorCode, Effect, Event, LocalProtocolError, Ticket
+from culm.effects import Then, Tickets
+from culm.machine import Effect, Event, Ticket
 
 __all__ = ["Desk", "Slot"]
+
+R = TypeVar("R")
 
 
 class Slot:
@@ -22,7 +25,7 @@ class Slot:
 
 
 class Desk:
-    """Tickets, and the order of events.
+    """Effects that are asked for, and the order of events.
 
     Events come out in the order in which their causes came in: one that waits for the
     store holds back those behind it.
@@ -30,40 +33,48 @@ class Desk:
 
     def __init__(self) -> None:
         self.unwritten_size = 0  # bytes received of which the store has not said that it has them
-        self._next_ticket = 1
-        self._taken = 0  # the last ticket handed out
-        self._effects: deque[Effect[Any]] = deque()
-        self._handlers: dict[int, Callable[[Any], None]] = {}
+        self.failed = False  # the store could not do what it was asked to
+        self._tickets: Tickets[Then] = Tickets()
         self._slots: deque[Slot] = deque()
 
     def __len__(self) -> int:
         """How many answers of the store are outstanding."""
-        return len(self._handlers)
+        return len(self._tickets)
 
     def has_more_than(self, unwritten_size: int, load: int) -> bool:
         """Whether more bytes, or more answers and events together, wait for the store."""
-        return self.unwritten_size > unwritten_size or len(self._handlers) + len(self._slots) > load
+        return self.unwritten_size > unwritten_size or len(self._tickets) + len(self._slots) > load
 
-    def ask(self, kind: type[StoreEffect[Any]], then: Callable[[Any], None], **fields: Any) -> None:
-        """Hand out an effect; its result goes to `then`."""
-        ticket: Ticket[Any] = Ticket(self._next_ticket)
-        self._next_ticket += 1
-        self._handlers[ticket] = then
-        self._effects.append(kind(ticket=ticket, **fields))
+    def ask(
+        self, kind: Callable[..., StoreEffect[R]], then: Callable[[R], None], **fields: Any
+    ) -> None:
+        """Hand out an effect; its result goes to `then`.  Nothing is asked of a failed store."""
+        if not self.failed:
+            self._tickets.ask(kind, then, **fields)
 
     def next_effect(self) -> Effect[Any] | None:
         """Take the next effect."""
-        if not self._effects:
-            return None
-        effect = self._effects.popleft()
-        self._taken = effect.ticket
-        return effect
+        return self._tickets.next_effect()
 
-    def take_handler(self, ticket: int) -> Callable[[Any], None]:
-        """What waits for the answer to an effect; raises `LocalProtocolError`."""
-        if ticket not in self._handlers or ticket > self._taken:
-            raise LocalProtocolError(ContractErrorCode.UNKNOWN_TICKET, f"{ticket}")
-        return self._handlers.pop(ticket)
+    def complete(self, ticket: Ticket[R], result: R) -> None:
+        """Answer an effect (see `Tickets.answered`); to no effect once the store has failed."""
+        then = self._tickets.answered(ticket, result)
+        if not self.failed:
+            then(result)
+
+    def fail(self, ticket: Ticket[Any], error: Exception) -> None:
+        """There is no answer to an effect (see `Tickets.failed`).
+
+        What waits for the store never happens; what it has done is told, then the failure.
+        """
+        failure, _ = self._tickets.failed(ticket, error)
+        if self.failed:
+            return
+        self.failed = True
+        self._tickets.drop_asked()
+        self._slots = deque(slot for slot in self._slots if slot.events is not None)
+        self.unwritten_size = 0
+        self.emit(failure)
 
     def emit(self, event: Event) -> None:
         """Let an event come out in its turn."""

@@ -9,7 +9,14 @@ from culm.bamboo.effects import ReadLogs
 from culm.bamboo.entry import LogKey
 from culm.buffer import Buffer
 from culm.bymux import Role
-from culm.machine import Closed, ContractErrorCode, Effect, Event, LocalProtocolError, Ticket
+from culm.machine import (
+    Closed,
+    ContractErrorCode,
+    Effect,
+    Event,
+    LocalProtocolError,
+    Ticket,
+)
 from culm.point2point.connection import Connection, State
 from culm.point2point.desk import Desk
 from culm.point2point.events import (
@@ -114,26 +121,19 @@ class Replicator:
     # Bytes and time.
 
     def receive_data(self, data: Buffer) -> None:
-        self.connection.receive_data(data)
+        self.connection.receive_data(b"" if self._desk.failed else data)
 
     def receive_eof(self) -> None:
         self.connection.receive_eof()
 
     def read_size(self) -> int:
         """How many bytes are welcome; 0 while the store is behind."""
-        return 0 if self._store_is_behind() else self.connection.read_size()
+        reads = self._closed is None and not self._store_is_behind()
+        return self.connection.read_size() if reads else 0
 
     def data_to_send(self, size_max: int | None = None) -> bytes:
         """Take bytes for the peer; what is to be sent is chosen as late as possible."""
-        pieces = self.connection.pieces_to_send(size_max)
-        left = None if size_max is None else size_max - sum(map(len, pieces))
-        while (left is None or left > 0) and self._traffic.send_some():
-            more = self.connection.pieces_to_send(left)
-            if not more:
-                break
-            pieces += more
-            left = None if left is None else left - sum(map(len, more))
-        return b"".join(pieces)
+        return b"".join(self._traffic.pieces_to_send(size_max))
 
     @property
     def trailing_data(self) -> bytes:
@@ -158,22 +158,25 @@ class Replicator:
 
     def next_effect(self) -> Effect[Any] | None:
         """Take the next piece of work for the store; see `culm.bamboo.effects.perform`."""
-        effect = self._desk.next_effect()
-        if effect is None:
-            self._traffic.flush()
-            self._traffic.send_some()
-            effect = self._desk.next_effect()
-        return effect
+        return self._desk.next_effect() or self._traffic.next_effect()
 
     def complete(self, ticket: Ticket[R], result: R) -> None:
-        """Answer an effect.  Raises `LocalProtocolError` (``UNKNOWN_TICKET``)."""
-        handler = self._desk.take_handler(ticket)
-        self._unless_over(handler, result)
+        """Answer an effect; see `Durable.complete`."""
+        self._unless_over(self._desk.complete, ticket, result)
 
-    def _unless_over(self, act: Callable[[Any], None], of: Any) -> None:
+    def fail(self, ticket: Ticket[Any], error: Exception) -> None:
+        """The store could not do it: the connection is given up, with a goodbye.
+
+        What has come in and is not in the store is dropped; see `Durable.fail`.
+        """
+        self._desk.fail(ticket, error)
+        self._closed = self._closed or Closed()
+        self.connection.close()
+
+    def _unless_over(self, act: Callable[..., None], *of: Any) -> None:
         """Do what is of no use any more once the connection is over."""
         try:
-            act(of)
+            act(*of)
         except LocalProtocolError as error:
             if error.code is not ContractErrorCode.ALREADY_CLOSED:
                 raise

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from typing import Any
 
 from culm.bamboo.entry import LogKey
+from culm.buffer import Buffer
+from culm.machine import Effect
 from culm.point2point.connection import Connection, State
 from culm.point2point.desk import Desk
 from culm.point2point.events import PayloadReceived, RequestEvent
@@ -88,7 +91,13 @@ class Traffic:
         if not isinstance(event, PayloadReceived) or event.finished:
             self.rouse(event.request_id)
 
-    def flush(self) -> None:
+    def next_effect(self) -> Effect[Any] | None:
+        """Ask the store for what is due by now, if it has been asked for nothing else."""
+        self._flush()
+        self.send_some()
+        return self._desk.next_effect()
+
+    def _flush(self) -> None:
         """Write what has come in."""
         for request_id, fetching in list(self._unwritten.items()):
             fetching.flush()
@@ -120,6 +129,18 @@ class Traffic:
             if serving.replica.log == log:
                 serving.wake()
                 self.rouse(request_id)
+
+    def pieces_to_send(self, size_max: int | None) -> list[Buffer]:
+        """Take bytes for the peer, and choose what else there is to send as far as they go."""
+        pieces = self._connection.pieces_to_send(size_max)
+        left = None if size_max is None else size_max - sum(map(len, pieces))
+        while (left is None or left > 0) and self.send_some():
+            more = self._connection.pieces_to_send(left)
+            if not more:
+                break
+            pieces += more
+            left = None if left is None else left - sum(map(len, more))
+        return pieces
 
     def send_some(self) -> bool:
         """Put about a packet's worth of data on its way; returns whether there was some.

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from culm.effects import Then, Tickets
 from culm.garlic.raft.effects import Apply, Compact, TakeSnapshot
-from culm.garlic.raft.journal import Desk, Journal
+from culm.garlic.raft.journal import Journal
 from culm.garlic.raft.model import Snapshot
 from culm.garlic.raft.settings import Settings
 from culm.machine import Effect
@@ -16,13 +17,17 @@ __all__ = ["Applier"]
 class Applier:
     """Applies in order, one `Apply` at a time, what is committed and durable here."""
 
-    __slots__ = ("_busy", "_compact_to", "_desk", "_journal", "_settings", "applied_index")
+    __slots__ = ("_busy", "_compact_to", "_journal", "_settings", "_tickets", "applied_index")
 
     def __init__(
-        self, journal: Journal, desk: Desk, settings: Settings, applied_index: int
+        self,
+        journal: Journal,
+        tickets: Tickets[Then],
+        settings: Settings,
+        applied_index: int,
     ) -> None:
         self._journal = journal
-        self._desk = desk
+        self._tickets = tickets
         self._settings = settings
         self.applied_index = max(
             journal.log.snapshot.index, min(applied_index, journal.commit_index)
@@ -38,7 +43,7 @@ class Applier:
     def next_effect(self) -> Effect[Any] | None:
         if self._compact_to is not None:
             index, self._compact_to = self._compact_to, None
-            return Compact(ticket=self._desk.ticket(lambda _: None), index=index)
+            return self._tickets.hand_out(Compact, lambda _: None, index=index)
         if self._busy:
             return None
         journal, settings, applied = self._journal, self._settings, self.applied_index
@@ -49,8 +54,9 @@ class Applier:
         if last <= applied:
             return None
         self._busy = True
-        return Apply(
-            ticket=self._desk.ticket(lambda _: self._applied(last)),
+        return self._tickets.hand_out(
+            Apply,
+            lambda _: self._applied(last),
             first_index=applied + 1,
             entries=journal.log.slice(applied + 1, last),
         )
@@ -65,8 +71,8 @@ class Applier:
         assert term is not None
         snapshot = Snapshot(index, term, self._journal.membership.at(index))
         self._busy = True
-        return TakeSnapshot(
-            ticket=self._desk.ticket(lambda _: self._taken(snapshot)), snapshot=snapshot
+        return self._tickets.hand_out(
+            TakeSnapshot, lambda _: self._taken(snapshot), snapshot=snapshot
         )
 
     def _taken(self, snapshot: Snapshot) -> None:

@@ -207,11 +207,25 @@ class Raft:
         return effect
 
     def complete(self, ticket: Ticket[R], result: R) -> None:
-        """Answer an effect; see each effect for its result."""
-        if self._closed:
-            return
-        self._shared.desk.complete(ticket, result)
-        self._engine.settle()
+        """Answer an effect; see each effect for its result.
+
+        Raises `LocalProtocolError`: ``UNKNOWN_TICKET``, ``WRONG_RESULT``.
+        """
+        then = self._shared.tickets.answered(ticket, result)
+        if not self._closed:
+            then(result)
+            self._engine.settle()
+
+    def fail(self, ticket: Ticket[Any], error: Exception) -> None:
+        """The store could not do it: the server stops, as if it had crashed.
+
+        `StoreFailed` comes, then `Closed`; no message leaves any more.  Raises
+        `LocalProtocolError` as `complete` does.
+        """
+        failure, _ = self._shared.tickets.failed(ticket, error)
+        if not self._closed:
+            self._shared.events.append(failure)
+            self.close()
 
     def messages_to_send(self) -> list[m.Message]:
         """Take the messages that may leave now."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeGuard
 
 from culm.garlic.raft.model import Entry, Snapshot
 from culm.machine import Effect
@@ -85,6 +86,15 @@ class ReadSnapshot(Effect[SnapshotChunk | None]):
     offset: int
     size: int
 
+    def accepts(self, result: object) -> TypeGuard[SnapshotChunk | None]:
+        if result is None:
+            return True
+        if type(result) is not SnapshotChunk or type(result.done) is not bool:
+            return False
+        data = result.data
+        # Nothing but the end may be empty: the next chunk would be the same one.
+        return type(data) is bytes and len(data) <= self.size and (result.done or len(data) > 0)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteSnapshot(Effect[bool]):
@@ -100,3 +110,6 @@ class WriteSnapshot(Effect[bool]):
     offset: int
     data: bytes
     done: bool
+
+    def accepts(self, result: object) -> TypeGuard[bool]:
+        return type(result) is bool

@@ -3,39 +3,16 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
+from culm.effects import Then, Tickets
 from culm.garlic.raft.effects import Persist
 from culm.garlic.raft.log import Log
 from culm.garlic.raft.membership import Membership
 from culm.garlic.raft.messages import Message
 from culm.garlic.raft.model import Entry, Snapshot, Stored
-from culm.machine import ContractErrorCode, LocalProtocolError, Ticket
 
-__all__ = ["Desk", "Journal"]
-
-
-class Desk:
-    """Tickets handed out with effects, and what to do when they come back."""
-
-    __slots__ = ("_last", "_open")
-
-    def __init__(self) -> None:
-        self._last = 0
-        self._open: dict[int, Callable[[object], None]] = {}
-
-    def ticket(self, done: Callable[[object], None]) -> Ticket[Any]:
-        self._last += 1
-        self._open[self._last] = done
-        return Ticket(self._last)
-
-    def complete(self, ticket: int, result: object) -> None:
-        """Raises `LocalProtocolError` (``UNKNOWN_TICKET``)."""
-        done = self._open.pop(ticket, None)
-        if done is None:
-            raise LocalProtocolError(ContractErrorCode.UNKNOWN_TICKET, str(ticket))
-        done(result)
+__all__ = ["Journal"]
 
 
 class Journal:
@@ -48,9 +25,9 @@ class Journal:
 
     __slots__ = (
         "_changes",
-        "_desk",
         "_outbox",
         "_saved",
+        "_tickets",
         "_unsaved_from",
         "_waiting",
         "_writing",
@@ -62,7 +39,7 @@ class Journal:
         "voted_for",
     )
 
-    def __init__(self, stored: Stored, desk: Desk) -> None:
+    def __init__(self, stored: Stored, tickets: Tickets[Then]) -> None:
         self.log = Log(stored)
         self.term = max(stored.term, self.log.last_term)
         self.voted_for = stored.voted_for if self.term == stored.term else None
@@ -74,7 +51,7 @@ class Journal:
         first = self.log.base_index + 1
         self.membership.append(first, self.log.slice(first, self.log.last_index))
         self.stable_index = self.log.last_index
-        self._desk = desk
+        self._tickets = tickets
         self._changes = 0
         self._saved = 0
         self._unsaved_from: int | None = None
@@ -148,8 +125,9 @@ class Journal:
         self._writing = True
         first, self._unsaved_from = self._unsaved_from, None
         last, changes = self.log.last_index, self._changes
-        return Persist(
-            ticket=self._desk.ticket(lambda _: self._written(changes, first is not None, last)),
+        return self._tickets.hand_out(
+            Persist,
+            lambda _: self._written(changes, first is not None, last),
             term=self.term,
             voted_for=self.voted_for,
             commit_index=min(self.commit_index, self.stable_index),

@@ -160,19 +160,20 @@ class Receiver:
         if chunk is None or (chunk.done and not (shared.journal.saved and not shared.applier.busy)):
             return None
         self._due, self._writing = None, chunk
-        return WriteSnapshot(
-            ticket=shared.desk.ticket(self._written),
+        return shared.tickets.hand_out(
+            WriteSnapshot,
+            self._written,
             snapshot=chunk.snapshot,
             offset=chunk.offset,
             data=chunk.data,
             done=chunk.done,
         )
 
-    def _written(self, result: object) -> None:
+    def _written(self, usable: bool) -> None:
         chunk, self._writing = self._writing, None
         assert chunk is not None
         shared = self._shared
-        if result is not True:
+        if not usable:
             self._snapshot_key, self._offset = None, 0
             shared.respond(chunk, 0, accepted=False)
             return

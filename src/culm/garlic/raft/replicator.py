@@ -169,25 +169,31 @@ class Replicator:
         term = shared.journal.term
         assert snapshot is not None
 
-        def done(result: object) -> None:
+        def done(chunk: SnapshotChunk | None) -> None:
             if term == shared.journal.term:
-                self._read(peer, progress, snapshot, offset, result)
+                self._read(peer, progress, snapshot, offset, chunk)
 
-        return ReadSnapshot(
-            ticket=shared.desk.ticket(done),
+        return shared.tickets.hand_out(
+            ReadSnapshot,
+            done,
             snapshot=snapshot,
             offset=offset,
             size=shared.settings.chunk_size,
         )
 
     def _read(
-        self, peer: int, progress: Progress, snapshot: Snapshot, offset: int, result: object
+        self,
+        peer: int,
+        progress: Progress,
+        snapshot: Snapshot,
+        offset: int,
+        chunk: SnapshotChunk | None,
     ) -> None:
         shared = self._shared
         progress.reading = False
         if progress.state is not ProgressState.SNAPSHOT or progress.snapshot != snapshot:
             return
-        if not isinstance(result, SnapshotChunk):
+        if chunk is None:
             # A newer one has replaced it; if not, heartbeats set the pace of new tries.
             progress.snapshot, progress.offset = None, 0
             if shared.journal.log.snapshot == snapshot:
@@ -195,8 +201,8 @@ class Replicator:
             return
         sequence = self.next_sequence()
         progress.sent_request(sequence, shared.now, 0)
-        progress.chunk_end = offset + len(result.data)
-        progress.chunk_done = result.done
+        progress.chunk_end = offset + len(chunk.data)
+        progress.chunk_done = chunk.done
         shared.journal.send_now(
             SnapshotRequest(
                 source=shared.server_id,
@@ -205,8 +211,8 @@ class Replicator:
                 sequence=sequence,
                 snapshot=snapshot,
                 offset=offset,
-                data=result.data,
-                done=result.done,
+                data=chunk.data,
+                done=chunk.done,
                 commit_index=shared.journal.commit_index,
             )
         )

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import deque
 
+from culm.effects import Then, Tickets
 from culm.garlic.raft.applier import Applier
 from culm.garlic.raft.events import ConfigurationChanged
-from culm.garlic.raft.journal import Desk, Journal
+from culm.garlic.raft.journal import Journal
 from culm.garlic.raft.messages import CLIENT_REQUESTS, RESPONSE_OF, Request
 from culm.garlic.raft.model import Stored
 from culm.garlic.raft.settings import Settings
@@ -21,7 +22,16 @@ NO_LEADER = -1
 class Shared:
     """A server's identity, time, durable state, and what it has to tell."""
 
-    __slots__ = ("applier", "desk", "events", "journal", "leader", "now", "server_id", "settings")
+    __slots__ = (
+        "applier",
+        "events",
+        "journal",
+        "leader",
+        "now",
+        "server_id",
+        "settings",
+        "tickets",
+    )
 
     def __init__(self, *, server_id: int, stored: Stored, settings: Settings, now: float) -> None:
         self.server_id = server_id
@@ -29,9 +39,9 @@ class Shared:
         self.now = now
         self.leader: int | None = None
         self.events: deque[Event] = deque()
-        self.desk = Desk()
-        self.journal = Journal(stored, self.desk)
-        self.applier = Applier(self.journal, self.desk, settings, stored.applied_index)
+        self.tickets: Tickets[Then] = Tickets()
+        self.journal = Journal(stored, self.tickets)
+        self.applier = Applier(self.journal, self.tickets, settings, stored.applied_index)
 
     @property
     def is_voter(self) -> bool:

@@ -1,0 +1,140 @@
+"""Effects on their way to the user's store and back.
+
+`Tickets` is what a machine keeps of them; `Answer` is how a driver does one and says what
+came of it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Generic, TypeAlias, TypeVar
+
+from culm.machine import (
+    ContractErrorCode,
+    Durable,
+    Effect,
+    LocalProtocolError,
+    StoreFailed,
+    Ticket,
+)
+
+__all__ = ["Answer", "Then", "Tickets"]
+
+T = TypeVar("T")
+R = TypeVar("R")
+E = TypeVar("E", bound=Effect[Any])
+
+Then: TypeAlias = Callable[[Any], None]  # gets the answer
+
+
+class Tickets(Generic[T]):
+    """Effects in the order of their tickets, and for each a ``T``: what waits for its answer.
+
+    Only effects that have been handed out can be answered, each once.
+    """
+
+    __slots__ = ("_asked", "_last", "_open")
+
+    def __init__(self) -> None:
+        self._last = 0
+        self._asked: deque[tuple[Effect[Any], T]] = deque()
+        self._open: dict[int, tuple[Effect[Any], T]] = {}
+
+    def __len__(self) -> int:
+        """How many answers are outstanding, those to effects not handed out yet included."""
+        return len(self._asked) + len(self._open)
+
+    def ask(self, kind: Callable[..., Effect[Any]], waits: T, **fields: Any) -> None:
+        """Make an effect of that kind, for `next_effect` to hand out in its turn."""
+        self._last += 1
+        self._asked.append((kind(ticket=Ticket(self._last), **fields), waits))
+
+    def next_effect(self) -> Effect[Any] | None:
+        """Hand out the next of those that were asked for."""
+        if not self._asked:
+            return None
+        asked = self._asked.popleft()
+        effect = asked[0]
+        self._open[effect.ticket] = asked
+        return effect
+
+    def hand_out(self, kind: Callable[..., E], waits: T, **fields: Any) -> E:
+        """Make an effect of that kind and hand it out at once."""
+        self._last += 1
+        effect = kind(ticket=Ticket(self._last), **fields)
+        self._open[self._last] = effect, waits
+        return effect
+
+    def answered(self, ticket: Ticket[R], result: R) -> T:
+        """Take the answer to an effect; returns what waits for it.
+
+        Raises `LocalProtocolError`: ``UNKNOWN_TICKET``, ``WRONG_RESULT``.
+        """
+        effect, waits = self._find(ticket)
+        if not effect.accepts(result):
+            raise _wrong(effect, result)
+        del self._open[ticket]
+        return waits
+
+    def failed(self, ticket: Ticket[Any], error: Exception) -> tuple[StoreFailed, T]:
+        """There will be no answer to an effect; returns what to say, and what waits for it.
+
+        Raises `LocalProtocolError`: ``UNKNOWN_TICKET``, and ``WRONG_RESULT`` for what is no
+        exception.
+        """
+        effect, waits = self._find(ticket)
+        if not isinstance(error, Exception):
+            raise _wrong(effect, error)
+        del self._open[ticket]
+        return StoreFailed(effect=effect, error=error), waits
+
+    def drop_asked(self) -> None:
+        """Forget what was asked for and not handed out."""
+        self._asked.clear()
+
+    def _find(self, ticket: int) -> tuple[Effect[Any], T]:
+        found = self._open.get(ticket) if isinstance(ticket, int) else None
+        if found is None:
+            raise LocalProtocolError(ContractErrorCode.UNKNOWN_TICKET, f"{ticket!r}")
+        return found
+
+
+def _wrong(effect: Effect[Any], result: object) -> LocalProtocolError:
+    kind = type(effect).__name__
+    return LocalProtocolError(
+        ContractErrorCode.WRONG_RESULT, f"{type(result).__name__} does not answer {kind}"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Answer(Generic[R]):
+    """What a store has said to an effect: the result, or the exception that it raised.
+
+    It may be made in another thread than that of the machine.
+    """
+
+    effect: Effect[R]
+    result: R | None
+    error: Exception | None
+
+    @classmethod
+    def of(cls, effect: Effect[R], perform: Callable[[Effect[R]], R]) -> Answer[R]:
+        """Do `effect`; whatever `perform` raises is what the machine will be told."""
+        try:
+            return cls(effect, perform(effect), None)
+        except Exception as error:
+            return cls(effect, None, error)
+
+    def give(self, machine: Durable) -> None:
+        """Tell the machine: `Durable.complete`, or `Durable.fail`.
+
+        Raises `LocalProtocolError` (``WRONG_RESULT``) for a store that gave what is no
+        answer to the effect.
+        """
+        ticket: Ticket[Any] = self.effect.ticket
+        if self.error is None:
+            machine.complete(ticket, self.result)
+        else:
+            machine.fail(ticket, self.error)
