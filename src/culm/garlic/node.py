@@ -101,7 +101,6 @@ class Node:
 
     @property
     def state(self) -> Role:
-        """The role as of the event last returned."""
         return self._core.state
 
     @property
@@ -130,7 +129,6 @@ class Node:
 
     @property
     def links(self) -> tuple[Link, ...]:
-        """The connections that have not ended."""
         return tuple(self._links.values())
 
     # What the user asks for: see `Raft`
@@ -275,11 +273,9 @@ class Node:
         return self._core.next_effect()
 
     def complete(self, ticket: Ticket[R], result: R) -> None:
-        """See `Raft.complete`."""
         self._core.complete(ticket, result)
 
     def fail(self, ticket: Ticket[Any], error: Exception) -> None:
-        """See `Raft.fail`; the links are left to the driver as by `close`."""
         self._core.fail(ticket, error)
         self.close()
 
@@ -322,7 +318,6 @@ class Node:
         return min((time for time in times if time is not None), default=None)
 
     def advance(self, now: float) -> None:
-        """Raises `LocalProtocolError` (``TIME_WENT_BACK``)."""
         self._core.advance(now)
         self._now = now
         while (key := self._deadlines.pop_due(now)) is not None:
