@@ -36,6 +36,7 @@ from culm.point2point.messages import (
 )
 from culm.point2point.receiving import DataReceiver
 from culm.point2point.request import Request
+from culm.point2point.rivals import Rivals
 from culm.point2point.rules import (
     check_adjust,
     check_credit,
@@ -81,6 +82,7 @@ class ControlChannel:
         self._sender = sender
         self._receiver = receiver
         self._send = send
+        self._rivals = Rivals()
         self._ids = Ids(role=role, used=self.requests, sender=sender)
         # Halves of the ids (all of one parity) of the peer's proposals that the overlap rule
         # dropped: it may have adjusted or cancelled them before it knew.
@@ -219,7 +221,7 @@ class ControlChannel:
         riddle = is_riddle(request, message)
         request.move(Input.PEER_ADJUST)
         if request.ours:
-            request.unanswered = False
+            self._answered(request)
         request.outgoing.views.demand(demand)
         request.outgoing.retarget(message.end, message.upper_certpool)
         event = Confirmed if before is RequestState.PROPOSED_BY_US else Adjusted
@@ -240,7 +242,7 @@ class ControlChannel:
         confirms = message.reason is CancelReason.CONFIRM
         crossed = request.cancelled_by_us
         request.move(Input.PEER_CONFIRM_CANCEL if confirms else Input.PEER_CANCEL)
-        request.unanswered = False
+        self._answered(request)
         if not confirms:
             self.events.append(Cancelled(request_id=request.request_id, cancel=message))
         if not crossed:
@@ -269,7 +271,7 @@ class ControlChannel:
         encoded = encode_control(adjust)
         request.move(input)
         if not request.ours:
-            request.unanswered = False
+            self._answered(request)
         views = request.incoming.views
         if input is Input.CONFIRM:  # what is sent is sent after it has arrived
             views.demand(demand)
@@ -283,9 +285,14 @@ class ControlChannel:
     def _send_cancel(self, request: Request, cancel: Cancel) -> None:
         request.cancelled_by_us = True
         if not request.ours:
-            request.unanswered = False
+            self._answered(request)
         self._send(encode_control(cancel))
         self._sender.mark_cancelled(request)
+
+    def _answered(self, request: Request) -> None:
+        """Who did not propose it has confirmed or cancelled it: it overlaps nothing any more."""
+        request.unanswered = False
+        self._rivals.discard(request)
 
     def _end_if_due(self, request: Request) -> None:
         if request.state is RequestState.CANCELLED and request.marked_by_peer:
@@ -295,6 +302,7 @@ class ControlChannel:
 
     def _forget(self, request: Request) -> None:
         del self.requests[request.request_id]
+        self._rivals.discard(request)
         self._receiver.forget(request)
         self._sender.forget(request)
         if request.ours:
@@ -312,6 +320,7 @@ class ControlChannel:
             receiver=self._receiver,
         )
         self.requests[request_id] = request
+        self._rivals.add(request)
         return request
 
     def _resolve_overlaps(self, new: Request) -> None:
@@ -320,17 +329,12 @@ class ControlChannel:
         Both endpoints compare the same pairs in the same order, because each message on
         the control channel is in order and a proposal takes part until it is answered.
         """
-        for rival in list(self.requests.values()):
-            if (
-                rival.ours is not new.ours
-                and rival.unanswered
-                and rival.original_range.overlaps(new.original_range)
-            ):
-                loser = max(new, rival, key=self._precedence)
-                winner = new if loser is rival else rival
-                self._drop(loser, winner)
-                if loser is new:
-                    return
+        for rival in self._rivals.of(new):
+            loser = max(new, rival, key=self._precedence)
+            winner = new if loser is rival else rival
+            self._drop(loser, winner)
+            if loser is new:
+                return
 
     def _precedence(self, request: Request) -> tuple[int, bool]:
         by_reactive = request.ours is (self._role is Role.REACTIVE)

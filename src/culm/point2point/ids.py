@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Container
 
 from culm.bymux import Role
@@ -19,14 +20,15 @@ class Ids:
     channel has arrived, so a proposal that uses it again must not overtake that.
     """
 
-    __slots__ = ("_last_use", "_next", "_role", "_sender", "_used")
+    __slots__ = ("_last_used", "_leaving", "_next", "_role", "_sender", "_used")
 
     def __init__(self, *, role: Role, used: Container[int], sender: DataSender) -> None:
         self._role = role
         self._used = used  # by requests that are
         self._sender = sender
-        self._next = int(role)  # no id of ours from here on has ever been used
-        self._last_use: dict[int, int] = {}  # ended request -> where our marker ends
+        self._next = int(role)  # where to look for a free id of ours
+        self._leaving: deque[tuple[int, int]] = deque()  # where our marker ends, ended request
+        self._last_used: set[int] = set()  # those ended requests
 
     def check(self, request_id: int, *, ours: bool) -> None:
         """The id may be used for a proposal; raises `Violation`."""
@@ -39,22 +41,27 @@ class Ids:
     def is_free(self, request_id: int) -> bool:
         """Whether nothing of ours speaks of that id any more."""
         flushed = self._sender.flushed_total()
-        self._last_use = {n: end for n, end in self._last_use.items() if end > flushed}
-        return request_id not in self._used and request_id not in self._last_use
+        while self._leaving and self._leaving[0][0] <= flushed:
+            self._last_used.discard(self._leaving.popleft()[1])
+        return request_id not in self._used and request_id not in self._last_used
 
     def choose(self) -> int:
         """An id for a proposal of ours."""
-        if self._next <= MAX:
-            return self._next
-        free = int(self._role)
+        free = self._next
         while not self.is_free(free):
-            free += 2
+            free = self._after(free)
         return free
 
     def take(self, request_id: int) -> None:
         """We have used that id."""
-        self._next = max(self._next, request_id + 2)
+        if request_id >= self._next:
+            self._next = self._after(request_id)
+
+    def _after(self, request_id: int) -> int:
+        following = request_id + 2
+        return following if following <= MAX else int(self._role)
 
     def release(self, request_id: int) -> None:
         """Our request of that id has ended; its marker is on its way."""
-        self._last_use[request_id] = self._sender.queued_total
+        self._leaving.append((self._sender.queued_total, request_id))
+        self._last_used.add(request_id)
