@@ -672,7 +672,9 @@ class Duel:
             assert mirrored[game.state] is other.state
             assert (game.sent.end, game.sent.upper) == (other.sent.end, other.sent.upper)
             for one, two in ((game.request, other.request), (other.request, game.request)):
-                assert one.send_cursor in list(two.incoming.views)
+                place, views = one.send_cursor, two.incoming.views
+                assert place.range.bounds in views._ranges
+                assert place in [view.retargeted(place.range) for view in views]
                 if game.state is RequestState.CONFIRMED:
                     assert one.peer_demand == two.our_demand
         for one, two in ((left, right), (right, left)):

@@ -10,22 +10,27 @@ from typing import Any
 
 import pytest
 from nacl.signing import SigningKey
+from p2p_lines import grows_linearly, lines
 from p2p_support import (
     Pair,
     Raw,
     adjust,
+    cancel,
+    marker,
     metadata,
     proposal,
+    propose,
     switch,
     varu64,
 )
 
 from culm.bamboo.author import LogAuthor
-from culm.bamboo.entry import Entry, sign
+from culm.bamboo.entry import Entry, LogKey, sign
 from culm.buffer import Buffer
 from culm.machine import Closed
 from culm.point2point import (
     EVERYTHING,
+    NOTIFY,
     CancelReason,
     ErrorCode,
     Limits,
@@ -224,3 +229,119 @@ class TestDiscarding:
         peer.data(b"\x08" + varu64(HUGE), bytes(100_000))
         assert peer.code is None
         assert not peer.connection._receiver.inbox.size
+
+
+def told_to_end(peer: Raw, *numbers: int) -> None:
+    """The peer adjusts request 0 to those ends, at once."""
+    peer.control(*[adjust(0, flags=8, extra=varu64(number)) for number in numbers])
+
+
+class TestAdjustments:
+    """Ends that may be in force cost nothing where they make no difference."""
+
+    TOP = 10**6
+
+    def confirmed(self, *, sparse: bool = False) -> Raw:
+        peer = Raw()
+        peer.connection.propose(
+            proposal(5, end=self.TOP, upper_certpool=2 * self.TOP, sparse=sparse, eagerness=NOTIFY)
+        )
+        peer.control(adjust(0, "notify"))
+        peer.data(switch(0))
+        return peer
+
+    def with_pending(self, count: int, **options: bool) -> Raw:
+        peer = self.confirmed(**options)
+        told_to_end(peer, *range(self.TOP - 1, self.TOP - 1 - count, -1))
+        views = peer.connection.request(0).incoming.views
+        assert views.possibilities == count + 1
+        return peer
+
+    @pytest.mark.parametrize("sparse", [False, True])
+    def test_each_costs_the_same(self, sparse: bool) -> None:
+        def cost(count: int) -> int:
+            peer = self.confirmed(sparse=sparse)
+            ends = range(self.TOP - 1, self.TOP - 1 - count, -1)
+            return lines(lambda: told_to_end(peer, *ends))
+
+        assert grows_linearly(cost, (8, 16, 32, 64))
+
+    @pytest.mark.parametrize("sparse", [False, True])
+    def test_a_notification_costs_the_same_however_many_there_are(self, sparse: bool) -> None:
+        none, many = (self.with_pending(count, sparse=sparse) for count in (0, 60))
+        assert lines(lambda: many.data(b"\x02")) < 1.3 * lines(lambda: none.data(b"\x02"))
+
+    @pytest.mark.parametrize("count", [2, 4, 8, 15, 30, 60])
+    def test_no_packet_costs_much_where_they_differ(self, count: int) -> None:
+        """The peer may be behind some of the ends, each with a certificate pool of its own."""
+        peer = self.with_pending(count)
+        peer.data(b"\x03" + varu64(2 * (self.TOP - 5 - count)))
+        costs = [lines(lambda: peer.data(b"\x02")) for _ in range(60)]
+        assert max(costs) < 10_000
+
+    def test_our_own_cost_no_more(self) -> None:
+        def cost(count: int) -> int:
+            peer = self.confirmed()
+            request = peer.connection.request(0)
+            ends = range(self.TOP - 1, self.TOP - 1 - count, -1)
+            return lines(lambda: [request.adjust(end=end) for end in ends])
+
+        assert grows_linearly(cost, (8, 16, 32, 62))
+
+
+class TestRequests:
+    """A request costs the same however many are open."""
+
+    SIZES = (100, 200, 400)
+    LIMITS = Limits(requests_max=10_000)
+
+    def test_proposals_of_the_peer(self) -> None:
+        def cost(count: int) -> int:
+            peer = Raw(limits=self.LIMITS)
+            peer.connection.propose(proposal(20, end=20))
+            proposals = [propose(2 * n + 1, 5 + n % 10, end=(15, 15)) for n in range(count)]
+            return lines(lambda: peer.control(*proposals))
+
+        assert grows_linearly(cost, self.SIZES)
+
+    def test_proposals_of_both(self) -> None:
+        """Of different logs."""
+
+        def cost(count: int) -> int:
+            peer = Raw(limits=self.LIMITS, credit=10_000)
+            proposals = [propose(2 * n + 1) for n in range(count)]
+
+            def both() -> None:
+                for n in range(count):
+                    log = LogKey(n.to_bytes(32, "big"), n)
+                    peer.connection.propose(proposal(log=log))
+                    peer.control(proposals[n])
+
+            return lines(both)
+
+        assert grows_linearly(cost, self.SIZES)
+
+    def test_answers_and_ends(self) -> None:
+        def cost(count: int) -> int:
+            peer = Raw(limits=self.LIMITS, credit=10_000)
+
+            def through() -> None:
+                for _ in range(count):
+                    peer.connection.propose(proposal())
+                for n in range(0, 2 * count, 2):
+                    peer.control(cancel(n))
+                    peer.data(marker(n))
+                for _ in range(count):
+                    peer.connection.propose(proposal())
+
+            return lines(through)
+
+        assert grows_linearly(cost, self.SIZES)
+
+    def test_ids_behind_the_highest(self) -> None:
+        def cost(count: int) -> int:
+            peer = Raw(credit=10_000)
+            peer.connection.propose(proposal(), request_id=HUGE - 1)
+            return lines(lambda: [peer.connection.propose(proposal()) for _ in range(count)])
+
+        assert grows_linearly(cost, self.SIZES)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from culm.bamboo.links import SEQNUM_MAX, lower_pool, shortest_path, upper_pool
 from culm.point2point.messages import Proposal
 
-__all__ = ["Cursor", "Part", "Piece", "Range"]
+__all__ = ["Bounds", "Cursor", "Part", "Piece", "Range"]
 
 _WHOLE = 1 << 64  # more than any offset
 
@@ -33,6 +33,17 @@ class Piece(NamedTuple):
     part: Part
 
 
+class Bounds(NamedTuple):
+    """Where a range ends: what adjustments change.  ``None``: nowhere."""
+
+    end: int | None
+    upper_certpool: int | None
+
+    def tightened(self, end: int | None, upper_certpool: int | None) -> Bounds:
+        """The smaller ones of both."""
+        return Bounds(_smaller(self.end, end), _smaller(self.upper_certpool, upper_certpool))
+
+
 class Range:
     """The pieces of a request, by index from 0 on.  Immutable.
 
@@ -46,19 +57,17 @@ class Range:
         "_path",
         "_skipped",
         "_upper",
-        "end",
+        "bounds",
         "proposal",
         "start",
         "start_offset",
-        "upper_certpool",
     )
 
     def __init__(self, proposal: Proposal, end: int | None, upper_certpool: int | None) -> None:
         self.proposal = proposal
+        self.bounds = Bounds(end, upper_certpool)
         self.start = proposal.start
         self.start_offset = proposal.start_offset or 0
-        self.end = end
-        self.upper_certpool = upper_certpool
         from_payload = proposal.start_offset is not None
         self._lower: list[int] = []
         if proposal.lower_certpool is not None and proposal.lower_certpool < self.start:
@@ -88,14 +97,20 @@ class Range:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Range):
             return NotImplemented
-        return (self.proposal, self.end, self.upper_certpool) == (
-            other.proposal,
-            other.end,
-            other.upper_certpool,
-        )
+        return (self.bounds, self.proposal) == (other.bounds, other.proposal)
 
     def __hash__(self) -> int:
-        return hash((self.proposal, self.end, self.upper_certpool))
+        return hash((self.bounds, self.proposal))
+
+    @property
+    def end(self) -> int | None:
+        """The last entry of the range itself."""
+        return self.bounds.end
+
+    @property
+    def upper_certpool(self) -> int | None:
+        """The upper certpool info."""
+        return self.bounds.upper_certpool
 
     @property
     def count(self) -> int:
@@ -142,18 +157,25 @@ class Range:
 
     def tightened(self, end: int | None, upper_certpool: int | None) -> Range:
         """The range with a smaller end or upper certpool info; larger ones are ignored."""
-        new_end = _smaller(self.end, end)
-        new_upper = _smaller(self.upper_certpool, upper_certpool)
-        if new_end == self.end and new_upper == self.upper_certpool:
-            return self
-        return Range(self.proposal, new_end, new_upper)
+        bounds = self.bounds.tightened(end, upper_certpool)
+        return self if bounds == self.bounds else Range(self.proposal, *bounds)
 
     def is_within(self, other: Range) -> bool:
-        """Whether this is the `other` range, tightened or as it is."""
-        return self.proposal == other.proposal and (self.end, self.upper_certpool) == (
-            _smaller(other.end, self.end),
-            _smaller(other.upper_certpool, self.upper_certpool),
-        )
+        """Whether this is the `other` range of the same request, tightened or as it is."""
+        return other.bounds.tightened(*self.bounds) == self.bounds
+
+    def shared_with(self, other: Range) -> int:
+        """How many of the first pieces are the same in the `other` range of the same request."""
+        if self.end == other.end:
+            inner = self._middle_count + min(len(self._upper), len(other._upper))
+        elif self._path is None or other._path is None:
+            inner = min(self._middle_count, other._middle_count)
+        else:
+            pairs = enumerate(zip(self._path, other._path, strict=False))
+            shorter = min(len(self._path), len(other._path))
+            equal = next((index for index, (one, two) in pairs if one != two), shorter)
+            inner = max(0, equal * self._parts - self._skipped)
+        return len(self._lower) + inner
 
     def overlaps(self, other: Range) -> bool:
         """Whether both are about the same log and share a sequence number."""

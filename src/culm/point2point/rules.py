@@ -49,7 +49,7 @@ def check_adjust(request: Request, adjust: Adjust) -> None:
         raise Violation(ErrorCode.ZERO_SEQNUM)
     if adjust.end is not None and adjust.end < request.proposal.start:
         raise Violation(ErrorCode.END_BEFORE_START, f"{adjust.end} < {request.proposal.start}")
-    end = request.outgoing.cursor.range.tightened(adjust.end, None).end
+    end = request.outgoing.cursor.range.bounds.tightened(adjust.end, None).end
     upper = adjust.upper_certpool
     if upper is not None and (end is None or upper < end):
         raise Violation(ErrorCode.UPPER_CERTPOOL_BEFORE_END, f"{upper} < {end}")
@@ -61,9 +61,9 @@ def is_riddle(request: Request, adjust: Adjust) -> bool:
     The path through a sparse range depends on its end.  Metadata tells by its signature what it
     is; payloads alone do not.
     """
-    range_ = request.outgoing.cursor.range
+    bounds = request.outgoing.cursor.range.bounds
     closed = request.proposal.sparse and request.proposal.payload_only
-    return closed and range_.tightened(adjust.end, None) is not range_
+    return closed and bounds.tightened(adjust.end, None) != bounds
 
 
 def check_proof(request: Request, cancel: Cancel) -> None:

@@ -114,7 +114,7 @@ class Track:
         self._check_no_apology_owed()
         if count < 1:
             raise Violation(ErrorCode.EMPTY_PACKET, "notification of nothing")
-        self.views.sift(lambda view, demand: self._check_notify(view, demand, count))
+        self.views.sift(lambda view, demand: self._check_notify(view, demand, count), count)
 
     def _check_notify(self, view: Cursor, demand: Demand, count: int) -> None:
         if count > view.range.count - view.index:

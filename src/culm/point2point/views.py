@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from culm.point2point.demand import Demand
 from culm.point2point.errors import Violation
-from culm.point2point.pieces import Cursor, Piece, Range
+from culm.point2point.pieces import Bounds, Cursor, Piece, Range
 
 __all__ = ["Strained", "Views"]
 
-# More cursors than honest adjustments bring about; each packet costs time linear in them.
-_CURSORS_MAX = 256
+# Ranges times places, where these differ: more than honest adjustments bring about.  Each
+# packet costs time linear in it.
+_STRAIN_MAX = 256
 
 
 class Strained(Exception):
@@ -24,14 +25,18 @@ class Views:
     The sender goes over to a smaller range, or to another demand, at a moment that is not
     told.  What it does rules out that it still was where that is forbidden; it never rules
     out that it goes over to something newer afterwards.
+
+    As long as the sender is among the pieces that all ranges share, nothing that it does can
+    tell them from each other, and one cursor stands for all of them.
     """
 
-    __slots__ = ("_cursors", "_ranges", "demands")
+    __slots__ = ("_cursors", "_ranges", "_shared", "demands")
 
     def __init__(self, range_: Range) -> None:
         self.demands: list[Demand] = []  # now or later in force, the oldest first
         self._cursors = [Cursor(range_)]
-        self._ranges = [range_]  # in force now or later, the largest first
+        self._ranges = {range_.bounds: range_}  # in force now or later, the largest first
+        self._shared = range_.count  # how many of their first pieces the ranges share
 
     def __iter__(self) -> Iterator[Cursor]:
         return iter(self._cursors)
@@ -55,16 +60,29 @@ class Views:
 
     def retarget(self, end: int | None, upper_certpool: int | None) -> None:
         """A smaller range holds for the sender from now on."""
-        smaller = {range_: range_.tightened(end, upper_certpool) for range_ in self._ranges}
-        cursors = (cursor.retargeted(smaller[cursor.range]) for cursor in self._cursors)
-        self._ranges = list(dict.fromkeys(smaller.values()))
-        self._cursors = list(dict.fromkeys(cursors))
+        old = self._ranges
+        smaller = {bounds: bounds.tightened(end, upper_certpool) for bounds in old}
+        self._ranges = self._with_bounds(smaller.values())
+        self._shared = _shared_by(self._ranges.values())
+        self._cursors = _distinct(
+            cursor.retargeted(self._ranges[smaller[cursor.range.bounds]])
+            for cursor in self._cursors
+        )
+        self._part(1)
 
     def may_be_retargeted(self, end: int | None, upper_certpool: int | None) -> None:
         """A smaller range holds for the sender now or later."""
-        new = (range_.tightened(end, upper_certpool) for range_ in self._ranges)
-        self._ranges = list(dict.fromkeys((*self._ranges, *new)))
-        self._spread()
+        old = self._ranges
+        smaller = [bounds.tightened(end, upper_certpool) for bounds in old]
+        self._ranges = self._with_bounds((*old, *smaller))
+        new = [range_ for bounds, range_ in self._ranges.items() if bounds not in old]
+        if new and len(self._ranges) > 1:
+            apart = not self._are_together(1)
+            self._shared = min(self._shared, _shared_by((self.first.range, *new)))
+            if apart:
+                self._cursors = _distinct((*self._cursors, *self._places_in(new)))
+            else:
+                self._part(1)
 
     def demand(self, demand: Demand) -> None:
         """Another demand holds for the sender from now on."""
@@ -75,9 +93,14 @@ class Views:
         if self.demands[-1] != demand:
             self.demands = [*self.demands, demand]
 
-    def sift(self, check: Callable[[Cursor, Demand], None]) -> None:
-        """Rule out what forbids what was done; raise the first `Violation` if all does."""
+    def sift(self, check: Callable[[Cursor, Demand], None], count: int = 1) -> None:
+        """Rule out what forbids what was done to the next `count` pieces.
+
+        Raises the first `Violation` if all does.
+        """
         demands = self.demands
+        if count > 1 and self._are_together(1) and not self._are_together(count):
+            self._part(count)
         if len(demands) == len(self._cursors) == 1:  # nearly always
             check(self._cursors[0], demands[0])
             return
@@ -130,24 +153,58 @@ class Views:
                 cursor.move(cursor.index - 1)
         self._settle()
 
+    # Ranges.
+
+    def _with_bounds(self, wanted: Iterable[Bounds]) -> dict[Bounds, Range]:
+        known, proposal = self._ranges, self.first.range.proposal
+        return {
+            bounds: known.get(bounds) or Range(proposal, *bounds)
+            for bounds in dict.fromkeys(wanted)
+        }
+
+    # Places.
+
+    def _are_together(self, count: int) -> bool:
+        """Whether the next `count` pieces are the same, whatever range it is."""
+        return len(self._cursors) == 1 and self._cursors[0].index + count <= self._shared
+
     def _settle(self) -> None:
         """The sender has done something, and may go over to a smaller range now."""
-        if len(self._ranges) == len(self._cursors) == 1:  # nearly always
+        if len(self._ranges) == 1 or self._are_together(1):  # nearly always
             return
-        self._ranges = [
-            range_
-            for range_ in self._ranges
-            if any(range_.is_within(cursor.range) for cursor in self._cursors)
-        ]
-        self._spread()
-        if len(self._cursors) > _CURSORS_MAX:
+        if len(self._ranges) * len(self._cursors) > _STRAIN_MAX:
             raise Strained
+        alive = {cursor.range.bounds for cursor in self._cursors}
+        possible = {
+            bounds: range_
+            for bounds, range_ in self._ranges.items()
+            if bounds in alive or any(old.tightened(*bounds) == bounds for old in alive)
+        }
+        if len(possible) < len(self._ranges):
+            self._ranges, self._shared = possible, _shared_by(possible.values())
+        self._part(1)
 
-    def _spread(self) -> None:
-        places = (
+    def _part(self, count: int) -> None:
+        """Keep apart where the sender may be, unless it does not matter for `count` pieces."""
+        if len(self._ranges) > 1 and not self._are_together(count):
+            self._cursors = _distinct(self._places_in(self._ranges.values()))
+
+    def _places_in(self, ranges: Iterable[Range]) -> Iterator[Cursor]:
+        return (
             cursor.retargeted(range_)
-            for range_ in self._ranges
+            for range_ in ranges
             for cursor in self._cursors
             if range_.is_within(cursor.range)
         )
-        self._cursors = list(dict.fromkeys(places))
+
+
+def _shared_by(ranges: Iterable[Range]) -> int:
+    """How many of their first pieces these ranges share, the largest of which comes first."""
+    largest, *others = ranges
+    return min((largest.shared_with(other) for other in others), default=largest.count)
+
+
+def _distinct(cursors: Iterable[Cursor]) -> list[Cursor]:
+    """Each of the cursors of one request once."""
+    by_place = {(cursor.range.bounds, cursor.index, cursor.offset): cursor for cursor in cursors}
+    return list(by_place.values())
