@@ -42,8 +42,8 @@ values = st.recursive(
     leaves, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(keys, inner, max_size=3)
 )
 operations = st.one_of(
-    st.builds(Receive, st.binary()),
-    st.just(Eof()),
+    st.builds(Receive, st.binary(), st.none() | st.integers()),
+    st.builds(Eof, st.none() | st.integers()),
     st.builds(ReceiveDatagram, st.binary(), st.text() | st.tuples(st.text(), st.integers())),
     st.builds(Advance, st.floats(allow_nan=False, allow_infinity=False)),
     st.builds(Call, st.text(), st.dictionaries(keys, values, max_size=3)),

@@ -75,6 +75,10 @@ class LineDriver:
         if self._driver.is_stream:
             status["read_size"] = machine.read_size()
             status["trailing"] = machine.trailing_data.hex()
+        if self._driver.is_linked:
+            status["links"] = [
+                {"link": link.number, "read_size": link.read_size()} for link in machine.links
+            ]
         return status
 
 
@@ -153,6 +157,8 @@ def _lines(turn: Turn) -> Iterator[JSON]:
         yield {"send": turn.sent.hex()}
     for destination, data in turn.datagrams:
         yield {"send": data.hex(), "destination": to_plain(destination)}
+    for link, data in turn.links:
+        yield {"send": data.hex(), "link": link}
 
 
 def _effect(effect: Effect[Any]) -> JSON:

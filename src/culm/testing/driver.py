@@ -3,16 +3,17 @@
 `Driver` does one operation to a machine and drains it: events until ``None``, then
 effects, then bytes, until a round brings nothing; then the deadline.  What came out is a
 `Turn`.  Links, the property suite, transcripts and the line driver all drive through it.
+A machine with several links is driven like one with a single stream, each link by its number.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from culm.machine import Closed, Effect, Event, LocalProtocolError
+from culm.machine import Closed, Effect, Event, Link, LocalProtocolError
 from culm.testing.arguments import named_arguments
 from culm.testing.operations import (
     Advance,
@@ -24,7 +25,7 @@ from culm.testing.operations import (
     ReceiveDatagram,
 )
 from culm.testing.plain import JSON, to_plain
-from culm.testing.spec import Config, MachineSpec, Responder, Verb
+from culm.testing.spec import Config, MachineSpec, Responder, SpecErrorCode, Verb
 
 __all__ = ["Driver", "EndlessError", "Turn", "UnknownVerbError", "WrongKindError", "own_verbs"]
 
@@ -37,6 +38,7 @@ _INPUTS_AND_OUTPUTS = frozenset(
         "complete",
         "data_to_send",
         "datagrams_to_send",
+        "links_to_send",
         "next_deadline",
         "next_effect",
         "next_event",
@@ -75,7 +77,8 @@ class Turn:
     error: the `LocalProtocolError` with which the operation was refused, if it was.
     result: what the call returned, as plain data.
     events, states: each event, and the machine's state when it had been returned.
-    sent: the bytes taken; datagrams: (destination, bytes) taken.
+    sent: the bytes taken; datagrams: (destination, bytes) taken; links: (number of the
+        link, bytes) taken, by number.
     """
 
     operation: Operation | None
@@ -86,6 +89,7 @@ class Turn:
     effects: tuple[Effect[Any], ...] = ()
     sent: bytes = b""
     datagrams: tuple[tuple[Hashable, bytes], ...] = ()
+    links: tuple[tuple[int, bytes], ...] = ()
     deadline: float | None = None
 
 
@@ -94,7 +98,8 @@ class Driver:
 
     verbs: what `Call` may name besides the machine's own public methods.
     respond: answers the effects, by `answer`; without it they wait for `Complete`.
-    take: how a drain takes the bytes of a stream machine; all at once by default.
+    take: how a drain takes the bytes of a stream machine, or of a link; all at once by
+        default.  With it, what is left in a link is taken at a later drain.
     """
 
     def __init__(
@@ -113,7 +118,9 @@ class Driver:
         self.respond = respond
         self.take = take
         self.events_max = events_max
+        self._links: dict[int, Link] = {}  # all that were ever seen
         self._is_stream = hasattr(machine, "receive_data")
+        self._is_linked = not self._is_stream and hasattr(machine, "links_to_send")
         self._is_timed = hasattr(machine, "next_deadline")
         self._is_durable = hasattr(machine, "next_effect")
 
@@ -136,8 +143,25 @@ class Driver:
 
     @property
     def is_stream(self) -> bool:
-        """Whether the machine is one for streams rather than datagrams."""
+        """Whether the machine is one for a single stream."""
         return self._is_stream
+
+    @property
+    def is_linked(self) -> bool:
+        """Whether the machine has links."""
+        return self._is_linked
+
+    @property
+    def links(self) -> dict[int, Link]:
+        """All links that the machine has, or has had, by number."""
+        if self._is_linked:
+            self._links.update((link.number, link) for link in self.machine.links)
+        return self._links
+
+    @property
+    def open_links(self) -> list[int]:
+        """The numbers of the links that the machine still has."""
+        return [link.number for link in self.machine.links] if self._is_linked else []
 
     @property
     def is_timed(self) -> bool:
@@ -156,6 +180,8 @@ class Driver:
         """Do `operation` and drain; a `LocalProtocolError` is noted in the turn."""
         try:
             result = self.apply(operation)
+            if self._is_linked and isinstance(result, Link):
+                result = result.number
         except LocalProtocolError as error:
             return self.drain(operation, error=error.with_traceback(None))
         return self.drain(operation, result=to_plain(result))
@@ -178,10 +204,14 @@ class Driver:
         """
         machine = self.machine
         match operation:
-            case Receive(data):
+            case Receive(data, None):
                 self._need("receive_data")(data)
-            case Eof():
+            case Receive(data, int(number)):
+                self._link(number).receive_data(data)
+            case Eof(None):
                 self._need("receive_eof")()
+            case Eof(int(number)):
+                self._link(number).receive_eof()
             case ReceiveDatagram(data, source):
                 self._need("receive_datagram")(data, source=source)
             case Advance(now):
@@ -211,14 +241,22 @@ class Driver:
         effects: list[Effect[Any]] = []
         sent: list[bytes] = []
         datagrams: list[tuple[Hashable, bytes]] = []
+        links: dict[int, bytes] = {}
         for _ in range(self.events_max):
             happened = self.take_events()
             events += happened[0]
             states += happened[1]
-            taken = self.take_effects(), self.take_bytes(), self.take_datagrams()
+            taken = (
+                self.take_effects(),
+                self.take_bytes(),
+                self.take_datagrams(),
+                self.take_links(),
+            )
             effects += taken[0]
             sent.append(taken[1])
             datagrams += taken[2]
+            for number, data in taken[3]:
+                links[number] = links.get(number, b"") + data
             if not any(taken):  # nothing was taken, so no room was made
                 break
         else:
@@ -232,6 +270,7 @@ class Driver:
             effects=tuple(effects),
             sent=b"".join(sent),
             datagrams=tuple(datagrams),
+            links=tuple(sorted(links.items())),
             deadline=self.deadline(),
         )
 
@@ -270,11 +309,33 @@ class Driver:
 
     def take_datagrams(self) -> tuple[tuple[Hashable, bytes], ...]:
         """Take all datagrams to send, each after its destination."""
-        return () if self._is_stream else tuple(self.machine.datagrams_to_send())
+        if self._is_stream or self._is_linked:
+            return ()
+        return tuple(self.machine.datagrams_to_send())
+
+    def take_links(self) -> tuple[tuple[int, bytes], ...]:
+        """Take the bytes of links, each after the link's number, as `take` says."""
+        if not self._is_linked:
+            return ()
+        named: Sequence[Link] = self.machine.links_to_send()
+        self._links.update((link.number, link) for link in named)
+        if self.take is None:
+            return tuple((link.number, data) for link in named if (data := link.data_to_send()))
+        return tuple(
+            (number, data) for number, link in self.links.items() if (data := self.take(link))
+        )
 
     def deadline(self) -> float | None:
         """When the machine wants to be told the time; ``None`` if it does not care."""
         return self.machine.next_deadline() if self._is_timed else None
+
+    def _link(self, number: int) -> Link:
+        if not self._is_linked:
+            raise WrongKindError(f"{type(self.machine).__name__} has no links")
+        link = self.links.get(number)
+        if link is None:
+            raise LocalProtocolError(SpecErrorCode.NO_SUCH_HANDLE, f"link {number}")
+        return link
 
     def _need(self, name: str) -> Callable[..., object]:
         method: Callable[..., object] | None = getattr(self.machine, name, None)

@@ -8,8 +8,8 @@ time passes only when nothing else is left to do.  What is random comes from the
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Callable, Mapping
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -17,6 +17,7 @@ from culm.machine import Event
 from culm.testing.clock import VirtualClock
 from culm.testing.driver import Driver, EndlessError, Turn, WrongKindError
 from culm.testing.operations import Advance, Call, Complete, Eof, Operation, Receive
+from culm.testing.pipe import Pipe, Sizer
 from culm.testing.spec import Config, MachineSpec, Responder, Side, Verb
 
 __all__ = [
@@ -31,7 +32,6 @@ __all__ = [
 ]
 
 Chunker = Callable[[int], int]  # bytes that could be delivered (1 or more) -> bytes to deliver
-Sizer = Callable[[], "int | None"]  # -> size_max for the next data_to_send; None takes all
 
 STEPS_MAX = 100_000
 _OTHER: dict[Side, Side] = {"left": "right", "right": "left"}
@@ -55,64 +55,6 @@ def random_chunks(rng: Random) -> Chunker:
 def random_sizes(rng: Random) -> Sizer:
     """Take pieces of all magnitudes."""
     return lambda: rng.randint(1, 1 << rng.randrange(17))
-
-
-class _Pipe:
-    """One direction: bytes under way, each piece with the time at which it arrives."""
-
-    def __init__(self, latency: float, capacity: float) -> None:
-        self.latency = latency
-        self.capacity = capacity
-        self.held = False
-        self.ended = False  # the sender sends no more
-        self.eof_delivered = False
-        self._sunk = False  # the receiver is closed and reads no more
-        self._pieces: deque[tuple[float, bytearray]] = deque()
-        self._size = 0
-
-    @property
-    def room(self) -> float:
-        return self.capacity - self._size
-
-    def put(self, data: bytes, now: float) -> None:
-        if self._sunk:
-            return
-        arrival = now + self.latency
-        if self._pieces and self._pieces[-1][0] == arrival:
-            self._pieces[-1][1].extend(data)
-        else:
-            self._pieces.append((arrival, bytearray(data)))
-        self._size += len(data)
-
-    def arrived(self, now: float) -> int:
-        """How many bytes have arrived by `now`."""
-        return sum(len(data) for time, data in self._pieces if time <= now)
-
-    def next_arrival(self, now: float) -> float | None:
-        """When the next bytes arrive after `now`; ``None`` if none are on their way."""
-        times = (time for time, _ in self._pieces if time > now)
-        return None if self.held else next(times, None)
-
-    def take(self, size: int) -> bytes:
-        self._size -= size
-        taken = bytearray()
-        while size > len(taken):
-            piece = self._pieces[0][1]
-            wanted = size - len(taken)
-            taken += piece[:wanted]
-            del piece[:wanted]
-            if not piece:
-                self._pieces.popleft()
-        return bytes(taken)
-
-    def sink(self) -> None:
-        """Drop what is under way and all that is to come."""
-        self._sunk = True
-        self._pieces.clear()
-        self._size = 0
-
-    def eof_due(self) -> bool:
-        return self.ended and not self._pieces and not self.held and not self.eof_delivered
 
 
 class End:
@@ -179,9 +121,9 @@ class Link:
         self._rng = rng
         self._steps_max = steps_max
         self._turn: Side = "right"
-        self._pipes: dict[Side, _Pipe] = {
-            "left": _Pipe(latency[0], capacity),
-            "right": _Pipe(latency[1], capacity),
+        self._pipes: dict[Side, Pipe] = {
+            "left": Pipe(latency[0], capacity),
+            "right": Pipe(latency[1], capacity),
         }
         self.left = End(left)
         self.right = End(right)
@@ -189,7 +131,7 @@ class Link:
         for side, end in self._ends.items():
             if not end.driver.is_stream:
                 raise WrongKindError(f"{type(end.machine).__name__} is not for streams")
-            end.driver.take = self._taker(self._pipes[side])
+            end.driver.take = partial(self._take, self._pipes[side])
             self._note(side, end.driver.start())
             self._tell_time(side)
 
@@ -339,23 +281,8 @@ class Link:
         if driver.is_timed and driver.closed is None:
             self._note(side, driver.run(Advance(self.clock.now)))
 
-    def _taker(self, pipe: _Pipe) -> Callable[[Any], bytes]:
-        def take(machine: Any) -> bytes:
-            pieces: list[bytes] = []
-            while not pipe.ended and pipe.room > 0:
-                room = None if math.isinf(pipe.room) else int(pipe.room)
-                size = None if self._sizer is None else self._sizer()
-                bounds = [bound for bound in (room, size) if bound is not None]
-                piece: bytes = machine.data_to_send(min(bounds, default=None))
-                if bounds and len(piece) > min(bounds):
-                    raise AssertionError(f"data_to_send({min(bounds)}) gave {len(piece)} bytes")
-                if not piece:
-                    break
-                pipe.put(piece, self.clock.now)
-                pieces.append(piece)
-            return b"".join(pieces)
-
-        return take
+    def _take(self, pipe: Pipe, machine: Any) -> bytes:
+        return pipe.fill(machine, self.clock.now, self._sizer)
 
     def _note(self, side: Side, turns: list[Turn]) -> None:
         for turn in turns:

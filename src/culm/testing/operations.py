@@ -3,8 +3,8 @@
 The same operations come over the wire of the line driver, stand in recorded
 conversations and are mutated by the property suite.  In JSON::
 
-    {"op": "receive", "hex": "..."}
-    {"op": "eof"}
+    {"op": "receive", "hex": "..."}, of a machine with links also "link": 1
+    {"op": "eof"}, likewise
     {"op": "datagram", "source": ..., "hex": "..."}
     {"op": "advance", "now": 1.5}
     {"op": "call", "method": "...", "args": {...}}
@@ -43,14 +43,17 @@ class BadOperationError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Receive:
-    """Bytes of the peer arrive: `receive_data`."""
+    """Bytes of the peer arrive: `receive_data`, of the link of that number if there are several."""
 
     data: bytes
+    link: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Eof:
-    """The peer sends no more: `receive_eof`."""
+    """The peer sends no more: `receive_eof`, of the link of that number if there are several."""
+
+    link: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,10 +98,10 @@ def call(method: str, /, **args: object) -> Call:
 def operation_to_json(operation: Operation) -> dict[str, JSON]:
     """The JSON form of `operation`."""
     match operation:
-        case Receive(data):
-            return {"op": "receive", "hex": data.hex()}
-        case Eof():
-            return {"op": "eof"}
+        case Receive(data, link):
+            return {"op": "receive", **_on_link(link), "hex": data.hex()}
+        case Eof(link):
+            return {"op": "eof", **_on_link(link)}
         case ReceiveDatagram(data, source):
             return {"op": "datagram", "source": to_plain(source), "hex": data.hex()}
         case Advance(now):
@@ -122,6 +125,17 @@ def operation_from_json(value: JSON) -> Operation:
         raise BadOperationError(f"{value['op']} needs {error.args[0]!r}") from None
     except (TypeError, ValueError) as error:
         raise BadOperationError(f"{value['op']}: {error}") from None
+
+
+def _on_link(link: int | None) -> dict[str, JSON]:
+    return {} if link is None else {"link": link}
+
+
+def _link(value: dict[str, JSON]) -> int | None:
+    link = value.get("link")
+    if link is not None and (isinstance(link, bool) or not isinstance(link, int)):
+        raise TypeError(f"{link!r} is no number of a link")
+    return link
 
 
 def _number(value: JSON) -> float:
@@ -158,8 +172,8 @@ def _args(value: JSON) -> Mapping[str, Any]:
 
 
 _READERS: dict[str, Callable[[dict[str, JSON]], Operation]] = {
-    "receive": lambda value: Receive(_bytes(value["hex"])),
-    "eof": lambda value: Eof(),
+    "receive": lambda value: Receive(_bytes(value["hex"]), _link(value)),
+    "eof": lambda value: Eof(_link(value)),
     "datagram": lambda value: ReceiveDatagram(
         _bytes(value["hex"]), hashable(from_plain(value["source"]))
     ),

@@ -8,10 +8,20 @@ from typing import Any, NamedTuple
 from culm.testing.driver import Driver, Turn
 from culm.testing.link import Link
 from culm.testing.machines import lookup
+from culm.testing.mesh import Mesh
 from culm.testing.operations import Complete
-from culm.testing.spec import Conversation, MachineSpec, Scenario
+from culm.testing.spec import Conversation, MachineSpec, Meeting, Scenario
 
-__all__ = ["Recording", "conversations", "driver_for", "play", "record", "replay"]
+__all__ = [
+    "Recording",
+    "conversations",
+    "driver_for",
+    "meet",
+    "play",
+    "record",
+    "record_meeting",
+    "replay",
+]
 
 
 class Recording(NamedTuple):
@@ -53,13 +63,39 @@ def record(spec: MachineSpec, scenario: Scenario) -> Recording:
     )
 
 
+def meet(spec: MachineSpec, meeting: Meeting, **options: Any) -> Mesh:
+    """Run `meeting` in a new `Mesh`, which gets the `options`, and return that."""
+    mesh = Mesh.of(spec, meeting.members, **options).run()
+    for member, operation in meeting.script:
+        mesh.do(member, operation)
+        mesh.run()
+    return mesh
+
+
+def record_meeting(spec: MachineSpec, meeting: Meeting) -> list[Conversation]:
+    """Every member's conversation.  Raises `AssertionError` if a call is refused."""
+    mesh = meet(spec, meeting)
+    for name, turn in mesh.log:
+        if turn.error is not None:
+            raise AssertionError(
+                f"{spec.name}, meeting {meeting.name}: {name} refused {turn.operation}:"
+                f" {turn.error}"
+            )
+    return [
+        Conversation(name=f"{meeting.name}/{name}", config=config, operations=mesh.operations(name))
+        for name, config in meeting.members.items()
+    ]
+
+
 @cache
 def conversations(spec: MachineSpec) -> list[Conversation]:
-    """All valid conversations of `spec`: its own and those of its scenarios."""
+    """All valid conversations of `spec`: its own and those of its scenarios and meetings."""
     found = list(spec.conversations(spec))
     for scenario in spec.scenarios:
         left, right = record(spec, scenario)
         found += [left] if scenario.peer not in {None, spec.name} else [left, right]
+    for meeting in spec.meetings:
+        found += record_meeting(spec, meeting)
     return found
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, Literal
 
-from culm.machine import DatagramMachine, Effect, Event, StreamMachine
+from culm.machine import DatagramMachine, Effect, Event, LinkedMachine, StreamMachine
 from culm.testing.config import Config, ConfigError, Key, keys_of, read_config
 from culm.testing.encodings import EVERY, Encoding
 from culm.testing.operations import Call, Operation
@@ -17,9 +17,11 @@ __all__ = [
     "Config",
     "ConfigError",
     "Conversation",
+    "Dialling",
     "Flood",
     "Key",
     "MachineSpec",
+    "Meeting",
     "Part",
     "Responder",
     "Scenario",
@@ -30,7 +32,7 @@ __all__ = [
     "keys_of",
 ]
 
-AnyMachine = StreamMachine | DatagramMachine
+AnyMachine = StreamMachine | DatagramMachine | LinkedMachine
 Verb = Callable[..., object]  # verb(machine, **args)
 Responder = Callable[[Effect[Any]], object]
 Side = Literal["left", "right"]
@@ -68,6 +70,40 @@ class Scenario:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Meeting:
+    """Machines with links that connect with each other, and what their users do.
+
+    They run until quiet, then each step of `script` is done to its member and they run
+    until quiet again.  `Advance` moves the one clock of all, over every deadline on the
+    way; `Receive` and `Eof` come on a link that the script itself has opened.
+
+    members: their configs, by the names that `Dialling` uses.
+    """
+
+    name: str
+    members: Mapping[str, Config]
+    script: Sequence[tuple[str, Operation]] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dialling:
+    """How the links of a machine come to be, for whoever connects machines with each other.
+
+    wanted: the name of the member that an event asks to be dialled; ``None`` for all other
+        events.
+    made: the call that says that the connection to that member is there; it returns the
+        new link or its number.
+    failed: the call that says that nobody was there.
+    accepted: the call that says that a connection came from elsewhere; returns the link.
+    """
+
+    wanted: Callable[[Event], str | None]
+    made: Callable[[str], Call]
+    failed: Callable[[str], Call]
+    accepted: Call
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Flood:
     """Input by which a hostile peer tries to fill memory: `opening`, then `unit` for ever.
 
@@ -79,6 +115,7 @@ class Flood:
     source: for datagram machines, where opening and units are datagrams: the address
         from which the unit of that number comes.
     calls: what the user does about the unit of that number, once it has been received.
+    link: for machines with links: on which one it comes, which `after` has opened.
     """
 
     unit: bytes | Callable[[int], bytes]
@@ -87,6 +124,7 @@ class Flood:
     config: Config = field(default_factory=dict)
     source: Callable[[int], Hashable] = lambda number: "peer"
     calls: Callable[[int], Sequence[Call]] | None = None
+    link: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,9 +161,11 @@ class MachineSpec:
         of a new one, whatever a peer sends, under the config `tight`.  Follows from the
         worst cases that the machine's limits state.
     tight: config with small limits, for the floods.
-    scenarios: what two of these machines say to each other.
+    scenarios: what two of these machines say to each other; meetings: what several say
+        that have links, which connect as `dialling` says.
     conversations: further valid conversations, for example from other implementations'
-        vectors; called with the spec itself.  Scenarios are recorded without that.
+        vectors; called with the spec itself.  Scenarios and meetings are recorded without
+        that.
         Valid means: no call is refused and the peer breaks no rule.
     verbs: what users do with handles, by name: ``verb(machine, **args)``.  The machine's
         own public methods need none.  An argument whose annotation is an enum may be given
@@ -163,6 +203,8 @@ class MachineSpec:
     keys: Sequence[Key] = ()
     tight: Config = field(default_factory=dict)
     scenarios: Sequence[Scenario] = ()
+    meetings: Sequence[Meeting] = ()
+    dialling: Dialling | None = None
     conversations: Callable[[MachineSpec], Iterable[Conversation]] = lambda spec: ()
     verbs: Mapping[str, Verb] = field(default_factory=dict)
     respond: Callable[[Config], Responder] | None = None

@@ -139,6 +139,7 @@ def _turn_lines(turn: Turn, deadline_before: float | None, show: Show | None = N
     lines += [
         f"< send {show(data)} to {_value(destination)}" for destination, data in turn.datagrams
     ]
+    lines += [f"< send {_hex(data)} on link {link}" for link, data in turn.links]
     if turn.deadline != deadline_before:
         lines.append(f"@ deadline {turn.deadline}")
     return lines
@@ -146,10 +147,10 @@ def _turn_lines(turn: Turn, deadline_before: float | None, show: Show | None = N
 
 def _operation(operation: Operation, show: Show) -> str:
     match operation:
-        case Receive(data):
-            return f"receive {_hex(data)}"
-        case Eof():
-            return "eof"
+        case Receive(data, link):
+            return f"receive {_hex(data)}{_on_link(link)}"
+        case Eof(link):
+            return f"eof{_on_link(link)}"
         case ReceiveDatagram(data, source):
             return f"receive {show(data)} from {_value(source)}"
         case Advance(now):
@@ -159,6 +160,10 @@ def _operation(operation: Operation, show: Show) -> str:
             return f"call {method}({inside})"
         case Complete(ticket, result):
             return f"complete #{ticket} {_value(result)}"
+
+
+def _on_link(link: int | None) -> str:
+    return "" if link is None else f" on link {link}"
 
 
 def _value(value: Any) -> str:

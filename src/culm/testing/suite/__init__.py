@@ -95,13 +95,18 @@ class Property:
         return tried
 
 
+def _is_of(spec: MachineSpec, *methods: str) -> bool:
+    machine = spec.make({})
+    return any(hasattr(machine, method) for method in methods)
+
+
 PROPERTIES: tuple[Property, ...] = (
     Property(name="sound", check_once=properties.sound),
     Property(
         name="chunking",
         check_example=properties.chunking,
         share=2.0,
-        applies=lambda spec: hasattr(spec.make({}), "receive_data"),
+        applies=lambda spec: _is_of(spec, "receive_data", "links_to_send"),
     ),
     Property(
         name="determinism",
@@ -116,7 +121,7 @@ PROPERTIES: tuple[Property, ...] = (
     Property(
         name="pieces",
         check_example=properties.pieces,
-        applies=lambda spec: hasattr(spec.make({}), "data_to_send"),
+        applies=lambda spec: _is_of(spec, "data_to_send", "links_to_send"),
     ),
     Property(
         name="work",
@@ -129,7 +134,7 @@ PROPERTIES: tuple[Property, ...] = (
         name="links",
         check_example=properties.links,
         share=0.5,
-        applies=lambda spec: bool(spec.scenarios),
+        applies=lambda spec: bool(spec.scenarios or spec.meetings),
     ),
 )
 

@@ -31,8 +31,8 @@ from culm.testing.operations import (
     operation_to_json,
 )
 from culm.testing.plain import from_plain, to_plain
-from culm.testing.record import conversations, driver_for, play
-from culm.testing.spec import Conversation, MachineSpec
+from culm.testing.record import conversations, driver_for, meet, play
+from culm.testing.spec import Conversation, MachineSpec, Meeting, Scenario
 from culm.testing.suite.runs import (
     PropertyError,
     check_closed,
@@ -132,7 +132,7 @@ def survives(spec: MachineSpec, draw: Draw) -> None:
     story: Story = []
     for operation in hostile(spec, told, draw):
         if isinstance(operation, Receive):
-            story += [Receive(data) for data in chunks(operation.data, draw)]
+            story += [replace(operation, data=data) for data in chunks(operation.data, draw)]
         else:
             story.append(operation)
     with retold(spec, told, story):
@@ -239,34 +239,52 @@ def pieces(spec: MachineSpec, draw: Draw) -> None:
 
 
 def links(spec: MachineSpec, draw: Draw) -> None:
-    """Two machines understand each other over every connection.
+    """Machines understand each other over every connection.
 
-    However bytes are cut, taken, delayed and held up on their way, both sides see the
-    same events (as the spec normalises them) and no call of the script is refused.
+    However bytes are cut, taken, delayed and held up on their way, all sides see the same
+    events (as the spec normalises them) and no call of the script is refused.
     """
-    scenario = pick(spec.scenarios, draw)
-    seed = draw(st.integers(0, 1 << 32))
-    rng = Random(seed)
+    stages = [*spec.scenarios, *spec.meetings]
+    stage = pick(stages, draw)
+    rng = Random(draw(st.integers(0, 1 << 32)))
+    options: dict[str, Any] = {
+        "chunker": random_chunks(rng),
+        "sizer": random_sizes(rng) if rng.random() < 0.5 else None,
+        "rng": rng,
+        "capacity": 1 << rng.randrange(3, 20),
+    }
+    if isinstance(stage, Meeting):
+        _check_meeting(spec, stage, options)
+    else:
+        _check_scenario(spec, stage, options)
+
+
+def _check_scenario(spec: MachineSpec, scenario: Scenario, options: dict[str, Any]) -> None:
     plain = play(spec, scenario)
     timed = plain.left.driver.is_timed or plain.right.driver.is_timed
-    link = play(
-        spec,
-        scenario,
-        chunker=random_chunks(rng),
-        sizer=random_sizes(rng) if rng.random() < 0.5 else None,
-        rng=rng,
-        latency=(0.0, 0.0) if timed else (rng.uniform(0, _LATENCY_MAX), 0.0),
-        capacity=1 << rng.randrange(3, 20),
-    )
-    for side, turn in link.log:
-        if turn.error is not None:
-            raise PropertyError(f"{side} refused {turn.operation}: {turn.error}")
+    latency = 0.0 if timed else options["rng"].uniform(0, _LATENCY_MAX)
+    link = play(spec, scenario, latency=(latency, 0.0), **options)
+    _check_unrefused(link.log)
     peer = spec if scenario.peer is None else lookup(scenario.peer)
     for what, owner, expected, found in (
         ("left sees other events", spec, plain.left, link.left),
         ("right sees other events", peer, plain.right, link.right),
     ):
         expect_equal(what, owner.normalise(expected.events), owner.normalise(found.events))
+
+
+def _check_meeting(spec: MachineSpec, meeting: Meeting, options: dict[str, Any]) -> None:
+    plain, mesh = meet(spec, meeting), meet(spec, meeting, **options)
+    _check_unrefused(mesh.log)
+    for name in meeting.members:
+        expected, found = spec.normalise(plain.events(name)), spec.normalise(mesh.events(name))
+        expect_equal(f"{name} sees other events", expected, found)
+
+
+def _check_unrefused(log: Sequence[tuple[str, Turn]]) -> None:
+    for side, turn in log:
+        if turn.error is not None:
+            raise PropertyError(f"{side} refused {turn.operation}: {turn.error}")
 
 
 def _check_valid(spec: MachineSpec, told: Conversation) -> None:
@@ -277,8 +295,8 @@ def _check_valid(spec: MachineSpec, told: Conversation) -> None:
         if turn.error is not None:
             raise PropertyError(f"{told.name}: {turn.operation} is refused: {turn.error}")
         for event in turn.events:
-            if isinstance(event, Closed) and event.error is not None:
-                raise PropertyError(f"{told.name}: the peer is at fault: {event.error}")
+            if (error := getattr(event, "error", None)) is not None:
+                raise PropertyError(f"{told.name}: the peer is at fault: {error}")
 
 
 def _check_json(told: Conversation) -> None:
@@ -316,7 +334,7 @@ def _in_chunks(
         seen: list[tuple[object, object]] = []
         error = None
         for data in parts:
-            error = refused(driver, Receive(data))
+            error = refused(driver, replace(operation, data=data))
             seen += zip(*driver.take_events(), strict=True)
         rest = driver.drain(operation, error=error)
         turns += [*seen, rest, *driver.answer()]
@@ -331,7 +349,7 @@ def _check_ended(driver: Driver, turns: list[Turn]) -> None:
 
 
 def _check_idle(what: str, driver: Driver, turn: Turn) -> None:
-    if turn.error or turn.events or turn.effects or turn.sent or turn.datagrams:
+    if turn.error or turn.events or turn.effects or turn.sent or turn.datagrams or turn.links:
         raise PropertyError(f"{what} had an effect: {turn}")
     if driver.is_stream and driver.machine.data_to_send(0) != b"":
         raise PropertyError(f"{what}: data_to_send(0) gave bytes")
@@ -342,8 +360,12 @@ def _ending(driver: Driver, told: Conversation, draw: Draw) -> Story:
     garbage = draw(st.binary(min_size=1, max_size=32))
     sources = [op.source for op in told.operations if isinstance(op, ReceiveDatagram)]
     choices: list[Operation] = [Call("close")]
+    links = sorted({op.link for op in told.operations if isinstance(op, Receive)} - {None})
     if driver.is_stream:
         choices += [Eof(), Receive(garbage)]
+    elif links:
+        link = pick(links, draw)
+        choices += [Eof(link), Receive(garbage, link)]
     elif sources:
         choices.append(ReceiveDatagram(garbage, pick(sources, draw)))
     return [pick(choices, draw) for _ in range(draw(st.integers(0, 3)))]
@@ -357,6 +379,11 @@ def _candidates(spec: MachineSpec, told: Conversation) -> list[Operation]:
         found += [op for op in other.operations if isinstance(op, Call) and op not in found]
     if hasattr(machine, "receive_data"):
         found.append(Receive(b"\x00"))
+    if hasattr(machine, "links_to_send"):
+        found += [
+            Receive(b"\x00", link)
+            for link in sorted({op.link for op in told.operations if isinstance(op, Receive)})
+        ]
     if hasattr(machine, "complete"):
         found.append(Complete(-1))
     if hasattr(machine, "advance"):
@@ -378,6 +405,9 @@ def _visible(driver: Driver) -> dict[str, Any]:
     seen = {"state": machine.state, "deadline": driver.deadline()}
     if driver.is_stream:
         seen |= {"read_size": machine.read_size(), "trailing_data": machine.trailing_data}
+    if driver.is_linked:
+        seen["open"] = driver.open_links
+        seen["links"] = {n: (link.read_size(), link.closed) for n, link in driver.links.items()}
     return seen
 
 

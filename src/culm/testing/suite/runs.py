@@ -7,6 +7,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from types import FrameType
 from typing import Any
 
@@ -57,8 +58,13 @@ def merged(story: Sequence[Operation]) -> list[Operation]:
     """The story with bytes that arrive without anything in between made one chunk."""
     result: list[Operation] = []
     for operation in story:
-        if isinstance(operation, Receive) and result and isinstance(result[-1], Receive):
-            result[-1] = Receive(result[-1].data + operation.data)
+        last = result[-1] if result else None
+        if (
+            isinstance(operation, Receive)
+            and isinstance(last, Receive)
+            and operation.link == last.link
+        ):
+            result[-1] = replace(last, data=last.data + operation.data)
         else:
             result.append(operation)
     return result
@@ -70,7 +76,8 @@ def finish(driver: Driver) -> list[Turn]:
     The turns; ``driver.closed`` is set at the end, or the machine does not end.
     """
     turns = driver.answer()
-    for operation in (Eof(), Call("close")) if driver.is_stream else (Call("close"),):
+    ends = [Eof()] if driver.is_stream else [Eof(link) for link in driver.open_links]
+    for operation in (*ends, Call("close")):
         done = driver.run(operation)
         if done[0].error is not None:
             raise PropertyError(f"{operation} is refused: {done[0].error}")
@@ -102,6 +109,10 @@ def check_closed(driver: Driver, turns: Sequence[Turn]) -> None:
         raise PropertyError("a closed machine still asks for bytes")
     if driver.is_stream and driver.closed.error is not None and machine.trailing_data:
         raise PropertyError("there is trailing data after an error")
+    if driver.open_links:
+        raise PropertyError(f"a closed machine still has the links {driver.open_links}")
+    if any(link.read_size() or not link.closed for link in driver.links.values()):
+        raise PropertyError("a link of a closed machine is open or asks for bytes")
 
 
 def expect_equal(what: str, expected: object, found: object) -> None:

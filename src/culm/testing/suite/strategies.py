@@ -78,7 +78,8 @@ def cut_short(operations: Sequence[Operation], draw: Draw) -> Story:
     size = draw(st.integers(0, len(operations)))
     story = list(operations[:size])
     if size < len(operations) and isinstance(following := operations[size], Receive):
-        story.append(Receive(following.data[: draw(st.integers(0, len(following.data)))]))
+        size = draw(st.integers(0, len(following.data)))
+        story.append(replace(following, data=following.data[:size]))
     return story
 
 
@@ -88,9 +89,17 @@ def hurried(operations: Sequence[Operation], draw: Draw) -> Story:
     if not places:
         return list(operations)
     first = pick(places, draw)
-    data = b"".join(op.data for op in operations[first:] if isinstance(op, Receive))
-    rest = [op for op in operations[first:] if not isinstance(op, Receive)]
-    return [*operations[:first], Receive(data * draw(st.integers(1, 3))), *rest]
+    hasty = operations[first]
+    assert isinstance(hasty, Receive)
+    rest: Story = []
+    data = b""
+    for operation in operations[first:]:
+        if isinstance(operation, Receive) and operation.link == hasty.link:
+            data += operation.data
+        else:
+            rest.append(operation)
+    hasty = replace(hasty, data=data * draw(st.integers(1, 3)))
+    return [*operations[:first], hasty, *rest]
 
 
 def variant(operations: Sequence[Operation], draw: Draw) -> Story:
