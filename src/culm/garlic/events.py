@@ -53,7 +53,7 @@ class Challenged(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DialWanted(Event):
-    """A node has something to say to `server`: dial it, then call `Node.dialled`.
+    """A node will have something to say to `server`: dial it, then call `Node.dialled`.
 
     If that does not work out, call `Node.dial_failed`; it is asked for again later.
     """

@@ -91,7 +91,6 @@ class Node:
         self._dialling: set[int] = set()  # asked for, and not there yet
         self._slots: dict[int, Link] = {}
         self._deadlines: Deadlines[tuple[str, int]] = Deadlines()
-        self._wanted: list[DialWanted] = []
         self._held: dict[int, m.Request] = {}  # the last request to who is being dialled
         self._awake: dict[int, Link] = {}  # links that may have events
         self._stirred: dict[int, Link] = {}  # links that may have something to send
@@ -223,13 +222,25 @@ class Node:
                 event = self._core.next_event()
                 if event is not None or self._closing:
                     return event
-            if self._wanted:
-                return self._wanted.pop()
-            if not self._awake:
+            if self._awake:
+                event = self._step(next(iter(self._awake.values())))
+                if event is not None:
+                    return event
+                continue
+            server = self._missing()
+            if server is None:
                 return None
-            event = self._step(next(iter(self._awake.values())))
-            if event is not None:
-                return event
+            self._dialling.add(server.server_id)
+            return DialWanted(server=server)
+
+    def _missing(self) -> Server | None:
+        """A server that requests go to, and to which no connection is there or on its way."""
+        for peer in self._core.addressees:
+            if not (
+                peer in self._dialled or peer in self._dialling or ("dial", peer) in self._deadlines
+            ):
+                return self._core.find_server(peer)
+        return None
 
     def _step(self, link: Link) -> Event | None:
         event = link.next_event()
@@ -299,13 +310,8 @@ class Node:
                 link.ask(message)
                 self._stirred[link.number] = link
             return
-        self._held[peer] = message
-        if link is not None or peer in self._dialling or ("dial", peer) in self._deadlines:
-            return
-        server = self._core.find_server(peer)
-        if server is not None:
-            self._dialling.add(peer)
-            self._wanted.append(DialWanted(server=server))
+        if link is not None or peer in self._dialling:
+            self._held[peer] = message
 
     def _send_held(self, link: Link) -> None:
         """Send what has waited for the connection; whatever else did is sent again."""
@@ -322,10 +328,7 @@ class Node:
         self._now = now
         while (key := self._deadlines.pop_due(now)) is not None:
             kind, number = key
-            if kind == "dial":
-                if number in self._held:
-                    self._ask(self._held[number])
-            else:
+            if kind == "handshake":
                 self._links[number].fail(RemoteProtocolError(GarlicErrorCode.HANDSHAKE_TIMEOUT))
 
     def close(self) -> None:
@@ -334,7 +337,6 @@ class Node:
             return
         self._closing = True
         self._core.close()
-        self._wanted.clear()
         self._dialling.clear()
         self._held.clear()
         self._deadlines.clear()

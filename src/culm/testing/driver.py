@@ -168,6 +168,14 @@ class Driver:
         """Whether the machine wants to be told the time."""
         return self._is_timed
 
+    def read_size(self, link: int | None = None) -> int:
+        """How many bytes the machine, or that link of it, wants now; 0 for an unknown link."""
+        if link is None:
+            size: int = self.machine.read_size()
+            return size
+        found = self.links.get(link)
+        return 0 if found is None else found.read_size()
+
     def start(self) -> list[Turn]:
         """Drain the machine before any input; the turns, answers included."""
         return [self.drain(None), *self.answer()]

@@ -162,7 +162,10 @@ class Mesh:
 
     def _dial(self, member: str, peer: str) -> None:
         dialling = self._dialling
-        far = self._run(peer, dialling.accepted) if peer in self.members else None
+        there = self.members.get(peer)
+        far = None
+        if there is not None and there.closed is None:
+            far = self._run(peer, dialling.accepted)
         if not isinstance(far, int):
             self._run(member, dialling.failed(peer))
             return
@@ -170,10 +173,9 @@ class Mesh:
         if not isinstance(near, int):
             self._run(peer, Eof(far))
             return
-        here, there = _Place(member, near), _Place(peer, far)
-        self._ways[here] = _Way(there, Pipe(0.0, self._capacity))
-        self._ways[there] = _Way(here, Pipe(0.0, self._capacity))
-        for place in (here, there):
+        ends = _Place(member, near), _Place(peer, far)
+        for place, other in (ends, ends[::-1]):
+            self._ways[place] = _Way(other, Pipe(0.0, self._capacity))
             self._ways[place].pipe.put(self._early.pop(place, b""), self.clock.now)
 
     def _run(self, member: str, operation: Operation) -> object:

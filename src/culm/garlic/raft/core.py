@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, TypeVar
 
 from culm.garlic.raft import messages as m
@@ -95,6 +95,17 @@ class Raft:
     def configuration(self) -> Configuration:
         """The configuration in force."""
         return self._shared.journal.membership.current
+
+    @property
+    def addressees(self) -> Collection[int]:
+        """Whom this server sends requests as long as its role lasts; a follower nobody."""
+        engine = self._engine
+        if engine.leadership is not None:
+            peers, joiner = engine.leadership.replicator.peers, engine.leadership.joiner
+            return peers if joiner is None or joiner in peers else (*peers, joiner)
+        if self._closed or engine.elector.role is not Role.CANDIDATE:
+            return ()
+        return sorted(self._shared.journal.membership.voters - {self.server_id})
 
     def find_server(self, server_id: int) -> Server | None:
         """A server of the configurations in the log, or the one that is being added."""

@@ -16,7 +16,7 @@ from culm.testing.spec import Conversation, Flood, MachineSpec
 from culm.testing.suite.runs import PropertyError, watchdog
 from culm.testing.suite.strategies import Draw, Story, conversation, cut_short, pick
 
-__all__ = ["HEADER_SIZE", "NOTHING_TOLD", "floods", "limits", "poured"]
+__all__ = ["HEADER_SIZE", "NOTHING_TOLD", "floods", "limits", "poured", "wanted"]
 
 HEADER_SIZE = 28  # of IP and UDP: what an empty datagram costs the one who sends it
 NOTHING_TOLD = Conversation(name="nothing", operations=())
@@ -51,14 +51,18 @@ def limits(spec: MachineSpec, draw: Draw) -> None:
     not read what it is sent, and if the store does not answer.
     """
     told = conversation(spec, draw)
-    told_bytes = b"".join(op.data for op in told.operations if isinstance(op, Receive))
+    links = sorted({op.link for op in told.operations if isinstance(op, Receive)}, key=repr)
+    link = pick(links, draw) if links else None
+    told_bytes = b"".join(
+        op.data for op in told.operations if isinstance(op, Receive) and op.link == link
+    )
     unit = draw(st.binary(min_size=1, max_size=8))
     if told_bytes and draw(st.booleans()):
         at = draw(st.integers(0, len(told_bytes) - 1))
         unit = told_bytes[at : at + draw(st.integers(1, _UNIT_SIZE_MAX))]
     sources = [op.source for op in told.operations if isinstance(op, ReceiveDatagram)]
     source = pick(sources, draw) if sources else "peer"
-    flood = Flood(unit=unit, source=lambda number: source)
+    flood = Flood(unit=unit, source=lambda number: source, link=link)
     _pour(spec, flood, told, cut_short(told.operations, draw), pick(_HABITS, draw))
 
 
@@ -102,10 +106,12 @@ def _check_held(spec: MachineSpec, driver: Driver, empty: int, habit: _Habit, po
 
 def poured(spec: MachineSpec, flood: Flood) -> Iterator[list[Operation]]:
     """Everything that comes of the units of `flood`, one after the other, for ever."""
-    is_stream = hasattr(spec.make({}), "receive_data")
+    of_datagrams = hasattr(spec.make({}), "receive_datagram")
 
     def receive(data: bytes, number: int) -> Operation:
-        return Receive(data) if is_stream else ReceiveDatagram(data, flood.source(number))
+        if of_datagrams:
+            return ReceiveDatagram(data, flood.source(number))
+        return Receive(data, flood.link)
 
     if flood.opening:
         yield [receive(flood.opening, 0)]
@@ -123,7 +129,7 @@ def _pieces(spec: MachineSpec, flood: Flood) -> Iterator[list[Operation]]:
             continue
         pending += unit[0].data
         while len(pending) >= _CHUNK_SIZE:
-            yield [Receive(pending[:_CHUNK_SIZE])]
+            yield [replace(unit[0], data=pending[:_CHUNK_SIZE])]
             pending = pending[_CHUNK_SIZE:]
 
 
@@ -136,7 +142,7 @@ def _pour_in(driver: Driver, pieces: Iterator[list[Operation]], total: int) -> I
                 driver.do(part)
                 driver.answer()
                 poured += _size(part)
-            if driver.closed is not None or (driver.is_stream and not driver.machine.read_size()):
+            if driver.closed is not None or not wanted(driver, operation):
                 return
         yield poured
 
@@ -147,9 +153,14 @@ def _welcome(driver: Driver, operation: Operation) -> Iterator[Operation]:
         yield operation
         return
     data = operation.data
-    while data and (size := driver.machine.read_size()):
-        yield Receive(data[:size])
+    while data and (size := driver.read_size(operation.link)):
+        yield replace(operation, data=data[:size])
         data = data[size:]
+
+
+def wanted(driver: Driver, operation: Operation) -> bool:
+    """Whether the machine reads on where the bytes of `operation` come, if it has any."""
+    return not isinstance(operation, Receive) or driver.read_size(operation.link) > 0
 
 
 def _size(operation: Operation) -> int:

@@ -16,7 +16,7 @@ from culm.testing.operations import Call, Complete, Operation, Receive, ReceiveD
 from culm.testing.plain import to_plain
 from culm.testing.record import conversations, driver_for, record
 from culm.testing.spec import Conversation, Flood, MachineSpec, Scenario
-from culm.testing.suite.floods import HEADER_SIZE, NOTHING_TOLD, poured
+from culm.testing.suite.floods import HEADER_SIZE, NOTHING_TOLD, poured, wanted
 from culm.testing.suite.meter import EndlessWorkError, Meter
 from culm.testing.suite.runs import PropertyError, retold
 from culm.testing.suite.strategies import Draw, conversation, hostile, tightened
@@ -198,7 +198,7 @@ def _steps(spec: MachineSpec, conversations: Sequence[Conversation]) -> int:
         for operation in told.operations:
             if worker.driver.closed is not None:
                 break
-            if not isinstance(operation, Receive) or worker.driver.machine.read_size():
+            if wanted(worker.driver, operation):
                 worker.run(operation)
         steps += worker.meter.steps
     return steps

@@ -1,0 +1,329 @@
+"""Garlic Farm: ``garlic-node``, a server with its connections.
+
+Members of a meeting are named by their ids.  Verbs: ``accepted`` and ``dialled`` open links
+(with the handshake, if the config says so), ``add_server`` takes an id, ``close_link`` gives
+one connection up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import fields
+from random import Random
+from typing import Any
+
+from culm.garlic.digest import CredentialCache, Nonces
+from culm.garlic.events import DialWanted, LinkClosed
+from culm.garlic.handshake import ClientHandshake, ServerHandshake
+from culm.garlic.limits import Limits
+from culm.garlic.messages import MessageType, Request
+from culm.garlic.node import Node
+from culm.garlic.raft import (
+    Configuration,
+    Entry,
+    Server,
+    Settings,
+    Snapshot,
+    Stored,
+)
+from culm.garlic.store import MemoryStore
+from culm.garlic.values import encode_entries, encode_log, encode_server, LogEntry, ValueType
+from culm.machine import Event, Link, LocalProtocolError
+from culm.testing.machines import (
+    Advance,
+    Config,
+    Dialling,
+    Eof,
+    Flood,
+    MachineSpec,
+    Meeting,
+    Operation,
+    Receive,
+    Responder,
+    SpecErrorCode,
+    call,
+    register,
+)
+
+__all__ = ["NODE", "Values", "founded", "server", "settings_of"]
+
+_USER, _PASSWORD = "farm", "wonderland"
+
+# Small limits, for floods.
+TIGHT_SETTINGS = {
+    "append_entries_max": 8,
+    "append_size_max": 1024,
+    "chunk_size": 512,
+    "snapshot_distance": 8,
+    "proposals_max": 16,
+    "proposal_size_max": 2048,
+    "reads_max": 8,
+}
+_TIGHT = {
+    "settings": TIGHT_SETTINGS,
+    "limits": {
+        "log_size_max": 2048,
+        "entries_max": 16,
+        "inflated_size_max": 2048,
+        "servers_max": 8,
+        "endpoint_size_max": 64,
+        "head_size_max": 1024,
+    },
+    "links_max": 4,
+    "requests_max": 4,
+}
+_NODE_LIMITS = ("links_max", "requests_max", "handshake_timeout", "dial_pause")
+
+
+class Values:
+    """A state machine that keeps the last few values."""
+
+    def __init__(self) -> None:
+        self.values: list[bytes] = []
+
+    def apply(self, index: int, value: bytes) -> None:
+        self.values = [*self.values[-7:], value]
+
+    def snapshot(self) -> bytes:
+        return b"\n".join(self.values)
+
+    def restore(self, image: bytes) -> None:
+        self.values = image.split(b"\n") if image else []
+
+
+def server(number: int) -> Server:
+    """The server of that id."""
+    return Server(number, f"tcp://farm:{9000 + number}")
+
+
+def founded(config: Config) -> Stored:
+    """What a server starts from: the cluster of ``founders``, or nothing if there are none."""
+    founders = tuple(server(number) for number in config.get("founders", (1, 2, 3)))
+    return Stored(snapshot=Snapshot(configuration=Configuration(servers=founders)))
+
+
+def settings_of(config: Config) -> Settings:
+    """The core's settings that the config has."""
+    return Settings(**config.get("settings", {}))
+
+
+class _Member(Node):
+    """A node with what its handshakes need."""
+
+    def __init__(self, config: Config) -> None:
+        number = config.get("id", 1)
+        super().__init__(
+            server_id=number,
+            stored=founded(config),
+            rng=Random(number),
+            now=0.0,
+            settings=settings_of(config),
+            limits=Limits(**config.get("limits", {})),
+            **{name: config[name] for name in _NODE_LIMITS if name in config},
+        )
+        self.shakes_hands = bool(config.get("handshake"))
+        self.nonces = Nonces(rng=Random(number), nonces_max=8)
+        self.cache = CredentialCache(entries_max=8)
+        self.chance = Random(number)
+
+
+def _accepted(machine: _Member) -> Link:
+    handshake = ServerHandshake(lookup={_USER: _PASSWORD}.get, nonces=machine.nonces)
+    return machine.accepted(handshake=handshake if machine.shakes_hands else None)
+
+
+def _dialled(machine: _Member, peer: int) -> Link:
+    if not machine.shakes_hands:
+        return machine.dialled(peer)
+    handshake = ClientHandshake(
+        host=server(peer).endpoint,
+        user=_USER,
+        password=_PASSWORD,
+        cache=machine.cache,
+        rng=machine.chance,
+    )
+    return machine.dialled(peer, handshake=handshake)
+
+
+def _close_link(machine: _Member, link: int) -> None:
+    for each in machine.links:
+        if each.number == link:
+            each.close()
+            return
+    raise LocalProtocolError(SpecErrorCode.NO_SUCH_HANDLE, f"link {link}")
+
+
+def _add_server(machine: _Member, server_id: int) -> None:
+    machine.add_server(server(server_id))
+
+
+def _respond(config: Config) -> Responder:
+    return MemoryStore(Values(), founded(config)).perform
+
+
+def _wanted(event: Event) -> str | None:
+    return str(event.server.server_id) if isinstance(event, DialWanted) else None
+
+
+def _normalised(events: Sequence[Event]) -> list[Event]:
+    """Without what is a connection's affair."""
+    return [event for event in events if not isinstance(event, (DialWanted, LinkClosed))]
+
+
+def _members(*numbers: int, **config: Any) -> dict[str, Config]:
+    return {str(number): {"id": number, "founders": list(numbers), **config} for number in numbers}
+
+
+_ELECTION: list[tuple[str, Operation]] = [
+    ("1", Advance(0.5)),
+    ("1", call("propose", values=[b"one", b"two"])),
+    ("1", call("read")),
+    ("1", Advance(0.6)),
+]
+_SNAPSHOTS = {"settings": {"snapshot_distance": 4, "chunk_size": 16, "sync_gap": 2}}
+_JOINER = {"id": 3, "founders": []}
+
+_MEETINGS = (
+    Meeting(
+        name="election",
+        members=_members(1, 2, 3),
+        script=(
+            *_ELECTION,
+            ("1", call("transfer_leadership", target=2)),
+            ("1", Advance(0.9)),
+            ("2", call("propose", values=[b"three"])),
+            ("2", Advance(1.0)),
+            ("1", call("close")),
+            ("2", Advance(1.2)),
+            ("3", call("close")),
+            ("2", call("close")),
+        ),
+    ),
+    Meeting(
+        name="handshake", members=_members(1, 2, handshake=True), script=(*_ELECTION,)
+    ),
+    Meeting(
+        name="nobody there",
+        members={name: config for name, config in _members(1, 2, 3).items() if name != "3"},
+        script=(*_ELECTION, ("1", call("close_link", link=1)), ("1", Advance(1.0))),
+    ),
+    Meeting(
+        name="join and leave",
+        members={**_members(1), "3": _JOINER},
+        script=(
+            *_ELECTION,
+            ("1", call("add_server", server_id=3)),
+            ("1", Advance(1.0)),
+            ("1", call("propose", values=[b"x" * 100] * 3)),
+            ("1", Advance(1.2)),
+            ("1", call("remove_server", server_id=3)),
+            ("1", Advance(2.5)),
+        ),
+    ),
+    Meeting(
+        name="snapshot",
+        members={**_members(1, **_SNAPSHOTS), "3": {**_JOINER, **_SNAPSHOTS}},
+        script=(
+            *_ELECTION,
+            *(("1", call("propose", values=[b"value %d" % n])) for n in range(12)),
+            ("1", call("add_server", server_id=3)),
+            ("1", Advance(1.0)),
+            ("1", call("propose", values=[b"after"])),
+            ("1", Advance(1.1)),
+        ),
+    ),
+)
+
+
+def _client_request(kind: MessageType, *entries: LogEntry) -> bytes:
+    return Request(type=kind, log=encode_entries(entries)).encode()
+
+
+_VALUE = LogEntry(0, ValueType.APPLICATION, b"value")
+_ASKED = _client_request(MessageType.CLIENT_REQUEST, _VALUE, _VALUE)
+_ADDED = _client_request(
+    MessageType.ADD_SERVER_REQUEST, LogEntry(0, ValueType.CLUSTER_SERVER, encode_server(server(9)))
+)
+
+
+def _append(number: int, entries: Sequence[Entry] = ()) -> bytes:
+    return Request(
+        type=MessageType.APPEND_ENTRIES_REQUEST,
+        source=2,
+        destination=1,
+        term=number + 1,
+        log=encode_log(entries),
+    ).encode()
+
+
+def _vote(number: int) -> bytes:
+    return Request(
+        type=MessageType.REQUEST_VOTE_REQUEST, source=2, destination=1, term=number + 1
+    ).encode()
+
+
+_CLIENTS = (
+    Meeting(
+        name="clients",
+        members=_members(1),
+        script=(
+            ("1", Advance(0.5)),
+            ("1", call("accepted")),
+            ("1", Receive(_ASKED * 3, 1)),
+            ("1", Receive(_ADDED, 1)),
+            ("1", Eof(1)),
+        ),
+    ),
+    Meeting(
+        name="a new connection",
+        members={"1": {"id": 1}},
+        script=(("1", call("accepted")),),
+    ),
+    Meeting(
+        name="a client",
+        members=_members(1),
+        script=(("1", Advance(0.5)), ("1", call("accepted")), ("1", Receive(_ASKED, 1))),
+    ),
+)
+
+
+
+
+NODE = register(
+    MachineSpec(
+        name="garlic-node",
+        build=_Member,
+        held_max=400_000,
+        tight=_TIGHT,
+        verbs={
+            "accepted": _accepted,
+            "dialled": _dialled,
+            "close_link": _close_link,
+            "add_server": _add_server,
+        },
+        respond=_respond,
+        meetings=(*_MEETINGS, *_CLIENTS),
+        dialling=Dialling(
+            wanted=_wanted,
+            made=lambda name: call("dialled", peer=int(name)),
+            failed=lambda name: call("dial_failed", peer=int(name)),
+            accepted=call("accepted"),
+        ),
+        bad_calls=(
+            call("propose", values=[b"not the leader"]),
+            call("read"),
+            call("dialled", peer=9),
+            call("add_server", server_id=1),
+            call("remove_server", server_id=7),
+            call("transfer_leadership", target=1),
+            call("close_link", link=99),
+        ),
+        floods=(
+            Flood(unit=_append, after="a new connection/1", link=1),
+            Flood(unit=_vote, after="a new connection/1", link=1),
+            Flood(unit=_ASKED, after="a client/1", link=1),
+            Flood(unit=_ADDED, after="a client/1", link=1),
+        ),
+        normalise=_normalised,
+    )
+)
