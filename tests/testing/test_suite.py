@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import broken_links  # noqa: F401
 import pytest
 from broken_machines import CANARIES, Canary
 from hypothesis import HealthCheck, Phase, settings
 
+import toy_links
 import toy_machines
 from culm.testing import suite
 from culm.testing.driver import EndlessError
@@ -38,7 +40,7 @@ def canary_profile() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("law", PROPERTIES, ids=str)
-@pytest.mark.parametrize("spec", toy_machines.ALL, ids=str)
+@pytest.mark.parametrize("spec", [*toy_machines.ALL, toy_links.CHAT], ids=str)
 def test_toys_keep_every_law(spec: MachineSpec, law: Property) -> None:
     check_machine(spec, [law])
 

@@ -170,10 +170,10 @@ class Driver:
 
     def read_size(self, link: int | None = None) -> int:
         """How many bytes the machine, or that link of it, wants now; 0 for an unknown link."""
-        if link is None:
+        if self._is_stream:
             size: int = self.machine.read_size()
             return size
-        found = self.links.get(link)
+        found = None if link is None else self.links.get(link)
         return 0 if found is None else found.read_size()
 
     def start(self) -> list[Turn]:

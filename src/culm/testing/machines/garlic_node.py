@@ -7,8 +7,7 @@ one connection up.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import fields
+from collections.abc import Sequence
 from random import Random
 from typing import Any
 
@@ -27,7 +26,7 @@ from culm.garlic.raft import (
     Stored,
 )
 from culm.garlic.store import MemoryStore
-from culm.garlic.values import encode_entries, encode_log, encode_server, LogEntry, ValueType
+from culm.garlic.values import LogEntry, ValueType, encode_entries, encode_log, encode_server
 from culm.machine import Event, Link, LocalProtocolError
 from culm.testing.machines import (
     Advance,
@@ -199,9 +198,7 @@ _MEETINGS = (
             ("2", call("close")),
         ),
     ),
-    Meeting(
-        name="handshake", members=_members(1, 2, handshake=True), script=(*_ELECTION,)
-    ),
+    Meeting(name="handshake", members=_members(1, 2, handshake=True), script=(*_ELECTION,)),
     Meeting(
         name="nobody there",
         members={name: config for name, config in _members(1, 2, 3).items() if name != "3"},
@@ -287,13 +284,13 @@ _CLIENTS = (
 )
 
 
-
-
 NODE = register(
     MachineSpec(
         name="garlic-node",
         build=_Member,
-        held_max=400_000,
+        # Four links, each with a request that comes in, four unanswered ones, five that were
+        # sent, and a handshake; and the core's proposals, snapshot and log.
+        held_max=4 * 20_000 + 20_000,
         tight=_TIGHT,
         verbs={
             "accepted": _accepted,

@@ -14,7 +14,14 @@ from culm.testing.operations import Operation, Receive, ReceiveDatagram
 from culm.testing.record import conversations, driver_for
 from culm.testing.spec import Conversation, Flood, MachineSpec
 from culm.testing.suite.runs import PropertyError, watchdog
-from culm.testing.suite.strategies import Draw, Story, conversation, cut_short, pick
+from culm.testing.suite.strategies import (
+    Draw,
+    Story,
+    conversation,
+    cut_short,
+    links_in,
+    pick,
+)
 
 __all__ = ["HEADER_SIZE", "NOTHING_TOLD", "floods", "limits", "poured", "wanted"]
 
@@ -51,7 +58,7 @@ def limits(spec: MachineSpec, draw: Draw) -> None:
     not read what it is sent, and if the store does not answer.
     """
     told = conversation(spec, draw)
-    links = sorted({op.link for op in told.operations if isinstance(op, Receive)}, key=repr)
+    links = links_in(told)
     link = pick(links, draw) if links else None
     told_bytes = b"".join(
         op.data for op in told.operations if isinstance(op, Receive) and op.link == link

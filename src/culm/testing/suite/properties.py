@@ -15,7 +15,6 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from culm.machine import Closed
 from culm.testing.driver import Driver, Turn
 from culm.testing.link import random_chunks, random_sizes
 from culm.testing.machines import lookup
@@ -51,6 +50,7 @@ from culm.testing.suite.strategies import (
     conversation,
     cut_short,
     hostile,
+    links_in,
     pick,
     sizes,
     tightened,
@@ -244,7 +244,7 @@ def links(spec: MachineSpec, draw: Draw) -> None:
     However bytes are cut, taken, delayed and held up on their way, all sides see the same
     events (as the spec normalises them) and no call of the script is refused.
     """
-    stages = [*spec.scenarios, *spec.meetings]
+    stages: list[Scenario | Meeting] = [*spec.scenarios, *spec.meetings]
     stage = pick(stages, draw)
     rng = Random(draw(st.integers(0, 1 << 32)))
     options: dict[str, Any] = {
@@ -360,7 +360,7 @@ def _ending(driver: Driver, told: Conversation, draw: Draw) -> Story:
     garbage = draw(st.binary(min_size=1, max_size=32))
     sources = [op.source for op in told.operations if isinstance(op, ReceiveDatagram)]
     choices: list[Operation] = [Call("close")]
-    links = sorted({op.link for op in told.operations if isinstance(op, Receive)} - {None})
+    links = links_in(told)
     if driver.is_stream:
         choices += [Eof(), Receive(garbage)]
     elif links:
@@ -380,10 +380,7 @@ def _candidates(spec: MachineSpec, told: Conversation) -> list[Operation]:
     if hasattr(machine, "receive_data"):
         found.append(Receive(b"\x00"))
     if hasattr(machine, "links_to_send"):
-        found += [
-            Receive(b"\x00", link)
-            for link in sorted({op.link for op in told.operations if isinstance(op, Receive)})
-        ]
+        found += [Receive(b"\x00", link) for link in links_in(told)]
     if hasattr(machine, "complete"):
         found.append(Complete(-1))
     if hasattr(machine, "advance"):

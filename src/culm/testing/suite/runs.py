@@ -76,7 +76,9 @@ def finish(driver: Driver) -> list[Turn]:
     The turns; ``driver.closed`` is set at the end, or the machine does not end.
     """
     turns = driver.answer()
-    ends = [Eof()] if driver.is_stream else [Eof(link) for link in driver.open_links]
+    ends: list[Operation] = (
+        [Eof()] if driver.is_stream else [Eof(link) for link in driver.open_links]
+    )
     for operation in (*ends, Call("close")):
         done = driver.run(operation)
         if done[0].error is not None:

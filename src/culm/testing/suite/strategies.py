@@ -24,6 +24,7 @@ __all__ = [
     "cut_short",
     "hostile",
     "hurried",
+    "links_in",
     "mutated",
     "pick",
     "sizes",
@@ -54,6 +55,11 @@ def tightened(spec: MachineSpec, told: Conversation, draw: Draw) -> Conversation
 def pick(items: Sequence[T], draw: Draw) -> T:
     """One of `items`."""
     return items[draw(st.integers(0, len(items) - 1))]
+
+
+def links_in(told: Conversation) -> list[int]:
+    """The links on which something arrives."""
+    return sorted({op.link for op in told.operations if isinstance(op, Receive) and op.link})
 
 
 def chunks(data: bytes, draw: Draw) -> list[bytes]:

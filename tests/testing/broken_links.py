@@ -1,0 +1,121 @@
+"""Machines with links that each break one law; entered among the `CANARIES`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from broken_machines import breaks
+
+from culm.machine import Closed, Event
+from culm.testing.machines import Conversation, Receive, call
+from toy_links import CHAT, Chat, ChatLink, Said
+
+
+@breaks("chunking", CHAT, "chunking changes")
+class SaysWhatIsThere(Chat):
+    def next_event(self) -> Event | None:
+        for link in self.links:
+            inbox = link.lines._inbox
+            if len(inbox) and inbox.find(b"bye") < 0:
+                return Said(link=link.number, text=inbox.take(len(inbox)))
+        return super().next_event()
+
+
+@breaks("limits", CHAT, "over its limit")
+class RemembersAllThatWasSaid(Chat):
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self._said: list[Event] = []
+
+    def next_event(self) -> Event | None:
+        event = super().next_event()
+        if isinstance(event, Said):
+            self._said.append(event)
+        return event
+
+
+@breaks("pieces", CHAT, "differ")
+class NamesOneLinkOnly(Chat):
+    def links_to_send(self) -> list[ChatLink]:
+        return super().links_to_send()[:1]
+
+
+@breaks("ends", CHAT, "still has the links")
+class EndsBeforeItsLinks(Chat):
+    def _end(self) -> Event | None:
+        return None
+
+    def next_event(self) -> Event | None:
+        if self._closing and self.state.name != "CLOSED":
+            self._guests, guests = {}, self._guests
+            event = super()._end()
+            self._guests = guests
+            return event
+        return None if self.state.name == "CLOSED" else super().next_event()
+
+
+@breaks("ends", CHAT, "still not Closed")
+class NeverEnds(Chat):
+    def _end(self) -> Event | None:
+        return None
+
+
+@breaks("purity", CHAT, "asked twice")
+class CountsQuestions(Chat):
+    class link_type(ChatLink):  # noqa: N801
+        asked = 0
+
+        def read_size(self) -> int:
+            self.asked += 1
+            return super().read_size() + self.asked % 2
+
+
+@breaks("survives", CHAT, "list index out of range")
+class TrustsItsGuests(Chat):
+    def next_event(self) -> Event | None:
+        event = super().next_event()
+        if isinstance(event, Said) and not event.text.isascii():
+            _ = [][0]
+        return event
+
+
+@breaks("links", CHAT, "sees other events")
+class MixesItsLinksUp(Chat):
+    class link_type(ChatLink):  # noqa: N801
+        def data_to_send(self, size_max: int | None = None) -> bytes:
+            data = super().data_to_send(size_max)
+            return data.swapcase() if size_max is not None and 1 < size_max < 9 else data
+
+
+def _refused(*operations: Any) -> Sequence[Conversation]:
+    return [Conversation(name="bad", operations=operations)]
+
+
+@breaks(
+    "sound",
+    CHAT,
+    "the peer is at fault",
+    meetings=[],
+    conversations=lambda spec: _refused(call("accepted"), Receive(b"x" * 99, 1)),
+)
+class IsToldNonsense(Chat):
+    pass
+
+
+@breaks(
+    "sound",
+    CHAT,
+    "is refused",
+    meetings=[],
+    conversations=lambda spec: _refused(Receive(b"x", 1)),
+)
+class HasNoSuchLink(Chat):
+    pass
+
+
+@breaks("ends", CHAT, "Closed is not the last event or not the only")
+class EndsWithEachLink(Chat):
+    def next_event(self) -> Event | None:
+        event = super().next_event()
+        return Closed() if event is not None and hasattr(event, "error") else event
