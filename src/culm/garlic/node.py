@@ -43,15 +43,24 @@ _SPARE_REQUESTS = 4
 class Node:
     """Owns the core, and the connections by the peer's id.
 
-    :param server_id: our id in configurations.
-    :param stored: what the store holds of us.
-    :param rng: where election timeouts come from.
-    :param now: the time (monotonic seconds).
-    :param settings, limits: of the core, and of what peers may make us hold.
-    :param links_max: connections at a time.
-    :param requests_max: unanswered requests of one accepted connection.
-    :param handshake_timeout: seconds for a connection to become established.
-    :param dial_pause: seconds before a server is dialled again.
+    server_id
+        Our id in configurations.
+    stored
+        What the store holds of us.
+    rng
+        Where election timeouts come from.
+    now
+        The time (monotonic seconds).
+    settings, limits
+        Of the core, and of what peers may make us hold.
+    links_max
+        Connections at a time.
+    requests_max
+        Unanswered requests of one accepted connection.
+    handshake_timeout
+        Seconds for a connection to become established.
+    dial_pause
+        Seconds before a server is dialled again.
 
     A `culm.machine.LinkedMachine`: `accepted` and `dialled` open its links.
 

@@ -11,25 +11,36 @@ __all__ = ["Settings"]
 class Settings:
     """Times in seconds.  The defaults are JRaft's, where it has one.
 
-    * `election_timeout_min`, `election_timeout_max`: a follower that hears no leader for
-      a time drawn from here stands for election (paper, 5.2 and 5.6: well above the
-      time of a broadcast).  Within `election_timeout_min` of hearing the leader it
-      disregards other candidates (section 6).
-    * `heartbeat_interval`: how often an idle leader is heard.
-    * `request_timeout`: when an unanswered request of a leader is sent again.
-    * `in_flight_max`: requests to one peer that may be unanswered; 1 as JRaft does.
-    * `append_entries_max`, `append_size_max`: entries, and bytes of values, in one
-      append or sync request (one entry is sent whatever its size).
-    * `sync_gap`: a joiner that lacks fewer entries than this is taken in.
-    * `attempts_max`: unanswered invitations to join, or orders to leave, before the
-      leader gives up, or goes on without the answer.
-    * `chunk_size`: bytes of a snapshot in one request.
-    * `snapshot_distance`: applied entries after which a snapshot is taken; 0: never.
-    * `trailing_entries`: entries before a snapshot that are kept for slow followers.
-    * `proposals_max`, `proposal_size_max`: entries, and bytes of values, that a leader
-      holds uncommitted before it refuses more.
-    * `apply_entries_max`: entries of one `Apply`.
-    * `reads_max`: reads that may wait for their quorum.
+    election_timeout_min, election_timeout_max
+        A follower that hears no leader for a time drawn from here stands for election (paper,
+        5.2 and 5.6: well above the time of a broadcast).  Within the former of hearing the
+        leader it disregards other candidates (section 6).
+    heartbeat_interval
+        How often an idle leader is heard.
+    request_timeout
+        When an unanswered request of a leader is sent again.
+    in_flight_max
+        Requests to one peer that may be unanswered; 1 as JRaft does.
+    append_entries_max, append_size_max
+        Entries, and bytes of values, in one append or sync request (one entry is sent
+        whatever its size).
+    sync_gap
+        A joiner that lacks fewer entries than this is taken in.
+    attempts_max
+        Unanswered invitations to join, or orders to leave, before the leader gives up, or
+        goes on without the answer.
+    chunk_size
+        Bytes of a snapshot in one request.
+    snapshot_distance
+        Applied entries after which a snapshot is taken; 0: never.
+    trailing_entries
+        Entries before a snapshot that are kept for slow followers.
+    proposals_max, proposal_size_max
+        Entries, and bytes of values, that a leader holds uncommitted before it refuses more.
+    apply_entries_max
+        Entries of one `Apply`.
+    reads_max
+        Reads that may wait for their quorum.
     """
 
     election_timeout_min: float = 0.150

@@ -34,6 +34,7 @@ from culm.testing.machines import (
     Dialling,
     Eof,
     Flood,
+    Key,
     MachineSpec,
     Meeting,
     Operation,
@@ -41,10 +42,11 @@ from culm.testing.machines import (
     Responder,
     SpecErrorCode,
     call,
+    keys_of,
     register,
 )
 
-__all__ = ["NODE", "Values", "founded", "server", "settings_of"]
+__all__ = ["CORE_KEYS", "NODE", "TIGHT_SETTINGS", "Values", "founded", "server", "settings_of"]
 
 _USER, _PASSWORD = "farm", "wonderland"
 
@@ -59,19 +61,40 @@ TIGHT_SETTINGS = {
     "reads_max": 8,
 }
 _TIGHT = {
-    "settings": TIGHT_SETTINGS,
-    "limits": {
-        "log_size_max": 2048,
-        "entries_max": 16,
-        "inflated_size_max": 2048,
-        "servers_max": 8,
-        "endpoint_size_max": 64,
-        "head_size_max": 1024,
-    },
+    **TIGHT_SETTINGS,
+    "log_size_max": 2048,
+    "entries_max": 16,
+    "inflated_size_max": 2048,
+    "servers_max": 8,
+    "endpoint_size_max": 64,
+    "head_size_max": 1024,
     "links_max": 4,
     "requests_max": 4,
 }
-_NODE_LIMITS = ("links_max", "requests_max", "handshake_timeout", "dial_pause")
+
+CORE_KEYS = (
+    Key(name="id", type=int, default=1, meaning="The server's id."),
+    Key(
+        name="founders",
+        type=list,
+        default=(1, 2, 3),
+        meaning="Ids of the servers that found the cluster; none for who will be added.",
+    ),
+    *keys_of(Settings),
+)
+_LIMITS = keys_of(Limits)
+_NODE = keys_of(Node, without=("settings", "limits"))
+_KEYS = (
+    *CORE_KEYS,
+    *_LIMITS,
+    *_NODE,
+    Key(name="handshake", type=bool, default=False, meaning="Connections begin with it."),
+)
+
+
+def chosen(config: Config, keys: Sequence[Key]) -> dict[str, Any]:
+    """What the config has for `keys`, by name."""
+    return {key.name: config[key.name] for key in keys}
 
 
 class Values:
@@ -97,30 +120,30 @@ def server(number: int) -> Server:
 
 def founded(config: Config) -> Stored:
     """What a server starts from: the cluster of ``founders``, or nothing if there are none."""
-    founders = tuple(server(number) for number in config.get("founders", (1, 2, 3)))
+    founders = tuple(server(number) for number in config["founders"])
     return Stored(snapshot=Snapshot(configuration=Configuration(servers=founders)))
 
 
 def settings_of(config: Config) -> Settings:
     """The core's settings that the config has."""
-    return Settings(**config.get("settings", {}))
+    return Settings(**chosen(config, keys_of(Settings)))
 
 
 class _Member(Node):
     """A node with what its handshakes need."""
 
     def __init__(self, config: Config) -> None:
-        number = config.get("id", 1)
+        number = config["id"]
         super().__init__(
             server_id=number,
             stored=founded(config),
             rng=Random(number),
             now=0.0,
             settings=settings_of(config),
-            limits=Limits(**config.get("limits", {})),
-            **{name: config[name] for name in _NODE_LIMITS if name in config},
+            limits=Limits(**chosen(config, _LIMITS)),
+            **chosen(config, _NODE),
         )
-        self.shakes_hands = bool(config.get("handshake"))
+        self.shakes_hands = config["handshake"]
         self.nonces = Nonces(rng=Random(number), nonces_max=8)
         self.cache = CredentialCache(entries_max=8)
         self.chance = Random(number)
@@ -179,7 +202,7 @@ _ELECTION: list[tuple[str, Operation]] = [
     ("1", call("read")),
     ("1", Advance(0.6)),
 ]
-_SNAPSHOTS = {"settings": {"snapshot_distance": 4, "chunk_size": 16, "sync_gap": 2}}
+_SNAPSHOTS = {"snapshot_distance": 4, "chunk_size": 16, "sync_gap": 2}
 _JOINER = {"id": 3, "founders": []}
 
 _MEETINGS = (
@@ -291,6 +314,7 @@ NODE = register(
         # Four links, each with a request that comes in, four unanswered ones, five that were
         # sent, and a handshake; and the core's proposals, snapshot and log.
         held_max=4 * 20_000 + 20_000,
+        keys=_KEYS,
         tight=_TIGHT,
         verbs={
             "accepted": _accepted,
