@@ -8,6 +8,7 @@ from itertools import count
 from typing import Any, TypeVar
 
 from culm.garlic.connection import ConnectionRole
+from culm.garlic.dials import Dials
 from culm.garlic.errors import GarlicErrorCode
 from culm.garlic.events import (
     Authenticated,
@@ -92,15 +93,12 @@ class Node:
         self._requests_max = requests_max
         self._asked_max = settings.in_flight_max + _SPARE_REQUESTS
         self._handshake_timeout = handshake_timeout
-        self._dial_pause = dial_pause
         self._numbers = count(1)
         self._slot_numbers = count(1)
         self._links: dict[int, Link] = {}
-        self._dialled: dict[int, Link] = {}
-        self._dialling: set[int] = set()  # asked for, and not there yet
+        self._dials = Dials(dial_pause)
         self._slots: dict[int, Link] = {}
-        self._deadlines: Deadlines[tuple[str, int]] = Deadlines()
-        self._held: dict[int, m.Request] = {}  # the last request to who is being dialled
+        self._handshakes: Deadlines[int] = Deadlines()  # by number of the link
         self._awake: dict[int, Link] = {}  # links that may have events
         self._stirred: dict[int, Link] = {}  # links that may have something to send
         self._closing = False
@@ -174,21 +172,17 @@ class Node:
         Raises `LocalProtocolError`: ``UNKNOWN_PEER`` if it was not asked for,
         ``QUEUE_FULL`` if there are too many connections.
         """
-        if peer not in self._dialling:
+        if not self._dials.under_way(peer):
             raise LocalProtocolError(GarlicErrorCode.UNKNOWN_PEER, str(peer))
         link = self._open(ConnectionRole.DIALLER, peer, handshake, self._asked_max)
-        self._dialling.discard(peer)
-        self._dialled[peer] = link
+        self._dials.made(peer, link)
         if link.established:
-            self._send_held(link)
+            self._dials.established(link)
         return link
 
     def dial_failed(self, peer: int) -> None:
         """Nobody was there; after a pause it is asked for again."""
-        if peer in self._dialling:
-            self._dialling.discard(peer)
-            self._held.pop(peer, None)
-            self._deadlines.set(("dial", peer), self._now + self._dial_pause)
+        self._dials.failed(peer, self._now)
 
     def _open(
         self,
@@ -215,7 +209,7 @@ class Node:
         self._links[link.number] = link
         self._wake(link)
         if handshake is not None:
-            self._deadlines.set(("handshake", link.number), self._now + self._handshake_timeout)
+            self._handshakes.set(link.number, self._now + self._handshake_timeout)
         return link
 
     def _wake(self, link: Link) -> None:
@@ -236,20 +230,9 @@ class Node:
                 if event is not None:
                     return event
                 continue
-            server = self._missing()
-            if server is None:
-                return None
-            self._dialling.add(server.server_id)
-            return DialWanted(server=server)
-
-    def _missing(self) -> Server | None:
-        """A server that requests go to, and to which no connection is there or on its way."""
-        for peer in self._core.addressees:
-            if not (
-                peer in self._dialled or peer in self._dialling or ("dial", peer) in self._deadlines
-            ):
-                return self._core.find_server(peer)
-        return None
+            peer = self._dials.missing(self._core.addressees)
+            server = None if peer is None else self._core.find_server(peer)
+            return None if server is None else DialWanted(server=server)
 
     def _step(self, link: Link) -> Event | None:
         event = link.next_event()
@@ -263,8 +246,10 @@ class Node:
                 case ResponseReceived():
                     self._core.receive_message(link.read_response(event))
                 case Authenticated():
-                    self._deadlines.cancel(("handshake", link.number))
-                    self._send_held(link)
+                    self._handshakes.cancel(link.number)
+                    if link.dialled:
+                        self._dials.established(link)
+                        self._stirred[link.number] = link
                 case Closed():
                     return self._ended(link, event)
                 case None:
@@ -278,14 +263,12 @@ class Node:
     def _ended(self, link: Link, closed: Closed) -> LinkClosed:
         del self._links[link.number], self._awake[link.number]
         self._stirred[link.number] = link
-        self._deadlines.cancel(("handshake", link.number))
+        self._handshakes.cancel(link.number)
         for slot in link.slots:
             self._slots.pop(slot, None)  # it may have an answer that waits for earlier ones
         peer = link.peer
         if link.dialled and peer is not None:
-            del self._dialled[peer]
-            if not self._closing:
-                self._deadlines.set(("dial", peer), self._now + self._dial_pause)
+            self._dials.ended(peer, self._now)
             self._core.unreachable(peer)
         return LinkClosed(link=link.number, peer=peer, error=closed.error)
 
@@ -307,38 +290,26 @@ class Node:
                     link.answer(message.sequence, message)
                     self._stirred[link.number] = link
             elif isinstance(message, m.Request):
-                self._ask(message)
+                link = self._dials.ask(message)
+                if link is not None:
+                    self._stirred[link.number] = link
         stirred, self._stirred = self._stirred, {}
         return list(stirred.values())
 
-    def _ask(self, message: m.Request) -> None:
-        peer = message.destination
-        link = self._dialled.get(peer)
-        if link is not None and link.established:
-            if not link.closed:
-                link.ask(message)
-                self._stirred[link.number] = link
-            return
-        if link is not None or peer in self._dialling:
-            self._held[peer] = message
-
-    def _send_held(self, link: Link) -> None:
-        """Send what has waited for the connection; whatever else did is sent again."""
-        if link.dialled and link.peer is not None and link.peer in self._held:
-            link.ask(self._held.pop(link.peer))
-            self._stirred[link.number] = link
-
     def next_deadline(self) -> float | None:
-        times = (self._core.next_deadline(), self._deadlines.next())
+        times = (
+            self._core.next_deadline(),
+            self._dials.next_deadline(),
+            self._handshakes.next(),
+        )
         return min((time for time in times if time is not None), default=None)
 
     def advance(self, now: float) -> None:
         self._core.advance(now)
         self._now = now
-        while (key := self._deadlines.pop_due(now)) is not None:
-            kind, number = key
-            if kind == "handshake":
-                self._links[number].fail(RemoteProtocolError(GarlicErrorCode.HANDSHAKE_TIMEOUT))
+        self._dials.advance(now)
+        while (number := self._handshakes.pop_due(now)) is not None:
+            self._links[number].fail(RemoteProtocolError(GarlicErrorCode.HANDSHAKE_TIMEOUT))
 
     def close(self) -> None:
         """End all links, then the node."""
@@ -346,8 +317,7 @@ class Node:
             return
         self._closing = True
         self._core.close()
-        self._dialling.clear()
-        self._held.clear()
-        self._deadlines.clear()
+        self._dials.stop()
+        self._handshakes.clear()
         for link in self._links.values():
             link.close()

@@ -92,6 +92,10 @@ _KEYS = (
 )
 
 
+def chance(seed: int) -> Random:
+    return Random(seed)
+
+
 def chosen(config: Config, keys: Sequence[Key]) -> dict[str, Any]:
     """What the config has for `keys`, by name."""
     return {key.name: config[key.name] for key in keys}
@@ -137,16 +141,16 @@ class _Member(Node):
         super().__init__(
             server_id=number,
             stored=founded(config),
-            rng=Random(number),
+            rng=chance(number),
             now=0.0,
             settings=settings_of(config),
             limits=Limits(**chosen(config, _LIMITS)),
             **chosen(config, _NODE),
         )
         self.shakes_hands = config["handshake"]
-        self.nonces = Nonces(rng=Random(number), nonces_max=8)
+        self.nonces = Nonces(rng=chance(number), nonces_max=8)
         self.cache = CredentialCache(entries_max=8)
-        self.chance = Random(number)
+        self.chance = chance(number)
 
 
 def _accepted(machine: _Member) -> Link:
