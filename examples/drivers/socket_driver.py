@@ -1,23 +1,25 @@
 """Any stream machine on a plain socket, in a loop that blocks.
 
 For programs with one thread a connection, and to read: this is all that driving takes.
+The page on driving explains it line by line.
 """
 
 from __future__ import annotations
 
-import select
+import selectors
 import socket
 import time
 from collections.abc import Callable
+from selectors import EVENT_READ, EVENT_WRITE
 from typing import Any
 
+from culm.effects import Answer
 from culm.machine import Closed, Durable, Effect, Event, StreamMachine, Timed
 
 __all__ = ["run"]
 
-_SIZE_MAX = 1 << 16
-# How long a peer may leave our last words untaken, in seconds.
-_LINGER_S = 5.0
+PIECE_SIZE = 1 << 16  # the most that is read at a time, and that we hold of what is to be sent
+LINGER_S = 5.0  # how long we wait, after the end, for a peer to take our last words
 
 
 def run(
@@ -30,106 +32,138 @@ def run(
     """Drive `machine` over a connected socket until its end, and close the socket.
 
     `perform` does what an effect asks and returns the answer, for a machine that is
-    `Durable`; `on_event` gets every event.  Returns the last one.
+    `Durable`; what it raises is told to the machine.  `on_event` gets every event.
+    Returns the last one.
     """
-    with connection:
+    with connection, selectors.DefaultSelector() as selector:
         connection.setblocking(False)
-        return _SocketDriver(machine, connection, perform, on_event).run()
+        return _Loop(machine, connection, selector, perform, on_event).run()
 
 
-class _SocketDriver:
+class _Loop:
     def __init__(
         self,
         machine: StreamMachine,
         connection: socket.socket,
+        selector: selectors.BaseSelector,
         perform: Callable[[Effect[Any]], object] | None,
         on_event: Callable[[Event], object] | None,
     ) -> None:
-        self._machine = machine
-        self._timed = machine if isinstance(machine, Timed) else None
-        self._durable = machine if isinstance(machine, Durable) else None
-        self._connection = connection
-        self._perform = perform
-        self._on_event = on_event
-        self._outgoing = memoryview(b"")
-        self._eof = False
-        self._lost = False
-        self._closed: Closed | None = None
-        self._give_up_at: float | None = None
+        self.machine, self.connection, self.selector = machine, connection, selector
+        self.timed = machine if isinstance(machine, Timed) else None
+        self.durable = machine if isinstance(machine, Durable) else None
+        self.perform, self.on_event = perform, on_event
+        self.reads = self.writes = True  # the directions of the connection that are open
+        self.outgoing = memoryview(b"")  # taken from the machine, and not yet by the peer
+        self.closed: Closed | None = None
 
     def run(self) -> Closed:
-        while True:
-            self._drain()
-            if self._timed is not None:
-                self._timed.advance(time.monotonic())
-                self._drain()
-            if self._closed is not None and self._is_over():
-                return self._closed
-            self._wait()
+        if self.timed is not None:
+            self.timed.advance(time.monotonic())
+        self.drain()
+        while self.closed is None:
+            self.turn()
+            if not self.reads and not self.outgoing:
+                self.machine.close()  # all is said on both sides, and this machine waits for more
+                self.drain()
+        self.linger()
+        return self.closed
 
-    def _drain(self) -> None:
-        """Events until ``None``, then effects, then bytes, until there is nothing left."""
-        while True:
-            while (event := self._machine.next_event()) is not None:
-                if isinstance(event, Closed):
-                    self._closed = event
-                if self._on_event is not None:
-                    self._on_event(event)
-            if self._answer_effect():
-                continue
-            if self._outgoing and not self._lost:
-                return  # the peer has to take these first
-            self._outgoing = memoryview(self._machine.data_to_send(_SIZE_MAX))
-            if not self._answer_effect():  # the machine may have looked for bytes in the store
-                return
-
-    def _answer_effect(self) -> bool:
-        if self._durable is None or (effect := self._durable.next_effect()) is None:
-            return False
-        if self._perform is None:
-            raise TypeError(f"nobody performs {type(effect).__name__}")
-        self._durable.complete(effect.ticket, self._perform(effect))
-        return True
-
-    def _wait(self) -> None:
-        """Wait for the peer or for the deadline, and move bytes."""
-        connection, machine = self._connection, self._machine
-        if self._lost:
-            machine.close()  # to this machine, an end of the stream is no end
-            return
-        reads = not self._eof and machine.read_size() > 0
-        deadline = self._give_up_at
-        if deadline is None and self._timed is not None:
-            deadline = self._timed.next_deadline()
-        readable, writable, _ = select.select(
-            [connection] if reads else [],
-            [connection] if self._outgoing else [],
-            [],
-            None if deadline is None else max(0.0, deadline - time.monotonic()),
-        )
-        try:
-            if writable:
-                self._outgoing = self._outgoing[connection.send(self._outgoing) :]
-            if readable:
-                data = connection.recv(min(_SIZE_MAX, machine.read_size()))
-                if data:
-                    machine.receive_data(data)
-                else:
-                    self._receive_eof()
-        except BlockingIOError:
-            pass  # select was too hopeful
-        except OSError:
-            self._lost = True
-            self._receive_eof()
-
-    def _receive_eof(self) -> None:
-        if not self._eof:
-            self._eof = True
-            self._machine.receive_eof()
-
-    def _is_over(self) -> bool:
-        """Whether our last words are gone, or nobody wants to have them."""
+    def turn(self) -> None:
+        """Wait for the peer or for the deadline; an input, then drain."""
+        deadline = None if self.timed is None else self.timed.next_deadline()
+        ready = self.wait(deadline)
         now = time.monotonic()
-        if self._give_up_at is None:
-            self._give_up_at = now + _LINGER_S
-        return self._lost or not self._outgoing or now >= self._give_up_at
+        due = deadline is not None and now >= deadline
+        if self.timed is not None and not due:
+            self.timed.advance(now)  # what is measured from the next input on is exact
+            self.drain()
+        self.move(ready)
+        if self.timed is not None and due:
+            self.timed.advance(now)  # bytes that are here go before a deadline that has passed
+            self.drain()
+
+    def drain(self) -> None:
+        """Events, effects and one piece of bytes, until a round brings nothing."""
+        while True:
+            while (event := self.machine.next_event()) is not None:
+                if isinstance(event, Closed):
+                    self.closed = event
+                if self.on_event is not None:
+                    self.on_event(event)
+            if self.durable is not None and (effect := self.durable.next_effect()) is not None:
+                if self.perform is None:
+                    raise TypeError(f"nobody performs {type(effect).__name__}")
+                Answer.of(effect, self.perform).give(self.durable)
+            elif self.outgoing:
+                return  # the peer has to take these first
+            elif not (data := self.machine.data_to_send(PIECE_SIZE)):
+                return
+            elif self.writes:
+                self.outgoing = memoryview(data)
+
+    def wait(self, until: float | None) -> int:
+        """Wait until the peer sends what we want, takes what we hold, or it is `until`."""
+        wants_bytes = self.closed is not None or self.machine.read_size() > 0
+        wanted = EVENT_READ if self.reads and wants_bytes else 0
+        if self.outgoing:
+            wanted |= EVENT_WRITE
+        if wanted:
+            self.selector.register(self.connection, wanted)
+        timeout = None if until is None else max(0.0, until - time.monotonic())
+        ready = self.selector.select(timeout)
+        if wanted:
+            self.selector.unregister(self.connection)
+        return ready[0][1] if ready else 0
+
+    def move(self, ready: int) -> None:
+        """Read and write as far as the connection is `ready`, and drain after each."""
+        if ready & EVENT_READ:
+            self.read()
+            self.drain()
+        if ready & EVENT_WRITE:
+            self.write()
+            self.drain()
+
+    def read(self) -> None:
+        size = PIECE_SIZE if self.closed is not None else self.machine.read_size()
+        try:
+            data = self.connection.recv(min(PIECE_SIZE, size))
+        except BlockingIOError:
+            return  # the selector was too hopeful
+        except OSError:
+            data, self.writes, self.outgoing = b"", False, memoryview(b"")  # reset
+        if not data:
+            self.reads = False
+        if self.closed is not None:
+            return  # after the end, bytes are read for the peer's sake
+        if data:
+            self.machine.receive_data(data)
+        else:
+            self.machine.receive_eof()
+
+    def write(self) -> None:
+        try:
+            self.outgoing = self.outgoing[self.connection.send(self.outgoing) :]
+        except BlockingIOError:
+            pass
+        except OSError:
+            self.writes, self.outgoing = False, memoryview(b"")
+            self.machine.close()  # the peer takes nothing any more
+
+    def linger(self) -> None:
+        """Say our last words and that they were the last; read until the peer says so, too.
+
+        To close a socket with unread bytes resets the connection, and what the peer has not
+        read yet is lost.
+        """
+        give_up_at = time.monotonic() + LINGER_S
+        while (self.reads or self.writes) and time.monotonic() < give_up_at:
+            if self.writes and not self.outgoing:
+                self.writes = False
+                try:
+                    self.connection.shutdown(socket.SHUT_WR)
+                except OSError:
+                    return  # the connection is gone
+            else:
+                self.move(self.wait(give_up_at))

@@ -6,10 +6,11 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 
-from culm.machine import Closed, Effect, Event
+from culm.machine import Closed, Effect, Event, StoreFailed
 from drivers import socket_driver
 from toy_machines import Keep, Keeper, Kept, Lanes, LineReceived, Lines, ToyErrorCode
 
@@ -20,12 +21,16 @@ def connection(peer: Callable[[socket.socket], object]) -> Iterator[socket.socke
     with socket.create_server(("127.0.0.1", 0)) as server:
         near = socket.create_connection(server.getsockname())
         far = server.accept()[0]
-    thread = threading.Thread(target=peer, args=(far,))
+
+    def talk() -> None:
+        with far:
+            peer(far)
+
+    thread = threading.Thread(target=talk)
     thread.start()
     yield near
     thread.join(10)
     assert near.fileno() == -1
-    far.close()
 
 
 def read_all(peer: socket.socket) -> bytes:
@@ -105,7 +110,7 @@ def test_a_peer_that_reads_slowly_gets_everything() -> None:
 
 
 def test_last_words_that_nobody_takes_are_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(socket_driver, "_LINGER_S", 0.05)
+    monkeypatch.setattr(socket_driver, "LINGER_S", 0.05)
     done = threading.Event()
 
     def peer(far: socket.socket) -> None:
@@ -127,15 +132,29 @@ def test_last_words_that_nobody_takes_are_given_up(monkeypatch: pytest.MonkeyPat
         done.set()
 
 
+def test_a_failure_of_the_store_is_told_to_the_machine() -> None:
+    failure = OSError("the disk is full")
+
+    def fail(effect: Effect[Any]) -> None:
+        raise failure
+
+    events: list[Event] = []
+    with connection(lambda far: far.sendall(b"line\n")) as near:
+        socket_driver.run(Keeper(), near, perform=fail, on_event=events.append)
+    failed = next(event for event in events if isinstance(event, StoreFailed))
+    assert failed.error is failure
+    assert isinstance(events[-1], Closed)
+
+
 def test_a_failure_of_the_users_is_raised_and_the_socket_closed() -> None:
-    def fail(effect: Effect) -> None:
+    def fail(event: Event) -> None:
         raise ZeroDivisionError
 
     with (
         connection(lambda far: far.sendall(b"line\n")) as near,
         pytest.raises(ZeroDivisionError),
     ):
-        socket_driver.run(Keeper(), near, perform=fail)
+        socket_driver.run(Lines(), near, on_event=fail)
     with (
         connection(lambda far: far.sendall(b"line\n")) as near,
         pytest.raises(TypeError, match="nobody performs Keep"),

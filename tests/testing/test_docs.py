@@ -28,12 +28,20 @@ DOCS = Path(__file__).resolve().parents[2] / "docs"
 def run(name: str) -> dict[str, Any]:
     """Run the examples of the page; the names that they define."""
     text = (DOCS / name).read_text(encoding="utf-8")
-    examples = "\n".join(re.findall(r"^```python\n(.*?)^```", text, flags=re.M | re.S))
-    test = doctest.DocTestParser().get_doctest(examples, {}, name, str(DOCS / name), 0)
-    result = doctest.DocTestRunner().run(test, clear_globs=False)
-    assert result.attempted > 10
-    assert result.failed == 0
-    return test.globs
+    names: dict[str, Any] = {"__name__": name}
+    attempted = 0
+    blocks = re.findall(r"^```python\n(.*?)^```", text, flags=re.M | re.S)
+    for number, block in enumerate(blocks, 1):
+        if ">>>" not in block:  # a module rather than a dialogue
+            exec(compile(block, name, "exec"), names)
+            continue
+        test = doctest.DocTestParser().get_doctest(block, names, f"{name}, block {number}", None, 0)
+        result = doctest.DocTestRunner().run(test, clear_globs=False)
+        assert result.failed == 0
+        attempted += result.attempted
+        names = test.globs
+    assert attempted > 10
+    return names
 
 
 @pytest.mark.parametrize("name", ["driving.md", "testing.md"])
@@ -105,7 +113,7 @@ def test_every_key_of_a_config_is_in_the_table(request: pytest.FixtureRequest) -
     expected = before + config_table() + after[after.index("\n\n") + 1 :]
     if request.config.getoption("--rewrite-transcripts"):
         page.write_text(expected, encoding="utf-8")
-    assert page.read_text(encoding="utf-8") == expected
+    assert page.read_text(encoding="utf-8") == expected, "pytest --rewrite-transcripts does it"
 
 
 def test_every_key_says_what_it_means() -> None:

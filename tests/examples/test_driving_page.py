@@ -1,0 +1,366 @@
+"""The loop of the page on driving, taken from the page as it stands."""
+
+from __future__ import annotations
+
+import re
+import selectors
+import socket
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from nacl.signing import SigningKey
+
+from culm.bamboo import LogAuthor, MemoryStore
+from culm.bamboo.effects import answer, perform
+from culm.machine import Closed, Event, RemoteProtocolError, StreamBase
+from culm.point2point import (
+    EntryStored,
+    Interest,
+    Limits,
+    Replicator,
+    ReplicatorLimits,
+    Role,
+)
+from culm.testing.held import held_size
+from culm.wire.multihash import YAMF
+from drivers import socket_driver
+from toy_machines import Keeper, LineReceived, Lines, ToyErrorCode
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "driving.md"
+SECONDS_MAX = 60  # of a driver that hangs: none that works takes any of it
+
+
+def loop_of_the_page() -> str:
+    """The one block of the page that is no dialogue."""
+    blocks = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.M | re.S)
+    (loop,) = [block for block in blocks if ">>>" not in block]
+    return str(loop)
+
+
+@cache
+def page() -> dict[str, Any]:
+    names: dict[str, Any] = {"__name__": "page"}
+    exec(compile(loop_of_the_page(), str(PAGE), "exec"), names)
+    return names
+
+
+def run(*args: Any, **kwargs: Any) -> Closed:
+    closed = page()["run"](*args, **kwargs)
+    assert isinstance(closed, Closed)
+    return closed
+
+
+def test_the_loop_is_that_of_the_driver() -> None:
+    source = Path(socket_driver.__file__).read_text(encoding="utf-8")
+    assert source.endswith(loop_of_the_page())
+
+
+# Replicators.
+
+
+def stored(seed: int, count: int, size: int) -> MemoryStore:
+    """A store with one log of so many payloads that no compression makes smaller."""
+    author, random = LogAuthor(SigningKey(bytes([seed]) * 32), family=YAMF), Random(seed)
+    store = MemoryStore(family=YAMF)
+    store.append(author.log, [author.publish(random.randbytes(size)) for _ in range(count)])
+    return store
+
+
+def replicator(role: Role, **limits: int) -> Replicator:
+    return Replicator(
+        role=role,
+        limits=ReplicatorLimits(connection=Limits(**limits)),
+        interest=Interest(accept_new_logs=True),
+    )
+
+
+def pair(size: int = 8192) -> tuple[socket.socket, socket.socket]:
+    """Two connected sockets with little room between them."""
+    ends = socket.socketpair()
+    for end in ends:
+        end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, size)
+        end.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, size)
+    return ends
+
+
+def test_two_replicators_with_more_to_say_than_fits_between_them() -> None:
+    """Each has 20 entries of 100 kB for the other: whoever only writes waits for ever."""
+    done: set[Role] = set()
+
+    def side(role: Role, connection: socket.socket) -> int:
+        store, machine, fetched = stored(role, 20, 100_000), replicator(role), 0
+
+        def on_event(event: Event) -> None:
+            nonlocal fetched
+            if isinstance(event, EntryStored):
+                fetched += 1
+                if fetched == 20:
+                    done.add(role)
+                    if len(done) == 2:
+                        machine.close()
+
+        run(
+            machine,
+            connection,
+            perform=lambda effect: perform(effect, store),
+            on_event=on_event,
+        )
+        return fetched
+
+    ends = pair()
+    with ThreadPoolExecutor(2) as pool:
+        sides = [pool.submit(side, role, end) for role, end in zip(Role, ends, strict=True)]
+        try:
+            assert [each.result(SECONDS_MAX) for each in sides] == [20, 20]
+        finally:
+            for end in ends:  # wakes up who waits
+                if end.fileno() >= 0:
+                    end.shutdown(socket.SHUT_RDWR)
+
+
+class Meter:
+    """What a driver holds: bytes taken from the machine that the socket has not taken."""
+
+    def __init__(self, machine: Any) -> None:
+        self.machine, self.held, self.held_max, self.size_max = machine, 0, 0, 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.machine, name)
+
+    def data_to_send(self, size_max: int | None = None) -> bytes:
+        data: bytes = self.machine.data_to_send(size_max)
+        self.held += len(data)
+        self.held_max = max(self.held_max, self.held)
+        self.size_max = max(self.size_max, held_size(self.machine))
+        return data
+
+
+class MeteredSocket(socket.socket):
+    meter: Meter
+
+    def send(self, data: Any, flags: int = 0) -> int:
+        size = super().send(data, flags)
+        self.meter.held -= size
+        return size
+
+    def sendall(self, data: Any, flags: int = 0) -> None:
+        super().sendall(data, flags)
+        self.meter.held -= len(data)
+
+
+@pytest.fixture
+def stalled(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """Set when a loop waits for a peer that takes nothing."""
+    stalled = threading.Event()
+
+    class Selector(selectors.DefaultSelector):
+        def select(self, timeout: float | None = None) -> Any:
+            ready = super().select(0)
+            waits_to_write = any(
+                key.events & selectors.EVENT_WRITE for key in self.get_map().values()
+            )
+            if not ready and waits_to_write:
+                stalled.set()
+            return ready or super().select(timeout)
+
+    monkeypatch.setattr(selectors, "DefaultSelector", Selector)
+    return stalled
+
+
+def test_a_peer_that_asks_for_everything_and_reads_nothing(stalled: threading.Event) -> None:
+    """40 MB are wanted at once, with a window for all of it; memory stays bounded."""
+    store = stored(1, 40, 1_000_000)
+    near, far = pair()
+    machine = replicator(Role.REACTIVE)
+    meter = Meter(machine)
+    metered = MeteredSocket(fileno=near.detach())
+    metered.meter = meter
+
+    def peer() -> None:
+        """Says that it wants all there is; reads until the first entry is under way."""
+        wants = replicator(Role.PROACTIVE, data_window_max=1 << 40)
+        empty = MemoryStore(family=YAMF)
+        received = 0
+        with far:
+            while received < 50_000:
+                while wants.next_event() is not None:
+                    pass
+                if (effect := wants.next_effect()) is not None:
+                    answer(wants, effect, empty)
+                    continue
+                if data := wants.data_to_send():
+                    far.sendall(data)
+                    continue
+                data = far.recv(4096)
+                received += len(data)
+                wants.receive_data(data)
+            assert stalled.wait(SECONDS_MAX)
+
+    with ThreadPoolExecutor(1) as pool:
+        talk = pool.submit(peer)
+        run(meter, metered, perform=lambda effect: perform(effect, store))
+        talk.result(SECONDS_MAX)
+    assert 0 < meter.held_max <= page()["PIECE_SIZE"]
+    assert meter.size_max < 4_000_000
+
+
+# The end.
+
+
+class Talker(Lines):
+    """Has a lot to say at the end."""
+
+    def __init__(self, last_words: bytes) -> None:
+        super().__init__()
+        self.last_words = last_words
+
+    def _ended(self, error: RemoteProtocolError | None) -> None:
+        super()._ended(error)
+        self._outbox.append(self.last_words)
+
+
+def talk(machine: StreamBase, peer: Callable[[socket.socket], object]) -> tuple[Closed, Any]:
+    """Drive `machine` against `peer`; the end, and what `peer` returns."""
+    near, far = pair()
+    with ThreadPoolExecutor(1) as pool:
+
+        def reply() -> object:
+            with far:
+                return peer(far)
+
+        answered = pool.submit(reply)
+        return run(machine, near), answered.result(SECONDS_MAX)
+
+
+def read_all(far: socket.socket) -> bytes:
+    return b"".join(iter(lambda: far.recv(1 << 16), b""))
+
+
+def test_last_words_reach_a_peer_that_is_still_talking() -> None:
+    """It breaks a rule, and reads only when it has said all it wanted to say."""
+
+    def peer(far: socket.socket) -> bytes:
+        far.sendall(bytes(1_000_000))
+        return read_all(far)
+
+    last_words = b"why" * 100_000
+    closed, said = talk(Talker(last_words), peer)
+    assert closed.error is not None
+    assert closed.error.code is ToyErrorCode.LINE_TOO_LONG
+    assert said == last_words
+
+
+def test_half_a_connection_is_enough_for_an_answer() -> None:
+    """The peer has said all (`shutdown`); all that it asked for still comes."""
+
+    class Echo(Lines):
+        def next_event(self) -> Event | None:
+            event = super().next_event()
+            if isinstance(event, LineReceived):
+                self.say(event.text.upper())
+            return event
+
+    def peer(far: socket.socket) -> bytes:
+        far.sendall(b"hello\n" * 50_000)
+        far.shutdown(socket.SHUT_WR)
+        return read_all(far)
+
+    near, far = pair(1 << 20)
+    with ThreadPoolExecutor(1) as pool:
+        said = pool.submit(peer, far)
+        closed = run(Echo(), near)
+        assert said.result(SECONDS_MAX) == b"HELLO\n" * 50_000
+    far.close()
+    assert closed == Closed()
+
+
+def test_an_end_of_the_stream_that_is_no_end_to_the_machine() -> None:
+    class Unmoved(Lines):
+        def _step_eof(self) -> Event | None:
+            return Closed() if self._closing else None
+
+    closed, said = talk(Unmoved(), lambda far: (far.shutdown(socket.SHUT_WR), read_all(far))[1])
+    assert closed == Closed()
+    assert said == b"bye\n"
+
+
+def test_the_end_of_our_words_is_told_before_the_peer_ends() -> None:
+    """The peer waits for our end of the stream, then says a last thing, then ends."""
+
+    def peer(far: socket.socket) -> bytes:
+        far.sendall(b"bye\n")
+        said = read_all(far)
+        far.sendall(b"what comes after the end")
+        return said
+
+    assert talk(Lines(), peer) == (Closed(), b"bye\n")
+
+
+def test_a_peer_that_takes_nothing_any_more() -> None:
+    """What it said before is still read; what we say goes nowhere, and the machine is told."""
+    read = threading.Event()
+    events: list[Event] = []
+
+    def on_event(event: Event) -> None:
+        events.append(event)
+        if event == LineReceived(text=b"one"):
+            far.shutdown(socket.SHUT_RD)
+            machine.say(b"in vain")
+        if event == LineReceived(text=b"two"):
+            read.set()
+
+    near, far = pair()
+    machine = Lines()
+    far.sendall(b"one\ntwo\n")
+    with ThreadPoolExecutor(1) as pool, far:
+        driven = pool.submit(run, machine, near, on_event=on_event)
+        assert read.wait(SECONDS_MAX)
+        far.shutdown(socket.SHUT_WR)
+        assert driven.result(SECONDS_MAX) == Closed()
+    assert events == [LineReceived(text=b"one"), LineReceived(text=b"two"), Closed()]
+
+
+# Time.
+
+
+def test_silence_is_measured_from_the_moment_when_something_came(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nearly a minute of waiting ends with a line: from then on, there is a minute again."""
+    waits: list[float | None] = []
+    now = 1000.0
+    near, far = pair()
+
+    class Clock:
+        @staticmethod
+        def monotonic() -> float:
+            return now
+
+    class Selector(selectors.DefaultSelector):
+        def select(self, timeout: float | None = None) -> Any:
+            nonlocal now
+            waits.append(timeout)
+            if len(waits) == 1:
+                now += 59.0
+                far.sendall(b"still here\n")
+            elif len(waits) == 2:
+                assert timeout is not None
+                now += timeout
+                return []
+            elif len(waits) == 3:
+                far.sendall(b"bye\n")
+                far.shutdown(socket.SHUT_WR)
+            return super().select(1)
+
+    monkeypatch.setattr(selectors, "DefaultSelector", Selector)
+    monkeypatch.setitem(page(), "time", Clock)
+    with far:
+        assert run(Keeper(idle=60.0), near, perform=lambda effect: 0) == Closed()
+        assert read_all(far) == b"ok\nbye\n"
+    assert waits[:2] == [60.0, 60.0]
