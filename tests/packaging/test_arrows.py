@@ -28,6 +28,7 @@ ARROWS = {
     "oxen": CONTRACT | {"wire"},
     "point2point": CONTRACT | {"kernels", "wire", "bamboo", "bymux"},
     "garlic": CONTRACT,
+    "ssb": CONTRACT,
 }
 # These may import every room and reach the world; no room imports them.
 OPEN_ROOMS = {"testing", "spark"}

@@ -1,0 +1,37 @@
+"""Secure Scuttlebutt: the layers of a connection, each a machine of its own.
+
+`ClientHandshake` or `ServerHandshake`, then `BoxStream`, and inside it whatever speaks next::
+
+    then(
+        ClientHandshake(identity=..., server=..., ephemeral=PrivateKey.generate()),
+        lambda event: over(BoxStream(keys=event.keys), upper)
+        if isinstance(event, Authenticated) else None,
+    )
+"""
+
+from culm.machine import Closed, DataReceived
+from culm.ssb.box_stream import BODY_SIZE_MAX, BoxStream, BoxStreamState
+from culm.ssb.errors import ErrorCode
+from culm.ssb.events import Authenticated, Keys, SessionKeys
+from culm.ssb.secret_handshake import (
+    MAIN_NETWORK,
+    ClientHandshake,
+    HandshakeState,
+    ServerHandshake,
+)
+
+__all__ = [
+    "BODY_SIZE_MAX",
+    "MAIN_NETWORK",
+    "Authenticated",
+    "BoxStream",
+    "BoxStreamState",
+    "ClientHandshake",
+    "Closed",
+    "DataReceived",
+    "ErrorCode",
+    "HandshakeState",
+    "Keys",
+    "ServerHandshake",
+    "SessionKeys",
+]

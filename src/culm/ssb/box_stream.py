@@ -1,0 +1,144 @@
+"""The box stream: what follows the secret handshake, sealed in both directions.
+
+A packet is a header box of 34 bytes (the body's size and its authentication tag, sealed) and
+the body, at most 4096 bytes, sealed under the next nonce (Scuttlebutt Protocol Guide, "Box
+stream").  A header of zeros says goodbye: only then is the end of the bytes the end of what
+was said, and not a cut by somebody on the way.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from nacl.bindings import crypto_secretbox, crypto_secretbox_open
+from nacl.exceptions import CryptoError
+
+from culm.buffer import Buffer
+from culm.machine import (
+    Closed,
+    ContractErrorCode,
+    DataReceived,
+    Event,
+    LocalProtocolError,
+    RemoteProtocolError,
+    StreamBase,
+)
+from culm.ssb.errors import ErrorCode
+from culm.ssb.events import Keys, SessionKeys
+
+__all__ = ["BODY_SIZE_MAX", "BoxStream", "BoxStreamState"]
+
+BODY_SIZE_MAX = 4096  # bytes
+
+_TAG_SIZE = 16
+_HEADER_SIZE = 2 + _TAG_SIZE
+_HEADER_BOX_SIZE = _TAG_SIZE + _HEADER_SIZE
+_GOODBYE = bytes(_HEADER_SIZE)
+_NONCE_SIZE = 24
+
+
+class BoxStreamState(Enum):
+    """Who has said goodbye."""
+
+    OPEN = "open"
+    SAID_GOODBYE = "said goodbye"  # we have
+    CLOSED = "closed"
+
+
+class _Boxes:
+    """The boxes of one direction: one key, and a nonce that counts."""
+
+    __slots__ = ("_key", "_nonce")
+
+    def __init__(self, keys: Keys) -> None:
+        self._key = keys.key
+        self._nonce = int.from_bytes(keys.nonce, "big")
+
+    def _next_nonce(self) -> bytes:
+        nonce = self._nonce
+        self._nonce = (nonce + 1) % (1 << 8 * _NONCE_SIZE)
+        return nonce.to_bytes(_NONCE_SIZE, "big")
+
+    def seal(self, plain: bytes) -> bytes:
+        return crypto_secretbox(plain, self._next_nonce(), self._key)
+
+    def seal_packet(self, body: bytes) -> bytes:
+        """Header and body; the header tells the body's tag, and yet its nonce is the first."""
+        header_nonce = self._next_nonce()
+        sealed = self.seal(body)
+        header = len(body).to_bytes(2, "big") + sealed[:_TAG_SIZE]
+        return crypto_secretbox(header, header_nonce, self._key) + sealed[_TAG_SIZE:]
+
+    def open(self, box: bytes) -> bytes:
+        """Raises `RemoteProtocolError` (``BAD_BOX``)."""
+        try:
+            return crypto_secretbox_open(box, self._next_nonce(), self._key)
+        except CryptoError:
+            raise RemoteProtocolError(ErrorCode.BAD_BOX) from None
+
+
+class BoxStream(StreamBase):
+    """Carries bytes under the keys that a handshake has left: a `culm.machine.Conduit`.
+
+    Every body that comes in is one `DataReceived`, whole and authenticated.  What is sent is
+    cut into bodies of at most 4096 bytes; every call of `send_data` makes packets of its own.
+
+    Errors: ``BAD_BOX`` (tampered with, doubled or out of order), ``BAD_BODY_SIZE``,
+    ``TRUNCATED`` (the bytes end without a goodbye, and we have said none either).  Of what the
+    peer sends it holds two packets at most, some 8 KiB.
+
+    :param keys: from `culm.ssb.events.Authenticated`.
+    """
+
+    def __init__(self, *, keys: SessionKeys) -> None:
+        super().__init__(receive_max=2 * (_HEADER_BOX_SIZE + BODY_SIZE_MAX))
+        self._sealing = _Boxes(keys.send)
+        self._opening = _Boxes(keys.receive)
+        self._state = BoxStreamState.OPEN
+        self._header: bytes | None = None  # of the packet whose body is due
+
+    @property
+    def state(self) -> BoxStreamState:
+        return self._state
+
+    def send_data(self, data: Buffer) -> None:
+        """Seal `data` for the peer.
+
+        Raises `LocalProtocolError` (``ALREADY_CLOSED``) after `close` or `Closed`.
+        """
+        if self._closing or self._closed is not None:
+            raise LocalProtocolError(ContractErrorCode.ALREADY_CLOSED)
+        whole = bytes(data)
+        for start in range(0, len(whole), BODY_SIZE_MAX):
+            body = whole[start : start + BODY_SIZE_MAX]
+            self._outbox.append(self._sealing.seal_packet(body))
+
+    def _step(self) -> Event | None:
+        if self._closing and self._state is BoxStreamState.OPEN:
+            self._state = BoxStreamState.SAID_GOODBYE
+        if self._header is None:
+            if self._inbox.size < _HEADER_BOX_SIZE:
+                return None
+            header = self._opening.open(self._inbox.take(_HEADER_BOX_SIZE))
+            if header == _GOODBYE:
+                self.close()
+                return Closed()
+            self._header = header
+        size = int.from_bytes(self._header[:2], "big")
+        if size > BODY_SIZE_MAX:
+            raise RemoteProtocolError(ErrorCode.BAD_BODY_SIZE, f"{size}")
+        if self._inbox.size < size:
+            return None
+        tag, self._header = self._header[2:], None
+        return DataReceived(data=self._opening.open(tag + self._inbox.take(size)))
+
+    def _step_eof(self) -> Event | None:
+        if self._closing and self._header is None and not self._inbox.size:
+            return Closed()
+        raise RemoteProtocolError(ErrorCode.TRUNCATED, "no goodbye")
+
+    def _goodbye(self) -> None:
+        self._outbox.append(self._sealing.seal(_GOODBYE))
+
+    def _ended(self, error: RemoteProtocolError | None) -> None:
+        self._state = BoxStreamState.CLOSED

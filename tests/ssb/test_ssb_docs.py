@@ -1,0 +1,25 @@
+"""The page on Secure Scuttlebutt says what the code does."""
+
+from __future__ import annotations
+
+import doctest
+import re
+from pathlib import Path
+
+from culm.ssb import ErrorCode
+
+PAGE = Path(__file__).parents[2] / "docs" / "ssb.md"
+TEXT = PAGE.read_text(encoding="utf-8")
+
+
+def test_examples_run() -> None:
+    examples = "\n".join(re.findall(r"^```python\n(.*?)^```", TEXT, flags=re.M | re.S))
+    test = doctest.DocTestParser().get_doctest(examples, {}, PAGE.name, str(PAGE), 0)
+    result = doctest.DocTestRunner().run(test)
+    assert result.attempted > 10
+    assert result.failed == 0
+
+
+def test_every_error_is_listed() -> None:
+    listed = re.findall(r"^\| `([A-Z_]+)` \| [a-z]", TEXT, flags=re.M)
+    assert listed == [code.name for code in ErrorCode]
