@@ -12,6 +12,7 @@ from p2p_support import (
     Raw,
     adjust,
     cancel,
+    drain,
     ended_log,
     entry,
     grant,
@@ -497,6 +498,58 @@ class TestOverlaps:
             assert {event.winner_id for event in dropped} == {kept}
             assert sorted(event.ours for event in dropped) == [False, True]
 
+    @rule("it acts as if the proposal that begins at a larger sequence number had never been sent")
+    def test_a_dropped_proposal_has_cost_nothing(self) -> None:
+        """Its credit is its proposer's again, at both ends, without a word."""
+        peer = Raw(limits=Limits(requests_max=1), credit=1)
+        peer.connection.propose(proposal(3))
+        assert peer.connection.proposal_credit == 0
+        peer.take()
+        for request_id in (1, 3, 5):
+            peer.control(propose(request_id, 5))
+        assert len([e for e in peer.events if isinstance(e, ProposalDropped)]) == 3
+        assert peer.take() == (b"", b"")
+        peer.control(propose(7, 2))  # drops ours
+        assert peer.events[-2:] == [
+            ProposalDropped(request_id=0, ours=True, winner_id=7),
+            CreditReceived(amount=1, credit=1),
+        ]
+        assert peer.take() == (b"", b"")
+        assert peer.connection.proposal_credit == 1
+        peer.connection.propose(proposal(9, log=LogKey(bytes(32), 0)))
+        refuses(peer.connection, ErrorCode.NO_CREDIT, lambda: peer.connection.propose(proposal(9)))
+        peer.control(propose(9, 40))
+        assert peer.code is ErrorCode.NO_CREDIT
+
+    def test_one_that_is_dropped_as_it_is_made_has_cost_nothing(self) -> None:
+        peer = Raw(credit=1)
+        peer.control(propose(1, 5))
+        peer.connection.propose(proposal(7))
+        assert peer.connection.proposal_credit == 1
+        assert drain(peer.connection)[-1] == CreditReceived(amount=1, credit=1)
+
+    @pytest.mark.parametrize("start", [2, 9])
+    def test_both_count_the_credit_alike(self, start: int) -> None:
+        pair = Pair(limits=(Limits(requests_max=3), Limits(requests_max=3)))
+        pair.left.propose(proposal(5))
+        pair.right.propose(proposal(start))
+        pair.pump()
+        for one, other in ((pair.left, pair.right), (pair.right, pair.left)):
+            assert one.proposal_credit == other._control.granted
+        assert {pair.left.proposal_credit, pair.right.proposal_credit} == {2, 3}
+
+    def test_no_credit_comes_back_beyond_the_highest(self) -> None:
+        """It has been granted anew meanwhile."""
+        peer = Raw(credit=MAX)
+        peer.connection.propose(proposal(5))
+        peer.control(grant(1), propose(1, 2))
+        assert peer.connection.proposal_credit == MAX
+        peer = Raw(limits=Limits(requests_max=MAX))
+        peer.connection.propose(proposal(3))
+        peer.control(propose(1, 5))
+        peer.connection.propose(proposal(3))
+        assert peer.connection._control.granted == MAX
+
     @pytest.mark.parametrize("start", [1, 40])
     def test_one_may_cross_two(self, start: int) -> None:
         """Both lose, or it loses to the first of them."""
@@ -539,7 +592,7 @@ class TestOverlaps:
         peer.data(b"\0\1", marker(1))
         assert peer.code is None
         peer.control(propose(1, 2))
-        assert isinstance(peer.events[-2], Proposed)
+        assert isinstance(peer.events[-3], Proposed)
         assert 0 not in peer.connection.requests
 
 

@@ -82,7 +82,7 @@ class ControlChannel:
         self._sender = sender
         self._receiver = receiver
         self._send = send
-        self._rivals = Rivals()
+        self._rivals = Rivals(role=role)
         self._ids = Ids(role=role, used=self.requests, sender=sender)
         # Halves of the ids (all of one parity) of the peer's proposals that the overlap rule
         # dropped: it may have adjusted or cancelled them before it knew.
@@ -114,7 +114,7 @@ class ControlChannel:
         self.credit -= 1
         self._ids.take(request_id)
         self._send(encoded)
-        self._resolve_overlaps(request)
+        self._drop_overlaps(request)
         return request
 
     def confirm(self, request: Request, adjust: Adjust) -> None:
@@ -206,7 +206,7 @@ class ControlChannel:
         self._dropped.discard(request_id // 2)
         request = self._open(request_id, proposal, ours=False)
         self.events.append(Proposed(request_id=request_id, proposal=proposal))
-        self._resolve_overlaps(request)
+        self._drop_overlaps(request)
 
     def _receive_adjust(self, message: Adjust) -> None:
         request = self._addressed(message.request_id)
@@ -298,6 +298,8 @@ class ControlChannel:
         if request.state is RequestState.CANCELLED and request.marked_by_peer:
             request.move(Input.END)
             self._forget(request)
+            if not request.ours and self.granted < MAX:
+                self.grant(1)
             self.events.append(RequestEnded(request_id=request.request_id))
 
     def _forget(self, request: Request) -> None:
@@ -307,8 +309,6 @@ class ControlChannel:
         self._sender.forget(request)
         if request.ours:
             self._ids.release(request.request_id)
-        elif self.granted < MAX:
-            self.grant(1)
 
     def _open(self, request_id: int, proposal: Proposal, *, ours: bool) -> Request:
         request = Request(
@@ -323,31 +323,22 @@ class ControlChannel:
         self._rivals.add(request)
         return request
 
-    def _resolve_overlaps(self, new: Request) -> None:
-        """Drop the larger of two overlapping proposals that crossed each other.
-
-        Both endpoints compare the same pairs in the same order, because each message on
-        the control channel is in order and a proposal takes part until it is answered.
-        """
-        for rival in self._rivals.of(new):
-            loser = max(new, rival, key=self._precedence)
-            winner = new if loser is rival else rival
+    def _drop_overlaps(self, new: Request) -> None:
+        for loser, winner in self._rivals.overlaps(new):
             self._drop(loser, winner)
-            if loser is new:
-                return
-
-    def _precedence(self, request: Request) -> tuple[int, bool]:
-        by_reactive = request.ours is (self._role is Role.REACTIVE)
-        return request.proposal.start, by_reactive
 
     def _drop(self, loser: Request, winner: Request) -> None:
+        """As if it had never been sent: its credit is its proposer's again, at both ends."""
         loser.move(Input.DROP)
         self._forget(loser)
-        if not loser.ours:
-            self._dropped.add(loser.request_id // 2)
-            self._dropped.keep_last(self._limits.dropped_max)
         self.events.append(
             ProposalDropped(
                 request_id=loser.request_id, ours=loser.ours, winner_id=winner.request_id
             )
         )
+        if loser.ours:
+            self._receive_credit(min(1, MAX - self.credit))
+        else:
+            self.granted = min(self.granted + 1, MAX)
+            self._dropped.add(loser.request_id // 2)
+            self._dropped.keep_last(self._limits.dropped_max)

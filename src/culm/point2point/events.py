@@ -60,7 +60,10 @@ class Established(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreditReceived(Event):
-    """We may send `amount` more proposals, `credit` in all."""
+    """We may send `amount` more proposals, `credit` in all.
+
+    The peer has granted them, or a proposal of ours was dropped, which then has cost nothing.
+    """
 
     amount: int
     credit: int

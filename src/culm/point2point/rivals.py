@@ -1,8 +1,11 @@
-"""Which proposals the overlap rule may concern."""
+"""The overlap rule: which of two proposals counts as never sent."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from culm.bamboo.entry import LogKey
+from culm.bymux import Role
 from culm.point2point.request import Request
 
 __all__ = ["Rivals"]
@@ -15,9 +18,10 @@ class Rivals:
     endpoint has made, so that nobody pays for proposals that have nothing to do with it.
     """
 
-    __slots__ = ("_proposed",)
+    __slots__ = ("_proposed", "_role")
 
-    def __init__(self) -> None:
+    def __init__(self, *, role: Role) -> None:
+        self._role = role
         self._proposed: dict[tuple[LogKey, bool], dict[int, Request]] = {}
 
     def add(self, request: Request) -> None:
@@ -34,11 +38,20 @@ class Rivals:
             if not proposed:
                 del self._proposed[key]
 
-    def of(self, new: Request) -> list[Request]:
-        """Those of the other endpoint that overlap `new`, in the order in which they were made."""
+    def overlaps(self, new: Request) -> Iterator[tuple[Request, Request]]:
+        """Who loses to whom of overlapping proposals that crossed each other.
+
+        Both endpoints compare the same pairs in the same order, because each message on
+        the control channel is in order and a proposal takes part until it is answered.
+        """
         proposed = self._proposed.get((new.proposal.log, not new.ours), {})
-        return [
-            rival
-            for rival in proposed.values()
-            if rival.original_range.overlaps(new.original_range)
-        ]
+        for rival in list(proposed.values()):
+            if rival.original_range.overlaps(new.original_range):
+                loser = max(new, rival, key=self._precedence)
+                yield loser, (new if loser is rival else rival)
+                if loser is new:
+                    return
+
+    def _precedence(self, request: Request) -> tuple[int, bool]:
+        by_reactive = request.ours is (self._role is Role.REACTIVE)
+        return request.proposal.start, by_reactive
