@@ -17,7 +17,6 @@ from culm.effects import Tickets
 from culm.machine import (
     Buffer,
     Closed,
-    ContractErrorCode,
     DataReceived,
     Effect,
     Event,
@@ -25,6 +24,7 @@ from culm.machine import (
     RemoteProtocolError,
     StreamBase,
     Ticket,
+    check_time,
 )
 from culm.testing.cluster import Cluster
 from culm.testing.encodings import BIG_ENDIAN, DECIMAL
@@ -217,8 +217,7 @@ class Keeper(Lines):
         return self._deadlines.next()
 
     def advance(self, now: float) -> None:
-        if self._now is not None and now < self._now:
-            raise LocalProtocolError(ContractErrorCode.TIME_WENT_BACK)
+        check_time(now, self._now)
         first = self._now is None
         self._now = now
         if first and self._closed is None:
@@ -433,8 +432,7 @@ class Pinger:
         return self._deadlines.next()
 
     def advance(self, now: float) -> None:
-        if now < self._now:
-            raise LocalProtocolError(ContractErrorCode.TIME_WENT_BACK)
+        check_time(now, self._now)
         self._now = now
         while (due := self._deadlines.pop_due(now)) is not None:
             if self._tries[due] < self.TRIES_MAX:

@@ -29,6 +29,7 @@ from culm.machine import (
     StreamMachine,
     Ticket,
     Timed,
+    check_time,
 )
 
 __all__ = ["Stacked", "over", "then"]
@@ -92,6 +93,7 @@ class _Parts:
         return min((time for time in deadlines if time is not None), default=None)
 
     def advance(self, now: float) -> None:
+        check_time(now, self._now)
         for part in self._timed:
             part.advance(now)
         self._now = now

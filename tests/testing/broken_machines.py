@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, replace
@@ -295,6 +296,44 @@ class TimeGoesBack(Keeper):
     def advance(self, now: float) -> None:
         if self._now is not None and now < self._now:
             self._deadlines.set("idle", now)
+        super().advance(now)
+
+
+# Time
+
+
+@breaks("time", KEEPER, "the machine said None, not <ContractErrorCode.NOT_A_TIME")
+class TakesWhatIsNoNumber(Keeper):
+    def advance(self, now: float) -> None:
+        if now == now:
+            super().advance(now)
+
+
+@breaks("time", KEEPER, "inf, after None, the machine said None")
+class TakesTheEndOfTime(Keeper):
+    def advance(self, now: float) -> None:
+        if now != math.inf:
+            super().advance(now)
+
+
+@breaks("time", PINGER, "the machine said None, not <ContractErrorCode.TIME_WENT_BACK")
+class ForgivesASmallStepBack(Pinger):
+    def advance(self, now: float) -> None:
+        super().advance(max(now, self._now) if now > self._now - 0.001 else now)
+
+
+@breaks("time", KEEPER, "the machine said None, not <ContractErrorCode.NOT_A_TIME")
+class HasNoTimeAfterTheEnd(Keeper):
+    def advance(self, now: float) -> None:
+        if self._closed is None:
+            super().advance(now)
+
+
+@breaks("time", KEEPER, "made a difference|had an effect")
+class BelievesBeforeItChecks(Keeper):
+    def advance(self, now: float) -> None:
+        if self._now is not None and now < self._now:
+            self._idle = 1.0
         super().advance(now)
 
 

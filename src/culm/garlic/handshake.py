@@ -29,7 +29,7 @@ from culm.garlic.digest import (
 from culm.garlic.errors import GarlicErrorCode
 from culm.garlic.events import Authenticated, Challenged
 from culm.garlic.limits import Limits
-from culm.machine import Closed, Event, RemoteProtocolError, StreamBase
+from culm.machine import Closed, Event, RemoteProtocolError, StreamBase, check_time
 
 __all__ = ["ClientHandshake", "HandshakeState", "ServerHandshake", "path_of"]
 
@@ -68,8 +68,12 @@ class _Handshake(StreamBase):
         return None
 
     def advance(self, now: float) -> None:
-        """Tell the time, by which nonces expire."""
-        self._now = max(self._now, now)
+        """Tell the time, by which nonces expire.
+
+        Raises `LocalProtocolError` (``NOT_A_TIME``, ``TIME_WENT_BACK``).
+        """
+        check_time(now, self._now)
+        self._now = now
 
     def _take_head(self) -> bytes | None:
         """A whole HTTP head.  Its limit does not depend on how it arrives."""

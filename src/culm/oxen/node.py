@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Hashable
 from enum import Enum, IntEnum, auto
 from random import Random
 from types import MappingProxyType
 
-from culm.machine import Buffer, Closed, ContractErrorCode, Event, LocalProtocolError
+from culm.machine import Buffer, Closed, Event, LocalProtocolError, check_time
 from culm.oxen.associations import Associations
 from culm.oxen.clock import Clock
 from culm.oxen.errors import DropReason, ErrorCode
@@ -209,10 +208,9 @@ class Node:
     def advance(self, now: float) -> None:
         """Tell the time: monotonic seconds.
 
-        Raises `LocalProtocolError` (``TIME_WENT_BACK``), also for what is no time at all.
+        Raises `LocalProtocolError` (``NOT_A_TIME``, ``TIME_WENT_BACK``).
         """
-        if not self._clock.now <= now < math.inf:
-            raise LocalProtocolError(ContractErrorCode.TIME_WENT_BACK)
+        check_time(now, self._clock.now)
         self._clock.advance(now)
 
     def next_deadline(self) -> float | None:

@@ -19,6 +19,7 @@ from culm.machine import (
     LocalProtocolError,
     RemoteProtocolError,
     StreamBase,
+    check_time,
 )
 from culm.point2point.control import ControlChannel
 from culm.point2point.errors import ErrorCode, Violation
@@ -275,10 +276,13 @@ class Connection(StreamBase):
         return self._silence.deadline(self._is_inside())
 
     def advance(self, now: float) -> None:
-        """Tell the time: a silent peer is asked for a sign of life, and given up at last."""
-        if self._closed is not None:
-            return
-        if self._silence.advance(now, self._is_inside()) and not self._control.over:
+        """Tell the time: a silent peer is asked for a sign of life, and given up at last.
+
+        Raises `LocalProtocolError` (``NOT_A_TIME``, ``TIME_WENT_BACK``).
+        """
+        check_time(now, self._silence.now)
+        asks = self._silence.advance(now, self._is_inside())
+        if asks and self._closed is None and not self._control.over:
             self._control_stream.ping()
 
     def excuse_silence(self) -> None:

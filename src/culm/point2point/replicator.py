@@ -16,6 +16,7 @@ from culm.machine import (
     Event,
     LocalProtocolError,
     Ticket,
+    check_time,
 )
 from culm.point2point.connection import Connection, State
 from culm.point2point.desk import Desk
@@ -148,6 +149,7 @@ class Replicator:
         return min((d for d in deadlines if d is not None), default=None)
 
     def advance(self, now: float) -> None:
+        check_time(now, self._settling.now)
         if self._store_is_behind():
             self.connection.excuse_silence()  # it has to wait for us
         else:

@@ -8,11 +8,11 @@ __all__ = ["Settling"]
 class Settling:
     """Tells once, after each disturbance, that it has been quiet for `settle_s` (seconds)."""
 
-    __slots__ = ("_now", "_quiet_since", "_settle_s", "_settled")
+    __slots__ = ("_quiet_since", "_settle_s", "_settled", "now")
 
     def __init__(self, settle_s: float) -> None:
         self._settle_s = settle_s
-        self._now: float | None = None
+        self.now: float | None = None
         self._quiet_since: float | None = None
         self._settled = False
 
@@ -22,7 +22,7 @@ class Settling:
 
     def advance(self, now: float, *, quiet: bool) -> None:
         """Tell the time, and whether it is quiet."""
-        self._now = now
+        self.now = now
         if not quiet:
             self._quiet_since = None
         elif self._quiet_since is None:
@@ -33,13 +33,13 @@ class Settling:
 
         Since when it has been quiet is known only once the time has been told again.
         """
-        if self._now is None or self._settled or not quiet:
+        if self.now is None or self._settled or not quiet:
             return None
-        return self._now if self._quiet_since is None else self._quiet_since + self._settle_s
+        return self.now if self._quiet_since is None else self._quiet_since + self._settle_s
 
     def settles(self) -> bool:
         """Whether it has been quiet for long enough just now."""
-        if self._settled or self._now is None or self._quiet_since is None:
+        if self._settled or self.now is None or self._quiet_since is None:
             return False
-        self._settled = self._now >= self._quiet_since + self._settle_s
+        self._settled = self.now >= self._quiet_since + self._settle_s
         return self._settled

@@ -13,12 +13,12 @@ class Silence:
     is asked for a sign of life after `keepalive_s`, and then has `silence_max_s`.
     """
 
-    __slots__ = ("_asked", "_heard", "_keepalive_s", "_now", "_silence_max_s", "_since")
+    __slots__ = ("_asked", "_heard", "_keepalive_s", "_silence_max_s", "_since", "now")
 
     def __init__(self, *, silence_max_s: float, keepalive_s: float) -> None:
         self._silence_max_s = silence_max_s
         self._keepalive_s = keepalive_s
-        self._now: float | None = None
+        self.now: float | None = None
         self._since = 0.0  # when the peer was heard last
         self._heard = False  # since the time was told last
         self._asked = False
@@ -30,18 +30,18 @@ class Silence:
 
     def deadline(self, inside: bool) -> float | None:
         """When `advance` is due."""
-        if self._now is None:
+        if self.now is None:
             return None
-        since = self._now if self._heard else self._since
+        since = self.now if self._heard else self._since
         if inside:
             return since + self._silence_max_s
         return since + self._keepalive_s + (self._silence_max_s if self._asked else 0.0)
 
     def advance(self, now: float, inside: bool) -> bool:
         """Tell the time; returns whether the peer is to be asked for a sign of life."""
-        if self._now is None or self._heard:
+        if self.now is None or self._heard:
             self._since, self._heard = now, False
-        self._now = now
+        self.now = now
         if inside or self._asked or now < self._since + self._keepalive_s:
             return False
         self._asked = True
@@ -52,7 +52,7 @@ class Silence:
         deadline = self.deadline(inside)
         return (
             deadline is not None
-            and self._now is not None
-            and self._now >= deadline
+            and self.now is not None
+            and self.now >= deadline
             and (inside or self._asked)
         )

@@ -13,7 +13,7 @@ from culm.garlic.raft.leadership import Leadership
 from culm.garlic.raft.model import Configuration, Server, Stored
 from culm.garlic.raft.settings import Settings
 from culm.garlic.raft.shared import Shared
-from culm.machine import Closed, ContractErrorCode, Effect, Event, LocalProtocolError, Ticket
+from culm.machine import Closed, Effect, Event, LocalProtocolError, Ticket, check_time
 
 __all__ = ["Raft"]
 
@@ -248,9 +248,8 @@ class Raft:
         return self._engine.next_deadline()
 
     def advance(self, now: float) -> None:
-        """Raises `LocalProtocolError` (``TIME_WENT_BACK``)."""
-        if now < self._shared.now:
-            raise LocalProtocolError(ContractErrorCode.TIME_WENT_BACK)
+        """Raises `LocalProtocolError` (``NOT_A_TIME``, ``TIME_WENT_BACK``)."""
+        check_time(now, self._shared.now)
         self._shared.now = now
         if not self._closed:
             self._engine.advance()

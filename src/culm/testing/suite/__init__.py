@@ -25,6 +25,7 @@ from culm.testing.suite.floods import floods, limits
 from culm.testing.suite.processes import processes
 from culm.testing.suite.runs import SECONDS_MAX, PropertyError, watchdog
 from culm.testing.suite.strategies import Draw
+from culm.testing.suite.times import time
 from culm.testing.suite.work import at_once, work
 
 __all__ = ["PROPERTIES", "Property", "PropertyError", "cases", "check_machine"]
@@ -118,6 +119,12 @@ PROPERTIES: tuple[Property, ...] = (
     Property(name="ends", check_example=properties.ends),
     Property(name="refusals", check_example=properties.refusals),
     Property(name="purity", check_example=properties.purity, share=0.5),
+    Property(
+        name="time",
+        check_example=time,
+        share=0.25,
+        applies=lambda spec: hasattr(spec.make({}), "advance"),
+    ),
     Property(
         name="pieces",
         check_example=properties.pieces,

@@ -35,12 +35,14 @@ from culm.testing.spec import Conversation, MachineSpec, Meeting, Scenario
 from culm.testing.suite.runs import (
     PropertyError,
     check_closed,
+    check_idle,
     expect_equal,
     finish,
     merged,
     refused,
     retold,
     run_story,
+    visible,
     watchdog,
 )
 from culm.testing.suite.strategies import (
@@ -162,9 +164,9 @@ def ends(spec: MachineSpec, draw: Draw) -> None:
             check_closed(driver, turns)
         if closes:
             turns += driver.run(Call("close"))
-            _check_idle("a second close", driver, driver.do(Call("close")))
+            check_idle("a second close", driver, driver.do(Call("close")))
         _check_ended(driver, turns)
-        _check_idle("close after the end", driver, driver.do(Call("close")))
+        check_idle("close after the end", driver, driver.do(Call("close")))
 
 
 def refusals(spec: MachineSpec, draw: Draw) -> None:
@@ -186,11 +188,11 @@ def refusals(spec: MachineSpec, draw: Draw) -> None:
             turns += driver.run(operation)
         bad = _made_bad(bad, turns)
         with retold(spec, told, [*story[:at], bad, *story[at:]]):
-            before = _visible(driver)
+            before = visible(driver)
             if not refused(driver, bad):
                 continue
-            expect_equal(f"{bad} was refused, yet it changed", before, _visible(driver))
-            _check_idle(f"{bad}, which was refused,", driver, driver.drain(None))
+            expect_equal(f"{bad} was refused, yet it changed", before, visible(driver))
+            check_idle(f"{bad}, which was refused,", driver, driver.drain(None))
             for operation in story[at:]:
                 turns += driver.run(operation)
             without = run_story(spec, told, story)
@@ -349,13 +351,6 @@ def _check_ended(driver: Driver, turns: list[Turn]) -> None:
         raise PropertyError("eof, close, answers and all deadlines past: still not Closed")
 
 
-def _check_idle(what: str, driver: Driver, turn: Turn) -> None:
-    if turn.error or turn.events or turn.effects or turn.sent or turn.datagrams or turn.links:
-        raise PropertyError(f"{what} had an effect: {turn}")
-    if driver.is_stream and driver.machine.data_to_send(0) != b"":
-        raise PropertyError(f"{what}: data_to_send(0) gave bytes")
-
-
 def _ending(driver: Driver, told: Conversation, draw: Draw) -> Story:
     """Up to three things by which a conversation may end."""
     garbage = draw(st.binary(min_size=1, max_size=32))
@@ -397,21 +392,9 @@ def _made_bad(operation: Operation, turns: Sequence[Turn]) -> Operation:
     return Advance(max(times, default=0.0) - 1.0)
 
 
-def _visible(driver: Driver) -> dict[str, Any]:
-    """What can be asked of a machine without changing it."""
-    machine = driver.machine
-    seen = {"state": machine.state, "deadline": driver.deadline()}
-    if driver.is_stream:
-        seen |= {"read_size": machine.read_size(), "trailing_data": machine.trailing_data}
-    if driver.is_linked:
-        seen["open"] = driver.open_links
-        seen["links"] = {n: (link.read_size(), link.closed) for n, link in driver.links.items()}
-    return seen
-
-
 def _ask(driver: Driver) -> dict[str, Any]:
-    first = _visible(driver)
-    expect_equal("asked twice, the answers differ", first, _visible(driver))
+    first = visible(driver)
+    expect_equal("asked twice, the answers differ", first, visible(driver))
     return first
 
 
@@ -428,7 +411,7 @@ def _do_and_ask(driver: Driver, operation: Operation) -> list[Turn]:
         turn = driver.drain(operation, error=error)
     turns = [turn, *driver.answer()]
     _ask(driver)
-    _check_idle("draining again", driver, driver.drain(None))
+    check_idle("draining again", driver, driver.drain(None))
     if isinstance(operation, Advance) and turn.error is None:
         _check_past(operation.now, driver.deadline())
     return turns

@@ -21,12 +21,14 @@ from culm.testing.spec import Conversation, MachineSpec
 __all__ = [
     "PropertyError",
     "check_closed",
+    "check_idle",
     "expect_equal",
     "finish",
     "merged",
     "refused",
     "retold",
     "run_story",
+    "visible",
     "watchdog",
 ]
 
@@ -176,3 +178,23 @@ def refused(driver: Driver, operation: Operation) -> LocalProtocolError | None:
     except LocalProtocolError as error:
         return error
     return None
+
+
+def visible(driver: Driver) -> dict[str, Any]:
+    """What can be asked of a machine without changing it."""
+    machine = driver.machine
+    seen = {"state": machine.state, "deadline": driver.deadline()}
+    if driver.is_stream:
+        seen |= {"read_size": machine.read_size(), "trailing_data": machine.trailing_data}
+    if driver.is_linked:
+        seen["open"] = driver.open_links
+        seen["links"] = {n: (link.read_size(), link.closed) for n, link in driver.links.items()}
+    return seen
+
+
+def check_idle(what: str, driver: Driver, turn: Turn) -> None:
+    """Raise `PropertyError` if anything came of it."""
+    if turn.error or turn.events or turn.effects or turn.sent or turn.datagrams or turn.links:
+        raise PropertyError(f"{what} had an effect: {turn}")
+    if driver.is_stream and driver.machine.data_to_send(0) != b"":
+        raise PropertyError(f"{what}: data_to_send(0) gave bytes")
