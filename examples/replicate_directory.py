@@ -10,7 +10,8 @@
 
 Each writes JSON to stdout, one object a line, and what is for people to stderr.  The exit
 status is 0, or 1 if replication failed (``code`` in fetch's summary says how) or a store
-holds what does not verify, or 2 if what was asked for cannot be done.
+holds what does not verify, or 2 if what was asked for cannot be done, or 3 if some of what
+was to be published cannot be read, or 4 if somebody else is fetching into the directory.
 
 For POSIX systems.  See docs/replicate-directory.md.
 """
@@ -21,6 +22,7 @@ import argparse
 import asyncio
 import json
 import math
+import os
 import signal
 import sqlite3
 import sys
@@ -29,24 +31,44 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from nacl.signing import SigningKey
+
 from culm.bamboo import LogKey, VerificationError
 from culm.wire.multihash import YAMF
 from directory import report
 from directory.check import check_log
 from directory.fetch import Failure, Fetched, Terms, fetch_logs
-from directory.files import StoreFilesError, belonging_to, load_key, locked
+from directory.files import (
+    StoreFilesError,
+    belonging_to,
+    load_key,
+    locked,
+    note_published,
+    settled_before,
+)
+from directory.folders import FolderBusyError
 from directory.live import follow_logs
 from directory.mirror import Mirror
 from directory.progress import FetchProgress
-from directory.publish import publish_directory
+from directory.publish import Published, publish_directory
 from directory.records import RecordError
 from directory.report import log_id
 from directory.serve import serve_logs
 from directory.sparse import certify, fetch_entry
-from directory.tree import read_record
+from directory.tree import read_records
 from stores.sqlite_store import SqliteStore, StoreFileError
 
 _PROGRAM = "replicate_directory"
+# What ends a command with one line that says why.
+_FAULTS = (
+    OSError,
+    OverflowError,
+    RecordError,
+    StoreFileError,
+    StoreFilesError,
+    VerificationError,
+    sqlite3.Error,
+)
 
 
 def publish(options: argparse.Namespace) -> int:
@@ -57,29 +79,40 @@ def publish(options: argparse.Namespace) -> int:
     # Durable: an entry that somebody has and that we forget makes the next one a fork.
     with locked(options.store), SqliteStore(options.store, family=YAMF, durable=True) as store:
         key = load_key(options.store, create=not store.logs())
-        done = publish_directory(
-            options.directory,
-            store,
-            key,
-            excludes=options.exclude,
-            private=belonging_to(options.store),
-        )
-        for reason in done.skipped:
-            _tell(f"left out {reason}")
+        done = Published(LogKey(bytes(key.verify_key), 0))
+        error: Exception | None = None
+        try:
+            _publish(options, store, key, done)
+        except _FAULTS as fault:
+            error = fault
         head = store.head(done.log)
-    _write(
-        {
-            "log": log_id(done.log),
-            "entries": done.entries,
-            "payload_bytes": done.payload_bytes,
-            "unchanged": done.unchanged,
-            "skipped": len(done.skipped),
-            "seconds": round(time.monotonic() - started, 3),
-            "head": 0 if head is None else head.seqnum,
-            "head_hash": None if head is None else head.hash.hex(),
-        }
+    for line in report.of_findings(done.findings):
+        _tell(line)
+    seconds = round(time.monotonic() - started, 3)
+    _write(report.of_publish(done, head, error) | {"seconds": seconds})
+    if error is not None:
+        _tell(str(error))
+        return 2
+    return 3 if done.findings.failed else 0
+
+
+def _publish(
+    options: argparse.Namespace, store: SqliteStore, key: SigningKey, done: Published
+) -> None:
+    began = time.time_ns()
+    known = None if options.checksum else settled_before(options.store, options.directory)
+    publish_directory(
+        options.directory,
+        store,
+        key,
+        excludes=options.exclude,
+        private=belonging_to(options.store),
+        settled_before=known,
+        pack=not options.unpacked,
+        done=done,
     )
-    return 0
+    if not done.findings.failed:
+        note_published(options.store, options.directory, began)
 
 
 def serve(options: argparse.Namespace) -> int:
@@ -135,14 +168,20 @@ def _fetch_logs(
     options: argparse.Namespace, store: SqliteStore, progress: FetchProgress
 ) -> dict[str, Any]:
     """Fetch logs, once or for good; what has come of it."""
-    host, port = options.peer
-    mirror = Mirror(
+    with Mirror(
         store,
         into=options.into,
         wanted=options.log,
         payload_size_max=options.max_payload,
         on_place=progress.written,
-    )
+    ) as mirror:
+        return _fetch_into(mirror, options, store, progress)
+
+
+def _fetch_into(
+    mirror: Mirror, options: argparse.Namespace, store: SqliteStore, progress: FetchProgress
+) -> dict[str, Any]:
+    host, port = options.peer
 
     def update(fetched: Fetched) -> Failure | None:
         made, failure = mirror.update()
@@ -166,6 +205,10 @@ def _fetch_logs(
         )
         if fetched.failure is None:
             fetched.failure = mirror.update()[1]
+    if (unfinished := mirror.unfinished()) is not None:
+        fetched.fail(unfinished)
+        for path, reason in mirror.failed.items():
+            _tell(f"cannot write {os.fsdecode(path)!r}: {reason}")
     return report.of_fetch(store, mirror.log, fetched, mirror.made)
 
 
@@ -175,14 +218,14 @@ def _fetch_entry(
     """Fetch one entry and verify what proves that it is of its log; what has come of it."""
     host, port = options.peer
     fetched, log = asyncio.run(fetch_entry(store, host, port, _terms(options), options.sparse))
-    certified, record = None, None
+    certified, records = None, None
     if fetched.failure is None and log is not None:
         certified = certify(store, log, options.sparse)
         try:
-            record, _ = read_record(store, log, certified.stored)
+            records = [piece.record for piece in read_records(store, log, certified.stored)]
         except RecordError as error:
             fetched.fail(Failure("BAD_RECORD", f"entry {options.sparse}: {error}"))
-    return report.of_entry(log, fetched, certified, record)
+    return report.of_entry(log, fetched, certified, records)
 
 
 def check(options: argparse.Namespace) -> int:
@@ -215,15 +258,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 parser.error(f"--sparse and --{name.replace('_', '-')} do not go together")
     try:
         status: int = options.run(options)
-    except (
-        OSError,
-        OverflowError,
-        RecordError,
-        StoreFileError,
-        StoreFilesError,
-        VerificationError,
-        sqlite3.Error,
-    ) as error:
+    except FolderBusyError as error:
+        _tell(str(error))
+        return 4
+    except _FAULTS as error:
         _tell(str(error))
         return 2
     except (KeyboardInterrupt, asyncio.CancelledError):
@@ -248,6 +286,16 @@ def _parser() -> argparse.ArgumentParser:
         default=[],
         metavar="PATTERN",
         help="leave out names or relative paths that match (may be repeated)",
+    )
+    command.add_argument(
+        "--checksum",
+        action="store_true",
+        help="compare the content of all files, not only of those that may have changed",
+    )
+    command.add_argument(
+        "--unpacked",
+        action="store_true",
+        help="an entry for every file, however small, so that each can be fetched alone",
     )
 
     command = commands.add_parser("serve", help=serve.__doc__)

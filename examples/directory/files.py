@@ -1,4 +1,8 @@
-"""Files beside the store: the author's key, and the lock of whoever writes."""
+"""Files beside the store: the author's key, and the lock of whoever writes.
+
+The lock file also holds a note of its last publisher: which directory that has published as a
+whole, and since when nobody has looked.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,18 @@ from pathlib import Path
 
 from nacl.signing import SigningKey
 
-__all__ = ["StoreFilesError", "belonging_to", "load_key", "locked"]
+__all__ = [
+    "StoreFilesError",
+    "belonging_to",
+    "load_key",
+    "locked",
+    "note_published",
+    "settled_before",
+]
+
+# File systems keep times in ticks of up to so many nanoseconds: within one, a file may change
+# and its time not.
+_TICK = 2_000_000_000
 
 
 class StoreFilesError(Exception):
@@ -32,13 +47,44 @@ def locked(store: Path) -> Iterator[None]:
 
     Raises `StoreFilesError` if there is another, `OSError` if there can be no lock.
     """
-    path = store.with_name(store.name + ".lock")
-    with open(path, "a") as file:
+    with open(_lock_file(store), "a") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise StoreFilesError(f"{store}: another process is writing to this store") from None
         yield
+
+
+def settled_before(store: Path, directory: Path) -> int | None:
+    """Files of `directory` that are older were not changed since they were published.
+
+    That is unless their size or time has changed, too.  Nanoseconds since 1970; ``None``: that
+    is not known, as when another directory was published last.  Whoever asks has the lock.
+    """
+    try:
+        began, *identity = map(int, _lock_file(store).read_text("ascii").split())
+    except ValueError:
+        return None
+    return began - _TICK if identity == _identity(directory) else None
+
+
+def note_published(store: Path, directory: Path, began: int) -> None:
+    """All of `directory` has been published as it was at `began` (nanoseconds) or later.
+
+    If this is cut short, the note is not one, or one of an earlier time: more files than
+    necessary are read the next time.
+    """
+    note = " ".join(map(str, [began, *_identity(directory)]))
+    _lock_file(store).write_text(note + "\n", "ascii")
+
+
+def _identity(directory: Path) -> list[int]:
+    found = directory.stat()
+    return [found.st_dev, found.st_ino]
+
+
+def _lock_file(store: Path) -> Path:
+    return store.with_name(store.name + ".lock")
 
 
 def load_key(store: Path, *, create: bool) -> SigningKey:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
+from types import TracebackType
+from typing import Self
 
 from culm.bamboo import LogKey, LogStore
 from directory.fetch import Failure, several_logs
+from directory.folders import lock_folder
 from directory.materialise import Materialised, materialise
 from directory.records import RecordError
 from directory.tree import Tree, TreeReader
@@ -20,7 +24,11 @@ class Mirror:
     Of several logs in the store it is the `wanted` one.  Payloads of more than
     `payload_size_max` bytes may be missing: files that need them are left as they are.
 
+    From entering it on, or from when `into` is made, nobody else can do that: to use it is to
+    lock the directory.  Raises `directory.folders.FolderBusyError`.
+
     made: what has been done, all in all.
+    failed: by path, why a place is not as it should be.  The next update tries it again.
     """
 
     def __init__(
@@ -33,6 +41,7 @@ class Mirror:
         on_place: Callable[[int, int], object],
     ) -> None:
         self.made = Materialised()
+        self.failed: dict[bytes, str] = {}
         self._store = store
         self._into = into
         self._wanted = wanted
@@ -40,6 +49,30 @@ class Mirror:
         self._on_place = on_place
         self._reader: TreeReader | None = None
         self._tree: Tree | None = None
+        self._folder: int | None = None
+
+    def __enter__(self) -> Self:
+        if self._into is not None and self._into.is_dir():
+            self._folder = lock_folder(self._into)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._folder is not None:
+            os.close(self._folder)
+
+    def unfinished(self) -> Failure | None:
+        """What stands in the way of places, if it has not stopped all."""
+        if not self.failed:
+            return None
+        path, reason = next(iter(self.failed.items()))
+        count = len(self.failed)
+        text = f"{count} not written, the first of them {os.fsdecode(path)!r}: {reason}"
+        return Failure("PARTLY_WRITTEN", text)
 
     @property
     def log(self) -> LogKey | None:
@@ -63,14 +96,25 @@ class Mirror:
         self.made.written += made.written
         self.made.unchanged += made.unchanged
         self.made.removed += made.removed
+        self.made.failed = self.failed = made.failed
         return made, None
 
     def _materialise(self, log: LogKey, into: Path) -> Materialised:
         if self._reader is None:
             self._reader = TreeReader(self._store, log, payload_size_max=self._payload_size_max)
         tree = self._reader.read()
+        folder = self._locked(into)
         made = materialise(
-            self._store, log, into, tree=tree, before=self._tree, on_place=self._on_place
+            self._store, log, folder, tree=tree, before=self._tree, on_place=self._on_place
         )
-        self._tree = tree
+        done = tree.places.items()
+        self._tree = Tree({path: place for path, place in done if path not in made.failed})
         return made
+
+    def _locked(self, into: Path) -> int:
+        if self._folder is None:
+            into.mkdir(parents=True, exist_ok=True)
+            self._folder = lock_folder(into)
+        elif not os.path.samestat(os.stat(into), os.fstat(self._folder)):
+            raise FileExistsError(f"{into}: something else has taken the place of the directory")
+        return self._folder

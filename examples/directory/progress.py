@@ -19,6 +19,8 @@ from directory.fetch import Fetched
 
 __all__ = ["FetchProgress"]
 
+_STEP = 50  # places between one drawing and the next: drawing takes longer than writing
+
 
 class FetchProgress:
     """A bar of entries fetched, then one of files written; drawn on a terminal only."""
@@ -54,6 +56,8 @@ class FetchProgress:
 
     def fetched(self, fetched: Fetched) -> None:
         """So much has been fetched."""
+        if not self._drawn:
+            return
         self._progress.update(
             self._fetching,
             completed=sum(fetched.positions.get(log, 0) for log in fetched.offered),
@@ -63,4 +67,6 @@ class FetchProgress:
 
     def written(self, done: int, total: int) -> None:
         """So many places are as they have to be."""
+        if not self._drawn or (done % _STEP and done != total):
+            return
         self._progress.update(self._writing, completed=done, total=total, visible=True)

@@ -4,43 +4,54 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
 from pathlib import Path
 
 from nacl.signing import SigningKey
 
 from culm.bamboo import LogAuthor, LogKey, LogStore, NewEntry
-from culm.bamboo.entry import decode
+from directory.contents import Contents, chunk_count, chunks, extents, is_content, read_at
+from directory.folders import Folders, is_for_all
 from directory.records import (
-    CHUNK_SIZE,
-    STAGING,
+    PACK_SIZE_MAX,
     Directory,
     File,
     Link,
     Record,
+    RecordError,
     Removed,
     encode,
-    is_inside,
+    encode_pack,
 )
-from directory.tree import Place, read_tree
+from directory.scan import Findings, FoundFile, Scanner, reason_of
+from directory.tree import Place, Tree, read_tree
 
 __all__ = ["Published", "publish_directory"]
 
+_OPEN_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _BATCH_SIZE_MAX = 1 << 22
 _BATCH_COUNT_MAX = 256
+# Larger files have entries of their own, so that what changes in one does not move the rest.
+_PACKED_SIZE_MAX = 1 << 14
+# The most that the header of a pack says of a record besides its path or target.
+_PACKED_HEAD_SIZE = 128
 
 
 @dataclass(slots=True)
 class Published:
-    """What publishing came to: numbers of entries and bytes appended; paths left out."""
+    """What publishing came to.
+
+    entries, payload_bytes: appended; changed, unchanged: how many places.
+    findings: what does not travel, and what could not be read: the log has it as before.
+    """
 
     log: LogKey
     entries: int = 0
     payload_bytes: int = 0
+    changed: int = 0
     unchanged: int = 0
-    skipped: list[str] = field(default_factory=list)
+    findings: Findings = field(default_factory=Findings)
 
 
 def publish_directory(
@@ -50,149 +61,202 @@ def publish_directory(
     *,
     excludes: Collection[str] = (),
     private: Collection[Path] = (),
+    settled_before: int | None = None,
+    pack: bool = True,
+    done: Published | None = None,
 ) -> Published:
     """Append to the log of `key` what has changed in `root`.
 
     Names and relative paths that match a pattern of `excludes` (see `fnmatch`) do not
     belong to the directory.  Files of `private` are never published.
 
-    First what is gone, innermost first, then what is there, in the order of names: in the
-    log up to any entry, everything is in a directory.
+    A file that is as large and old as the log says was not changed if it was changed last
+    before `settled_before` (nanoseconds since 1970); of all others the content is compared
+    (``None``: of all).
 
-    Raises `OSError`, `culm.bamboo.VerificationError` for a log that has forked or ended,
-    and `directory.records.RecordError` for one that is not of a directory.
+    What is small comes together in packs, unless `pack` is false: then every place has an
+    entry of its own.
+
+    First what is gone, innermost first, then what is there, in the order of names: in the
+    log up to any entry, everything is in a directory.  What cannot be read stays in the log
+    as it was, and does not stop the rest.
+
+    `done` says what has been done even if something is raised: `OSError` for what would stop
+    every file, what the store raises, `culm.bamboo.VerificationError` for a log that has forked
+    or ended, and `directory.records.RecordError` for one that is not of a directory.
     """
     author = LogAuthor.resume(key, store)
-    done = Published(author.log)
+    done = Published(author.log) if done is None else done
     tree = read_tree(store, author.log)
-    scanner = _Scanner(root, excludes, {os.path.realpath(each) for each in private})
-    found = list(scanner.scan())
-    done.skipped = scanner.skipped
-    batch = _Batch(author, store, done)
-    there = {record.path for record in found}
-    for place in reversed(tree.in_order()):
-        path = place.record.path
-        if path not in there and not isinstance(place.record, Removed):
-            batch.add(Removed(path))
-    for record in found:
-        known = tree.places.get(record.path)
-        if isinstance(record, File):
-            _publish_file(root, record, known, store, batch)
-        elif known is not None and known.record == record:
-            done.unchanged += 1
-        else:
-            batch.add(record)
+    batch = _Batch(author, store, done, pack=pack)
+    folder = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        scanner = Scanner(folder, excludes, private)
+        done.findings = scanner.findings
+        there: set[bytes] = set()
+        news: list[Directory | Link | FoundFile] = []
+        for each in scanner.scan():
+            known = tree.places.get(each.path)
+            if known is not None:
+                there.add(known.record.path)
+            if _is_settled(each, known, settled_before):
+                done.unchanged += 1
+            else:
+                news.append(each)
+        _publish_removed(tree, there, batch)
+        with Folders(folder) as folders:
+            reader = _Reader(folders, Contents(store, author.log))
+            for new in news:
+                _publish_one(new, tree.places.get(new.path), reader, batch)
+    finally:
+        os.close(folder)
     batch.flush()
     return done
 
 
-def _publish_file(
-    root: Path, record: File, known: Place | None, store: LogStore, batch: _Batch
+def _is_settled(
+    each: Directory | Link | FoundFile, known: Place | None, settled_before: int | None
+) -> bool:
+    """Whether it needs no second look to say that this is what the log has."""
+    if known is None:
+        return False
+    if not isinstance(each, FoundFile):
+        return known.record == each
+    settled = settled_before is not None and each.mtime < settled_before
+    return settled and _is_as_known(each, known)
+
+
+def _publish_removed(tree: Tree, there: set[bytes], batch: _Batch) -> None:
+    for place in reversed(tree.in_order()):
+        path = place.record.path
+        is_gone = path not in there and not isinstance(place.record, Removed)
+        if is_gone and batch.done.findings.is_known(path):
+            batch.add(Removed(path))
+            batch.done.changed += 1
+
+
+def _publish_one(
+    each: Directory | Link | FoundFile, known: Place | None, reader: _Reader, batch: _Batch
 ) -> None:
-    """Publish all chunks of a file, unless they are what the log has."""
-    if known is not None and known.record == record:
-        hashes = _payload_hashes(store, batch.done.log, known, record.chunks)
-        payloads = (encode(chunk, content) for chunk, content in _chunks(root, record))
-        if all(store.family.hash(payload) == next(hashes) for payload in payloads):
-            batch.done.unchanged += 1
+    if isinstance(each, FoundFile):
+        try:
+            is_new = reader.publish(each, known, batch)
+        except (OSError, RecordError) as error:
+            if isinstance(error, OSError) and is_for_all(error):
+                raise
+            batch.done.findings.failed[each.path] = reason_of(error)
             return
-    for chunk, content in _chunks(root, record):
-        batch.add(chunk, content)
+    else:
+        batch.add(each)
+        is_new = True
+    if is_new:
+        batch.done.changed += 1
+    else:
+        batch.done.unchanged += 1
 
 
-def _payload_hashes(store: LogStore, log: LogKey, place: Place, count: int) -> Iterator[bytes]:
-    for seqnum in range(place.seqnum, place.seqnum + count):
-        entry = store.entry(log, seqnum)
-        assert entry is not None
-        yield decode(entry.encoded, family=store.family).payload_hash
+class _Reader:
+    """Reads the files of which it is not sure that they are what the log has."""
+
+    def __init__(self, folders: Folders, contents: Contents) -> None:
+        self._folders = folders
+        self._contents = contents
+
+    def publish(self, found: FoundFile, known: Place | None, batch: _Batch) -> bool:
+        """Publish all chunks of a file, unless they are what the log has; whether they are not.
+
+        Raises `OSError` and `RecordError` if it cannot be read as a whole.
+        """
+        folder, name = self._folders.above(found.path)
+        file = os.open(name, _OPEN_FILE, dir_fd=folder)
+        try:
+            status = os.fstat(file)
+            if not stat.S_ISREG(status.st_mode):
+                raise RecordError("no longer a file")
+            found = FoundFile.of(found.path, status)
+            if _is_as_known(found, known) and self._is_content(file, known):
+                return False
+            self._publish_chunks(file, found, status, batch)
+        finally:
+            os.close(file)
+        return True
+
+    def _is_content(self, file: int, known: Place | None) -> bool:
+        assert known is not None
+        return is_content(file, known.size, self._contents.pieces(known))
+
+    def _publish_chunks(
+        self, file: int, found: FoundFile, status: os.stat_result, batch: _Batch
+    ) -> None:
+        """As many chunks as it had when it was opened.
+
+        What happens to it meanwhile changes its time, so that it is published again the
+        next time.
+        """
+        there = extents(file, status)
+        count = chunk_count(there)
+        for number, (offset, size, zeros) in enumerate(chunks(there)):
+            record = File(found.path, found.mode, found.mtime, number, count, zeros)
+            batch.add(record, read_at(file, offset, size))
 
 
-def _chunks(root: Path, record: File) -> Iterator[tuple[File, bytes]]:
-    """Read a file chunk by chunk.
-
-    As many chunks as it had when it was found: what happens to it meanwhile changes its
-    time, so that it is published again the next time.
-    """
-    path = os.path.join(os.fsencode(root), record.path)
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    with open(descriptor, "rb", buffering=0) as file:
-        for number in range(record.chunks):
-            content = bytearray()
-            while len(content) < CHUNK_SIZE and (data := file.read(CHUNK_SIZE - len(content))):
-                content += data
-            chunk = File(record.path, record.mode, record.mtime, number, record.chunks)
-            yield chunk, bytes(content)
+def _is_as_known(found: FoundFile, known: Place | None) -> bool:
+    if known is None or not isinstance(known.record, File):
+        return False
+    record = known.record
+    return (found.mode, found.size, found.mtime) == (record.mode, known.size, record.mtime)
 
 
 class _Batch:
-    """Entries to be appended together, in one transaction."""
+    """Entries to be appended together, in one transaction; small records share one."""
 
-    def __init__(self, author: LogAuthor, store: LogStore, done: Published) -> None:
+    def __init__(self, author: LogAuthor, store: LogStore, done: Published, *, pack: bool) -> None:
         self.done = done
         self._author = author
         self._store = store
+        self._packed_size_max = _PACKED_SIZE_MAX if pack else -1
         self._entries: list[NewEntry] = []
         self._size = 0
+        self._records: list[Record] = []  # of the pack in the making
+        self._contents: list[bytes] = []
+        self._pack_size = 0
 
     def add(self, record: Record, content: bytes = b"") -> None:
-        payload = encode(record, content)
+        """Add a record, behind those that were added before."""
+        size = len(record.path) + len(content) + _PACKED_HEAD_SIZE
+        size += len(record.target) if isinstance(record, Link) else 0
+        is_whole = not isinstance(record, File) or record.chunks == 1
+        fits = is_whole and size <= self._packed_size_max
+        if not fits or self._pack_size + size > PACK_SIZE_MAX:
+            self._close_pack()
+        if fits:
+            self._records.append(record)
+            self._contents.append(content)
+            self._pack_size += size
+        else:
+            self._append(encode(record, content))
+
+    def flush(self) -> None:
+        """Append all that was added."""
+        self._close_pack()
+        self._store_entries()
+
+    def _close_pack(self) -> None:
+        records, contents = self._records, self._contents
+        self._records, self._contents, self._pack_size = [], [], 0
+        if len(records) == 1:
+            self._append(encode(records[0], contents[0]))
+        elif records:
+            self._append(encode_pack(records, contents))
+
+    def _append(self, payload: bytes) -> None:
         self._entries.append(self._author.publish(payload))
         self._size += len(payload)
         if self._size >= _BATCH_SIZE_MAX or len(self._entries) >= _BATCH_COUNT_MAX:
-            self.flush()
+            self._store_entries()
 
-    def flush(self) -> None:
+    def _store_entries(self) -> None:
         self._store.append(self._author.log, self._entries)
         self.done.entries += len(self._entries)
         self.done.payload_bytes += self._size
         self._entries, self._size = [], 0
-
-
-class _Scanner:
-    """Finds what is in a directory, in the order of names; contents are read later."""
-
-    def __init__(self, root: Path, excludes: Collection[str], private: Collection[str]) -> None:
-        self.skipped: list[str] = []
-        self._root = os.fsencode(root)
-        self._excludes = excludes
-        self._private = {os.fsencode(path) for path in private}
-        self._real_root = os.path.realpath(self._root)
-
-    def scan(self, path: bytes = b"") -> Iterator[Record]:
-        with os.scandir(os.path.join(self._root, path) if path else self._root) as found:
-            entries = sorted(found, key=lambda entry: entry.name)
-        for entry in entries:
-            inner = path + b"/" + entry.name if path else entry.name
-            if self._is_excluded(inner, entry.name):
-                continue
-            record = self._record(inner, entry)
-            if record is not None:
-                yield record
-            if isinstance(record, Directory):
-                yield from self.scan(inner)
-
-    def _is_excluded(self, path: bytes, name: bytes) -> bool:
-        texts = os.fsdecode(path), os.fsdecode(name)
-        return path == STAGING or any(
-            fnmatchcase(text, pattern) for pattern in self._excludes for text in texts
-        )
-
-    def _record(self, path: bytes, entry: os.DirEntry[bytes]) -> Record | None:
-        found = entry.stat(follow_symlinks=False)
-        mode = stat.S_IMODE(found.st_mode) & 0o777
-        if stat.S_ISDIR(found.st_mode):
-            return Directory(path, mode)
-        if stat.S_ISLNK(found.st_mode):
-            target = os.readlink(entry.path)
-            if is_inside(path, target):
-                return Link(path, target)
-            reason = f"a link that may lead out of the directory, to {os.fsdecode(target)!r}"
-        elif not stat.S_ISREG(found.st_mode):
-            reason = "neither a file nor a directory nor a link"
-        elif os.path.join(self._real_root, path) in self._private:
-            reason = "part of the store"
-        else:
-            chunks = max(1, -(-found.st_size // CHUNK_SIZE))
-            return File(path, mode, found.st_mtime_ns, 0, chunks)
-        self.skipped.append(f"{os.fsdecode(path)!r}: {reason}")
-        return None

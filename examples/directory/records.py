@@ -7,35 +7,48 @@ A payload is a CBOR array of two: a map, the header, and a byte string, the cont
     [{"kind": "directory", "path": h'..', "mode": 493}, h'']
     [{"kind": "link", "path": h'..', "target": h'..'}, h'']
     [{"kind": "removed", "path": h'..'}, h'']
+    [{"kind": "pack", "records": [{"kind": "file", ..}, ..], "sizes": [5, ..]}, h'..']
 
 Paths are relative to the directory, in bytes as POSIX has them, with ``/`` between names.
 ``mtime`` is in nanoseconds since 1970.  Content is there for files only, `CHUNK_SIZE`
-bytes of it at most; an empty file has one empty chunk.
+bytes of it at most; an empty file has one empty chunk.  Behind its content, a chunk may
+have a hole, that is ``"zeros": n`` bytes that are zero, however many: a field that is left
+out where there are none.
+
+A pack is many records in one payload, for an entry costs a signature: the headers as they
+are by themselves, and the contents one after the other, of these sizes.  Its files are small
+enough to have one chunk.
 
 Nobody knows who wrote a log: what is decoded here names nothing outside the directory.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from io import BytesIO
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final, NamedTuple
 
 import cbor2
 
 __all__ = [
     "CHUNK_SIZE",
+    "PACK_SIZE_MAX",
     "PAYLOAD_SIZE_MAX",
     "PREFIX_SIZE",
     "STAGING",
     "Directory",
     "File",
     "Link",
+    "Piece",
     "Record",
     "RecordError",
     "Removed",
-    "decode_prefix",
+    "check_path",
+    "decode",
     "encode",
+    "encode_pack",
     "is_inside",
 ]
 
@@ -43,7 +56,10 @@ CHUNK_SIZE = 1 << 20
 """Files are split into chunks of so many bytes; the last one may be shorter."""
 
 PREFIX_SIZE = 1 << 14
-"""The header is within so many bytes at the beginning of the payload."""
+"""The header is within so many bytes at the beginning of the payload, unless it is a pack's."""
+
+PACK_SIZE_MAX = 1 << 16
+"""Payloads that are packs have no more bytes."""
 
 PAYLOAD_SIZE_MAX = PREFIX_SIZE + CHUNK_SIZE
 
@@ -51,8 +67,11 @@ STAGING = b".replicate-staging"
 """A name at the top of the directory that is ours: files are made there and then moved."""
 
 _PATH_SIZE_MAX = 4095
-_NAME_SIZE_MAX = 255
+# Names of 1 to 255 bytes, none of them "." or "..", with slashes between them.
+_NAME = rb"(?!\.{1,2}(?:/|\Z))[^/\0]{1,255}"
+_PATH: Final = re.compile(rb"%b(?:/%b)*" % (_NAME, _NAME))
 _CHUNKS_MAX = 1 << 32
+_INT64_MAX = (1 << 63) - 1
 
 
 class RecordError(Exception):
@@ -61,7 +80,10 @@ class RecordError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """Chunk number `chunk` of the `chunks` of a file; permission bits; nanoseconds."""
+    """Chunk number `chunk` of the `chunks` of a file; permission bits; nanoseconds.
+
+    zeros: the size of the hole behind the content of this chunk (bytes).
+    """
 
     kind: ClassVar[str] = "file"
     path: bytes
@@ -69,12 +91,14 @@ class File:
     mtime: int
     chunk: int
     chunks: int
+    zeros: int = 0
 
     def __post_init__(self) -> None:
         _check_mode(self.mode)
-        _check_number("mtime", self.mtime, -(1 << 63), (1 << 63) - 1)
+        _check_number("mtime", self.mtime, -_INT64_MAX - 1, _INT64_MAX)
         _check_number("chunks", self.chunks, 1, _CHUNKS_MAX)
         _check_number("chunk", self.chunk, 0, self.chunks - 1)
+        _check_number("zeros", self.zeros, 0, _INT64_MAX)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +136,19 @@ class Removed:
 
 Record = File | Directory | Link | Removed
 
-_KINDS: dict[str, type[Record]] = {each.kind: each for each in (File, Directory, Link, Removed)}
+_KINDS: Final[dict[str, type[Record]]] = {
+    each.kind: each for each in (File, Directory, Link, Removed)
+}
+_FIELDS: Final = {cls: frozenset(field.name for field in fields(cls)) for cls in _KINDS.values()}
+_OPTIONAL: Final = frozenset({"zeros"})
+
+
+class Piece(NamedTuple):
+    """A record of a payload; where in it the content begins, and how many bytes that has."""
+
+    record: Record
+    offset: int
+    size: int
 
 
 def is_inside(path: bytes, target: bytes) -> bool:
@@ -134,35 +170,101 @@ def is_inside(path: bytes, target: bytes) -> bool:
 
 def encode(record: Record, content: bytes = b"") -> bytes:
     """The payload for `record`.  Raises `RecordError` for a path that no record can have."""
-    _check_path(record.path)
-    header = {"kind": record.kind}
-    header |= {field.name: getattr(record, field.name) for field in fields(record)}
-    return cbor2.dumps([header, content])
+    return cbor2.dumps([_header(record), content])
 
 
-def decode_prefix(prefix: bytes, size: int) -> tuple[Record, int]:
-    """The record of a payload of `size` bytes, and the offset at which its content begins.
+def encode_pack(records: Sequence[Record], contents: Sequence[bytes]) -> bytes:
+    """The payload for small records together, in their order, with the content of each.
 
-    `prefix` is the whole payload, or the first `PREFIX_SIZE` bytes of it.  The content ends
-    where the payload does.  Raises `RecordError`.
+    Raises `RecordError` as `encode`, and for what does not go into a pack.
+    """
+    header = {
+        "kind": "pack",
+        "records": [_header(record) for record in records],
+        "sizes": [len(content) for content in contents],
+    }
+    for record, content in zip(records, contents, strict=True):
+        _check_packed(record, len(content))
+    payload = cbor2.dumps([header, b"".join(contents)])
+    if len(payload) > PACK_SIZE_MAX:
+        raise RecordError(f"a pack of {len(payload)} bytes")
+    return payload
+
+
+def _header(record: Record) -> dict[str, Any]:
+    path = record.path
+    check_path(path)
+    match record:
+        case File():
+            header: dict[str, Any] = {
+                "kind": "file",
+                "path": path,
+                "mode": record.mode,
+                "mtime": record.mtime,
+                "chunk": record.chunk,
+                "chunks": record.chunks,
+            }
+            return header | {"zeros": record.zeros} if record.zeros else header
+        case Directory():
+            return {"kind": "directory", "path": path, "mode": record.mode}
+        case Link():
+            return {"kind": "link", "path": path, "target": record.target}
+        case Removed():
+            return {"kind": "removed", "path": path}
+
+
+def decode(prefix: bytes, size: int) -> list[Piece]:
+    """The records of a payload of `size` bytes, and where their content is.
+
+    `prefix` is the whole payload, or at least the first `PREFIX_SIZE` bytes of it, or the
+    first `PACK_SIZE_MAX` if there are so many.  The content ends where the payload does.
+    Raises `RecordError`.
     """
     if size > PAYLOAD_SIZE_MAX:
         raise RecordError(f"a payload of {size} bytes")
     if prefix[:1] != b"\x82":
         raise RecordError("the payload is not an array of two")
-    file = BytesIO(prefix[1:PREFIX_SIZE])
+    file = BytesIO(prefix[1 : PACK_SIZE_MAX if size <= PACK_SIZE_MAX else PREFIX_SIZE])
     try:
         header = cbor2.CBORDecoder(file).decode()
     except Exception as error:  # CBOR can say much that Python refuses in many ways
         raise RecordError(f"the header is not CBOR: {type(error).__name__}") from None
-    start = 1 + file.tell()
-    content, content_size = _byte_string(prefix, start)
+    content, content_size = _byte_string(prefix, 1 + file.tell())
     if content + content_size != size:
         raise RecordError("the content is not all of the rest")
+    if type(header) is dict and header.get("kind") == "pack" and size <= PACK_SIZE_MAX:
+        return list(_unpack(header, content, content_size))
+    return [_piece(header, content, content_size)]
+
+
+def _unpack(header: dict[Any, Any], offset: int, size: int) -> Iterator[Piece]:
+    records, sizes = header.get("records"), header.get("sizes")
+    if (
+        header.keys() != {"kind", "records", "sizes"}
+        or type(records) is not list
+        or type(sizes) is not list
+        or len(records) != len(sizes)
+        or any(type(each) is not int or each < 0 for each in sizes)
+        or sum(sizes) != size
+    ):
+        raise RecordError("a pack that is not records and the sizes of their contents")
+    for each, each_size in zip(records, sizes, strict=True):
+        piece = _piece(each, offset, each_size)
+        _check_packed(piece.record, each_size)
+        yield piece
+        offset += each_size
+
+
+def _piece(header: Any, offset: int, size: int) -> Piece:
     record = _record(header)
-    if content_size and not isinstance(record, File):
+    if size and not isinstance(record, File):
         raise RecordError(f"a {record.kind} with content")
-    return record, content
+    return Piece(record, offset, size)
+
+
+def _check_packed(record: Record, size: int) -> None:
+    if record.chunks != 1 if isinstance(record, File) else size:
+        raise RecordError(f"a {record.kind} that does not go into a pack")
 
 
 def _record(header: Any) -> Record:
@@ -170,9 +272,10 @@ def _record(header: Any) -> Record:
     cls = _KINDS.get(kind) if type(kind) is str else None
     if cls is None:
         raise RecordError("the header is not of a known kind")
-    if header.keys() != {field.name for field in fields(cls)}:
+    given, known = header.keys(), _FIELDS[cls]
+    if given != known and given | _OPTIONAL != known:
         raise RecordError(f"a {kind} with other fields than it has")
-    _check_path(header["path"])
+    check_path(header["path"])
     return cls(**header)
 
 
@@ -188,15 +291,14 @@ def _byte_string(data: bytes, offset: int) -> tuple[int, int]:
     return offset + 1 + extra, size
 
 
-def _check_path(path: object) -> None:
+def check_path(path: object) -> None:
+    """Raise `RecordError` if no record can have this path."""
     if type(path) is not bytes:
         raise RecordError("a path that is not a byte string")
-    names = path.split(b"/")
     if (
         len(path) > _PATH_SIZE_MAX
-        or b"\0" in path
-        or names[0] == STAGING
-        or any(name in (b"", b".", b"..") or len(name) > _NAME_SIZE_MAX for name in names)
+        or _PATH.fullmatch(path) is None
+        or path.partition(b"/")[0] == STAGING
     ):
         raise RecordError(f"the path {path[:100]!r} names nothing inside the directory")
 

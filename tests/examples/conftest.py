@@ -33,8 +33,9 @@ def source(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
 
 
 @pytest.fixture
-def published(tmp_path: Path, source: Path) -> Path:
-    """A store that has `source` as a log."""
+def published(tmp_path: Path, source: Path, request: pytest.FixtureRequest) -> Path:
+    """A store that has `source` as a log, published with the module's ``PUBLISH`` options."""
     store = tmp_path / "published.store"
-    assert run("publish", source, "--store", store).status == 0
+    options = getattr(request.module, "PUBLISH", ())
+    assert run("publish", source, "--store", store, *options).status == 0
     return store

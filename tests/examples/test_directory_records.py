@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import cbor2
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from directory.records import (
     CHUNK_SIZE,
+    PACK_SIZE_MAX,
     PAYLOAD_SIZE_MAX,
     PREFIX_SIZE,
     STAGING,
@@ -19,8 +21,9 @@ from directory.records import (
     Record,
     RecordError,
     Removed,
-    decode_prefix,
+    decode,
     encode,
+    encode_pack,
     is_inside,
 )
 
@@ -38,7 +41,8 @@ def files(draw: st.DrawFn) -> File:
     chunks = draw(st.integers(1, 1 << 32))
     chunk = draw(st.integers(0, chunks - 1))
     mtime = draw(st.integers(-(1 << 63), (1 << 63) - 1))
-    return File(draw(PATHS), draw(MODES), mtime, chunk, chunks)
+    zeros = draw(st.integers(0, (1 << 63) - 1))
+    return File(draw(PATHS), draw(MODES), mtime, chunk, chunks, zeros)
 
 
 RECORDS = st.one_of(
@@ -54,9 +58,50 @@ def test_what_is_encoded_decodes(record: Record, content: bytes) -> None:
     if not isinstance(record, File):
         content = b""
     payload = encode(record, content)
-    decoded, start = decode_prefix(payload, len(payload))
-    assert decoded == record
-    assert payload[start:] == content
+    (piece,) = decode(payload, len(payload))
+    assert piece.record == record
+    assert payload[piece.offset :] == content
+    assert piece.size == len(content)
+
+
+PACKED = st.one_of(
+    files().map(lambda file: replace(file, chunk=0, chunks=1)),
+    RECORDS.filter(lambda record: not isinstance(record, File)),
+)
+
+
+@given(st.lists(st.tuples(PACKED, st.binary(max_size=30)), min_size=1, max_size=20))
+def test_a_pack_is_its_records_in_their_order(items: list[tuple[Record, bytes]]) -> None:
+    records = [record for record, _ in items]
+    contents = [content if isinstance(record, File) else b"" for record, content in items]
+    payload = encode_pack(records, contents)
+    pieces = decode(payload, len(payload))
+    assert [piece.record for piece in pieces] == records
+    assert [payload[piece.offset :][: piece.size] for piece in pieces] == contents
+
+
+def test_a_pack_says_what_its_records_say_by_themselves() -> None:
+    records = [Directory(b"a", 0o755), File(b"a/b", 0o644, 5, 0, 1), Removed(b"c")]
+    alone = [cbor2.loads(encode(record))[0] for record in records]
+    assert cbor2.loads(encode_pack(records, [b"", b"text", b""])) == [
+        {"kind": "pack", "records": alone, "sizes": [0, 4, 0]},
+        b"text",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("record", "content"),
+    [
+        (File(b"a", 0o644, 5, 0, 2), b""),
+        (File(b"a", 0o644, 5, 1, 2), b""),
+        (Removed(b"a"), b"content"),
+        (File(b"a", 0o644, 5, 0, 1), bytes(PACK_SIZE_MAX)),
+        (File(b"..", 0o644, 5, 0, 1), b""),
+    ],
+)
+def test_what_does_not_go_into_a_pack(record: Record, content: bytes) -> None:
+    with pytest.raises(RecordError):
+        encode_pack([record], [content])
 
 
 @pytest.mark.parametrize("size", [0, 1, 23, 24, 255, 256, 65535, 65536, CHUNK_SIZE])
@@ -64,8 +109,8 @@ def test_the_beginning_of_a_payload_is_enough(size: int) -> None:
     record = File(b"/".join([b"n" * 255] * 15), 0o644, 1 << 60, 0, 1)
     payload = encode(record, bytes(size))
     assert len(payload) <= PAYLOAD_SIZE_MAX
-    decoded, start = decode_prefix(payload[:PREFIX_SIZE], len(payload))
-    assert (decoded, start) == (record, len(payload) - size)
+    prefix = payload if len(payload) <= PACK_SIZE_MAX else payload[:PREFIX_SIZE]
+    assert decode(prefix, len(payload)) == [(record, len(payload) - size, size)]
 
 
 def test_a_payload_is_cbor_with_names() -> None:
@@ -83,6 +128,7 @@ GOOD: dict[str, Any] = {
     "chunk": 0,
     "chunks": 1,
 }
+PACK: dict[str, Any] = {"kind": "pack", "records": [GOOD, GOOD | {"path": b"b"}], "sizes": [1, 2]}
 LINK = {"kind": "link", "path": b"d/l"}
 DEEP = b"\x81" * 5000
 
@@ -114,7 +160,7 @@ DEEP = b"\x81" * 5000
 def test_a_path_that_names_nothing_inside_is_refused(path: object) -> None:
     payload = cbor2.dumps([GOOD | {"path": path}, b""])
     with pytest.raises(RecordError, match="path"):
-        decode_prefix(payload, len(payload))
+        decode(payload, len(payload))
 
 
 @pytest.mark.parametrize(
@@ -154,6 +200,23 @@ def test_a_path_that_names_nothing_inside_is_refused(path: object) -> None:
         cbor2.dumps([LINK | {"target": b"../../a"}, b""]),
         cbor2.dumps([LINK | {"target": "a"}, b""]),
         cbor2.dumps([GOOD | {"path": b"a" * PREFIX_SIZE}, b""]),
+        cbor2.dumps([GOOD | {"zeros": -1}, b""]),
+        cbor2.dumps([GOOD | {"zeros": 1 << 63}, b""]),
+        cbor2.dumps([{"kind": "removed", "path": b"a", "zeros": 1}, b""]),
+        cbor2.dumps([PACK, b""]),
+        cbor2.dumps([PACK, b"abcd"]),
+        cbor2.dumps([PACK | {"sizes": [3]}, b"abc"]),
+        cbor2.dumps([PACK | {"sizes": [4, -1]}, b"abc"]),
+        cbor2.dumps([PACK | {"sizes": [True, 2]}, b"abc"]),
+        cbor2.dumps([PACK | {"sizes": {1: 1, 2: 2}}, b"abc"]),
+        cbor2.dumps([PACK | {"records": [GOOD, PACK]}, b"abc"]),
+        cbor2.dumps([PACK | {"records": [GOOD, GOOD | {"path": b"../b"}]}, b"abc"]),
+        cbor2.dumps([PACK | {"records": [GOOD, GOOD | {"chunks": 2}]}, b"abc"]),
+        cbor2.dumps([PACK | {"records": [GOOD, {"kind": "removed", "path": b"b"}]}, b"abc"]),
+        cbor2.dumps([PACK | {"records": 5}, b"abc"]),
+        cbor2.dumps([PACK | {"mode": 5}, b"abc"]),
+        cbor2.dumps([{"kind": "pack", "sizes": []}, b""]),
+        cbor2.dumps([PACK | {"sizes": [0, PACK_SIZE_MAX]}, bytes(PACK_SIZE_MAX)]),
         b"\x82" + DEEP + b"\x00\x40",
         b"\x82\xc2\x42" + b"\xff\xff\x40",
         b"\x82\xd8\x23\x61(\x40",  # a regular expression that is none
@@ -161,22 +224,24 @@ def test_a_path_that_names_nothing_inside_is_refused(path: object) -> None:
 )
 def test_what_is_no_record_is_refused(payload: bytes) -> None:
     with pytest.raises(RecordError):
-        decode_prefix(payload[:PREFIX_SIZE], len(payload))
+        decode(payload[:PREFIX_SIZE], len(payload))
 
 
 def test_a_payload_larger_than_any_is_refused() -> None:
     payload = cbor2.dumps([GOOD, bytes(PAYLOAD_SIZE_MAX)])
     with pytest.raises(RecordError, match=f"a payload of {len(payload)} bytes"):
-        decode_prefix(payload[:PREFIX_SIZE], len(payload))
+        decode(payload[:PREFIX_SIZE], len(payload))
 
 
 @given(st.data())
 def test_no_change_of_bytes_raises_anything_else(data: st.DataObject) -> None:
-    payload = bytearray(encode(data.draw(RECORDS)))
+    records = data.draw(st.lists(PACKED, min_size=1, max_size=4))
+    pack = encode_pack(records, [b""] * len(records))
+    payload = bytearray(data.draw(st.sampled_from([encode(data.draw(RECORDS)), pack])))
     for _ in range(data.draw(st.integers(1, 4))):
         payload[data.draw(st.integers(0, len(payload) - 1))] = data.draw(st.integers(0, 255))
     with suppress(RecordError):
-        decode_prefix(bytes(payload), len(payload))
+        decode(bytes(payload), len(payload))
 
 
 @pytest.mark.parametrize(

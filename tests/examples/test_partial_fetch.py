@@ -31,6 +31,8 @@ TREE: dict[str, bytes | str | None] = {
     "empty": None,
     "link": "-> dir1/file1",
 }
+# What is fetched alone has to have an entry of its own.
+PUBLISH = ("--unpacked",)
 LARGE = {"big", "medium", "medium2"}
 
 
@@ -151,6 +153,20 @@ def test_a_server_that_lacks_payloads_gives_what_it_has(
     assert contents(target) == contents(source)
 
 
+def test_small_files_come_and_go_together(tmp_path: Path, source: Path) -> None:
+    """In packs: what is left out is left out with its neighbours, until it comes."""
+    published, store, target = (tmp_path / name for name in ("packed", "fetched", "target"))
+    assert run("publish", source, "--store", published).status == 0
+    with serving(published) as port:
+        assert fetch(store, port, target, "--max-payload", 100).status == 0
+        assert set(contents(target)) < set(contents(source))
+        one = fetch(tmp_path / "one", port, None, "--sparse", 3)  # behind the chunks of "big"
+        assert (one.status, len(one.summary["records"]) > 1) == (0, True)
+        assert fetch(store, port, target).status == 0
+    assert contents(target) == contents(source)
+    assert details(target) == details(source)
+
+
 # One entry.
 
 
@@ -170,14 +186,15 @@ def test_one_entry_comes_with_what_proves_it(tmp_path: Path, source: Path, publi
             above = [number for number in upper_pool(seqnum) if number <= head]
             assert summary["certificate_above"] == above
             assert summary["wire_bytes"] < 1_100_000
-            path = Path(summary["record"]["path"])
+            (record,) = summary["records"]
+            path = Path(record["path"])
             found = source / path
-            if summary["record"]["kind"] == "file":
+            if record["kind"] == "file":
                 status = found.stat()
-                assert summary["record"]["mtime"] == status.st_mtime_ns
-                assert summary["record"]["mode"] == status.st_mode & 0o777
+                assert record["mtime"] == status.st_mtime_ns
+                assert record["mode"] == status.st_mode & 0o777
             else:
-                assert summary["record"]["kind"] == "directory"
+                assert record["kind"] == "directory"
                 assert found.is_dir()
             assert (summary["code"], summary["error"]) == (None, None)
     pools = {n for s in (40, 1, head, 27) for n in lower_pool(s) + upper_pool(s) if n <= head}
@@ -206,7 +223,7 @@ def test_from_a_store_that_holds_hardly_more(tmp_path: Path, published: Path) ->
             done = fetch(store, port, None, "--sparse", seqnum)
             assert (done.status, done.summary["code"]) == (1, "INCOMPLETE")
             assert reason in done.summary["error"]
-            assert (done.summary["entry"], done.summary["record"]) == (None, None)
+            assert (done.summary["entry"], done.summary["records"]) == (None, None)
     assert stored(store)[30]
 
 
@@ -232,7 +249,7 @@ def test_the_log_has_to_be_clear(tmp_path: Path) -> None:
         assert (unclear.status, unclear.summary["code"]) == (1, "SEVERAL_LOGS")
         assert names[1] in unclear.summary["error"]
         chosen = fetch(new, port, None, "--sparse", 1, "--log", names[1])
-        assert (chosen.status, chosen.summary["record"]["path"]) == (0, "file1")
+        assert (chosen.status, chosen.summary["records"][0]["path"]) == (0, "file1")
         options = ("--sparse", 1, "--timeout", "2", "--log", "00" * 32 + "/0")
         missing = fetch(new, port, None, *options)
         assert (missing.status, missing.summary["code"]) == (1, "NO_LOG")
@@ -293,7 +310,7 @@ def test_a_hostile_log_is_told(tmp_path: Path, published: Path) -> None:
             done = finish(start_fetch(store, bad_port, None, "--sparse", 30, "--timeout", "1"))
         assert done.status == 1
         assert re.fullmatch(r"[A-Z_]+", done.summary["code"])
-        assert done.summary["record"] is None
+        assert done.summary["records"] is None
 
 
 # Options.
