@@ -5,6 +5,7 @@ from dataclasses import fields
 from unittest.mock import Mock
 
 import pytest
+from broken_stores import BROKEN, Reopened
 
 from culm.bamboo import effects
 from culm.bamboo.entry import LogKey
@@ -17,6 +18,32 @@ from culm.wire.multihash import YAMF, HashFamily
 class TestMemoryStore(LogStoreSuite):
     def make_store(self, family: HashFamily) -> LogStore:
         return MemoryStore(family=family)
+
+
+class _Canary(LogStoreSuite):
+    """The suite for a store that may know what a restart does to it."""
+
+    kind: type[MemoryStore]
+
+    def make_store(self, family: HashFamily) -> LogStore:
+        return self.kind(family=family)
+
+    def reopen(self, store: LogStore) -> LogStore:
+        return store.reopened() if isinstance(store, Reopened) else store
+
+
+def test_every_test_of_the_suite_has_a_store_that_it_catches() -> None:
+    assert {rule for rule, _ in BROKEN} == {
+        name for name in dir(LogStoreSuite) if name.startswith("test_")
+    }
+
+
+@pytest.mark.parametrize(("rule", "kind"), BROKEN, ids=lambda each: getattr(each, "__name__", each))
+def test_the_suite_catches(rule: str, kind: type[MemoryStore]) -> None:
+    suite = _Canary()
+    suite.kind = kind
+    with pytest.raises((AssertionError, LookupError, OverflowError)):
+        getattr(suite, rule)()
 
 
 def test_every_store_effect_is_performed_by_the_operation_of_its_name() -> None:

@@ -7,9 +7,7 @@ import subprocess
 import sys
 import time
 import tracemalloc
-from collections.abc import Iterator
 from contextlib import closing
-from itertools import count
 from pathlib import Path
 from random import Random
 
@@ -17,32 +15,9 @@ import pytest
 import store_writer
 from nacl.signing import SigningKey
 
-from culm.bamboo import ForkProof, LogAuthor, LogKey, LogStore, NewEntry, verify_log
-from culm.testing.stores import LogStoreSuite
-from culm.wire.multihash import YAMF, YASMF, HashFamily
+from culm.bamboo import ForkProof, LogAuthor, LogKey, NewEntry, verify_log
+from culm.wire.multihash import YAMF, YASMF
 from stores.sqlite_store import SqliteStore, StoreFileError
-
-
-class TestSqliteStore(LogStoreSuite):
-    @pytest.fixture(autouse=True)
-    def _folder(self, tmp_path: Path) -> Iterator[None]:
-        self._paths = (tmp_path / f"{number}.store" for number in count())
-        self._opened: list[tuple[SqliteStore, Path]] = []
-        yield
-        for store, _ in self._opened:
-            store.close()
-
-    def make_store(self, family: HashFamily) -> LogStore:
-        return self._open(next(self._paths), family)
-
-    def reopen(self, store: LogStore) -> LogStore:
-        path = next(path for opened, path in self._opened if opened is store)
-        return self._open(path, store.family)
-
-    def _open(self, path: Path, family: HashFamily) -> SqliteStore:
-        store = SqliteStore(path, family=family, durable=False)
-        self._opened.append((store, path))
-        return store
 
 
 def test_a_kill_at_any_moment_loses_nothing_that_was_stored(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import doctest
 import json
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,11 @@ from culm.testing.machines import (
 from culm.testing.plain import to_plain
 from culm.testing.suite import PROPERTIES, check_machine
 
-DOCS = Path(__file__).resolve().parents[2] / "docs"
+ROOT = Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs"
+
+# As for the programs there, whose folder is the first on their path.
+sys.path.insert(0, str(ROOT / "examples"))
 
 
 def run(name: str) -> dict[str, Any]:

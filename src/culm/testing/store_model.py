@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from random import Random
@@ -32,11 +32,29 @@ from culm.bamboo.store import Head, NewEntry, StoredEntry, StoreError, StoreErro
 from culm.machine import Effect, Ticket
 from culm.wire.multihash import HashFamily
 
-__all__ = ["LOG_LENGTH", "ModelStore", "RandomEffects", "head_of", "make_log", "stored_form"]
+__all__ = [
+    "LOG_LENGTH",
+    "ModelStore",
+    "RandomEffects",
+    "head_of",
+    "make_log",
+    "stored_form",
+    "varied",
+]
 
 _TICKET: Ticket[Any] = Ticket(0)
 
 LOG_LENGTH = 14  # entries of a log for tests: lipmaalinks of three levels
+
+
+def alike(number: int) -> bytes:
+    """A payload of so many times 7 bytes, which are easy to compress."""
+    return bytes([number % 256]) * (7 * number)
+
+
+def varied(number: int) -> bytes:
+    """A payload of so many times 7 bytes, of which no two are the same (up to 36 times)."""
+    return bytes((31 * number + place) % 256 for place in range(7 * number))
 
 
 @cache
@@ -47,14 +65,15 @@ def make_log(
     *,
     branch: bytes = b"",
     seed: int = 1,
+    payload: Callable[[int], bytes] = alike,
 ) -> tuple[NewEntry, ...]:
-    """A log of `count` entries with payloads of 0, 7, 14, ... bytes behind `branch`.
+    """A log of `count` entries, each with its `payload` (by number, from 0 on) behind `branch`.
 
     Logs of the same `seed` (which makes the key) and log id but other `branch` fork each
     other at entry 1.
     """
     author = LogAuthor(SigningKey(bytes([seed]) * 32), family=family, log_id=log_id)
-    return tuple(author.publish(branch + bytes([n % 256]) * (7 * n)) for n in range(count))
+    return tuple(author.publish(branch + payload(number)) for number in range(count))
 
 
 def head_of(new: NewEntry) -> Head:
@@ -78,7 +97,7 @@ class RandomEffects:
     def __init__(self, family: HashFamily, random: Random) -> None:
         self._random = random
         self._branches = [
-            [make_log(family, log_id, branch=branch) for branch in (b"", b"other")]
+            [make_log(family, log_id, branch=branch, payload=varied) for branch in (b"", b"other")]
             for log_id in (0, 300)
         ]
 

@@ -1,0 +1,26 @@
+"""The recipes of the documentation for the suite of stores, run exactly as they stand there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "testing.md"
+
+
+def recipes() -> dict[str, Any]:
+    """The classes of the section on stores."""
+    section = PAGE.read_text(encoding="utf-8").split("\n## A store of logs\n")[1].split("\n## ")[0]
+    names: dict[str, Any] = {"__name__": __name__}
+    for recipe in re.findall(r"^```python\n(.*?)^```", section, flags=re.M | re.S):
+        exec(compile(recipe, str(PAGE), "exec"), names)
+    return {name: found for name, found in names.items() if name.startswith("Test")}
+
+
+# For pytest to collect.
+globals().update(recipes())
+
+
+def test_both_kinds_of_store_have_a_recipe() -> None:
+    assert set(recipes()) == {"TestMemoryStore", "TestSqliteStore"}
