@@ -12,6 +12,7 @@ from culm.bamboo.effects import AppendEntries
 from culm.bamboo.store import NewEntry, StoreError
 from culm.machine import Event
 from culm.point2point.desk import Desk, Slot
+from culm.point2point.readahead import ENTRY_SIZE
 from culm.point2point.replication_events import EntryStored, ReplicatorLimits
 from culm.point2point.request import Request
 from culm.point2point.staging import Staging
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
     from culm.point2point.replica import Replica
 
 __all__ = ["Batches"]
-
-_ENTRY_SIZE = 400  # what an entry costs in memory, about
 
 
 @dataclass(slots=True)
@@ -73,7 +72,7 @@ class Batches:
         limits, size, count, full = self._limits, batch.size, 0, False
         count_max = limits.batch_count_max - len(batch.news)
         for new in news:
-            size += _ENTRY_SIZE + len(new.payload or b"")
+            size += ENTRY_SIZE + len(new.payload or b"")
             count += 1
             full = size >= limits.batch_size_max or count >= count_max
             if full:

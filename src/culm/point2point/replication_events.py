@@ -200,6 +200,9 @@ class ReplicatorLimits:
 
     unwritten_size_max
         Received bytes whose writing is not completed; reading pauses above it.
+    read_ahead_size_max
+        What has been read for the peer and is not sent, over all requests; the worst is that
+        or one packet, whichever is more.
     batch_size_max, batch_count_max
         What is written, or read to be sent, in one go.
     payload_inline_max
@@ -215,6 +218,7 @@ class ReplicatorLimits:
 
     connection: Limits = field(default_factory=Limits)
     unwritten_size_max: int = 1 << 23
+    read_ahead_size_max: int = 1 << 23
     batch_size_max: int = 1 << 20
     batch_count_max: int = 512
     payload_inline_max: int = 1 << 18

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
-from itertools import takewhile
 
-from culm.bamboo.effects import ReadEntries, ReadPayload
-from culm.bamboo.entry import Entry, decode
 from culm.bamboo.errors import Reason
 from culm.bamboo.links import lipmaa
 from culm.bamboo.store import StoredEntry
@@ -17,6 +13,8 @@ from culm.point2point.desk import Desk
 from culm.point2point.events import SkipReason
 from culm.point2point.messages import CancelReason
 from culm.point2point.pieces import Cursor, Part, Piece
+from culm.point2point.readahead import ReadAhead
+from culm.point2point.reading import Reading
 from culm.point2point.replica import Replica
 from culm.point2point.replication_events import ReplicatorLimits
 from culm.point2point.request import Request
@@ -37,18 +35,21 @@ class Serving:
         desk: Desk,
         limits: ReplicatorLimits,
         family: HashFamily,
+        ahead: ReadAhead,
         rouse: Callable[[bool], None],
     ) -> None:
         self.request = request
         self.replica = replica
-        self._desk = desk
         self._limits = limits
-        self._family = family
         self._rouse = rouse
-        self._read: deque[StoredEntry] = deque()  # of the entry that is due, and later ones
-        self._reading = False
-        self._entry: Entry | None = None  # decoded, of self._read[0]
-        self._data = memoryview(b"")  # read of the payload that is due, and not sent
+        self._reading = Reading(
+            replica.log,
+            desk=desk,
+            limits=limits,
+            family=family,
+            ahead=ahead,
+            rouse=lambda: rouse(False),
+        )
         self._missing_from: int | None = None  # the store has nothing from here on
         self._lacks_payload: int | None = None  # of this entry, and none is on its way
         self._spoiled: int | None = None  # of this entry the store has a wrong payload
@@ -56,15 +57,20 @@ class Serving:
     def wake(self) -> None:
         """There may be new entries in the store, and more of their payloads."""
         self._missing_from = self._lacks_payload = None
-        known = list(takewhile(lambda stored: stored.payload_complete, self._read))
-        if not known:
-            self._entry, self._data = None, memoryview(b"")
-        self._read = deque(known)
+        self._reading.forget_incomplete()
+
+    def rest(self) -> None:
+        """It cannot go on for now: leave the room to others."""
+        self._reading.rest()
+
+    def close(self) -> None:
+        """Nothing more is sent."""
+        self._reading.close()
 
     def prepare(self) -> None:
         """Have the store read what is due, so that it is here when its turn comes."""
         demand, cursor = self.request.peer_demand, self.request.send_cursor
-        if demand is None or cursor.piece is None or self._reading or not self._is_confirmed():
+        if demand is None or cursor.piece is None or self._reading.busy or not self._is_confirmed():
             return
         if not self._only_fetches(demand) and not cursor.is_behind(self._passed_by_peer()):
             self._find(cursor.piece.seqnum)
@@ -73,7 +79,7 @@ class Serving:
         """Send one packet, if one is due; returns whether there may be more."""
         request = self.request
         demand = request.peer_demand
-        if self._reading or demand is None or not self._is_confirmed():
+        if self._reading.busy or demand is None or not self._is_confirmed():
             return False
         if self._only_fetches(demand):
             return False
@@ -126,7 +132,7 @@ class Serving:
 
         What we would send would be taken for a part of the other branch.
         """
-        entry, request = self._decoded(stored), self.request
+        entry, request = self._reading.decoded(stored), self.request
         known = (
             (stored.seqnum, stored.hash),
             (stored.seqnum - 1, entry.backlink),
@@ -141,47 +147,34 @@ class Serving:
 
     def _find(self, seqnum: int) -> StoredEntry | None:
         """The entry that is due, if it has been read; else it is asked for."""
-        while self._read and self._read[0].seqnum < seqnum:
-            self._read.popleft()
-            self._entry, self._data = None, memoryview(b"")
-        if self._read and self._read[0].seqnum == seqnum:
-            return self._read[0]
+        found = self._reading.find(seqnum)
+        if found is not None:
+            return found
         if self._missing_from is None or seqnum < self._missing_from:
             self._ask(seqnum)
         return None
 
     def _ask(self, seqnum: int) -> None:
-        limits, proposal = self._limits, self.request.proposal
+        proposal = self.request.proposal
         # Only within a range without gaps will the entries after this one be due, too.
         in_a_row = not proposal.sparse and seqnum >= proposal.start
         end = self.request.send_cursor.range.end
         if end is not None and seqnum > end:
             in_a_row = False
-        self._reading = True
-        self._desk.ask(
-            ReadEntries,
-            lambda entries: self._got(seqnum, entries),
-            log=self.replica.log,
-            start=seqnum,
-            end=end if in_a_row else seqnum,
-            count_max=limits.batch_count_max,
-            size_max=limits.batch_size_max,
-            payload_size_max=limits.connection.packet_size_max,
+        self._reading.ask(
+            seqnum, end if in_a_row else seqnum, lambda entries: self._got(seqnum, entries)
         )
 
     def _got(self, seqnum: int, entries: list[StoredEntry]) -> None:
-        self._reading = False
         self._rouse(True)
         if not entries or entries[0].seqnum != seqnum:
+            self._reading.drop()
             self._missing_from = seqnum
             if self._is_confirmed() and self._never_comes(seqnum):
                 self.request.cancel(CancelReason.DO_NOT_RETRY)
-        else:
-            self._read = deque(entries)
-            self._entry, self._data = None, memoryview(b"")
-            # To be judged now: what is known of the inventory is not newer than the answer.
-            if not entries[0].payload_complete and not self._on_its_way(entries[0]):
-                self._lacks_payload = seqnum
+        # To be judged now: what is known of the inventory is not newer than the answer.
+        elif not entries[0].payload_complete and not self._on_its_way(entries[0]):
+            self._lacks_payload = seqnum
 
     def _never_comes(self, seqnum: int) -> bool:
         """Whether nobody will fill the gap, or the log ends before the range does."""
@@ -189,11 +182,6 @@ class Serving:
         if seqnum < inventory.newest:
             return not self._wants_metadata()
         return inventory.ended and self.request.send_cursor.range.end is not None
-
-    def _decoded(self, stored: StoredEntry) -> Entry:
-        if self._entry is None:
-            self._entry = decode(stored.encoded, family=self._family)
-        return self._entry
 
     def _wants_metadata(self) -> bool:
         """Whether we want to be sent something in this request."""
@@ -207,17 +195,15 @@ class Serving:
 
     def _send_run(self) -> bool:
         """Send whole entries in one go; whether that is possible."""
-        count = self.request.send_entries(self._read)
+        count = self.request.send_entries(self._reading.entries)
         if not count:
             return False
-        for _ in range(count):
-            self._read.popleft()
-        self._entry, self._data = None, memoryview(b"")
+        self._reading.pass_over(count)
         return True
 
     def _send_metadata(self, stored: StoredEntry, demand: Demand) -> None:
         if demand.eagerness.wants_metadata:
-            self.request.send_metadata(self._decoded(stored))
+            self.request.send_metadata(self._reading.decoded(stored))
         else:
             self.request.notify()
 
@@ -264,33 +250,14 @@ class Serving:
         offset, payload = self.request.send_cursor.offset, stored.payload
         if payload is not None:
             packet: Buffer = payload[offset:] if offset else payload
-        elif self._data or offset == stored.payload_size:
-            size_max = self._limits.connection.packet_size_max
-            packet, self._data = self._data[:size_max], self._data[size_max:]
+        elif self._reading.has_data or offset == stored.payload_size:
+            packet = self._reading.take_data(self._limits.connection.packet_size_max)
         else:
-            self._read_payload(piece.seqnum, offset)
+            self._reading.ask_payload(piece.seqnum, offset, lambda: self._rouse(False))
             return False
-        entry = None if self.request.outgoing.entry is not None else self._decoded(stored)
+        entry = None if self.request.outgoing.entry is not None else self._reading.decoded(stored)
         self.request.send_payload(packet, entry=entry)
         if self.request.outgoing.apology_owed:  # what the store has is not what was verified
             self._spoiled = piece.seqnum
             self.request.apologize()
         return True
-
-    def _read_payload(self, seqnum: int, offset: int) -> None:
-        def got(data: bytes) -> None:
-            self._reading = False
-            self._rouse(False)
-            self._data = memoryview(data)
-            if not data:  # deleted a moment ago
-                self._read.clear()
-
-        self._reading = True
-        self._desk.ask(
-            ReadPayload,
-            got,
-            log=self.replica.log,
-            seqnum=seqnum,
-            offset=offset,
-            size=self._limits.batch_size_max,
-        )

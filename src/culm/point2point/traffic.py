@@ -13,6 +13,7 @@ from culm.point2point.desk import Desk
 from culm.point2point.events import PayloadReceived, RequestEvent
 from culm.point2point.fetching import Fetching
 from culm.point2point.inventory import Resumption
+from culm.point2point.readahead import ENTRY_SIZE, ReadAhead
 from culm.point2point.replica import Replica
 from culm.point2point.replication_events import ReplicatorLimits
 from culm.point2point.request import Request
@@ -40,6 +41,10 @@ class Traffic:
         self._fresh: OrderedDict[int, Serving] = OrderedDict()
         self._going_on: OrderedDict[int, Serving] = OrderedDict()
         self._fresh_had_turn = False
+        self.ahead = ReadAhead(
+            size_max=limits.read_ahead_size_max,
+            read_size_max=limits.connection.packet_size_max + ENTRY_SIZE,
+        )
 
     def involve(self, request: Request, replica: Replica) -> None:
         """A proposal of the peer is about that replica."""
@@ -65,12 +70,15 @@ class Traffic:
             desk=self._desk,
             limits=self._limits,
             family=self._family,
+            ahead=self.ahead,
             rouse=lambda fresh: self.rouse(request_id, fresh=fresh),
         )
 
     def forget(self, request_id: int) -> Replica | None:
         """A request is over; returns whose it was."""
-        self._serving.pop(request_id, None)
+        serving = self._serving.pop(request_id, None)
+        if serving is not None:
+            serving.close()
         self._fresh.pop(request_id, None)
         self._going_on.pop(request_id, None)
         fetching = self._fetching.pop(request_id, None)
@@ -163,6 +171,8 @@ class Traffic:
             if serving.step():
                 self._going_on[request_id] = serving
                 self._fresh.pop(request_id, None)
+            elif request_id not in self._going_on and request_id not in self._fresh:
+                serving.rest()
             unsent_size = connection.unsent_size()
         return unsent_size > 0
 

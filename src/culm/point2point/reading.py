@@ -1,0 +1,173 @@
+"""What has been read from the store for one request, and is not sent yet."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from itertools import takewhile
+
+from culm.bamboo.effects import ReadEntries, ReadPayload
+from culm.bamboo.entry import Entry, LogKey, decode
+from culm.bamboo.store import StoredEntry
+from culm.buffer import Buffer
+from culm.point2point.desk import Desk
+from culm.point2point.readahead import ENTRY_SIZE, ReadAhead
+from culm.point2point.replication_events import ReplicatorLimits
+from culm.wire.multihash import HashFamily
+
+__all__ = ["Reading"]
+
+_NOTHING = memoryview(b"")
+
+
+class Reading:
+    """Entries with small payloads, in order, and the next of the bytes of a large one.
+
+    As much as there is room for; `rouse` is called when there is again.  The entry that is due
+    is held whatever there is room for, if its payload is not read with it.
+    """
+
+    def __init__(
+        self,
+        log: LogKey,
+        *,
+        desk: Desk,
+        limits: ReplicatorLimits,
+        family: HashFamily,
+        ahead: ReadAhead,
+        rouse: Callable[[], None],
+    ) -> None:
+        self.entries: deque[StoredEntry] = deque()  # the one that is due, and later ones
+        self.busy = False  # the store has been asked
+        self._log = log
+        self._desk = desk
+        self._limits = limits
+        self._family = family
+        self._room = ahead.lease(rouse)
+        self._size = 0  # of the entries
+        self._entry: Entry | None = None  # decoded, the first of them
+        self._data = _NOTHING  # of the payload that is due
+
+    # What there is.
+
+    def find(self, seqnum: int) -> StoredEntry | None:
+        """That entry, if it is here; those before it are not needed any more."""
+        passed = 0
+        while passed < len(self.entries) and self.entries[passed].seqnum < seqnum:
+            passed += 1
+        if passed:
+            self.pass_over(passed)
+        due = self.entries[0] if self.entries else None
+        return due if due is not None and due.seqnum == seqnum else None
+
+    def decoded(self, stored: StoredEntry) -> Entry:
+        """The entry that is due."""
+        if self._entry is None:
+            self._entry = decode(stored.encoded, family=self._family)
+        return self._entry
+
+    def take_data(self, size_max: int) -> Buffer:
+        """The next bytes of the payload that is due."""
+        data, self._data = self._data[:size_max], self._data[size_max:]
+        if not self._data:
+            self._room.resize(self._size)
+        return data
+
+    @property
+    def has_data(self) -> bool:
+        """Whether there are bytes of the payload that is due."""
+        return bool(self._data)
+
+    # What is not needed.
+
+    def pass_over(self, count: int) -> None:
+        """The first entries have been dealt with."""
+        for _ in range(count):
+            self.entries.popleft()
+        self._entry, self._data = None, _NOTHING
+        if not self.entries:
+            self._size = 0
+        self._room.resize(self._size)
+
+    def forget_incomplete(self) -> None:
+        """The store may have more of the payloads by now."""
+        known = list(takewhile(lambda stored: stored.payload_complete, self.entries))
+        if len(known) < len(self.entries):
+            self._keep(known)
+
+    def drop(self) -> None:
+        """Nothing of it is of use."""
+        self._keep(())
+
+    def rest(self) -> None:
+        """The request cannot go on for now: leave the room to others."""
+        if self.busy:
+            return
+        due = self.entries[0] if self.entries and self.entries[0].payload is None else None
+        self._keep(() if due is None else (due,))
+
+    def close(self) -> None:
+        """Nothing more is sent."""
+        self._room.close()
+
+    def _keep(self, entries: Sequence[StoredEntry]) -> None:
+        if not (entries and self.entries and entries[0] is self.entries[0]):
+            self._entry = None
+        self.entries, self._data = deque(entries), _NOTHING
+        self._size = sum(ENTRY_SIZE + len(each.payload or b"") for each in entries)
+        if entries and entries[0].payload is None:
+            self._size -= ENTRY_SIZE
+        self._room.resize(self._size)
+
+    # The store.
+
+    def ask(self, seqnum: int, end: int | None, then: Callable[[list[StoredEntry]], None]) -> None:
+        """Read from entry `seqnum` on, as soon as there is room."""
+        limits = self._limits
+        self._keep(())
+        room = self._room.claim(limits.batch_size_max)
+        if not room:
+            return
+
+        def got(entries: list[StoredEntry]) -> None:
+            self.busy = False
+            self._keep(entries)
+            then(entries)
+
+        self.busy = True
+        self._desk.ask(
+            ReadEntries,
+            got,
+            log=self._log,
+            start=seqnum,
+            end=end,
+            count_max=min(limits.batch_count_max, room // ENTRY_SIZE),
+            size_max=min(limits.batch_size_max, room),
+            payload_size_max=limits.connection.packet_size_max,
+        )
+
+    def ask_payload(self, seqnum: int, offset: int, then: Callable[[], None]) -> None:
+        """Read of the payload that is due, as soon as there is room."""
+        size_max = self._limits.batch_size_max
+        room = self._room.claim(size_max, lasting=True)
+        if not room:
+            return
+
+        def got(data: bytes) -> None:
+            self.busy = False
+            self._data = memoryview(data)
+            self._room.resize(self._size + len(data))
+            if not data:  # deleted a moment ago
+                self.drop()
+            then()
+
+        self.busy = True
+        self._room.resize(self._size + room)
+        self._desk.ask(
+            ReadPayload,
+            got,
+            log=self._log,
+            seqnum=seqnum,
+            offset=offset,
+            size=min(size_max, room),
+        )
