@@ -39,6 +39,7 @@ from culm.point2point import (
     payloads_up_to,
 )
 from culm.testing.arguments import on_handle
+from culm.testing.encodings import BIG_ENDIAN, VARU64
 from culm.testing.machines import (
     Config,
     Flood,
@@ -51,6 +52,7 @@ from culm.testing.machines import (
     keys_of,
     register,
 )
+from culm.testing.machines.point2point_hostile import BOMBS, ENDLESS, GROWTH, WORK, unwrapped
 from culm.testing.stores import make_log
 from culm.wire.multihash import YAMF
 
@@ -200,6 +202,10 @@ def _send_metadata(machine: Connection, request: int, seqnum: int) -> None:
     _request(machine, request).send_metadata(_new(seqnum).entry)
 
 
+def _send_endless(machine: Connection, request: int) -> None:
+    _request(machine, request).send_metadata(ENDLESS)
+
+
 def _send_payload(
     machine: Connection,
     request: int,
@@ -265,6 +271,7 @@ CONNECTION = register(
         name="point2point",
         build=_build_connection,
         held_max=96_000,
+        work=WORK,
         keys=_CONNECTION_KEYS,
         tight=_TIGHT,
         lazy_output=True,
@@ -275,6 +282,7 @@ CONNECTION = register(
             "adjust": _adjust,
             "cancel": _cancel,
             "send_metadata": _send_metadata,
+            "send_endless": _send_endless,
             "send_payload": _send_payload,
             "send_entries": _send_entries,
             "notify": _on_request(Request.notify),
@@ -377,7 +385,21 @@ CONNECTION = register(
                     ("right", call("close")),
                 ),
             ),
+            Scenario(
+                name="an endless payload",
+                right=_RIGHT,
+                script=(
+                    ("left", call("propose")),
+                    ("right", call("confirm", request=_ID)),
+                    ("right", call("send_endless", request=_ID)),
+                ),
+            ),
         ),
+        encodings=(VARU64, *BIG_ENDIAN),
+        unwrapped=unwrapped,
+        bombs=BOMBS,
+        interruptions=(call("close"), call("cancel", request=_ID)),
+        growth=GROWTH,
         bad_calls=(
             call("propose", start=0),
             call("propose", start=4, lower_certpool=3),
@@ -394,6 +416,7 @@ CONNECTION = register(
         floods=(
             Flood(unit=b"\x20\x00\x01\x00"),
             Flood(opening=b"\x00\x00\x00", unit=b"\x20\x00\x02\x00\x01"),
+            *(Flood(unit=bomb, after="an endless payload/left") for bomb in BOMBS),
         ),
     )
 )
@@ -484,6 +507,7 @@ REPLICATOR = register(
         name="point2point-replicator",
         build=_build_replicator,
         held_max=256_000,
+        work=WORK,
         keys=_REPLICATOR_KEYS,
         tight={
             **_TIGHT,
@@ -539,6 +563,9 @@ REPLICATOR = register(
                 script=(("left", call("close")), ("right", call("close"))),
             ),
         ),
+        encodings=(VARU64, *BIG_ENDIAN),
+        unwrapped=unwrapped,
+        bombs=BOMBS,
         bad_calls=(),
     )
 )

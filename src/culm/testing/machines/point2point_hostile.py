@@ -1,0 +1,132 @@
+"""What hostile peers of Point-2-Point say, and what there may be many of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+
+from nacl.signing import SigningKey
+
+from culm.bamboo.entry import Entry, sign
+from culm.buffer import ReceiveBuffer
+from culm.bymux.packets import Packet, PacketType, encode, take_packet
+from culm.machine import RemoteProtocolError
+from culm.point2point import Limits
+from culm.testing.operations import Call, call
+from culm.testing.spec import Part, Scenario, Side, Work
+from culm.wire import varu64
+from culm.wire.multihash import YAMF
+
+__all__ = ["BOMBS", "ENDLESS", "GROWTH", "WORK", "unwrapped"]
+
+_DATA = 1  # the stream of the data channel
+_MAX = varu64.MAX
+_FAR = 1_000_000  # an entry behind all that is sent
+
+ManyOf = Callable[[int], Scenario]
+
+#: Measured twofold: an adjustment costs up to 1,400 steps while as many are pending as may be,
+#: and a packet of one byte 70.  An input that is mostly payload costs 10 for each of its bytes.
+WORK = Work(base=3000, per_byte=150)
+
+#: The first entry of the log, with a payload larger than any disk.
+ENDLESS: Entry = sign(
+    SigningKey(b"\x01" * 32),
+    family=YAMF,
+    log_id=0,
+    seqnum=1,
+    payload_size=_MAX,
+    payload_hash=YAMF.hash(b""),
+)
+
+
+def _compressed(element: bytes) -> bytes:
+    """A payload packet that declares the largest size: one byte, then `element`."""
+    body = b"\x01x" + element
+    return b"\x09" + varu64.encode(_MAX) + varu64.encode(len(body)) + body
+
+
+# A copy of the byte before, 2**64 - 2 times.
+_EXPANDING = _compressed(b"\xff" + (_MAX - 1).to_bytes(8, "big") + b"\x01")
+_SWITCH = b"\x00\x00"
+
+
+def unwrapped(data: bytes) -> Sequence[Part]:
+    """The packets of bymux in `data`; what a Write carries is a part, wrapped in the Write."""
+    inbox = ReceiveBuffer()
+    inbox.append(data)
+    parts: list[Part] = []
+    while inbox.size:
+        start = len(data) - inbox.size
+        packet = _packet(inbox)
+        end = len(data) - inbox.size
+        carried = packet.amount or 0 if packet and packet.type is PacketType.WRITE else 0
+        if packet is None or carried > inbox.size:
+            return [*parts, Part(data[start:])]
+        if packet.stream_id is None or not carried:
+            parts.append(Part(data[start:end]))
+        else:
+            parts.append(Part(inbox.take(carried), partial(_written, packet.stream_id)))
+    return parts
+
+
+def _packet(inbox: ReceiveBuffer) -> Packet | None:
+    try:
+        return take_packet(inbox)
+    except RemoteProtocolError:
+        return None
+
+
+def _written(stream_id: int, data: bytes) -> bytes:
+    return encode(PacketType.WRITE, stream_id, len(data)) + data
+
+
+BOMBS: Sequence[bytes] = (
+    _written(_DATA, _EXPANDING),
+    _written(_DATA, _SWITCH + _EXPANDING),
+)
+
+
+def _scenario(name: str, script: Sequence[tuple[Side, Call]], requests: int) -> Scenario:
+    limits = {"requests_max": requests}
+    return Scenario(name=name, left=limits, right={"role": "reactive", **limits}, script=script)
+
+
+def _proposals(count: int) -> Scenario:
+    return _scenario("proposals", [("left", call("propose"))] * count, count)
+
+
+def _crossing(count: int) -> Scenario:
+    sides: Sequence[Side] = ("left", "right")
+    script = [(sides[n % 2], call("propose", start=1 + n % 14)) for n in range(count)]
+    return _scenario("proposals from both sides", script, count)
+
+
+def _adjustments(side: Side, changes: Callable[[int], Mapping[str, int]]) -> ManyOf:
+    """As many notifications while as many adjustments are pending as there may be."""
+
+    def many(count: int) -> Scenario:
+        script: list[tuple[Side, Call]] = [
+            ("left", call("propose", eagerness="notify")),
+            ("right", call("confirm", request=0)),
+        ]
+        pending = range(min(count, Limits().request_adjustments_max - 1))
+        script += [(side, call("adjust", request=0, **changes(number))) for number in pending]
+        script += [("right", call("notify", request=0, count=1))] * count
+        return _scenario(f"adjustments by {side}", script, 1)
+
+    return many
+
+
+def _end(seqnum: int) -> Mapping[str, int]:
+    return {"end": seqnum, "upper_certpool": seqnum}
+
+
+GROWTH: Mapping[str, ManyOf] = {
+    "proposals": _proposals,
+    "proposals from both sides": _crossing,
+    "ends, later and later": _adjustments("left", lambda number: _end(_FAR + number)),
+    "ends, earlier and earlier": _adjustments("left", lambda number: _end(_FAR - number)),
+    "ends told by the sender": _adjustments("right", lambda number: _end(_FAR + number)),
+    "demands": _adjustments("left", lambda number: {"size_min": number}),
+}
