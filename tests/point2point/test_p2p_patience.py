@@ -31,6 +31,7 @@ from culm.point2point import (
     NOTIFY,
     EntryWanted,
     ErrorCode,
+    GivenUp,
     Limits,
     MetadataReceived,
     Notified,
@@ -41,6 +42,8 @@ from culm.point2point import (
     RequestState,
     Role,
 )
+
+GIVEN_UP = RequestGivenUp(request_id=0, reason=GivenUp.UNTRACEABLE)
 
 
 def ends(*numbers: int) -> list[bytes]:
@@ -65,7 +68,9 @@ class TestAdjustments:
         peer.take()
         assert not of(peer, RequestGivenUp)
         peer.control(*ends(37))
-        assert of(peer, RequestGivenUp) == [RequestGivenUp(request_id=0)]
+        assert of(peer, RequestGivenUp) == [
+            RequestGivenUp(request_id=0, reason=GivenUp.UNTRACEABLE)
+        ]
         assert request.state is RequestState.CANCELLING
         assert peer.take() == (cancel(0, 129), marker(0))
         # What was on its way is passed over.
@@ -177,7 +182,9 @@ class TestSparseEnds:
         peer.control(*ends(39))
         assert not of(peer, RequestGivenUp)
         peer.control(*ends(31))
-        assert of(peer, RequestGivenUp) == [RequestGivenUp(request_id=0)]
+        assert of(peer, RequestGivenUp) == [
+            RequestGivenUp(request_id=0, reason=GivenUp.UNTRACEABLE)
+        ]
         peer.data(switch(0), raw(payload(1)))
         assert not of(peer, PayloadReceived)
         assert peer.code is None

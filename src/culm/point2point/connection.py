@@ -19,18 +19,17 @@ from culm.machine import (
     LocalProtocolError,
     RemoteProtocolError,
     StreamBase,
-    check_time,
 )
 from culm.point2point.control import ControlChannel
 from culm.point2point.errors import ErrorCode, Violation
 from culm.point2point.events import Established
 from culm.point2point.limits import Limits
 from culm.point2point.messages import Proposal
+from culm.point2point.patience import Patience
 from culm.point2point.receiving import DataReceiver
 from culm.point2point.request import Request, local
 from culm.point2point.sending import DataSender
 from culm.point2point.setup import Session, Setup, decode_setup, encode_setup
-from culm.point2point.silence import Silence
 from culm.wire.errors import Truncated
 from culm.wire.multihash import YAMF, HashFamily
 
@@ -149,7 +148,7 @@ class Connection(StreamBase):
             send=self._send_control,
         )
         self._receiver.control = self._control
-        self._silence = Silence(silence_max_s=limits.silence_max_s, keepalive_s=limits.keepalive_s)
+        self._patience = Patience(limits=limits, control=self._control, receiver=self._receiver)
         self._outbox.append(encode_setup(self._setup))
         self._control.grant(limits.requests_max)
         self._data_stream.set_window(limits.data_window_max)
@@ -273,24 +272,20 @@ class Connection(StreamBase):
         """When `advance` is due (monotonic seconds); a pure query."""
         if self._closed is not None or self._receiver.waiting is not None:
             return None
-        return self._silence.deadline(self._is_inside())
+        return self._patience.deadline()
 
     def advance(self, now: float) -> None:
         """Tell the time: a silent peer is asked for a sign of life, and given up at last.
 
         Raises `LocalProtocolError` (``NOT_A_TIME``, ``TIME_WENT_BACK``).
         """
-        check_time(now, self._silence.now)
-        asks = self._silence.advance(now, self._is_inside())
+        asks = self._patience.advance(now)
         if asks and self._closed is None and not self._control.over:
             self._control_stream.ping()
 
     def excuse_silence(self) -> None:
         """The peer could not go on because we did not read: its silence does not count."""
-        self._silence.heard()
-
-    def _is_inside(self) -> bool:
-        return self._session is None or self._receiver.inside
+        self._patience.excuse()
 
     # Steps.
 
@@ -307,13 +302,15 @@ class Connection(StreamBase):
                 return events.popleft()
             if self._session is None:
                 event = self._take_setup()
-                if event is not None or self._session is None:
-                    return event or self._check_silence()
+                if event is not None:
+                    return event
+                if self._session is None:
+                    break
             if self._control.step():
                 continue
             event = self._receiver.step()
             if self._receiver.waiting is not None:
-                self._silence.heard()  # as far as we listen: the caller has to answer first
+                self._patience.excuse()  # as far as we listen: the caller has to answer first
                 return event
             if event is not None:
                 return event
@@ -322,10 +319,12 @@ class Connection(StreamBase):
             self._feed_mux()
             below = self._mux.next_event()
             if below is None:
-                return self._check_silence()
+                break
             if isinstance(below, Closed):
                 return _close_with(below)
             self._take_from_mux(below)
+        self._patience.judge()
+        return events.popleft() if events else None
 
     def _take_setup(self) -> Event | None:
         if not self._inbox.size:
@@ -338,7 +337,7 @@ class Connection(StreamBase):
         self._session = Session.derive(self._setup, theirs)
         self._sender.establish(self._session)
         self._receiver.establish(self._session)
-        self._silence.heard()
+        self._patience.established()
         if self._eof:
             self._feed_mux()
             self._mux.receive_eof()
@@ -351,14 +350,15 @@ class Connection(StreamBase):
 
     def _feed_mux(self) -> None:
         if self._inbox.size:
+            self._patience.heard()
             self._mux.receive_data(self._inbox.take(self._inbox.size))
 
     def _take_from_mux(self, event: Event) -> None:
-        self._silence.heard()
         if isinstance(event, StreamData):
             if event.stream_id == _CONTROL:
                 self._control.inbox.append(event.data)
             else:
+                self._patience.moved()
                 self._receiver.inbox.append(event.data)
                 if not self._in_runs:
                     self._data_stream.consumed(len(event.data))
@@ -366,11 +366,6 @@ class Connection(StreamBase):
             if event.stream_id == _DATA:
                 self._sender.outbox.clear()  # may not be sent any more
             super().close()  # the peer takes nothing more: it is saying goodbye
-
-    def _check_silence(self) -> Event | None:
-        if self._silence.is_over(self._is_inside()):
-            raise RemoteProtocolError(ErrorCode.PEER_SILENT)
-        return None
 
     def _step_eof(self) -> Event | None:
         if self._session is None:

@@ -18,6 +18,7 @@ from culm.point2point.events import (
     Cancelled,
     Confirmed,
     CreditReceived,
+    GivenUp,
     ProposalDropped,
     Proposed,
     RequestEnded,
@@ -185,11 +186,10 @@ class ControlChannel:
         """Whether the peer may not know that its proposal of this id has been dropped."""
         return request_id // 2 in self._dropped and request_id % 2 == self._role.peer
 
-    def give_up(self, request: Request) -> None:
-        """Cancel a request of which we cannot follow any longer what the peer may be doing."""
-        reason = CancelReason.RESOURCE_LIMIT
-        self.cancel(request, reason, entry=None, seqnum=None, proof=None)
-        self.events.append(RequestGivenUp(request_id=request.request_id))
+    def give_up(self, request: Request, reason: GivenUp) -> None:
+        """Cancel a request that comes to nothing."""
+        self.cancel(request, CancelReason.RESOURCE_LIMIT, entry=None, seqnum=None, proof=None)
+        self.events.append(RequestGivenUp(request_id=request.request_id, reason=reason))
 
     def _receive_credit(self, amount: int) -> None:
         check_credit(self.credit, amount)
@@ -232,7 +232,7 @@ class ControlChannel:
             return
         views.may_be_retargeted(message.end, message.upper_certpool)
         if riddle or views.possibilities > self._limits.request_adjustments_max:
-            self.give_up(request)
+            self.give_up(request, GivenUp.UNTRACEABLE)
 
     def _receive_cancel(self, message: Cancel) -> None:
         request = self._addressed(message.request_id)

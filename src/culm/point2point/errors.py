@@ -18,6 +18,7 @@ class ErrorCode(IntEnum):
     MUX_VIOLATION = 2  # the multiplexer below failed; its error is in the message
     UNEXPECTED_EOF = 3
     PEER_SILENT = 4
+    PEER_STALLED = 5
 
     # The control channel
     UNUSED_CONTROL_BYTE = 20

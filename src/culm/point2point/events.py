@@ -23,6 +23,7 @@ __all__ = [
     "EntryWanted",
     "Established",
     "ForkSuspected",
+    "GivenUp",
     "HashWanted",
     "MetadataReceived",
     "Notified",
@@ -42,6 +43,22 @@ class SkipReason(Enum):
     TOO_SMALL = 4
     TOO_LARGE = 5
     UNAVAILABLE = 6
+
+
+class GivenUp(Enum):
+    """Why we have cancelled a request by ourselves.
+
+    ``UNTRACEABLE``: what the peer's data is for cannot be told.  It has adjusted the range so
+    often that more than ``Limits.request_adjustments_max`` may be in force for its data, or
+    these differ at more places than we keep apart; or it has adjusted the end of a sparse
+    range of payloads alone.
+
+    ``STALLED``: the peer has neither answered our proposal nor sent what it has confirmed for
+    longer than ``Limits.progress_max_s``.
+    """
+
+    UNTRACEABLE = "untraceable"
+    STALLED = "stalled"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,11 +135,9 @@ class RequestEnded(RequestEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestGivenUp(RequestEvent):
-    """We have cancelled a request by ourselves: what the peer's data is for cannot be told.
+    """We have cancelled a request by ourselves, for want of resources."""
 
-    It has adjusted the range so often that more than ``Limits.request_adjustments_max`` may
-    be in force for its data; or the end of a sparse range of payloads alone.
-    """
+    reason: GivenUp
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

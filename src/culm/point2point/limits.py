@@ -43,6 +43,11 @@ class Limits:
     keepalive_s
         Silence after which the peer is asked for a sign of life; it has `silence_max_s`
         to give it.
+    progress_max_s
+        How long the peer may owe something without sending any data at all: an answer to a
+        proposal of ours, or the rest of a range that has an end, or of an entry (then the request
+        is given up: `RequestGivenUp`), its part in a cancellation (``PEER_STALLED``).  It is
+        noticed in twice that time at the latest.
     """
 
     data_window_max: int = 1 << 20
@@ -56,3 +61,4 @@ class Limits:
     inflation_burst_max: int = 1 << 24
     silence_max_s: float = 30.0
     keepalive_s: float = 30.0
+    progress_max_s: float = 300.0

@@ -14,6 +14,7 @@ from culm.point2point.events import (
     EntriesReceived,
     EntryWanted,
     ForkSuspected,
+    GivenUp,
     HashWanted,
     MetadataReceived,
     Notified,
@@ -69,12 +70,19 @@ class DataReceiver:
     @property
     def inside(self) -> bool:
         """Whether the peer has begun a packet or a payload, and not finished it."""
-        if self.inbox.size or self._body.open:
-            return True
-        if self._current is None or self._current.state is not RequestState.CONFIRMED:
+        return self._in_packet or (self._current is not None and self.is_inside(self._current))
+
+    @property
+    def _in_packet(self) -> bool:
+        return self.inbox.size > 0 or self._body.open
+
+    def is_inside(self, request: Request) -> bool:
+        """Whether the peer has begun a packet or a payload of that request, and not finished it."""
+        if request.state is not RequestState.CONFIRMED:
             return False
-        cursor = self._current.incoming.cursor
-        return cursor.offset > cursor.start_of(cursor.piece)
+        cursor = request.incoming.cursor
+        in_payload = cursor.offset > cursor.start_of(cursor.piece)
+        return in_payload or (self._in_packet and self._current is request)
 
     # What the caller and the control channel tell.
 
@@ -117,7 +125,7 @@ class DataReceiver:
             except Truncated:
                 return None
             except Strained:
-                self.control.give_up(self._data_request())
+                self.control.give_up(self._data_request(), GivenUp.UNTRACEABLE)
         return event
 
     def _take_run(self) -> Event | None:

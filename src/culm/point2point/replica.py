@@ -261,7 +261,7 @@ class Replica:
         return False
 
     def give_up(self, request: Request, fault: Reason | None = None) -> None:
-        """Something is wrong with what the peer sends, or with our store."""
+        """Something is wrong with what the peer sends, or it sends nothing, or with our store."""
         (self._seeking_of(request.request_id) or self.next).refused = True
         if request.state in _OPEN:
             request.cancel(CancelReason.DO_NOT_RETRY)

@@ -99,7 +99,8 @@ class ForkFound(LogEvent):
 class LogRefused(LogEvent):
     """The peer will not replicate this log with us (now), or we not with it.
 
-    `reason` is what the peer said; `fault` what we found.
+    `reason` is what the peer said; `fault` what we found.  There may be neither: the peer
+    does not go on, or our store has something else than the peer.
     """
 
     reason: CancelReason | None = None

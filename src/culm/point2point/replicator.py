@@ -24,10 +24,12 @@ from culm.point2point.events import (
     Cancelled,
     CreditReceived,
     Established,
+    GivenUp,
     ProposalDropped,
     Proposed,
     RequestEnded,
     RequestEvent,
+    RequestGivenUp,
 )
 from culm.point2point.messages import CancelReason
 from culm.point2point.proposer import Proposer
@@ -250,6 +252,10 @@ class Replicator:
                         self._deferred[replica] = None
             case RequestEnded():
                 self._end(event.request_id)
+            case RequestGivenUp(reason=GivenUp.STALLED):
+                replica = self._traffic.replica_of(event.request_id)
+                if replica is not None:
+                    replica.give_up(self.connection.request(event.request_id))
             case RequestEvent():
                 self._traffic.handle(event)
 

@@ -1,0 +1,86 @@
+"""Noticing a peer that lives, but does not do what it owes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from enum import Enum
+from typing import NamedTuple
+
+from culm.point2point.receiving import DataReceiver
+from culm.point2point.request import Request
+from culm.point2point.states import RequestState
+
+__all__ = ["Debt", "Owed", "Progress", "debt_of"]
+
+
+class Debt(Enum):
+    """What the peer may owe."""
+
+    ANSWER = "a confirmation of our proposal, or a cancel"
+    DATA = "the rest of a range that has an end, or of an entry"
+    CANCELLATION = "its two messages of the cancellation of a request"
+    GOODBYE = "its part in closing the connection"
+
+
+class Owed(NamedTuple):
+    """A debt, and the request of which it is, unless it is the connection's."""
+
+    debt: Debt
+    request: Request | None = None
+
+
+def debt_of(request: Request, receiver: DataReceiver) -> Debt | None:
+    """What the peer owes for `request`, as far as it does not wait for something itself.
+
+    A range without an end is never owed: there may be nothing new in that log for years.
+    """
+    state = request.state
+    if state is RequestState.PROPOSED_BY_US:
+        return Debt.ANSWER
+    if state is RequestState.CONFIRMED and not request.discarding:
+        demand, cursor = request.our_demand, request.receive_cursor
+        asked = request.ours and demand is not None and demand.eagerness.wants_metadata
+        unfinished = cursor.range.end is not None and cursor.piece is not None
+        return Debt.DATA if (asked and unfinished) or receiver.is_inside(request) else None
+    cancelled = state in (RequestState.CANCELLING, RequestState.CANCELLED)
+    return Debt.CANCELLATION if cancelled else None
+
+
+class Progress:
+    """Looks at what the peer owes, every `progress_max_s` (seconds).
+
+    What it owes at two looks in a row while no data at all has come in between is stalled.
+    Whatever data comes is a reason to wait for the rest: on a slow line each request has to
+    wait for its turn.
+    """
+
+    __slots__ = ("_max_s", "_moved", "_now", "_owed", "_since")
+
+    def __init__(self, progress_max_s: float) -> None:
+        self._max_s = progress_max_s
+        self._now: float | None = None
+        self._since = 0.0  # when was looked last
+        self._moved = False  # since then
+        self._owed: Mapping[int | None, Owed] = {}  # then, by request id
+
+    def moved(self) -> None:
+        """Data has come, or could not come because of us."""
+        self._moved = True
+
+    def deadline(self) -> float | None:
+        """When `advance` is due, if there is something to look at."""
+        return None if self._now is None else self._since + self._max_s
+
+    def advance(self, now: float, *, idle: bool) -> None:
+        """Tell the time, and whether there is nothing to look at."""
+        if self._now is None or idle:
+            self._since = now
+        self._now = now
+
+    def stalled(self, owed: Callable[[], Mapping[int | None, Owed]]) -> list[Owed]:
+        """What the peer owes and has not begun to pay, if it is time to look."""
+        if self._now is None or self._now < self._since + self._max_s:
+            return []
+        before: Mapping[int | None, Owed] = {} if self._moved else self._owed
+        self._owed, self._since, self._moved = owed(), self._now, False
+        return [each for key, each in self._owed.items() if each == before.get(key)]

@@ -1,0 +1,259 @@
+"""A peer has to live, and to get on with what it owes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import pytest
+from nacl.signing import SigningKey
+from p2p_support import (
+    KEY,
+    Raw,
+    adjust,
+    cancel,
+    entry,
+    marker,
+    metadata,
+    payload,
+    proposal,
+    propose,
+    raw,
+    switch,
+    varu64,
+    write,
+)
+from replicator_raw import RawPeer
+
+from culm.bamboo.author import LogAuthor
+from culm.machine import Closed
+from culm.point2point import (
+    EVERYTHING,
+    NOTIFY,
+    CancelReason,
+    Connection,
+    ErrorCode,
+    GivenUp,
+    Interest,
+    Limits,
+    LogRefused,
+    PayloadReceived,
+    ReplicatorLimits,
+    RequestEnded,
+    RequestGivenUp,
+    Role,
+    Settled,
+)
+from culm.wire.multihash import YAMF
+
+LIMITS = Limits(silence_max_s=30, keepalive_s=30, progress_max_s=100)
+PING = bytes([0x40, 0])
+
+
+def given_up(peer: Raw) -> list[int]:
+    return [
+        event.request_id
+        for event in peer.events
+        if isinstance(event, RequestGivenUp) and event.reason is GivenUp.STALLED
+    ]
+
+
+def pass_time(
+    peer: Raw, seconds: int, does: Callable[[], object] | None = None, *, every: int = 10
+) -> None:
+    """Time passes, and the peer answers what it is asked for, and `does` something."""
+    for _ in range(0, seconds, every):
+        peer.now = getattr(peer, "now", 0.0) + every  # type: ignore[attr-defined]
+        peer.connection.advance(peer.now)  # type: ignore[attr-defined]
+        peer.receive(b"")
+        if peer.code is None:
+            peer.receive(PING)
+            if does is not None:
+                does()
+        peer.connection.data_to_send()
+
+
+class TestLife:
+    def test_each_byte_is_a_sign_of_life(self) -> None:
+        """A line of 800 bytes a second takes 40 for what is taken at a time."""
+        new = LogAuthor(SigningKey(bytes(32)), family=YAMF).publish(bytes(2**17))
+        peer = Raw(limits=LIMITS)
+        peer.connection.propose(proposal(1, log=new.entry.log))
+        peer.control(adjust(0, "all"))
+        packet = write(1, switch(0) + metadata(new.entry) + raw(bytes(2**17)))
+        for second in range(1 + len(packet) // 800):
+            peer.receive(packet[800 * second : 800 * second + 800])
+            peer.connection.advance(float(second))
+            peer.receive(b"")
+            assert peer.code is None
+        assert isinstance(peer.events[-1], PayloadReceived)
+        assert peer.events[-1].verified
+
+    def test_before_the_setup_they_are_none(self) -> None:
+        connection = Connection(role=Role.PROACTIVE, limits=LIMITS)
+        connection.advance(0.0)
+        for second, octet in ((10.0, 0), (20.0, 0), (29.0, 249)):
+            connection.receive_data(bytes([octet]))
+            assert connection.next_event() is None
+            connection.advance(second)
+        connection.advance(30.0)
+        closed = connection.next_event()
+        assert isinstance(closed, Closed)
+        assert closed.error is not None
+        assert closed.error.code is ErrorCode.PEER_SILENT
+
+
+class TestProgress:
+    def confirmed(self, **options: object) -> Raw:
+        peer = Raw(limits=LIMITS)
+        pass_time(peer, 10)
+        peer.connection.propose(proposal(1, **options))
+        peer.control(adjust(0, "all"))
+        return peer
+
+    def test_a_range_that_is_confirmed_and_does_not_come(self) -> None:
+        peer = self.confirmed(end=9)
+        pass_time(peer, 200)
+        assert given_up(peer) == [0]
+        assert peer.code is None
+        peer.control(cancel(0, 131))
+        peer.data(marker(0))
+        assert peer.events[-1] == RequestEnded(request_id=0)
+        assert peer.code is None
+
+    def test_not_even_the_cancel_is_confirmed(self) -> None:
+        peer = self.confirmed(end=9)
+        pass_time(peer, 500)
+        assert given_up(peer) == [0]
+        assert peer.code is ErrorCode.PEER_STALLED
+
+    def test_a_cancel_of_our_own_that_is_not_confirmed(self) -> None:
+        peer = self.confirmed()
+        peer.connection.request(0).cancel(CancelReason.DO_NOT_RETRY)
+        pass_time(peer, 210)
+        assert peer.code is ErrorCode.PEER_STALLED
+
+    def test_a_proposal_that_is_not_answered(self) -> None:
+        peer = Raw(limits=LIMITS)
+        pass_time(peer, 10)
+        peer.connection.propose(proposal(1))
+        pass_time(peer, 100)
+        assert not given_up(peer)
+        pass_time(peer, 100)
+        assert given_up(peer) == [0]
+
+    def test_an_entry_that_stops_in_the_middle(self) -> None:
+        """Also of a range without an end."""
+        peer = self.confirmed()
+        peer.data(switch(0), metadata(entry(1)), raw(b""), metadata(entry(2)))
+        peer.data(b"\x08" + varu64(len(payload(2))), payload(2)[:3])
+        pass_time(peer, 210)
+        assert given_up(peer) == [0]
+
+    @pytest.mark.parametrize("options", [{}, {"end": 9, "eagerness": NOTIFY}])
+    def test_what_is_not_owed_may_take_for_ever(self, options: dict[str, object]) -> None:
+        peer = self.confirmed(**options)
+        peer.data(switch(0))
+        peer.control(propose(1, 20, end=(30, 30)), adjust(0, "all"))
+        peer.connection.request(1).confirm(EVERYTHING)
+        pass_time(peer, 2000)
+        assert not given_up(peer)
+        assert peer.code is None
+
+    def test_a_range_that_has_come_is_not_owed(self) -> None:
+        peer = self.confirmed(end=1)
+        peer.data(switch(0), metadata(entry(1)), raw(payload(1)))
+        pass_time(peer, 1000)
+        assert not given_up(peer)
+
+    def test_whatever_comes_is_progress(self) -> None:
+        """On a slow line each request has to wait for its turn, and a cancel for what is on it."""
+        peer = self.confirmed(end=9)
+        peer.connection.propose(proposal(20))
+        peer.control(adjust(2, "all"))
+        peer.data(switch(2), metadata(entry(20)), b"\x08" + varu64(len(payload(20))))
+        octets = iter(payload(20)[:6])
+        pass_time(peer, 540, lambda: peer.data(bytes([next(octets)])), every=90)
+        assert not given_up(peer)
+        pass_time(peer, 450, every=90)
+        assert given_up(peer) == [0, 2]
+
+    def test_it_is_excused_while_we_are_in_the_way(self) -> None:
+        peer = self.confirmed(end=9)
+        pass_time(peer, 1000, peer.connection.excuse_silence)
+        assert not given_up(peer)
+
+    def test_a_goodbye_that_is_not_answered(self) -> None:
+        peer = Raw(limits=LIMITS)
+        pass_time(peer, 10)
+        peer.connection.close()
+        pass_time(peer, 210)
+        assert peer.code is ErrorCode.PEER_STALLED
+
+    def test_deadlines(self) -> None:
+        """It is looked when that is announced, and as long as there is something to look at."""
+        limits = Limits(silence_max_s=1e6, keepalive_s=1e6, progress_max_s=100)
+        peer = Raw(limits=limits)
+        connection = peer.connection
+        connection.advance(50.0)
+        assert connection.next_deadline() == 50.0 + 1e6
+        connection.propose(proposal(1))
+        assert connection.next_deadline() == 150.0
+        connection.advance(150.0)
+        peer.receive(b"")
+        assert connection.next_deadline() == 250.0
+        connection.advance(250.0)
+        peer.receive(b"")
+        assert given_up(peer) == [0]
+
+    def test_it_may_be_left_out(self) -> None:
+        limits = Limits(silence_max_s=30, keepalive_s=30, progress_max_s=math.inf)
+        peer = Raw(limits=limits)
+        peer.connection.advance(0.0)
+        peer.connection.propose(proposal(1, end=9))
+        assert peer.connection.next_deadline() == 30.0
+        pass_time(peer, 10_000)
+        assert peer.code is None
+        assert not given_up(peer)
+
+
+class TestReplicator:
+    """A fetch comes to an end, whatever the peer keeps up besides."""
+
+    def offered(self) -> RawPeer:
+        """The peer has entries of a log, as it says, and we have asked for them."""
+        limits = ReplicatorLimits(connection=LIMITS, settle_s=1.0)
+        peer = RawPeer(interest=Interest(live=False, accept_new_logs=True), limits=limits)
+        peer.machine.advance(0.0)
+        peer.control(propose(0, 10))
+        peer.control(cancel(0, 131))  # we refuse what comes then
+        peer.data(marker(0))
+        (request,) = (each for each in peer.machine.connection.requests.values() if each.ours)
+        assert request.proposal.end == 9
+        return peer
+
+    def pings(self, peer: RawPeer, seconds: int) -> None:
+        for now in range(0, seconds, 10):
+            peer.machine.advance(float(now))
+            peer.receive(PING)
+
+    @pytest.mark.parametrize("confirms", [False, True])
+    def test_it_tells_of_what_does_not_come(self, confirms: bool) -> None:
+        peer = self.offered()
+        if confirms:
+            peer.control(adjust(1, "all"))
+        self.pings(peer, 220)
+        assert peer.of(LogRefused)[-1] == LogRefused(log=KEY)
+        peer.control(cancel(1, 131))
+        peer.data(marker(1))
+        for now in (220.0, 222.0):
+            peer.machine.advance(now)
+            peer.drain()
+        assert peer.of(Settled)
+        assert not peer.machine.connection.requests
+
+    def test_it_ends_with_a_peer_that_does_not_even_cancel(self) -> None:
+        peer = self.offered()
+        peer.control(adjust(1, "all"))
+        self.pings(peer, 420)
+        assert peer.code is ErrorCode.PEER_STALLED
