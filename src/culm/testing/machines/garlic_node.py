@@ -28,6 +28,7 @@ from culm.garlic.raft import (
 from culm.garlic.store import MemoryStore
 from culm.garlic.values import LogEntry, ValueType, encode_entries, encode_log, encode_server
 from culm.machine import Event, Link, LocalProtocolError
+from culm.testing.encodings import BIG_ENDIAN
 from culm.testing.machines import (
     Advance,
     Config,
@@ -41,6 +42,7 @@ from culm.testing.machines import (
     Receive,
     Responder,
     SpecErrorCode,
+    Work,
     call,
     keys_of,
     register,
@@ -318,6 +320,10 @@ NODE = register(
         # Four links, each with a request that comes in, four unanswered ones, five that were
         # sent, and a handshake; and the core's proposals, snapshot and log.
         held_max=4 * 20_000 + 20_000,
+        # Measured twofold: an answer of 26 bytes may be what a decision waited for, and the
+        # next batch of entries, which counts to the base.
+        work=Work(base=5000, per_byte=50),
+        encodings=BIG_ENDIAN,
         keys=_KEYS,
         tight=_TIGHT,
         verbs={
