@@ -55,6 +55,7 @@ class _Handshake(StreamBase):
     def __init__(self, limits: Limits, now: float) -> None:
         super().__init__(receive_max=limits.head_size_max)
         self._head_size_max = limits.head_size_max
+        check_time(now, None)
         self._state = HandshakeState.WAITING
         self._now = now
         self._final: Closed | None = None
@@ -89,14 +90,14 @@ class _Handshake(StreamBase):
             return Closed()
         if self._final is not None:
             return self._final
-        head = self._take_head()
-        if head is None:
-            return None
-        try:
-            return self._read(head)
-        except (h11.RemoteProtocolError, UnicodeDecodeError):
-            self._state = HandshakeState.REFUSED
-            raise RemoteProtocolError(GarlicErrorCode.BAD_HTTP) from None
+        event: Event | None = None
+        while event is None and (head := self._take_head()) is not None:
+            try:
+                event = self._read(head)
+            except (h11.RemoteProtocolError, UnicodeDecodeError):
+                self._state = HandshakeState.REFUSED
+                raise RemoteProtocolError(GarlicErrorCode.BAD_HTTP) from None
+        return event
 
     def _read(self, head: bytes) -> Event | None:
         raise NotImplementedError
@@ -254,7 +255,7 @@ class ClientHandshake(_Handshake):
         self._cluster = cluster
         self._version = version
         uri = path_of(cluster, version)
-        headers = [("Host", host), ("Cache-Control", "no-cache")]
+        headers = [(b"Host", host.encode()), (b"Cache-Control", b"no-cache")]
         self._used = cache.use(host, now)
         if self._used is not None:
             challenge, count = self._used
@@ -263,9 +264,9 @@ class ClientHandshake(_Handshake):
                 challenge, user=user, password=password, uri=uri, count=count, cnonce=cnonce
             )
             headers += [
-                ("Connection", "keep-alive, Upgrade"),
-                ("Upgrade", "websocket"),
-                ("Authorization", authorization),
+                (b"Connection", b"keep-alive, Upgrade"),
+                (b"Upgrade", b"websocket"),
+                (b"Authorization", authorization.encode("latin-1")),  # as the challenge was read
             ]
         self._http = h11.Connection(h11.CLIENT)
         request = h11.Request(method="GET", target=uri, headers=headers)

@@ -21,7 +21,7 @@ from culm.garlic.limits import Limits
 from culm.garlic.link import Link
 from culm.garlic.raft import Configuration, Raft, Role, Server, Settings, Stored
 from culm.garlic.raft import messages as m
-from culm.garlic.translate import Translator
+from culm.garlic.translate import Translator, fitting, value_size_max
 from culm.machine import (
     Closed,
     Effect,
@@ -53,7 +53,8 @@ class Node:
     now
         The time (monotonic seconds).
     settings, limits
-        Of the core, and of what peers may make us hold.
+        Of the core, and of what peers may make us hold.  Requests are kept so small that they
+        fit the frames of the limits.
     links_max
         Connections at a time.
     requests_max
@@ -84,8 +85,8 @@ class Node:
         handshake_timeout: float = 10.0,
         dial_pause: float = 0.025,
     ) -> None:
-        settings = settings if settings is not None else Settings()
         self._limits = limits if limits is not None else Limits()
+        settings = fitting(settings if settings is not None else Settings(), self._limits)
         self._core = Raft(server_id=server_id, stored=stored, settings=settings, rng=rng, now=now)
         self._translator = Translator(self._limits)
         self._now = now
@@ -141,7 +142,7 @@ class Node:
 
     def propose(self, values: Sequence[bytes]) -> int:
         """See `Raft.propose`; ``VALUE_TOO_LARGE`` as well for what fits no frame."""
-        if max(map(len, values), default=0) > self._limits.log_size_max // 2:
+        if max(map(len, values), default=0) > value_size_max(self._limits):
             raise LocalProtocolError(GarlicErrorCode.VALUE_TOO_LARGE)
         return self._core.propose(values)
 

@@ -11,10 +11,12 @@ JRaft understands and takes no harm from:
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from culm.garlic.errors import GarlicErrorCode
 from culm.garlic.limits import Limits
 from culm.garlic.messages import RESPONSE_OF, MessageType, Request, Response
+from culm.garlic.raft import Settings
 from culm.garlic.raft import messages as m
 from culm.garlic.values import (
     LogEntry,
@@ -36,7 +38,10 @@ from culm.garlic.values import (
 )
 from culm.machine import RemoteProtocolError
 
-__all__ = ["Translator"]
+__all__ = ["Translator", "fitting", "value_size_max"]
+
+# Bytes of an entry beside its value, in a pack that cannot be compressed
+_ENTRY_SIZE = 32
 
 
 _ID_MASK = 0xFFFF_FFFF
@@ -57,6 +62,23 @@ _TYPE_OF: dict[type[m.Request], MessageType] = {
 _RESPONSE_TYPE: dict[type[m.Response], MessageType] = {
     m.RESPONSE_OF[kind]: RESPONSE_OF[number] for kind, number in _TYPE_OF.items()
 }
+
+
+def value_size_max(limits: Limits) -> int:
+    """The longest value that fits every frame which has to carry it, with all around it."""
+    return min(limits.log_size_max, limits.inflated_size_max) // 2
+
+
+def fitting(settings: Settings, limits: Limits) -> Settings:
+    """`settings` such that no request is too large for the frames that `limits` allow."""
+    room = value_size_max(limits)
+    entries_max = max(1, min(limits.entries_max, room // (2 * _ENTRY_SIZE)))
+    return replace(
+        settings,
+        append_entries_max=min(settings.append_entries_max, entries_max),
+        append_size_max=min(settings.append_size_max, room),
+        chunk_size=min(settings.chunk_size, room),
+    )
 
 
 class Translator:
@@ -276,6 +298,8 @@ class Translator:
         entries = decode_entries(request.log, self._limits)
         if any(entry.type is not ValueType.APPLICATION for entry in entries):
             raise _wrong(request, "only application values are wanted")
+        if any(len(entry.value) > value_size_max(self._limits) for entry in entries):
+            raise RemoteProtocolError(GarlicErrorCode.LOG_TOO_LARGE, "a value fits no frame")
         return m.ClientRequest(
             source=request.source,
             destination=request.destination,

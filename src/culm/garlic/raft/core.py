@@ -47,6 +47,7 @@ class Raft:
         now: float,
         settings: Settings | None = None,
     ) -> None:
+        check_time(now, None)
         shared = Shared(
             server_id=server_id,
             stored=stored,

@@ -1,0 +1,259 @@
+"""The links of a node: how they end, what they hold, and what the time may be."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from garlic_cluster import Cluster, server
+
+from culm.garlic.digest import CredentialCache, Nonces
+from culm.garlic.events import LinkClosed
+from culm.garlic.handshake import ClientHandshake, ServerHandshake
+from culm.garlic.limits import Limits
+from culm.garlic.messages import MessageType, Request
+from culm.garlic.node import Node
+from culm.garlic.raft import (
+    Configuration,
+    Entry,
+    Raft,
+    Role,
+    Snapshot,
+    Stored,
+    WriteSnapshot,
+)
+from culm.garlic.values import (
+    LogEntry,
+    SnapshotSyncRequest,
+    ValueType,
+    encode_entries,
+    encode_log,
+)
+from culm.machine import (
+    Closed,
+    ContractErrorCode,
+    Effect,
+    LinkedMachine,
+    LocalProtocolError,
+    Timed,
+)
+from culm.machine import Link as LinkProtocol
+from culm.testing.driver import Driver
+from culm.testing.operations import Call, Eof, Receive
+
+FOUNDERS = Stored(
+    snapshot=Snapshot(configuration=Configuration(servers=tuple(map(server, (1, 2, 3)))))
+)
+
+
+def node(**options: Any) -> Node:
+    return Node(server_id=1, stored=FOUNDERS, rng=random.Random(1), now=0.0, **options)
+
+
+def append(term: int, *entries: Entry) -> bytes:
+    return Request(
+        type=MessageType.APPEND_ENTRIES_REQUEST,
+        source=2,
+        destination=1,
+        term=term,
+        log=encode_log(entries),
+    ).encode()
+
+
+def chunk(term: int) -> bytes:
+    """The whole of a snapshot that lacks only its last byte."""
+    sent = SnapshotSyncRequest(
+        snapshot=Snapshot(9, 1, FOUNDERS.snapshot.configuration), offset=0, data=b"x", done=False
+    )
+    return Request(
+        type=MessageType.INSTALL_SNAPSHOT_REQUEST,
+        source=2,
+        destination=1,
+        term=term,
+        log=encode_entries([LogEntry(term, ValueType.SNAPSHOT_SYNC_REQUEST, sent.encode())]),
+    ).encode()
+
+
+def except_for(kind: type[Effect[Any]]) -> Callable[[Driver], None]:
+    """Answers all effects but those of that kind."""
+
+    def answer(driver: Driver) -> None:
+        while rest := [effect for effect in driver.unanswered if not isinstance(effect, kind)]:
+            driver.unanswered.remove(rest[0])
+            driver.machine.complete(rest[0].ticket, None)
+            driver.drain(None)
+
+    return answer
+
+
+def test_a_node_and_its_links_keep_the_contracts_shape() -> None:
+    machine = node()
+    assert isinstance(machine, LinkedMachine)
+    assert isinstance(machine, Timed)
+    assert isinstance(machine.accepted(), LinkProtocol)
+
+
+def test_a_connection_may_end_while_an_answer_waits_for_an_earlier_one() -> None:
+    """The chunk waits for the store, the heartbeat after it has its answer."""
+    driver = Driver(node())
+    answer = except_for(WriteSnapshot)
+    link = driver.do(Call("accepted")).result
+    assert isinstance(link, int)
+    driver.do(Receive(chunk(1) + append(1), link))
+    answer(driver)
+    assert [type(effect) for effect in driver.unanswered] == [WriteSnapshot]
+    ended = driver.do(Eof(link))
+    assert ended.events == (LinkClosed(link=link, peer=2, error=None),)
+
+
+def test_a_node_ends_its_links_before_itself() -> None:
+    driver = Driver(node())
+    for _ in range(2):
+        driver.do(Call("accepted"))
+    ended = driver.do(Call("close"))
+    assert ended.events == (
+        LinkClosed(link=1, peer=None, error=None),
+        LinkClosed(link=2, peer=None, error=None),
+        Closed(),
+    )
+    assert driver.machine.state is Role.CLOSED
+    assert driver.do(Call("accepted")).error is not None
+
+
+def test_what_comes_after_the_end_of_a_link_is_not_kept() -> None:
+    machine = node()
+    link = machine.accepted()
+    link.receive_data(b"\xff")
+    closed = machine.next_event()
+    assert isinstance(closed, LinkClosed)
+    assert closed.error is not None
+    link.receive_data(append(1))
+    assert machine.next_event() is None
+    assert link.read_size() == 0
+
+
+def test_a_peer_that_does_not_read_its_answers_is_not_asked_for_more() -> None:
+    driver = Driver(node(requests_max=4))
+    answer = except_for(WriteSnapshot)
+    link = driver.do(Call("accepted")).result
+    assert isinstance(link, int)
+    driver.take = lambda machine: b""
+    for _ in range(8):
+        driver.do(Receive(append(1), link))
+        answer(driver)
+    waiting = driver.links[link].data_to_send()
+    assert len(waiting) == 4 * 26
+    driver.take = None
+    driver.drain(None)
+    assert sum(len(data) for _, data in driver.drain(None).links) == 0
+
+
+@pytest.mark.parametrize("size", [100, 900])
+def test_what_a_leader_sends_fits_the_frames_of_the_limits(size: int) -> None:
+    limits = Limits(log_size_max=2048, entries_max=16)
+    cluster = Cluster(1, 2, limits=limits)
+    leader = cluster.leader().node
+    values = [bytes([n]) * size for n in range(50)]
+    leader.propose(values)
+    cluster.run(1.0)
+    assert all(member.machine.values == values for member in cluster.members.values())
+
+
+def test_a_joiner_is_given_what_fits_the_frames_of_the_limits() -> None:
+    limits = Limits(log_size_max=2048, entries_max=16)
+    cluster = Cluster(1, limits=limits)
+    leader = cluster.leader().node
+    chance = random.Random(1)
+    values = [chance.randbytes(900) for n in range(20)]
+    leader.propose(values)
+    cluster.add(4)
+    leader.add_server(server(4))
+    cluster.run(2.0)
+    assert cluster.members[4].machine.values == values
+
+
+# The time
+
+
+def handshakes() -> list[Any]:
+    return [
+        ServerHandshake(lookup={}.get, nonces=Nonces(rng=random.Random(1)), now=5.0),
+        ClientHandshake(
+            host="farm",
+            user="u",
+            password="p",
+            cache=CredentialCache(),
+            rng=random.Random(1),
+            now=5.0,
+        ),
+    ]
+
+
+def at_five() -> list[Any]:
+    core = Raft(server_id=1, stored=FOUNDERS, rng=random.Random(1), now=0.0)
+    machines = [core, node()]
+    for machine in machines:
+        machine.advance(5.0)
+    return [*machines, *handshakes()]
+
+
+@pytest.mark.parametrize("which", range(4))
+@pytest.mark.parametrize(
+    ("now", "code"),
+    [
+        (math.nan, ContractErrorCode.NOT_A_TIME),
+        (math.inf, ContractErrorCode.NOT_A_TIME),
+        (-math.inf, ContractErrorCode.NOT_A_TIME),
+        (4.9, ContractErrorCode.TIME_WENT_BACK),
+    ],
+)
+def test_what_is_no_time_is_refused(which: int, now: float, code: ContractErrorCode) -> None:
+    machine, twin = at_five()[which], at_five()[which]
+    with pytest.raises(LocalProtocolError) as refusal:
+        machine.advance(now)
+    assert refusal.value.code is code
+    assert machine.next_deadline() == twin.next_deadline()
+    machine.advance(5.0)
+
+
+@pytest.mark.parametrize("build", [Raft, Node])
+def test_nobody_is_born_at_no_time(build: Any) -> None:
+    with pytest.raises(LocalProtocolError):
+        build(server_id=1, stored=FOUNDERS, rng=random.Random(1), now=math.nan)
+
+
+# The handshake
+
+
+def client(cache: CredentialCache) -> ClientHandshake:
+    return ClientHandshake(
+        host="farm", user="farm", password="er", cache=cache, rng=random.Random(2)
+    )
+
+
+def test_a_challenge_of_any_characters_is_answered() -> None:
+    """They come from the server, and the next connection to it repeats them."""
+    cache = CredentialCache()
+    first = client(cache)
+    first.receive_data(
+        b"HTTP/1.1 401 Unauthorized\r\nConnection: close\r\nContent-Length: 0\r\n"
+        b'WWW-Authenticate: Digest realm="f\xe4rm", nonce="\xba\xff", qop="auth", algorithm=MD5,'
+        b' opaque="\xff"\r\n\r\n'
+    )
+    assert first.next_event() is not None
+    assert b'realm="f\xe4rm", nonce="\xba\xff"' in client(cache).data_to_send()
+
+
+def test_other_informational_responses_may_come_with_the_real_one() -> None:
+    cache = CredentialCache()
+    machine = client(cache)
+    machine.receive_data(
+        b"HTTP/1.1 100 Continue\r\n\r\n" * 3
+        + b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n"
+    )
+    event = machine.next_event()
+    assert isinstance(event, Closed)
+    assert event.error is not None
