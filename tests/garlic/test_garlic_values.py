@@ -16,7 +16,7 @@ from culm.garlic.connection import Connection, ConnectionRole, ConnectionState
 from culm.garlic.errors import GarlicErrorCode
 from culm.garlic.events import RequestReceived, ResponseReceived
 from culm.garlic.limits import Limits
-from culm.garlic.messages import MessageType, Request, Response
+from culm.garlic.messages import RESPONSE_SIZE, MessageType, Request, Response
 from culm.garlic.raft import Configuration, Entry, Server, Snapshot
 from culm.garlic.status import DestinationStatus, RouterStatus, StatusRecord
 from culm.garlic.values import (
@@ -303,7 +303,11 @@ def test_a_listener_reads_what_was_sent_before_the_end_when_answers_have_gone_ou
     assert machine.next_event() == RequestReceived(request=request)
     assert machine.next_event() is None
     machine.send_response(answer(MessageType.APPEND_ENTRIES_RESPONSE))
+    assert machine.next_event() is None  # nobody has taken it
+    assert len(machine.data_to_send()) == RESPONSE_SIZE
     assert machine.next_event() == RequestReceived(request=request)
+    assert machine.next_event() is None
+    machine.send_response(answer(MessageType.APPEND_ENTRIES_RESPONSE))
     assert machine.next_event() == Closed()
 
 
