@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 from raft_simulator import run_seed
 
-from culm.garlic.errors import GarlicErrorCode
-from culm.garlic.raft import RaftErrorCode, Role, effects
+from culm.garlic.raft import Role, effects
 from culm.garlic.raft.change import Change
 from culm.garlic.raft.elector import Elector
 from culm.garlic.raft.engine import RULES
@@ -40,16 +39,6 @@ def test_the_table_of_roles_is_that_of_the_code(page: str) -> None:
         assert row is not None, kind
         cells = [cell.strip() == "yes" for cell in row[1].split("|")]
         assert cells == [role in rule.roles for role in roles]
-
-
-def test_every_error_code_is_explained(page: str) -> None:
-    told = page[page.index("## Errors") : page.index("## Differences")]
-    ours, _, cores = told.partition("And of the core")
-    assert set(re.findall(r"^\| `([A-Z_]{5,})`", ours, flags=re.M)) == {
-        code.name for code in GarlicErrorCode
-    }
-    named = " ".join(re.findall(r"^\| (`.*?) \|", cores, flags=re.M))
-    assert set(re.findall(r"`([A-Z_]{5,})`", named)) == {code.name for code in RaftErrorCode}
 
 
 def test_every_effect_is_explained(page: str) -> None:

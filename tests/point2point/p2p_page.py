@@ -13,7 +13,7 @@ from typing import Any
 from rules import all_rules, proofs
 
 from culm.machine import Event
-from culm.point2point import ErrorCode, Limits, RequestState
+from culm.point2point import Limits, RequestState
 from culm.point2point.states import TRANSITIONS
 from culm.testing.link import Link
 from culm.testing.machines import Scenario, call, lookup
@@ -170,10 +170,6 @@ def filled(page: str) -> str:
         )
         assert count == 1, name
     return page
-
-
-def codes() -> set[str]:
-    return {code.name for code in ErrorCode}
 
 
 def limits() -> dict[str, Any]:

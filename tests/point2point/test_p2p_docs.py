@@ -6,7 +6,7 @@ import doctest
 import re
 
 import pytest
-from p2p_page import CONVERSATION, GREEDY, PAGE, codes, conversation, crossing, filled, limits
+from p2p_page import CONVERSATION, GREEDY, PAGE, conversation, crossing, filled, limits
 from rules import HERE, proofs
 
 from culm.testing.transcript import of_link
@@ -42,11 +42,6 @@ def test_every_test_in_the_table_exists(page: str) -> None:
     for file, name in named:
         assert f"def {name}(" in (HERE / file).read_text(encoding="utf-8")
     assert all(proofs().values())
-
-
-def test_every_error_code_is_explained(page: str) -> None:
-    errors = page[page.index("## Errors") :]
-    assert set(re.findall(r"`([A-Z_]{5,})`", errors)) >= codes()
 
 
 def test_every_limit_is_listed_with_its_default(page: str) -> None:
