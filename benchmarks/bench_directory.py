@@ -180,6 +180,8 @@ def main() -> None:
             line += f", {whole / sum(costs['rsync -a'][1:3]):.1f} times that of rsync -a"
         print(line)
         command = [sys.executable, __file__, "--parts", source, folder / "fetched", folder]
+        start = sum(run(sys.executable, _PROGRAM, "--help")[1:3])
+        print(f"  {'start Python, each time':<24}{start:>6.2f} s")
         found = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
         for each, seconds in json.loads(found).items():
             print(f"  {each:<24}{seconds:>6.2f} s")

@@ -69,7 +69,7 @@ STAGING = b".replicate-staging"
 _PATH_SIZE_MAX = 4095
 # Names of 1 to 255 bytes, none of them "." or "..", with slashes between them.
 _NAME = rb"(?!\.{1,2}(?:/|\Z))[^/\0]{1,255}"
-_PATH: Final = re.compile(rb"%b(?:/%b)*" % (_NAME, _NAME))
+_PATH: Final = re.compile(rb"(?!%b(?:/|\Z))%b(?:/%b)*" % (re.escape(STAGING), _NAME, _NAME))
 _CHUNKS_MAX = 1 << 32
 _INT64_MAX = (1 << 63) - 1
 
@@ -295,11 +295,7 @@ def check_path(path: object) -> None:
     """Raise `RecordError` if no record can have this path."""
     if type(path) is not bytes:
         raise RecordError("a path that is not a byte string")
-    if (
-        len(path) > _PATH_SIZE_MAX
-        or _PATH.fullmatch(path) is None
-        or path.partition(b"/")[0] == STAGING
-    ):
+    if len(path) > _PATH_SIZE_MAX or _PATH.fullmatch(path) is None:
         raise RecordError(f"the path {path[:100]!r} names nothing inside the directory")
 
 

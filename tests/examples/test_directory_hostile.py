@@ -438,8 +438,8 @@ def test_sparse_files_stay_sparse(tmp_path: Path, size: int) -> None:
     with open(target / "hole", "r+b") as changed:
         changed.seek(size - 1)
         changed.write(b"x")
-    os.utime(target / "hole", ns=((target / "a").stat().st_mtime_ns,) * 2)
-    os.utime(target / "hole", ns=((source / "hole").stat().st_mtime_ns,) * 2)
+    time = (source / "hole").stat().st_mtime_ns
+    os.utime(target / "hole", ns=(time, time))
     assert materialise(store, LOG, target).written == 1
 
 
