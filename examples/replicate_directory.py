@@ -152,7 +152,7 @@ def fetch(options: argparse.Namespace) -> int:
     _write(summary | {"seconds": round(time.monotonic() - started, 3)})
     if summary["code"] is not None:
         _tell(f"{summary['code']}: {summary['error']}")
-    return 0 if summary["code"] is None else 1
+    return {None: 0, "BUSY": 4}.get(summary["code"], 1)
 
 
 def _terms(options: argparse.Namespace) -> Terms:
@@ -173,6 +173,7 @@ def _fetch_logs(
         into=options.into,
         wanted=options.log,
         payload_size_max=options.max_payload,
+        private=belonging_to(options.store),
         on_place=progress.written,
     ) as mirror:
         return _fetch_into(mirror, options, store, progress)

@@ -21,6 +21,7 @@ __all__ = [
     "is_for_all",
     "lock_folder",
     "mode_of",
+    "reason_of",
 ]
 
 OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -38,6 +39,11 @@ class FolderBusyError(Exception):
 def is_for_all(error: OSError) -> bool:
     """Whether `error` says that there is no use in going on with other files."""
     return error.errno in _FOR_ALL
+
+
+def reason_of(error: Exception) -> str:
+    """Why something cannot be read or written, in few words."""
+    return (isinstance(error, OSError) and error.strerror) or str(error)
 
 
 def lock_folder(path: Path) -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +24,7 @@ from directory.folders import (
     is_for_all,
     lock_folder,
     mode_of,
+    reason_of,
 )
 from directory.records import STAGING, Directory, File, Link, Removed
 from directory.tree import Place, Tree, read_tree
@@ -51,6 +52,8 @@ def materialise(
     *,
     tree: Tree | None = None,
     before: Tree | None = None,
+    private: Collection[bytes] = (),
+    done: Materialised | None = None,
     on_place: Callable[[int, int], object] = lambda done, total: None,
 ) -> Materialised:
     """Make `root` what the log says; what the log does not speak of is left alone.
@@ -60,24 +63,26 @@ def materialise(
 
     The log is read as a whole before anything is touched, unless it was already (`tree`).
     If `root` has been made what `before` says, what is the same there is not looked at.
+    Paths of `private` are not for the author of the log to say anything of.
     `on_place` is told how many places are done, and how many there are.
 
-    What is in the way in one place, or may not be changed, does not stop the rest.
+    What is in the way in one place, or may not be changed, does not stop the rest.  `done` says
+    what has been done even if something is raised.
 
     Raises `directory.records.RecordError` for a log that is not one of a directory,
     `directory.folders.FolderBusyError`, and `OSError` for what would stop every place.
     """
     tree = read_tree(store, log) if tree is None else tree
     places = tree.in_order()
-    done = {} if before is None else before.places
-    changed = [place for place in places if done.get(place.record.path) != place]
+    same = {} if before is None else before.places
+    changed = [place for place in places if same.get(place.record.path) != place]
     with ExitStack() as stack:
         if isinstance(root, Path):
             root.mkdir(parents=True, exist_ok=True)
             root = lock_folder(root)
             stack.callback(os.close, root)
         staging = stack.enter_context(_staging(root))
-        maker = _Materialiser(root, staging, Contents(store, log))
+        maker = _Materialiser(root, staging, Contents(store, log), private, done)
         # All of them, for a while: something in one that is the same may have changed.
         directories = [place for place in places if isinstance(place.record, Directory)]
         with maker.at_work():
@@ -126,8 +131,17 @@ def _clear_staging(root: int) -> None:
 
 
 class _Materialiser:
-    def __init__(self, root: int, staging: int, contents: Contents) -> None:
-        self.done = Materialised()
+    def __init__(
+        self,
+        root: int,
+        staging: int,
+        contents: Contents,
+        private: Collection[bytes],
+        done: Materialised | None,
+    ) -> None:
+        self.done = Materialised() if done is None else done
+        # Some file systems take other cases of a name for the same.
+        self._private = {path.lower() for path in private}
         self._folders = Folders(root)
         self._staging = staging
         self._contents = contents
@@ -142,13 +156,16 @@ class _Materialiser:
     def attempt(self, make: Callable[[Place], None], place: Place) -> None:
         """Do it, or note why it cannot be done."""
         path = place.record.path
+        if self._private and path.lower() in self._private:
+            self.done.failed[path] = "part of the store"
+            return
         try:
             make(place)
-        except OSError as error:
-            if is_for_all(error):
+        except (OSError, OverflowError) as error:
+            if isinstance(error, OSError) and is_for_all(error):
                 raise
             self._folders.forget()
-            self.done.failed.setdefault(path, error.strerror or str(error))
+            self.done.failed.setdefault(path, reason_of(error))
 
     # Directories.
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from culm.bamboo import LogKey, LogStore
 from directory.fetch import Failure, several_logs
-from directory.folders import lock_folder
+from directory.folders import FolderBusyError, lock_folder
 from directory.materialise import Materialised, materialise
 from directory.records import RecordError
 from directory.tree import Tree, TreeReader
@@ -22,7 +22,8 @@ class Mirror:
     """Makes `into` what the log in `store` says, again and again (``None``: does nothing).
 
     Of several logs in the store it is the `wanted` one.  Payloads of more than
-    `payload_size_max` bytes may be missing: files that need them are left as they are.
+    `payload_size_max` bytes may be missing: files that need them are left as they are.  Nothing
+    is written to the files of `private`.
 
     From entering it on, or from when `into` is made, nobody else can do that: to use it is to
     lock the directory.  Raises `directory.folders.FolderBusyError`.
@@ -38,6 +39,7 @@ class Mirror:
         into: Path | None,
         wanted: LogKey | None,
         payload_size_max: int | None,
+        private: Collection[Path],
         on_place: Callable[[int, int], object],
     ) -> None:
         self.made = Materialised()
@@ -46,6 +48,7 @@ class Mirror:
         self._into = into
         self._wanted = wanted
         self._payload_size_max = payload_size_max
+        self._private = private
         self._on_place = on_place
         self._reader: TreeReader | None = None
         self._tree: Tree | None = None
@@ -87,29 +90,38 @@ class Mirror:
             return Materialised(), several_logs(logs)
         if log is None or self._into is None:
             return Materialised(), None
+        made = Materialised()
+        failure = None
         try:
-            made = self._materialise(log, self._into)
+            self._materialise(log, self._into, made)
         except RecordError as error:
-            return Materialised(), Failure("BAD_RECORD", str(error))
+            failure = Failure("BAD_RECORD", str(error))
+        except FolderBusyError as error:
+            failure = Failure("BUSY", str(error))
         except OSError as error:
-            return Materialised(), Failure("CANNOT_WRITE", str(error))
+            failure = Failure("CANNOT_WRITE", _told(error))
         self.made.written += made.written
         self.made.unchanged += made.unchanged
         self.made.removed += made.removed
         self.made.failed = self.failed = made.failed
-        return made, None
+        return made, failure
 
-    def _materialise(self, log: LogKey, into: Path) -> Materialised:
+    def _materialise(self, log: LogKey, into: Path, made: Materialised) -> None:
         if self._reader is None:
             self._reader = TreeReader(self._store, log, payload_size_max=self._payload_size_max)
         tree = self._reader.read()
-        folder = self._locked(into)
-        made = materialise(
-            self._store, log, folder, tree=tree, before=self._tree, on_place=self._on_place
+        materialise(
+            self._store,
+            log,
+            self._locked(into),
+            tree=tree,
+            before=self._tree,
+            private=_inside(into, self._private),
+            done=made,
+            on_place=self._on_place,
         )
         done = tree.places.items()
         self._tree = Tree({path: place for path, place in done if path not in made.failed})
-        return made
 
     def _locked(self, into: Path) -> int:
         if self._folder is None:
@@ -118,3 +130,17 @@ class Mirror:
         elif not os.path.samestat(os.stat(into), os.fstat(self._folder)):
             raise FileExistsError(f"{into}: something else has taken the place of the directory")
         return self._folder
+
+
+def _inside(into: Path, private: Collection[Path]) -> list[bytes]:
+    """Those of the files that are in the directory, or would be, by their paths there."""
+    root = into.resolve()
+    places = [path.parent.resolve() / path.name for path in private]
+    return [os.fsencode(path.relative_to(root)) for path in places if path.is_relative_to(root)]
+
+
+def _told(error: OSError) -> str:
+    """An error in one line; names that are bytes as text."""
+    if isinstance(error.filename, bytes):
+        return f"{error.strerror}: {os.fsdecode(error.filename)!r}"
+    return str(error)

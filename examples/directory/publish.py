@@ -12,7 +12,7 @@ from nacl.signing import SigningKey
 
 from culm.bamboo import LogAuthor, LogKey, LogStore, NewEntry
 from directory.contents import Contents, chunk_count, chunks, extents, is_content, read_at
-from directory.folders import Folders, is_for_all
+from directory.folders import Folders, is_for_all, reason_of
 from directory.records import (
     PACK_SIZE_MAX,
     Directory,
@@ -24,7 +24,7 @@ from directory.records import (
     encode,
     encode_pack,
 )
-from directory.scan import Findings, FoundFile, Scanner, reason_of
+from directory.scan import Findings, FoundFile, Scanner
 from directory.tree import Place, Tree, read_tree
 
 __all__ = ["Published", "publish_directory"]
@@ -42,7 +42,8 @@ _PACKED_HEAD_SIZE = 128
 class Published:
     """What publishing came to.
 
-    entries, payload_bytes: appended; changed, unchanged: how many places.
+    entries, payload_bytes: appended; changed: how many places with them; unchanged: how many
+    are as the log says.
     findings: what does not travel, and what could not be read: the log has it as before.
     """
 
@@ -132,27 +133,21 @@ def _publish_removed(tree: Tree, there: set[bytes], batch: _Batch) -> None:
         is_gone = path not in there and not isinstance(place.record, Removed)
         if is_gone and batch.done.findings.is_known(path):
             batch.add(Removed(path))
-            batch.done.changed += 1
 
 
 def _publish_one(
     each: Directory | Link | FoundFile, known: Place | None, reader: _Reader, batch: _Batch
 ) -> None:
-    if isinstance(each, FoundFile):
-        try:
-            is_new = reader.publish(each, known, batch)
-        except (OSError, RecordError) as error:
-            if isinstance(error, OSError) and is_for_all(error):
-                raise
-            batch.done.findings.failed[each.path] = reason_of(error)
-            return
-    else:
+    if not isinstance(each, FoundFile):
         batch.add(each)
-        is_new = True
-    if is_new:
-        batch.done.changed += 1
-    else:
-        batch.done.unchanged += 1
+        return
+    try:
+        if reader.is_as_known(each, known, batch):
+            batch.done.unchanged += 1
+    except (OSError, RecordError) as error:
+        if isinstance(error, OSError) and is_for_all(error):
+            raise
+        batch.done.findings.failed[each.path] = reason_of(error)
 
 
 class _Reader:
@@ -162,8 +157,8 @@ class _Reader:
         self._folders = folders
         self._contents = contents
 
-    def publish(self, found: FoundFile, known: Place | None, batch: _Batch) -> bool:
-        """Publish all chunks of a file, unless they are what the log has; whether they are not.
+    def is_as_known(self, found: FoundFile, known: Place | None, batch: _Batch) -> bool:
+        """Whether a file is what the log has; if not, all of its chunks are published.
 
         Raises `OSError` and `RecordError` if it cannot be read as a whole.
         """
@@ -175,11 +170,11 @@ class _Reader:
                 raise RecordError("no longer a file")
             found = FoundFile.of(found.path, status)
             if _is_as_known(found, known) and self._is_content(file, known):
-                return False
+                return True
             self._publish_chunks(file, found, status, batch)
         finally:
             os.close(file)
-        return True
+        return False
 
     def _is_content(self, file: int, known: Place | None) -> bool:
         assert known is not None
@@ -217,6 +212,7 @@ class _Batch:
         self._packed_size_max = _PACKED_SIZE_MAX if pack else -1
         self._entries: list[NewEntry] = []
         self._size = 0
+        self._changed = 0  # how many places are complete with them
         self._records: list[Record] = []  # of the pack in the making
         self._contents: list[bytes] = []
         self._pack_size = 0
@@ -234,7 +230,8 @@ class _Batch:
             self._contents.append(content)
             self._pack_size += size
         else:
-            self._append(encode(record, content))
+            is_last = not isinstance(record, File) or record.chunk + 1 == record.chunks
+            self._append(encode(record, content), int(is_last))
 
     def flush(self) -> None:
         """Append all that was added."""
@@ -245,13 +242,14 @@ class _Batch:
         records, contents = self._records, self._contents
         self._records, self._contents, self._pack_size = [], [], 0
         if len(records) == 1:
-            self._append(encode(records[0], contents[0]))
+            self._append(encode(records[0], contents[0]), 1)
         elif records:
-            self._append(encode_pack(records, contents))
+            self._append(encode_pack(records, contents), len(records))
 
-    def _append(self, payload: bytes) -> None:
+    def _append(self, payload: bytes, changed: int) -> None:
         self._entries.append(self._author.publish(payload))
         self._size += len(payload)
+        self._changed += changed
         if self._size >= _BATCH_SIZE_MAX or len(self._entries) >= _BATCH_COUNT_MAX:
             self._store_entries()
 
@@ -259,4 +257,5 @@ class _Batch:
         self._store.append(self._author.log, self._entries)
         self.done.entries += len(self._entries)
         self.done.payload_bytes += self._size
-        self._entries, self._size = [], 0
+        self.done.changed += self._changed
+        self._entries, self._size, self._changed = [], 0, 0

@@ -10,10 +10,10 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import NamedTuple
 
-from directory.folders import Folders, is_for_all
+from directory.folders import Folders, is_for_all, reason_of
 from directory.records import STAGING, Directory, Link, RecordError, check_path, is_inside
 
-__all__ = ["Findings", "FoundFile", "Scanner", "reason_of"]
+__all__ = ["Findings", "FoundFile", "Scanner"]
 
 
 class FoundFile(NamedTuple):
@@ -134,8 +134,3 @@ class Scanner:
         if first != path:
             reason = f"the same file as {os.fsdecode(first)!r}, travels as one of its own"
             self.findings.hard_links[path] = reason
-
-
-def reason_of(error: OSError | RecordError) -> str:
-    """Why something cannot be read, in few words."""
-    return (isinstance(error, OSError) and error.strerror) or str(error)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import json
 import os
 import resource
 import shutil
+import sqlite3
 import stat
 import subprocess
 import sys
@@ -23,10 +25,11 @@ import directory.materialise
 import replicate_directory
 from culm.bamboo import LogAuthor, LogKey, LogStore, MemoryStore, NewEntry
 from culm.wire.multihash import YAMF
-from directory.materialise import materialise
+from directory.materialise import Materialised, materialise
 from directory.publish import publish_directory
 from directory.records import Directory, File, Record, encode
 from directory.tree import read_tree
+from stores.sqlite_store import SqliteStore
 
 KEY = SigningKey(bytes(32))
 LOG = LogKey(bytes(KEY.verify_key), 0)
@@ -126,6 +129,22 @@ def test_what_is_in_the_way_and_no_file(tmp_path: Path) -> None:
     assert contents(target) == {"fifo": b"text", "loop": b"text"}
 
 
+def test_the_store_is_not_for_its_logs_to_write(tmp_path: Path) -> None:
+    """Nor is the key: whoever publishes with it later would share it with a stranger."""
+    source, target = tmp_path / "source", tmp_path / "target"
+    make_tree(
+        source, {f"sub/s{suffix}": b"evil" for suffix in ("", ".key", ".KEY", "-journal", "x")}
+    )
+    assert run("publish", source, "--store", tmp_path / "store").status == 0
+    make_tree(target, {"sub": None})
+    with serving(tmp_path / "store") as port:
+        done = fetch(target / "sub/s", port, target / "sub/..")
+    assert (done.status, done.summary["code"]) == (1, "PARTLY_WRITTEN")
+    assert done.errors.count("part of the store") == 5  # four of them, and the first once more
+    assert {path.name for path in (target / "sub").iterdir()} == {"s", "s.lock", "sx"}
+    assert run("check", "--store", target / "sub/s").status == 0
+
+
 # One place does not stop the rest.
 
 
@@ -165,9 +184,35 @@ def test_a_full_disk_ends_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(directory.materialise, "write_content", write_content)
+    done = Materialised()
     with pytest.raises(OSError, match="No space left"):
-        materialise(authored(file(b"a"), file(b"b"), file(b"c")), LOG, tmp_path)
+        materialise(authored(file(b"a"), file(b"b"), file(b"c")), LOG, tmp_path, done=done)
     assert os.listdir(tmp_path) == ["a"]
+    assert done == Materialised(written=1)
+
+
+def test_a_full_disk_ends_publishing_with_what_was_appended(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, store = tmp_path / "source", tmp_path / "store"
+    make_tree(source, {f"file{n}": bytes(MIB) for n in range(9)})
+    really_append = SqliteStore.append
+    batches = []
+
+    def append(self: SqliteStore, log: LogKey, entries: Sequence[NewEntry]) -> None:
+        batches.append(len(entries))
+        if len(batches) == 2:
+            raise sqlite3.OperationalError("database or disk is full")
+        really_append(self, log, entries)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SqliteStore, "append", append)
+        assert replicate_directory.main(["publish", str(source), "--store", str(store)]) == 2
+    summary = json.loads(capsys.readouterr().out)
+    assert summary["error"] == "database or disk is full"
+    assert summary["changed"] == summary["entries"] == summary["head"] == batches[0]
+    assert replicate_directory.main(["publish", str(source), "--store", str(store)]) == 0
+    assert json.loads(capsys.readouterr().out)["changed"] == 9 - batches[0]
 
 
 def test_a_conflict_is_told_and_goes_away(tmp_path: Path) -> None:
