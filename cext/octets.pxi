@@ -2,7 +2,7 @@
 # inline functions of one compiled module cannot be had from another one.
 #
 # Loads are of single bytes put together with shifts: right on every byte order and
-# alignment, and compilers make one instruction (plus a byte swap) of each.
+# alignment, and compilers make one instruction (plus a byte swap) of each, nearly always.
 
 from cpython.ref cimport Py_DECREF, PyObject
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
@@ -44,7 +44,14 @@ cdef extern from *:
         return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
     }
     static CYTHON_INLINE uint64_t culm_load_64(const uint8_t *p) {
+    #if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+        /* Said outright: in a long row of loads compilers do not see it in the bytes below. */
+        uint64_t value;
+        memcpy(&value, p, 8);
+        return value;
+    #else
         return (uint64_t)culm_load_32(p) | (uint64_t)culm_load_32(p + 4) << 32;
+    #endif
     }
     static CYTHON_INLINE uint64_t culm_load_64_be(const uint8_t *p) {
         return (uint64_t)p[0] << 56 | (uint64_t)p[1] << 48 | (uint64_t)p[2] << 40

@@ -21,6 +21,16 @@ def varu64(implementation: Implementation) -> ModuleType:
 
 
 @pytest.fixture(scope="session")
+def fingerprint(implementation: Implementation) -> ModuleType:
+    return twin("fingerprint", implementation)
+
+
+@pytest.fixture(scope="session")
+def tree(implementation: Implementation) -> ModuleType:
+    return twin("tree", implementation)
+
+
+@pytest.fixture(scope="session")
 def lzfoo(implementation: Implementation) -> ModuleType:
     return twin("lzfoo", implementation)
 
@@ -43,3 +53,13 @@ def lzfoo_twins() -> tuple[ModuleType, ModuleType]:
 @pytest.fixture(scope="session")
 def runs_twins() -> tuple[ModuleType, ModuleType]:
     return twin("runs", "compiled"), twin("runs", "pure")
+
+
+@pytest.fixture(scope="session")
+def fingerprint_twins() -> tuple[ModuleType, ModuleType]:
+    return twin("fingerprint", "compiled"), twin("fingerprint", "pure")
+
+
+@pytest.fixture(scope="session")
+def tree_twins() -> tuple[ModuleType, ModuleType]:
+    return twin("tree", "compiled"), twin("tree", "pure")

@@ -74,9 +74,7 @@ def test_an_extension_that_does_not_import_is_reported(installed, failure):
 
 @pytest.mark.parametrize("other", [{}, {"lzfoo": BROKEN}])
 def test_a_mixture_is_told(installed, other):
-    with pytest.warns(
-        RuntimeWarning, match="'lzfoo': 'pure', 'runs': 'pure', 'varu64': 'compiled'"
-    ):
+    with pytest.warns(RuntimeWarning, match="'lzfoo': 'pure', .*'varu64': 'compiled'"):
         package = installed(varu64=WORKING, **other)
     assert package.IMPLEMENTATION == "mixed"
     assert package.IMPORT_ERRORS.keys() == other.keys()
@@ -121,7 +119,8 @@ def test_the_stub_of_a_compiled_kernel_names_what_there_is(name):
 def public(module: ModuleType) -> list[tuple[str, object]]:
     """Names that a kernel defines, those of its classes' members included."""
     helpers = {"Any", "Buffer", "Callable", "Decode", "Iterable", "Mapping", "NoReturn", "Protocol"}
-    helpers |= {"annotations", "array", "index"}
+    helpers |= {"annotations", "array", "index", "Sequence", "Struct", "reduce", "pairwise"}
+    helpers |= {"bisect_left", "bisect_right", "blake3", "fingerprints", "xxhash"}
     found: list[tuple[str, object]] = []
     for name, thing in vars(module).items():
         if name.startswith("_") or name in helpers:

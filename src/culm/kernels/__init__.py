@@ -1,7 +1,7 @@
 """The hot paths, each twice: compiled from ``cext/`` and as a pure twin, its specification.
 
-``culm.kernels.varu64``, ``lzfoo``, ``runs`` and ``xenc`` are the twins in use: the compiled ones
-where there are any.  Which was taken is told, never guessed:
+``culm.kernels.fingerprint``, ``lzfoo``, ``runs``, ``tree``, ``varu64`` and ``xenc`` are the twins
+in use: the compiled ones where there are any.  Which was taken is told, never guessed:
 
 - `IMPLEMENTATION` is ``"compiled"``, ``"pure"`` or ``"mixed"``,
 - `IMPLEMENTATIONS` says it kernel by kernel,
@@ -29,16 +29,18 @@ __all__ = [
     "IMPORT_ERRORS",
     "NAMES",
     "Implementation",
+    "fingerprint",
     "load",
     "lzfoo",
     "runs",
+    "tree",
     "varu64",
     "xenc",
 ]
 
 Implementation = Literal["compiled", "pure"]
 
-NAMES = ("lzfoo", "runs", "varu64", "xenc")
+NAMES = ("fingerprint", "lzfoo", "runs", "tree", "varu64", "xenc")
 IMPLEMENTATIONS: dict[str, Implementation] = {}
 IMPORT_ERRORS: dict[str, Exception] = {}
 
@@ -76,13 +78,17 @@ def _summary() -> Literal["compiled", "pure", "mixed"]:
 
 
 if TYPE_CHECKING:
+    from culm.kernels import pure_fingerprint as fingerprint
     from culm.kernels import pure_lzfoo as lzfoo
     from culm.kernels import pure_runs as runs
+    from culm.kernels import pure_tree as tree
     from culm.kernels import pure_varu64 as varu64
     from culm.kernels import pure_xenc as xenc
 else:
+    fingerprint = _pick("fingerprint")
     lzfoo = _pick("lzfoo")
     runs = _pick("runs")
+    tree = _pick("tree")
     varu64 = _pick("varu64")
     xenc = _pick("xenc")
 
