@@ -24,6 +24,7 @@ ARROWS = {
     "kernels": set[str](),
     "wire": {"buffer", "kernels"},
     "bamboo": CONTRACT | {"wire"},
+    "reconcile": CONTRACT | {"kernels", "wire"},
     "bymux": CONTRACT | {"wire"},
     "oxen": CONTRACT | {"wire"},
     "point2point": CONTRACT | {"kernels", "wire", "bamboo", "bymux"},

@@ -1,4 +1,4 @@
-"""The examples of the pages on driving and testing run as they stand."""
+"""The examples of the pages run as they stand."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def run(name: str) -> dict[str, Any]:
     return names
 
 
-@pytest.mark.parametrize("name", ["driving.md", "testing.md"])
+@pytest.mark.parametrize("name", ["driving.md", "reconcile.md", "testing.md"])
 def test_examples_run(name: str) -> None:
     run(name)
 

@@ -1,0 +1,157 @@
+"""Fingerprints of sets, in the monoids that there are.
+
+A fingerprint is how many items a set has and what their hashes combine to.  Those of sets
+without a common item combine, in any order, to that of all their items, so that a tree can
+keep them for its parts.  All monoids here are groups: what was combined can be taken away.
+
+    >>> monoid = named("xxh3-sum")
+    >>> both = monoid.combine(monoid.lift(b"one"), monoid.lift(b"two"))
+    >>> monoid.subtract(both, monoid.lift(b"one")) == monoid.lift(b"two")
+    True
+
+Sources: Meyer, "Range-Based Set Reconciliation" (2023), for fingerprints in a monoid; for
+each monoid see `MONOIDS`.
+"""
+
+from __future__ import annotations
+
+from array import array
+from dataclasses import dataclass, field
+from struct import Struct
+from typing import NamedTuple
+
+from blake3 import blake3
+
+from culm.buffer import Buffer
+from culm.kernels import fingerprint as _kernel
+from culm.wire.errors import DecodeError, Truncated, WireErrorCode
+
+__all__ = ["DEFAULT", "ITEM_SIZE_MAX", "MONOIDS", "Fingerprint", "Monoid", "named"]
+
+#: How many bytes an item has at most.
+ITEM_SIZE_MAX = _kernel.ITEM_SIZE_MAX
+
+_COUNT = Struct(">Q")
+_SHORT_SIZE = 8
+
+
+class Fingerprint(NamedTuple):
+    """How many items there are, and the state of the monoid that their hashes combine to.
+
+    In a difference, the count may be negative.
+    """
+
+    count: int  # type: ignore[assignment]  # tuples have a method of that name
+    state: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Monoid:
+    """One way to combine the hashes of items; `named` finds it.
+
+    `digest_size` is how many bytes of a state travel in full.  With `is_additive` these are
+    the state itself, any number of its last bytes is a state of its own, and the difference of
+    two of them names the item that one set has more; else they are a hash of it.
+    """
+
+    name: str
+    digest_size: int
+    is_additive: bool
+    kernel_number: int = field(repr=False)
+
+    @property
+    def neutral(self) -> Fingerprint:
+        """The fingerprint of the empty set."""
+        return Fingerprint(0, _kernel.neutral(self.kernel_number))
+
+    def lift(self, item: bytes) -> Fingerprint:
+        """The fingerprint of one item, of at most `ITEM_SIZE_MAX` bytes, else ``ValueError``."""
+        return Fingerprint(1, _kernel.lift(self.kernel_number, item))
+
+    def lift_many(self, data: Buffer, item_size: int) -> Fingerprint:
+        """The fingerprint of the items of `item_size` bytes each that `data` is made of.
+
+        Raises ``ValueError`` if they do not fill it.
+        """
+        state = _kernel.lift_many(self.kernel_number, data, item_size)
+        return Fingerprint(memoryview(data).nbytes // item_size, state)
+
+    def lift_cut(self, data: Buffer, offsets: array[int]) -> Fingerprint:
+        """The fingerprint of the items between the `offsets` (an array of type Q) into `data`.
+
+        Raises ``ValueError`` if they do not ascend inside of it.
+        """
+        state = _kernel.lift_cut(self.kernel_number, data, offsets)
+        return Fingerprint(max(len(offsets) - 1, 0), state)
+
+    def combine(self, first: Fingerprint, second: Fingerprint) -> Fingerprint:
+        """The fingerprint of two sets without a common item, taken together."""
+        state = _kernel.combine(self.kernel_number, first.state, second.state)
+        return Fingerprint(first.count + second.count, state)
+
+    def subtract(self, first: Fingerprint, second: Fingerprint) -> Fingerprint:
+        """What combined with `second` gives `first`."""
+        state = _kernel.subtract(self.kernel_number, first.state, second.state)
+        return Fingerprint(first.count - second.count, state)
+
+    def digest(self, fingerprint: Fingerprint, size: int | None = None) -> bytes:
+        """The `size` bytes that stand for a state on the wire; by default all of them."""
+        size = self.digest_size if size is None else size
+        if not 1 <= size <= self.digest_size:
+            raise ValueError(f"a digest in {self.name} has 1 to {self.digest_size} bytes")
+        if self.is_additive:
+            return fingerprint.state[-size:]
+        return blake3(fingerprint.state).digest(length=self.digest_size)[:size]
+
+    def encode(self, fingerprint: Fingerprint) -> bytes:
+        """The digest in full, then the count: 8 bytes, big-endian."""
+        return self.digest(fingerprint) + _COUNT.pack(fingerprint.count)
+
+    def decode(self, data: Buffer) -> Fingerprint:
+        """What `encode` made; raises `DecodeError` for any other number of bytes.
+
+        In a monoid that is not additive the state is the digest, good to be compared only.
+        """
+        encoded = bytes(data)
+        size = self.digest_size + _COUNT.size
+        if len(encoded) < size:
+            raise Truncated(len(encoded))
+        if len(encoded) > size:
+            raise DecodeError(WireErrorCode.TRAILING_DATA, size, "bytes behind a fingerprint")
+        (count,) = _COUNT.unpack_from(encoded, self.digest_size)
+        return Fingerprint(count, encoded[: self.digest_size])
+
+    def short(self, item: bytes) -> int:
+        """The lowest 64 bits of an item's state: what a tree keeps of it."""
+        state = self.lift(item).state
+        if self.kernel_number == _kernel.LTHASH:
+            return int.from_bytes(state[:_SHORT_SIZE], "little")
+        return int.from_bytes(state[-_SHORT_SIZE:], "big")
+
+
+#: All monoids, by name.
+#:
+#: ``xxh3-sum``, the default: the sum modulo 2**128 of XXH3-128 (Cyan4973/xxHash,
+#: doc/xxhash_spec.md).  ``xxh3-xor``: the exclusive or of the same.  ``blake3-lthash``: 1024 sums
+#: modulo 2**16 of BLAKE3 drawn out to 2048 bytes (Bellare and Micciancio 1997, "A new paradigm
+#: for collision-free hashing"; Lewi et al. 2019, "Securing update propagation with
+#: homomorphic hashing"), of which the BLAKE3 travels.
+MONOIDS = {
+    monoid.name: monoid
+    for monoid in (
+        Monoid("xxh3-sum", 16, True, _kernel.SUM),
+        Monoid("xxh3-xor", 16, True, _kernel.XOR),
+        Monoid("blake3-lthash", 32, False, _kernel.LTHASH),
+    )
+}
+
+#: The name of the monoid that is taken if none is named.
+DEFAULT = "xxh3-sum"
+
+
+def named(name: str) -> Monoid:
+    """The monoid of that name; raises ``ValueError`` if there is none."""
+    try:
+        return MONOIDS[name]
+    except KeyError:
+        raise ValueError(f"no monoid is named {name!r}: {', '.join(MONOIDS)}") from None
