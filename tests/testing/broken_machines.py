@@ -553,6 +553,14 @@ class LosesWhatIsCutSmall(Lanes):
 
 enter_spec("no conversations", "no conversations", LINES, scenarios=[])
 enter_spec("no store", "no store", KEEPER, respond=None, scenarios=LINES.scenarios)
+enter_spec(
+    "wrong store",
+    "Complete.* is refused",
+    KEEPER,
+    respond=lambda config: lambda effect: "anywhere",
+    conversations=lambda spec: [Conversation(name="one", operations=[Receive(b"one\n")])],
+    scenarios=[],
+)
 enter_spec("call never refused", "refused nowhere", LINES, bad_calls=[call("close")])
 enter_spec(
     "call is refused",

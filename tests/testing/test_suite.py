@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import broken_answers  # noqa: F401
 import broken_links  # noqa: F401
 import pytest
 from broken_machines import CANARIES, Canary

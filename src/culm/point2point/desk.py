@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from itertools import takewhile
 from typing import Any, TypeVar
 
 from culm.bamboo.effects import StoreEffect
@@ -65,14 +66,14 @@ class Desk:
     def fail(self, ticket: Ticket[Any], error: Exception) -> None:
         """There is no answer to an effect (see `Tickets.failed`).
 
-        What waits for the store never happens; what it has done is told, then the failure.
+        What waits for the store never happens, and what waits behind that is not told.
         """
         failure, _ = self._tickets.failed(ticket, error)
         if self.failed:
             return
         self.failed = True
         self._tickets.drop_asked()
-        self._slots = deque(slot for slot in self._slots if slot.events is not None)
+        self._slots = deque(takewhile(lambda slot: slot.events is not None, self._slots))
         self.unwritten_size = 0
         self.emit(failure)
 

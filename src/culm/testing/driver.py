@@ -20,9 +20,11 @@ from culm.testing.operations import (
     Call,
     Complete,
     Eof,
+    Fail,
     Operation,
     Receive,
     ReceiveDatagram,
+    StoreFault,
 )
 from culm.testing.plain import JSON, to_plain
 from culm.testing.spec import Config, MachineSpec, Responder, SpecErrorCode, Verb
@@ -37,6 +39,7 @@ _INPUTS_AND_OUTPUTS = frozenset(
         "advance",
         "complete",
         "data_to_send",
+        "fail",
         "datagrams_to_send",
         "links_to_send",
         "next_deadline",
@@ -200,6 +203,9 @@ class Driver:
         while self.respond is not None and self.unanswered:
             effect = self.unanswered[0]
             turns.append(self.do(Complete(effect.ticket, self.respond(effect))))
+            self._spend(
+                effect.ticket
+            )  # what the machine refuses from the spec's store, it never gets
             if len(turns) > self.events_max:
                 raise EndlessError(f"more than {self.events_max} effects without an input")
         return turns
@@ -225,9 +231,11 @@ class Driver:
             case Advance(now):
                 self._need("advance")(now)
             case Complete(ticket, result):
-                # The ticket is spent whatever the machine says to it.
-                self.unanswered = [e for e in self.unanswered if e.ticket != ticket]
                 self._need("complete")(ticket, result)
+                self._spend(ticket)
+            case Fail(ticket, message):
+                self._need("fail")(ticket, StoreFault(message))
+                self._spend(ticket)
             case Call(method, args):
                 verb = self._verbs.get(method)
                 if verb is not None:
@@ -235,6 +243,9 @@ class Driver:
                 own = self._method(method)
                 return own(**named_arguments(own, args))
         return None
+
+    def _spend(self, ticket: int) -> None:
+        self.unanswered = [effect for effect in self.unanswered if effect.ticket != ticket]
 
     def drain(
         self,

@@ -9,6 +9,7 @@ conversations and are mutated by the property suite.  In JSON::
     {"op": "advance", "now": 1.5}
     {"op": "call", "method": "...", "args": {...}}
     {"op": "complete", "ticket": 1, "result": ...}
+    {"op": "fail", "ticket": 1, "message": "..."}
 
 Bytes inside ``args`` and ``result`` are written ``{"hex": "..."}``.
 """
@@ -28,9 +29,11 @@ __all__ = [
     "Call",
     "Complete",
     "Eof",
+    "Fail",
     "Operation",
     "Receive",
     "ReceiveDatagram",
+    "StoreFault",
     "call",
     "operation_from_json",
     "operation_to_json",
@@ -39,6 +42,16 @@ __all__ = [
 
 class BadOperationError(ValueError):
     """A piece of JSON that is no operation."""
+
+
+class StoreFault(Exception):
+    """What `Fail` says that the store has raised.  Compared by value."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, StoreFault) and self.args == other.args
+
+    def __hash__(self) -> int:
+        return hash(self.args)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +100,15 @@ class Complete:
     result: object = None
 
 
-Operation = Receive | Eof | ReceiveDatagram | Advance | Call | Complete
+@dataclass(frozen=True, slots=True)
+class Fail:
+    """The store could not do the effect of that ticket: `fail`, with a `StoreFault`."""
+
+    ticket: int
+    message: str = ""
+
+
+Operation = Receive | Eof | ReceiveDatagram | Advance | Call | Complete | Fail
 
 
 def call(method: str, /, **args: object) -> Call:
@@ -110,6 +131,8 @@ def operation_to_json(operation: Operation) -> dict[str, JSON]:
             return {"op": "call", "method": method, "args": to_plain(args)}
         case Complete(ticket, result):
             return {"op": "complete", "ticket": ticket, "result": to_plain(result)}
+        case Fail(ticket, message):
+            return {"op": "fail", "ticket": ticket, "message": message}
 
 
 def operation_from_json(value: JSON) -> Operation:
@@ -164,6 +187,12 @@ def _method(value: JSON) -> str:
     return value
 
 
+def _text(value: JSON) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} is no text")
+    return value
+
+
 def _args(value: JSON) -> Mapping[str, Any]:
     args = from_plain(value)
     if not isinstance(args, dict):
@@ -180,4 +209,5 @@ _READERS: dict[str, Callable[[dict[str, JSON]], Operation]] = {
     "advance": lambda value: Advance(_number(value["now"])),
     "call": lambda value: Call(_method(value["method"]), _args(value.get("args", {}))),
     "complete": lambda value: Complete(_ticket(value["ticket"]), from_plain(value.get("result"))),
+    "fail": lambda value: Fail(_ticket(value["ticket"]), _text(value.get("message", ""))),
 }

@@ -31,6 +31,7 @@ from culm.testing.operations import (
     Call,
     Complete,
     Eof,
+    Fail,
     Operation,
     Receive,
     ReceiveDatagram,
@@ -160,6 +161,8 @@ def _operation(operation: Operation, show: Show) -> str:
             return f"call {method}({inside})"
         case Complete(ticket, result):
             return f"complete #{ticket} {_value(result)}"
+        case Fail(ticket, message):
+            return f"fail #{ticket}: {message}"
 
 
 def _on_link(link: int | None) -> str:

@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from culm.testing.machines import lookup, specs
 from culm.testing.spec import MachineSpec
 from culm.testing.suite import properties
+from culm.testing.suite.answers import answers, every_answer
 from culm.testing.suite.floods import floods, limits
 from culm.testing.suite.processes import processes
 from culm.testing.suite.runs import SECONDS_MAX, PropertyError, watchdog
@@ -118,6 +119,13 @@ PROPERTIES: tuple[Property, ...] = (
     Property(name="survives", check_example=properties.survives, share=2.0),
     Property(name="ends", check_example=properties.ends),
     Property(name="refusals", check_example=properties.refusals),
+    Property(
+        name="answers",
+        check_once=every_answer,
+        check_example=answers,
+        share=0.25,
+        applies=lambda spec: _is_of(spec, "next_effect"),
+    ),
     Property(name="purity", check_example=properties.purity, share=0.5),
     Property(
         name="time",

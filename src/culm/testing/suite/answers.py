@@ -1,0 +1,298 @@
+"""What a store may say to a machine, and what the machine makes of it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from typing import Any
+
+from hypothesis import strategies as st
+
+from culm.machine import Closed, ContractErrorCode, Effect, StoreFailed
+from culm.testing.driver import Turn
+from culm.testing.operations import Call, Complete, Fail, Operation, StoreFault
+from culm.testing.plain import to_plain
+from culm.testing.record import conversations, driver_for
+from culm.testing.spec import Conversation, MachineSpec
+from culm.testing.suite.runs import (
+    PropertyError,
+    check_closed,
+    check_idle,
+    expect_equal,
+    finish,
+    refused,
+    retold,
+    visible,
+    watchdog,
+)
+from culm.testing.suite.strategies import Draw, Story, conversation, pick, variant
+from culm.testing.suite.values import answer_type, conforms, values
+
+__all__ = ["answers", "every_answer"]
+
+_FAILURES_MAX = 12  # of a conversation, those that are tried without chance
+_MESSAGE = "the disk is full"
+# Numbers that are no tickets, and what is no number.
+_NO_TICKETS: tuple[Any, ...] = (-1, 0, 1 << 64, 0.5, "1", None, [], object())
+
+
+def every_answer(spec: MachineSpec) -> None:
+    """The law of `answers` for the conversations as they are."""
+    for told in conversations(spec):
+        story = list(told.operations)
+        with retold(spec, told, story):
+            with watchdog():
+                plain = _refuse_what_is_wrong(spec, told, story)
+            count = len(plain.starts)
+            for number in range(0, count, count // _FAILURES_MAX + 1):
+                with watchdog():
+                    _fail(spec, told, story, plain, number)
+
+
+def answers(spec: MachineSpec, draw: Draw) -> None:
+    """A machine takes what answers an effect, once, or a failure in its place.
+
+    A wrong answer raises `LocalProtocolError` and changes nothing: a value that is not of
+    the type which the effect declares (the ``R`` of ``Effect[R]``), or one that it does not
+    accept.  So does an answer to what was not handed out, or is answered already.  What is
+    accepted does no harm, however odd it is.
+
+    After a failure `StoreFailed` comes once, and `Closed` at the latest at the end.  Nothing
+    comes out that would not come without an answer: no event, and where the machine ends,
+    no bytes but those of its goodbye.
+    """
+    told = conversation(spec, draw)
+    story = variant(told.operations, draw)
+    with retold(spec, told, story):
+        plain = _refuse_what_is_wrong(spec, told, story)
+        if plain.starts:
+            number = draw(st.integers(0, len(plain.starts) - 1))
+            _fail(spec, told, story, plain, number)
+            _answer_oddly(spec, told, story, number, draw)
+
+
+Answering = Callable[["_Play", int, Effect[Any], Complete], None]
+
+
+class _Play:
+    """A story whose effects are answered one at a time, as `answering` does it.
+
+    starts: for each answer that was due, which turn comes next.
+    """
+
+    def __init__(self, spec: MachineSpec, told: Conversation, answering: Answering) -> None:
+        self.driver = driver_for(spec, told)
+        self.turns: list[Turn] = []
+        self.starts: list[int] = []
+        self._answering = answering
+        self._respond, self.driver.respond = self.driver.respond, None
+
+    def run(self, story: Story) -> _Play:
+        self.turns.append(self.driver.drain(None))
+        self._answer_all()
+        for operation in story:
+            effect = None
+            if isinstance(operation, Complete):
+                effect = self._waiting(operation.ticket)
+            if isinstance(operation, Complete) and effect is not None:
+                self._answer(effect, operation)
+            else:
+                self.do(operation)
+            self._answer_all()
+        return self
+
+    def end(self) -> _Play:
+        """Do all that must end the machine; the store answers what is asked meanwhile."""
+        self.driver.respond = self._respond
+        self.turns += finish(self.driver)
+        return self
+
+    def do(self, operation: Operation) -> Turn:
+        turn = self.driver.do(operation)
+        self.turns.append(turn)
+        return turn
+
+    def withhold(self, effect: Effect[Any]) -> None:
+        """Let an effect go unanswered for ever."""
+        self.driver.unanswered = [each for each in self.driver.unanswered if each is not effect]
+
+    def _answer_all(self) -> None:
+        while self._respond is not None and self.driver.unanswered:
+            effect = self.driver.unanswered[0]
+            self._answer(effect, Complete(effect.ticket, self._respond(effect)))
+
+    def _answer(self, effect: Effect[Any], answer: Complete) -> None:
+        self.starts.append(len(self.turns))
+        self._answering(self, len(self.starts) - 1, effect, answer)
+        self.withhold(effect)  # it is answered, or never will be
+
+    def _waiting(self, ticket: int) -> Effect[Any] | None:
+        return next((each for each in self.driver.unanswered if each.ticket == ticket), None)
+
+
+def _rightly(play: _Play, number: int, effect: Effect[Any], right: Complete) -> None:
+    play.do(right)
+
+
+def _otherwise(at: int, answer: Answering) -> Answering:
+    """All rightly but one."""
+
+    def answering(play: _Play, number: int, effect: Effect[Any], right: Complete) -> None:
+        (answer if number == at else _rightly)(play, number, effect, right)
+
+    return answering
+
+
+# Wrong answers.
+
+
+def _refuse_what_is_wrong(spec: MachineSpec, told: Conversation, story: Story) -> _Play:
+    """Every wrong answer at every moment changes nothing; the story without them."""
+    plain = _Play(spec, told, _rightly).run(story)
+    others = [op.result for turn in plain.turns if isinstance(op := turn.operation, Complete)]
+    # One of each kind is enough.
+    others = list({type(result): result for result in others}.values())
+
+    def answering(play: _Play, number: int, effect: Effect[Any], right: Complete) -> None:
+        before = visible(play.driver)
+        for ticket in _no_tickets(play.turns):
+            _expect(play, Complete(ticket, right.result), ContractErrorCode.UNKNOWN_TICKET)
+        for value in _wrong(effect, right.result, others):
+            _expect(play, Complete(effect.ticket, value), ContractErrorCode.WRONG_RESULT)
+        _check_unchanged("a wrong answer", play, before)
+        if play.do(right).error is not None:
+            return  # recorded of another story
+        before = visible(play.driver)
+        for again in (right, Fail(effect.ticket, _MESSAGE)):
+            _expect(play, again, ContractErrorCode.UNKNOWN_TICKET)
+        _check_unchanged("a second answer", play, before)
+
+    tried = _Play(spec, told, answering).run(story)
+    expect_equal("wrong answers make a difference", plain.turns, tried.turns)
+    return plain
+
+
+def _no_tickets(turns: Sequence[Turn]) -> Iterator[Any]:
+    """Tickets that were not handed out: among them the next one."""
+    tickets = {int(effect.ticket) for turn in turns for effect in turn.effects}
+    for number in (max(tickets, default=0) + 1, *_NO_TICKETS):
+        if not isinstance(number, Hashable) or number not in tickets:
+            yield number
+
+
+def _wrong(effect: Effect[Any], right: object, others: Sequence[object]) -> Iterator[object]:
+    declared = answer_type(type(effect))
+    for value in (*values(right), *others):
+        if not conforms(value, declared) or not effect.accepts(value):
+            yield value
+
+
+def _expect(play: _Play, answer: Complete | Fail, code: ContractErrorCode) -> None:
+    try:
+        error = refused(play.driver, answer)
+    except Exception as raised:
+        raise PropertyError(f"{answer} raised {raised!r}") from raised
+    if error is None:
+        raise PropertyError(f"{answer} was taken for an answer")
+    if error.code is not code:
+        raise PropertyError(f"{answer} is refused with {error.code!r}, not {code!r}")
+
+
+def _check_unchanged(what: str, play: _Play, before: object) -> None:
+    expect_equal(f"{what} was refused, yet it changed", before, visible(play.driver))
+    check_idle(f"{what}, which was refused,", play.driver, play.driver.drain(None))
+
+
+# Failures.
+
+
+def _fail(spec: MachineSpec, told: Conversation, story: Story, plain: _Play, number: int) -> None:
+    """Let the store fail where the story has that answer."""
+    asked: list[tuple[Effect[Any], bool]] = []
+
+    def failing(play: _Play, number: int, effect: Effect[Any], right: Complete) -> None:
+        asked.append((effect, play.driver.closed is not None))
+        play.do(Fail(effect.ticket, _MESSAGE))
+
+    def waiting(play: _Play, number: int, effect: Effect[Any], right: Complete) -> None:
+        pass
+
+    def closing(play: _Play, number: int, effect: Effect[Any], right: Complete) -> None:
+        play.withhold(effect)
+        play.do(Call("close"))
+
+    failed, waited, closed = (
+        _Play(spec, told, _otherwise(number, each)).run(story).end()
+        for each in (failing, waiting, closing)
+    )
+    effect, over = asked[0]
+    _check_told(failed, number, StoreFailed(effect=effect, error=StoreFault(_MESSAGE)), over=over)
+    # What the machine would say if it were still waiting, or had been closed.
+    allowed = _events(waited, number) | _events(closed, number)
+    if untrue := _events(failed, number) - allowed:
+        raise PropertyError(f"{effect} failed, and yet: {[*untrue]}")
+    _check_left(failed, closed, plain, number)
+
+
+def _check_told(play: _Play, number: int, failure: StoreFailed, *, over: bool) -> None:
+    """The failure is told once, unless the end was told before, and there is an end."""
+    turns = play.turns[play.starts[number] :]
+    if turns[0].error is not None:
+        raise PropertyError(f"{turns[0].operation} is refused: {turns[0].error}")
+    told = [event for turn in turns for event in turn.events if isinstance(event, StoreFailed)]
+    if told != ([] if over else [failure]):
+        raise PropertyError(f"after {turns[0].operation}: {to_plain(told)}")
+    if play.driver.closed is None:
+        raise PropertyError(f"after {turns[0].operation}, eof, close and all deadlines: no Closed")
+    check_closed(play.driver, play.turns)
+
+
+def _events(play: _Play, number: int) -> Counter[str]:
+    """What was told from that answer on, but for the failure and the end."""
+    return Counter(
+        str(to_plain(event))
+        for turn in play.turns[play.starts[number] :]
+        for event in turn.events
+        if not isinstance(event, (StoreFailed, Closed))
+    )
+
+
+def _check_left(failed: _Play, closed: _Play, plain: _Play, number: int) -> None:
+    """Nothing left that would not have left without the answer."""
+    after, goodbye, stored = (
+        _left(play.turns[play.starts[number]]) for play in (failed, closed, plain)
+    )
+    ends = any(isinstance(e, Closed) for e in failed.turns[failed.starts[number]].events)
+    for way, data in after.items():
+        if ends and not goodbye.get(way, b"").startswith(data):
+            raise PropertyError(
+                f"{failed.turns[failed.starts[number]].operation}, and yet {way} got {data!r}"
+            )
+        if not ends and data == stored.get(way):
+            raise PropertyError(f"failed or not, {way} got {data!r}")
+
+
+def _left(turn: Turn) -> dict[Hashable, bytes]:
+    """What left, by where it went."""
+    left: dict[Hashable, bytes] = {}
+    for way, data in (("the peer", turn.sent), *turn.datagrams, *turn.links):
+        left[way] = left.get(way, b"") + data
+    return {way: data for way, data in left.items() if data}
+
+
+def _answer_oddly(
+    spec: MachineSpec, told: Conversation, story: Story, number: int, draw: Draw
+) -> None:
+    """Give another answer that is accepted: all that may follow is an end."""
+
+    def answering(play: _Play, number: int, effect: Effect[Any], right: Complete) -> None:
+        declared = answer_type(type(effect))
+        odd = [v for v in values(right.result) if conforms(v, declared) and effect.accepts(v)]
+        answer = Complete(effect.ticket, pick([right.result, *odd], draw))
+        if (error := play.do(answer).error) is not None:
+            raise PropertyError(f"{effect} accepts {answer.result!r}, but: {error}")
+
+    play = _Play(spec, told, _otherwise(number, answering)).run(story).end()
+    check_closed(play.driver, play.turns)
+    if play.driver.closed is None:
+        raise PropertyError("an odd answer, eof, close and all deadlines past: no Closed")

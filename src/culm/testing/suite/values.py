@@ -1,0 +1,119 @@
+"""Values that an effect may be answered with, and which of them its type allows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass, replace
+from types import NoneType, UnionType
+from typing import Any, Protocol, TypeGuard, TypeVar, Union, get_args, get_origin
+
+from culm.machine import Effect
+from culm.testing.operations import StoreFault
+from culm.testing.suite.runs import PropertyError
+
+__all__ = ["answer_type", "conforms", "values"]
+
+
+class _Named(Protocol):
+    """A named tuple."""
+
+    @property
+    def _fields(self) -> tuple[str, ...]: ...
+    def _replace(self, **changes: Any) -> object: ...
+    def __iter__(self) -> Iterator[object]: ...
+
+
+_FIELDS: tuple[Any, ...] = (None, object(), -1, b"", "", True)
+
+
+def answer_type(kind: type[Effect[Any]]) -> Any:
+    """The ``R`` that is declared by an effect of class `kind` as an ``Effect[R]``.
+
+    Raises `PropertyError` if it declares none.
+    """
+    found = _declared(kind)
+    if found is None or isinstance(found, TypeVar):
+        raise PropertyError(f"{kind.__name__} is no Effect[R]: it does not say what answers it")
+    return found
+
+
+def _declared(kind: type) -> Any:
+    """What a class gives to `Effect`: a type, a variable or nothing."""
+    for base in kind.__dict__.get("__orig_bases__", kind.__bases__):
+        origin = get_origin(base) or base
+        if not issubclass(origin, Effect):
+            continue
+        given = get_args(base)
+        found = _declared(origin) if origin is not Effect else None
+        if origin is Effect or isinstance(found, TypeVar):
+            return given[0] if given else None
+        return found
+    return None
+
+
+def conforms(value: object, declared: Any) -> bool:
+    """Whether `value` is of that type; a bool is no int here."""
+    origin, given = get_origin(declared), get_args(declared)
+    if declared is Any or declared is object:
+        return True
+    if declared is None or declared is NoneType:
+        return value is None
+    if origin in (Union, UnionType):
+        return any(conforms(value, each) for each in given)
+    if origin is not None and isinstance(value, dict):
+        pairs = len(given) == 2 and issubclass(dict, origin)
+        return pairs and all(
+            conforms(k, given[0]) and conforms(v, given[1]) for k, v in value.items()
+        )
+    if origin is not None:
+        return isinstance(value, origin) and all(conforms(each, given[0]) for each in value)
+    return isinstance(value, declared) and not (declared is int and isinstance(value, bool))
+
+
+def values(right: object) -> Iterator[object]:
+    """All kinds of values, and such as are nearly `right`."""
+    yield from (
+        None,
+        False,
+        True,
+        0,
+        1,
+        -1,
+        1 << 64,
+        0.5,
+        float("nan"),
+        "",
+        "nonsense",
+        b"nonsense",
+    )
+    yield from ((), [], {}, set(), [None], [object()], {0: None}, {0: b""}, object(), type(right))
+    yield from (OSError("disk full"), StoreFault(), lambda: right, iter(()), str(right))
+    yield from _near(right)
+
+
+def _is_named(value: Any) -> TypeGuard[_Named]:
+    return hasattr(value, "_replace") and hasattr(value, "_fields")
+
+
+def _near(right: object) -> Iterator[object]:
+    if isinstance(right, bytes):
+        yield from (right + bytes(1 << 17), bytearray(right), memoryview(right), right[:-1])
+    elif isinstance(right, list):
+        yield from (tuple(right), [*right, object()], [*right, None], [*right, *right], right[::-1])
+        yield from ([each] for item in right[:2] for each in _near(item))
+    elif isinstance(right, dict):
+        yield from ({**right, -1: b""}, {**right, "": b""}, list(right), dict.fromkeys(right))
+        yield from (dict.fromkeys(right, each) for each in (b"", "", 0))
+    elif isinstance(right, tuple) and _is_named(right):
+        yield tuple(right)
+        for name in right._fields:
+            yield from (
+                right._replace(**{name: each}) for each in (None, object(), -1, b"", "", True)
+            )
+    elif is_dataclass(right) and not isinstance(right, type):
+        for field in fields(right):
+            for each in _FIELDS:
+                try:
+                    yield replace(right, **{field.name: each})
+                except Exception:  # it looks at what it is made of, and so it should
+                    continue
