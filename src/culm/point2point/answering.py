@@ -51,6 +51,13 @@ class Answering:
             for request in let_gone:
                 self._decide(request)
 
+    def give_way(self) -> None:
+        """Our proposals wait for credit: what they were to displace gives the peer some back."""
+        let_gone, self._let_gone = self._let_gone, []
+        for request in let_gone:
+            if _is_open(request):
+                request.cancel(CancelReason.RESOURCE_LIMIT)
+
     def over(self, request_id: int) -> None:
         """A request has ended."""
         self._let_gone = [r for r in self._let_gone if r.request_id != request_id]
@@ -150,7 +157,7 @@ class Answering:
         replica = self._replica
         replica.seek()
         comes_before = replica.next.coming and replica.next.start < request.proposal.start
-        if comes_before and replica.interest.live:
+        if comes_before and replica.interest.live and not replica.next.queued:
             self._let_gone.append(request)
             return
         wanted = self._is_wanted(request.proposal)

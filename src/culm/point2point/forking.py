@@ -34,7 +34,7 @@ class ForkSeeking(Seeking):
 
     @property
     def settled(self) -> bool:
-        return not self._proposing
+        return not self._coming_soon
 
     def _lacks_something(self) -> bool:
         fork, known = self.inventory.fork, self._peer_knows

@@ -27,22 +27,63 @@ class _Wish(NamedTuple):
 
 
 class Proposer:
-    """Makes proposals as far as there is credit, in the order of the wishes (`Owner`)."""
+    """Makes proposals as far as there is credit, in the order of the wishes (`Owner`).
+
+    If there are more logs than requests, those without end share what there is: one for which
+    both have all that there is ends, and is proposed again when there is something new.
+    """
 
     def __init__(self, connection: Connection, traffic: Traffic) -> None:
         self._connection = connection
         self._traffic = traffic
         self._wishes: deque[_Wish] = deque()  # that wait for credit
+        self._leaving: set[int] = set()  # requests that end to make room for them
+        self._deferred: dict[Replica, None] = {}  # that are to try again when there is room
 
     @property
     def waiting(self) -> bool:
         """Whether something is to be proposed as soon as there is credit."""
         return bool(self._wishes)
 
+    @property
+    def expecting(self) -> bool:
+        """Whether there will be credit for what waits as soon as the peer answers."""
+        return bool(self._wishes and self._leaving)
+
+    def ended(self, request_id: int) -> None:
+        """A request is over."""
+        self._leaving.discard(request_id)
+
+    def make_room(self, *, patient: bool = True) -> None:
+        """End requests that only wait for what is to come.
+
+        `patient`: only where the peer has said how far it has the log, and so has sent it.
+        """
+        stirred = self._traffic.stirred
+        if not patient:
+            stirred.update(dict.fromkeys(self._connection.requests))
+        while stirred and len(self._wishes) > len(self._leaving):
+            request_id = next(iter(stirred))
+            del stirred[request_id]  # if it is not idle, something will happen to it again
+            replica = self._traffic.idle(request_id)
+            if replica is not None and replica.next.may_rest(request_id, patient=patient):
+                self._leaving.add(request_id)
+                replica.next.rest()
+
+    def give_up(self) -> None:
+        """Nobody makes room: what waits is refused, rather than kept waiting in silence."""
+        self.make_room(patient=False)
+        if self._leaving:
+            return
+        wishes, self._wishes = self._wishes, deque()
+        for wish in wishes:
+            wish.seeking.crowded_out()
+
     def go_on(self) -> None:
         """Propose what there is credit for."""
         while self._wishes and self._connection.proposal_credit:
             wish = self._wishes.popleft()
+            wish.seeking.queued = False
             if not wish.seeking.still_wants(wish.proposal):
                 wish.seeking.look_again()
                 continue
@@ -50,7 +91,20 @@ class Proposer:
             self._traffic.open(request, wish.seeking.replica, wish.resumption)
             wish.seeking.proposed(request)
 
+    def retry(self) -> None:
+        """A request has ended: there may be room for one that was refused for lack of it."""
+        while self._deferred:
+            replica = next(iter(self._deferred))
+            del self._deferred[replica]
+            if replica.deferred:
+                replica.retry()
+                return
+
     # What replicas ask for.
+
+    def defer(self, replica: Replica) -> None:
+        """There has been no room for what it proposes."""
+        self._deferred[replica] = None
 
     def propose(
         self,
@@ -61,7 +115,10 @@ class Proposer:
     ) -> None:
         """Propose as soon as there is credit."""
         self._wishes.append(_Wish(seeking, proposal, links, resumption))
+        seeking.queued = True
         self.go_on()
+        if seeking.queued:
+            seeking.replica.answering.give_way()
 
     def confirmed(self, request: Request, replica: Replica) -> None:
         """Data of a request may flow."""
@@ -71,6 +128,11 @@ class Proposer:
     def payload_stored(self, log: LogKey) -> None:
         """A payload that has been waited for is in the store."""
         self._traffic.wake(log)
+
+    def stir(self, request: Request | None) -> None:
+        """Something has happened that may let a request rest."""
+        if request is not None:
+            self._traffic.stirred[request.request_id] = None
 
     def under_way(self, log: LogKey) -> list[Request]:
         """The requests about a log for which data may flow."""

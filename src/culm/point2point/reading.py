@@ -124,10 +124,14 @@ class Reading:
     def ask(self, seqnum: int, end: int | None, then: Callable[[list[StoredEntry]], None]) -> None:
         """Read from entry `seqnum` on, as soon as there is room."""
         limits = self._limits
+        size, count = limits.batch_size_max, limits.batch_count_max
         self._keep(())
-        room = self._room.claim(limits.batch_size_max)
+        whole = size + count * ENTRY_SIZE
+        room = self._room.claim(whole)
         if not room:
             return
+        if room < whole:  # half of it for the entries, half for what is in them
+            size, count = min(size, room // 2), min(count, max(1, room // 2 // ENTRY_SIZE))
 
         def got(entries: list[StoredEntry]) -> None:
             self.busy = False
@@ -141,8 +145,8 @@ class Reading:
             log=self._log,
             start=seqnum,
             end=end,
-            count_max=min(limits.batch_count_max, room // ENTRY_SIZE),
-            size_max=min(limits.batch_size_max, room),
+            count_max=count,
+            size_max=size,
             payload_size_max=limits.connection.packet_size_max,
         )
 

@@ -65,7 +65,7 @@ class Replica:
         self.ranges = RangeSeeking(self, owner)
         self.forks = ForkSeeking(self, owner)
         self.answering = Answering(self, owner, desk=desk, family=family)
-        self._heard = False  # the peer has spoken of the log
+        self.heard = False  # the peer has spoken of the log
         self._owner = owner
         self._desk = desk
         self._synced: int | None = None  # what LogSynced has told last
@@ -85,6 +85,7 @@ class Replica:
 
         def looked() -> None:
             self.tell_news()
+            self.next.deferred = False
             self.seek()
             then()
 
@@ -103,7 +104,7 @@ class Replica:
             self.ranges.add(want)
             return
         self.following, self._synced = True, None
-        self.next.refused = self.next.deferred = False
+        self.next.wake()
         if want != self.next.want:
             self._change_mind(want)
         self.inventory.look(self.seek)
@@ -168,6 +169,7 @@ class Replica:
         """A batch is in the store."""
         self.writing -= 1
         if not self.writing:
+            self._owner.stir(self.next.request)
             self.seek()
 
     def notified(self, seqnum: int) -> None:
@@ -226,6 +228,11 @@ class Replica:
         """Whether the peer has had too much to do for a proposal of ours."""
         return self.next.deferred or self.ranges.deferred
 
+    def crowded_out(self) -> None:
+        """There are more logs than requests, and none of them ends."""
+        self.emit(LogRefused(log=self.log, reason=CancelReason.RESOURCE_LIMIT))
+        self._owner.defer(self)
+
     def retry(self) -> None:
         """The peer may have room again."""
         self.next.deferred = self.ranges.deferred = False
@@ -238,6 +245,10 @@ class Replica:
             self.inventory.add_fork(cancel.proof)
         seeking, reason = self._seeking_of(request_id), cancel.reason
         if seeking is None:
+            joined = self.answering.joined
+            rests = joined is not None and joined.request_id == request_id
+            if rests and reason is CancelReason.END_OF_RANGE:
+                self.next.peer_rests()
             return
         seeking.peer_cancels(reason)
         if cancel.entry is not None:
@@ -276,8 +287,9 @@ class Replica:
         # A proposal for what comes next tells what the peer has.
         last = proposal.start - 1
         tells = proposal.end is None and proposal.lower_certpool in (None, proposal.start)
-        if tells and (last > self._offered or not self._heard):
-            self._heard = True
+        if tells and (last > self._offered or not self.heard):
+            self.heard = True
+            self._owner.stir(self.next.request)
             if not self._offered:
                 self.next.refused = False  # for then it had nothing
             self._offered = max(self._offered, last)

@@ -87,7 +87,6 @@ class Replicator:
         self._early: list[Proposed] = []  # proposals that came before the logs were known
         self._proposer = Proposer(self.connection, self._traffic)
         self._logs_read = False
-        self._deferred: dict[Replica, None] = {}  # for which the peer had no room
         self._busy: Replica | None = None  # one that had not settled when looked at last
         self._closed: Closed | None = None  # of the connection, before it has come out
         self._ended = False
@@ -196,7 +195,15 @@ class Replicator:
                 return self._finish()
             below = None if self._store_is_behind() else self.connection.next_event()
             if below is None:
-                return Settled() if self._is_quiet() and self._settling.settles() else None
+                if self.connection.state is State.ESTABLISHED:
+                    self._proposer.make_room()
+                if not (self._is_quiet() and self._settling.settles()):
+                    return None
+                if not self._proposer.waiting:
+                    return Settled()
+                self._unless_over(self._proposer.give_up)
+                self._settling.disturb()
+                continue
             self._settling.disturb()
             if isinstance(below, Closed):
                 self._closed = below
@@ -218,7 +225,7 @@ class Replicator:
             not self._logs_read
             or len(desk)
             or not desk.idle
-            or self._proposer.waiting
+            or self._proposer.expecting
             or self._early
         ):
             return False
@@ -249,7 +256,7 @@ class Replicator:
                 if replica is not None:
                     replica.cancelled(event.request_id, event.cancel)
                     if replica.deferred:
-                        self._deferred[replica] = None
+                        self._proposer.defer(replica)
             case RequestEnded():
                 self._end(event.request_id)
             case RequestGivenUp(reason=GivenUp.STALLED):
@@ -310,19 +317,11 @@ class Replicator:
             request.cancel(CancelReason.RESOURCE_LIMIT if wanted else CancelReason.DO_NOT_RETRY)
 
     def _end(self, request_id: int) -> None:
+        self._proposer.ended(request_id)
         replica = self._traffic.forget(request_id)
         if replica is None:
             return
         no_room = replica.is_deferred(request_id)
         replica.over(request_id)
         if not no_room:
-            self._retry()
-
-    def _retry(self) -> None:
-        """The peer may have room again for what it refused for lack of it."""
-        while self._deferred:
-            replica = next(iter(self._deferred))
-            del self._deferred[replica]
-            if replica.deferred:
-                replica.retry()
-                return
+            self._proposer.retry()

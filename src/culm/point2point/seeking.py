@@ -51,6 +51,14 @@ class Owner(Protocol):
         """A payload that has been waited for is in the store."""
         ...
 
+    def defer(self, replica: Replica) -> None:
+        """There has been no room for a proposal; `Replica.retry` is called when there may be."""
+        ...
+
+    def stir(self, request: Request | None) -> None:
+        """Something has happened that may let a request of ours rest."""
+        ...
+
     def under_way(self, log: LogKey) -> list[Request]:
         """The requests about a log for which data may flow, now or once they are confirmed."""
         ...
@@ -62,7 +70,8 @@ class Seeking(ABC):
     def __init__(self, replica: Replica, owner: Owner) -> None:
         self.replica = replica
         self.request: Request | None = None
-        self.deferred = False  # the peer has had too much to do for our proposal
+        self.deferred = False  # there has been no room for our proposal
+        self.queued = False  # a proposal waits for credit
         self.refused = False  # the peer will not have what we propose, or we not what it sends
         self._proposing = False  # a proposal is being made
         self._ended_by_peer = False  # it says that it has sent all
@@ -110,6 +119,15 @@ class Seeking(ABC):
         """Whether the proposal, which had to wait for credit, is still the right one."""
         return True
 
+    def crowded_out(self) -> None:
+        """There is no credit, and nothing will come of waiting for it."""
+        self._proposing, self.queued, self.deferred = False, False, True
+        self.replica.crowded_out()
+
+    @property
+    def _coming_soon(self) -> bool:
+        return self._proposing and not self.queued
+
     def _offer(
         self, proposal: Proposal, links: dict[int, bytes], resumption: Resumption | None = None
     ) -> None:
@@ -128,7 +146,8 @@ class Seeking(ABC):
         """The request has ended; `dropped`: by the overlap rule, before it began."""
         request, self.request = self.request, None
         assert request is not None
-        received = request.discarding or request.receive_cursor.piece is None
+        endless = request.proposal.end is None  # then that is no more than a rest
+        received = endless or request.discarding or request.receive_cursor.piece is None
         if self._ended_by_peer and not received:
             # A peer that ends a range without having sent it would do so again.
             self.refused = True
@@ -151,11 +170,12 @@ class NextSeeking(Seeking):
         self.want = want
         self.probe: int | None = None
         self._outdated = False  # the proposal that is being made is not what is wanted any more
+        self._resting = False  # there is room for a request only when there is something new
         self._told = 0  # the peer knows that we have all before this entry
 
     @property
     def settled(self) -> bool:
-        return not self._proposing and (self.refused or not self._is_behind())
+        return not self._coming_soon and (self.queued or self.refused or not self._is_behind())
 
     @property
     def start(self) -> int:
@@ -186,9 +206,31 @@ class NextSeeking(Seeking):
         of what we have, and is cancelled at once.
         """
         live = self.replica.interest.live
-        if self.inventory.fork is None:
+        if self.inventory.fork is None and not self._resting:
             return live and (self.replica.answering.joined is None or not self._told)
         return live and self._told < self.start
+
+    def may_rest(self, request_id: int, *, patient: bool) -> bool:
+        """Whether the request is ours, without end, and both have all there is of the log."""
+        request, replica = self.request, self.replica
+        if request is None or request.request_id != request_id:
+            return False
+        if request.proposal.end is not None or request.state is not RequestState.CONFIRMED:
+            return False
+        return not (self._is_behind() or replica.writing) and (replica.heard or not patient)
+
+    def rest(self) -> None:
+        """Leave the request to other logs, until there is something new."""
+        self._resting = True
+        self.cancel(CancelReason.END_OF_RANGE)
+
+    def peer_rests(self) -> None:
+        """The peer has done so."""
+        self._resting = True
+
+    def wake(self) -> None:
+        """The user wants the log now."""
+        self.refused = self.deferred = self._resting = False
 
     def replace(self, want: Want) -> None:
         """Something else is wanted from now on."""
@@ -263,6 +305,9 @@ class NextSeeking(Seeking):
         super().peer_cancels(reason)
         if reason not in _GOES_ON:
             self.refused = True
+        request = self.request
+        if self._ended_by_peer and request is not None and request.proposal.end is None:
+            self._resting = True
 
 
 class RangeSeeking(Seeking):
@@ -278,7 +323,7 @@ class RangeSeeking(Seeking):
     @property
     def settled(self) -> bool:
         endless = self.request is not None and self.request.proposal.end is None
-        return endless or self.deferred or not self._wants
+        return endless or self.deferred or self.queued or not self._wants
 
     def add(self, want: Want, *, again: bool = False) -> None:
         """Fetch another range; `again`: even if it is the one that is being fetched."""

@@ -59,6 +59,15 @@ class Serving:
         self._missing_from = self._lacks_payload = None
         self._reading.forget_incomplete()
 
+    @property
+    def busy(self) -> bool:
+        """Whether something is on its way from the store, or within an entry."""
+        request = self.request
+        pieces = request.send_cursor.piece, request.receive_cursor.piece
+        return self._reading.busy or any(
+            piece is not None and piece.part is Part.PAYLOAD for piece in pieces
+        )
+
     def rest(self) -> None:
         """It cannot go on for now: leave the room to others."""
         self._reading.rest()

@@ -41,6 +41,7 @@ class Traffic:
         self._fresh: OrderedDict[int, Serving] = OrderedDict()
         self._going_on: OrderedDict[int, Serving] = OrderedDict()
         self._fresh_had_turn = False
+        self.stirred: dict[int, None] = {}  # to which something has happened
         self.ahead = ReadAhead(
             size_max=limits.read_ahead_size_max,
             read_size_max=limits.connection.packet_size_max + ENTRY_SIZE,
@@ -83,6 +84,7 @@ class Traffic:
         self._going_on.pop(request_id, None)
         fetching = self._fetching.pop(request_id, None)
         self._unwritten.pop(request_id, None)
+        self.stirred.pop(request_id, None)
         if fetching is not None:
             fetching.finish()
         return self._involved.pop(request_id, None)
@@ -91,6 +93,7 @@ class Traffic:
 
     def handle(self, event: RequestEvent) -> None:
         """Something happened to a request."""
+        self.stirred[event.request_id] = None
         fetching = self._fetching.get(event.request_id)
         if fetching is not None:
             fetching.handle(event)
@@ -116,6 +119,12 @@ class Traffic:
         """Nothing more will come in."""
         for fetching in self._fetching.values():
             fetching.finish()
+
+    def idle(self, request_id: int) -> Replica | None:
+        """What a request is about, if there is nothing to send or to receive for it just now."""
+        serving = self._serving.get(request_id)
+        busy = request_id in self._fresh or request_id in self._going_on
+        return None if serving is None or busy or serving.busy else serving.replica
 
     # Going out.
 
@@ -173,6 +182,7 @@ class Traffic:
                 self._fresh.pop(request_id, None)
             elif request_id not in self._going_on and request_id not in self._fresh:
                 serving.rest()
+                self.stirred[request_id] = None
             unsent_size = connection.unsent_size()
         return unsent_size > 0
 

@@ -1,0 +1,96 @@
+"""More logs than requests: the endless ones share what there is, and every log has its turn."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from nacl.signing import SigningKey
+from replicator_support import KEEP, SMALL, Node, World, same
+
+from culm.bamboo.author import LogAuthor
+from culm.bamboo.store import MemoryStore
+from culm.point2point import CancelReason, LogRefused, ReplicatorLimits
+from culm.wire.multihash import YAMF
+
+
+class Crowd:
+    """Two nodes, and authors of logs of which either has something, or both."""
+
+    def __init__(
+        self, count: int, limits: tuple[ReplicatorLimits, ReplicatorLimits], split: str
+    ) -> None:
+        self.world = World(steps_max=1_000_000)
+        self.nodes: list[Node] = [
+            self.world.node(MemoryStore(family=YAMF), interest=KEEP, limits=each) for each in limits
+        ]
+        self.authors: list[tuple[LogAuthor, Node]] = []
+        for node in self.nodes if split != "one" else self.nodes[:1]:
+            key = SigningKey(bytes([len(self.authors) % 251 + 1]) * 32)
+            for log_id in range(count):
+                author = LogAuthor(key, family=YAMF, log_id=log_id)
+                first = author.publish(b"first")
+                self.authors.append((author, node))
+                node.store.append(author.log, [first])
+                if split == "common":
+                    other = self.nodes[node is self.nodes[0]]
+                    other.store.append(author.log, [first])
+                    node.store.append(author.log, [author.publish(b"second")])
+
+    def check(self) -> None:
+        for node in self.nodes:
+            assert node.end.code is None
+            reasons = {event.reason for event in node.end.of(LogRefused)}
+            assert reasons <= {CancelReason.RESOURCE_LIMIT}  # tried again, and then it went
+        assert same(*self.nodes)
+
+
+def limited(requests_max: int) -> ReplicatorLimits:
+    return replace(SMALL, connection=replace(SMALL.connection, requests_max=requests_max))
+
+
+@pytest.mark.parametrize("split", ["one", "each", "common"])
+@pytest.mark.parametrize("room", [(4, 4), (1, 1), (3, 50), (50, 3)])
+@pytest.mark.parametrize("count", [5, 30])
+def test_everything_arrives_and_what_comes_later_too(
+    count: int, room: tuple[int, int], split: str
+) -> None:
+    crowd = Crowd(count, (limited(room[0]), limited(room[1])), split)
+    world = crowd.world
+    world.connect(*crowd.nodes)
+    world.wait(60)
+    crowd.check()
+    for _ in range(2):
+        for author, node in crowd.authors:
+            node.add(author.publish(b"later"))
+        world.wait(60)
+        crowd.check()
+    for author, node in reversed(crowd.authors):  # one after the other
+        node.add(author.publish(b"at last"))
+        world.run()
+    world.wait(60)
+    crowd.check()
+
+
+def test_a_thousand_logs_each_with_the_default_limits() -> None:
+    limits = ReplicatorLimits()
+    assert limits.connection.requests_max < 1000
+    crowd = Crowd(1000, (limits, limits), "each")
+    crowd.world.connect(*crowd.nodes)
+    crowd.world.wait(60)
+    crowd.check()
+    for author, node in crowd.authors[::97]:
+        node.add(author.publish(b"later"))
+        crowd.world.run()
+    crowd.world.wait(60)
+    crowd.check()
+
+
+def test_it_comes_to_rest() -> None:
+    """Logs do not take turns for ever when there is nothing new."""
+    crowd = Crowd(30, (limited(4), limited(4)), "each")
+    crowd.world.connect(*crowd.nodes)
+    crowd.world.wait(60)
+    sent = [node.end.sent_size for node in crowd.nodes]
+    crowd.world.wait(20)
+    assert [node.end.sent_size for node in crowd.nodes] == sent
