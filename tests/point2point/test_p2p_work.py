@@ -6,6 +6,7 @@ Nothing here looks at the clock: what is counted are bytes inflated, events and 
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -26,12 +27,13 @@ from p2p_support import (
 
 from culm.bamboo.author import LogAuthor
 from culm.bamboo.entry import Entry, LogKey, sign
-from culm.buffer import Buffer
+from culm.buffer import Buffer, ReceiveBuffer
 from culm.machine import Closed
 from culm.point2point import (
     EVERYTHING,
     NOTIFY,
     CancelReason,
+    EntriesReceived,
     ErrorCode,
     Limits,
     MetadataReceived,
@@ -39,6 +41,7 @@ from culm.point2point import (
     Request,
 )
 from culm.point2point import payload_body as body_module
+from culm.point2point import runs as runs_module
 from culm.wire.lzfoo import Compressor, Decompressor
 from culm.wire.multihash import YAMF
 
@@ -172,6 +175,62 @@ class TestInflating:
         pair.pump()
         assert not pair.of(Closed)
         assert [e.verified for e in pair.of(PayloadReceived) if e.finished] == [True]
+
+    def test_what_waits_is_not_looked_at_again_and_again(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Each byte that comes lets a copy go on a little; what is behind it has to wait."""
+        limits = Limits(inflation_burst_max=0, packet_size_max=1 << 16)
+        peer, _ = fetching(limits=limits)
+        peer.data(compressed(HUGE, bomb(HUGE), HUGE))
+        peeked = 0
+        peek = ReceiveBuffer.peek
+
+        def counted(self: ReceiveBuffer, size: int, offset: int = 0) -> bytes:
+            nonlocal peeked
+            found = peek(self, size, offset)
+            peeked += len(found)
+            return found
+
+        monkeypatch.setattr(ReceiveBuffer, "peek", counted)
+        for _ in range(2000):
+            peer.data(b"\x00")
+        assert peer.code is None
+        assert peeked < 2000 * 50
+
+
+class TestRuns:
+    """Entries that come in runs are read about once, however little fits into one."""
+
+    def test_no_more_is_read_than_about_what_can_be_used(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        author = LogAuthor(KEY, family=YAMF)
+        news = [author.publish(bytes(20_000)) for _ in range(1000)]
+        peer = Raw(in_runs=True, limits=Limits(inflation_factor_max=1 << 20))
+        peer.connection.propose(proposal(1, log=author.log))
+        peer.control(adjust(0, "all"))
+        compressor = Compressor(4096)
+        packets = [switch(0)]
+        for new in news:
+            packed = compressor.compress(new.payload or b"")
+            assert packed is not None
+            packets += [metadata(new.entry, backlink=False), compressed(20_000, packed)]
+        read = 0
+        kernel = runs_module.kernel
+
+        def counted(*args: Any) -> Any:
+            nonlocal read
+            records = kernel.read(*args)
+            read += len(records)
+            return records
+
+        monkeypatch.setattr(runs_module, "kernel", SimpleNamespace(read=counted))
+        peer.data(*packets)
+        told = [event for event in peer.events if isinstance(event, EntriesReceived)]
+        assert sum(len(event.entries) for event in told) == 1000
+        assert len(told) > 20
+        assert read < 3 * 1000
 
 
 class TestDiscarding:

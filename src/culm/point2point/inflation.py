@@ -33,6 +33,13 @@ class Inflation:
         """How many bytes may be made, with so many compressed ones at hand."""
         return max(0, self._left + self._factor * unread_size)
 
+    def take_packet(self, size: int, packed_size: int) -> None:
+        """A whole packet of these sizes has come, and may be made; raises `Violation`."""
+        left = self._left + self._factor * packed_size - size
+        if left < 0:
+            raise Violation(ErrorCode.INFLATION, f"{size} bytes of {packed_size}")
+        self._left = min(left, self._burst)
+
     def made(self, size: int, read_size: int) -> None:
         """`size` bytes have been made, and `read_size` compressed ones been read."""
         self._left += self._factor * read_size - size

@@ -83,14 +83,11 @@ class PayloadBody:
     def unpack(self, packed: bytes, size: int) -> bytes:
         """The `size` bytes of a whole packet that is compressed; raises `Violation`."""
         assert self._decompressor is not None
-        self._inflation.check(size, len(packed))
+        self._inflation.take_packet(size, len(packed))
         try:
-            data = self._decompressor.packet(packed, size)
+            return self._decompressor.packet(packed, size)
         except DecodeError as error:
             raise Violation(ErrorCode.BAD_COMPRESSION, str(error)) from None
-        self._inflation.made(size, len(packed))
-        self._inflation.end_packet()
-        return data
 
     def take(self) -> bytes:
         """Take what there is of the payload, at most a piece.
@@ -110,15 +107,18 @@ class PayloadBody:
         decompressor, inflation = self._decompressor, self._inflation
         assert decompressor is not None
         readable = min(self._left, self._piece_size_max)
-        packed = self._inbox.peek(readable)
-        if self._left and not packed and not decompressor.pending:
+        unread = min(readable, self._inbox.size)
+        if self._left and not unread and not decompressor.pending:
             raise Truncated(0)
-        room = inflation.room(len(packed))
+        room = inflation.room(unread)
         if not room and decompressor.remaining:
-            if len(packed) < readable:
+            if unread < readable:
                 raise Truncated(0)  # more of it may be made when more of it has come
             raise Violation(ErrorCode.INFLATION, f"more than the next {readable} bytes allow")
+        if room < self._piece_size_max and decompressor.pending:
+            unread = 0  # which allows a copy to go on, and is read after that
         try:
+            packed = self._inbox.peek(unread)
             data, read = decompressor.decode(packed, 0, min(room, self._piece_size_max))
             self._inbox.consume(read)
             self._left -= read

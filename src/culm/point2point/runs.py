@@ -30,6 +30,10 @@ __all__ = ["RunReader", "write_run"]
 # How much is read at a time, on the wire and unpacked.
 _RUN_SIZE_MAX = 1 << 17
 
+# How many entries are read at least, if they are there.  No more than twice as many as could
+# be used the time before: what comes after them would be read again and again.
+_COUNT_MIN = 8
+
 _METADATA = bytes([PacketType.METADATA])
 _RAW = bytes([PacketType.RAW])
 _COMPRESSED = bytes([PacketType.COMPRESSED])
@@ -76,6 +80,7 @@ class RunReader:
 
     def __init__(self, inbox: ReceiveBuffer, body: PayloadBody, *, family: HashFamily) -> None:
         self._fault: _Fault | None = None  # found behind the last run
+        self._count_max = _COUNT_MIN  # how many entries are read at a time
         self._inbox = inbox
         self._body = body
         self._family = family
@@ -101,7 +106,7 @@ class RunReader:
             self._inbox.peek(_RUN_SIZE_MAX),
             author + varu64.encode(log_id),
             due.seqnum,
-            due.count_max,
+            min(due.count_max, self._count_max),
             due.size_min,
             min(due.size_max, self._body.piece_size_max),
             {**track.other.links, **track.links},
@@ -110,6 +115,10 @@ class RunReader:
             self._family.hash,
         )
         entries, violation = self._verified(request.proposal.log, records)
+        if len(entries) < len(records):
+            self._count_max = max(_COUNT_MIN, 2 * len(entries))
+        elif len(records) == self._count_max:
+            self._count_max *= 2
         end = records[len(entries) - 1][-1] if entries else 0
         if violation is not None:
             self._fault = _Fault(violation, request, records[len(entries)][-1] - end)

@@ -15,7 +15,7 @@ from culm.bymux import Stream
 from culm.point2point.data_codec import PacketType
 from culm.point2point.errors import ErrorCode, Violation
 from culm.point2point.events import SkipReason
-from culm.point2point.inflation import padding
+from culm.point2point.inflation import INFLATION_FACTOR, padding
 from culm.point2point.limits import Limits
 from culm.point2point.pieces import Part
 from culm.point2point.runs import write_run
@@ -277,7 +277,9 @@ class DataSender:
             self._raw_left = self._raw_run
             return None
         self._raw_run = 0
-        return padding(len(data), len(packed)) + packed
+        if len(packed) * INFLATION_FACTOR < len(data):
+            packed = padding(len(data), len(packed)) + packed
+        return packed
 
     def _put(self, data: Buffer) -> None:
         self.outbox.append(data)
