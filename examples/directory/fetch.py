@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -177,9 +178,11 @@ class Fetcher:
             self.fetched.fail(Failure("CONNECTION_FAILED", text))
             return
         self.connected()
-        closed = await protocol.wait_closed()
+        try:
+            self._judge(await protocol.wait_closed())
+        except (OSError, sqlite3.Error) as error:  # as of a full disk
+            self.fetched.fail(Failure("CANNOT_STORE", str(error)))
         self.fetched.wire_bytes += protocol.bytes_received + protocol.bytes_sent
-        self._judge(closed)
         await self.finish()
         if (missing := self.why_incomplete()) is not None:
             self.fetched.fail(Failure("INCOMPLETE", missing))

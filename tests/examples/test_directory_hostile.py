@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 from nacl.signing import SigningKey
-from processes import PROGRAM, fetch, run, serving
+from processes import PROGRAM, fetch, run, serving, whole_entries
 from trees import MTIME, contents, details, make_tree
 
 import directory.materialise
@@ -213,6 +213,35 @@ def test_a_full_disk_ends_publishing_with_what_was_appended(
     assert summary["changed"] == summary["entries"] == summary["head"] == batches[0]
     assert replicate_directory.main(["publish", str(source), "--store", str(store)]) == 0
     assert json.loads(capsys.readouterr().out)["changed"] == 9 - batches[0]
+
+
+def test_a_full_disk_ends_fetching_with_what_was_stored(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, store, target = (tmp_path / name for name in ("source", "fetched", "target"))
+    make_tree(source, {f"file{n}": os.urandom(MIB) for n in range(9)})
+    assert run("publish", source, "--store", tmp_path / "store").status == 0
+    really_append = SqliteStore.append
+
+    def append(self: SqliteStore, log: LogKey, entries: Sequence[NewEntry]) -> None:
+        if entries[0].entry.seqnum >= 4:
+            raise sqlite3.OperationalError("database or disk is full")
+        really_append(self, log, entries)
+
+    with serving(tmp_path / "store") as port:
+        command = ["fetch", "--store", store, "--into", target, "--from", f"127.0.0.1:{port}"]
+        with monkeypatch.context() as patch:
+            patch.setattr(SqliteStore, "append", append)
+            assert replicate_directory.main(list(map(str, command))) == 1
+        said = capsys.readouterr()
+        summary = json.loads(said.out)
+        assert summary["code"] == "CANNOT_STORE"
+        assert said.err == "replicate_directory: CANNOT_STORE: database or disk is full\n"
+        there = whole_entries(store)
+        assert there == summary["entries"] == summary["head"] == 3
+        done = fetch(store, port, target)
+    assert (done.status, done.summary["entries"]) == (0, 6)
+    assert contents(target) == contents(source)
 
 
 def test_a_conflict_is_told_and_goes_away(tmp_path: Path) -> None:

@@ -235,6 +235,27 @@ def test_what_cannot_be_written_ends_it(tmp_path: Path, source: Path, published:
     assert target.read_bytes() == b"in the way"
 
 
+def test_a_conflict_in_one_place_does_not_end_it(
+    tmp_path: Path, source: Path, published: Path
+) -> None:
+    target = tmp_path / "target"
+    make_tree(target, {"new/mine": b"mine"})
+    with serving(published) as port, following(tmp_path / "f.store", port, target) as live:
+        live.next()
+        make_tree(source, {"new": b"new"})
+        assert live.reach(publish(source, published))["failed"] == 1
+        make_tree(source, {"newer": b"newer"})
+        assert live.reach(publish(source, published))["failed"] == 1
+        assert (target / "newer").read_bytes() == b"newer"
+        (target / "new/mine").unlink()
+        make_tree(source, {"newest": b"newest"})
+        said = live.reach(publish(source, published))
+        assert (said["written"], said["failed"]) == (2, 0)
+        assert contents(target) == contents(source)
+        done = live.end()
+    assert (done.status, done.errors) == (0, "")
+
+
 def test_a_line_that_breaks_before_all_is_here(
     tmp_path: Path, source: Path, published: Path
 ) -> None:
