@@ -124,7 +124,7 @@ class Associations:
     # -- time ---------------------------------------------------------------------------
 
     def review(self) -> None:
-        """Give up who is unreachable for long, and take back who is reachable again."""
+        """Give up on peers that stay unreachable, and take back those that are reachable again."""
         now = self._clock.unix
         for peer in list(self.peers.values()):
             if peer.state is PeerState.GIVEN_UP:

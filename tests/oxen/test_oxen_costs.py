@@ -1,0 +1,76 @@
+"""What a message and an idle node cost on the wire, as the page says: counted, not timed."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from culm.oxen import MessageReceived, Node, PeerState
+from culm.testing.cluster import Cluster
+from culm.testing.cluster import Node as Host
+from culm.testing.network import Conditions, Network
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "oxen.md"
+ROWS = re.findall(r"^\| (\d+) \| ([\d.]+) \|$", PAGE.read_text(encoding="utf-8"), flags=re.M)
+SECONDS = 30.0
+
+
+def joined(size: int) -> Cluster:
+    """A cluster in which everybody knows everybody, and all is quiet."""
+    network = Network(seed=size, conditions=Conditions(delay_min=0.01, delay_max=0.03))
+    cluster = Cluster(network)
+    names = [b"N%02d" % index for index in range(size)]
+
+    def build(host: Host) -> Node:
+        assert isinstance(host.address, bytes)
+        return Node(me=host.address, rng=network.random(repr(host.address)), epoch=1.7e9)
+
+    for sid in names:
+        cluster.add(sid, build)
+    cluster[names[0]].call("start")
+    for sid in names[1:]:
+        cluster[sid].call("join", sid=names[0])
+    network.run(30.0)
+    for host in cluster:
+        peers = host.machine.peers().values()
+        assert [view.state for view in peers] == [PeerState.JOINED] * (size - 1)
+    return cluster
+
+
+def test_the_page_has_the_costs_of_three_sizes() -> None:
+    assert [int(size) for size, _ in ROWS] == [3, 16, 64]
+
+
+@pytest.mark.parametrize(("size", "told"), ROWS)
+def test_an_idle_node_costs_what_the_page_says(size: str, told: str) -> None:
+    cluster = joined(int(size))
+    network, peers = cluster.network, int(size) - 1
+    before = network.traffic()
+    network.run(network.clock.now + SECONDS)
+    after = network.traffic()
+    node_seconds = SECONDS * int(size)
+    assert round((after.sent_bytes - before.sent_bytes) / node_seconds / 1000, 1) == float(told)
+    datagrams = (after.sent - before.sent) / node_seconds
+    assert (datagrams - 1) / peers == pytest.approx(0.3, abs=0.05)
+
+
+def test_a_message_costs_two_datagrams() -> None:
+    """Beyond what idle nodes send; keepalives that ride along make it less."""
+    count = 200
+    cluster = joined(3)
+    network, hosts, rng = cluster.network, list(cluster), Random(1)
+    before = network.traffic().sent
+    network.run(network.clock.now + SECONDS)
+    idle = network.traffic().sent - before
+    for number in range(count):
+        one, other = rng.sample(hosts, 2)
+        one.call("send_in_order", to=other.address, data=bytes(100))
+        network.run(60.0 + (number + 1) * SECONDS / count)
+    busy = network.traffic().sent - before - idle
+    assert sum(
+        isinstance(event, MessageReceived) for host in hosts for _, event in host.events
+    ) == (count)
+    assert 1.8 < (busy - idle) / count <= 2.0
