@@ -1,0 +1,77 @@
+"""What a connection costs on which nothing happens: as much as the page says, or less."""
+
+from __future__ import annotations
+
+import gc
+import re
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+
+from culm.bamboo import MemoryStore
+from culm.bamboo.effects import perform
+from culm.point2point import Connection, Interest, Replicator, Role
+from culm.testing.driver import Driver
+from culm.testing.link import Link
+from culm.testing.stores import make_log
+from culm.wire.multihash import YAMF
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "point2point.md"
+LOGS = 8
+# The page's figures are those of one version of CPython, and say "about".
+TOLERANCE = 1.25
+
+
+def told() -> list[int]:
+    """Bytes of a connection, a replicator and each log of it, on the page."""
+    found = re.search(
+        r"costs about (\d+) KiB, one of a `Replicator` (\d+) KiB, and (\d+) KiB more for each log",
+        PAGE.read_text(encoding="utf-8"),
+    )
+    assert found is not None
+    return [1024 * int(number) for number in found.groups()]
+
+
+def connections() -> list[object]:
+    link = Link.of_machines(Connection(role=Role.PROACTIVE), Connection(role=Role.REACTIVE)).run()
+    return [link.left.machine, link.right.machine]
+
+
+def replicators(logs: int) -> list[object]:
+    """Two that have the same logs, and keep them in step."""
+    drivers = []
+    for role in Role:
+        store = MemoryStore(family=YAMF)
+        for log_id in range(logs):
+            news = make_log(YAMF, log_id, 2)
+            store.append(news[0].entry.log, news)
+        drivers.append(
+            Driver(
+                Replicator(role=role, interest=Interest(accept_new_logs=True)),
+                respond=lambda effect, store=store: perform(effect, store),
+            )
+        )
+    link = Link(*drivers).run(until=5.0)
+    return [link.left.machine, link.right.machine]
+
+
+def size_of_each(make: Callable[[], list[object]], count: int = 10) -> float:
+    """Bytes that each of the machines which `make` makes costs, in the mean."""
+    make()  # whatever is made once
+    gc.collect()
+    tracemalloc.start()
+    try:
+        kept = [machine for _ in range(count) for machine in make()]
+        gc.collect()
+        return tracemalloc.get_traced_memory()[0] / len(kept)
+    finally:
+        tracemalloc.stop()
+
+
+def test_what_is_idle_costs_little() -> None:
+    connection, replicator, log = told()
+    alone, bare = size_of_each(connections), size_of_each(lambda: replicators(0))
+    each = (size_of_each(lambda: replicators(LOGS)) - bare) / LOGS
+    assert connection / 2 < alone < connection * TOLERANCE
+    assert replicator / 2 < bare < replicator * TOLERANCE
+    assert log / 2 < each < log * TOLERANCE
