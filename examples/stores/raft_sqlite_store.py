@@ -153,7 +153,8 @@ class RaftSqliteStore:
 
     def _read(self, effect: ReadSnapshot) -> SnapshotChunk | None:
         row = self._db.execute(
-            "SELECT substr(image, ?, ?), length(image) FROM snapshot WHERE at = ? AND term = ?",
+            "SELECT coalesce(substr(image, ?, ?), x''), length(image) FROM snapshot"
+            " WHERE at = ? AND term = ?",
             (effect.offset + 1, effect.size, effect.snapshot.index, effect.snapshot.term),
         ).fetchone()
         if row is None:
@@ -169,7 +170,8 @@ class RaftSqliteStore:
             ).fetchone()
             if size != effect.offset:
                 return False
-            self._db.execute("INSERT INTO incoming VALUES (?, ?)", (effect.offset, effect.data))
+            if effect.data:
+                self._db.execute("INSERT INTO incoming VALUES (?, ?)", (effect.offset, effect.data))
             if not effect.done:
                 return True
             rows = self._db.execute("SELECT data FROM incoming ORDER BY at")

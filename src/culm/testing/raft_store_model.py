@@ -1,0 +1,255 @@
+"""What a store of Garlic Farm has to keep, as plain values, and work for it.
+
+`Kept` is what a store may be found with; `steps` says what an effect makes of that, moment
+by moment, so that what a crash may leave is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Any
+
+from culm.garlic.raft import (
+    Apply,
+    Compact,
+    Configuration,
+    Entry,
+    Persist,
+    Server,
+    Snapshot,
+    Stored,
+    TakeSnapshot,
+    WriteSnapshot,
+)
+from culm.machine import Effect, Ticket
+
+__all__ = ["FOUNDING", "LIFE", "Kept", "RandomLife", "Values", "steps"]
+
+_TICKET: Ticket[Any] = Ticket(0)
+
+_SERVERS = tuple(Server(number, f"tcp://localhost:{9000 + number}") for number in (1, 2, 3))
+FOUNDING = Stored(snapshot=Snapshot(configuration=Configuration(servers=_SERVERS)))
+
+
+class Values:
+    """A state machine that keeps all values."""
+
+    def __init__(self) -> None:
+        self.values: list[bytes] = []
+
+    def apply(self, index: int, value: bytes) -> None:
+        self.values.append(value)
+
+    def snapshot(self) -> bytes:
+        return b"\n".join(self.values)
+
+    def restore(self, image: bytes) -> None:
+        self.values = image.split(b"\n") if image else []
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """The durable state of a server.
+
+    entries: of the log from `base` on, since that was founded or installed.
+    compacted: up to where a store may have dropped them.
+    image: of the snapshot; incoming: of one that comes in, which no crash needs to leave.
+    """
+
+    term: int = 0
+    voted_for: int | None = None
+    commit_index: int = 0
+    snapshot: Snapshot = FOUNDING.snapshot
+    image: bytes = b""
+    base: int = 1
+    entries: tuple[Entry, ...] = ()
+    compacted: int = 0
+    incoming: bytes = b""
+
+    @property
+    def last_index(self) -> int:
+        return self.base + len(self.entries) - 1
+
+    def difference(self, found: Stored, image: bytes) -> str | None:
+        """How `found`, with that state of the state machine, is not this; ``None`` if it is."""
+        for name in ("term", "voted_for", "commit_index", "snapshot"):
+            ours, theirs = getattr(self, name), getattr(found, name)
+            if ours != theirs:
+                return f"{name} is {theirs!r}, not {ours!r}"
+        if image != self.image:
+            return f"the state machine has {image!r}, not {self.image!r}"
+        if not self.base <= found.first_index <= self.compacted + 1:
+            return f"the log begins at {found.first_index}, not after {self.compacted}"
+        entries = self.entries[found.first_index - self.base :]
+        if list(entries) != list(found.entries):
+            return f"the log has {list(found.entries)!r}, not {list(entries)!r}"
+        if found.applied_index not in (0, self.snapshot.index):
+            return f"applied is {found.applied_index}, with the state of {self.snapshot.index}"
+        return None
+
+
+def steps(kept: Kept, effect: Effect[Any], state: bytes) -> list[Kept]:
+    """What may be kept on the way through `effect`: a crash leaves one of it, the end the last.
+
+    state: the state machine's, before the effect.
+    """
+    match effect:
+        case Persist():
+            return _persisting(kept, effect)
+        case TakeSnapshot():
+            return [kept, replace(kept, snapshot=effect.snapshot, image=state)]
+        case Compact():
+            return [kept, replace(kept, compacted=max(kept.compacted, effect.index))]
+        case WriteSnapshot():
+            return [kept, _written(kept, effect)]
+    return [kept]
+
+
+def _persisting(kept: Kept, effect: Persist) -> list[Kept]:
+    """Term, vote and commit index; the cut; each entry."""
+    found = [
+        kept,
+        replace(
+            kept,
+            term=effect.term,
+            voted_for=effect.voted_for,
+            commit_index=effect.commit_index,
+        ),
+    ]
+    if effect.first_index is not None:
+        before = found[-1].entries[: effect.first_index - kept.base]
+        for count in range(len(effect.entries) + 1):
+            found.append(replace(found[-1], entries=(*before, *effect.entries[:count])))
+    return found
+
+
+def _written(kept: Kept, effect: WriteSnapshot) -> Kept:
+    incoming = (kept.incoming if effect.offset else b"") + effect.data
+    if not effect.done:
+        return replace(kept, incoming=incoming)
+    index = effect.snapshot.index
+    return replace(
+        kept,
+        snapshot=effect.snapshot,
+        image=incoming,
+        base=index + 1,
+        entries=(),
+        compacted=index,
+        incoming=b"",
+    )
+
+
+def _values(term: int, *names: bytes) -> list[Entry]:
+    return [Entry(term, name) for name in names]
+
+
+def _persist(
+    term: int, vote: int | None, commit: int, first: int | None = None, log: Sequence[Entry] = ()
+) -> Persist:
+    return Persist(
+        ticket=_TICKET,
+        term=term,
+        voted_for=vote,
+        commit_index=commit,
+        first_index=first,
+        entries=log,
+    )
+
+
+def _chunk(snapshot: Snapshot, offset: int, data: bytes, *, done: bool = False) -> WriteSnapshot:
+    return WriteSnapshot(ticket=_TICKET, snapshot=snapshot, offset=offset, data=data, done=done)
+
+
+_CONFIGURED = [Entry(1, Configuration(1, 0, _SERVERS))]
+_TAKEN = Snapshot(4, 2, Configuration(1, 0, _SERVERS))
+_SENT = Snapshot(20, 5, Configuration(15, 1, _SERVERS[:2]))
+
+# Elections, appends, an overwritten end, snapshots taken and received.
+LIFE: tuple[Effect[Any], ...] = (
+    _persist(1, 1, 0),
+    _persist(1, 1, 0, 1, [*_CONFIGURED, *_values(1, b"a", b"b", b"x", b"y")]),
+    _persist(2, None, 2, 3, _values(2, b"c", b"d")),
+    _persist(2, 3, 2, 5, _values(2, b"e")),
+    Apply(
+        ticket=_TICKET,
+        first_index=1,
+        entries=[*_CONFIGURED, *_values(1, b"a"), *_values(2, b"c", b"d")],
+    ),
+    TakeSnapshot(ticket=_TICKET, snapshot=_TAKEN),
+    Compact(ticket=_TICKET, index=3),
+    _persist(3, 2, 4, 5),
+    _persist(3, 2, 4, 5, _values(3, b"f" * 3000, b"", b"g")),
+    _chunk(_SENT, 0, b"one\ntwo\n"),
+    _chunk(_SENT, 0, b"uno\n"),
+    _chunk(_SENT, 4, b"dos\n" + b"x" * 3000),
+    _chunk(_SENT, 3008, b"\ntres", done=True),
+    _persist(5, None, 20, 21, _values(5, b"h")),
+    _persist(5, 1, 20),
+    Compact(ticket=_TICKET, index=20),
+)
+
+
+class RandomLife:
+    """Effects as a core may ask for them, drawn at random; follows what they make of the store."""
+
+    def __init__(self, random: Random) -> None:
+        self._random = random
+        self.kept = Kept()
+        self._applied = 0
+
+    def next_effect(self) -> Effect[Any]:
+        random, kept = self._random, self.kept
+        match random.randrange(12):
+            case 0 if kept.commit_index > self._applied:
+                first, self._applied = self._applied + 1, kept.commit_index
+                return Apply(
+                    ticket=_TICKET,
+                    first_index=first,
+                    entries=kept.entries[first - kept.base : self._applied - kept.base + 1],
+                )
+            case 1 if self._applied > kept.snapshot.index:
+                term = kept.entries[self._applied - kept.base].term
+                snapshot = Snapshot(self._applied, term, kept.snapshot.configuration)
+                return TakeSnapshot(ticket=_TICKET, snapshot=snapshot)
+            case 2 if kept.snapshot.index:
+                index = max(0, kept.snapshot.index - random.choice((0, 0, 1, 2)))
+                return Compact(ticket=_TICKET, index=index)
+            case 3:
+                return self._chunk()
+            case 4:
+                return self._persist(None, ())
+            case _:
+                first = random.randint(kept.commit_index, kept.last_index) + 1
+                count = random.choice((0, 1, 1, 2, 5))
+                return self._persist(first, [self._entry(first + at) for at in range(count)])
+
+    def did(self, effect: Effect[Any], state: bytes) -> None:
+        """`effect` was done when the state machine had `state`."""
+        self.kept = steps(self.kept, effect, state)[-1]
+        if isinstance(effect, WriteSnapshot) and effect.done:
+            self._applied = effect.snapshot.index
+            self.kept = replace(self.kept, commit_index=effect.snapshot.index)
+
+    def _entry(self, index: int) -> Entry:
+        if self._random.random() < 0.1:
+            return Entry(self.kept.term, Configuration(index, 0, _SERVERS))
+        return Entry(self.kept.term, b"%d" % self._random.randrange(1000))
+
+    def _persist(self, first: int | None, entries: Sequence[Entry]) -> Persist:
+        random, kept = self._random, self.kept
+        return _persist(
+            kept.term + random.choice((0, 0, 1)),
+            random.choice((None, 1, 2)),
+            random.randint(kept.commit_index, max(kept.commit_index, (first or 0) - 1)),
+            first,
+            entries,
+        )
+
+    def _chunk(self) -> WriteSnapshot:
+        random, kept = self._random, self.kept
+        snapshot = Snapshot(kept.last_index + 5, kept.term, kept.snapshot.configuration)
+        offset = random.choice((0, len(kept.incoming)))
+        data = b"\n%d" % random.randrange(1000) if offset else b"0"
+        return _chunk(snapshot, offset, data, done=random.random() < 0.3)

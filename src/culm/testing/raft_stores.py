@@ -1,0 +1,399 @@
+"""What every store of Garlic Farm has to do, as a suite of tests for any implementation.
+
+Subclass `RaftStoreSuite`, say how a store is made, and let pytest collect it::
+
+    class TestMyStore(RaftStoreSuite):
+        @pytest.fixture(autouse=True)
+        def _folder(self, tmp_path):
+            self.paths = (tmp_path / f"{number}.db" for number in itertools.count())
+
+        def make_store(self, machine, founding):
+            return MyStore(next(self.paths), machine, founding)
+
+        def reopen(self, store, machine, founding):  # if it outlives the process
+            store.close()
+            return MyStore(store.path, machine, founding)
+
+        def crash(self, effects, point):  # if it outlives a crash
+            ...
+
+The suite holds tests of one rule each, a random walk that compares the store, step by step,
+with a simple model, and crashes at every point that `crash` knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import count
+from random import Random
+from typing import Any
+
+from culm.garlic.raft import (
+    Apply,
+    Compact,
+    Entry,
+    Persist,
+    ReadSnapshot,
+    Snapshot,
+    SnapshotChunk,
+    Stored,
+    TakeSnapshot,
+    WriteSnapshot,
+)
+from culm.garlic.store import MemoryStore, Store
+from culm.machine import Effect, Ticket
+from culm.testing.raft_store_model import FOUNDING, LIFE, Kept, RandomLife, Values, steps
+
+__all__ = ["Crashed", "RaftStoreSuite"]
+
+_TICKET: Ticket[Any] = Ticket(0)
+_WALKS = 6
+_WALK_LENGTH = 120
+
+
+@dataclass(frozen=True, slots=True)
+class Crashed:
+    """A store that was opened again after a crash, with its new state machine.
+
+    returned: how many calls of `perform` had returned before it.
+    """
+
+    store: Store
+    machine: Values
+    returned: int
+
+
+class _Run:
+    """A store that does effects, its state machine, and what it has to keep."""
+
+    def __init__(self, suite: _Suite, founding: Stored = FOUNDING) -> None:
+        self._suite = suite
+        self.machine = Values()
+        self.store = suite.make_store(self.machine, founding)
+        self.kept = Kept(snapshot=founding.snapshot)
+        self.check(self.store)
+
+    def do(self, effect: Effect[Any]) -> Any:
+        """Do `effect`; its result, which must be one of that effect."""
+        before = self.machine.snapshot()
+        result = self.store.perform(effect)
+        assert effect.accepts(result), (effect, result)
+        self.kept = steps(self.kept, effect, before)[-1]
+        return result
+
+    def reopen(self) -> None:
+        """What is kept is there after a restart."""
+        machine = Values()
+        store = self._suite.reopen(self.store, machine, FOUNDING)
+        if store is not self.store:
+            self.store, self.machine = store, machine
+        self.check(store)
+
+    def check(self, store: Store) -> None:
+        """The store loads what is kept, as often as it is asked."""
+        for _ in range(2):
+            self.machine.values = [b"nothing that was kept"]
+            found = store.load()
+            difference = self.kept.difference(found, self.machine.snapshot())
+            assert difference is None, difference
+
+
+class _Suite:
+    """How the tests get at stores."""
+
+    def make_store(self, machine: Values, founding: Stored) -> Store:
+        """A new store: another one at each call."""
+        raise NotImplementedError
+
+    def reopen(self, store: Store, machine: Values, founding: Stored) -> Store:
+        """The same store as it is found after a restart; the old one is not used any more."""
+        return store
+
+    def crash(self, effects: Sequence[Effect[Any]], point: int) -> Crashed | None:
+        """A new store that does `effects`, crashes at that point, and is opened again.
+
+        Points are counted from 0, however finely the store can be interrupted, the time
+        before its first effect included; ``None`` if all was done before that point.  The
+        store is founded with `FOUNDING` and was loaded before its first effect.
+        """
+        return None
+
+
+class _LogRules(_Suite):
+    """Term, vote, commit index and log."""
+
+    def test_it_is_a_store(self) -> None:
+        assert isinstance(_Run(self).store, Store)
+
+    def test_a_new_store_has_what_it_was_founded_with(self) -> None:
+        for founding in (FOUNDING, Stored()):
+            _Run(self, founding)
+        _Run(self).reopen()
+
+    def test_term_vote_and_commit_index_are_kept(self) -> None:
+        run = _Run(self)
+        for term, vote, commit in ((1, None, 0), (1, 3, 0), (2, None, 0), (2**62, 2**32 - 1, 0)):
+            run.do(_persist(term, vote, commit))
+            run.reopen()
+        run.do(_persist(2**62, 1, 2, 1, _entries(2**62, b"a", b"b")))
+        run.reopen()
+        run.do(_persist(2**62, 1, 1))
+        run.reopen()
+
+    def test_entries_are_kept_in_order(self) -> None:
+        run = _Run(self)
+        run.do(_persist(1, 1, 0, 1, _entries(1, b"a", b"", b"a", b"\x00" * 5000)))
+        run.reopen()
+        run.do(_persist(1, 1, 2, 5, _entries(1, *(b"%d" % number for number in range(500)))))
+        run.reopen()
+
+    def test_an_entry_may_hold_a_configuration(self) -> None:
+        run = _Run(self)
+        data = FOUNDING.snapshot.configuration
+        for entry in (Entry(1, data), Entry(1, replace(data, log_index=2, servers=()))):
+            run.do(_persist(1, 1, 0, run.kept.last_index + 1, [*_entries(1, b"a"), entry]))
+            run.reopen()
+
+    def test_new_entries_take_the_place_of_all_from_there_on(self) -> None:
+        run = _Run(self)
+        run.do(_persist(1, 1, 0, 1, _entries(1, b"a", b"b", b"c", b"d")))
+        run.do(_persist(2, 1, 0, 2, _entries(2, b"B")))
+        run.reopen()
+        assert run.kept.last_index == 2
+        run.do(_persist(2, 1, 0, 3, _entries(2, b"C")))
+        run.reopen()
+
+    def test_a_cut_needs_no_new_entries(self) -> None:
+        run = _Run(self)
+        run.do(_persist(1, 1, 0, 1, _entries(1, b"a", b"b")))
+        for first in (2, 1, 1):
+            run.do(_persist(1, 1, 0, first))
+            run.reopen()
+
+    def test_without_a_first_index_the_log_stays(self) -> None:
+        run = _Run(self)
+        run.do(_persist(1, 1, 0, 1, _entries(1, b"a", b"b")))
+        run.do(_persist(2, None, 1))
+        run.reopen()
+        assert run.kept.last_index == 2
+
+    def test_what_is_no_effect_of_a_core_is_refused(self) -> None:
+        run = _Run(self)
+        try:
+            run.store.perform(Effect(ticket=_TICKET))
+        except TypeError:
+            run.reopen()
+        else:
+            raise AssertionError("not refused")
+
+
+class _SnapshotRules(_Suite):
+    """The state machine, and snapshots taken, read and received."""
+
+    def _applied(self) -> _Run:
+        run = _Run(self)
+        run.do(_persist(1, 1, 0, 1, _entries(1, b"a", b"b", b"c", b"d")))
+        run.do(_persist(1, 1, 4))
+        run.do(Apply(ticket=_TICKET, first_index=1, entries=_entries(1, b"a", b"b", b"c")))
+        return run
+
+    def test_values_are_applied_in_order_and_configurations_are_not(self) -> None:
+        run = _Run(self)
+        entries = _entries(1, b"a", b"b", b"a")
+        entries.insert(1, Entry(1, FOUNDING.snapshot.configuration))
+        run.do(_persist(1, 1, 0, 1, entries))
+        run.do(_persist(1, 1, 4))
+        run.do(Apply(ticket=_TICKET, first_index=1, entries=entries[:3]))
+        assert run.machine.values == [b"a", b"b"]
+        run.do(Apply(ticket=_TICKET, first_index=4, entries=entries[3:]))
+        assert run.machine.values == [b"a", b"b", b"a"]
+        run.reopen()
+        assert run.machine.values == []
+
+    def test_a_snapshot_has_the_state_of_then_and_leaves_the_log(self) -> None:
+        run = self._applied()
+        run.do(TakeSnapshot(ticket=_TICKET, snapshot=_snapshot(3)))
+        run.do(Apply(ticket=_TICKET, first_index=4, entries=_entries(1, b"d")))
+        run.reopen()
+        assert run.machine.values == [b"a", b"b", b"c"]
+
+    def test_compacting_drops_no_entry_after_the_index(self) -> None:
+        run = self._applied()
+        run.do(TakeSnapshot(ticket=_TICKET, snapshot=_snapshot(3)))
+        for index in (0, 1, 3, 2, 3):
+            run.do(Compact(ticket=_TICKET, index=index))
+            run.reopen()
+        run.do(_persist(2, 1, 4, 5, _entries(2, b"e")))
+        run.reopen()
+        run.do(_persist(2, 1, 4, 4, _entries(2, b"D")))
+        run.reopen()
+
+    def test_a_log_may_be_compacted_to_its_end(self) -> None:
+        run = self._applied()
+        run.do(Apply(ticket=_TICKET, first_index=4, entries=_entries(1, b"d")))
+        run.do(TakeSnapshot(ticket=_TICKET, snapshot=_snapshot(4)))
+        run.do(Compact(ticket=_TICKET, index=4))
+        run.reopen()
+        run.do(_persist(2, 1, 4, 5, _entries(2, b"e")))
+        run.reopen()
+
+    def test_a_snapshot_is_read_in_pieces_to_its_end(self) -> None:
+        run = self._applied()
+        snapshot = _snapshot(3)
+        run.do(TakeSnapshot(ticket=_TICKET, snapshot=snapshot))
+        run.reopen()
+        image = b"a\nb\nc"
+        for size in (1, 2, 3, 5, 100):
+            for offset in range(len(image) + 1):
+                data = image[offset : offset + size]
+                done = offset + size >= len(image)
+                assert run.do(_read(snapshot, offset, size)) == SnapshotChunk(data, done)
+
+    def test_an_empty_snapshot_ends_at_once(self) -> None:
+        run = _Run(self)
+        assert run.do(_read(FOUNDING.snapshot, 0, 10)) == SnapshotChunk(b"", True)
+
+    def test_only_the_snapshot_that_is_there_is_read(self) -> None:
+        run = self._applied()
+        run.do(TakeSnapshot(ticket=_TICKET, snapshot=_snapshot(2)))
+        run.do(TakeSnapshot(ticket=_TICKET, snapshot=_snapshot(3)))
+        for snapshot in (FOUNDING.snapshot, _snapshot(2), _snapshot(3, 7), _snapshot(9)):
+            assert run.do(_read(snapshot, 0, 10)) is None
+
+    def test_a_received_snapshot_replaces_snapshot_log_and_state(self) -> None:
+        run = self._applied()
+        run.do(TakeSnapshot(ticket=_TICKET, snapshot=_snapshot(3)))
+        before = list(run.machine.values)
+        assert run.do(_chunk(_snapshot(20, 5), 0, b"x\n")) is True
+        assert run.do(_chunk(_snapshot(20, 5), 2, b"")) is True
+        assert run.machine.values == before
+        assert run.do(_chunk(_snapshot(20, 5), 2, b"y", done=True)) is True
+        assert run.machine.values == [b"x", b"y"]
+        assert run.do(_read(_snapshot(3), 0, 10)) is None
+        assert run.do(_read(_snapshot(20, 5), 0, 10)) == SnapshotChunk(b"x\ny", True)
+        run.reopen()
+        run.do(_persist(5, 1, 20, 21, _entries(5, b"z")))
+        run.reopen()
+
+    def test_a_snapshot_may_come_in_one_piece_and_be_empty(self) -> None:
+        run = self._applied()
+        assert run.do(_chunk(_snapshot(20, 5), 0, b"", done=True)) is True
+        assert run.machine.values == []
+        run.reopen()
+
+    def test_the_first_chunk_drops_what_has_come_before(self) -> None:
+        run = self._applied()
+        run.do(_chunk(_snapshot(20, 5), 0, b"of another"))
+        run.do(_chunk(_snapshot(21, 5), 0, b"x\n"))
+        run.do(_chunk(_snapshot(21, 5), 2, b"y", done=True))
+        run.reopen()
+        assert run.machine.values == [b"x", b"y"]
+
+    def test_a_chunk_that_does_not_follow_is_not_used(self) -> None:
+        run = self._applied()
+        run.do(_chunk(_snapshot(20, 5), 0, b"x\n"))
+        for offset, done in ((1, False), (3, False), (3, True)):
+            effect = _chunk(_snapshot(20, 5), offset, b"wrong", done=done)
+            assert run.store.perform(effect) is False
+        run.reopen()
+
+    def test_half_a_snapshot_is_none_after_a_restart(self) -> None:
+        run = self._applied()
+        run.do(_chunk(_snapshot(20, 5), 0, b"x\n"))
+        run.reopen()
+        run.do(_chunk(_snapshot(20, 5), 0, b"u\n"))
+        run.do(_chunk(_snapshot(20, 5), 2, b"v", done=True))
+        run.reopen()
+        assert run.machine.values == [b"u", b"v"]
+
+
+class RaftStoreSuite(_LogRules, _SnapshotRules):
+    """Tests for a `culm.garlic.store.Store`; see the module."""
+
+    def test_a_random_walk_agrees_with_a_simple_model(self) -> None:
+        for seed in range(_WALKS):
+            random = Random(seed)
+            run, life = _Run(self), RandomLife(random)
+            for step in range(_WALK_LENGTH):
+                effect = life.next_effect()
+                before = run.machine.snapshot()
+                run.do(effect)
+                life.did(effect, before)
+                if random.random() < 0.1 and not life.kept.incoming:
+                    applied = list(run.machine.values)
+                    run.reopen()
+                    run.machine.values = applied  # the node applies the log again
+                    assert run.kept.last_index == life.kept.last_index, (seed, step)
+
+    def test_a_crash_leaves_what_had_returned_or_a_beginning_of_the_next_effect(self) -> None:
+        history = _history()
+        for point in count():
+            crashed = self.crash(LIFE, point)
+            if crashed is None:
+                break
+            crashed.machine.values = [b"nothing that was kept"]
+            found = crashed.store.load()
+            image = crashed.machine.snapshot()
+            kept, state, allowed = history[crashed.returned]
+            differences = [each.difference(found, image) for each in (kept, *allowed)]
+            assert None in differences, (point, crashed.returned, differences)
+            self._goes_on(crashed, state)
+
+    def _goes_on(self, crashed: Crashed, state: list[bytes]) -> None:
+        """What was interrupted is done again, and all that follows."""
+        done = crashed.returned
+        while done < len(LIFE) and isinstance(again := LIFE[done], WriteSnapshot) and again.offset:
+            done -= 1
+        crashed.machine.values = list(state)
+        for effect in LIFE[done:]:
+            assert effect.accepts(crashed.store.perform(effect))
+        found = crashed.store.load()
+        difference = _history()[-1][0].difference(found, crashed.machine.snapshot())
+        assert difference is None, (crashed.returned, difference)
+
+
+def _history() -> list[tuple[Kept, list[bytes], list[Kept]]]:
+    """After none, one, two... effects of `LIFE`: what is kept, the state machine's values,
+    and what may be kept on the way through the next."""
+    machine = Values()
+    twin = MemoryStore(machine, FOUNDING)
+    twin.load()
+    kept = Kept()
+    found: list[tuple[Kept, list[bytes], list[Kept]]] = []
+    for effect in LIFE:
+        state = machine.snapshot()
+        allowed = steps(kept, effect, state)
+        found.append((kept, list(machine.values), allowed))
+        twin.perform(effect)
+        kept = allowed[-1]
+    return [*found, (kept, list(machine.values), [])]
+
+
+def _persist(
+    term: int, vote: int | None, commit: int, first: int | None = None, log: Sequence[Entry] = ()
+) -> Persist:
+    return Persist(
+        ticket=_TICKET,
+        term=term,
+        voted_for=vote,
+        commit_index=commit,
+        first_index=first,
+        entries=log,
+    )
+
+
+def _entries(term: int, *values: bytes) -> list[Entry]:
+    return [Entry(term, value) for value in values]
+
+
+def _snapshot(index: int, term: int = 1) -> Snapshot:
+    return Snapshot(index, term, FOUNDING.snapshot.configuration)
+
+
+def _read(snapshot: Snapshot, offset: int, size: int) -> ReadSnapshot:
+    return ReadSnapshot(ticket=_TICKET, snapshot=snapshot, offset=offset, size=size)
+
+
+def _chunk(snapshot: Snapshot, offset: int, data: bytes, *, done: bool = False) -> WriteSnapshot:
+    return WriteSnapshot(ticket=_TICKET, snapshot=snapshot, offset=offset, data=data, done=done)
