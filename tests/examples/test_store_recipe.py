@@ -9,12 +9,17 @@ from typing import Any
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "testing.md"
 
 
+SECTIONS = ("A store of logs", "A store of a Raft node")
+
+
 def recipes() -> dict[str, Any]:
-    """The classes of the section on stores."""
-    section = PAGE.read_text(encoding="utf-8").split("\n## A store of logs\n")[1].split("\n## ")[0]
+    """The classes of the sections on stores."""
+    text = PAGE.read_text(encoding="utf-8")
     names: dict[str, Any] = {"__name__": __name__}
-    for recipe in re.findall(r"^```python\n(.*?)^```", section, flags=re.M | re.S):
-        exec(compile(recipe, str(PAGE), "exec"), names)
+    for title in SECTIONS:
+        section = text.split(f"\n## {title}\n")[1].split("\n## ")[0]
+        for recipe in re.findall(r"^```python\n(.*?)^```", section, flags=re.M | re.S):
+            exec(compile(recipe, str(PAGE), "exec"), names)
     return {name: found for name, found in names.items() if name.startswith("Test")}
 
 
@@ -22,5 +27,5 @@ def recipes() -> dict[str, Any]:
 globals().update(recipes())
 
 
-def test_both_kinds_of_store_have_a_recipe() -> None:
-    assert set(recipes()) == {"TestMemoryStore", "TestSqliteStore"}
+def test_every_kind_of_store_has_a_recipe() -> None:
+    assert set(recipes()) == {"TestMemoryStore", "TestSqliteStore", "TestRaftSqliteStore"}

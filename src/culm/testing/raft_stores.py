@@ -1,21 +1,11 @@
 """What every store of Garlic Farm has to do, as a suite of tests for any implementation.
 
-Subclass `RaftStoreSuite`, say how a store is made, and let pytest collect it::
+Subclass `RaftStoreSuite`, say how a store is made, found again after a restart and, if it
+outlives that, after a crash, and let pytest collect it::
 
     class TestMyStore(RaftStoreSuite):
-        @pytest.fixture(autouse=True)
-        def _folder(self, tmp_path):
-            self.paths = (tmp_path / f"{number}.db" for number in itertools.count())
-
         def make_store(self, machine, founding):
-            return MyStore(next(self.paths), machine, founding)
-
-        def reopen(self, store, machine, founding):  # if it outlives the process
-            store.close()
-            return MyStore(store.path, machine, founding)
-
-        def crash(self, effects, point):  # if it outlives a crash
-            ...
+            return MyStore(machine, founding)
 
 The suite holds tests of one rule each, a random walk that compares the store, step by step,
 with a simple model, and crashes at every point that `crash` knows.
