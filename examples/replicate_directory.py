@@ -111,8 +111,7 @@ def _publish(
         pack=not options.unpacked,
         done=done,
     )
-    if not done.findings.failed:
-        note_published(options.store, options.directory, began)
+    note_published(options.store, options.directory, began, done.unsettled)
 
 
 def serve(options: argparse.Namespace) -> int:

@@ -68,13 +68,15 @@ def settled_before(store: Path, directory: Path) -> int | None:
     return began - _TICK if identity == _identity(directory) else None
 
 
-def note_published(store: Path, directory: Path, began: int) -> None:
+def note_published(store: Path, directory: Path, began: int, unsettled: int | None) -> None:
     """All of `directory` has been published as it was at `began` (nanoseconds) or later.
 
-    If this is cut short, the note is not one, or one of an earlier time: more files than
-    necessary are read the next time.
+    That is but for files that were changed at `unsettled` or later, if that is given.  If this
+    is cut short, the note is not one, or one of an earlier time: more files than necessary are
+    read the next time.
     """
-    note = " ".join(map(str, [began, *_identity(directory)]))
+    since = began if unsettled is None else min(began, unsettled + _TICK)
+    note = " ".join(map(str, [since, *_identity(directory)]))
     _lock_file(store).write_text(note + "\n", "ascii")
 
 

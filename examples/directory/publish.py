@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -45,6 +45,7 @@ class Published:
     entries, payload_bytes: appended; changed: how many places with them; unchanged: how many
     are as the log says.
     findings: what does not travel, and what could not be read: the log has it as before.
+    unsettled: of what could not be read and may have changed unseen, the earliest time.
     """
 
     log: LogKey
@@ -53,6 +54,7 @@ class Published:
     changed: int = 0
     unchanged: int = 0
     findings: Findings = field(default_factory=Findings)
+    unsettled: int | None = None
 
 
 def publish_directory(
@@ -112,7 +114,18 @@ def publish_directory(
     finally:
         os.close(folder)
     batch.flush()
+    done.unsettled = min(_unseen(tree, done.findings, settled_before), default=None)
     return done
+
+
+def _unseen(tree: Tree, findings: Findings, settled_before: int | None) -> Iterator[int]:
+    """The times of files that the log has, and of which nobody knows whether that is all."""
+    for path, place in tree.places.items() if findings.failed else ():
+        record = place.record
+        if not isinstance(record, File) or findings.is_known(path):
+            continue
+        if settled_before is None or record.mtime >= settled_before:
+            yield record.mtime
 
 
 def _is_settled(

@@ -15,6 +15,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from time import time_ns
 
 import pytest
 from nacl.signing import SigningKey
@@ -465,19 +466,37 @@ def test_only_what_may_have_changed_is_read(
     assert opened_by(monkeypatch, publish) & names == names
 
 
-def test_after_a_failure_all_are_read(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody knows what it was that could not be read."""
+def test_what_could_not_be_read_is_read_later(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And nothing else is, so that one file without permission costs no more than itself."""
     source = folder / "source"
-    make_tree(source, {"a": b"text", "b": b"text"})
+    make_tree(source, {"old": b"text", "dir/young": b"text", "never": b"text"})
+    time = time_ns()
+    os.utime(source / "dir/young", ns=(time, time))
     command = ["publish", str(source), "--store", str(folder / "store")]
-    (source / "a").chmod(0)
-    assert replicate_directory.main(command) == 3
-    names = opened_by(monkeypatch, lambda: replicate_directory.main(command))
-    assert names >= {b"b"}
-    (source / "a").chmod(0o644)
-    assert replicate_directory.main(command) == 0
-    names = opened_by(monkeypatch, lambda: replicate_directory.main(command))
-    assert not names & {b"a", b"b"}
+
+    def publish(status: int) -> set[bytes]:
+        names = opened_by(monkeypatch, lambda: statuses.append(replicate_directory.main(command)))
+        assert statuses.pop() == status
+        return names & {b"old", b"young", b"never"}
+
+    statuses: list[int] = []
+    (source / "never").chmod(0)
+    assert publish(3) == {b"old", b"young", b"never"}
+    assert publish(3) == {b"young", b"never"}
+    # In the same tick as before, and then nobody can look for longer than a tick.
+    (source / "dir/young").write_bytes(b"TEXT")
+    os.utime(source / "dir/young", ns=(time, time))
+    (source / "dir").chmod(0)
+    for later in (10**10, 2 * 10**10):
+        with monkeypatch.context() as patch:
+            patch.setattr(replicate_directory.time, "time_ns", lambda later=later: time + later)
+            assert publish(3) == {b"never"}
+    (source / "dir").chmod(0o755)
+    capsys.readouterr()
+    assert publish(3) == {b"young", b"never"}
+    assert json.loads(capsys.readouterr().out)["changed"] == 2  # the file, the directory's mode
 
 
 # Holes.
