@@ -19,17 +19,34 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import Executor
+from enum import IntEnum
 from typing import Any, cast
 
-from culm.machine import Closed, Durable, Effect, Event, StreamMachine, Timed
+from culm.machine import (
+    Closed,
+    Durable,
+    Effect,
+    Event,
+    RemoteProtocolError,
+    StreamMachine,
+    Timed,
+)
 
-__all__ = ["MachineProtocol"]
+__all__ = ["DriverErrorCode", "MachineProtocol"]
 
 # Bytes read or taken at a time.  What has been taken is beyond the machine's reach: the
 # less waits in the transport, the sooner the next important thing is on its way.
 _SIZE_MAX = 1 << 16
+# Steps of a machine in a row: after so many it is the turn of others in the loop.
+_STEPS_MAX = 1000
 # How long a peer may leave our last words untaken, in seconds.
 _LINGER_S = 5.0
+
+
+class DriverErrorCode(IntEnum):
+    """Why a connection has ended, if that is no doing of its machine."""
+
+    ABORTED = 1
 
 
 class MachineProtocol(asyncio.BufferedProtocol):
@@ -64,6 +81,7 @@ class MachineProtocol(asyncio.BufferedProtocol):
         self._loop = asyncio.get_running_loop()
         self._buffer = bytearray(_SIZE_MAX)
         self._outcome: Closed | Exception | None = None
+        self._aborted = False
         self._lost = False  # the transport is gone
         self._eof = False
         self._goodbye = False
@@ -97,7 +115,11 @@ class MachineProtocol(asyncio.BufferedProtocol):
             raise
 
     def abort(self) -> None:
-        """End the connection at once."""
+        """End the connection at once: not one more event is taken.
+
+        If the machine has not ended, `wait_closed` says ``ABORTED``.
+        """
+        self._aborted = True
         if self.transport is not None:
             self.transport.abort()
 
@@ -106,6 +128,8 @@ class MachineProtocol(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
         self.transport.set_write_buffer_limits(high=_SIZE_MAX)
+        if self._aborted:
+            self.transport.abort()
         self._tell_time()
         self._drain()
 
@@ -161,9 +185,14 @@ class MachineProtocol(asyncio.BufferedProtocol):
             return  # a handler of events may call verbs: what comes of it is drained below
         self._draining = True
         try:
-            while self._take_event() or self._take_effects() or self._take_bytes():
-                pass
-            self._set_timer()
+            for _ in range(_STEPS_MAX):
+                if self._aborted:
+                    break
+                if not (self._take_event() or self._take_effects() or self._take_bytes()):
+                    self._set_timer()
+                    break
+            else:
+                self._go_on_later()
         except Exception as error:  # of `perform` or `on_event`
             self._fail(error)
         finally:
@@ -230,13 +259,16 @@ class MachineProtocol(asyncio.BufferedProtocol):
             self.bytes_sent += len(data)
             transport.write(data)
             # There may be more; but first it is the turn of others in the loop.
-            if self._again is None:
-                self._again = self._loop.call_soon(self._drain_again)
+            self._go_on_later()
         if self._machine.read_size():
             transport.resume_reading()
         else:
             transport.pause_reading()
         return self._take_effects()
+
+    def _go_on_later(self) -> None:
+        if self._again is None:
+            self._again = self._loop.call_soon(self._drain_again)
 
     def _drain_again(self) -> None:
         self._again = None
@@ -263,6 +295,8 @@ class MachineProtocol(asyncio.BufferedProtocol):
 
     def _end_if_done(self) -> None:
         busy = self._performing or self._effects or self._again is not None
+        if self._aborted and self._outcome is None and self._lost:
+            self._outcome = Closed(error=RemoteProtocolError(DriverErrorCode.ABORTED))
         if self._outcome is None:
             if self._lost and not busy and not self._goodbye:
                 self._goodbye = True  # to this machine, an end of the stream is no end

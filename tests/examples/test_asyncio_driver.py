@@ -12,7 +12,7 @@ import pytest
 
 from culm.machine import Closed, Effect, Event, StreamBase, StreamMachine
 from drivers import asyncio_driver
-from drivers.asyncio_driver import MachineProtocol
+from drivers.asyncio_driver import DriverErrorCode, MachineProtocol
 from toy_machines import Keep, Keeper, Kept, Lanes, LineReceived, Lines, ToyErrorCode
 
 
@@ -450,3 +450,74 @@ def test_a_megabyte_through_a_socket_that_is_read_slowly() -> None:
         assert await over_tcp(build, client) == Closed()
 
     run(main())
+
+
+class Endless(StreamBase):
+    """Has one more event always, as a machine has with a peer that has declared 2^64 - 1 bytes."""
+
+    state = None  # type: ignore[assignment]
+
+    def __init__(self) -> None:
+        super().__init__(receive_max=256)
+        self.taken = 0
+
+    def _step(self) -> Event:
+        self.taken += 1
+        return LineReceived(text=b"one more")
+
+    def _step_eof(self) -> Event:
+        return self._step()
+
+    def _goodbye(self) -> None:
+        pass
+
+    def _ended(self, error: object) -> None:
+        pass
+
+
+@pytest.mark.timeout(20)
+def test_abort_stops_between_any_two_events() -> None:
+    machine = Endless()
+
+    async def scenario() -> None:
+        def take(_: Event) -> None:
+            if machine.taken == 10:
+                protocol.abort()
+
+        protocol = MachineProtocol(machine, on_event=take)
+        connected(protocol)
+        closed = await protocol.wait_closed()
+        assert closed.error is not None
+        assert closed.error.code is DriverErrorCode.ABORTED
+
+    run(scenario())
+    assert machine.taken == 10
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("how", ["abort", "cancel"])
+def test_events_without_end_do_not_hold_up_the_loop(how: str) -> None:
+    """Others have their turn, and what ends the connection is among them."""
+
+    async def scenario() -> None:
+        protocol = MachineProtocol(Endless())
+        connected(protocol)
+        task = asyncio.create_task(protocol.wait_closed())
+        await turns()
+        assert not task.done()
+        protocol.abort() if how == "abort" else task.cancel()
+        done, _ = await asyncio.wait([task], timeout=10)
+        assert done
+
+    run(scenario())
+
+
+def test_aborted_before_it_is_connected() -> None:
+    async def scenario() -> None:
+        protocol = MachineProtocol(Lines())
+        protocol.abort()
+        transport = connected(protocol)
+        assert transport.closing
+        assert (await protocol.wait_closed()).error is not None
+
+    run(scenario())
