@@ -224,9 +224,17 @@ def _send_payload(
 
 
 def _send_entries(machine: Connection, request: int, first: int, last: int) -> None:
+    """Metadata and payloads one after the other, as far as they are taken."""
+    sent = False
     for seqnum in range(first, last + 1):
-        _send_metadata(machine, request, seqnum)
-        _send_payload(machine, request, seqnum)
+        for send in (_send_metadata, _send_payload):
+            try:
+                send(machine, request, seqnum)
+            except LocalProtocolError:
+                if sent:
+                    return
+                raise
+            sent = True
 
 
 def _on_request(verb: Verb) -> Verb:
