@@ -56,7 +56,7 @@ class Memory:
                         self.applied[number] += len(effect.entries)
                     elif isinstance(effect, TakeSnapshot):
                         pass
-                    core.complete(effect.ticket)
+                    core.complete(effect.ticket, None)
                 for message in core.messages_to_send():
                     busy = True
                     self.cores[message.destination].receive_message(message)

@@ -1,0 +1,53 @@
+"""The asyncio driver of a node honours backpressure, both ways."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+from culm.garlic.limits import Limits
+from culm.garlic.messages import RESPONSE_SIZE, MessageType, Request, Response
+from culm.garlic.node import Node
+from culm.garlic.raft import Configuration, Server, Snapshot, Stored
+from culm.garlic.store import MemoryStore
+from culm.garlic.values import LogEntry, ValueType, encode_entries
+from culm.testing.raft_store_model import Values
+from drivers.node_driver import NodeDriver
+
+COUNT = 20_000
+VALUE = LogEntry(0, ValueType.APPLICATION, b"x" * 100)
+ASKED = Request(type=MessageType.CLIENT_REQUEST, log=encode_entries([VALUE])).encode()
+
+
+async def ask_much_and_read_late() -> tuple[list[Response], int]:
+    """A client sends everything before it reads anything; the answers, and what came in."""
+    servers = (Server(1, "tcp://127.0.0.1:1"),)
+    store = MemoryStore(
+        Values(), Stored(snapshot=Snapshot(configuration=Configuration(0, 0, servers)))
+    )
+    loop = asyncio.get_running_loop()
+    node = Node(server_id=1, stored=store.load(), rng=random.Random(1), now=loop.time())
+    driver = NodeDriver(node, store)
+    await driver.listen("127.0.0.1", 0)
+    assert driver._server is not None
+    port = driver._server.sockets[0].getsockname()[1]
+    while node.leader != 1 or node.applied_index < 1:
+        await asyncio.sleep(0.01)
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(ASKED * COUNT)
+    await asyncio.sleep(0.2)  # whatever can be taken without anybody reading is
+    data = await reader.readexactly(COUNT * RESPONSE_SIZE)
+    writer.close()
+    await driver.stop()
+    limits = Limits()
+    pieces = range(0, len(data), RESPONSE_SIZE)
+    return [
+        Response.decode(data[at : at + RESPONSE_SIZE], limits) for at in pieces
+    ], node.commit_index
+
+
+def test_a_client_that_reads_late_is_answered_in_full() -> None:
+    answers, committed = asyncio.run(ask_much_and_read_late())
+    assert all(answer.accepted for answer in answers)
+    assert [answer.next_index for answer in answers] == list(range(3, COUNT + 3))
+    assert committed == COUNT + 1
