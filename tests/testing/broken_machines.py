@@ -162,6 +162,17 @@ class _Anonymous(Event):
     __hash__ = object.__hash__
 
 
+class OrderOfASet(Pinger):
+    def close(self) -> None:
+        self._out += [(peer, b"bye") for peer in {f"peer {number}" for number in range(9)}]
+        super().close()
+
+
+# Another process finds it by its name only.
+ORDER_OF_A_SET = replace(PINGER, name="OrderOfASet", build=lambda config: OrderOfASet(**config))
+CANARIES.append(Canary("OrderOfASet", "determinism", ORDER_OF_A_SET, "another hash seed"))
+
+
 # Survival
 
 
@@ -365,6 +376,20 @@ class ParsesOnReceipt(Lines):
             self._state = ToyState.CLOSING
 
 
+@breaks("purity", LINES, "input alone changed the state")
+class TheEndIsAState(Lines):
+    def receive_eof(self) -> None:
+        super().receive_eof()
+        self._state = ToyState.CLOSING
+
+
+@breaks("purity", KEEPER, "make a difference")
+class AskingDropsWhatIsUnderWay(Keeper):
+    def next_deadline(self) -> float | None:
+        self._tickets.drop_asked()
+        return super().next_deadline()
+
+
 @breaks("purity", LINES, "draining again")
 class Stutters(Lines):
     """Says that there is nothing when there is."""
@@ -423,6 +448,18 @@ class AlwaysWantsMore(Lines):
     def _line(self) -> bytes | None:
         end = self._inbox.find(b"\n")
         return None if end < 0 else self._inbox.take(end + 1)[:-1]
+
+
+@breaks(
+    "limits",
+    LINES,
+    "over its limit",
+    floods=[Flood(unit=b"a\n", calls=lambda number: [call("say", text=b"b")])],
+)
+class KeepsWhatItAnswered(Lines):
+    def say(self, text: Buffer) -> None:
+        super().say(text)
+        self.__dict__.setdefault("said", []).append(bytes(text))
 
 
 @breaks("limits", KEEPER, "the peer does not read")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import broken_answers  # noqa: F401
 import broken_links  # noqa: F401
@@ -15,7 +16,7 @@ import toy_machines
 from culm.testing import suite
 from culm.testing.driver import EndlessError
 from culm.testing.spec import MachineSpec
-from culm.testing.suite import PROPERTIES, Property, PropertyError, check_machine
+from culm.testing.suite import PROPERTIES, LeftOutWarning, Property, PropertyError, check_machine
 
 LAWS = {law.name: law for law in PROPERTIES}
 
@@ -46,6 +47,7 @@ def test_toys_keep_every_law(spec: MachineSpec, law: Property) -> None:
     check_machine(spec, [law])
 
 
+@pytest.mark.filterwarnings("ignore::culm.testing.suite.LeftOutWarning")
 @pytest.mark.usefixtures("canary_profile")
 @pytest.mark.parametrize("canary", CANARIES, ids=str)
 def test_law_catches(canary: Canary, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -58,3 +60,8 @@ def test_law_catches(canary: Canary, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_every_law_has_a_canary() -> None:
     assert {canary.law for canary in CANARIES} == set(LAWS)
+
+
+def test_what_no_other_process_finds_is_said_to_be_left_out() -> None:
+    with pytest.warns(LeftOutWarning, match="nameless was not compared"):
+        check_machine(replace(toy_machines.LINES, name="nameless"), [LAWS["determinism"]])

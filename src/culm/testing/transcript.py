@@ -25,7 +25,6 @@ from typing import Any
 from culm.testing.cluster import Cluster
 from culm.testing.driver import Turn
 from culm.testing.link import Link
-from culm.testing.machines import lookup
 from culm.testing.operations import (
     Advance,
     Call,
@@ -37,7 +36,7 @@ from culm.testing.operations import (
     ReceiveDatagram,
 )
 from culm.testing.record import conversations, replay
-from culm.testing.spec import Side
+from culm.testing.spec import MachineSpec, Side
 from culm.wire.multihash import HashFamily
 
 __all__ = ["all_conversations", "check", "of_cluster", "of_link", "of_turns"]
@@ -94,9 +93,8 @@ def _address(address: object) -> str:
     return address.decode() if isinstance(address, bytes) else str(address)
 
 
-def all_conversations(name: str) -> str:
-    """The transcripts of all conversations of the registered machine `name`."""
-    spec = lookup(name)
+def all_conversations(spec: MachineSpec) -> str:
+    """The transcripts of all conversations of `spec`."""
     return "\n".join(
         f"# {told.name}\n{of_turns(replay(spec, told))}" for told in conversations(spec)
     )

@@ -25,6 +25,7 @@ from culm.machine import Event
 from culm.testing.arguments import by_name, on_handle
 from culm.testing.encodings import BIG_ENDIAN
 from culm.testing.machines import (
+    Call,
     Config,
     Flood,
     Key,
@@ -152,6 +153,11 @@ def _short_lived_stream(number: int) -> bytes:
     )
 
 
+def _ended_by_us(number: int) -> Sequence[Call]:
+    stream = 2 * (number % 100) + 1
+    return [call("close_stream", stream=stream), call("stop_read", stream=stream)]
+
+
 # Measured twofold: a packet of one byte costs up to 180 steps, and so does a turn of the
 # scheduler, of which credit may release one for each Write that waited.
 _WORK = Work(base=700, per_byte=250)
@@ -262,6 +268,7 @@ CONNECTION = register(
             Flood(unit=b"\x10\x01\x00\x02\x01", config=_EVERYTHING),
             Flood(unit=_lasting_stream, config=_EVERYTHING),
             Flood(unit=_short_lived_stream, config=_EVERYTHING),
+            Flood(unit=_short_lived_stream, calls=_ended_by_us, config=_EVERYTHING),
         ),
     )
 )

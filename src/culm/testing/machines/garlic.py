@@ -223,6 +223,10 @@ FRAMES = register(
         ),
         floods=(
             Flood(unit=Request(type=MessageType.CLIENT_REQUEST).encode()),
+            Flood(
+                unit=Request(type=MessageType.CLIENT_REQUEST).encode(),
+                calls=lambda number: [call("answer")],
+            ),
             Flood(opening=b"\x05" + bytes(40) + b"\x00\x00\x10\x00", unit=b"x"),
             Flood(unit=b"\x04" * 26, config=_DIALLER),
         ),

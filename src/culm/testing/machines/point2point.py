@@ -6,7 +6,7 @@ name its entries by sequence number and requests by id.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -41,18 +41,26 @@ from culm.point2point import (
 from culm.testing.arguments import on_handle
 from culm.testing.encodings import BIG_ENDIAN, VARU64
 from culm.testing.machines import (
+    Call,
     Config,
     Flood,
     Key,
     MachineSpec,
     Scenario,
+    Side,
     SpecErrorCode,
     Verb,
     call,
     keys_of,
     register,
 )
-from culm.testing.machines.point2point_hostile import BOMBS, ENDLESS, GROWTH, WORK, unwrapped
+from culm.testing.machines.point2point_hostile import (
+    BOMBS,
+    ENDLESS,
+    GROWTH,
+    WORK,
+    unwrapped,
+)
 from culm.testing.stores import make_log
 from culm.wire.multihash import YAMF
 
@@ -223,18 +231,11 @@ def _send_payload(
     return _request(machine, request).send_payload(data, entry=entry, compress=compress)
 
 
-def _send_entries(machine: Connection, request: int, first: int, last: int) -> None:
-    """Metadata and payloads one after the other, as far as they are taken."""
-    sent = False
+def _entries(first: int, last: int) -> Iterator[tuple[Side, Call]]:
+    """The right side sends these with their payloads."""
     for seqnum in range(first, last + 1):
-        for send in (_send_metadata, _send_payload):
-            try:
-                send(machine, request, seqnum)
-            except LocalProtocolError:
-                if sent:
-                    return
-                raise
-            sent = True
+        yield "right", call("send_metadata", request=_ID, seqnum=seqnum)
+        yield "right", call("send_payload", request=_ID, seqnum=seqnum)
 
 
 def _on_request(verb: Verb) -> Verb:
@@ -292,7 +293,6 @@ CONNECTION = register(
             "send_metadata": _send_metadata,
             "send_endless": _send_endless,
             "send_payload": _send_payload,
-            "send_entries": _send_entries,
             "notify": _on_request(Request.notify),
             "skip": _on_request(Request.skip_payload),
             "jump": _on_request(Request.jump),
@@ -308,7 +308,7 @@ CONNECTION = register(
                 script=(
                     ("left", call("propose")),
                     ("right", call("confirm", request=_ID)),
-                    ("right", call("send_entries", request=_ID, first=1, last=14)),
+                    *_entries(1, 14),
                     ("left", call("cancel", request=_ID)),
                     ("left", call("close")),
                 ),
@@ -320,7 +320,7 @@ CONNECTION = register(
                 script=(
                     ("left", call("propose", end=9, upper_certpool=9)),
                     ("right", call("confirm", request=_ID)),
-                    ("right", call("send_entries", request=_ID, first=1, last=9)),
+                    *_entries(1, 9),
                     ("right", call("cancel", request=_ID, reason="END_OF_RANGE")),
                     ("right", call("close")),
                 ),
@@ -370,7 +370,7 @@ CONNECTION = register(
                     ("right", call("send_payload", request=_ID, seqnum=2, wrong=True)),
                     ("right", call("apologize", request=_ID)),
                     ("right", call("send_payload", request=_ID, seqnum=2, compress=False)),
-                    ("right", call("send_entries", request=_ID, first=3, last=3)),
+                    *_entries(3, 3),
                     ("right", call("cancel", request=_ID, reason="END_OF_RANGE")),
                     ("left", call("close")),
                 ),
@@ -393,6 +393,7 @@ CONNECTION = register(
                     ("right", call("close")),
                 ),
             ),
+            Scenario(name="no more than the setup", right=_RIGHT),
             Scenario(
                 name="an endless payload",
                 right=_RIGHT,

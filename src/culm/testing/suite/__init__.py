@@ -23,13 +23,13 @@ from culm.testing.spec import MachineSpec
 from culm.testing.suite import properties
 from culm.testing.suite.answers import answers, every_answer
 from culm.testing.suite.floods import floods, limits
-from culm.testing.suite.processes import processes
+from culm.testing.suite.processes import LeftOutWarning, processes
 from culm.testing.suite.runs import SECONDS_MAX, PropertyError, watchdog
 from culm.testing.suite.strategies import Draw
 from culm.testing.suite.times import time
 from culm.testing.suite.work import at_once, work
 
-__all__ = ["PROPERTIES", "Property", "PropertyError", "cases", "check_machine"]
+__all__ = ["PROPERTIES", "LeftOutWarning", "Property", "PropertyError", "cases", "check_machine"]
 
 EXAMPLE_SECONDS_MAX = SECONDS_MAX
 
@@ -107,7 +107,7 @@ PROPERTIES: tuple[Property, ...] = (
     Property(
         name="chunking",
         check_example=properties.chunking,
-        share=2.0,
+        share=3.0,
         applies=lambda spec: _is_of(spec, "receive_data", "links_to_send"),
     ),
     Property(

@@ -2,43 +2,85 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
+import warnings
+from typing import NamedTuple
 
 from culm.testing.machines import is_registered
 from culm.testing.spec import MachineSpec
 from culm.testing.suite.runs import PropertyError
 
-__all__ = ["processes"]
+__all__ = ["LeftOutWarning", "processes"]
 
 _PROGRAM = """
-import sys
+import importlib, json, sys
+sys.path[:], (module, name, place) = json.loads(sys.stdin.read())
+from culm.testing.machines import lookup
 from culm.testing.transcript import all_conversations
-sys.stdout.write(all_conversations(sys.argv[1]))
+found = getattr(importlib.import_module(module), name) if module else lookup(name)
+spec = found if place is None else found[place]
+sys.stdout.write(all_conversations(spec))
 """
+
+
+class LeftOutWarning(UserWarning):
+    """A part of a law was not checked."""
+
+
+class _Address(NamedTuple):
+    """A module's name for a spec, or for the list in which it is; no module: the registry's."""
+
+    module: str
+    name: str
+    place: int | None
 
 
 def processes(spec: MachineSpec) -> None:
     """The conversations go the same way in processes that hash strings differently.
 
-    Catches an order that comes from a set.  Only for machines of the registry, which the
-    other process can find.
+    Catches an order that comes from a set.  The other process has to find the spec: in the
+    registry, or under a name in a module, perhaps in a list.  `LeftOutWarning` if it cannot.
     """
-    if not is_registered(spec):
+    address = _address(spec)
+    if address is None:
+        warnings.warn(
+            f"{spec} was not compared with itself in another process, which would not find it:"
+            " register it, or give it a name in a module",
+            LeftOutWarning,
+            stacklevel=2,
+        )
         return
-    first, second = (_transcripts(spec.name, seed) for seed in ("1", "2"))
+    first, second = (_transcripts(address, seed) for seed in ("1", "2"))
     if first != second:
         pairs = zip(first.splitlines(), second.splitlines(), strict=False)
         line = next((pair for pair in pairs if pair[0] != pair[1]), ("one is longer",))
         raise PropertyError("\n  ".join(["another hash seed makes a difference:", *line]))
 
 
-def _transcripts(name: str, hash_seed: str) -> str:
+def _address(spec: MachineSpec) -> _Address | None:
+    """Where to find `spec`."""
+    if is_registered(spec):
+        return _Address("", spec.name, None)
+    for module in list(sys.modules.values()):
+        for name, value in list(vars(module).items()) if module.__name__ != "__main__" else ():
+            if value is spec:
+                return _Address(module.__name__, name, None)
+            if isinstance(value, (list, tuple)):
+                places = (index for index, each in enumerate(value) if each is spec)
+                if (index := next(places, None)) is not None:
+                    return _Address(module.__name__, name, index)
+    return None
+
+
+def _transcripts(address: _Address, hash_seed: str) -> str:
     return subprocess.run(
-        [sys.executable, "-c", _PROGRAM, name],
+        [sys.executable, "-c", _PROGRAM],
         env={**os.environ, "PYTHONHASHSEED": hash_seed},
         check=True,
+        input=json.dumps([sys.path, address]),
         stdout=subprocess.PIPE,
         encoding="utf-8",
     ).stdout

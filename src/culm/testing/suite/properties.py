@@ -7,7 +7,7 @@ as a law, which ``docs/testing.md`` repeats.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import cycle
 from random import Random
@@ -71,8 +71,9 @@ __all__ = [
     "survives",
 ]
 
-_REFUSALS_MAX = 8
+_REFUSALS_MAX = 16
 _PROBES_MAX = 32
+_QUESTIONS = frozenset({"next_deadline", "read_size"})
 _LATENCY_MAX = 0.001
 
 
@@ -104,7 +105,9 @@ def chunking(spec: MachineSpec, draw: Draw) -> None:
     """
     told = tightened(spec, conversation(spec, draw), draw)
     story = merged(
-        hostile(spec, told, draw) if draw(st.booleans()) else variant(told.operations, draw)
+        hostile(spec, told, draw)
+        if draw(st.integers(0, 2)) == 2
+        else variant(told.operations, draw)
     )
     whole = [[op.data] if isinstance(op, Receive) else [] for op in story]
     cut = [chunks(op.data, draw) if isinstance(op, Receive) else [] for op in story]
@@ -179,25 +182,36 @@ def refusals(spec: MachineSpec, draw: Draw) -> None:
     told = conversation(spec, draw)
     story = list(told.operations)
     at = draw(st.integers(0, len(story)))
-    candidates = _candidates(spec, told)
+    candidates, done = _candidates(spec, told), list[Operation]()
+    driver, turns = _bothered(spec, told, story[:at], done)
     for _ in range(_REFUSALS_MAX):
-        bad = pick(candidates, draw)
-        driver = driver_for(spec, told)
-        turns = driver.start()
-        for operation in story[:at]:
-            turns += driver.run(operation)
-        bad = _made_bad(bad, turns)
-        with retold(spec, told, [*story[:at], bad, *story[at:]]):
+        bad = _made_bad(pick(candidates, draw), turns)
+        with retold(spec, told, [*story[:at], *done, bad, *story[at:]]):
             before = visible(driver)
             if not refused(driver, bad):
+                driver, turns = _bothered(spec, told, story[:at], done)
                 continue
             expect_equal(f"{bad} was refused, yet it changed", before, visible(driver))
             check_idle(f"{bad}, which was refused,", driver, driver.drain(None))
-            for operation in story[at:]:
-                turns += driver.run(operation)
-            without = run_story(spec, told, story)
-            expect_equal(f"{bad} was refused, yet it made a difference", without, turns)
-        return
+            done.append(bad)
+    with retold(spec, told, [*story[:at], *done, *story[at:]]):
+        for operation in story[at:]:
+            turns += driver.run(operation)
+        without = run_story(spec, told, story)
+        expect_equal("what was refused made a difference", without, turns)
+
+
+def _bothered(
+    spec: MachineSpec, told: Conversation, story: Story, bad: Sequence[Operation]
+) -> tuple[Driver, list[Turn]]:
+    """A machine that was told `story`, and then what it refuses; the turns of the former."""
+    driver = driver_for(spec, told)
+    turns = driver.start()
+    for operation in story:
+        turns += driver.run(operation)
+    for operation in bad:
+        refused(driver, operation)
+    return driver, turns
 
 
 def purity(spec: MachineSpec, draw: Draw) -> None:
@@ -209,9 +223,12 @@ def purity(spec: MachineSpec, draw: Draw) -> None:
     deadline that has been reached is one no longer.
     """
     told = conversation(spec, draw)
+    driver = driver_for(spec, told)
     story = variant(told.operations, draw)
+    if driver.is_stream and draw(st.booleans()):
+        story = [*cut_short(story, draw), Eof()]
     with retold(spec, told, story):
-        driver = driver_for(spec, told)
+        driver.machine = _Questioned(driver.machine, lambda: _ask(driver))
         _ask(driver)
         turns = driver.start()
         for operation in story:
@@ -390,6 +407,27 @@ def _made_bad(operation: Operation, turns: Sequence[Turn]) -> Operation:
         return operation
     times = [turn.operation.now for turn in turns if isinstance(turn.operation, Advance)]
     return Advance(max(times, default=0.0) - 1.0)
+
+
+class _Questioned:
+    """A machine that is asked all there is to ask before and after whatever is done to it."""
+
+    def __init__(self, machine: Any, ask: Callable[[], object]) -> None:
+        self._machine, self._ask = machine, ask
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._machine, name)
+        if name in _QUESTIONS or not callable(found):
+            return found
+
+        def asked(*args: Any, **named: Any) -> Any:
+            self._ask()
+            try:
+                return found(*args, **named)
+            finally:
+                self._ask()
+
+        return asked
 
 
 def _ask(driver: Driver) -> dict[str, Any]:

@@ -127,14 +127,15 @@ def hostile(spec: MachineSpec, told: Conversation, draw: Draw) -> Story:
         before.append(pick(spec.interruptions, draw))
     elif draw(st.booleans()) and (calls := _calls(spec)):
         before.append(pick(calls, draw))
-    for _ in range(draw(st.integers(1, _MUTATIONS_MAX))):
+    malice = draw(st.integers(0, 2))
+    for _ in range(draw(st.integers(1, _MUTATIONS_MAX)) if malice else 0):
         if spec.bombs and draw(st.booleans()):
             bomb = Receive(pick(spec.bombs, draw))
             at = draw(st.integers(0, len(after)))
             after.insert(at, bomb)
         else:
             _make_extreme(spec, after, draw)
-    return [*before, *(mutated(after, draw) if draw(st.booleans()) else after)]
+    return [*before, *(after if malice == 1 else mutated(after, draw))]
 
 
 def _calls(spec: MachineSpec) -> list[Operation]:
