@@ -142,6 +142,17 @@ class TestProgress:
         pass_time(peer, 100)
         assert given_up(peer) == [0]
 
+    def test_many_proposals_that_are_answered_one_by_one(self) -> None:
+        peer = Raw(limits=LIMITS)
+        pass_time(peer, 10)
+        for start in range(1, 31):
+            peer.connection.propose(proposal(start))
+        for request_id in range(0, 60, 2):
+            peer.control(adjust(request_id, "all"))
+            pass_time(peer, 90)
+        assert not given_up(peer)
+        assert peer.code is None
+
     def test_an_entry_that_stops_in_the_middle(self) -> None:
         """Also of a range without an end."""
         peer = self.confirmed()

@@ -49,9 +49,9 @@ def debt_of(request: Request, receiver: DataReceiver) -> Debt | None:
 class Progress:
     """Looks at what the peer owes, every `progress_max_s` (seconds).
 
-    What it owes at two looks in a row while no data at all has come in between is stalled.
-    Whatever data comes is a reason to wait for the rest: on a slow line each request has to
-    wait for its turn.
+    What it owes at two looks in a row is stalled if nothing else that was owed has been paid
+    in between, and no data at all has come.  Whatever comes is a reason to wait for the
+    rest: each request has to wait for its turn.
     """
 
     __slots__ = ("_max_s", "_moved", "_now", "_owed", "_since")
@@ -81,6 +81,12 @@ class Progress:
         """What the peer owes and has not begun to pay, if it is time to look."""
         if self._now is None or self._now < self._since + self._max_s:
             return []
-        before: Mapping[int | None, Owed] = {} if self._moved else self._owed
-        self._owed, self._since, self._moved = owed(), self._now, False
-        return [each for key, each in self._owed.items() if each == before.get(key)]
+        before, now = self._owed, owed()
+        goes_on = self._moved or any(_is_paid(each, now.get(key)) for key, each in before.items())
+        self._owed, self._since, self._moved = now, self._now, False
+        return [] if goes_on else [each for key, each in now.items() if each == before.get(key)]
+
+
+def _is_paid(before: Owed, now: Owed | None) -> bool:
+    """Whether the peer has paid a debt; that of a request which we have cancelled it has not."""
+    return now is None or (now != before and now.debt is not Debt.CANCELLATION)
