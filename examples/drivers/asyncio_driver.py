@@ -22,12 +22,14 @@ from concurrent.futures import Executor
 from enum import IntEnum
 from typing import Any, cast
 
+from culm.effects import Answer
 from culm.machine import (
     Closed,
     Durable,
     Effect,
     Event,
     RemoteProtocolError,
+    StoreFailed,
     StreamMachine,
     Timed,
 )
@@ -58,7 +60,8 @@ class MachineProtocol(asyncio.BufferedProtocol):
 
     on_event: gets every event.
 
-    If either raises, the connection is aborted, and `wait_closed` raises it.
+    What `perform` raises is told to the machine (`Durable.fail`), which says goodbye where it
+    can; what `on_event` raises aborts the connection.  `wait_closed` raises either.
     """
 
     def __init__(
@@ -82,6 +85,7 @@ class MachineProtocol(asyncio.BufferedProtocol):
         self._buffer = bytearray(_SIZE_MAX)
         self._outcome: Closed | Exception | None = None
         self._aborted = False
+        self._store_error: Exception | None = None  # with which the machine's store has failed
         self._lost = False  # the transport is gone
         self._eof = False
         self._goodbye = False
@@ -193,7 +197,7 @@ class MachineProtocol(asyncio.BufferedProtocol):
                     break
             else:
                 self._go_on_later()
-        except Exception as error:  # of `perform` or `on_event`
+        except Exception as error:  # of `on_event`
             self._fail(error)
         finally:
             self._draining = False
@@ -205,6 +209,8 @@ class MachineProtocol(asyncio.BufferedProtocol):
             return False
         if isinstance(event, Closed):
             self._outcome = event
+        elif isinstance(event, StoreFailed):
+            self._store_error = event.error
         if self._on_event is not None:
             self._on_event(event)
         return True
@@ -217,7 +223,7 @@ class MachineProtocol(asyncio.BufferedProtocol):
         if self._perform is None:
             raise TypeError(f"nobody performs {type(effect).__name__}")
         if self._executor is None:
-            durable.complete(effect.ticket, self._perform(effect))
+            Answer.of(effect, self._perform).give(durable)
             return True
         self._effects.append(effect)
         self._effects += iter(durable.next_effect, None)
@@ -229,19 +235,19 @@ class MachineProtocol(asyncio.BufferedProtocol):
             effects, self._effects = self._effects, []
             self._performing = True
             work = self._loop.run_in_executor(self._executor, self._perform_all, effects)
-            work.add_done_callback(lambda done: self._performed(effects, done))
+            work.add_done_callback(self._performed)
 
-    def _perform_all(self, effects: list[Effect[Any]]) -> list[object]:
+    def _perform_all(self, effects: list[Effect[Any]]) -> list[Answer[Any]]:
         assert self._perform is not None
-        return [self._perform(effect) for effect in effects]
+        return [Answer.of(effect, self._perform) for effect in effects]
 
-    def _performed(self, effects: list[Effect[Any]], done: asyncio.Future[list[object]]) -> None:
+    def _performed(self, done: asyncio.Future[list[Answer[Any]]]) -> None:
         self._performing = False
         try:
-            results = done.result()
+            answers = done.result()
             self._perform_elsewhere()
-            for effect, result in zip(effects, results, strict=True):
-                cast(Durable, self._durable).complete(effect.ticket, result)
+            for answer in answers:
+                answer.give(cast(Durable, self._durable))
                 self._drain()
         except asyncio.CancelledError:
             self._fail(RuntimeError("the executor was shut down"))
@@ -310,7 +316,8 @@ class MachineProtocol(asyncio.BufferedProtocol):
             self._linger.cancel()
             if self._timer is not None:
                 self._timer.cancel()
-            if isinstance(self._outcome, Closed):
-                self._over.set_result(self._outcome)
+            error = self._store_error or self._outcome
+            if isinstance(error, Closed):
+                self._over.set_result(error)
             else:
-                self._over.set_exception(self._outcome)
+                self._over.set_exception(error)

@@ -18,12 +18,13 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from typing import Any, cast
 
+from culm.effects import Answer
 from culm.garlic.events import DialWanted
 from culm.garlic.link import Link
 from culm.garlic.node import Node
 from culm.garlic.raft import Server
 from culm.garlic.store import Store
-from culm.machine import Effect, Event, StreamMachine
+from culm.machine import Effect, Event, StoreFailed, StreamMachine
 
 __all__ = ["NodeDriver", "address_of"]
 
@@ -239,31 +240,32 @@ class NodeDriver:
 
     def _do(self, effect: Effect[Any]) -> None:
         if self._executor is None:
-            self._done(effect, self._store.perform(effect))
+            self._done(Answer.of(effect, self._store.perform))
             return
-        future = self._loop.run_in_executor(self._executor, self._store.perform, effect)
-        future.add_done_callback(lambda done: self._performed(effect, done))
+        future = self._loop.run_in_executor(self._executor, Answer.of, effect, self._store.perform)
+        future.add_done_callback(self._performed)
 
-    def _performed(self, effect: Effect[Any], done: asyncio.Future[object]) -> None:
+    def _performed(self, done: asyncio.Future[Answer[Any]]) -> None:
         if self._stopped:
-            if not done.cancelled():
-                done.exception()  # asked for, so that asyncio does not complain
-        elif done.cancelled() or done.exception() is not None:
-            self._fail(done.exception() or asyncio.CancelledError())
-        else:
-            self._done(effect, done.result())
-            self.soon()
+            return
+        try:
+            self._done(done.result())
+        except (Exception, asyncio.CancelledError) as error:  # the executor was shut down
+            self._fail(error)
+        self.soon()
 
-    def _done(self, effect: Effect[Any], result: object) -> None:
-        self.node.complete(effect.ticket, result)
-        if self._on_effect is not None:
-            self._on_effect(effect)
+    def _done(self, answer: Answer[Any]) -> None:
+        answer.give(self.node)
+        if answer.error is None and self._on_effect is not None:
+            self._on_effect(answer.effect)
 
     def _take_event(self, event: Event) -> None:
         if isinstance(event, DialWanted):
             task = self._loop.create_task(self._dial(event.server))
             self._dials.add(task)
             task.add_done_callback(self._dials.discard)
+        elif isinstance(event, StoreFailed):
+            self._fail(event.error)
         if self._on_event is not None:
             self._on_event(event)
 

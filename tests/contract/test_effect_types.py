@@ -1,0 +1,86 @@
+"""A type checker finds an answer to another effect before anything runs."""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+
+import pytest
+
+import culm
+
+mypy = pytest.importorskip("mypy.api")
+
+SOURCE = Path(culm.__file__).parent.parent
+
+# What is not marked has to pass, and every mark has to be needed.
+ANSWERS = textwrap.dedent(
+    """
+    from typing import Any, assert_type
+
+    from culm.bamboo import Head, StoredEntry, StoreError
+    from culm.bamboo.effects import AppendEntries, ReadEntries, ReadHead
+    from culm.effects import Answer
+    from culm.garlic.raft import Persist, ReadSnapshot, SnapshotChunk, WriteSnapshot
+    from culm.machine import Durable, Effect, Ticket
+
+    def answer_reads(
+        machine: Durable, head: ReadHead, entries: ReadEntries, found: list[StoredEntry]
+    ) -> None:
+        assert_type(head.ticket, Ticket[Head | None])
+        machine.complete(head.ticket, Head(1, b""))
+        machine.complete(head.ticket, None)
+        machine.complete(head.ticket, 1)  # type: ignore[misc]
+        machine.complete(entries.ticket, found)
+        machine.complete(entries.ticket, None)  # type: ignore[misc]
+
+    def answer_writes(machine: Durable, append: AppendEntries, refusal: StoreError) -> None:
+        machine.complete(append.ticket, None)
+        machine.complete(append.ticket, refusal)
+        machine.complete(append.ticket, OSError("disk full"))  # type: ignore[misc]
+        machine.complete(append.ticket, False)  # type: ignore[misc]
+        machine.fail(append.ticket, OSError("disk full"))
+        machine.fail(append.ticket, "disk full")  # type: ignore[arg-type]
+
+    def answer_raft(
+        machine: Durable, persist: Persist, read: ReadSnapshot, write: WriteSnapshot
+    ) -> None:
+        machine.complete(persist.ticket, None)
+        machine.complete(persist.ticket, "nonsense")  # type: ignore[misc]
+        machine.complete(read.ticket, SnapshotChunk(b"", True))
+        machine.complete(read.ticket, b"")  # type: ignore[misc]
+        machine.complete(write.ticket, True)
+        machine.complete(write.ticket, None)  # type: ignore[misc]
+
+    def answer_any(machine: Durable, effect: Effect[Any], result: object) -> None:
+        machine.complete(effect.ticket, result)  # a driver of all machines alike
+
+    def narrow(effect: ReadHead, result: object) -> None:
+        if effect.accepts(result):
+            assert_type(result, Head | None)
+
+    def look(effect: Effect[Head | None]) -> Head | None:
+        return None
+
+    def guess(effect: Effect[Head | None]) -> bytes:
+        return b""
+
+    def perform(effect: ReadHead) -> list[Answer[Head | None]]:
+        return [
+            Answer.of(effect, look),
+            Answer.of(effect, guess),  # type: ignore[arg-type]
+        ]
+    """
+)
+
+
+def test_mypy_tells_right_answers_from_wrong_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    snippet = tmp_path / "answers.py"
+    snippet.write_text(ANSWERS, encoding="utf-8")
+    monkeypatch.setenv("MYPYPATH", str(SOURCE))
+    said, errors, status = mypy.run(
+        ["--config-file=", "--strict", "--follow-imports=silent", str(snippet)]
+    )
+    assert (errors, status) == ("", 0), said
