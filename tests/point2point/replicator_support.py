@@ -162,7 +162,12 @@ class End:
     def answer(self) -> None:
         """Answer the oldest effect."""
         effect = self.effects.popleft()
-        self.machine.complete(effect.ticket, self.node.respond(effect))
+        try:
+            result = self.node.respond(effect)
+        except OSError as error:
+            self.machine.fail(effect.ticket, error)
+        else:
+            self.machine.complete(effect.ticket, result)
         self.drain()
 
 
