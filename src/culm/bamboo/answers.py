@@ -16,10 +16,13 @@ from culm.bamboo.store import Head, StoredEntry
 from culm.wire import varu64
 from culm.wire.multihash import FAMILIES
 
-__all__ = ["are_logs", "is_hash", "is_head", "is_stored_entry"]
+__all__ = ["are_logs", "are_stored_entries", "is_hash", "is_head"]
 
 # The families differ in the sizes of their hashes.
 _PREFIXES = {family.encoded_size: family.prefix for family in FAMILIES.values()}
+
+_TAGS = (0, 1)
+_MAX, _encode = varu64.MAX, varu64.encode
 
 
 def is_hash(value: object) -> TypeGuard[bytes]:
@@ -59,41 +62,46 @@ def _is_log(value: object) -> TypeGuard[LogKey]:
     )
 
 
-def is_stored_entry(
-    value: object, log: LogKey, payload_size_max: int | None
-) -> TypeGuard[StoredEntry]:
-    """An entry of `log`, with its payload only if that is complete and may come along."""
-    if not isinstance(value, StoredEntry):
-        return False
-    seqnum, encoded, hash, payload_size, payload_stored, complete, payload = value
-    numbers: Sequence[object] = (seqnum, payload_size, payload_stored)
-    for number in numbers:
-        if type(number) is not int or not 0 <= number <= varu64.MAX:
-            return False
-    if type(complete) is not bool or payload_stored > payload_size:
-        return False
-    if complete and payload_stored != payload_size:
-        return False
-    if payload is not None:
-        if type(payload) is not bytes or len(payload) != payload_size or not complete:
-            return False
-        if payload_size_max is None or payload_size > payload_size_max:
-            return False
-    return type(encoded) is bytes and is_hash(hash) and _encodes(encoded, log, value)
+def are_stored_entries(
+    values: Sequence[object], log: LogKey, payload_size_max: int | None
+) -> TypeGuard[Sequence[StoredEntry]]:
+    """Entries of `log`, with payloads only where those are complete and may come along."""
+    front = log.author + varu64.encode(log.log_id)
+    size_max = -1 if payload_size_max is None else payload_size_max
+    return all(_is_stored_entry(value, front, size_max) for value in values)
 
 
-def _encodes(encoded: bytes, log: LogKey, stored: StoredEntry) -> bool:
-    """Whether those bytes have the form of that entry."""
-    seqnum, size = stored.seqnum, len(stored.hash)
-    prefix = _PREFIXES[size]
-    front = log.author + varu64.encode(log.log_id) + varu64.encode(seqnum)
-    if not seqnum or encoded[:1] not in (b"\0", b"\1") or not encoded.startswith(front, 1):
+def _is_stored_entry(value: object, front: bytes, payload_size_max: int) -> bool:
+    # This is done for every entry that is sent: it has to be quick.
+    if type(value) is not StoredEntry:
         return False
-    at = 1 + len(front)
-    for _ in range((seqnum > 1) + has_lipmaalink(seqnum)):
-        if not encoded.startswith(prefix, at):
-            return False
-        at += size
-    payload = varu64.encode(stored.payload_size) + prefix
-    whole = at + len(payload) - len(prefix) + size + SIGNATURE_SIZE
-    return encoded.startswith(payload, at) and len(encoded) == whole
+    seqnum, encoded, hash, size, on_hand, complete, payload = value
+    if type(seqnum) is not int or type(size) is not int or type(on_hand) is not int:
+        return False
+    if type(encoded) is not bytes or type(hash) is not bytes or type(complete) is not bool:
+        return False
+    if not 0 < seqnum <= _MAX or not 0 <= on_hand <= size <= _MAX:
+        return False
+    if complete and on_hand != size:
+        return False
+    if payload is not None and not (
+        type(payload) is bytes and complete and len(payload) == size <= payload_size_max
+    ):
+        return False
+    link_size = len(hash)
+    prefix = _PREFIXES.get(link_size)
+    if prefix is None or not hash.startswith(prefix):
+        return False
+    # From the end: signature, hash of the payload, its size; in between the links.
+    front, behind = front + _encode(seqnum), _encode(size) + prefix
+    links_at = 1 + len(front)
+    behind_at = len(encoded) - SIGNATURE_SIZE - link_size - len(behind) + len(prefix)
+    links = (seqnum > 1) + has_lipmaalink(seqnum)
+    return (
+        behind_at == links_at + links * link_size
+        and encoded[0] in _TAGS
+        and encoded.startswith(front, 1)
+        and encoded.startswith(behind, behind_at)
+        and (not links or encoded.startswith(prefix, links_at))
+        and (links < 2 or encoded.startswith(prefix, links_at + link_size))
+    )

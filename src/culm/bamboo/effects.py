@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeGuard, TypeVar
 
-from culm.bamboo.answers import are_logs, is_hash, is_head, is_stored_entry
+from culm.bamboo.answers import are_logs, are_stored_entries, is_hash, is_head
 from culm.bamboo.entry import LogKey
 from culm.bamboo.forks import ForkProof
 from culm.bamboo.store import Head, LogStore, NewEntry, StoredEntry, StoreError, StoreErrorCode
@@ -86,7 +86,8 @@ class ReadEntry(StoreEffect[StoredEntry | None]):
     def accepts(self, result: object) -> TypeGuard[StoredEntry | None]:
         if result is None:
             return True
-        return is_stored_entry(result, self.log, None) and result.seqnum == self.seqnum
+        found = [result]
+        return are_stored_entries(found, self.log, None) and found[0].seqnum == self.seqnum
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,15 +104,17 @@ class ReadEntries(StoreEffect[list[StoredEntry]]):
     def accepts(self, result: object) -> TypeGuard[list[StoredEntry]]:
         if not isinstance(result, list) or not _at_most(self.count_max, result):
             return False
+        if not result or not are_stored_entries(result, self.log, self.payload_size_max):
+            return not result
         before, size = self.start - 1, 0
-        for stored in result:
-            if not is_stored_entry(stored, self.log, self.payload_size_max):
+        for seqnum, encoded, _, _, _, _, payload in result:
+            if seqnum <= before:
                 return False
-            if stored.seqnum <= before or (self.end is not None and stored.seqnum > self.end):
-                return False
-            before = stored.seqnum
-            size += len(stored.encoded) + len(stored.payload or b"")
-        return len(result) < 2 or self.size_max is None or size <= self.size_max
+            before = seqnum
+            size += len(encoded) + len(payload or b"")
+        if self.end is not None and before > self.end:
+            return False
+        return len(result) == 1 or self.size_max is None or size <= self.size_max
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,228 @@
+"""Which values answer an effect of a log store."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import pytest
+
+from culm.bamboo.effects import (
+    AddFork,
+    AppendEntries,
+    DiscardPayload,
+    FinishPayload,
+    ReadEntries,
+    ReadEntry,
+    ReadFork,
+    ReadHashes,
+    ReadHead,
+    ReadLogs,
+    ReadNewest,
+    ReadPayload,
+    WriteEffect,
+    WritePayload,
+    answer,
+    perform,
+)
+from culm.bamboo.entry import LogKey
+from culm.bamboo.forks import ForkProof
+from culm.bamboo.store import Head, MemoryStore, StoreError, StoreErrorCode
+from culm.machine import Effect, Ticket
+from culm.testing.store_model import RandomEffects, make_log
+from culm.wire.multihash import YAMF, YASMF, HashFamily
+
+TICKET: Ticket[Any] = Ticket(1)
+NEWS = make_log(YAMF, 7)
+LOG = NEWS[0].entry.log
+OTHER = make_log(YAMF, 8)[0].entry.log
+FORK = ForkProof(NEWS[4].entry, make_log(YAMF, 7, branch=b"other")[4].entry)
+OTHER_FORK = ForkProof(*(make_log(YAMF, 8, branch=branch)[4].entry for branch in (b"", b"x")))
+
+
+def stored(count: int = len(NEWS)) -> MemoryStore:
+    store = MemoryStore(family=YAMF)
+    store.append(LOG, NEWS[:count])
+    return store
+
+
+STORE = stored()
+THIRD = STORE.entries(LOG, 3, 3, payload_size_max=100)[0]
+NO_PAYLOAD = THIRD._replace(payload=None)
+HEAD = STORE.head(LOG)
+assert HEAD is not None
+
+
+@pytest.mark.parametrize("family", [YAMF, YASMF], ids=str)
+def test_whatever_a_store_says_is_an_answer(family: HashFamily) -> None:
+    store, walker = MemoryStore(family=family), RandomEffects(family, Random(1))
+    for _ in range(2000):
+        effect = walker.next_effect()
+        assert effect.accepts(perform(effect, store)), effect
+
+
+WRONG: list[tuple[Effect[Any], list[Any]]] = [
+    (
+        ReadLogs(ticket=TICKET, after=LOG, count_max=2),
+        [
+            None,
+            (OTHER,),
+            [LOG],  # not behind it
+            [OTHER, OTHER],
+            [OTHER, OTHER._replace(log_id=300), OTHER._replace(log_id=301)],
+            [tuple(OTHER)],
+            [OTHER._replace(log_id=True)],
+            [OTHER._replace(log_id=1 << 64)],
+            [OTHER._replace(author=b"short")],
+            [OTHER._replace(author="a" * 32)],
+        ],
+    ),
+    (
+        ReadHead(ticket=TICKET, log=LOG),
+        [False, 3, THIRD, Head(0, HEAD.hash), Head(3, b""), Head(3, HEAD.hash, 1)],
+    ),
+    (ReadNewest(ticket=TICKET, log=LOG), [False, (3, HEAD.hash), Head("3", HEAD.hash)]),
+    (
+        ReadEntry(ticket=TICKET, log=LOG, seqnum=3),
+        [
+            False,
+            [NO_PAYLOAD],
+            tuple(NO_PAYLOAD),
+            THIRD,  # the payload was not asked for
+            STORE.entry(LOG, 4),
+            NO_PAYLOAD._replace(seqnum=True),
+            NO_PAYLOAD._replace(encoded=None),
+            NO_PAYLOAD._replace(encoded=b""),
+            NO_PAYLOAD._replace(encoded=THIRD.encoded[:-1]),
+            NO_PAYLOAD._replace(encoded=THIRD.encoded + b"\0"),
+            NO_PAYLOAD._replace(encoded=b"\2" + THIRD.encoded[1:]),
+            NO_PAYLOAD._replace(encoded=bytearray(THIRD.encoded)),
+            NO_PAYLOAD._replace(encoded=NEWS[3].entry.encode()),
+            NO_PAYLOAD._replace(encoded=make_log(YAMF, 8)[2].entry.encode()),
+            NO_PAYLOAD._replace(encoded=make_log(YASMF, 7)[2].entry.encode()),
+            NO_PAYLOAD._replace(hash=b"\0" * 66),
+            NO_PAYLOAD._replace(payload_size=15),
+            NO_PAYLOAD._replace(payload_stored=15),
+            NO_PAYLOAD._replace(payload_stored=-1),
+            NO_PAYLOAD._replace(payload_stored=3),  # and complete
+            NO_PAYLOAD._replace(payload_complete=1),
+        ],
+    ),
+    (
+        ReadEntries(
+            ticket=TICKET,
+            log=LOG,
+            start=3,
+            end=5,
+            count_max=2,
+            size_max=2 * len(THIRD.encoded) + 50,
+            payload_size_max=20,
+        ),
+        [
+            None,
+            NO_PAYLOAD,
+            (THIRD,),
+            [None],
+            [THIRD, OSError()],
+            [THIRD, THIRD],
+            STORE.entries(LOG, 3, 5),
+            STORE.entries(LOG, 5, 6),
+            STORE.entries(LOG, 4, 4, payload_size_max=100),  # a payload of 21 bytes
+            [THIRD._replace(payload=b"x" * 13)],
+            [THIRD._replace(payload="x" * 14)],
+            [THIRD._replace(payload_complete=False)],
+            STORE.entries(LOG, 2, 3),
+            STORE.entries(LOG, 4, 5)[::-1],
+        ],
+    ),
+    (
+        ReadHashes(ticket=TICKET, log=LOG, seqnums=(1, 3)),
+        [None, [], {2: THIRD.hash}, {3: None}, {3: b""}, {3: THIRD.hash[:-1]}, {"3": THIRD.hash}],
+    ),
+    (
+        ReadPayload(ticket=TICKET, log=LOG, seqnum=3, offset=0, size=5),
+        [None, "", bytearray(b""), memoryview(b""), b"123456", [b"1"]],
+    ),
+    (
+        ReadFork(ticket=TICKET, log=LOG),
+        [
+            False,
+            NEWS[4].entry,
+            ForkProof(*(make_log(YAMF, 8, branch=b)[4].entry for b in (b"", b"x"))),
+        ],
+    ),
+]
+
+
+@pytest.mark.parametrize(("effect", "wrong"), WRONG, ids=lambda value: type(value).__name__)
+def test_what_is_no_answer_to_a_read(effect: Effect[Any], wrong: list[Any]) -> None:
+    assert effect.accepts(perform(effect, STORE))
+    for value in (*wrong, OSError(), "nonsense", object(), True, 0.5):
+        assert not effect.accepts(value), value
+
+
+WRITES: list[WriteEffect] = [
+    AppendEntries(ticket=TICKET, log=LOG, entries=NEWS[1:4]),
+    WritePayload(ticket=TICKET, log=LOG, seqnum=3, offset=0, data=b""),
+    FinishPayload(ticket=TICKET, log=LOG, seqnum=3),
+    DiscardPayload(ticket=TICKET, log=LOG, seqnum=3),
+    AddFork(ticket=TICKET, log=LOG, proof=FORK),
+]
+
+
+@pytest.mark.parametrize("effect", WRITES, ids=lambda effect: type(effect).__name__)
+def test_what_is_no_answer_to_a_write(effect: WriteEffect) -> None:
+    assert effect.accepts(None)
+    for value in (OSError(), False, True, 0, "nonsense", b"", [], (), object(), THIRD, StoreError):
+        assert not effect.accepts(value), value
+    for code in StoreErrorCode:
+        assert effect.accepts(StoreError(code, LOG, 3)) == (code in effect.REFUSALS)
+        assert not effect.accepts(StoreError(code, OTHER, 3))
+        assert not effect.accepts(StoreError(code, LOG, 9))
+
+
+def test_a_refusal_that_no_other_writer_causes_is_a_failure() -> None:
+    """A fork can always be kept; a payload of an entry is refused as the interface says."""
+    forks = AddFork(ticket=TICKET, log=OTHER, proof=FORK)
+    with pytest.raises(StoreError):
+        perform(forks, STORE)
+    payload = DiscardPayload(ticket=TICKET, log=OTHER, seqnum=1)
+    refusal = perform(payload, STORE)
+    assert isinstance(refusal, StoreError)
+    assert payload.accepts(refusal)
+
+
+class Machine:
+    def __init__(self) -> None:
+        self.told: list[object] = []
+
+    def next_event(self) -> None:
+        return None
+
+    def next_effect(self) -> Effect[Any] | None:
+        return None
+
+    def complete(self, ticket: Ticket[Any], result: object) -> None:
+        self.told.append(("complete", ticket, result))
+
+    def fail(self, ticket: Ticket[Any], error: Exception) -> None:
+        self.told.append(("fail", ticket, error))
+
+
+class FullStore(MemoryStore):
+    full = OSError("the disk is full")
+
+    def append(self, log: LogKey, entries: Any) -> None:
+        raise self.full
+
+
+def test_a_machine_is_told_the_result_the_refusal_or_the_failure() -> None:
+    machine, store = Machine(), FullStore(family=YAMF)
+    answer(machine, ReadHead(ticket=TICKET, log=LOG), store)
+    answer(machine, AppendEntries(ticket=TICKET, log=LOG, entries=NEWS), store)
+    answer(machine, FinishPayload(ticket=TICKET, log=LOG, seqnum=3), store)
+    head, append, finish = machine.told
+    assert head == ("complete", TICKET, None)
+    assert append == ("fail", TICKET, FullStore.full)
+    assert finish[:2] == ("complete", TICKET)  # type: ignore[index]
+    assert isinstance(finish[2], StoreError)  # type: ignore[index]
