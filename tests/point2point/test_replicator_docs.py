@@ -10,7 +10,7 @@ import pytest
 from replicator_page import PAGE, filled, parts
 
 from culm import point2point
-from culm.machine import Closed, Event
+from culm.machine import Closed, Event, StoreFailed
 from culm.point2point import Interest, ReplicatorLimits, Want
 from culm.point2point.events import RequestEvent
 from culm.point2point.replication_events import LogEvent, Settled
@@ -48,15 +48,19 @@ def test_the_diagrams_show_what_they_are_about() -> None:
 def test_every_event_is_explained(page: str) -> None:
     table = page[page.index("## Events") : page.index("## Limits")]
     told = set(re.findall(r"^\| `(\w+)` \|", table, flags=re.M))
+    others = (Settled, Closed, StoreFailed, point2point.ForkFound)
     kinds = {
         name
         for name in point2point.__all__
         if isinstance(kind := getattr(point2point, name), type)
         and issubclass(kind, Event)
-        and (issubclass(kind, LogEvent) or kind in (Settled, Closed, point2point.ForkFound))
+        and (
+            issubclass(kind, LogEvent)
+            or kind in (Settled, Closed, StoreFailed, point2point.ForkFound)
+        )
         and not issubclass(kind, RequestEvent)
     }
-    assert len(kinds) == 10
+    assert len(kinds) == 11
     assert told == kinds
 
 

@@ -1,7 +1,7 @@
 """Bamboo Point-2-Point: two endpoints replicate bamboo logs over one stream of bytes."""
 
 from culm.bymux import Role
-from culm.machine import Closed
+from culm.machine import Closed, StoreFailed
 from culm.point2point.connection import Connection, State
 from culm.point2point.errors import ErrorCode
 from culm.point2point.events import (
@@ -110,6 +110,7 @@ __all__ = [
     "Setup",
     "SkipReason",
     "State",
+    "StoreFailed",
     "Want",
     "payloads_up_to",
 ]
