@@ -122,8 +122,17 @@ def _copied(data: Buffer) -> bytearray:
     return copy
 
 
+_SMALL_SIZE_MAX = 32  # as an object of its own, a piece takes more than that besides
+
+
+class _Joined(bytearray):
+    """Small pieces in one, to which more may be added as long as nobody has taken it."""
+
+    __slots__ = ()
+
+
 class Outbox:
-    """Bytes on their way out, in order.  Pieces are kept as they came, not joined.
+    """Bytes on their way out, in order.  Pieces are kept as they came, only small ones joined.
 
     `size` is how many there are.
     """
@@ -140,10 +149,19 @@ class Outbox:
     def append(self, data: Buffer) -> None:
         """Queue `data`, which the caller must not change afterwards."""
         view = memoryview(data)  # TypeError now rather than in `take`
-        if view.nbytes:
+        size = view.nbytes
+        if not size:
+            return
+        last = self._pieces[-1] if size <= _SMALL_SIZE_MAX and self._pieces else None
+        if type(last) is _Joined:
+            last += view
+        elif last is not None and len(last) <= _SMALL_SIZE_MAX:
+            self._pieces[-1] = joined = _Joined(last)
+            joined += view
+        else:
             # A view is cut by bytes, whatever its items are.
             self._pieces.append(data if isinstance(data, (bytes, bytearray)) else view.cast("B"))
-            self.size += view.nbytes
+        self.size += size
 
     def take(self, size_max: int | None = None) -> bytes:
         """Remove and return at most `size_max` bytes (everything by default)."""

@@ -59,6 +59,8 @@ from culm.testing.machines.point2point_hostile import (
     ENDLESS,
     GROWTH,
     WORK,
+    cancelled,
+    proposal,
     unwrapped,
 )
 from culm.testing.stores import make_log
@@ -279,7 +281,7 @@ CONNECTION = register(
     MachineSpec(
         name="point2point",
         build=_build_connection,
-        held_max=96_000,
+        held_max=112_000,  # 45,000 of it where the peer does not read which requests have ended
         work=WORK,
         keys=_CONNECTION_KEYS,
         tight=_TIGHT,
@@ -426,6 +428,7 @@ CONNECTION = register(
             Flood(unit=b"\x20\x00\x01\x00"),
             Flood(opening=b"\x00\x00\x00", unit=b"\x20\x00\x02\x00\x01"),
             *(Flood(unit=bomb, after="an endless payload/left") for bomb in BOMBS),
+            Flood(unit=proposal, calls=cancelled, after="no more than the setup/right"),
         ),
     )
 )

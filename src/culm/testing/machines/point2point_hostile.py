@@ -11,15 +11,17 @@ from culm.bamboo.entry import Entry, sign
 from culm.buffer import ReceiveBuffer
 from culm.bymux.packets import Packet, PacketType, encode, take_packet
 from culm.machine import RemoteProtocolError
-from culm.point2point import Limits
+from culm.point2point import CancelReason, Limits, Proposal
+from culm.point2point.control_codec import encode_control
+from culm.point2point.messages import Cancel, Propose
 from culm.testing.operations import Call, call
 from culm.testing.spec import Part, Scenario, Side, Work
 from culm.wire import varu64
 from culm.wire.multihash import YAMF
 
-__all__ = ["BOMBS", "ENDLESS", "GROWTH", "WORK", "unwrapped"]
+__all__ = ["BOMBS", "ENDLESS", "GROWTH", "WORK", "cancelled", "proposal", "unwrapped"]
 
-_DATA = 1  # the stream of the data channel
+_CONTROL, _DATA = 0, 1  # the streams of bymux
 _MAX = varu64.MAX
 _FAR = 1_000_000  # an entry behind all that is sent
 
@@ -49,6 +51,8 @@ def _compressed(element: bytes) -> bytes:
 # A copy of the byte before, 2**64 - 2 times.
 _EXPANDING = _compressed(b"\xff" + (_MAX - 1).to_bytes(8, "big") + b"\x01")
 _SWITCH = b"\x00\x00"
+
+_KEY = ENDLESS.log
 
 
 def unwrapped(data: bytes) -> Sequence[Part]:
@@ -85,6 +89,29 @@ BOMBS: Sequence[bytes] = (
     _written(_DATA, _EXPANDING),
     _written(_DATA, _SWITCH + _EXPANDING),
 )
+
+
+def proposal(number: int) -> bytes:
+    """A proposal of the proactive endpoint, which agrees that the one before has ended."""
+    proposed = Propose(
+        request_id=2 * number,
+        proposal=Proposal(log=_KEY, start=1, lower_certpool=1, expected_hash=None),
+    )
+    written = _written(_CONTROL, encode_control(proposed))
+    if number:
+        before = 2 * number - 2
+        ended = Cancel(request_id=before, reason=CancelReason.CONFIRM)
+        marker = b"\x20" + varu64.encode(before)
+        written = _written(_CONTROL, encode_control(ended)) + _written(_DATA, marker) + written
+    return written
+
+
+def cancelled(number: int) -> Sequence[Call]:
+    """What the user does about that proposal."""
+    return [
+        call("confirm", request=2 * number),
+        call("cancel", request=2 * number, reason="RESOURCE_LIMIT"),
+    ]
 
 
 def _scenario(name: str, script: Sequence[tuple[Side, Call]], requests: int) -> Scenario:
