@@ -31,7 +31,7 @@ KEY = SigningKey(bytes(32))
 LOG = LogKey(bytes(KEY.verify_key), 0)
 
 NAMES = st.sampled_from([b"a", b"b", b"c"])
-PATHS = st.lists(NAMES, min_size=1, max_size=3).map(b"/".join)
+PATHS = NAMES | st.lists(NAMES, min_size=2, max_size=3).map(b"/".join)
 MODES = st.sampled_from([0, 0o400, 0o644, 0o777])
 TARGETS = st.lists(st.sampled_from([b"a", b"b", b"..", b"."]), min_size=1, max_size=3).map(
     b"/".join
@@ -108,7 +108,7 @@ def test_what_is_outside_stays_as_it_is(
     store, author = MemoryStore(family=YAMF), LogAuthor(KEY, family=YAMF)
     with tempfile.TemporaryDirectory() as name:
         outside, target = Path(name).resolve() / "outside", Path(name).resolve() / "target"
-        make_tree(outside, {"a/b": b"mine", "b": b"mine", "c/a/b": b"mine"})
+        make_tree(outside, {"a/b": b"text", "b": b"mine", "c/a/b": b"mine"})
         target.mkdir()
         litter(target, outside, things)
         before = state(outside)
