@@ -53,7 +53,7 @@ from directory.progress import FetchProgress
 from directory.publish import Published, publish_directory
 from directory.records import RecordError
 from directory.report import log_id
-from directory.serve import serve_logs
+from directory.serve import Bounds, serve_logs
 from directory.sparse import certify, fetch_entry
 from directory.tree import read_records
 from stores.sqlite_store import SqliteStore, StoreFileError
@@ -127,7 +127,12 @@ def serve(options: argparse.Namespace) -> int:
                 store,
                 options.host,
                 options.port,
-                clients_max=options.clients_max,
+                bounds=Bounds(
+                    clients_max=options.clients_max,
+                    address_max=options.address_max,
+                    memory_max=options.memory << 20,
+                    idle_max_s=options.idle,
+                ),
                 changed=store.changed,
                 poll_s=options.poll,
                 on_listening=listening,
@@ -304,7 +309,28 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("--port", type=int, required=True, metavar="N", help="0: any free port")
     command.add_argument("--host", default="127.0.0.1", help="(default: %(default)s)")
     command.add_argument(
-        "--clients-max", type=int, default=64, metavar="N", help="(default: %(default)s)"
+        "--clients-max", type=_count, default=64, metavar="N", help="(default: %(default)s)"
+    )
+    command.add_argument(
+        "--address-max",
+        type=_count,
+        default=16,
+        metavar="N",
+        help="clients from one address (default: %(default)s)",
+    )
+    command.add_argument(
+        "--memory",
+        type=_count,
+        default=256,
+        metavar="MIB",
+        help="what is held for all clients together (default: %(default)s MiB)",
+    )
+    command.add_argument(
+        "--idle",
+        type=_interval,
+        default=600.0,
+        metavar="SECONDS",
+        help="a client that asks nothing for so long has to go (default: %(default)s)",
     )
     command.add_argument(
         "--poll",
@@ -377,6 +403,13 @@ def _number(text: str) -> int:
     if not text.isdecimal() or int(text) >= 1 << 64:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of 64 bits")
     return int(text)
+
+
+def _count(text: str) -> int:
+    number = _number(text)
+    if not number:
+        raise argparse.ArgumentTypeError(f"{text!r} is none at all")
+    return number
 
 
 def _seqnum(text: str) -> int:

@@ -7,19 +7,68 @@ import signal
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import Final
+from dataclasses import dataclass
+from typing import Final, cast
 
 from culm.bamboo import LogKey, LogStore
 from culm.bamboo.effects import perform
-from culm.point2point import Interest, Limits, Replicator, ReplicatorLimits, Role, State
+from culm.point2point import (
+    Interest,
+    Limits,
+    Replicator,
+    ReplicatorLimits,
+    Request,
+    RequestState,
+    Role,
+    State,
+)
 from drivers.asyncio_driver import MachineProtocol
 
-__all__ = ["serve_logs"]
+__all__ = ["Bounds", "serve_logs"]
 
+_PIECE_MIN = 1 << 12
+_REQUEST_SIZE = 1 << 11  # what a request costs, about
 # How long clients may take to answer our goodbye, in seconds.
 _PATIENCE_S = 2.0
 _INTEREST: Final = Interest(live=True, accept_new_logs=False, offer_stored=True)
-_LIMITS: Final = ReplicatorLimits(connection=Limits())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """What all clients together may use.  Sizes in bytes, times in seconds.
+
+    clients_max, address_max
+        Connections at once, in all and from one address.  If there is no room for another one,
+        the one that has had nothing under way for longest has to go.
+    memory_max
+        For what is read, received and held for clients: each has its share of it.
+    idle_max_s
+        How long a client may stay that has nothing under way.
+    """
+
+    clients_max: int = 64
+    address_max: int = 16
+    memory_max: int = 1 << 28
+    idle_max_s: float = 600.0
+
+    def limits(self) -> ReplicatorLimits:
+        """Those of one client, which take about its share at worst."""
+        share = self.memory_max // self.clients_max
+        piece = max(_PIECE_MIN, min(1 << 18, share // 16))
+        part = max(piece, share // 10)
+        return ReplicatorLimits(
+            read_ahead_size_max=2 * part,
+            batch_size_max=part,
+            unwritten_size_max=part,
+            payload_inline_max=piece,
+            connection=Limits(
+                data_window_max=part,
+                packet_size_max=piece,
+                unsent_size_max=piece,
+                requests_max=max(8, min(256, part // _REQUEST_SIZE)),
+                compression_window_max=min(1 << 16, piece),
+            ),
+        )
 
 
 async def serve_logs(
@@ -27,7 +76,7 @@ async def serve_logs(
     host: str,
     port: int,
     *,
-    clients_max: int,
+    bounds: Bounds,
     changed: Callable[[], list[LogKey]],
     poll_s: float,
     on_listening: Callable[[str, int], object],
@@ -36,9 +85,8 @@ async def serve_logs(
     """Serve until SIGINT or SIGTERM.
 
     `changed` tells which logs of the store others have changed; it is asked every `poll_s`
-    seconds.  `on_listening` is told where; `on_left` who has left, and why.  Further clients
-    than `clients_max` are turned away.  Raises `OSError` if the address is not to be had, and
-    what `changed` raises.
+    seconds.  `on_listening` is told where; `on_left` who has left, and why.  Raises `OSError` if
+    the address is not to be had, and what `changed` raises.
     """
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
@@ -46,17 +94,19 @@ async def serve_logs(
         loop.add_signal_handler(number, stop.set)
     with ThreadPoolExecutor(1, "store") as executor:
         clients: set[_Client] = set()
+        limits = bounds.limits()
 
-        def connected() -> asyncio.BaseProtocol:
-            if len(clients) >= clients_max:
-                return _TurnAway()
-            client = _Client(store, executor)
+        def admitted(client: _Client) -> bool:
+            if not _make_room(client, clients, bounds):
+                return False
             clients.add(client)
             client.task = loop.create_task(client.follow(on_left))
             client.task.add_done_callback(lambda _: clients.discard(client))
-            return client.protocol
+            return True
 
-        server = await loop.create_server(connected, host, port)
+        server = await loop.create_server(
+            lambda: _Client(store, executor, limits, admitted).protocol, host, port
+        )
         address = server.sockets[0].getsockname()
         on_listening(address[0], address[1])
 
@@ -65,6 +115,8 @@ async def serve_logs(
                 for log in await loop.run_in_executor(executor, changed):
                     for client in list(clients):
                         client.tell(log)
+                for client in list(clients):
+                    client.leave_if_idle(bounds.idle_max_s)
                 with suppress(TimeoutError):
                     await asyncio.wait_for(stop.wait(), poll_s)
 
@@ -86,11 +138,18 @@ async def _say_goodbye(clients: set[_Client]) -> None:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-class _TurnAway(asyncio.Protocol):
-    """One connection too many."""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        transport.close()
+def _make_room(new: _Client, clients: set[_Client], bounds: Bounds) -> bool:
+    """Whether there is room for another client, if need be in the place of an idle one."""
+    neighbours = {client for client in clients if client.address == new.address}
+    for group, count_max in ((neighbours, bounds.address_max), (clients, bounds.clients_max)):
+        staying = [client for client in group if not client.leaving]
+        if len(staying) < count_max:
+            continue
+        idle = [client for client in staying if client.idle_since is not None]
+        if not idle:
+            return False
+        min(idle, key=lambda client: client.idle_since or 0.0).make_way()
+    return True
 
 
 class _Client:
@@ -98,15 +157,57 @@ class _Client:
 
     task: asyncio.Task[None]
 
-    def __init__(self, store: LogStore, executor: ThreadPoolExecutor) -> None:
+    def __init__(
+        self,
+        store: LogStore,
+        executor: ThreadPoolExecutor,
+        limits: ReplicatorLimits,
+        admitted: Callable[[_Client], bool],
+    ) -> None:
         self.replicator = Replicator(
-            role=Role.REACTIVE, family=store.family, interest=_INTEREST, limits=_LIMITS
+            role=Role.REACTIVE, family=store.family, interest=_INTEREST, limits=limits
         )
-        self.protocol = MachineProtocol(
+        self.protocol = _Guarded(
             self.replicator,
             perform=lambda effect: perform(effect, store),
             executor=executor,
         )
+        self.protocol.admitted = lambda: admitted(self)
+        self.leaving = False
+        self._loop = asyncio.get_running_loop()
+        self._idle_since: float | None = self._loop.time()
+
+    @property
+    def address(self) -> str:
+        """Where it comes from."""
+        transport = self.protocol.transport
+        peer = None if transport is None else transport.get_extra_info("peername")
+        return str(peer[0]) if peer else ""
+
+    @property
+    def idle_since(self) -> float | None:
+        """Since when nothing has been under way; ``None``: something is."""
+        if any(map(_is_asked, self.replicator.connection.requests.values())):
+            self._idle_since = None
+        elif self._idle_since is None:
+            self._idle_since = self._loop.time()
+        return self._idle_since
+
+    def leave_if_idle(self, idle_max_s: float) -> None:
+        """Say goodbye to a client that has had nothing under way for so long."""
+        since = self.idle_since
+        if since is None or self._loop.time() < since + idle_max_s:
+            return
+        if self.leaving:  # and has not answered
+            self.protocol.abort()
+        else:
+            self.leaving, self._idle_since = True, self._loop.time() + _PATIENCE_S - idle_max_s
+            self.protocol.call(self.replicator.close)
+
+    def make_way(self) -> None:
+        """Leave at once: another client needs the room."""
+        self.leaving = True
+        self.protocol.abort()
 
     def tell(self, log: LogKey) -> None:
         """Others have changed a log."""
@@ -122,3 +223,20 @@ class _Client:
         transport = self.protocol.transport
         peer = None if transport is None else transport.get_extra_info("peername")
         on_left("{}:{}".format(*peer) if peer else "somebody", reason)
+
+
+def _is_asked(request: Request) -> bool:
+    """Whether the client wants it, rather than being offered it."""
+    return not request.ours or request.state is RequestState.CONFIRMED
+
+
+class _Guarded(MachineProtocol):
+    """Begins only if there is room."""
+
+    admitted: Callable[[], bool]
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+        if not self.admitted():
+            self.abort()
+        super().connection_made(transport)

@@ -166,12 +166,14 @@ class Reading:
             then()
 
         self.busy = True
-        self._room.resize(self._size + room)
+        size = min(size_max, room)
+        size -= size % min(size, self._limits.connection.packet_size_max)  # whole packets
+        self._room.resize(self._size + size)
         self._desk.ask(
             ReadPayload,
             got,
             log=self._log,
             seqnum=seqnum,
             offset=offset,
-            size=min(size_max, room),
+            size=size,
         )
