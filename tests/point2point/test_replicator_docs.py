@@ -48,7 +48,6 @@ def test_the_diagrams_show_what_they_are_about() -> None:
 def test_every_event_is_explained(page: str) -> None:
     table = page[page.index("## Events") : page.index("## Limits")]
     told = set(re.findall(r"^\| `(\w+)` \|", table, flags=re.M))
-    others = (Settled, Closed, StoreFailed, point2point.ForkFound)
     kinds = {
         name
         for name in point2point.__all__
