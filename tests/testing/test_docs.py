@@ -54,6 +54,7 @@ def test_examples_run(name: str) -> None:
     run(name)
 
 
+@pytest.mark.filterwarnings("ignore::culm.testing.suite.LeftOutWarning")
 def test_the_machines_of_the_page_keep_every_law() -> None:
     """What is shown as an example had better be one."""
     page = run("driving.md")
@@ -89,6 +90,7 @@ def test_every_law_is_in_the_table() -> None:
     assert re.findall(r"^\| `(\w+)` \|", text, flags=re.M) == [law.name for law in PROPERTIES]
 
 
+@pytest.mark.filterwarnings("ignore::culm.testing.suite.LeftOutWarning")
 def test_the_spec_of_the_page_is_sound_and_its_machine_keeps_every_law() -> None:
     check_machine(run("testing.md")["spec"])
 
