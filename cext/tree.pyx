@@ -19,6 +19,11 @@ cdef enum:
 cdef class View:
     cdef Layout layout
 
+    def __cinit__(self, *arguments, **named):
+        # Nobody else fills in what the methods rely on.
+        if not isinstance(self, (Tree, Snapshot, Frozen)):
+            raise TypeError("only trees, their snapshots and frozen trees are views")
+
     # What a store of items has to know; all the rest is made of it.
 
     cdef uint64_t size(self) noexcept:
@@ -290,7 +295,11 @@ cdef class Versioned(View):
 
 @cython.final
 cdef class Snapshot(Versioned):
-    pass
+    def __cinit__(self, Tree tree not None):
+        self.version = take_snapshot(tree.store)
+        self.store = tree.store
+        self.store.references += 1
+        self.layout = tree.layout
 
 
 @cython.final
@@ -328,12 +337,7 @@ cdef class Tree(Versioned):
         return discard(self.store, slot)
 
     def snapshot(self):
-        cdef Snapshot snapshot = Snapshot.__new__(Snapshot)
-        snapshot.version = take_snapshot(self.store)
-        snapshot.store = self.store
-        snapshot.layout = self.layout
-        self.store.references += 1
-        return snapshot
+        return Snapshot(self)
 
     def load(self, data not None, offsets=None):
         cdef const uint8_t[::1] view = data

@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from collections.abc import Callable
+from copy import copy
 from itertools import accumulate
 from random import Random
 from types import ModuleType
@@ -458,6 +459,34 @@ def test_only_sensible_trees_are_made(tree):
             tree.sort(b"", size)
     with pytest.raises(ValueError, match="fill"):
         tree.sort(b"abc", 2)
+
+
+def test_there_are_no_other_views(tree):
+    class Mine(tree.View):
+        pass
+
+    for make in (
+        tree.View,
+        Mine,
+        tree.Snapshot,
+        lambda: tree.Snapshot(None),
+        tree.Tree,
+        tree.Frozen,
+    ):
+        with pytest.raises(TypeError):
+            make()
+    made = tree.Tree(SUM, 1)
+    with pytest.raises(TypeError):
+        tree.Snapshot(made.snapshot())
+
+
+def test_no_view_is_made_behind_the_back_of_its_constructor(tree_twins):
+    compiled = tree_twins[0]
+    for kind in (compiled.View, compiled.Tree, compiled.Snapshot, compiled.Frozen):
+        with pytest.raises(TypeError):
+            kind.__new__(kind)
+        with pytest.raises(TypeError):
+            copy(compiled.Tree(SUM, 1).snapshot())
 
 
 # Bytes of anybody.

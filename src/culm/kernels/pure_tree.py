@@ -47,6 +47,9 @@ class View:
     _varying: bool
     _items: Sequence[bytes]
 
+    def __init__(self) -> None:
+        raise TypeError("only trees, their snapshots and frozen trees are views")
+
     def _set_up(self, kind: int, item_size: int, varying: bool) -> None:
         fingerprints.neutral(kind)
         if not 1 <= item_size <= fingerprints.ITEM_SIZE_MAX:
@@ -210,7 +213,13 @@ class View:
 
 
 class Snapshot(View):
-    """A tree as it was; made by `Tree.snapshot`."""
+    """A tree as it was when this was made."""
+
+    def __init__(self, tree: Tree) -> None:
+        if not isinstance(tree, Tree):
+            raise TypeError(f"a snapshot is of a tree, not of {type(tree).__name__}")
+        self._set_up(tree._kind, tree._item_size, tree._varying)
+        self._items = tree._items.copy()
 
 
 class Tree(View):
@@ -258,10 +267,7 @@ class Tree(View):
 
     def snapshot(self) -> Snapshot:
         """The tree as it is now, whatever is done to it later."""
-        snapshot = Snapshot()
-        snapshot._set_up(self._kind, self._item_size, self._varying)
-        snapshot._items = self._items.copy()
-        return snapshot
+        return Snapshot(self)
 
     def load(self, data: Buffer, offsets: array[int] | None = None) -> None:
         """Fill the empty tree with the ascending items that `data` is made of.
