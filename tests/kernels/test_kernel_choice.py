@@ -120,7 +120,7 @@ def public(module: ModuleType) -> list[tuple[str, object]]:
     """Names that a kernel defines, those of its classes' members included."""
     helpers = {"Any", "Buffer", "Callable", "Decode", "Iterable", "Mapping", "NoReturn", "Protocol"}
     helpers |= {"annotations", "array", "index", "Sequence", "Struct", "reduce", "pairwise"}
-    helpers |= {"bisect_left", "bisect_right", "blake3", "fingerprints", "xxhash"}
+    helpers |= {"bisect_left", "bisect_right", "blake3", "fingerprints", "overload", "xxhash"}
     found: list[tuple[str, object]] = []
     for name, thing in vars(module).items():
         if name.startswith("_") or name in helpers:

@@ -23,6 +23,7 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import overload
 
 from culm.kernels import pure_fingerprint as fingerprints
 
@@ -219,7 +220,7 @@ class Snapshot(View):
         if not isinstance(tree, Tree):
             raise TypeError(f"a snapshot is of a tree, not of {type(tree).__name__}")
         self._set_up(tree._kind, tree._item_size, tree._varying)
-        self._items = tree._items.copy()
+        self._items = list(tree._items)
 
 
 class Tree(View):
@@ -229,15 +230,14 @@ class Tree(View):
     64, how many entries a node has at most.
     """
 
-    _items: list[bytes]
-
     def __init__(
         self, kind: int, item_size: int, varying: bool = False, width: int = WIDTH
     ) -> None:
         self._set_up(kind, item_size, varying)
         if not _WIDTH_MIN <= width <= _WIDTH_MAX:
             raise ValueError(f"a node has room for {_WIDTH_MIN} to {_WIDTH_MAX} entries")
-        self._items = []
+        self._list: list[bytes] = []
+        self._items = self._list
 
     @property
     def memory(self) -> int:
@@ -249,7 +249,7 @@ class Tree(View):
         self._check_item(item)
         if item in self:
             return False
-        self._items.insert(self._below(item), item)
+        self._list.insert(self._below(item), item)
         return True
 
     def insert_many(self, data: Buffer) -> int:
@@ -262,7 +262,7 @@ class Tree(View):
         """Whether `item` was there."""
         if item not in self:
             return False
-        del self._items[self._below(item)]
+        del self._list[self._below(item)]
         return True
 
     def snapshot(self) -> Snapshot:
@@ -289,7 +289,7 @@ class Tree(View):
         for rank, (item, above) in enumerate(pairwise(items), 1):
             if item >= above:
                 raise ValueError(f"item {rank} is not above the one before it")
-        self._items = items
+        self._list.extend(items)
 
 
 class Frozen(View):
@@ -298,8 +298,6 @@ class Frozen(View):
     The slots of all items; their shorts; the lowest slot of each block; the state before each
     block, and that of all.  Whatever is in them, nothing outside of them is read.
     """
-
-    _items: _Slots
 
     def __init__(
         self,
@@ -319,13 +317,14 @@ class Frozen(View):
         views = [memoryview(part) for part in (slots, shorts, lowest, states)]
         if any(len(view) != size for view, size in zip(views, sizes, strict=True)):
             raise ValueError("a section has not the size that the count asks for")
-        self._items = _Slots(views[0], count, item_size, self._varying)
+        self._slots = _Slots(views[0], count, item_size, self._varying)
+        self._items = self._slots
         self._lowest = _Slots(views[2], blocks, item_size, self._varying)
         self._all_shorts, self._states = views[1], views[3]
 
     def is_sound(self) -> bool:
         """Whether the sections are what the items make them; takes time for all items."""
-        items = self._items
+        items = self._slots
         return (
             all(self._slot(item) == items.slot(rank) for rank, item in enumerate(items))
             and all(item < above for item, above in pairwise(items))
@@ -341,7 +340,7 @@ class Frozen(View):
         for block, start in enumerate(range(0, len(self), BLOCK)):
             if self._known(block) != state:
                 return False
-            if self._lowest.slot(block) != self._items.slot(start):
+            if self._lowest.slot(block) != self._slots.slot(start):
                 return False
             state = self._combine(state, self._state_of(self._items[start : start + BLOCK]))
         return self._known(len(self._lowest)) == state
@@ -390,7 +389,13 @@ class _Slots(Sequence[bytes]):
     def __len__(self) -> int:
         return self._count
 
-    def __getitem__(self, at):  # type: ignore[no-untyped-def]
+    @overload
+    def __getitem__(self, at: int) -> bytes: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> list[bytes]: ...
+
+    def __getitem__(self, at: int | slice) -> bytes | list[bytes]:
         if isinstance(at, slice):
             return [self[index] for index in range(*at.indices(self._count))]
         if not 0 <= at < self._count:
