@@ -103,6 +103,13 @@ class Monoid:
             return fingerprint.state[-size:]
         return blake3(fingerprint.state).digest(length=self.digest_size)[:size]
 
+    def subtract_digests(self, first: bytes, second: bytes) -> bytes:
+        """The digest of a difference, of two digests of one size in an additive monoid."""
+        if not self.is_additive or len(first) != len(second):
+            raise ValueError(f"no digests in {self.name} that have a difference")
+        states = (digest.rjust(self.digest_size, b"\0") for digest in (first, second))
+        return _kernel.subtract(self.kernel_number, *states)[-len(first) :]
+
     def encode(self, fingerprint: Fingerprint) -> bytes:
         """The digest in full, then the count: 8 bytes, big-endian."""
         return self.digest(fingerprint) + _COUNT.pack(fingerprint.count)

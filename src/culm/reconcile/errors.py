@@ -1,0 +1,26 @@
+"""What a peer, or the caller, can do wrong in a session of reconciliation."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+__all__ = ["ErrorCode"]
+
+
+class ErrorCode(IntEnum):
+    """Which rule was broken."""
+
+    UNEXPECTED_MESSAGE = 1
+    """A message out of turn, or one that cannot stand at that place of a round."""
+    BAD_BOUND = 2
+    """A bound that is no bytes or longer than items are, or not behind the one before."""
+    BAD_ITEM = 3
+    """An item of a wrong size, outside of its range, or not above the one before."""
+    BAD_FINGERPRINT = 4
+    """A fingerprint with a digest of a wrong size, or a count that is none."""
+    TOO_MANY_RANGES = 5
+    """More than `Parameters.ranges_max` ranges in a round."""
+    TOO_MANY_ROUNDS = 6
+    """A question where no round is left to answer it."""
+    ENDED = 7
+    """Raised: the session has ended."""

@@ -1,0 +1,345 @@
+"""A session: two sides find out, in rounds, which items each of them lacks.
+
+Both make a `Session` on a view of their items that does not change.  One is the initiator; its
+messages are taken with `next_message` and given to the other one's `receive`, and back, until
+both have ended.  What a side lacks, it is told by events.
+
+A range whose fingerprints differ is answered by what says most for its bytes:
+
+- if one side has one or two items more, by these items, which the difference of the
+  fingerprints names (or by our own fingerprint, so that the other side finds them);
+- if we have few items in it, by all of them, so that the other side sends what it has besides;
+- else by the fingerprints of its parts, as many as differences are to be expected in it.
+
+A session ends.  Parts have fewer items than the whole; from round `Parameters.list_from` on
+nothing is split any more; and no round is answered beyond `Parameters.rounds_max`.
+
+Sources: Meyer, "Range-Based Set Reconciliation" (2023); p2panda's replication.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from itertools import pairwise
+from math import ceil
+
+from culm.machine import Closed, Event, LocalProtocolError, RemoteProtocolError
+from culm.reconcile.errors import ErrorCode
+from culm.reconcile.incoming import Incoming, Question
+from culm.reconcile.messages import (
+    Done,
+    EmptyPayload,
+    EmptySet,
+    LowerBound,
+    Message,
+    Payload,
+    RangeFingerprint,
+    Terminal,
+)
+from culm.reconcile.monoids import Fingerprint
+from culm.reconcile.tree import View
+
+__all__ = ["ItemReceived", "Parameters", "Role", "Session", "SessionEvent", "State"]
+
+_BATCH = 1024
+# Two items are looked for while a pair that has the digest by chance is this unlikely: 2**-24.
+_CHANCE_BITS = 24
+_PAIR_ITEMS_MAX = 1 << 24
+
+
+class Role(Enum):
+    """Who speaks first."""
+
+    INITIATOR = "initiator"
+    RESPONDER = "responder"
+
+
+class State(Enum):
+    """Whose turn it is."""
+
+    SPEAKING = "speaking"
+    LISTENING = "listening"
+    ENDED = "ended"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ItemReceived(Event):
+    """The peer has an item that we have not."""
+
+    item: bytes
+
+
+SessionEvent = ItemReceived | Closed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parameters:
+    """How a side asks.  The two sides may differ in all but `digest_size`.
+
+    - `payload_threshold`: ranges of at most so many items are listed.
+    - `first_split`: into how many parts the initiator splits everything.
+    - `branching`: into how many parts a range is split; None: by the differences expected.
+    - `parts_per_difference`: how many parts are made for each of them.
+    - `parts_max`: how many parts are made of a range at most.
+    - `hurry_from`: from this round on, each has four times the threshold and three times the
+      parts of the one before; `list_from`: from this one on, ranges are listed whatever their size.
+    - `rounds_max`: how many rounds there are at most, of both sides.
+    - `ranges_max`: how many ranges a round of the peer has at most: some 200 bytes, and two
+      bounds, are held for each that differs.  Besides, 8 bytes are held for each of our items
+      that the peer lists.
+    - `digest_size`: bytes of a state that travel; None: all of them.
+    """
+
+    payload_threshold: int = 4
+    first_split: int = 16
+    branching: int | None = None
+    parts_per_difference: float = 2.0
+    parts_max: int = 1024
+    hurry_from: int = 6
+    list_from: int = 8
+    rounds_max: int = 12
+    ranges_max: int = 1 << 20
+    digest_size: int | None = None
+
+    def __post_init__(self) -> None:
+        if min(self.payload_threshold, self.rounds_max, self.ranges_max) < 1:
+            raise ValueError("thresholds and limits are at least 1")
+        if min(self.first_split, self.parts_max, self.branching or 2) < 2:
+            raise ValueError("a range is split into two parts at least")
+
+
+class Session:
+    """One side of a reconciliation; `state` says whose turn it is.
+
+    `view` is a snapshot or a frozen tree, or a tree that nobody changes meanwhile: a change in
+    between makes the answers wrong.
+    """
+
+    def __init__(self, *, view: View, role: Role, parameters: Parameters | None = None) -> None:
+        self.state = State.SPEAKING if role is Role.INITIATOR else State.LISTENING
+        self._view = view
+        self._parameters = parameters or Parameters()
+        size = self._parameters.digest_size
+        self._digest_size = view.monoid.digest_size if size is None else size
+        view.monoid.digest(view.monoid.neutral, self._digest_size)
+        self._events: deque[SessionEvent] = deque()
+        self._round = 0
+        self._asked = False
+        self._incoming = self._new_incoming()
+        self._outgoing: Iterator[Message] = iter(())
+        if role is Role.INITIATOR:
+            self._speak(self._first_round())
+
+    def next_event(self) -> SessionEvent | None:
+        """What happened, in order; `Closed` is last."""
+        return self._events.popleft() if self._events else None
+
+    def next_message(self) -> Message | None:
+        """The next message for the peer; None while it is the peer's turn, and in the end."""
+        if self.state is not State.SPEAKING:
+            return None
+        message = next(self._outgoing)
+        match message:
+            case EmptyPayload() | RangeFingerprint() | EmptySet(True) | Payload(can_respond=True):
+                self._asked = True
+        if isinstance(message, (Terminal, EmptySet)):
+            self.state = State.LISTENING
+            if not self._asked:
+                self._close(None)
+        return message
+
+    def receive(self, message: Message) -> None:
+        """Take a message of the peer, whatever it is.
+
+        Raises `LocalProtocolError` once the session has ended.
+        """
+        if self.state is State.ENDED:
+            raise LocalProtocolError(ErrorCode.ENDED, "the session has ended")
+        try:
+            self._receive(message)
+        except RemoteProtocolError as error:
+            self._close(error)
+
+    def close(self) -> None:
+        """End the session; `LocalProtocolError` if it has ended."""
+        if self.state is State.ENDED:
+            raise LocalProtocolError(ErrorCode.ENDED, "the session has ended")
+        self._close(None)
+
+    def _close(self, error: RemoteProtocolError | None) -> None:
+        self.state = State.ENDED
+        self._outgoing = iter(())
+        self._incoming = self._new_incoming()
+        self._events.append(Closed(error=error))
+
+    def _new_incoming(self) -> Incoming:
+        return Incoming(self._view, self._digest_size, self._parameters.ranges_max)
+
+    # The peer's round.
+
+    def _receive(self, message: Message) -> None:
+        if self.state is State.SPEAKING:
+            raise RemoteProtocolError(ErrorCode.UNEXPECTED_MESSAGE, "it is not the peer's turn")
+        incoming = self._incoming
+        if isinstance(message, EmptySet) and incoming.lower is None:
+            self._round += 1
+            self._answer_empty_set(message.can_respond)
+        elif isinstance(message, Terminal) and incoming.complete:
+            self._round += 1
+            self._answer_round(incoming)
+        else:
+            item = incoming.read(message)
+            if item is not None:
+                self._events.append(ItemReceived(item=item))
+
+    def _answer_empty_set(self, can_respond: bool) -> None:
+        if not can_respond:
+            self._close(None)
+        elif len(self._view) == 0:
+            self._speak(iter([EmptySet(False)]))
+        else:
+            lowest = self._view.select(0)
+            everything = Question(lowest, lowest, array("Q"))
+            self._speak(self._round_about(lowest, [everything], self._new_incoming()))
+
+    def _answer_round(self, incoming: Incoming) -> None:
+        assert incoming.lower is not None
+        if not incoming.questions and not incoming.estimate.ranges:
+            self._close(None)
+        elif self._round >= self._parameters.rounds_max:
+            raise RemoteProtocolError(ErrorCode.TOO_MANY_ROUNDS, f"{self._round} are enough")
+        else:
+            self._speak(self._round_about(incoming.lower, incoming.questions, incoming))
+
+    # Our round.
+
+    def _speak(self, outgoing: Iterator[Message]) -> None:
+        self._round += 1
+        self._asked = False
+        self._outgoing = outgoing
+        self._incoming = self._new_incoming()
+        self.state = State.SPEAKING
+
+    def _first_round(self) -> Iterator[Message]:
+        if len(self._view) == 0:
+            yield EmptySet(True)
+            return
+        lowest = self._view.select(0)
+        yield LowerBound(lowest)
+        yield from self._split(0, len(self._view), self._parameters.first_split, lowest)
+        yield Terminal()
+
+    def _round_about(
+        self, lower: bytes, questions: list[Question], incoming: Incoming
+    ) -> Iterator[Message]:
+        """A round that answers the questions, and is done with all that lies between them."""
+        yield LowerBound(lower)
+        at, complete = lower, False
+        for question in questions:
+            answer = self._answer(question, incoming)
+            first = next(answer, None)
+            if first is None:
+                continue
+            if at != question.lower:
+                yield Done(question.lower)
+            yield first
+            yield from answer
+            at, complete = question.upper, question.upper == lower
+        if not complete:
+            yield Done(lower)
+        yield Terminal()
+
+    def _answer(self, question: Question, incoming: Incoming) -> Iterator[Message]:
+        """What is to be said of a range; nothing if it is done with."""
+        start, count = self._view.range(question.lower, question.upper)
+        theirs, upper = question.theirs, question.upper
+        if isinstance(theirs, array):
+            return _payloads(self._besides(theirs, start, count), upper, False)
+        if theirs.count == 0:
+            return _payloads(self._items(start, count), upper, False)
+        if count == 0:
+            return iter([EmptyPayload(upper)])
+        if self._round >= self._parameters.list_from:
+            return _payloads(self._items(start, count), upper, True)
+        return self._compare(question, theirs, start, count, incoming)
+
+    def _compare(
+        self, question: Question, theirs: Fingerprint, start: int, count: int, incoming: Incoming
+    ) -> Iterator[Message]:
+        """Answer a fingerprint that differs from ours."""
+        assert question.ours is not None
+        ours, upper = question.ours, question.upper
+        difference = ours.count - theirs.count
+        if self._can_name(abs(difference), max(count, theirs.count)):
+            if difference < 0:
+                return iter([RangeFingerprint(ours, upper)])
+            digest = self._view.monoid.subtract_digests(ours.state, theirs.state)
+            named = self._named(difference, digest, start, count)
+            if named:
+                return _payloads(iter(named), upper, False)
+        haste = max(0, self._round - self._parameters.hurry_from + 1)
+        threshold = self._parameters.payload_threshold * 4**haste
+        if count <= threshold:
+            return _payloads(self._items(start, count), upper, True)
+        parts = self._parameters.branching
+        if parts is None:
+            expected = incoming.estimate.differences(difference)
+            parts = ceil(self._parameters.parts_per_difference * 3**haste * expected)
+        parts = min(parts, self._parameters.parts_max, 2 * count // threshold)
+        return self._split(start, count, max(parts, 2), upper)
+
+    def _can_name(self, difference: int, count: int) -> bool:
+        """Whether the difference of two fingerprints can name the items that make it."""
+        if not self._view.monoid.is_additive or difference not in (1, 2):
+            return False
+        bits = 8 * self._digest_size - _CHANCE_BITS
+        return difference == 1 or (count <= _PAIR_ITEMS_MAX and 2 * count.bit_length() <= bits)
+
+    def _named(
+        self, difference: int, digest: bytes, start: int, count: int
+    ) -> tuple[bytes, ...] | None:
+        if difference == 1:
+            item = self._view.find(start, count, digest)
+            return None if item is None else (item,)
+        return self._view.find_pair(start, count, digest)
+
+    def _split(self, start: int, count: int, parts: int, upper: bytes) -> Iterator[Message]:
+        """The fingerprints of `parts` parts of about equal size, with an item in each."""
+        view = self._view
+        parts = min(parts, count)
+        cuts = [count * part // parts for part in range(parts + 1)]
+        for low, high in pairwise(cuts):
+            whole = view.fingerprint_at((start + low) % len(view), high - low)
+            bound = upper if high == count else view.select((start + high) % len(view))
+            digest = view.monoid.digest(whole, self._digest_size)
+            yield RangeFingerprint(Fingerprint(whole.count, digest), bound)
+
+    def _items(self, start: int, count: int) -> Iterator[bytes]:
+        for done in range(0, count, _BATCH):
+            first = (start + done) % len(self._view)
+            yield from self._view.read(first, min(_BATCH, count - done))
+
+    def _besides(self, known: array[int], start: int, count: int) -> Iterator[bytes]:
+        """The items in a range of ranks but those at the ranks `known`, which ascend in it."""
+        at = 0
+        for rank in known:
+            place = (rank - start) % len(self._view)
+            yield from self._items((start + at) % len(self._view), place - at)
+            at = place + 1
+        if at < count:
+            yield from self._items((start + at) % len(self._view), count - at)
+
+
+def _payloads(items: Iterator[bytes], upper: bytes, can_respond: bool) -> Iterator[Message]:
+    """The items of a range, the last one of which ends it; nothing if there are none."""
+    held = next(items, None)
+    if held is None:
+        return
+    for item in items:
+        yield Payload(held)
+        held = item
+    yield Payload(held, upper, can_respond)
