@@ -99,8 +99,10 @@ def _value(hint: Any, plain: Any) -> Any:
         return bytes.fromhex(plain["hex"])
     if hint not in (int, bool, str):
         return _dataclass(hint, plain)
-    if type(plain) is not hint or (hint is int and not -1 <= plain <= _NUMBER_MAX):
+    if type(plain) is not hint:
         raise ValueError(f"not a value of {hint.__name__}")
+    if isinstance(plain, int) and not -1 <= plain <= _NUMBER_MAX:
+        raise ValueError("a number that no message holds")
     return plain
 
 
