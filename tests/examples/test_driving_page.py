@@ -1,7 +1,8 @@
-"""The loop of the page on driving, taken from the page as it stands."""
+"""The loop of the page on driving, taken from the page as it stands; and that for asyncio."""
 
 from __future__ import annotations
 
+import asyncio
 import re
 import selectors
 import socket
@@ -30,7 +31,10 @@ from culm.point2point import (
 from culm.testing.held import held_size
 from culm.wire.multihash import YAMF
 from drivers import socket_driver
+from drivers.asyncio_driver import MachineProtocol
 from toy_machines import Keeper, LineReceived, Lines, ToyErrorCode
+
+Run = Callable[..., Closed]
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "driving.md"
 SECONDS_MAX = 60  # of a driver that hangs: none that works takes any of it
@@ -50,10 +54,30 @@ def page() -> dict[str, Any]:
     return names
 
 
-def run(*args: Any, **kwargs: Any) -> Closed:
+def run_page(*args: Any, **kwargs: Any) -> Closed:
     closed = page()["run"](*args, **kwargs)
     assert isinstance(closed, Closed)
     return closed
+
+
+def run_asyncio(machine: Any, connection: socket.socket, **handlers: Any) -> Closed:
+    """The same with the driver for asyncio, in a loop of its own."""
+
+    async def main() -> Closed:
+        loop = asyncio.get_running_loop()
+        _, protocol = await loop.create_connection(
+            lambda: MachineProtocol(machine, **handlers), sock=connection
+        )
+        return await protocol.wait_closed()
+
+    return asyncio.run(main())
+
+
+@pytest.fixture(params=[run_page, run_asyncio])
+def run(request: pytest.FixtureRequest) -> Run:
+    """What the page promises, other drivers do as well."""
+    found: Run = request.param
+    return found
 
 
 def test_the_loop_is_that_of_the_driver() -> None:
@@ -89,7 +113,7 @@ def pair(size: int = 8192) -> tuple[socket.socket, socket.socket]:
     return ends
 
 
-def test_two_replicators_with_more_to_say_than_fits_between_them() -> None:
+def test_two_replicators_with_more_to_say_than_fits_between_them(run: Run) -> None:
     """Each has 20 entries of 100 kB for the other: whoever only writes waits for ever."""
     done: set[Role] = set()
 
@@ -204,7 +228,7 @@ def test_a_peer_that_asks_for_everything_and_reads_nothing(stalled: threading.Ev
 
     with ThreadPoolExecutor(1) as pool:
         talk = pool.submit(peer)
-        run(meter, metered, perform=lambda effect: perform(effect, store))
+        run_page(meter, metered, perform=lambda effect: perform(effect, store))
         talk.result(SECONDS_MAX)
     assert 0 < meter.held_max <= page()["PIECE_SIZE"]
     assert meter.size_max < 4_000_000
@@ -225,7 +249,9 @@ class Talker(Lines):
         self._outbox.append(self.last_words)
 
 
-def talk(machine: StreamBase, peer: Callable[[socket.socket], object]) -> tuple[Closed, Any]:
+def talk(
+    run: Run, machine: StreamBase, peer: Callable[[socket.socket], object]
+) -> tuple[Closed, Any]:
     """Drive `machine` against `peer`; the end, and what `peer` returns."""
     near, far = pair()
     with ThreadPoolExecutor(1) as pool:
@@ -250,13 +276,13 @@ def test_last_words_reach_a_peer_that_is_still_talking() -> None:
         return read_all(far)
 
     last_words = b"why" * 100_000
-    closed, said = talk(Talker(last_words), peer)
+    closed, said = talk(run_page, Talker(last_words), peer)
     assert closed.error is not None
     assert closed.error.code is ToyErrorCode.LINE_TOO_LONG
     assert said == last_words
 
 
-def test_half_a_connection_is_enough_for_an_answer() -> None:
+def test_half_a_connection_is_enough_for_an_answer(run: Run) -> None:
     """The peer has said all (`shutdown`); all that it asked for still comes."""
 
     class Echo(Lines):
@@ -281,13 +307,17 @@ def test_half_a_connection_is_enough_for_an_answer() -> None:
 
 
 def test_an_end_of_the_stream_that_is_no_end_to_the_machine() -> None:
+    """Nobody calls verbs from outside of a loop that blocks, so nothing more can happen."""
+
     class Unmoved(Lines):
         def _step_eof(self) -> Event | None:
             return Closed() if self._closing else None
 
-    closed, said = talk(Unmoved(), lambda far: (far.shutdown(socket.SHUT_WR), read_all(far))[1])
-    assert closed == Closed()
-    assert said == b"bye\n"
+    def peer(far: socket.socket) -> bytes:
+        far.shutdown(socket.SHUT_WR)
+        return read_all(far)
+
+    assert talk(run_page, Unmoved(), peer) == (Closed(), b"bye\n")
 
 
 def test_the_end_of_our_words_is_told_before_the_peer_ends() -> None:
@@ -299,10 +329,10 @@ def test_the_end_of_our_words_is_told_before_the_peer_ends() -> None:
         far.sendall(b"what comes after the end")
         return said
 
-    assert talk(Lines(), peer) == (Closed(), b"bye\n")
+    assert talk(run_page, Lines(), peer) == (Closed(), b"bye\n")
 
 
-def test_a_peer_that_takes_nothing_any_more() -> None:
+def test_a_peer_that_takes_nothing_any_more(run: Run) -> None:
     """What it said before is still read; what we say goes nowhere, and the machine is told."""
     read = threading.Event()
     events: list[Event] = []
@@ -361,6 +391,6 @@ def test_silence_is_measured_from_the_moment_when_something_came(
     monkeypatch.setattr(selectors, "DefaultSelector", Selector)
     monkeypatch.setitem(page(), "time", Clock)
     with far:
-        assert run(Keeper(idle=60.0), near, perform=lambda effect: 0) == Closed()
+        assert run_page(Keeper(idle=60.0), near, perform=lambda effect: 0) == Closed()
         assert read_all(far) == b"ok\nbye\n"
     assert waits[:2] == [60.0, 60.0]
