@@ -19,6 +19,7 @@ import culm.machine
 import culm.oxen
 import culm.oxen.errors
 import culm.point2point
+import culm.reconcile
 import culm.ssb
 from test_architecture import MODULES
 
@@ -45,6 +46,7 @@ TABLES = [
     Table(culm.garlic.errors.GarlicErrorCode, "garlic.md", before="And of the core"),
     Table(culm.garlic.raft.RaftErrorCode, "garlic.md", "And of the core"),
     Table(culm.ssb.ErrorCode, "ssb.md"),
+    Table(culm.reconcile.ErrorCode, "reconcile.md"),
 ]
 
 # The codecs have no page; the codes of a spec's verbs are in its docstring.
