@@ -99,7 +99,7 @@ def check(talk: Talk, ours: set[bytes], theirs: set[bytes]) -> None:
     for sent in talk.sent:
         assert len(sent) == len({*sent})
     assert not {*talk.sent[0]} & {*talk.sent[1]}, "an item was sent back"
-    assert len(talk.rounds) <= 11
+    assert len(talk.rounds) <= 9
 
 
 items = st.sets(st.binary(min_size=2, max_size=2), max_size=120)
