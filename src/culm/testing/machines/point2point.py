@@ -54,7 +54,7 @@ from culm.testing.machines import (
     keys_of,
     register,
 )
-from culm.testing.machines.point2point_hostile import (
+from culm.testing.point2point_hostile import (
     BOMBS,
     ENDLESS,
     GROWTH,

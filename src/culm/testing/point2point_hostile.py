@@ -114,18 +114,22 @@ def cancelled(number: int) -> Sequence[Call]:
     ]
 
 
-def _scenario(name: str, script: Sequence[tuple[Side, Call]], requests: int) -> Scenario:
+_Script = Sequence[tuple[Side, Call]]
+
+
+def _scenario(name: str, script: _Script, requests: int) -> Scenario:
     limits = {"requests_max": requests}
     return Scenario(name=name, left=limits, right={"role": "reactive", **limits}, script=script)
 
 
 def _proposals(count: int) -> Scenario:
-    return _scenario("proposals", [("left", call("propose"))] * count, count)
+    script: _Script = [("left", call("propose")) for _ in range(count)]
+    return _scenario("proposals", script, count)
 
 
 def _crossing(count: int) -> Scenario:
     sides: Sequence[Side] = ("left", "right")
-    script = [(sides[n % 2], call("propose", start=1 + n % 14)) for n in range(count)]
+    script: _Script = [(sides[n % 2], call("propose", start=1 + n % 14)) for n in range(count)]
     return _scenario("proposals from both sides", script, count)
 
 
@@ -133,13 +137,13 @@ def _adjustments(side: Side, changes: Callable[[int], Mapping[str, int]]) -> Man
     """As many notifications while as many adjustments are pending as there may be."""
 
     def many(count: int) -> Scenario:
-        script: list[tuple[Side, Call]] = [
+        pending = range(min(count, Limits().request_adjustments_max - 1))
+        script: _Script = [
             ("left", call("propose", eagerness="notify")),
             ("right", call("confirm", request=0)),
+            *((side, call("adjust", request=0, **changes(number))) for number in pending),
+            *(("right", call("notify", request=0, count=1)) for _ in range(count)),
         ]
-        pending = range(min(count, Limits().request_adjustments_max - 1))
-        script += [(side, call("adjust", request=0, **changes(number))) for number in pending]
-        script += [("right", call("notify", request=0, count=1))] * count
         return _scenario(f"adjustments by {side}", script, 1)
 
     return many
