@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import fields, is_dataclass, replace
 from types import NoneType, UnionType
 from typing import Any, Protocol, TypeGuard, TypeVar, Union, get_args, get_origin
@@ -66,7 +66,9 @@ def conforms(value: object, declared: Any) -> bool:
             conforms(k, given[0]) and conforms(v, given[1]) for k, v in value.items()
         )
     if origin is not None:
-        return isinstance(value, origin) and all(conforms(each, given[0]) for each in value)
+        if not isinstance(value, Iterable) or not isinstance(value, origin):
+            return False
+        return all(conforms(each, given[0]) for each in value)
     return isinstance(value, declared) and not (declared is int and isinstance(value, bool))
 
 
