@@ -11,7 +11,7 @@ import toy_distribution
 
 from culm.testing import machines
 from culm.testing.machines import UnknownMachineError, is_registered, lookup, names, register
-from culm.testing.suite import PropertyError
+from culm.testing.suite import LeftOutWarning, PropertyError
 from culm.testing.suite.processes import processes
 from toy_machines import KEEPER, LINES, PINGER
 
@@ -85,5 +85,6 @@ def test_conversations_go_the_same_way_under_another_hash_seed() -> None:
         processes(lookup("unsteady"))
 
 
-def test_what_is_not_registered_is_not_looked_for_in_other_processes() -> None:
-    processes(replace(LINES, conversations=lambda spec: 1 // 0))
+def test_what_no_other_process_would_find_is_said_to_be_left_out() -> None:
+    with pytest.warns(LeftOutWarning, match="lines was not compared"):
+        processes(replace(LINES, conversations=lambda spec: 1 // 0))
