@@ -330,7 +330,7 @@ def _parser() -> argparse.ArgumentParser:
         type=_interval,
         default=600.0,
         metavar="SECONDS",
-        help="a client that asks nothing for so long has to go (default: %(default)s)",
+        help="a client that answers and asks nothing for so long has to go (default: %(default)s)",
     )
     command.add_argument(
         "--poll",

@@ -43,7 +43,8 @@ class Bounds:
     memory_max
         For what is read, received and held for clients: each has its share of it.
     idle_max_s
-        How long a client may stay that has nothing under way.
+        How long a client may leave all that it is offered unanswered.  One that has answered, and
+        waits for what is to come, may stay: it follows.
     """
 
     clients_max: int = 64
@@ -148,7 +149,7 @@ def _make_room(new: _Client, clients: set[_Client], bounds: Bounds) -> bool:
         idle = [client for client in staying if client.idle_since is not None]
         if not idle:
             return False
-        min(idle, key=lambda client: client.idle_since or 0.0).make_way()
+        min(idle, key=_Client.rank).make_way()
     return True
 
 
@@ -193,14 +194,25 @@ class _Client:
             self._idle_since = self._loop.time()
         return self._idle_since
 
+    @property
+    def follows(self) -> bool:
+        """Whether it has answered all that it was offered, and more may be: it waits for that."""
+        connection = self.replicator.connection
+        answered = not connection.requests and connection.proposal_credit > 0
+        return connection.state is State.ESTABLISHED and answered
+
+    def rank(self) -> tuple[bool, float]:
+        """Who of the idle ones has to go first: who has not even answered, and for longest."""
+        return self.follows, self.idle_since or 0.0
+
     def leave_if_idle(self, idle_max_s: float) -> None:
-        """Say goodbye to a client that has had nothing under way for so long."""
+        """Say goodbye to a client that has asked and answered nothing for so long."""
         since = self.idle_since
         if since is None or self._loop.time() < since + idle_max_s:
             return
         if self.leaving:  # and has not answered
             self.protocol.abort()
-        else:
+        elif not self.follows:
             self.leaving, self._idle_since = True, self._loop.time() + _PATIENCE_S - idle_max_s
             self.protocol.call(self.replicator.close)
 

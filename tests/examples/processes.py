@@ -83,12 +83,19 @@ def start_fetch(
 @contextmanager
 def serving(store: Path, *options: object) -> Iterator[int]:
     """A server in a process; its port.  It has to end well."""
+    with server_process(store, *options) as (port, _):
+        yield port
+
+
+@contextmanager
+def server_process(store: Path, *options: object) -> Iterator[tuple[int, subprocess.Popen[str]]]:
+    """A server in a process: its port, and the process.  It has to end well."""
     process = start("serve", "--store", store, "--port", "0", *options)
     assert process.stdout is not None
     try:
         line = process.stdout.readline()
         if line:
-            yield json.loads(line)["port"]
+            yield json.loads(line)["port"], process
     finally:
         process.send_signal(signal.SIGTERM)
         done = finish(process)

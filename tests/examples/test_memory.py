@@ -21,6 +21,15 @@ _LIMIT = 64 * MIB
 _PATH_SIZE = 512
 
 
+def peak_of(process: subprocess.Popen[str]) -> int:
+    """The most memory that a process has had at once, up to now (bytes)."""
+    status = Path("/proc", str(process.pid), "status")
+    if not status.exists():
+        pytest.skip("this system has no /proc")
+    found = re.search(r"VmHWM:\s+(\d+) kB", status.read_text())
+    return 0 if found is None else 1024 * int(found[1])
+
+
 class Peak:
     """The most memory that a process has had at once (bytes), as the system counts it.
 
@@ -30,19 +39,13 @@ class Peak:
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
-        self._status = Path("/proc", str(process.pid), "status")
-        if not self._status.exists():
-            pytest.skip("this system has no /proc")
-        self._size = 0
+        self._size = peak_of(process)
         self._watcher = Thread(target=self._watch)
         self._watcher.start()
 
     def _watch(self) -> None:
-        while self._process.returncode is None:
-            found = re.search(r"VmHWM:\s+(\d+) kB", self._status.read_text())
-            if found is None:
-                return  # it has ended
-            self._size = 1024 * int(found[1])
+        while self._process.returncode is None and (size := peak_of(self._process)):
+            self._size = size
             time.sleep(0.01)
 
     def end(self) -> tuple[str, int]:

@@ -27,6 +27,7 @@ from processes import (
     start_fetch,
     whole_entries,
 )
+from test_live_fetch import following
 from trees import contents, details, make_tree
 
 import replicate_directory
@@ -107,12 +108,14 @@ def test_two_clients_at_once(tmp_path: Path, source: Path, published: Path) -> N
 
 
 def test_clients_too_many_are_turned_away(tmp_path: Path, published: Path) -> None:
+    """Where those who are there have something under way."""
     with serving(published, "--clients-max", "1") as port:
-        with socket.create_connection(("127.0.0.1", port)) as first:
-            assert first.recv(1)
+        with following(tmp_path / "live.store", port, None) as live:
+            live.next()
             done = fetch(tmp_path / "fetched.store", port)
             assert done.status == 1
             assert done.summary["code"] == "UNEXPECTED_EOF"
+            assert live.end().status == 0
         deadline = time.monotonic() + 10
         while fetch(tmp_path / "fetched.store", port).status and time.monotonic() < deadline:
             pass

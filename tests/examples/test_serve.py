@@ -6,18 +6,27 @@ import socket
 import time
 from contextlib import ExitStack
 from pathlib import Path
+from random import Random
 
 import pytest
-from processes import fetch, serving
+from processes import fetch, run, server_process, serving
 from test_hostile_peers import COUNT, KEY, LOG, payload
+from test_live_fetch import following
+from test_memory import peak_of
+from trees import make_tree
 
 from culm.bamboo import LogAuthor
-from culm.point2point import Replicator, Role
+from culm.bamboo.entry import sign
+from culm.bamboo.links import lipmaa
+from culm.machine import Event
+from culm.point2point import CancelReason, Connection, Limits, Proposal, Replicator, Role
+from culm.testing.machines.point2point_hostile import BOMBS
 from culm.wire.multihash import YAMF
 from directory.serve import Bounds
 from stores.sqlite_store import SqliteStore
 
 MIB = 1 << 20
+SHARE = Bounds().memory_max // Bounds().clients_max
 
 
 @pytest.fixture
@@ -29,9 +38,62 @@ def published(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.fixture
+def heavy(tmp_path: Path) -> Path:
+    """A log of which no client could hold much."""
+    path, rng = tmp_path / "heavy", Random(1)
+    with SqliteStore(path, family=YAMF) as store:
+        author = LogAuthor(KEY, family=YAMF)
+        store.append(LOG, [author.publish(rng.randbytes(MIB)) for _ in range(24)])
+    return path
+
+
 def greeting() -> bytes:
     """A setup, and nothing that asks for anything."""
     return Replicator(role=Role.PROACTIVE, family=YAMF).data_to_send()
+
+
+class Hostile:
+    """A client that says what it likes, and reads only when it is told to."""
+
+    def __init__(self, port: int) -> None:
+        self.socket = socket.create_connection(("127.0.0.1", port))
+        self.socket.settimeout(60)
+        self.machine = Connection(
+            role=Role.PROACTIVE, limits=Limits(data_window_max=1 << 30), in_runs=False
+        )
+        self.say()
+        while not self.machine.proposal_credit:
+            self.listen()
+
+    def __enter__(self) -> Hostile:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.socket.close()
+
+    def say(self) -> None:
+        self.socket.sendall(self.machine.data_to_send())
+
+    def listen(self) -> list[Event]:
+        """Read once; what has happened."""
+        self.machine.receive_data(self.socket.recv(1 << 16))
+        return list(iter(self.machine.next_event, None))
+
+    def ask(self, count: int, last: int) -> None:
+        """So many requests for all of the log, as far as there is credit."""
+        for _ in range(min(count, self.machine.proposal_credit)):
+            self.machine.propose(
+                Proposal(
+                    log=LOG,
+                    start=1,
+                    lower_certpool=1,
+                    expected_hash=None,
+                    end=last,
+                    upper_certpool=last,
+                )
+            )
+        self.say()
 
 
 @pytest.mark.parametrize("says", ["nothing", "hello"])
@@ -59,6 +121,62 @@ def test_who_asks_nothing_has_to_go(published: Path) -> None:
             pass
 
 
+@pytest.mark.parametrize("has", ["nothing", "another log", "all"])
+def test_who_follows_may_stay(tmp_path: Path, has: str) -> None:
+    """Also if there is nothing yet that it could follow."""
+    served, source = tmp_path / "served", tmp_path / "source"
+    make_tree(source, {"file": b"first\n"})
+    if has == "all":
+        assert run("publish", source, "--store", served).status == 0
+    with SqliteStore(served, family=YAMF) as store:
+        if has == "another log":
+            store.append(LOG, [LogAuthor(KEY, family=YAMF).publish(payload(1))])
+    with (
+        serving(served, "--idle", "0.2") as port,
+        ExitStack() as stack,
+    ):
+        options = ["--log", f"{bytes(32).hex()}/7"] if has == "another log" else []
+        live = stack.enter_context(following(tmp_path / "store", port, None, *options))
+        if has == "all":
+            live.reach(1)
+        time.sleep(2)
+        assert live.process.poll() is None
+        if has == "another log":
+            return
+        make_tree(source, {"more": b"second\n"})
+        assert run("publish", source, "--store", served, "--unpacked").status == 0
+        with SqliteStore(served, family=YAMF) as store:
+            head = store.head(store.logs()[0])
+        assert head is not None
+        assert live.reach(head.seqnum)["head"] == head.seqnum
+        assert live.end().status == 0
+
+
+def test_clients_that_ask_for_all_and_read_nothing_hold_little(tmp_path: Path, heavy: Path) -> None:
+    """Each has its share, however many requests it opens; others are served meanwhile."""
+    with server_process(heavy) as (port, process), ExitStack() as stack:
+        assert fetch(tmp_path / "first", port).status == 0
+        before = peak_of(process)
+        for _ in range(4):
+            stack.enter_context(Hostile(port)).ask(250, last=24)
+        time.sleep(1)
+        assert fetch(tmp_path / "second", port).status == 0
+        assert peak_of(process) - before < 4 * SHARE
+        assert peak_of(process) < 64 * MIB
+
+
+def test_64_idle_connections_and_hungry_ones_are_in_nobodys_way(
+    tmp_path: Path, published: Path
+) -> None:
+    with serving(published, "--address-max", 64) as port, ExitStack() as stack:
+        for _ in range(4):
+            stack.enter_context(Hostile(port)).ask(250, last=COUNT)
+        for _ in range(64):
+            stack.enter_context(socket.create_connection(("127.0.0.1", port)))
+        done = fetch(tmp_path / "store", port, tmp_path / "copy")
+        assert done.status == 0, done.errors
+
+
 def test_a_server_stops_whatever_its_clients_send(published: Path) -> None:
     """`serving` waits for it; some of them take nothing, some say nonsense."""
     with ExitStack() as stack:
@@ -70,6 +188,50 @@ def test_a_server_stops_whatever_its_clients_send(published: Path) -> None:
         begun = time.monotonic()
         stack.pop_all().close()
         assert time.monotonic() - begun < 30
+
+
+@pytest.mark.parametrize("bomb", BOMBS, ids=["bomb", "switch and bomb"])
+@pytest.mark.parametrize("cancels", ["before", "after", "never"])
+def test_a_server_stops_while_it_is_sent_payloads_without_end(
+    published: Path, bomb: bytes, cancels: str
+) -> None:
+    """A compressed packet of some bytes that declares 2**64 - 1."""
+    with ExitStack() as stack:
+        client = Hostile(stack.enter_context(serving(published)))
+        stack.enter_context(client.socket)
+        with SqliteStore(published, family=YAMF) as store:
+            links = store.hashes(LOG, [lipmaa(COUNT + 1), COUNT])
+        offer = Proposal(
+            log=LOG,
+            start=COUNT + 1,
+            lower_certpool=COUNT + 1,
+            expected_hash=links[lipmaa(COUNT + 1)],
+        )
+        request = client.machine.propose(offer, links=links)
+        client.say()
+        while request.unanswered:
+            client.listen()
+        last = sign(
+            KEY,
+            family=YAMF,
+            log_id=LOG.log_id,
+            seqnum=COUNT + 1,
+            backlink=links[COUNT],
+            lipmaalink=None if lipmaa(COUNT + 1) == COUNT else links[lipmaa(COUNT + 1)],
+            payload_size=(1 << 64) - 1,
+            payload_hash=YAMF.hash(b""),
+        )
+        request.send_metadata(last)
+        if cancels == "before":
+            request.cancel(CancelReason.DO_NOT_RETRY)
+        client.socket.sendall(client.machine.data_to_send() + bomb)
+        if cancels == "after":
+            request.cancel(CancelReason.DO_NOT_RETRY)
+            client.say()
+        time.sleep(0.3)
+        begun = time.monotonic()
+        stack.pop_all().close()  # SIGTERM, and its end is waited for
+        assert time.monotonic() - begun < 15
 
 
 @pytest.mark.parametrize("clients_max", [1, 4, 64, 1000])
