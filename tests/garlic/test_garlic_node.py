@@ -359,6 +359,21 @@ def test_a_log_pack_that_inflates_too_far_closes_the_connection() -> None:
     assert close_code(cluster, 1) is GarlicErrorCode.INFLATED_TOO_LARGE
 
 
+@pytest.mark.parametrize("whole", [True, False])
+def test_whom_a_request_lets_us_dial_is_told_before_what_comes_after_it(whole: bool) -> None:
+    """However the bytes were cut: a bad frame right behind it ends the link afterwards."""
+    cluster = Cluster(1)
+    member = cluster.members[cluster.leader().node.server_id]
+    link = member.node.accepted()
+    good, bad = add_request(9).encode(), header(0)
+    told = []
+    for data in [good + bad] if whole else [good, bad]:
+        link.receive_data(data)
+        while (event := member.node.next_event()) is not None:
+            told.append(type(event))
+    assert told == [DialWanted, LinkClosed]
+
+
 def test_a_request_cut_short_is_truncated() -> None:
     cluster = Cluster(1)
     cluster.leader()

@@ -30,6 +30,8 @@ class Dials:
 
     def missing(self, peers: Iterable[int]) -> int | None:
         """One of `peers` that is not dialled; it is under way from now on."""
+        if self._stopped:
+            return None
         for peer in peers:
             if peer not in self._links and peer not in self._under_way and peer not in self._pauses:
                 self._under_way.add(peer)

@@ -226,14 +226,16 @@ class Node:
                 event = self._core.next_event()
                 if event is not None or self._closing:
                     return event
-            if self._awake:
-                event = self._step(next(iter(self._awake.values())))
-                if event is not None:
-                    return event
-                continue
+            # Whom to dial is told before a link goes on, as if its bytes came one by one.
             peer = self._dials.missing(self._core.addressees)
             server = None if peer is None else self._core.find_server(peer)
-            return None if server is None else DialWanted(server=server)
+            if server is not None:
+                return DialWanted(server=server)
+            if not self._awake:
+                return None
+            event = self._step(next(iter(self._awake.values())))
+            if event is not None:
+                return event
 
     def _step(self, link: Link) -> Event | None:
         event = link.next_event()
