@@ -33,11 +33,14 @@ class Tickets(Generic[T]):
     """Effects in the order of their tickets, and for each a ``T``: what waits for its answer.
 
     Only effects that have been handed out can be answered, each once.
+
+    suits: what an answer must be besides what its effect accepts.
     """
 
-    __slots__ = ("_asked", "_last", "_open")
+    __slots__ = ("_asked", "_last", "_open", "_suits")
 
-    def __init__(self) -> None:
+    def __init__(self, *, suits: Callable[[object], bool] | None = None) -> None:
+        self._suits = suits
         self._last = 0
         self._asked: deque[tuple[Effect[Any], T]] = deque()
         self._open: dict[int, tuple[Effect[Any], T]] = {}
@@ -73,7 +76,7 @@ class Tickets(Generic[T]):
         Raises `LocalProtocolError`: ``UNKNOWN_TICKET``, ``WRONG_RESULT``.
         """
         effect, waits = self._find(ticket)
-        if not effect.accepts(result):
+        if not effect.accepts(result) or not (self._suits is None or self._suits(result)):
             raise _wrong(effect, result)
         del self._open[ticket]
         return waits

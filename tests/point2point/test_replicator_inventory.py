@@ -26,7 +26,7 @@ from culm.wire.multihash import YAMF
 def test_what_is_stored_counts_whatever_the_batches(batches: list[list[tuple[int, str]]]) -> None:
     """Gaps, entries that come again, and batches of nothing."""
     log = make_log(YAMF)
-    inventory = Inventory(log[0].entry.log, desk=Desk(), family=YAMF, forked=lambda proof: None)
+    inventory = Inventory(log[0].entry.log, desk=Desk(YAMF), family=YAMF, forked=lambda proof: None)
     position = newest = 0
     due = False
     for batch in batches:

@@ -11,12 +11,13 @@ from itertools import pairwise
 from typing import TypeGuard
 
 from culm.bamboo.entry import AUTHOR_SIZE, SIGNATURE_SIZE, LogKey
+from culm.bamboo.forks import ForkProof
 from culm.bamboo.links import has_lipmaalink
 from culm.bamboo.store import Head, StoredEntry
 from culm.wire import varu64
-from culm.wire.multihash import FAMILIES
+from culm.wire.multihash import FAMILIES, HashFamily
 
-__all__ = ["are_logs", "are_stored_entries", "is_hash", "is_head"]
+__all__ = ["are_logs", "are_stored_entries", "is_hash", "is_head", "is_of_family"]
 
 # The families differ in the sizes of their hashes.
 _PREFIXES = {family.encoded_size: family.prefix for family in FAMILIES.values()}
@@ -42,6 +43,21 @@ def is_head(value: object) -> TypeGuard[Head]:
         and is_hash(value.hash)
         and type(value.end_of_log) is bool
     )
+
+
+def is_of_family(family: HashFamily, answer: object) -> bool:
+    """Whether all hashes in an answer are of `family`; its effect has accepted the answer."""
+    size = family.encoded_size
+    match answer:
+        case list() if answer and type(answer[0]) is StoredEntry:
+            return all(len(stored.hash) == size for stored in answer)
+        case Head() | StoredEntry():
+            return len(answer.hash) == size
+        case dict():
+            return all(len(hash) == size for hash in answer.values())
+        case ForkProof():
+            return answer.first.family is answer.second.family is family
+    return True
 
 
 def are_logs(value: object, after: LogKey | None) -> TypeGuard[list[LogKey]]:

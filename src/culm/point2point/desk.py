@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from itertools import takewhile
 from typing import Any, TypeVar
 
+from culm.bamboo.answers import is_of_family
 from culm.bamboo.effects import StoreEffect
 from culm.effects import Then, Tickets
 from culm.machine import Effect, Event, Ticket
+from culm.wire.multihash import HashFamily
 
 __all__ = ["Desk", "Slot"]
 
@@ -30,12 +33,14 @@ class Desk:
 
     Events come out in the order in which their causes came in: one that waits for the
     store holds back those behind it.
+
+    family: of the hashes in all answers.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, family: HashFamily) -> None:
         self.unwritten_size = 0  # bytes received of which the store has not said that it has them
         self.failed = False  # the store could not do what it was asked to
-        self._tickets: Tickets[Then] = Tickets()
+        self._tickets: Tickets[Then] = Tickets(suits=partial(is_of_family, family))
         self._slots: deque[Slot] = deque()
 
     def __len__(self) -> int:

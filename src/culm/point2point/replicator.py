@@ -81,7 +81,7 @@ class Replicator:
         self._limits = limits
         self._interest = interest
         self._family = family
-        self._desk = Desk()
+        self._desk = Desk(family)
         self._replicas: dict[LogKey, Replica] = {}
         self._traffic = Traffic(self.connection, desk=self._desk, limits=limits, family=family)
         self._early: list[Proposed] = []  # proposals that came before the logs were known
