@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -86,6 +88,21 @@ def test_packets_that_are_doubled_dropped_or_swapped() -> None:
         happened = events(alice)
         assert error_of(happened) is ErrorCode.BAD_BOX
         assert received(happened) == ([b"a"] if order == "aa" else [])
+
+
+@pytest.mark.parametrize("data", [5, True, "text", [1, 2], None, {1}, range(3)], ids=repr)
+def test_what_is_no_buffer_is_not_sent(data: Any) -> None:
+    bob, _ = streams()
+    with pytest.raises(TypeError):
+        bob.send_data(data)
+    assert bob.data_to_send() == b""
+
+
+def test_buffers_of_any_item_size_are_bytes() -> None:
+    bob, alice = streams()
+    bob.send_data(memoryview(bytes(range(8))).cast("I"))
+    alice.receive_data(bob.data_to_send())
+    assert received(events(alice)) == [bytes(range(8))]
 
 
 def test_a_body_beyond_the_largest() -> None:

@@ -222,12 +222,28 @@ class TestCheats:
 
     def test_who_is_not_admitted_is_told_nothing(self) -> None:
         asked: list[bytes] = []
-        machine = server(admits=lambda peer: bool(asked.append(peer)))
+        machine = server(admits=lambda peer: asked.append(peer) is not None)
         _, (closed,) = converse(client(), machine)
         assert isinstance(closed, Closed)
         assert closed.error is not None
         assert closed.error.code is ErrorCode.NOT_ADMITTED
         assert asked == [public(BOB)]
+
+    @pytest.mark.parametrize("verdict", [None, 1, "yes", object()])
+    def test_nothing_but_true_lets_anybody_in(self, verdict: Any) -> None:
+        machine = server(admits=lambda peer: verdict)
+        _, (closed,) = converse(client(), machine)
+        assert isinstance(closed, Closed)
+        assert closed.error is not None
+        assert closed.error.code is ErrorCode.NOT_ADMITTED
+
+    def test_a_function_that_fails_lets_nobody_in(self) -> None:
+        machine = server(admits={}.__getitem__)
+        _, (closed,) = converse(client(), machine)
+        assert isinstance(closed, Closed)
+        assert closed.error is not None
+        assert closed.error.code is ErrorCode.NOT_ADMITTED
+        assert "KeyError" in closed.error.message
 
     @pytest.mark.parametrize("point", LOW_ORDER, ids=bytes.hex)
     def test_an_ephemeral_key_of_low_order(self, point: bytes) -> None:
@@ -298,3 +314,8 @@ class TestMistakes:
             client(server=bytes(32))
         with pytest.raises(ValueError, match="32 bytes"):
             server(network=MAIN_NETWORK[1:])
+
+    @pytest.mark.parametrize("seconds", [float("nan"), float("inf"), -1.0])
+    def test_times_that_are_none(self, seconds: float) -> None:
+        with pytest.raises(ValueError, match="no time to wait"):
+            server(timeout_s=seconds)

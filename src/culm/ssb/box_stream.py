@@ -104,13 +104,14 @@ class BoxStream(StreamBase):
     def send_data(self, data: Buffer) -> None:
         """Seal `data` for the peer.
 
-        Raises `LocalProtocolError` (``ALREADY_CLOSED``) after `close` or `Closed`.
+        Raises `LocalProtocolError` (``ALREADY_CLOSED``) after `close` or `Closed`, and
+        `TypeError` for what is no buffer.
         """
+        whole = memoryview(data).cast("B")
         if self._closing or self._closed is not None:
             raise LocalProtocolError(ContractErrorCode.ALREADY_CLOSED)
-        whole = bytes(data)
         for start in range(0, len(whole), BODY_SIZE_MAX):
-            body = whole[start : start + BODY_SIZE_MAX]
+            body = bytes(whole[start : start + BODY_SIZE_MAX])
             self._outbox.append(self._sealing.seal_packet(body))
 
     def _step(self) -> Event | None:

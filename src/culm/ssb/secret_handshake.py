@@ -15,6 +15,7 @@ from abc import abstractmethod
 from collections.abc import Callable
 from enum import Enum
 from hashlib import sha256, sha512
+from math import isfinite
 from typing import Final
 
 from nacl.bindings import (
@@ -66,6 +67,8 @@ class _SecretHandshake(StreamBase):
     ) -> None:
         if len(network) != _KEY_SIZE:
             raise ValueError(f"a network key has {_KEY_SIZE} bytes, not {len(network)}")
+        if not (isfinite(timeout_s) and timeout_s >= 0):
+            raise ValueError(f"{timeout_s} s is no time to wait")
         # What may come behind the last message waits for the box stream.
         super().__init__(receive_max=2 * _PROOF_SIZE)
         self._identity = identity
@@ -230,7 +233,8 @@ class ServerHandshake(_SecretHandshake):
 
     :param identity, ephemeral, network, timeout_s: as of `ClientHandshake`.
     :param admits: whether the client of that public key (32 bytes) may go on; by default
-        everybody may.  Asked once it has proved that the key is its own.
+        everybody may.  Asked once it has proved that the key is its own.  Nothing but
+        ``True`` lets it in: not a coroutine, and not an exception, which the error quotes.
 
     Ends as `ClientHandshake` does, and with ``NOT_ADMITTED``.
     """
@@ -264,13 +268,22 @@ class ServerHandshake(_SecretHandshake):
         proof = _open(box, self._box_key(own_secret))
         signature, client = proof[:_SIGNATURE_SIZE], proof[_SIGNATURE_SIZE:]
         _verify(client, self._proof_text(bytes(self._identity.verify_key)), signature)
-        if not self._admits(client):
-            raise RemoteProtocolError(ErrorCode.NOT_ADMITTED, client.hex())
+        self._check_admitted(client)
         client_secret = _share(bytes(self._ephemeral), _to_curve(client))  # Ab
         key = self._box_key(own_secret, client_secret)
         acceptance = self._identity.sign(self._acceptance_text(proof)).signature
         self._outbox.append(crypto_secretbox(acceptance, _FIRST_NONCE, key))
         return self._finish(client, key)
+
+    def _check_admitted(self, client: bytes) -> None:
+        try:
+            verdict: object = self._admits(client)
+        except Exception as error:  # a peer must not make `next_event` raise
+            verdict = error
+        if verdict is not True:
+            raise RemoteProtocolError(
+                ErrorCode.NOT_ADMITTED, f"{client.hex()}: admits says {verdict!r}"
+            )
 
 
 def _share(secret: bytes, public: bytes) -> bytes:
