@@ -19,7 +19,7 @@ from culm.testing.spec import Part, Scenario, Side, Work
 from culm.wire import varu64
 from culm.wire.multihash import YAMF
 
-__all__ = ["BOMBS", "ENDLESS", "GROWTH", "WORK", "cancelled", "proposal", "unwrapped"]
+__all__ = ["BOMBS", "ENDLESS", "GROWTH", "LOGS", "WORK", "cancelled", "proposal", "unwrapped"]
 
 _CONTROL, _DATA = 0, 1  # the streams of bymux
 _MAX = varu64.MAX
@@ -161,3 +161,15 @@ GROWTH: Mapping[str, ManyOf] = {
     "ends told by the sender": _adjustments("right", lambda number: _end(_FAR + number)),
     "demands": _adjustments("left", lambda number: {"size_min": number}),
 }
+
+def _logs(count: int) -> Scenario:
+    script: list[tuple[Side, Call]] = []
+    script += [("left", call("replicate", log_id=number)) for number in range(count)]
+    limits = {"requests_max": 2 * count, "logs_max": 2 * count}
+    left = {"following": False, "live": False, **limits}
+    right = {"role": "reactive", "entries": 14, **limits}
+    return Scenario(name="logs", left=left, right=right, script=script)
+
+
+#: Of the replicator, what may be many besides.
+LOGS: Mapping[str, ManyOf] = {"logs": _logs}

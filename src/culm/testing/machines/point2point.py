@@ -58,6 +58,7 @@ from culm.testing.point2point_hostile import (
     BOMBS,
     ENDLESS,
     GROWTH,
+    LOGS,
     WORK,
     cancelled,
     proposal,
@@ -578,6 +579,7 @@ REPLICATOR = register(
         encodings=(VARU64, *BIG_ENDIAN),
         unwrapped=unwrapped,
         bombs=BOMBS,
+        growth=LOGS,
         bad_calls=(),
     )
 )
