@@ -150,6 +150,17 @@ class End:
                 self.out += data
                 self.sent_size += len(data)
                 going_on |= bool(data)
+        self._check_settled()
+
+    def _check_settled(self) -> None:
+        """What has been kept about replicas is what all of them say, if none waits for the store.
+
+        The dumb twin of `Proposer.settled`.
+        """
+        machine = self.machine
+        if not len(machine._desk):
+            settled = all(replica.settled for replica in machine._replicas.values())
+            assert machine._proposer.settled is settled
 
     def _take(self, event: Event) -> None:
         assert self.closed is None, "an event after Closed"

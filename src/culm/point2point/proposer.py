@@ -39,6 +39,7 @@ class Proposer:
         self._wishes: deque[_Wish] = deque()  # that wait for credit
         self._leaving: set[int] = set()  # requests that end to make room for them
         self._deferred: dict[Replica, None] = {}  # that are to try again when there is room
+        self._unsettled: dict[Replica, None] = {}  # all that are so, and some that were
 
     @property
     def waiting(self) -> bool:
@@ -49,6 +50,13 @@ class Proposer:
     def expecting(self) -> bool:
         """Whether there will be credit for what waits as soon as the peer answers."""
         return bool(self._wishes and self._leaving)
+
+    @property
+    def settled(self) -> bool:
+        """Whether all replicas are; each is looked at once after something has happened to it."""
+        while self._unsettled and next(reversed(self._unsettled)).settled:
+            self._unsettled.popitem()
+        return not self._unsettled
 
     def ended(self, request_id: int) -> None:
         """A request is over."""
@@ -84,6 +92,7 @@ class Proposer:
         while self._wishes and self._connection.proposal_credit:
             wish = self._wishes.popleft()
             wish.seeking.queued = False
+            self.unsettle(wish.seeking.replica)
             if not wish.seeking.still_wants(wish.proposal):
                 wish.seeking.look_again()
                 continue
@@ -97,6 +106,7 @@ class Proposer:
             replica = next(iter(self._deferred))
             del self._deferred[replica]
             if replica.deferred:
+                self.unsettle(replica)
                 replica.retry()
                 return
 
@@ -128,6 +138,10 @@ class Proposer:
     def payload_stored(self, log: LogKey) -> None:
         """A payload that has been waited for is in the store."""
         self._traffic.wake(log)
+
+    def unsettle(self, replica: Replica) -> None:
+        """Something has happened to a replica: see again whether it has settled."""
+        self._unsettled[replica] = None
 
     def stir(self, request: Request | None) -> None:
         """Something has happened that may let a request rest."""

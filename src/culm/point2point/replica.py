@@ -167,6 +167,7 @@ class Replica:
 
     def written(self) -> None:
         """A batch is in the store."""
+        self._owner.unsettle(self)
         self.writing -= 1
         if not self.writing:
             self._owner.stir(self.next.request)
@@ -210,6 +211,7 @@ class Replica:
 
     def over(self, request_id: int, *, dropped: bool = False) -> None:
         """A request is over; what was in its way may have its turn now."""
+        self._owner.unsettle(self)
         self.answering.over(request_id)
         seeking = self._seeking_of(request_id)
         if seeking is not None:
@@ -320,6 +322,7 @@ class Replica:
 
     def _forked(self, proof: ForkProof) -> None:
         """What is open ends before the fork; what begins behind it is cancelled for that reason."""
+        self._owner.unsettle(self)
         self.next.refused = False  # what comes before the fork may be had yet
         self.forks.shorten()
         self._look_before(proof)

@@ -87,7 +87,6 @@ class Replicator:
         self._early: list[Proposed] = []  # proposals that came before the logs were known
         self._proposer = Proposer(self.connection, self._traffic)
         self._logs_read = False
-        self._busy: Replica | None = None  # one that had not settled when looked at last
         self._closed: Closed | None = None  # of the connection, before it has come out
         self._ended = False
         self._settling = Settling(limits.settle_s)
@@ -220,18 +219,10 @@ class Replicator:
         return self._closed
 
     def _is_quiet(self) -> bool:
-        desk = self._desk
-        if (
-            not self._logs_read
-            or len(desk)
-            or not desk.idle
-            or self._proposer.expecting
-            or self._early
-        ):
+        desk, proposer = self._desk, self._proposer
+        if not self._logs_read or self._early or len(desk) or not desk.idle:
             return False
-        if self._busy is None or self._busy.settled:  # else there is no need to look further
-            self._busy = next((each for each in self._replicas.values() if not each.settled), None)
-        return self._busy is None
+        return not proposer.expecting and proposer.settled
 
     def _store_is_behind(self) -> bool:
         load_max = self._limits.outstanding_max - len(self._early)
@@ -281,7 +272,7 @@ class Replicator:
         self._desk.ask(ReadLogs, got, after=after, count_max=_LOGS_READ_MAX)
 
     def _replica(self, log: LogKey, want: Want | None = None) -> Replica | None:
-        """What is known of `log`; ``None`` if there are too many."""
+        """What is known of `log`, for something new; ``None`` if there are too many."""
         replica = self._replicas.get(log)
         if replica is None and len(self._replicas) < self._limits.logs_max:
             want = self._interest.want if want is None else want
@@ -297,6 +288,8 @@ class Replicator:
             replica.load()
             if want is not None and want.is_range:
                 replica.ask_for(want)
+        if replica is not None:
+            self._proposer.unsettle(replica)
         return replica
 
     def _consider(self, event: Proposed) -> None:

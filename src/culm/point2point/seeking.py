@@ -51,6 +51,10 @@ class Owner(Protocol):
         """A payload that has been waited for is in the store."""
         ...
 
+    def unsettle(self, replica: Replica) -> None:
+        """Something has happened: `Replica.settled` may not hold any more."""
+        ...
+
     def defer(self, replica: Replica) -> None:
         """There has been no room for a proposal; `Replica.retry` is called when there may be."""
         ...
@@ -103,6 +107,7 @@ class Seeking(ABC):
         """Propose what is wanted, unless that is under way."""
         if self._may_propose() and self._lacks_something():
             self._proposing = True
+            self._owner.unsettle(self.replica)
             self._prepare()
 
     def _may_propose(self) -> bool:

@@ -162,9 +162,9 @@ GROWTH: Mapping[str, ManyOf] = {
     "demands": _adjustments("left", lambda number: {"size_min": number}),
 }
 
+
 def _logs(count: int) -> Scenario:
-    script: list[tuple[Side, Call]] = []
-    script += [("left", call("replicate", log_id=number)) for number in range(count)]
+    script: _Script = [("left", call("replicate", log_id=number)) for number in range(count)]
     limits = {"requests_max": 2 * count, "logs_max": 2 * count}
     left = {"following": False, "live": False, **limits}
     right = {"role": "reactive", "entries": 14, **limits}
