@@ -179,11 +179,11 @@ def test_markers_are_counted_until_they_have_left() -> None:
     connection, one, two = without_credit()
     for request in (one, two):
         request.cancel(CancelReason.DO_NOT_RETRY)
-    counts = [connection._sender.unsent_markers()]
+    sizes = [connection._sender.unsent_markers_size()]
     for _ in range(4):
         take_data(connection, 1)
-        counts.append(connection._sender.unsent_markers())
-    assert counts == [2, 2, 1, 1, 0]
+        sizes.append(connection._sender.unsent_markers_size())
+    assert sizes == [4, 3, 2, 1, 0]
 
 
 # Compression.

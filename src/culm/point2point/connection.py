@@ -226,7 +226,7 @@ class Connection(StreamBase):
     # Bytes.
 
     def read_size(self) -> int:
-        owed = self._control_stream.unsent_size + self._sender.unsent_markers()
+        owed = self._control_stream.unsent_size + self._sender.unsent_markers_size()
         if owed > _OWED_SIZE_MAX + _REQUEST_SIZE_MAX * len(self._control.requests):
             return 0  # the peer makes us answer, but does not take the answers
         return max(0, min(super().read_size(), self._mux.read_size() - self._inbox.size))

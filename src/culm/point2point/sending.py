@@ -58,7 +58,9 @@ class DataSender:
         self._stream = stream
         self._current: Request | None = None
         self._only_switch = False  # the current request was cancelled
-        self._markers: deque[int] = deque()  # where cancellation markers end
+        # Where cancellation markers are that may not have left: such as follow each other in one.
+        self._markers: deque[tuple[int, int]] = deque()
+        self._markers_size = 0
         self._session: Session | None = None
         self._compressor: Compressor | None = None
         self._raw_run = 0
@@ -74,13 +76,16 @@ class DataSender:
         """Bytes that nothing can overtake any more."""
         return self.queued_total - self.outbox.size - self._stream.unsent_size
 
-    def unsent_markers(self) -> int:
-        """How many of the peer's cancellations wait for their answer to leave."""
-        if self._markers:
-            flushed = self.flushed_total()
-            while self._markers and self._markers[0] <= flushed:
-                self._markers.popleft()
-        return len(self._markers)
+    def unsent_markers_size(self) -> int:
+        """Bytes of cancellation markers that have not left yet."""
+        if not self._markers:
+            return 0
+        flushed = self.flushed_total()
+        while self._markers and self._markers[0][1] <= flushed:
+            start, end = self._markers.popleft()
+            self._markers_size -= end - start
+        gone = flushed - self._markers[0][0] if self._markers else 0
+        return self._markers_size - max(0, gone)
 
     def metadata(self, request: Request, entry: Entry) -> None:
         """Send the metadata of `entry`."""
@@ -219,10 +224,14 @@ class DataSender:
 
     def mark_cancelled(self, request: Request) -> None:
         """Confirm a cancellation on the data channel; no data of the request follows."""
+        start = self.queued_total
         if self._only_switch:
             self._switch(request)
         self._put(b"\x20" + _ENCODE(request.request_id))
-        self._markers.append(self.queued_total)
+        self._markers_size += self.queued_total - start
+        if self._markers and self._markers[-1][1] == start:
+            start, _ = self._markers.pop()
+        self._markers.append((start, self.queued_total))
         self._only_switch = self._current is request
         self.forget(request)
 

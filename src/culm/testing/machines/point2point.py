@@ -282,7 +282,7 @@ CONNECTION = register(
     MachineSpec(
         name="point2point",
         build=_build_connection,
-        held_max=112_000,  # 45,000 of it where the peer does not read which requests have ended
+        held_max=96_000,
         work=WORK,
         keys=_CONNECTION_KEYS,
         tight=_TIGHT,
