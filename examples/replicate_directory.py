@@ -23,6 +23,7 @@ import asyncio
 import json
 import math
 import os
+import shutil
 import signal
 import sqlite3
 import sys
@@ -165,7 +166,15 @@ def _terms(options: argparse.Namespace) -> Terms:
         silence_max_s=options.timeout,
         settle_s=options.settle,
         payload_size_max=options.max_payload,
+        added_size_max=_added_size_max(options),
     )
+
+
+def _added_size_max(options: argparse.Namespace) -> int:
+    """What the store may be given: if nobody says, half of the free space; the rest is for DIR."""
+    if options.max_size is not None:
+        return int(options.max_size) << 20
+    return shutil.disk_usage(options.store.absolute().parent).free // 2
 
 
 def _fetch_logs(
@@ -353,7 +362,7 @@ def _parser() -> argparse.ArgumentParser:
         type=float,
         default=30.0,
         metavar="SECONDS",
-        help="give up a peer that is silent for so long (default: %(default)s)",
+        help="give up a peer that is silent, or does not go on, for so long (default: %(default)s)",
     )
     command.add_argument(
         "--settle",
@@ -368,6 +377,12 @@ def _parser() -> argparse.ArgumentParser:
         type=_number,
         metavar="N",
         help="leave out payloads of more than N bytes; without it, what was left out comes, too",
+    )
+    command.add_argument(
+        "--max-size",
+        type=_count,
+        metavar="MIB",
+        help="what the store may be given at most (default: half of the free space)",
     )
     what = command.add_mutually_exclusive_group()
     what.add_argument(

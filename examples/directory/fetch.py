@@ -34,6 +34,8 @@ __all__ = ["Failure", "Fetched", "Fetcher", "Terms", "fetch_logs", "log_name", "
 
 # How long we wait at most for a log to be offered, or for an answer to our goodbye, in seconds.
 _PATIENCE_MAX_S = 5.0
+# What an entry takes in a store besides its payload, about.
+_ENTRY_SIZE = 400
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,15 +51,19 @@ class Terms:
     """How to fetch.
 
     wanted: the only log that is accepted, besides those that the store has.
-    silence_max_s: for how long a peer may be silent in the middle of something.
+    silence_max_s: for how long a peer may be silent in the middle of something; for twice as long
+    it may owe something and send nothing of it.
     settle_s: when nothing has been going on for so long, all is here.
-    payload_size_max: larger payloads are left out.
+    payload_size_max: larger payloads are left out; those that are larger than any record are not
+    taken in any case.
+    added_size_max: how many bytes the store may be given.
     """
 
     wanted: LogKey | None
     silence_max_s: float
     settle_s: float
     payload_size_max: int | None = None
+    added_size_max: int | None = None
 
     @property
     def patience_s(self) -> float:
@@ -67,9 +73,14 @@ class Terms:
     @property
     def want(self) -> Want:
         """What is wanted of every log."""
-        want = Want(payload_mandatory=True)
         size_max = self.payload_size_max
-        return want if size_max is None else replace(want, size_max=size_max)
+        size_max = PAYLOAD_SIZE_MAX if size_max is None else min(size_max, PAYLOAD_SIZE_MAX)
+        return Want(payload_mandatory=True, size_max=size_max)
+
+    @property
+    def leaves_out(self) -> bool:
+        """Whether records are left out because they are large; else what is too large is none."""
+        return self.want.size_max < PAYLOAD_SIZE_MAX
 
     def interest(self, *, live: bool) -> Interest:
         """The same for a replicator."""
@@ -136,6 +147,8 @@ class Fetcher:
         self._on_progress = on_progress
         self.refusals: list[str] = []
         self.begun: dict[tuple[LogKey, int], int] = {}  # how much there was of payloads
+        self._begun: dict[tuple[LogKey, int], int] = {}  # how much there is of them by now
+        self._added_size = 0  # what the store has been given
         self._surveys: dict[LogKey, Survey] = {}
         for log in store.logs():
             self.look_at(log)
@@ -145,7 +158,10 @@ class Fetcher:
             interest=interest,
             limits=ReplicatorLimits(
                 connection=Limits(
-                    silence_max_s=terms.silence_max_s, keepalive_s=terms.silence_max_s
+                    silence_max_s=terms.silence_max_s,
+                    keepalive_s=terms.silence_max_s,
+                    # Silence, with a question and no answer, is told first.
+                    progress_max_s=2 * terms.silence_max_s,
                 ),
                 settle_s=terms.settle_s,
             ),
@@ -156,7 +172,9 @@ class Fetcher:
         """Find out how far we have this log, and what is missing."""
         survey = survey_log(self.store, log, payload_size_max=self.terms.want.size_max)
         self._surveys[log] = survey
-        self.begun.update({(log, seqnum): size for seqnum, size in survey.begun.items()})
+        begun = {(log, seqnum): size for seqnum, size in survey.begun.items()}
+        self.begun.update(begun)
+        self._begun.update(begun)
         self.fetched.positions[log] = survey.position - survey.last_lacks
 
     async def run(self, host: str, port: int, executor: ThreadPoolExecutor) -> None:
@@ -184,6 +202,8 @@ class Fetcher:
             self.fetched.fail(Failure("CANNOT_STORE", str(error)))
         self.fetched.wire_bytes += protocol.bytes_received + protocol.bytes_sent
         await self.finish()
+        if self._has_too_large():
+            self.fetched.fail(_too_large("a log has a payload that is larger than any record"))
         if (missing := self.why_incomplete()) is not None:
             self.fetched.fail(Failure("INCOMPLETE", missing))
 
@@ -249,15 +269,35 @@ class Fetcher:
     def _stored(self, event: EntryStored | PayloadProgress) -> None:
         fetched, log, seqnum = self.fetched, event.log, event.seqnum
         size = event.payload_size if isinstance(event, EntryStored) else event.size
-        if size > PAYLOAD_SIZE_MAX and self.terms.want.admits_payload(size):
-            text = f"entry {seqnum} has a payload of {size} bytes"
-            fetched.fail(Failure("PAYLOAD_TOO_LARGE", text))
+        self._added_size += self._added_by(event)
+        added_size_max = self.terms.added_size_max
+        if size > PAYLOAD_SIZE_MAX and not self.terms.leaves_out:
+            fetched.fail(_too_large(f"entry {seqnum} has a payload of {size} bytes"))
+            self.protocol.abort()
+        elif added_size_max is not None and self._added_size > added_size_max:
+            text = f"more than {added_size_max} bytes would be stored; --max-size allows more"
+            fetched.fail(Failure("TOO_MUCH", text))
             self.protocol.abort()
         elif isinstance(event, EntryStored) and self.is_all_of(event):
             fetched.entries += 1
             if event.payload_stored:
                 fetched.payload_bytes += size - self.begun.pop((log, seqnum), 0)
             fetched.positions[log] = max(seqnum, fetched.positions.get(log, 0))
+
+    def _added_by(self, event: EntryStored | PayloadProgress) -> int:
+        """How many bytes the store has by that which it had not before."""
+        place = event.log, event.seqnum
+        if isinstance(event, PayloadProgress):
+            before, self._begun[place] = self._begun.get(place, 0), event.stored
+            return event.stored - before
+        stored = event.payload_size - self._begun.pop(place, 0) if event.payload_stored else 0
+        return _ENTRY_SIZE + stored
+
+    def _has_too_large(self) -> bool:
+        """Whether the peer's logs have payloads that are larger than any record."""
+        surveys = map(self._surveys.get, self.fetched.offered)
+        found = any(survey is not None and survey.left_out for survey in surveys)
+        return found and not self.terms.leaves_out
 
     def is_all_of(self, event: EntryStored) -> bool:
         """Whether all that we want of that entry is here."""
@@ -322,6 +362,10 @@ class Fetcher:
             if lacking:
                 return f"{log_name(log)}: payloads that are missing: {lacking}"
         return None
+
+
+def _too_large(text: str) -> Failure:
+    return Failure("PAYLOAD_TOO_LARGE", text)
 
 
 def _forked(proof: ForkProof) -> Failure:

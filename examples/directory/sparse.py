@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from culm.bamboo import (
     LogKey,
@@ -25,7 +25,6 @@ from culm.point2point import (
     LogRefused,
     LogSynced,
     PayloadProgress,
-    Want,
 )
 from directory.fetch import Fetched, Fetcher, Terms, log_name, several_logs
 
@@ -133,7 +132,7 @@ class _EntryFetcher(Fetcher):
     def _ask(self, log: LogKey) -> None:
         if self.log is None:
             self.log = log
-            want = Want(first=self._seqnum, last=self._seqnum, sparse=True, payload_mandatory=True)
+            want = replace(self.terms.want, first=self._seqnum, last=self._seqnum, sparse=True)
             self._be_patient()
             self.protocol.call(self.replicator.replicate, log, want)
 

@@ -18,10 +18,21 @@ from trees import MTIME, contents
 
 from culm.bamboo import LogAuthor, LogKey, LogStore, MemoryStore, NewEntry, StoredEntry
 from culm.bamboo.effects import perform
-from culm.machine import Effect
-from culm.point2point import Interest, Replicator, Role, Setup
+from culm.bamboo.entry import Entry
+from culm.machine import Effect, Event
+from culm.point2point import (
+    NOTIFY,
+    Connection,
+    CreditReceived,
+    Interest,
+    Proposal,
+    Proposed,
+    Replicator,
+    Role,
+    Setup,
+)
 from culm.wire.multihash import YAMF
-from directory.records import File, Removed, encode
+from directory.records import PAYLOAD_SIZE_MAX, File, Removed, encode
 from drivers.asyncio_driver import MachineProtocol
 from stores.sqlite_store import SqliteStore
 
@@ -113,8 +124,8 @@ def flipped(at: int) -> Callable[[bytes], bytes]:
     return flip
 
 
-def fetch_from(port: int, folder: Path) -> Done:
-    done = fetch(folder / "store", port, folder / "target", "--timeout", "0.6")
+def fetch_from(port: int, folder: Path, *options: object) -> Done:
+    done = fetch(folder / "store", port, folder / "target", "--timeout", "0.6", *options)
     assert done.status == 1
     assert len(done.errors.splitlines()) == 1
     assert done.summary["code"] in done.errors
@@ -215,29 +226,108 @@ def test_a_large_payload_that_is_another(tmp_path: Path, ends: str) -> None:
     assert (tmp_path / "target" / "big").stat().st_size == 1_000_000
 
 
-def test_a_payload_larger_than_any_record(tmp_path: Path) -> None:
+class Endless(LyingStore):
+    """Has as many bytes of the payload as anybody wants."""
+
+    def entries(self, *args: Any, **kwargs: Any) -> list[StoredEntry]:
+        return [
+            kept._replace(payload_stored=kept.payload_size, payload_complete=True)
+            for kept in super().entries(*args, **kwargs)
+        ]
+
+    def read_payload(self, log: LogKey, seqnum: int, offset: int, size: int) -> bytes:
+        return bytes(size)
+
+
+@pytest.mark.parametrize("size", [PAYLOAD_SIZE_MAX + 1, 1 << 60, (1 << 64) - 1])
+@pytest.mark.parametrize("options", [(), ("--max-payload", (1 << 64) - 1)])
+def test_a_payload_larger_than_any_record(
+    tmp_path: Path, size: int, options: tuple[object, ...]
+) -> None:
     author = LogAuthor(KEY, family=YAMF)
     first = author.publish(payload(1))
-    huge = author.publish(payload_size=1 << 60, payload_hash=YAMF.hash(b""))
+    huge = author.publish(payload_size=size, payload_hash=YAMF.hash(b""))
     store = authored([first, NewEntry(huge.entry)])
-
-    class Endless(LyingStore):
-        """Has as many bytes of the payload as anybody wants."""
-
-        def entries(self, *args: Any, **kwargs: Any) -> list[StoredEntry]:
-            return [
-                kept._replace(payload_stored=kept.payload_size, payload_complete=True)
-                for kept in super().entries(*args, **kwargs)
-            ]
-
-        def read_payload(self, log: LogKey, seqnum: int, offset: int, size: int) -> bytes:
-            return bytes(size)
-
     with server(serving(Endless(store, 2))) as port:
-        done = fetch_from(port, tmp_path)
-    assert done.summary["code"] == "PAYLOAD_TOO_LARGE"
+        for _ in range(2):  # what is in the store already is no better
+            done = fetch_from(port, tmp_path, *options)
+            assert done.summary["code"] == "PAYLOAD_TOO_LARGE"
+            assert done.summary["wire_bytes"] < 1 << 16  # none of it was asked for
     assert whole_entries(tmp_path / "store") == 1
     assert (tmp_path / "store").stat().st_size < 8 << 20
+
+
+def test_a_payload_that_comes_although_it_is_too_large(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The peer, which is in this process, does not care what is asked of it."""
+    monkeypatch.setattr("culm.point2point.track.check_wanted", lambda *_: None)
+    huge = LogAuthor(KEY, family=YAMF).publish(
+        payload_size=(1 << 64) - 1, payload_hash=YAMF.hash(b"")
+    )
+
+    def send(machine: Connection, event: Event) -> None:
+        if isinstance(event, CreditReceived) and not machine.requests:
+            offer(machine, huge.entry)
+        if isinstance(event, Proposed):
+            request = machine.request(event.request_id)
+            request.confirm(NOTIFY)
+            request.send_metadata(huge.entry)
+            request.send_payload(bytes(1 << 16))
+
+    with server(answering(send)) as port:
+        done = fetch_from(port, tmp_path)
+    assert done.summary["code"] == "UNWANTED_PAYLOAD"
+    assert whole_entries(tmp_path / "store") == 0
+
+
+def answering(
+    answer: Callable[[Connection, Event], object],
+) -> Callable[[], asyncio.BaseProtocol]:
+    """Peers that say of each event what they like."""
+
+    def connected() -> asyncio.BaseProtocol:
+        machine = Connection(role=Role.REACTIVE, trust_caller=True)
+        return MachineProtocol(machine, on_event=lambda event: answer(machine, event))
+
+    return connected
+
+
+def offer(machine: Connection, first: Entry) -> None:
+    """Say that there is a log of one entry."""
+    links = {1: first.hash()}
+    machine.propose(
+        Proposal(log=LOG, start=2, lower_certpool=2, expected_hash=links[1]), links=links
+    )
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("says", ["nothing", "confirms"])
+def test_a_peer_that_lives_and_does_not_go_on(tmp_path: Path, says: str) -> None:
+    """It answers when it is asked for a sign of life, and that is all."""
+
+    def answer(machine: Connection, event: Event) -> None:
+        if isinstance(event, CreditReceived) and not machine.requests:
+            offer(machine, LogAuthor(KEY, family=YAMF).publish(b"first").entry)
+        if isinstance(event, Proposed) and says == "confirms":
+            machine.request(event.request_id).confirm(NOTIFY)
+
+    with server(answering(answer)) as port:
+        done = fetch_from(port, tmp_path)
+    assert done.summary["code"] in {"PEER_STALLED", "INCOMPLETE"}
+    assert done.summary["seconds"] < 10
+
+
+def test_a_log_that_would_fill_the_disk(tmp_path: Path) -> None:
+    data = [encode(File(b"%d" % n, 0o644, MTIME, 0, 1), bytes(1 << 20)) for n in range(30)]
+    with server(serving(authored(data))) as port:
+        done = fetch_from(port, tmp_path, "--max-size", "2")
+        assert done.summary["code"] == "TOO_MUCH"
+        assert "--max-size" in done.summary["error"]
+        assert whole_entries(tmp_path / "store") <= 2 + 8  # those, and what was on its way
+        rest = fetch(tmp_path / "store", port)
+    assert rest.status == 0
+    assert whole_entries(tmp_path / "store") == 30
 
 
 @pytest.mark.parametrize(
