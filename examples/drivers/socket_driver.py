@@ -28,16 +28,20 @@ def run(
     *,
     perform: Callable[[Effect[Any]], object] | None = None,
     on_event: Callable[[Event], object] | None = None,
+    aborted: Callable[[], bool] = lambda: False,
 ) -> Closed:
     """Drive `machine` over a connected socket until its end, and close the socket.
 
     `perform` does what an effect asks and returns the answer, for a machine that is
     `Durable`; what it raises is told to the machine.  `on_event` gets every event.
     Returns the last one.
+
+    Once `aborted` says so, not one more event is taken: `ConnectionAbortedError`.  Another
+    thread that wants this at once shuts down the socket, too, which ends the waiting.
     """
     with connection, selectors.DefaultSelector() as selector:
         connection.setblocking(False)
-        return _Loop(machine, connection, selector, perform, on_event).run()
+        return _Loop(machine, connection, selector, perform, on_event, aborted).run()
 
 
 class _Loop:
@@ -48,11 +52,12 @@ class _Loop:
         selector: selectors.BaseSelector,
         perform: Callable[[Effect[Any]], object] | None,
         on_event: Callable[[Event], object] | None,
+        aborted: Callable[[], bool],
     ) -> None:
         self.machine, self.connection, self.selector = machine, connection, selector
         self.timed = machine if isinstance(machine, Timed) else None
         self.durable = machine if isinstance(machine, Durable) else None
-        self.perform, self.on_event = perform, on_event
+        self.perform, self.on_event, self.aborted = perform, on_event, aborted
         self.reads = self.writes = True  # the directions of the connection that are open
         self.outgoing = memoryview(b"")  # taken from the machine, and not yet by the peer
         self.closed: Closed | None = None
@@ -86,7 +91,7 @@ class _Loop:
     def drain(self) -> None:
         """Events, effects and one piece of bytes, until a round brings nothing."""
         while True:
-            while (event := self.machine.next_event()) is not None:
+            while (event := self.next_event()) is not None:
                 if isinstance(event, Closed):
                     self.closed = event
                 if self.on_event is not None:
@@ -101,6 +106,12 @@ class _Loop:
                 return
             elif self.writes:
                 self.outgoing = memoryview(data)
+
+    def next_event(self) -> Event | None:
+        """The next event, unless that would be one too many."""
+        if self.aborted():
+            raise ConnectionAbortedError
+        return self.machine.next_event()
 
     def wait(self, until: float | None) -> int:
         """Wait until the peer sends what we want, takes what we hold, or it is `until`."""

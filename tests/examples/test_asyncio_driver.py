@@ -9,6 +9,7 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import Any
 
 import pytest
+from endless import Endless
 
 from culm.machine import Closed, Effect, Event, StreamBase, StreamMachine
 from drivers import asyncio_driver
@@ -450,29 +451,6 @@ def test_a_megabyte_through_a_socket_that_is_read_slowly() -> None:
         assert await over_tcp(build, client) == Closed()
 
     run(main())
-
-
-class Endless(StreamBase):
-    """Has one more event always, as a machine has with a peer that has declared 2^64 - 1 bytes."""
-
-    state = None  # type: ignore[assignment]
-
-    def __init__(self) -> None:
-        super().__init__(receive_max=256)
-        self.taken = 0
-
-    def _step(self) -> Event:
-        self.taken += 1
-        return LineReceived(text=b"one more")
-
-    def _step_eof(self) -> Event:
-        return self._step()
-
-    def _goodbye(self) -> None:
-        pass
-
-    def _ended(self, error: object) -> None:
-        pass
 
 
 @pytest.mark.timeout(20)

@@ -9,7 +9,6 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from culm.testing.machines.point2point_hostile import BOMBS
 from processes import fetch, run, server_process, serving
 from test_hostile_peers import COUNT, KEY, LOG, payload
 from test_live_fetch import following
@@ -21,6 +20,7 @@ from culm.bamboo.entry import sign
 from culm.bamboo.links import lipmaa
 from culm.machine import Event
 from culm.point2point import CancelReason, Connection, Limits, Proposal, Replicator, Role
+from culm.testing.point2point_hostile import BOMBS
 from culm.wire.multihash import YAMF
 from directory.serve import Bounds
 from stores.sqlite_store import SqliteStore

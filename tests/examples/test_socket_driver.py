@@ -9,10 +9,19 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
+from endless import Endless
 
-from culm.machine import Closed, Effect, Event, StoreFailed
+from culm.machine import Closed, Effect, Event, StoreFailed, StreamBase
 from drivers import socket_driver
-from toy_machines import Keep, Keeper, Kept, Lanes, LineReceived, Lines, ToyErrorCode
+from toy_machines import (
+    Keep,
+    Keeper,
+    Kept,
+    Lanes,
+    LineReceived,
+    Lines,
+    ToyErrorCode,
+)
 
 
 @contextmanager
@@ -160,3 +169,33 @@ def test_a_failure_of_the_users_is_raised_and_the_socket_closed() -> None:
         pytest.raises(TypeError, match="nobody performs Keep"),
     ):
         socket_driver.run(Keeper(), near)
+
+
+@pytest.mark.timeout(20)
+def test_abort_stops_between_any_two_events() -> None:
+    """Also where the machine always has one more."""
+    machine = Endless()
+    with (
+        connection(lambda far: far.recv(1)) as near,
+        pytest.raises(ConnectionAbortedError),
+    ):
+        socket_driver.run(machine, near, aborted=lambda: machine.taken == 10)
+    assert machine.taken == 10
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("build", [Endless, Lines])
+def test_another_thread_aborts(build: Callable[[], StreamBase]) -> None:
+    """Whether there are events without end or none at all."""
+    aborted = threading.Event()
+    with connection(lambda far: far.recv(1)) as near:
+
+        def abort() -> None:
+            aborted.set()
+            near.shutdown(socket.SHUT_RDWR)
+
+        timer = threading.Timer(0.1, abort)
+        timer.start()
+        with pytest.raises(ConnectionAbortedError):
+            socket_driver.run(build(), near, aborted=aborted.is_set)
+        timer.join()
