@@ -13,6 +13,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
+from enum import IntEnum
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -47,7 +48,7 @@ CREATE TABLE entries (
     hash BLOB NOT NULL,
     payload_size NOT NULL,
     payload_stored INTEGER NOT NULL DEFAULT 0,
-    payload_complete INTEGER NOT NULL DEFAULT FALSE,
+    payload_complete INTEGER NOT NULL DEFAULT FALSE,  -- a _PayloadState
     UNIQUE (log, seqnum)
 );
 CREATE TABLE chunks (
@@ -64,6 +65,14 @@ CREATE TABLE forks (
 """
 _ENTRY = "id, seqnum, encoded, hash, payload_size, payload_stored, payload_complete"
 _NUMBERS_MAX = 500  # in one query
+
+
+class _PayloadState(IntEnum):
+    """What has come of a payload."""
+
+    LEFT_OUT = 0
+    COMPLETE = 1
+    BEGUN = 2
 
 
 class StoreFileError(Exception):
@@ -258,10 +267,10 @@ class SqliteStore:
         if row is None:
             id, stored, complete = self._insert(log_row, entry), 0, False
         else:
-            id, stored, complete = row[0], row[5], row[6]
+            id, stored, complete = row[0], row[5], row[6] == _PayloadState.COMPLETE
         if payload is not None and not complete and not (new.staged and stored):
             if stored:
-                self._payloads.drop(id)
+                self._payloads.drop(id, complete=False)
             self._payloads.write(id, 0, payload, complete=not new.staged)
 
     def _insert(self, log_row: int, entry: Entry) -> int:
@@ -285,7 +294,8 @@ class SqliteStore:
                 raise StoreError(StoreErrorCode.WRONG_OFFSET, log, seqnum)
             if offset + len(data) > size:
                 raise StoreError(StoreErrorCode.PAYLOAD_SIZE, log, seqnum)
-            self._payloads.write(id, offset, data, complete=complete)
+            if data:
+                self._payloads.write(id, offset, data, complete=complete)
 
     def finish_payload(self, log: LogKey, seqnum: int) -> None:
         with self._database.transaction("IMMEDIATE"):
@@ -298,7 +308,8 @@ class SqliteStore:
 
     def discard_payload(self, log: LogKey, seqnum: int) -> None:
         with self._database.transaction("IMMEDIATE"):
-            self._payloads.drop(self._require(log, seqnum)[0])
+            id, _, _, complete = self._require(log, seqnum)
+            self._payloads.drop(id, complete=complete)
             self._touch(self._log(log))
 
     def add_fork(self, log: LogKey, proof: ForkProof) -> None:
@@ -372,7 +383,7 @@ class SqliteStore:
         row = self._entry_row(self._log(log), seqnum)
         if row is None:
             raise StoreError(StoreErrorCode.UNKNOWN_ENTRY, log, seqnum)
-        return row[0], row[5], _number(row[4]), bool(row[6])
+        return row[0], row[5], _number(row[4]), row[6] == _PayloadState.COMPLETE
 
 
 class _Payloads:
@@ -404,17 +415,20 @@ class _Payloads:
                 for index, start in enumerate(range(0, len(data), CHUNK_SIZE))
             ),
         )
-        self._set_stored(id, size, complete)
-
-    def drop(self, id: int) -> None:
-        self._execute("DELETE FROM chunks WHERE entry = ?", (id,))
-        self._set_stored(id, 0, complete=False)
-
-    def _set_stored(self, id: int, stored: int, complete: bool) -> None:
+        state = _PayloadState.COMPLETE if complete else _PayloadState.BEGUN
         self._execute(
             "UPDATE entries SET payload_stored = ?, payload_complete = ? WHERE id = ?",
-            (stored, complete, id),
+            (size, state, id),
         )
+
+    def drop(self, id: int, *, complete: bool) -> None:
+        """Drop what there is; a payload that has begun and is not `complete` stays so."""
+        self._execute("DELETE FROM chunks WHERE entry = ?", (id,))
+        self._execute("UPDATE entries SET payload_stored = 0 WHERE id = ?", (id,))
+        if complete:
+            self._execute(
+                "UPDATE entries SET payload_complete = ? WHERE id = ?", (_PayloadState.LEFT_OUT, id)
+            )
 
 
 class _Database:
@@ -503,7 +517,9 @@ def _number(column: int | bytes) -> int:
 
 
 def _stored(row: Any, payload: bytes | None = None) -> StoredEntry:
-    _, seqnum, encoded, hash, size, stored, complete = row
+    _, seqnum, encoded, hash, size, stored, state = row
+    complete = state == _PayloadState.COMPLETE
+    begun = not complete and bool(stored or state)  # older files say so by bytes alone
     return StoredEntry(
-        _number(seqnum), encoded, hash, _number(size), stored, bool(complete), payload
+        _number(seqnum), encoded, hash, _number(size), stored, complete, payload, begun
     )

@@ -106,6 +106,8 @@ WRONG: list[tuple[Effect[Any], list[Any]]] = [
             NO_PAYLOAD._replace(payload_stored=-1),
             NO_PAYLOAD._replace(payload_stored=3),  # and complete
             NO_PAYLOAD._replace(payload_complete=1),
+            NO_PAYLOAD._replace(payload_begun=1),
+            THIRD._replace(payload=None, payload_begun=True),  # and complete
         ],
     ),
     (

@@ -18,7 +18,18 @@ from replicator_raw import (
     switch,
     varu64,
 )
-from replicator_support import FETCH, KEEP, SERVE, SMALL, key_of, news_of
+from replicator_support import (
+    FETCH,
+    KEEP,
+    SERVE,
+    SMALL,
+    World,
+    check_store,
+    key_of,
+    news_of,
+    same,
+    store_of,
+)
 
 from culm.bamboo.effects import AppendEntries, ReadEntries, WritePayload
 from culm.bamboo.entry import LogKey
@@ -117,6 +128,27 @@ class TestData:
         # What was written of it is not what the next connection goes on with.
         assert kept is None or not kept.payload_stored or not greedy
         peer.check()
+
+    @pytest.mark.parametrize("number", [2, 5])
+    @pytest.mark.parametrize("lost", [False, True])
+    def test_a_wrong_payload_is_had_from_another_peer(self, number: int, lost: bool) -> None:
+        """Whatever else came before: a healthy connection brings all, and says so truly.
+
+        `lost`: that connection breaks before any of the payload has come.
+        """
+        peer = offering()
+        peer.entries(1, *NEWS[: number - 1])
+        new = NEWS[number - 1]
+        assert new.payload is not None
+        peer.data(metadata(new.entry, backlink=False), raw(flipped(new.payload)))
+        assert peer.code is ErrorCode.INVALID_DATA
+        for steps in [8, None] if lost else [None]:
+            world = World(capacity=400)
+            server, reader = world.node(store_of(NEWS), interest=SERVE), world.node(peer.store)
+            world.connect(server, reader)
+            world.run(steps)
+        assert same(server, reader)
+        check_store(peer.store)
 
     def test_a_wrong_payload_that_is_taken_back(self) -> None:
         peer = offering(setup=GREEDY, peer=GREEDY)

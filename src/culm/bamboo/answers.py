@@ -91,14 +91,14 @@ def _is_stored_entry(value: object, front: bytes, payload_size_max: int) -> bool
     # This is done for every entry that is sent: it has to be quick.
     if type(value) is not StoredEntry:
         return False
-    seqnum, encoded, hash, size, on_hand, complete, payload = value
+    seqnum, encoded, hash, size, on_hand, complete, payload, begun = value
     if type(seqnum) is not int or type(size) is not int or type(on_hand) is not int:
         return False
     if type(encoded) is not bytes or type(hash) is not bytes or type(complete) is not bool:
         return False
     if not 0 < seqnum <= _MAX or not 0 <= on_hand <= size <= _MAX:
         return False
-    if complete and on_hand != size:
+    if type(begun) is not bool or (complete and (begun or on_hand != size)):
         return False
     if payload is not None and not (
         type(payload) is bytes and complete and len(payload) == size <= payload_size_max

@@ -107,7 +107,7 @@ class ReadEntries(StoreEffect[list[StoredEntry]]):
         if not result or not are_stored_entries(result, self.log, self.payload_size_max):
             return not result
         before, size = self.start - 1, 0
-        for seqnum, encoded, _, _, _, _, payload in result:
+        for seqnum, encoded, _, _, _, _, payload, _ in result:
             if seqnum <= before:
                 return False
             before = seqnum

@@ -67,7 +67,9 @@ class StoredEntry(NamedTuple):
 
     `payload_stored` is the number of bytes of the payload on hand, from its beginning.
     An empty payload is complete only once it was given or finished.  `payload` is there
-    only if it was asked for (see `LogStore.entries`).
+    only if it was asked for (see `LogStore.entries`).  `payload_begun`: some of it has been
+    staged, whether or not it is still on hand, and it is not complete; what was left out
+    has not begun.
     """
 
     seqnum: int
@@ -77,6 +79,7 @@ class StoredEntry(NamedTuple):
     payload_stored: int
     payload_complete: bool
     payload: bytes | None = None
+    payload_begun: bool = False
 
 
 class NewEntry(NamedTuple):
@@ -184,6 +187,9 @@ class LogStore(Protocol):
     def discard_payload(self, log: LogKey, seqnum: int) -> None:
         """Drop what is on hand of the payload, staged or complete; the entry stays.
 
+        A payload that was not complete has still begun: it turned out to be wrong, and is
+        to be had from somebody else.  A complete one is left out from now on.
+
         Raises `StoreError`: ``UNKNOWN_ENTRY``.
         """
         ...
@@ -282,8 +288,9 @@ class _Log:
             payload = None
         elif payload is None:
             payload = self.read(seqnum, 0, size)
+        begun = not complete and seqnum in self.pieces
         return StoredEntry(
-            seqnum, entry.encode(), entry.hash(), entry.payload_size, size, complete, payload
+            seqnum, entry.encode(), entry.hash(), entry.payload_size, size, complete, payload, begun
         )
 
     def head_at(self, seqnum: int) -> Head:
@@ -394,8 +401,10 @@ class MemoryStore:
 
     def discard_payload(self, log: LogKey, seqnum: int) -> None:
         found = self._require(log, seqnum)
+        complete = found.on_hand(seqnum)[1]
         found.kept[seqnum] = NewEntry(found.kept[seqnum].entry)
-        found.pieces.pop(seqnum, None)
+        if found.pieces.pop(seqnum, None) is not None and not complete:
+            found.pieces[seqnum] = _Pieces([], 0)
 
     def add_fork(self, log: LogKey, proof: ForkProof) -> None:
         if proof.log != log or proof.first.family is not self._family:

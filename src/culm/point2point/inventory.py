@@ -124,10 +124,10 @@ class Inventory:
 
     def _is_due(self, last: StoredEntry) -> bool:
         """Whether the payload at the head is wanted, and was begun or must not be missing."""
-        want, begun = self.want, last.payload_stored > 0
+        want = self.want
         if last.payload_complete or not want.admits_payload(last.payload_size):
             return False
-        return begun or want.payload_mandatory  # which was deleted, then
+        return last.payload_begun or want.payload_mandatory  # which was deleted, then
 
     def resume(self, seqnum: int, then: Callable[[Resumption | None], None]) -> None:
         """Read and hash what is stored of the payload of an entry: it was never verified.

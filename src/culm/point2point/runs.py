@@ -216,7 +216,7 @@ def _choose(
     first, behind = due.seqnum, due.seqnum + due.count_max
     chosen: list[tuple[int, bytes, bytes, bytes, bytes]] = []
     size = 0
-    for number, encoded, hash, payload_size, _, complete, payload in stored:
+    for number, encoded, hash, payload_size, _, complete, payload, _ in stored:
         if number != first + len(chosen) or number == behind or size >= size_max:
             break
         if not complete or payload is None or len(payload) != payload_size:

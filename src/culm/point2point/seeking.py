@@ -185,7 +185,13 @@ class NextSeeking(Seeking):
     @property
     def start(self) -> int:
         """The entry at which our proposal starts."""
-        return self.inventory.position + (not self.inventory.payload_due)
+        return self.inventory.position + (not self._payload_due)
+
+    @property
+    def _payload_due(self) -> bool:
+        """Whether the payload at the head comes first, rather than by itself."""
+        inventory = self.inventory
+        return inventory.payload_due and not self.replica.ranges.fetches_payload(inventory.position)
 
     def _is_behind(self) -> bool:
         replica, inventory = self.replica, self.inventory
@@ -193,7 +199,7 @@ class NextSeeking(Seeking):
             return False
         position, offered = inventory.position, replica.offered
         return max(position, replica.passed) < offered or (
-            inventory.payload_due and position <= offered
+            self._payload_due and position <= offered
         )
 
     def _lacks_something(self) -> bool:
@@ -254,7 +260,7 @@ class NextSeeking(Seeking):
         inventory = self.inventory
         if self.probe is not None:
             inventory.hashes(lower_pool(self.probe), self._offer_probe)
-        elif inventory.payload_due:
+        elif self._payload_due:
             inventory.resume(inventory.position, self._offer_rest)
         else:
             self._prepare_next()
@@ -276,8 +282,6 @@ class NextSeeking(Seeking):
         position = self.inventory.position
         if resumption is None:
             self.look_again()
-        elif not resumption.stored and not self.want.payload_mandatory:
-            self._prepare_next()  # it is being fetched apart from the rest
         else:
             self.inventory.hashes(
                 open_targets(position), lambda links: self._offer_next(position, links, resumption)
@@ -338,6 +342,10 @@ class RangeSeeking(Seeking):
             self._wants.append(want)
         self.deferred = False
         self.seek()
+
+    def fetches_payload(self, seqnum: int) -> bool:
+        """Whether the payload of that entry is being fetched by itself."""
+        return Want(first=seqnum, last=seqnum, payload_only=True) in self._wants
 
     def ask_for_end(self, seqnum: int) -> None:
         """The peer says that the log ends there, before what we have asked for: see that entry.

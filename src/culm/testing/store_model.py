@@ -87,7 +87,13 @@ def stored_form(new: NewEntry, staged: int | None = None) -> StoredEntry:
     complete = staged is None and new.payload is not None
     size = entry.payload_size if complete else staged or 0
     return StoredEntry(
-        entry.seqnum, entry.encode(), entry.hash(), entry.payload_size, size, complete
+        entry.seqnum,
+        entry.encode(),
+        entry.hash(),
+        entry.payload_size,
+        size,
+        complete,
+        payload_begun=staged is not None,
     )
 
 
@@ -164,6 +170,7 @@ class _Row:
     entry: Entry
     payload: bytes
     complete: bool
+    begun: bool = False
 
 
 class ModelStore:
@@ -212,8 +219,8 @@ class ModelStore:
             entry = row.entry
             if entry.seqnum < start or (end is not None and entry.seqnum > end):
                 continue
-            whole = NewEntry(entry, row.payload)
-            stored = stored_form(whole, None if row.complete else len(row.payload))
+            whole = NewEntry(entry, row.payload if row.complete else None)
+            stored = stored_form(whole, len(row.payload) if row.begun else None)
             inline = row.complete and payload_size_max is not None
             if inline and len(row.payload) <= (payload_size_max or 0):
                 stored = stored._replace(payload=row.payload)
@@ -242,7 +249,7 @@ class ModelStore:
             if row.entry != new.entry:
                 raise StoreError(StoreErrorCode.CONFLICT, log, seqnum)
             if new.payload is not None and not row.complete and not (new.staged and row.payload):
-                row = _Row(new.entry, new.payload, not new.staged)
+                row = _Row(new.entry, new.payload, not new.staged, new.staged)
             rows[log, seqnum] = row
         self._rows = rows
 
@@ -259,12 +266,13 @@ class ModelStore:
         if len(row.payload + data) > row.entry.payload_size:
             raise StoreError(StoreErrorCode.PAYLOAD_SIZE, log, seqnum)
         row.payload += data
+        row.begun |= bool(data) and not row.complete
 
     def finish_payload(self, log: LogKey, seqnum: int) -> None:
         row = self._row(log, seqnum)
         if len(row.payload) != row.entry.payload_size:
             raise StoreError(StoreErrorCode.PAYLOAD_SIZE, log, seqnum)
-        row.complete = True
+        row.complete, row.begun = True, False
 
     def discard_payload(self, log: LogKey, seqnum: int) -> None:
         row = self._row(log, seqnum)
