@@ -41,8 +41,10 @@ __all__ = ["DriverErrorCode", "MachineProtocol"]
 _SIZE_MAX = 1 << 16
 # Steps of a machine in a row: after so many it is the turn of others in the loop.
 _STEPS_MAX = 1000
-# How long a peer may leave our last words untaken, in seconds.
+# How long after its end a connection waits for the peer to take our last words and to end its own
+# half, in seconds; after an error of the peer's there are few words, and it may go on for ever.
 _LINGER_S = 5.0
+_LINGER_AFTER_ERROR_S = 1.0
 
 
 class DriverErrorCode(IntEnum):
@@ -89,6 +91,7 @@ class MachineProtocol(asyncio.BufferedProtocol):
         self._lost = False  # the transport is gone
         self._eof = False
         self._goodbye = False
+        self._hung_up = False  # our half of the connection is ended
         self._may_write = True
         self._draining = False
         self._again: asyncio.Handle | None = None  # there may be more bytes
@@ -138,15 +141,19 @@ class MachineProtocol(asyncio.BufferedProtocol):
         self._drain()
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        return memoryview(self._buffer)[: max(1, self._machine.read_size())]
+        size = _SIZE_MAX if self._closed else self._machine.read_size()
+        return memoryview(self._buffer)[: max(1, size)]
 
     def buffer_updated(self, nbytes: int) -> None:
         self.bytes_received += nbytes
+        if self._closed:
+            return  # after the end, bytes are read for the peer's sake
         self._input(self._machine.receive_data, memoryview(self._buffer)[:nbytes])
 
     def eof_received(self) -> bool:
         self._receive_eof()
-        return True  # we may still have something to say
+        # We may still have something to say; but TLS ends both directions at once.
+        return self.transport is not None and self.transport.can_write_eof()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._lost = True
@@ -266,7 +273,7 @@ class MachineProtocol(asyncio.BufferedProtocol):
             transport.write(data)
             # There may be more; but first it is the turn of others in the loop.
             self._go_on_later()
-        if self._machine.read_size():
+        if self._closed or self._machine.read_size():
             transport.resume_reading()
         else:
             transport.pause_reading()
@@ -294,6 +301,11 @@ class MachineProtocol(asyncio.BufferedProtocol):
 
     # The end.
 
+    @property
+    def _closed(self) -> bool:
+        """Whether the machine has ended."""
+        return isinstance(self._outcome, Closed)
+
     def _fail(self, error: Exception) -> None:
         self._outcome = error
         self._effects.clear()
@@ -309,9 +321,11 @@ class MachineProtocol(asyncio.BufferedProtocol):
                 self.call(self._machine.close)
             return
         if self._linger is None:
-            self._linger = self._loop.call_later(_LINGER_S, self.abort)
+            erred = isinstance(self._outcome, Closed) and self._outcome.error is not None
+            seconds = _LINGER_AFTER_ERROR_S if erred else _LINGER_S
+            self._linger = self._loop.call_later(seconds, self.abort)
         if self.transport is not None and not busy and self._may_write:
-            self.transport.close()
+            self._hang_up(self.transport)
         if self._lost and not busy and not self._over.done():
             self._linger.cancel()
             if self._timer is not None:
@@ -321,3 +335,21 @@ class MachineProtocol(asyncio.BufferedProtocol):
                 self._over.set_result(error)
             else:
                 self._over.set_exception(error)
+
+    def _hang_up(self, transport: asyncio.Transport) -> None:
+        """Our last words are said: let the peer know, and read on until it has ended, too.
+
+        To close a socket with unread bytes resets the connection, and what the peer has not
+        read yet is lost.  TLS can end both directions only: that is done at once after an
+        orderly end, when the peer has nothing more to say, and else when it has hung up.
+        """
+        end = self._outcome
+        orderly = not isinstance(end, Closed) or end.error is None
+        if self._eof or (orderly and not transport.can_write_eof()):
+            transport.close()
+        elif transport.can_write_eof() and not self._hung_up:
+            self._hung_up = True
+            try:
+                transport.write_eof()
+            except OSError:  # the connection is gone
+                transport.abort()

@@ -14,12 +14,13 @@ from selectors import EVENT_READ, EVENT_WRITE
 from typing import Any
 
 from culm.effects import Answer
-from culm.machine import Closed, Durable, Effect, Event, StreamMachine, Timed
+from culm.machine import Closed, Durable, Effect, Event, StoreFailed, StreamMachine, Timed
 
 __all__ = ["run"]
 
 PIECE_SIZE = 1 << 16  # the most that is read at a time, and that we hold of what is to be sent
-LINGER_S = 5.0  # how long we wait, after the end, for a peer to take our last words
+LINGER_S = 5.0  # how long we wait, after the end, for a peer to take our last words and to hang up
+LINGER_AFTER_ERROR_S = 1.0  # the same after an error of the peer's, which may go on for ever
 
 
 def run(
@@ -33,8 +34,8 @@ def run(
     """Drive `machine` over a connected socket until its end, and close the socket.
 
     `perform` does what an effect asks and returns the answer, for a machine that is
-    `Durable`; what it raises is told to the machine.  `on_event` gets every event.
-    Returns the last one.
+    `Durable`; what it raises is told to the machine, and raised here when the connection
+    has ended.  `on_event` gets every event.  Returns the last one.
 
     Once `aborted` says so, not one more event is taken: `ConnectionAbortedError`.  Another
     thread that wants this at once shuts down the socket, too, which ends the waiting.
@@ -61,6 +62,7 @@ class _Loop:
         self.reads = self.writes = True  # the directions of the connection that are open
         self.outgoing = memoryview(b"")  # taken from the machine, and not yet by the peer
         self.closed: Closed | None = None
+        self.store_error: Exception | None = None  # with which the machine's store has failed
 
     def run(self) -> Closed:
         if self.timed is not None:
@@ -71,7 +73,9 @@ class _Loop:
             if not self.reads and not self.outgoing:
                 self.machine.close()  # all is said on both sides, and this machine waits for more
                 self.drain()
-        self.linger()
+        self.linger(LINGER_S if self.closed.error is None else LINGER_AFTER_ERROR_S)
+        if self.store_error is not None:
+            raise self.store_error
         return self.closed
 
     def turn(self) -> None:
@@ -94,6 +98,8 @@ class _Loop:
             while (event := self.next_event()) is not None:
                 if isinstance(event, Closed):
                     self.closed = event
+                elif isinstance(event, StoreFailed):
+                    self.store_error = event.error
                 if self.on_event is not None:
                     self.on_event(event)
             if self.durable is not None and (effect := self.durable.next_effect()) is not None:
@@ -162,13 +168,13 @@ class _Loop:
             self.writes, self.outgoing = False, memoryview(b"")
             self.machine.close()  # the peer takes nothing any more
 
-    def linger(self) -> None:
+    def linger(self, seconds: float) -> None:
         """Say our last words and that they were the last; read until the peer says so, too.
 
         To close a socket with unread bytes resets the connection, and what the peer has not
         read yet is lost.
         """
-        give_up_at = time.monotonic() + LINGER_S
+        give_up_at = time.monotonic() + seconds
         while (self.reads or self.writes) and time.monotonic() < give_up_at:
             if self.writes and not self.outgoing:
                 self.writes = False

@@ -2,16 +2,26 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
 from endless import Endless
 
-from culm.machine import Closed, Effect, Event, StreamBase, StreamMachine
+from culm.machine import (
+    Closed,
+    Effect,
+    Event,
+    RemoteProtocolError,
+    StreamBase,
+    StreamMachine,
+)
 from drivers import asyncio_driver
 from drivers.asyncio_driver import DriverErrorCode, MachineProtocol
 from toy_machines import Keep, Keeper, Kept, Lanes, LineReceived, Lines, ToyErrorCode
@@ -46,6 +56,13 @@ class FakeTransport(asyncio.Transport):
 
     def is_closing(self) -> bool:
         return self.closing
+
+    def can_write_eof(self) -> bool:
+        return True
+
+    def write_eof(self) -> None:
+        """The peer says at once that it has nothing to add."""
+        self.loop.call_soon(self.protocol.eof_received)
 
     def close(self) -> None:
         if not self.closing:
@@ -382,6 +399,9 @@ def test_verbs_may_be_called_by_handlers_of_events_and_from_outside() -> None:
     run(main())
 
 
+CERTIFICATE = Path(__file__).with_name("localhost.pem")  # with its key
+
+
 async def over_tcp(
     build: Callable[[], StreamMachine],
     client: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Coroutine[Any, Any, None]],
@@ -398,10 +418,11 @@ async def over_tcp(
     server = await loop.create_server(serve, "127.0.0.1", 0)
     async with server:
         reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
-        await client(reader, writer)
-        closed = await protocols[0].wait_closed()
-        writer.close()
-    return closed
+        try:
+            await client(reader, writer)
+        finally:
+            writer.close()
+        return await protocols[0].wait_closed()
 
 
 def test_a_conversation_over_tcp() -> None:
@@ -451,6 +472,120 @@ def test_a_megabyte_through_a_socket_that_is_read_slowly() -> None:
         assert await over_tcp(build, client) == Closed()
 
     run(main())
+
+
+class Scolder(Lines):
+    """Tells the peer what it did wrong."""
+
+    def _ended(self, error: RemoteProtocolError | None) -> None:
+        super()._ended(error)
+        if error is not None:
+            self._outbox.append(b"wrong\n")
+
+
+async def against(
+    peer: Callable[[socket.socket], None], *, tls: bool, machine: StreamMachine
+) -> Closed:
+    """Serve `peer`, which has a blocking socket in a thread; our end."""
+    loop = asyncio.get_running_loop()
+    protocol = MachineProtocol(machine)
+    context = None
+    if tls:
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        context.load_cert_chain(CERTIFICATE)
+
+    def talk() -> None:
+        with socket.create_connection(server.sockets[0].getsockname()) as plain:
+            if not tls:
+                peer(plain)
+                return
+            trusting = ssl.create_default_context(cafile=CERTIFICATE)
+            with trusting.wrap_socket(plain, server_hostname="localhost") as sealed:
+                peer(sealed)
+
+    server = await loop.create_server(lambda: protocol, "127.0.0.1", 0, ssl=context)
+    async with server:
+        talking = asyncio.create_task(asyncio.to_thread(talk))
+        closed = await protocol.wait_closed()
+        await talking
+    return closed
+
+
+def lingering(monkeypatch: pytest.MonkeyPatch, *, ends: float, errs: float) -> None:
+    monkeypatch.setattr(asyncio_driver, "_LINGER_S", ends)
+    monkeypatch.setattr(asyncio_driver, "_LINGER_AFTER_ERROR_S", errs)
+
+
+@pytest.mark.parametrize("tls", [False, True])
+def test_last_words_reach_a_peer_that_still_talks(
+    tls: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor do we wait any longer than for its end."""
+    lingering(monkeypatch, ends=3600, errs=3600)
+    received: list[bytes] = []
+
+    def peer(connection: socket.socket) -> None:
+        connection.sendall(b"line\n" + bytes(30_000_000))
+        received.append(connection.recv(100))
+
+    async def main() -> None:
+        closed = await against(peer, tls=tls, machine=Scolder())
+        assert closed.error is not None
+        assert received == [b"wrong\n"]
+
+    run(main())
+
+
+@pytest.mark.parametrize("tls", [False, True])
+def test_an_orderly_end_is_not_waited_for(tls: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    lingering(monkeypatch, ends=3600, errs=3600)
+    received: list[bytes] = []
+
+    def peer(connection: socket.socket) -> None:
+        connection.sendall(b"line\nbye\n")
+        received.extend(iter(lambda: connection.recv(100), b""))
+
+    async def main() -> None:
+        assert await against(peer, tls=tls, machine=Lines()) == Closed()
+        assert b"".join(received) == b"bye\n"
+
+    run(main())
+
+
+@pytest.mark.parametrize("tls", [False, True])
+def test_a_peer_at_fault_that_goes_on_is_not_heard_for_long(
+    tls: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lingering(monkeypatch, ends=3600, errs=0.05)
+
+    def peer(connection: socket.socket) -> None:
+        with suppress(OSError):
+            while True:
+                connection.sendall(bytes(100_000))
+
+    async def main() -> None:
+        closed = await against(peer, tls=tls, machine=Scolder())
+        assert closed.error is not None
+
+    run(main())
+
+
+def test_the_end_of_a_tls_stream_is_the_end_of_the_connection(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def peer(connection: socket.socket) -> None:
+        connection.sendall(b"line\ncut sho")
+        assert isinstance(connection, ssl.SSLSocket)
+        with suppress(OSError):
+            connection.unwrap()
+
+    async def main() -> None:
+        closed = await against(peer, tls=True, machine=Lines())
+        assert closed.error is not None
+        assert closed.error.code is ToyErrorCode.CUT_SHORT
+
+    run(main())
+    assert caplog.messages == []  # of asyncio, that a TLS connection has no half
 
 
 @pytest.mark.timeout(20)

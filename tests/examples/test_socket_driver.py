@@ -5,13 +5,20 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import pytest
 from endless import Endless
 
-from culm.machine import Closed, Effect, Event, StoreFailed, StreamBase
+from culm.machine import (
+    Closed,
+    Effect,
+    Event,
+    RemoteProtocolError,
+    StoreFailed,
+    StreamBase,
+)
 from drivers import socket_driver
 from toy_machines import (
     Keep,
@@ -141,15 +148,58 @@ def test_last_words_that_nobody_takes_are_given_up(monkeypatch: pytest.MonkeyPat
         done.set()
 
 
-def test_a_failure_of_the_store_is_told_to_the_machine() -> None:
+class Scolder(Lines):
+    """Tells the peer what it did wrong."""
+
+    def _ended(self, error: RemoteProtocolError | None) -> None:
+        super()._ended(error)
+        if error is not None:
+            self._outbox.append(b"wrong\n")
+
+
+def test_last_words_reach_a_peer_that_still_talks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor do we wait any longer than for its end."""
+    monkeypatch.setattr(socket_driver, "LINGER_S", 3600)
+    monkeypatch.setattr(socket_driver, "LINGER_AFTER_ERROR_S", 3600)
+    received: list[bytes] = []
+
+    def peer(far: socket.socket) -> None:
+        far.sendall(b"line\n" + bytes(30_000_000))
+        received.append(read_all(far))
+
+    with connection(peer) as near:
+        assert socket_driver.run(Scolder(), near).error is not None
+    assert received == [b"wrong\n"]
+
+
+def test_a_peer_at_fault_that_goes_on_is_not_heard_for_long(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(socket_driver, "LINGER_S", 3600)
+    monkeypatch.setattr(socket_driver, "LINGER_AFTER_ERROR_S", 0.05)
+
+    def peer(far: socket.socket) -> None:
+        with suppress(OSError):
+            while True:
+                far.sendall(bytes(100_000))
+
+    with connection(peer) as near:
+        assert socket_driver.run(Scolder(), near).error is not None
+
+
+def test_a_failure_of_the_store_is_told_to_the_machine_and_raised() -> None:
     failure = OSError("the disk is full")
 
     def fail(effect: Effect[Any]) -> None:
         raise failure
 
     events: list[Event] = []
-    with connection(lambda far: far.sendall(b"line\n")) as near:
+    with (
+        connection(lambda far: far.sendall(b"line\n")) as near,
+        pytest.raises(OSError, match="the disk is full") as caught,
+    ):
         socket_driver.run(Keeper(), near, perform=fail, on_event=events.append)
+    assert caught.value is failure
     failed = next(event for event in events if isinstance(event, StoreFailed))
     assert failed.error is failure
     assert isinstance(events[-1], Closed)
