@@ -14,7 +14,7 @@ from culm.machine import (
     LocalProtocolError,
     RemoteProtocolError,
 )
-from culm.testing.machines import Dialling, Flood, MachineSpec, Meeting, Receive, call
+from culm.testing.machines import Dialling, Flood, MachineSpec, Meeting, Receive, Work, call
 from toy_machines import LineReceived, Lines, ToyErrorCode, ToyState
 
 
@@ -159,6 +159,7 @@ CHAT = MachineSpec(
     name="chat",
     build=lambda config: Chat(**config),
     held_max=8192,
+    work=Work(base=1000, per_byte=20),
     meetings=[
         Meeting(
             name="two guests",

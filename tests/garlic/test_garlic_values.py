@@ -197,6 +197,19 @@ def test_a_bomb_is_not_inflated_beyond_the_limit() -> None:
     assert code_of(lambda: LogPack.decode(bomb, SMALL)) is GarlicErrorCode.INFLATED_TOO_LARGE
 
 
+@pytest.mark.parametrize("sizes", [(0, 0), (2**31 - 8, 2**31 - 1), (0, 2**32 - 1)])
+def test_no_more_is_inflated_of_a_pack_than_it_declares(sizes: tuple[int, int]) -> None:
+    """Nor anything if that is too much."""
+    bomb = gzip.compress(struct.pack(">II", *sizes) + bytes(50_000_000))
+    tracemalloc.start()
+    try:
+        code = code_of(lambda: LogPack.decode(bomb, Limits()))
+        assert tracemalloc.get_traced_memory()[1] < 500_000
+    finally:
+        tracemalloc.stop()
+    assert code is GarlicErrorCode.INFLATED_TOO_LARGE
+
+
 @pytest.mark.parametrize("decode", [decode_entries, decode_log])
 def test_entries_beyond_the_limit_are_not_held(
     decode: Callable[[bytes, Limits], object],

@@ -119,3 +119,12 @@ class EndsWithEachLink(Chat):
     def next_event(self) -> Event | None:
         event = super().next_event()
         return Closed() if event is not None and hasattr(event, "error") else event
+
+
+@breaks("work", CHAT, "led to more than", bombs=[b"\xfe"])
+class NeverComesBackFromALink(Chat):
+    def next_event(self) -> Event | None:
+        for link in self.links:
+            while link.lines._inbox.find(b"\xfe") >= 0:
+                pass
+        return super().next_event()

@@ -211,7 +211,7 @@ class TrustsDatagrams(Pinger):
 class TrustsSmallNumbers(Lines):
     def _step(self) -> Event | None:
         event = super()._step()
-        if isinstance(event, LineReceived) and _number(event.text) > 2**14:
+        if isinstance(event, LineReceived) and number_in(event.text) > 2**14:
             return [][0]
         return event
 
@@ -486,92 +486,12 @@ class RemembersEverybody(Pinger):
         super().receive_datagram(data, source=source)
 
 
-# Work
-
-_MANY = 100_000  # rounds of a loop: too much work, yet over in a moment
-
-
-@breaks("work", LINES, "led to more than")
-class CountsToWhatWasDeclared(Lines):
-    def _step(self) -> Event | None:
-        event = super()._step()
-        if isinstance(event, LineReceived):
-            for _ in range(min(_MANY, _number(event.text))):
-                pass
-        return event
-
-
-@breaks("work", FRAMES, "led to more than", bombs=[b"\xfe"])
-class NeverComesBack(Frames):
-    def _step(self) -> Event | None:
-        while len(self._inbox) and self._inbox[0] == 0xFE:
-            pass
-        return super()._step()
-
-
-@breaks("work", FRAMES, "led to more than", bombs=[b"\x01\xff"])
-class Inflates(Frames):
-    """Made in one line, by what counts no steps of its own."""
-
-    def _step(self) -> Event | None:
-        event = super()._step()
-        return DataReceived(data=self._unpacked(event.data)) if _is_data(event) else event
-
-    def _unpacked(self, data: bytes) -> bytes:
-        return b"x" * 100_000 if data == b"\xff" else data
-
-
-@breaks("work", LINES, "twice as many took")
-class LooksThroughAllThatWasSaid(Lines):
-    def say(self, text: Buffer) -> None:
-        said = self.__dict__.setdefault("said", [])
-        said.append(bytes(text))
-        super().say(text)
-        for each in said:
-            each.isascii()
-
-
-@breaks("work", LINES, "led to more than")
-class LooksThroughAllThatItHeard(Lines):
-    def _step(self) -> Event | None:
-        event = super()._step()
-        heard = self.__dict__.setdefault("heard", [])
-        heard.append(event)
-        return event if self._first(heard) else None
-
-    def _first(self, heard: list[Event | None]) -> bool:
-        return all(each is None or isinstance(each, Event) for each in heard)
-
-
-@breaks("work", PINGER, "led to more than")
-class TriesEverybodyAgain(Pinger):
-    def _try(self, peer: Hashable, number: int) -> None:
-        super()._try(peer, number)
-        for each in self._tries:
-            self._deadlines.cancel(each)
-
-
-@breaks(
-    "work",
-    LINES,
-    "twice as many took",
-    growth={"lines": lambda count: Conversation(name="", operations=[Receive(b"a\n" * count)])},
-)
-class CopiesWhatIsLeft(Lines):
-    def _line(self) -> bytes | None:
-        self._left()
-        return super()._line()
-
-    def _left(self) -> bytes:
-        return self._inbox.peek(len(self._inbox))
-
-
-def _number(text: bytes) -> int:
+def number_in(text: bytes) -> int:
     digits = bytes(each for each in text if each in b"0123456789")
     return int(digits or b"0")
 
 
-def _is_data(event: Event | None) -> TypeGuard[DataReceived]:
+def is_data(event: Event | None) -> TypeGuard[DataReceived]:
     return isinstance(event, DataReceived)
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import broken_answers  # noqa: F401
 import broken_links  # noqa: F401
+import broken_work  # noqa: F401
 import pytest
 from broken_machines import CANARIES, Canary
 from hypothesis import HealthCheck, Phase, settings

@@ -266,17 +266,27 @@ class LogPack:
     @staticmethod
     def decode(value: bytes, limits: Limits) -> LogPack:
         """Inflate and read a pack; raises `RemoteProtocolError`."""
-        data = _inflate(value, limits.inflated_size_max)
-        if len(data) < _INTS.size:
+        inflater = zlib.decompressobj(16 + zlib.MAX_WBITS)
+        head = _inflate(inflater, value, _INTS.size)
+        if len(head) < _INTS.size:
             raise _bad(GarlicErrorCode.BAD_VALUE, "a log pack is cut short")
-        index_size, log_size = _INTS.unpack_from(data)
-        if index_size % _LONG.size or _INTS.size + index_size + log_size != len(data):
-            raise _bad(GarlicErrorCode.BAD_VALUE, "sizes in a log pack")
+        index_size, log_size = _INTS.unpack(head)
+        if index_size % _LONG.size:
+            raise _bad(GarlicErrorCode.BAD_VALUE, "the index size of a log pack")
+        size = index_size + log_size
+        if len(head) + size > limits.inflated_size_max:
+            raise _bad(GarlicErrorCode.INFLATED_TOO_LARGE, f"a log pack of {size} bytes")
         count = index_size // _LONG.size
         if count > limits.entries_max:
             raise _bad(GarlicErrorCode.TOO_MANY_ENTRIES, f"{count} entries in a log pack")
-        offsets = struct.unpack_from(f">{count}Q", data, _INTS.size)
-        log = memoryview(data)[_INTS.size + index_size :]
+        # No more is inflated than was declared, and what shows that there is more.
+        data = _inflate(inflater, inflater.unconsumed_tail, size + 1)
+        if len(data) > size:
+            raise _bad(GarlicErrorCode.INFLATED_TOO_LARGE, "a log pack goes on behind its end")
+        if len(data) < size or not inflater.eof or inflater.unused_data:
+            raise _bad(GarlicErrorCode.BAD_VALUE, "a log pack is not one whole gzip member")
+        offsets = struct.unpack_from(f">{count}Q", data)
+        log = memoryview(data)[index_size:]
         return LogPack(_unpack_records(offsets, log, limits), offsets[0] if offsets else 0)
 
 
@@ -306,17 +316,11 @@ def _deflate(data: bytes) -> bytes:
     return _GZIP_HEADER + body + struct.pack("<II", zlib.crc32(data), len(data))
 
 
-def _inflate(value: bytes, size_max: int) -> bytes:
-    inflater = zlib.decompressobj(16 + zlib.MAX_WBITS)
+def _inflate(inflater: zlib._Decompress, data: bytes, size_max: int) -> bytes:
     try:
-        data = inflater.decompress(value, size_max + 1)
+        return inflater.decompress(data, size_max)
     except zlib.error:
         raise _bad(GarlicErrorCode.BAD_VALUE, "a log pack is not gzip") from None
-    if len(data) > size_max:
-        raise _bad(GarlicErrorCode.INFLATED_TOO_LARGE, f"a log pack of more than {size_max} bytes")
-    if not inflater.eof or inflater.unused_data:
-        raise _bad(GarlicErrorCode.BAD_VALUE, "a log pack is not one whole gzip member")
-    return data
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

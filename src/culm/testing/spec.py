@@ -192,7 +192,8 @@ class MachineSpec:
     unwrapped: what the peer says in some bytes of a conversation, if a layer below has
         wrapped that; in all, the parts sealed again are the bytes.
     bombs: bytes that cost a peer little and could cost much, such as compressed data that
-        expands without end; they come between any two inputs of a conversation.
+        expands without end; they come between any two inputs of a conversation, on whatever
+        link, or from whatever source.
     interruptions: what the user may do at any moment to end things, after which the peer's
         bytes meet a machine that does not want them any more.
     """

@@ -20,6 +20,7 @@ from culm.machine import Event, LocalProtocolError, StreamMachine
 from culm.stack import then
 from culm.testing.arguments import by_name
 from culm.testing.encodings import BIG_ENDIAN, DECIMAL
+from culm.testing.garlic_hostile import FRAME_BOMBS
 from culm.testing.machines import (
     Config,
     Flood,
@@ -191,6 +192,7 @@ FRAMES = register(
         held_max=32_000,
         work=_FRAMES_WORK,
         encodings=BIG_ENDIAN,
+        bombs=FRAME_BOMBS,
         keys=_FRAMES_KEYS,
         tight=_TIGHT,
         verbs={"ask": _ask, "answer": _answer},

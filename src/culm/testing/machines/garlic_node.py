@@ -29,6 +29,7 @@ from culm.garlic.store import MemoryStore
 from culm.garlic.values import LogEntry, ValueType, encode_entries, encode_log, encode_server
 from culm.machine import Event, Link, LocalProtocolError
 from culm.testing.encodings import BIG_ENDIAN
+from culm.testing.garlic_hostile import NODE_BOMBS
 from culm.testing.machines import (
     Advance,
     Config,
@@ -321,9 +322,11 @@ NODE = register(
         # sent, and a handshake; and the core's proposals, snapshot and log.
         held_max=4 * 20_000 + 20_000,
         # Measured twofold: an answer of 26 bytes may be what a decision waited for, and the
-        # next batch of entries, which counts to the base.
-        work=Work(base=5000, per_byte=50),
+        # next batch of entries, which counts to the base.  A byte of a log pack stands for up to
+        # 1,032 of a value, which is made twice.
+        work=Work(base=5000, per_byte=130),
         encodings=BIG_ENDIAN,
+        bombs=NODE_BOMBS,
         keys=_KEYS,
         tight=_TIGHT,
         verbs={

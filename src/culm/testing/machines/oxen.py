@@ -214,6 +214,29 @@ _FLOODS = (
     ),
 )
 
+_NUMBER_MAX = 2**63 - 1
+_BOMBS = (
+    b"l" * 1200,  # lists in lists
+    b"d1:a" * 300,
+    b"l" + b"le" * 600 + b"e",
+    b"d" + b"1:a1:b" * 200 + b"e",  # the same key again and again
+    b"d2:kai%deee" % _NUMBER_MAX,
+    b"d2:kai%deee" % (_NUMBER_MAX + 1),
+    b"i" + b"9" * 1200 + b"e",
+    *(b"%d:" % size for size in (2**31 - 1, _NUMBER_MAX, 2**64)),
+    b"9" * 1200 + b":",
+    b"d2:ka%d:" % _NUMBER_MAX,
+    b"t%d.999999999e" % _NUMBER_MAX,
+    encode_parcel(Parcel(_NUMBER_MAX, _NUMBER_MAX, Gossip({}, []))),
+    encode_parcel(
+        Parcel(
+            None,
+            None,
+            MessageData(NAMES[0], NAMES[1], _NUMBER_MAX, write_message(Synchronize(0, 2**62))),
+        )
+    ),
+)
+
 register(
     MachineSpec(
         name="oxen",
@@ -221,6 +244,7 @@ register(
         held_max=_HELD_MAX,
         work=_WORK,
         encodings=[DECIMAL],
+        bombs=_BOMBS,
         keys=_KEYS,
         tight=TIGHT,
         conversations=_conversations,

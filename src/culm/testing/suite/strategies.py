@@ -30,6 +30,7 @@ __all__ = [
     "sizes",
     "tightened",
     "variant",
+    "ways_in",
 ]
 
 T = TypeVar("T")
@@ -60,6 +61,12 @@ def pick(items: Sequence[T], draw: Draw) -> T:
 def links_in(told: Conversation) -> list[int]:
     """The links on which something arrives."""
     return sorted({op.link for op in told.operations if isinstance(op, Receive) and op.link})
+
+
+def ways_in(told: Conversation) -> list[Receive | ReceiveDatagram]:
+    """Where something arrives, each as an empty input: the stream, links, sources of datagrams."""
+    heard = (op for op in told.operations if isinstance(op, (Receive, ReceiveDatagram)))
+    return list(dict.fromkeys(replace(op, data=b"") for op in heard))
 
 
 def chunks(data: bytes, draw: Draw) -> list[bytes]:
@@ -129,8 +136,9 @@ def hostile(spec: MachineSpec, told: Conversation, draw: Draw) -> Story:
         before.append(pick(calls, draw))
     malice = draw(st.integers(0, 2))
     for _ in range(draw(st.integers(1, _MUTATIONS_MAX)) if malice else 0):
-        if spec.bombs and draw(st.booleans()):
-            bomb = Receive(pick(spec.bombs, draw))
+        ways = ways_in(told)
+        if spec.bombs and ways and draw(st.booleans()):
+            bomb = _changed(pick(ways, draw), pick(spec.bombs, draw))
             at = draw(st.integers(0, len(after)))
             after.insert(at, bomb)
         else:

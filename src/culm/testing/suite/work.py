@@ -10,7 +10,7 @@ from itertools import chain, islice
 from typing import Any
 
 from culm.machine import Effect
-from culm.testing.driver import Turn
+from culm.testing.driver import Driver, Turn
 from culm.testing.held import held_size
 from culm.testing.operations import Call, Complete, Operation, Receive, ReceiveDatagram
 from culm.testing.plain import to_plain
@@ -19,10 +19,11 @@ from culm.testing.spec import Conversation, Flood, MachineSpec, Scenario
 from culm.testing.suite.floods import HEADER_SIZE, NOTHING_TOLD, poured, wanted
 from culm.testing.suite.meter import EndlessWorkError, Meter
 from culm.testing.suite.runs import PropertyError, retold
-from culm.testing.suite.strategies import Draw, conversation, hostile, tightened
+from culm.testing.suite.strategies import Draw, conversation, hostile, tightened, ways_in
 
 __all__ = ["Worker", "at_once", "work"]
 
+_TOLD_MAX = 700  # operations before a bomb, at all moments of a conversation together
 _GROWTH_START = 32
 _GROWTH_MAX = 2.1
 _GROWTH_SLACK = 600  # steps; less than that is no growth
@@ -56,15 +57,33 @@ def at_once(spec: MachineSpec) -> None:
 def bombs(spec: MachineSpec) -> None:
     """`work` for the bombs of the spec at every moment of every conversation.
 
-    There also after whatever interrupts it: then it meets a machine that throws it away.
+    Of long conversations only some moments are tried; each of them also after whatever
+    interrupts it: then a bomb meets a machine that throws it away.  A bomb
+    comes by all ways that are open at that moment, one after the other.
     """
-    for told in conversations(spec):
-        for at in range(len(told.operations) + 1):
+    for told in conversations(spec) if spec.bombs else ():
+        size = len(told.operations)
+        for at in {*range(0, size, size * size // (2 * _TOLD_MAX) + 1), size}:
             for interruption in ([], *([each] for each in spec.interruptions)):
                 for bomb in spec.bombs:
-                    story = [*told.operations[:at], *interruption, Receive(bomb)]
-                    with retold(spec, told, story):
-                        Worker(spec, told).tell(story)
+                    _throw(spec, told, [*told.operations[:at], *interruption], bomb)
+
+
+def _throw(spec: MachineSpec, told: Conversation, story: list[Operation], bomb: bytes) -> None:
+    with retold(spec, told, story):
+        worker = Worker(spec, told)
+        worker.tell(story)
+        for way in _ways_in(worker.driver, told):
+            story.append(replace(way, data=bomb))
+            worker.run(story[-1])
+
+
+def _ways_in(driver: Driver, told: Conversation) -> Sequence[Receive | ReceiveDatagram]:
+    if driver.is_stream:
+        return [Receive(b"")]
+    if driver.is_linked:
+        return [Receive(b"", link) for link in driver.open_links]
+    return ways_in(told)
 
 
 def growth(spec: MachineSpec) -> None:
