@@ -278,3 +278,22 @@ def test_nothing_is_lost_of_what_came_before_the_goodbye() -> None:
     stored = [event.seqnum for event in reader.end.of(EntryStored)]
     assert stored
     assert stored[-1] == reader.store.entries(LOG)[-1].seqnum
+
+
+@pytest.mark.parametrize("interest", [KEEP, FETCH])
+@pytest.mark.parametrize("known", [2, len(NEWS)])
+def test_what_is_staged_may_be_dropped_at_any_moment(interest: Interest, known: int) -> None:
+    """By another replicator over the same store, for instance, which has found it wrong."""
+    for at in range(1, 20):
+        world = World(capacity=400)
+        begun = NewEntry(NEWS[1].entry, (NEWS[1].payload or b"")[:1000], staged=True)
+        server = world.node(store_of(NEWS[:known]), interest=SERVE)
+        reader = world.node(store_of((NEWS[0], begun)), interest=interest)
+        world.connect(server, reader)
+        world.run(at)
+        kept = reader.store.entry(LOG, 2)
+        if kept is not None and not kept.payload_complete:
+            reader.store.discard_payload(LOG, 2)
+        world.settle()
+        assert same(server, reader), at
+        check_store(reader.store)
