@@ -87,12 +87,35 @@ def shortest_path(from_: int, to: int) -> list[int]:
     """
     if not 1 <= to <= from_:
         raise ValueError(f"no links lead from entry {from_} to entry {to}")
-    path = [from_]
+    path, blocks = [from_], _blocks(from_)
     while from_ > to:
-        target = lipmaa(from_)
-        from_ = target if target >= to else from_ - 1
+        level = blocks.pop()
+        before = from_ - _TOPS[level]
+        if before >= to:
+            from_ = before
+        elif not before and _TOPS[level - 1] >= to:
+            from_ = _TOPS[level - 1]
+            blocks.append(level - 1)
+        else:
+            from_ -= 1
+            blocks += 3 * [level - 1]
         path.append(from_)
     return path
+
+
+def _blocks(seqnum: int) -> list[int]:
+    """The levels of the largest blocks of which the entries up to `seqnum` consist, in order.
+
+    The lipmaalink of `seqnum` leads over the last of them, and its backlink to the last of the
+    three blocks inside that.
+    """
+    blocks: list[int] = []
+    level = bisect_right(_TOPS, seqnum)
+    while seqnum:
+        level -= 1
+        count, seqnum = divmod(seqnum, _TOPS[level])
+        blocks += count * [level]
+    return blocks
 
 
 def pool_top(seqnum: int) -> int:
@@ -114,8 +137,8 @@ def upper_pool(seqnum: int) -> list[int]:
 
     Numbers beyond 2**64 - 1 are left out.
     """
-    path = shortest_path(pool_top(seqnum), seqnum)
-    return [number for number in path[-2::-1] if number <= SEQNUM_MAX]
+    pool = shortest_path(pool_top(seqnum), seqnum)[-2::-1]
+    return pool[: bisect_right(pool, SEQNUM_MAX)]
 
 
 def certificate_pool(seqnum: int) -> list[int]:
