@@ -230,7 +230,7 @@ class ControlChannel:
         if before is not RequestState.CONFIRMED:  # what is sent is sent after it
             views.retarget(message.end, message.upper_certpool)
             return
-        views.may_be_retargeted(message.end, message.upper_certpool)
+        views.may_be_retargeted(message.end, message.upper_certpool, by_sender=True)
         if riddle or views.possibilities > self._limits.request_adjustments_max:
             self.give_up(request, GivenUp.UNTRACEABLE)
 
@@ -278,7 +278,7 @@ class ControlChannel:
             views.retarget(adjust.end, adjust.upper_certpool)
         else:
             views.may_be_demanded(demand)
-            views.may_be_retargeted(adjust.end, adjust.upper_certpool)
+            views.may_be_retargeted(adjust.end, adjust.upper_certpool, by_sender=False)
         request.outgoing.retarget(adjust.end, adjust.upper_certpool)
         self._send(encoded)
 

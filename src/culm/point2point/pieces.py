@@ -63,16 +63,19 @@ class Range:
         "start_offset",
     )
 
-    def __init__(self, proposal: Proposal, end: int | None, upper_certpool: int | None) -> None:
+    def __init__(
+        self,
+        proposal: Proposal,
+        end: int | None,
+        upper_certpool: int | None,
+        lower: list[int] | None = None,
+    ) -> None:
         self.proposal = proposal
         self.bounds = Bounds(end, upper_certpool)
         self.start = proposal.start
         self.start_offset = proposal.start_offset or 0
         from_payload = proposal.start_offset is not None
-        self._lower: list[int] = []
-        if proposal.lower_certpool is not None and proposal.lower_certpool < self.start:
-            lowest = proposal.lower_certpool
-            self._lower = sorted(n for n in lower_pool(self.start) if lowest <= n < self.start)
+        self._lower = _lower_part(proposal) if lower is None else lower
         self._parts = 1 if proposal.payload_only else 2
         # Parts of the start entry that come before the range begins.
         self._skipped = 1 if from_payload and not proposal.payload_only else 0
@@ -80,14 +83,13 @@ class Range:
         self._upper: list[int] = []
         last = SEQNUM_MAX if end is None else end  # no log goes further
         if proposal.sparse and end is not None:
-            self._path = sorted(shortest_path(end, self.start))
+            self._path = shortest_path(end, self.start)[::-1]
         entries = last - self.start + 1 if self._path is None else len(self._path)
         self._middle_count = entries * self._parts - self._skipped
         if end is not None and (upper_certpool is None or upper_certpool > end):
-            highest = upper_certpool
-            self._upper = sorted(
-                n for n in upper_pool(end) if n > end and (highest is None or n <= highest)
-            )
+            pool = upper_pool(end)
+            highest = SEQNUM_MAX if upper_certpool is None else upper_certpool
+            self._upper = pool[: bisect_right(pool, highest)]
 
     @classmethod
     def of(cls, proposal: Proposal) -> Range:
@@ -158,7 +160,11 @@ class Range:
     def tightened(self, end: int | None, upper_certpool: int | None) -> Range:
         """The range with a smaller end or upper certpool info; larger ones are ignored."""
         bounds = self.bounds.tightened(end, upper_certpool)
-        return self if bounds == self.bounds else Range(self.proposal, *bounds)
+        return self if bounds == self.bounds else self.bounded(bounds)
+
+    def bounded(self, bounds: Bounds) -> Range:
+        """The range of the same request that ends there."""
+        return Range(self.proposal, *bounds, lower=self._lower)
 
     def is_within(self, other: Range) -> bool:
         """Whether this is the `other` range of the same request, tightened or as it is."""
@@ -184,6 +190,15 @@ class Range:
             and (self.end is None or other.start <= self.end)
             and (other.end is None or self.start <= other.end)
         )
+
+
+def _lower_part(proposal: Proposal) -> list[int]:
+    """The entries of its lower certificate pool, ascending."""
+    start, lowest = proposal.start, proposal.lower_certpool
+    if lowest is None or lowest == start:
+        return []
+    pool = lower_pool(start)
+    return pool[bisect_left(pool, lowest) : -1]
 
 
 def _smaller(old: int | None, new: int | None) -> int | None:

@@ -100,6 +100,7 @@ class Request:
         self.original_range = Range.of(proposal)
         self.incoming, self.outgoing = Track(self.original_range), Track(self.original_range)
         self.incoming.other, self.outgoing.other = self.outgoing, self.incoming
+        self.incoming.views.join(self.outgoing.views)
         (self.incoming if ours else self.outgoing).views.demand(Demand.of(proposal))
         if proposal.expected_hash is not None:
             self.know_link(proposal.expected_seqnum, proposal.expected_hash)

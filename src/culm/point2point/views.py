@@ -30,13 +30,20 @@ class Views:
     tell them from each other, and one cursor stands for all of them.
     """
 
-    __slots__ = ("_cursors", "_ranges", "_shared", "demands")
+    __slots__ = ("_cursors", "_other", "_ranges", "_shared", "_told", "demands")
 
     def __init__(self, range_: Range) -> None:
         self.demands: list[Demand] = []  # now or later in force, the oldest first
+        self._other = self
         self._cursors = [Cursor(range_)]
         self._ranges = {range_.bounds: range_}  # in force now or later, the largest first
+        # What all adjustments by the receiver, and all by the sender, come to.
+        self._told = [range_.bounds, range_.bounds]
         self._shared = range_.count  # how many of their first pieces the ranges share
+
+    def join(self, other: Views) -> None:
+        """The `other` direction of the same request has the same ranges: each is made once."""
+        self._other, other._other = other, self
 
     def __iter__(self) -> Iterator[Cursor]:
         return iter(self._cursors)
@@ -60,9 +67,9 @@ class Views:
 
     def retarget(self, end: int | None, upper_certpool: int | None) -> None:
         """A smaller range holds for the sender from now on."""
-        old = self._ranges
-        smaller = {bounds: bounds.tightened(end, upper_certpool) for bounds in old}
-        self._ranges = self._with_bounds(smaller.values())
+        smaller = {bounds: bounds.tightened(end, upper_certpool) for bounds in self._ranges}
+        self._told = [bounds.tightened(end, upper_certpool) for bounds in self._told]
+        self._ranges = {bounds: self._with(bounds) for bounds in dict.fromkeys(smaller.values())}
         self._shared = _shared_by(self._ranges.values())
         self._cursors = _distinct(
             cursor.retargeted(self._ranges[smaller[cursor.range.bounds]])
@@ -70,19 +77,28 @@ class Views:
         )
         self._part(1)
 
-    def may_be_retargeted(self, end: int | None, upper_certpool: int | None) -> None:
-        """A smaller range holds for the sender now or later."""
-        old = self._ranges
-        smaller = [bounds.tightened(end, upper_certpool) for bounds in old]
-        self._ranges = self._with_bounds((*old, *smaller))
-        new = [range_ for bounds, range_ in self._ranges.items() if bounds not in old]
-        if new and len(self._ranges) > 1:
-            apart = not self._are_together(1)
-            self._shared = min(self._shared, _shared_by((self.first.range, *new)))
-            if apart:
-                self._cursors = _distinct((*self._cursors, *self._places_in(new)))
-            else:
-                self._part(1)
+    def may_be_retargeted(
+        self, end: int | None, upper_certpool: int | None, *, by_sender: bool
+    ) -> None:
+        """A smaller range holds for the sender now or later.
+
+        Adjustments by the same endpoint come to hold in their order.
+        """
+        told = self._told
+        bounds = told[by_sender] = told[by_sender].tightened(end, upper_certpool)
+        smaller = {bounds: None}  # where it is smaller than all that may hold
+        if told[not by_sender].tightened(*bounds) != bounds:
+            smaller = dict.fromkeys(each.tightened(*bounds) for each in self._ranges)
+        new = {each: self._with(each) for each in smaller if each not in self._ranges}
+        if not new:
+            return
+        self._ranges.update(new)
+        apart = not self._are_together(1)
+        self._shared = min(self._shared, _shared_by((self.first.range, *new.values())))
+        if apart:
+            self._cursors = _distinct((*self._cursors, *self._places_in(new.values())))
+        else:
+            self._part(1)
 
     def demand(self, demand: Demand) -> None:
         """Another demand holds for the sender from now on."""
@@ -155,12 +171,9 @@ class Views:
 
     # Ranges.
 
-    def _with_bounds(self, wanted: Iterable[Bounds]) -> dict[Bounds, Range]:
-        known, proposal = self._ranges, self.first.range.proposal
-        return {
-            bounds: known.get(bounds) or Range(proposal, *bounds)
-            for bounds in dict.fromkeys(wanted)
-        }
+    def _with(self, bounds: Bounds) -> Range:
+        known = self._ranges.get(bounds) or self._other._ranges.get(bounds)
+        return known or self.first.range.bounded(bounds)
 
     # Places.
 

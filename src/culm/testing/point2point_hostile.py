@@ -11,7 +11,7 @@ from culm.bamboo.entry import Entry, sign
 from culm.buffer import ReceiveBuffer
 from culm.bymux.packets import Packet, PacketType, encode, take_packet
 from culm.machine import RemoteProtocolError
-from culm.point2point import CancelReason, Limits, Proposal
+from culm.point2point import CancelReason, Proposal
 from culm.point2point.control_codec import encode_control
 from culm.point2point.messages import Cancel, Propose
 from culm.testing.operations import Call, call
@@ -117,34 +117,34 @@ def cancelled(number: int) -> Sequence[Call]:
 _Script = Sequence[tuple[Side, Call]]
 
 
-def _scenario(name: str, script: _Script, requests: int) -> Scenario:
-    limits = {"requests_max": requests}
+def _scenario(name: str, script: _Script, **limits: int) -> Scenario:
     return Scenario(name=name, left=limits, right={"role": "reactive", **limits}, script=script)
 
 
 def _proposals(count: int) -> Scenario:
     script: _Script = [("left", call("propose")) for _ in range(count)]
-    return _scenario("proposals", script, count)
+    return _scenario("proposals", script, requests_max=count)
 
 
 def _crossing(count: int) -> Scenario:
     sides: Sequence[Side] = ("left", "right")
     script: _Script = [(sides[n % 2], call("propose", start=1 + n % 14)) for n in range(count)]
-    return _scenario("proposals from both sides", script, count)
+    return _scenario("proposals from both sides", script, requests_max=count)
 
 
-def _adjustments(side: Side, changes: Callable[[int], Mapping[str, int]]) -> ManyOf:
-    """As many notifications while as many adjustments are pending as there may be."""
+def _adjustments(
+    side: Side, changes: Callable[[int], Mapping[str, int]], **proposed: int
+) -> ManyOf:
+    """As many notifications while as many adjustments are pending."""
 
     def many(count: int) -> Scenario:
-        pending = range(min(count, Limits().request_adjustments_max - 1))
         script: _Script = [
-            ("left", call("propose", eagerness="notify")),
+            ("left", call("propose", eagerness="notify", **proposed)),
             ("right", call("confirm", request=0)),
-            *((side, call("adjust", request=0, **changes(number))) for number in pending),
+            *((side, call("adjust", request=0, **changes(number))) for number in range(count)),
             *(("right", call("notify", request=0, count=1)) for _ in range(count)),
         ]
-        return _scenario(f"adjustments by {side}", script, 1)
+        return _scenario(f"adjustments by {side}", script, request_adjustments_max=count + 1)
 
     return many
 
@@ -159,6 +159,9 @@ GROWTH: Mapping[str, ManyOf] = {
     "ends, later and later": _adjustments("left", lambda number: _end(_FAR + number)),
     "ends, earlier and earlier": _adjustments("left", lambda number: _end(_FAR - number)),
     "ends told by the sender": _adjustments("right", lambda number: _end(_FAR + number)),
+    "ends of the longest path": _adjustments(
+        "left", lambda number: _end(_MAX - 1 - number), sparse=True, **_end(_MAX)
+    ),
     "demands": _adjustments("left", lambda number: {"size_min": number}),
 }
 

@@ -66,6 +66,7 @@ from culm.testing.point2point_hostile import (
 )
 from culm.testing.stores import make_log
 from culm.wire.multihash import YAMF
+from culm.wire.varu64 import MAX
 
 __all__ = ["CONNECTION", "REPLICATOR"]
 
@@ -274,6 +275,10 @@ def _by_request(events: Sequence[Event]) -> dict[int | None, list[Event]]:
     return by_request
 
 
+def _up_to(seqnum: int) -> dict[str, int]:
+    return {"end": seqnum, "upper_certpool": seqnum}
+
+
 _ID = 0  # the first request of the proactive endpoint, left in all scenarios
 _RIGHT = {"role": "reactive"}
 _GREEDY = {"send_mode": "greedy", "receive_mode": "greedy"}
@@ -394,6 +399,16 @@ CONNECTION = register(
                     ("right", call("skip", request=2, reason="UNAVAILABLE")),
                     ("left", call("close")),
                     ("right", call("close")),
+                ),
+            ),
+            Scenario(
+                name="a path through the longest of logs, shortened",
+                right=_RIGHT,
+                script=(
+                    ("left", call("propose", sparse=True, **_up_to(MAX))),
+                    ("right", call("confirm", request=_ID)),
+                    ("left", call("adjust", request=_ID, **_up_to(MAX - 1))),
+                    ("right", call("adjust", request=_ID, **_up_to(MAX - 2))),
                 ),
             ),
             Scenario(name="no more than the setup", right=_RIGHT),
