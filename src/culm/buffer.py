@@ -152,15 +152,16 @@ class Outbox:
         size = view.nbytes
         if not size:
             return
-        last = self._pieces[-1] if size <= _SMALL_SIZE_MAX and self._pieces else None
-        if type(last) is _Joined:
-            last += view
-        elif last is not None and len(last) <= _SMALL_SIZE_MAX:
-            self._pieces[-1] = joined = _Joined(last)
-            joined += view
-        else:
+        pieces = self._pieces
+        last = pieces[-1] if size <= _SMALL_SIZE_MAX and pieces else None
+        if last is None or (len(last) > _SMALL_SIZE_MAX and type(last) is not _Joined):
             # A view is cut by bytes, whatever its items are.
-            self._pieces.append(data if isinstance(data, (bytes, bytearray)) else view.cast("B"))
+            pieces.append(data if isinstance(data, (bytes, bytearray)) else view.cast("B"))
+        elif type(last) is _Joined:
+            last += view
+        else:
+            pieces[-1] = joined = _Joined(last)
+            joined += view
         self.size += size
 
     def take(self, size_max: int | None = None) -> bytes:

@@ -49,8 +49,10 @@ def is_of_family(family: HashFamily, answer: object) -> bool:
     """Whether all hashes in an answer are of `family`; its effect has accepted the answer."""
     size = family.encoded_size
     match answer:
+        case None | bytes():  # nothing, or of a payload: the most frequent answers
+            return True
         case list() if answer and type(answer[0]) is StoredEntry:
-            return all(len(stored.hash) == size for stored in answer)
+            return len(answer[0].hash) == size  # and so are all others
         case Head() | StoredEntry():
             return len(answer.hash) == size
         case dict():
@@ -81,43 +83,54 @@ def _is_log(value: object) -> TypeGuard[LogKey]:
 def are_stored_entries(
     values: Sequence[object], log: LogKey, payload_size_max: int | None
 ) -> TypeGuard[Sequence[StoredEntry]]:
-    """Entries of `log`, with payloads only where those are complete and may come along."""
-    front = log.author + varu64.encode(log.log_id)
-    size_max = -1 if payload_size_max is None else payload_size_max
-    return all(_is_stored_entry(value, front, size_max) for value in values)
+    """Entries of `log`, with payloads only where those are complete and may come along.
 
-
-def _is_stored_entry(value: object, front: bytes, payload_size_max: int) -> bool:
+    All of them have hashes of one family.
+    """
+    first = values[0] if values else None
+    if type(first) is not StoredEntry or type(first.hash) is not bytes:
+        return not values
+    prefix = _PREFIXES.get(len(first.hash))
+    if prefix is None:
+        return False
+    front = log.author + _encode(log.log_id)
+    payload_size_max = -1 if payload_size_max is None else payload_size_max
     # This is done for every entry that is sent: it has to be quick.
-    if type(value) is not StoredEntry:
-        return False
-    seqnum, encoded, hash, size, on_hand, complete, payload, begun = value
-    if type(seqnum) is not int or type(size) is not int or type(on_hand) is not int:
-        return False
-    if type(encoded) is not bytes or type(hash) is not bytes or type(complete) is not bool:
-        return False
-    if not 0 < seqnum <= _MAX or not 0 <= on_hand <= size <= _MAX:
-        return False
-    if type(begun) is not bool or (complete and (begun or on_hand != size)):
-        return False
-    if payload is not None and not (
-        type(payload) is bytes and complete and len(payload) == size <= payload_size_max
-    ):
-        return False
-    link_size = len(hash)
-    prefix = _PREFIXES.get(link_size)
-    if prefix is None or not hash.startswith(prefix):
+    for value in values:
+        if type(value) is not StoredEntry:
+            return False
+        seqnum, _, _, size, on_hand, complete, payload, begun = value
+        if not (
+            type(seqnum) is type(size) is type(on_hand) is int
+            and type(complete) is type(begun) is bool
+            and 0 < seqnum <= _MAX
+            and 0 <= on_hand <= size <= _MAX
+            and (not complete or (on_hand == size and not begun))
+            and _is_encoded(value, front, prefix, len(first.hash))
+        ):
+            return False
+        if payload is not None and not (
+            type(payload) is bytes and complete and len(payload) == size <= payload_size_max
+        ):
+            return False
+    return True
+
+
+def _is_encoded(stored: StoredEntry, front: bytes, prefix: bytes, hash_size: int) -> bool:
+    """Whether the numbers and the sizes of `stored` are those of its encoded form."""
+    seqnum, encoded, hash, size, _, _, _, _ = stored
+    if not (type(encoded) is type(hash) is bytes and len(hash) == hash_size):
         return False
     # From the end: signature, hash of the payload, its size; in between the links.
     front, behind = front + _encode(seqnum), _encode(size) + prefix
-    links_at = 1 + len(front)
-    behind_at = len(encoded) - SIGNATURE_SIZE - link_size - len(behind) + len(prefix)
-    links = (seqnum > 1) + has_lipmaalink(seqnum)
+    links, links_at = (seqnum > 1) + has_lipmaalink(seqnum), 1 + len(front)
+    behind_at = links_at + links * hash_size
     return (
-        behind_at == links_at + links * link_size
+        len(encoded) == behind_at + len(behind) - len(prefix) + hash_size + SIGNATURE_SIZE
+        and hash.startswith(prefix)
         and encoded[0] in _TAGS
         and encoded.startswith(front, 1)
         and encoded.startswith(behind, behind_at)
         and (not links or encoded.startswith(prefix, links_at))
-        and (links < 2 or encoded.startswith(prefix, links_at + link_size))
+        and (links < 2 or encoded.startswith(prefix, links_at + hash_size))
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict, deque
 from typing import NamedTuple
 
 from culm.bamboo.entry import LogKey
@@ -38,7 +38,9 @@ class Proposer:
         self._traffic = traffic
         self._wishes: deque[_Wish] = deque()  # that wait for credit
         self._leaving: set[int] = set()  # requests that end to make room for them
-        self._deferred: dict[Replica, None] = {}  # that are to try again when there is room
+        # Replicas that are to try again when there is room.  What is taken from the front of a dict
+        # has to be passed over every time after that.
+        self._deferred: OrderedDict[Replica, None] = OrderedDict()
         self._unsettled: dict[Replica, None] = {}  # all that are so, and some that were
 
     @property
@@ -71,8 +73,8 @@ class Proposer:
         if not patient:
             stirred.update(dict.fromkeys(self._connection.requests))
         while stirred and len(self._wishes) > len(self._leaving):
-            request_id = next(iter(stirred))
-            del stirred[request_id]  # if it is not idle, something will happen to it again
+            request_id, _ = stirred.popitem(last=False)
+            # If it is not idle, something will happen to it again.
             replica = self._traffic.idle(request_id)
             if replica is not None and replica.next.may_rest(request_id, patient=patient):
                 self._leaving.add(request_id)
@@ -103,8 +105,7 @@ class Proposer:
     def retry(self) -> None:
         """A request has ended: there may be room for one that was refused for lack of it."""
         while self._deferred:
-            replica = next(iter(self._deferred))
-            del self._deferred[replica]
+            replica, _ = self._deferred.popitem(last=False)
             if replica.deferred:
                 self.unsettle(replica)
                 replica.retry()

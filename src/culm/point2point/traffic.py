@@ -37,11 +37,12 @@ class Traffic:
         self._fetching: dict[int, Fetching] = {}
         self._unwritten: dict[int, Fetching] = {}  # those with entries in an open batch
         self._serving: dict[int, Serving] = {}
+        self._by_log: dict[LogKey, dict[int, Serving]] = {}
         # Those that may have to send: such as have just got something, and such as go on.
         self._fresh: OrderedDict[int, Serving] = OrderedDict()
         self._going_on: OrderedDict[int, Serving] = OrderedDict()
         self._fresh_had_turn = False
-        self.stirred: dict[int, None] = {}  # to which something has happened
+        self.stirred: OrderedDict[int, None] = OrderedDict()  # to which something has happened
         self.ahead = ReadAhead(
             size_max=limits.read_ahead_size_max,
             read_size_max=limits.connection.packet_size_max + ENTRY_SIZE,
@@ -65,7 +66,7 @@ class Traffic:
         if resumption is not None:
             fetching.resume_payload(resumption)
         self._fetching[request_id] = fetching
-        self._serving[request_id] = Serving(
+        serving = self._serving[request_id] = Serving(
             request,
             replica,
             desk=self._desk,
@@ -74,12 +75,17 @@ class Traffic:
             ahead=self.ahead,
             rouse=lambda fresh: self.rouse(request_id, fresh=fresh),
         )
+        self._by_log.setdefault(replica.log, {})[request_id] = serving
 
     def forget(self, request_id: int) -> Replica | None:
         """A request is over; returns whose it was."""
         serving = self._serving.pop(request_id, None)
         if serving is not None:
             serving.close()
+            of_log = self._by_log[serving.replica.log]
+            del of_log[request_id]
+            if not of_log:
+                del self._by_log[serving.replica.log]
         self._fresh.pop(request_id, None)
         self._going_on.pop(request_id, None)
         fetching = self._fetching.pop(request_id, None)
@@ -138,14 +144,13 @@ class Traffic:
 
     def under_way(self, log: LogKey) -> list[Request]:
         """The requests about `log` for which data may flow, now or once they are confirmed."""
-        return [each.request for each in self._serving.values() if each.replica.log == log]
+        return [each.request for each in self._by_log.get(log, {}).values()]
 
     def wake(self, log: LogKey) -> None:
         """There are new entries of `log`."""
-        for request_id, serving in self._serving.items():
-            if serving.replica.log == log:
-                serving.wake()
-                self.rouse(request_id)
+        for request_id, serving in self._by_log.get(log, {}).items():
+            serving.wake()
+            self.rouse(request_id)
 
     def pieces_to_send(self, size_max: int | None) -> list[Buffer]:
         """Take bytes for the peer, and choose what else there is to send as far as they go."""

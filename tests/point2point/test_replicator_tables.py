@@ -1,0 +1,85 @@
+"""What a replicator knows of many logs and requests: how much there may be, and what it costs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from p2p_lines import lines
+from replicator_raw import RawPeer, cancel, marker, proposal_of
+from replicator_support import KEEP, SERVE, SMALL, key_of, news_of
+
+from culm.bamboo.entry import LogKey
+from culm.point2point import CancelReason, ReplicatorLimits
+from culm.testing.held import held_size
+
+LOG_SIZE_MAX = 8 << 10  # bytes for each log that is kept track of
+AUTHOR = bytes(31)
+
+
+def unknown(number: int) -> LogKey:
+    """One of the logs that nobody has."""
+    return LogKey(AUTHOR + b"\1", number)
+
+
+def limited(**limits: int) -> ReplicatorLimits:
+    return replace(SMALL, connection=replace(SMALL.connection, requests_max=8), **limits)
+
+
+def offer(peer: RawPeer, count: int, first: int = 0) -> None:
+    """Propose so many logs without end, each for a moment."""
+    for number in range(first, first + count):
+        peer.control(proposal_of(unknown(number), 2 * number, 1))
+        peer.control(cancel(2 * number))
+        peer.data(marker(2 * number))
+        for request in list(peer.machine.connection.requests.values()):
+            if request.ours:  # what it proposes itself is not wanted
+                peer.control(cancel(request.request_id, 129))
+                peer.data(marker(request.request_id))
+
+
+@pytest.mark.parametrize("slow", [False, True])
+def test_proposals_for_new_logs_without_end(slow: bool) -> None:
+    """Only so many are kept track of; also while the store does not answer."""
+    limits = limited(logs_max=16, outstanding_max=32)
+    peer = RawPeer(interest=KEEP, limits=limits, credit=1 << 20, slow=slow)
+    offer(peer, 64)
+    full = held_size(peer.machine)
+    offer(peer, 200, first=64)
+    assert len(peer.machine._replicas) <= 16
+    assert held_size(peer.machine) < full + 4096
+    if not slow:
+        assert cancel(2 * 100, CancelReason.RESOURCE_LIMIT)[:2] in peer.control_seen
+
+
+def test_proposals_for_logs_that_are_not_taken() -> None:
+    peer = RawPeer(interest=SERVE, limits=limited(), credit=1 << 20)
+    offer(peer, 16)
+    before = held_size(peer.machine)
+    offer(peer, 400, first=16)
+    assert not peer.machine._replicas
+    assert held_size(peer.machine) < before + 2048
+
+
+def test_what_a_log_costs() -> None:
+    """`logs_max` times that, at most."""
+    costs = []
+    for count in (100, 300):
+        peer = RawPeer(interest=KEEP, limits=limited(logs_max=1000), credit=1 << 20)
+        offer(peer, count)
+        assert len(peer.machine._replicas) == count
+        costs.append(held_size(peer.machine))
+    assert (costs[1] - costs[0]) / 200 < LOG_SIZE_MAX
+
+
+def test_news_of_a_log_cost_nothing_for_the_requests_of_others() -> None:
+    def cost(others: int) -> int:
+        logs = [news_of((1,), log_id=number) for number in range(others + 1)]
+        limits = replace(SMALL, connection=replace(SMALL.connection, requests_max=1000))
+        peer = RawPeer(*logs, interest=SERVE, limits=limits, credit=0)
+        for number, news in enumerate(logs):
+            peer.control(proposal_of(key_of(news), 2 * number, 1))
+        assert len(peer.machine._traffic._serving) == others + 1
+        return lines(lambda: peer.machine._traffic.wake(key_of(logs[0])))
+
+    assert cost(10) == cost(200)
