@@ -24,7 +24,7 @@ class Limits:
         pause (`Connection.send_size`).
     requests_max
         Requests that the peer may have open at once: the proposal credit that it is
-        granted.  About 2 KiB each.
+        granted.  About 3 KiB each, and the hashes of the log that later entries link to.
     request_adjustments_max
         Adjustments of one request whose effect on the peer's data is still open; one of our own
         beyond that is refused, one of the peer's makes us cancel (`RequestGivenUp`).
