@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from culm.machine import Closed, Effect, Event, LocalProtocolError
+from culm.testing import driver as driver_module
 from culm.testing.driver import Driver, EndlessError, Turn, UnknownVerbError, WrongKindError
 from culm.testing.operations import (
     Advance,
@@ -167,6 +168,38 @@ def test_what_never_ends_is_found(kind: str) -> None:
     machine.kind = kind
     with pytest.raises(EndlessError, match="more than 10"):
         Driver(machine, events_max=10).do(Receive(b""))
+
+
+class Gushing(Keeper):
+    """The same, a lot at a time; `given` is how much it was, in bytes."""
+
+    kind = "event"
+    given = 0
+
+    def _gush(self) -> bytes:
+        self.given += 1 << 12
+        return self.given.to_bytes(1 << 12, "big")
+
+    def _step(self) -> Event | None:
+        return LineReceived(text=self._gush()) if self.kind == "event" else None
+
+    def next_effect(self) -> Effect | None:
+        return Keep(ticket=1, text=self._gush()) if self.kind == "effect" else None
+
+    def data_to_send(self, size_max: int | None = None) -> bytes:
+        return self._gush() if self.kind == "bytes" else b""
+
+
+@pytest.mark.parametrize("kind", ["event", "effect", "bytes"])
+def test_what_is_large_and_never_ends_is_stopped_before_it_fills_memory(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(driver_module, "SIZE_MAX", 1 << 20)
+    machine = Gushing()
+    machine.kind = kind
+    with pytest.raises(EndlessError, match="more than 1048576 bytes"):
+        Driver(machine).do(Receive(b""))
+    assert machine.given <= 4 << 20
 
 
 class AsksForEver(Keeper):

@@ -15,6 +15,7 @@ from typing import Any
 
 from culm.machine import Closed, Effect, Event, Link, LocalProtocolError
 from culm.testing.arguments import named_arguments
+from culm.testing.held import held_size
 from culm.testing.operations import (
     Advance,
     Call,
@@ -29,9 +30,19 @@ from culm.testing.operations import (
 from culm.testing.plain import JSON, to_plain
 from culm.testing.spec import Config, MachineSpec, Responder, SpecErrorCode, Verb
 
-__all__ = ["Driver", "EndlessError", "Turn", "UnknownVerbError", "WrongKindError", "own_verbs"]
+__all__ = [
+    "Driver",
+    "EndlessError",
+    "Turn",
+    "UnknownVerbError",
+    "WrongKindError",
+    "check_end",
+    "own_verbs",
+]
 
 EVENTS_MAX = 100_000
+SIZE_MAX = 1 << 28  # bytes; what a machine gives without an input is no more than that
+_FEW = 16  # things; so many are not looked at
 
 # What a driver does to a machine is no verb of the machine's user.
 _INPUTS_AND_OUTPUTS = frozenset(
@@ -51,6 +62,18 @@ _INPUTS_AND_OUTPUTS = frozenset(
         "receive_eof",
     }
 )
+
+
+def check_end(what: str, things: Sequence[object], count_max: int = EVENTS_MAX) -> None:
+    """Raise `EndlessError` if a machine gives too many things, or too large ones together.
+
+    To be called for each thing more: sizes are looked at whenever there are twice as many.
+    """
+    count = len(things)
+    if count > count_max:
+        raise EndlessError(f"more than {count_max} {what} without an input")
+    if count >= _FEW and not count & (count - 1) and held_size(list(things)) > SIZE_MAX:
+        raise EndlessError(f"{what} of more than {SIZE_MAX} bytes without an input")
 
 
 def own_verbs(machine: object) -> list[str]:
@@ -206,8 +229,7 @@ class Driver:
             self._spend(
                 effect.ticket
             )  # what the machine refuses from the spec's store, it never gets
-            if len(turns) > self.events_max:
-                raise EndlessError(f"more than {self.events_max} effects without an input")
+            check_end("effects", turns, self.events_max)
         return turns
 
     def apply(self, operation: Operation) -> object:
@@ -260,8 +282,9 @@ class Driver:
         effects: list[Effect[Any]] = []
         sent: list[bytes] = []
         datagrams: list[tuple[Hashable, bytes]] = []
-        links: dict[int, bytes] = {}
-        for _ in range(self.events_max):
+        links: dict[int, list[bytes]] = {}
+        rounds: list[object] = []
+        while True:
             happened = self.take_events()
             events += happened[0]
             states += happened[1]
@@ -275,11 +298,11 @@ class Driver:
             sent.append(taken[1])
             datagrams += taken[2]
             for number, data in taken[3]:
-                links[number] = links.get(number, b"") + data
+                links.setdefault(number, []).append(data)
             if not any(taken):  # nothing was taken, so no room was made
                 break
-        else:
-            raise EndlessError(f"more than {self.events_max} rounds without an input")
+            rounds.append((happened[0], taken))
+            check_end("rounds", rounds, self.events_max)
         return Turn(
             operation=operation,
             error=error,
@@ -289,7 +312,7 @@ class Driver:
             effects=tuple(effects),
             sent=b"".join(sent),
             datagrams=tuple(datagrams),
-            links=tuple(sorted(links.items())),
+            links=tuple((number, b"".join(links[number])) for number in sorted(links)),
             deadline=self.deadline(),
         )
 
@@ -303,8 +326,7 @@ class Driver:
             states.append(machine.state)
             if isinstance(event, Closed):
                 self.closed = event
-            if len(events) > self.events_max:
-                raise EndlessError(f"more than {self.events_max} events without an input")
+            check_end("events", events, self.events_max)
         return tuple(events), tuple(states)
 
     def take_effects(self) -> tuple[Effect[Any], ...]:
@@ -314,8 +336,7 @@ class Driver:
         effects: list[Effect[Any]] = []
         while (effect := self.machine.next_effect()) is not None:
             effects.append(effect)
-            if len(effects) > self.events_max:
-                raise EndlessError(f"more than {self.events_max} effects without an input")
+            check_end("effects", effects, self.events_max)
         self.unanswered += effects
         return tuple(effects)
 

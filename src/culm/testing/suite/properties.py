@@ -15,7 +15,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from culm.testing.driver import Driver, Turn
+from culm.testing.driver import Driver, Turn, check_end
 from culm.testing.link import random_chunks, random_sizes
 from culm.testing.machines import lookup
 from culm.testing.operations import (
@@ -472,6 +472,7 @@ def _in_pieces(wanted: Sequence[int]) -> Any:
             if not piece:
                 break
             taken.append(piece)
+            check_end("pieces", taken)
         if left := machine.data_to_send():
             raise PropertyError(f"a piece was empty, yet {len(left)} bytes were left")
         return b"".join(taken)
