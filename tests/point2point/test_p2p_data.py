@@ -644,6 +644,19 @@ def test_data_never_overtakes_control() -> None:
     assert kinds.index((Confirmed, 2)) < len(kinds) - 10
 
 
+def test_last_words_are_in_order() -> None:
+    """More has been said than goes into one Write, with markers behind it; then comes the end."""
+    limits = Limits(packet_size_max=64)
+    pair = Pair(limits=(limits, limits))
+    for start in range(2, 20, 2):
+        request = pair.left.propose(proposal(start, end=start))
+        request.cancel(CancelReason.DO_NOT_RETRY)
+    pair.left.close()
+    pair.pump()
+    (end,) = pair.of(Closed, "right")
+    assert end.error is None
+
+
 def test_large_packets_of_one_request_do_not_hold_up_another() -> None:
     limits = Limits(packet_size_max=64)
     pair = Pair(limits=(limits, limits))

@@ -61,6 +61,7 @@ class Connection(StreamBase):
                 self._scheduler,
                 send_credit=stream.send_credit,
                 receive_credit=stream.receive_credit,
+                urgent=stream.urgent,
             )
             for stream_id, stream in initial.streams.items()
         }

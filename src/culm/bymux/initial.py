@@ -18,10 +18,14 @@ def _check_uint64(name: str, value: int) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InitialStream:
-    """A stream that is there from the start.  Credit is in bytes, or `INFINITE`."""
+    """A stream that is there from the start.  Credit is in bytes, or `INFINITE`.
+
+    `urgent`: what is queued on it leaves before all that is queued on others.
+    """
 
     send_credit: int = 0
     receive_credit: int = 0
+    urgent: bool = False
 
     def __post_init__(self) -> None:
         _check_uint64("send_credit", self.send_credit)
@@ -29,7 +33,11 @@ class InitialStream:
 
     def mirrored(self) -> InitialStream:
         """The same stream as the peer sees it."""
-        return InitialStream(send_credit=self.receive_credit, receive_credit=self.send_credit)
+        return InitialStream(
+            send_credit=self.receive_credit,
+            receive_credit=self.send_credit,
+            urgent=self.urgent,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

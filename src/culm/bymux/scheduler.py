@@ -6,7 +6,8 @@ join the one that waits already; since they only move forward, past packets of o
 types, this never takes them past a Close or StopRead that forbids them.  So what waits
 is bounded by the number of streams, not by what the peer asks for.
 
-Data leaves a Write at a time, round robin over the streams that have some and may send.
+Data leaves a Write at a time, round robin over the streams that have some and may send;
+that of urgent streams before that of others.
 """
 
 from __future__ import annotations
@@ -76,9 +77,11 @@ class Scheduler:
         """Forget what has become due, unless it has been taken."""
         self._control.pop((addressee, packet_type), None)
 
-    def enter(self, writer: Writer) -> None:
+    def enter(self, writer: Writer, *, urgent: bool = False) -> None:
         """Let a stream write when its turn comes (once, however often it enters)."""
         self._writers[writer] = None
+        if urgent:
+            self._writers.move_to_end(writer, last=False)
 
     def leave(self, writer: Writer) -> None:
         """Take a stream out of the round."""

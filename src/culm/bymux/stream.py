@@ -26,17 +26,25 @@ class StreamScope(Scope):
         "_receive_window",
         "_unconsumed_size",
         "_unsent",
+        "_urgent",
         "receive_credit",
         "send_credit",
     )
     stream_id: int
 
     def __init__(
-        self, stream_id: int, scheduler: Scheduler, *, send_credit: int, receive_credit: int
+        self,
+        stream_id: int,
+        scheduler: Scheduler,
+        *,
+        send_credit: int,
+        receive_credit: int,
+        urgent: bool = False,
     ) -> None:
         super().__init__(stream_id, STREAM_RULES, scheduler)
         self.send_credit = send_credit
         self.receive_credit = receive_credit
+        self._urgent = urgent
         self._unsent: Outbox | None = None  # never an empty one
         self._closing = False  # a Close waits behind the unsent data
         self._receive_window: int | None = None
@@ -77,7 +85,7 @@ class StreamScope(Scope):
 
     def _enter(self) -> None:
         if self._unsent is not None and self.send_credit:
-            self._scheduler.enter(self)
+            self._scheduler.enter(self, urgent=self._urgent)
 
     def _drained(self) -> None:
         self._unsent = None

@@ -43,7 +43,8 @@ _PIECE_SIZE_MAX = 1 << 15
 _ROOM_MIN = 256
 _INITIAL: Final = InitialState(
     streams={
-        _CONTROL: InitialStream(send_credit=INFINITE, receive_credit=INFINITE),
+        # Also the goodbye takes several Writes: no data may come between them.
+        _CONTROL: InitialStream(send_credit=INFINITE, receive_credit=INFINITE, urgent=True),
         _DATA: InitialStream(),
     },
     creation_closed=True,
