@@ -70,14 +70,22 @@ class Tickets(Generic[T]):
         self._open[self._last] = effect, waits
         return effect
 
-    def answered(self, ticket: Ticket[R], result: R) -> T:
-        """Take the answer to an effect; returns what waits for it.
+    def check(self, ticket: Ticket[R], result: R) -> T:
+        """Whether that can be taken as the answer to an effect; returns what waits for it.
 
         Raises `LocalProtocolError`: ``UNKNOWN_TICKET``, ``WRONG_RESULT``.
         """
         effect, waits = self._find(ticket)
         if not effect.accepts(result) or not (self._suits is None or self._suits(result)):
             raise _wrong(effect, result)
+        return waits
+
+    def answered(self, ticket: Ticket[R], result: R) -> T:
+        """Take the answer to an effect; returns what waits for it.
+
+        Raises `LocalProtocolError`: ``UNKNOWN_TICKET``, ``WRONG_RESULT``.
+        """
+        waits = self.check(ticket, result)
         del self._open[ticket]
         return waits
 
@@ -133,11 +141,16 @@ class Answer(Generic[R]):
     def give(self, machine: Durable) -> None:
         """Tell the machine: `Durable.complete`, or `Durable.fail`.
 
-        Raises `LocalProtocolError` (``WRONG_RESULT``) for a store that gave what is no
-        answer to the effect.
+        A result that is no answer to the effect is a failure of the store, too: its error
+        is the machine's refusal, ``WRONG_RESULT``.
         """
         ticket: Ticket[Any] = self.effect.ticket
-        if self.error is None:
-            machine.complete(ticket, self.result)
-        else:
-            machine.fail(ticket, self.error)
+        error = self.error
+        if error is None:
+            try:
+                return machine.complete(ticket, self.result)
+            except LocalProtocolError as refusal:
+                if refusal.code is not ContractErrorCode.WRONG_RESULT:
+                    raise
+                error = refusal
+        return machine.fail(ticket, error)

@@ -110,8 +110,12 @@ def test_an_interrupt_is_no_answer() -> None:
         Answer.of(asking()[1], perform)
 
 
-def test_a_store_that_answers_wrongly_is_found() -> None:
+def test_a_store_that_answers_wrongly_has_failed() -> None:
     keeper, effect = asking()
     answer: Answer[Any] = Answer.of(effect, lambda asked: "four")
-    assert code_of(answer.give, keeper) is ContractErrorCode.WRONG_RESULT
-    keeper.complete(effect.ticket, 4)
+    answer.give(keeper)
+    event = keeper.next_event()
+    assert isinstance(event, StoreFailed)
+    assert isinstance(event.error, LocalProtocolError)
+    assert event.error.code is ContractErrorCode.WRONG_RESULT
+    assert code_of(answer.give, keeper) is ContractErrorCode.UNKNOWN_TICKET

@@ -19,7 +19,15 @@ from nacl.signing import SigningKey
 
 from culm.bamboo import LogAuthor, MemoryStore
 from culm.bamboo.effects import answer, perform
-from culm.machine import Closed, Event, RemoteProtocolError, StreamBase
+from culm.machine import (
+    Closed,
+    Effect,
+    Event,
+    LocalProtocolError,
+    RemoteProtocolError,
+    StoreFailed,
+    StreamBase,
+)
 from culm.point2point import (
     EntryStored,
     Interest,
@@ -304,6 +312,53 @@ def test_half_a_connection_is_enough_for_an_answer(run: Run) -> None:
         assert said.result(SECONDS_MAX) == b"HELLO\n" * 50_000
     far.close()
     assert closed == Closed()
+
+
+def test_an_effect_that_is_out_counts_as_bytes_to_come() -> None:
+    """The peer has said all, and the store, in another thread, is at work only then."""
+    ended = threading.Event()
+
+    class Ended(Keeper):
+        def receive_eof(self) -> None:
+            super().receive_eof()
+            ended.set()
+
+    def perform(effect: Effect[Any]) -> int:
+        assert ended.wait(SECONDS_MAX)
+        return 1
+
+    async def main() -> Closed:
+        loop = asyncio.get_running_loop()
+        machine = Ended(effects_max=1)
+        _, protocol = await loop.create_connection(
+            lambda: MachineProtocol(machine, perform=perform, executor=pool), sock=near
+        )
+        return await protocol.wait_closed()
+
+    def peer() -> bytes:
+        far.sendall(b"precious\nmore\n")
+        far.shutdown(socket.SHUT_WR)
+        return read_all(far)
+
+    near, far = pair(1 << 16)
+    with ThreadPoolExecutor(1) as pool, ThreadPoolExecutor(1) as other, far:
+        said = other.submit(peer)
+        closed = asyncio.run(main())
+        assert said.result(SECONDS_MAX) == b"ok\nok\n"
+    assert closed == Closed()
+
+
+def test_a_store_that_gives_no_answer_has_failed(run: Run) -> None:
+    """It gives what the machine refuses: the driver says so when the goodbye is said."""
+    events: list[Event] = []
+    near, far = pair(1 << 16)
+    with far:
+        far.sendall(b"precious\n")
+        far.shutdown(socket.SHUT_WR)
+        with pytest.raises(LocalProtocolError, match="wrong result"):
+            run(Keeper(), near, perform=lambda effect: "place 1", on_event=events.append)
+    assert isinstance(events[-2], StoreFailed)
+    assert events[-1] == Closed()
 
 
 def test_an_end_of_the_stream_that_is_no_end_to_the_machine() -> None:
