@@ -54,7 +54,15 @@ def over(lower: Conduit, upper: StreamMachine) -> Stacked:
     one ends, the lower one says goodbye and what still comes up is dropped.  One `Closed`
     comes out: at once with the error of the upper machine if that failed first, otherwise
     when both have ended, and then the lower one's error goes first.
+
+    Raises `TypeError` for what is no such machine, or for one over itself.
     """
+    if not _is_machine(lower, Conduit):
+        raise TypeError(f"{lower!r} is no conduit")
+    if not _is_machine(upper, StreamMachine):
+        raise TypeError(f"{upper!r} is no stream machine")
+    if lower is upper:
+        raise TypeError("a machine cannot be over itself")
     return _Over(lower, upper)
 
 
@@ -66,8 +74,22 @@ def then(first: StreamMachine, build: Callable[[Event], StreamMachine | None]) -
     with `first`'s trailing data and the time that `first` was told last.  That `Closed`
     does not come out.  If there is no successor, if `first` failed or if the user has
     closed it, its `Closed` is the end.
+
+    What `build` raises, and `TypeError` for what it returns and is no machine to follow, is
+    raised by ``next_event``: nothing has changed, and `build` is asked for that event again.
+
+    Raises `TypeError` if `first` is no stream machine, or `build` cannot be called.
     """
+    if not _is_machine(first, StreamMachine):
+        raise TypeError(f"{first!r} is no stream machine")
+    if not callable(build):
+        raise TypeError(f"{build!r} builds nothing")
     return _Then(first, build)
+
+
+def _is_machine(value: object, kind: type[Any]) -> bool:
+    """Whether it is one; a class of machines has the methods, too, and is none."""
+    return isinstance(value, kind) and not isinstance(value, type)
 
 
 class _Parts:
@@ -106,8 +128,9 @@ class _Parts:
         return None
 
     def complete(self, ticket: Ticket[R], result: R) -> None:
-        part, effect = self._tickets.answered(ticket, result)
-        part.complete(effect.ticket, result)
+        part, effect = self._tickets.check(ticket, result)
+        part.complete(effect.ticket, result)  # it may refuse what its effect accepts
+        self._tickets.answered(ticket, result)
 
     def fail(self, ticket: Ticket[Any], error: Exception) -> None:
         failure, (part, effect) = self._tickets.failed(ticket, error)
@@ -242,6 +265,7 @@ class _Then:
         self._first: StreamMachine | None = None  # once it is over, while it has bytes to send
         self._current = first
         self._build: Callable[[Event], StreamMachine | None] | None = build
+        self._event: Event | None = None  # of the first one, for which `build` is asked
         self._successor: StreamMachine | None = None
         self._eof = False
         self._closing = False
@@ -253,12 +277,14 @@ class _Then:
         return self._current.state
 
     def next_event(self) -> Event | None:
-        event = self._parts.next_event(self._current)
-        if self._build is None or event is None:
-            return event
-        successor = self._build(event)
-        if successor is not None:
-            self._successor = successor
+        if self._build is None:
+            return self._parts.next_event(self._current)
+        if self._event is None:
+            self._event = self._parts.next_event(self._current)
+        if self._event is None:
+            return None
+        self._ask(self._build, self._event)
+        event, self._event = self._event, None
         if not isinstance(event, Closed):
             return event
         self._build = None
@@ -266,6 +292,16 @@ class _Then:
             return event
         self._hand_over(self._successor)
         return self._parts.next_event(self._current)
+
+    def _ask(self, build: Callable[[Event], StreamMachine | None], event: Event) -> None:
+        successor = build(event)
+        if successor is None:
+            return
+        if not _is_machine(successor, StreamMachine):
+            raise TypeError(f"{successor!r} is no stream machine")
+        if successor is self._current:
+            raise TypeError("a machine cannot follow itself")
+        self._successor = successor
 
     def _hand_over(self, successor: StreamMachine) -> None:
         self._first, self._current = self._current, successor

@@ -344,6 +344,24 @@ def test_effects_of_both_are_numbered_anew() -> None:
         assert caught.value.code is ContractErrorCode.UNKNOWN_TICKET
 
 
+def test_what_only_a_part_can_refuse_is_refused_and_the_ticket_stays_open() -> None:
+    class Particular(Keeper):
+        def complete(self, ticket: Ticket[R], result: R) -> None:
+            if result == 13:
+                raise LocalProtocolError(ContractErrorCode.WRONG_RESULT)
+            super().complete(ticket, result)
+
+    stack = then(Particular(), lambda event: None)
+    stack.receive_data(b"line\n")
+    assert drained(stack) == [line(b"line")]
+    effect = stack.next_effect()
+    assert effect is not None
+    with pytest.raises(LocalProtocolError, match="wrong result"):
+        stack.complete(effect.ticket, 13)
+    stack.complete(effect.ticket, 4)
+    assert drained(stack) == [Kept(text=b"line", place=4)]
+
+
 def test_a_failure_is_told_with_the_effect_that_was_handed_out() -> None:
     frames = KeepingFrames()
     stack = over(frames, Keeper())
@@ -383,6 +401,62 @@ def test_the_successor_starts_with_the_bytes_after_the_end(cuts: set[int]) -> No
         "Closed",
     ]
     assert stack.trailing_data == b"trail"
+
+
+@pytest.mark.parametrize("junk", [5, "machine", Lines, object()])
+def test_what_is_no_machine_is_refused_and_no_event_is_lost(junk: Any) -> None:
+    built: list[Any] = [junk, Lines(), junk, None]
+    stack = then(Lines(), lambda event: built.pop(0))
+    stack.receive_data(b"one\nbye\ntwo\n")
+    with pytest.raises(TypeError, match="no stream machine"):
+        stack.next_event()
+    assert stack.next_event() == line(b"one")
+    with pytest.raises(TypeError, match="no stream machine"):
+        stack.next_event()
+    assert stack.next_event() == line(b"two")  # the machine that came before goes on
+
+
+@pytest.mark.parametrize("closing", [False, True])
+def test_what_build_raises_is_raised_and_no_event_is_lost(closing: bool) -> None:
+    failures = [ValueError("not now")]
+
+    def build(event: Event) -> None:
+        if isinstance(event, Closed) == closing and failures:
+            raise failures.pop()
+
+    stack = then(Lines(), build)
+    stack.receive_data(b"one\nbye\n")
+    events: list[Event | None] = [stack.next_event()] if closing else []
+    with pytest.raises(ValueError, match="not now"):
+        stack.next_event()
+    assert events + drained(stack) == [line(b"one"), Closed()]
+    assert stack.next_event() is None
+
+
+@pytest.mark.parametrize("junk", [5, None, Lines])
+def test_parts_are_machines(junk: Any) -> None:
+    for combine in (
+        lambda: over(junk, Lines()),
+        lambda: over(Frames(), junk),
+        lambda: over(Lines(), Lines()),  # type: ignore[arg-type]
+        lambda: then(junk, lambda event: None),
+        lambda: then(Lines(), junk if junk is not Lines else 7),
+    ):
+        with pytest.raises(TypeError):
+            combine()
+
+
+def test_a_machine_is_put_into_no_stack_twice() -> None:
+    frames = Frames()
+    with pytest.raises(TypeError, match="itself"):
+        over(frames, frames)
+    first = Lines()
+    built = [first]
+    stack = then(first, lambda event: built.pop() if built else None)
+    stack.receive_data(b"one\n")
+    with pytest.raises(TypeError, match="itself"):
+        stack.next_event()
+    assert stack.next_event() == line(b"one")
 
 
 def test_build_is_asked_for_every_event_and_the_last_machine_counts() -> None:
