@@ -13,7 +13,6 @@ of them do alike.  It imports nothing of culm but `culm.buffer`.
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
@@ -48,6 +47,8 @@ __all__ = [
 
 R = TypeVar("R")
 
+_TIME_MAX = 2.0**40
+
 
 class ContractErrorCode(IntEnum):
     """Codes for breaking the contract of this module rather than a protocol's rule."""
@@ -57,7 +58,7 @@ class ContractErrorCode(IntEnum):
     TIME_WENT_BACK = 3
     ALREADY_CLOSED = 4
     WRONG_RESULT = 5  # an answer that is none to that effect
-    NOT_A_TIME = 6  # NaN or an infinity
+    NOT_A_TIME = 6  # NaN, an infinity, or beyond 2^40 seconds
 
 
 class ProtocolError(Exception):
@@ -312,15 +313,18 @@ class Timed(Protocol):
     def advance(self, now: float) -> None:
         """Tell the time.
 
-        Raises `LocalProtocolError`: ``TIME_WENT_BACK``, and ``NOT_A_TIME`` for NaN and
-        infinities.
+        Raises `LocalProtocolError`: ``TIME_WENT_BACK``, and ``NOT_A_TIME`` for NaN,
+        infinities and what is beyond 2^40 seconds.
         """
         ...
 
 
 def check_time(now: float, last: float | None) -> None:
-    """Raise `LocalProtocolError` unless `now` may follow `last`; ``None`` if it is the first."""
-    if not math.isfinite(now):
+    """Raise `LocalProtocolError` unless `now` may follow `last`; ``None`` if it is the first.
+
+    Where a float no longer tells a millisecond from none, at 2^40 seconds, there is no time.
+    """
+    if not -_TIME_MAX <= now <= _TIME_MAX:
         raise LocalProtocolError(ContractErrorCode.NOT_A_TIME, f"{now}")
     if last is not None and now < last:
         raise LocalProtocolError(ContractErrorCode.TIME_WENT_BACK, f"{now} after {last}")

@@ -229,12 +229,12 @@ def test_a_payload_is_signed_by_size_and_hash() -> None:
 @pytest.mark.parametrize(
     ("seqnum", "changes", "message"),
     [
-        (3, {"author": bytes(31)}, "author of 31 bytes, not 32"),
-        (3, {"signature": bytes(65)}, "signature of 65 bytes, not 64"),
-        (3, {"log_id": -1}, "log id -1 is not in 0"),
-        (3, {"log_id": 2**64}, "log id .* is not in 0"),
-        (1, {"seqnum": 0}, "seqnum 0 is not in 1"),
-        (3, {"payload_size": 2**64}, "payload size .* is not in 0"),
+        (3, {"author": bytes(31)}, "author must be 32 bytes, not 31"),
+        (3, {"signature": bytes(65)}, "signature must be 64 bytes, not 65"),
+        (3, {"log_id": -1}, r"log id must be in \[0, .*, not -1"),
+        (3, {"log_id": 2**64}, r"log id must be in \[0, "),
+        (1, {"seqnum": 0}, r"seqnum must be in \[1, .*, not 0"),
+        (3, {"payload_size": 2**64}, r"payload size must be in \[0, "),
         (3, {"payload_hash": YASMF.hash(b"")}, "payload hash is not an encoded YAMF hash"),
         (3, {"payload_hash": bytes(66)}, "payload hash is not an encoded YAMF hash"),
         (1, {"backlink": YAMF.hash(b"")}, "entry 1 has no backlink"),

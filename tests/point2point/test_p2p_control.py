@@ -129,7 +129,7 @@ class TestProposals:
             proposer.propose(proposal(start, end=start), request_id=request_id)
             pair.pump()
             assert request_id in other.requests
-        with pytest.raises(OverflowError):
+        with pytest.raises(ValueError, match="request id must be in"):
             pair.left.propose(proposal(40), request_id=MAX + 1)
         assert pair.left.propose(proposal(40)).request_id == 2  # all higher ones are past
 

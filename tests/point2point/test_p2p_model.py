@@ -185,11 +185,10 @@ def illegal(player: Player, game: Any) -> list[tuple[Any, set[ErrorCode]]]:
             {code.WRONG_ID_PARITY, code.NO_CREDIT},
         ),
         (lambda: request.notify(0), {code.EMPTY_PACKET, code.APOLOGY_OWED, *over}),
-        (
-            lambda: request.notify(2**65),
-            {code.PAST_END, code.APOLOGY_OWED, *over},
-        ),
     ]
+    if proposal.end is not None:
+        past_end = {code.PAST_END, code.APOLOGY_OWED, *over}
+        found.append((lambda: request.notify(2**64 - 1), past_end))
     if proposal.start > 1:
         found.append((lambda: request.adjust(end=proposal.start - 1), {code.END_BEFORE_START}))
     if game.request.ours:

@@ -27,6 +27,7 @@ from nacl.bindings import crypto_sign_open
 from nacl.exceptions import BadSignatureError
 from nacl.signing import SigningKey
 
+from culm.arguments import check_bytes, check_int, check_type
 from culm.bamboo.links import has_lipmaalink
 from culm.buffer import Buffer
 from culm.wire import varu64
@@ -39,6 +40,7 @@ __all__ = [
     "Entry",
     "LogKey",
     "assemble",
+    "check_log",
     "decode",
     "decode_prefix",
     "encoded_size_max",
@@ -58,6 +60,13 @@ class LogKey(NamedTuple):
 
     author: bytes
     log_id: int
+
+
+def check_log(log: LogKey) -> None:
+    """Raise `TypeError` or `ValueError` unless `log` names one."""
+    check_type("log", log, LogKey)
+    check_bytes("author", log.author, AUTHOR_SIZE)
+    check_int("log id", log.log_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,12 +92,13 @@ class Entry:
     _hash: bytes | None = field(default=None, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        _check_size("author", self.author, AUTHOR_SIZE)
-        _check_size("signature", self.signature, SIGNATURE_SIZE)
-        _check_number("log id", self.log_id, 0)
-        _check_number("seqnum", self.seqnum, 1)
-        _check_number("payload size", self.payload_size, 0)
-        _check_hash("payload hash", self.payload_hash, self.family)
+        check_type("family", self.family, HashFamily)
+        check_bytes("author", self.author, AUTHOR_SIZE)
+        check_bytes("signature", self.signature, SIGNATURE_SIZE)
+        check_int("log id", self.log_id)
+        check_int("seqnum", self.seqnum, 1)
+        check_int("payload size", self.payload_size)
+        self.family.check("payload hash", self.payload_hash)
         _check_link("backlink", self.backlink, self.seqnum > 1, self)
         _check_link("lipmaalink", self.lipmaalink, has_lipmaalink(self.seqnum), self)
 
@@ -307,23 +317,8 @@ def _decode_varu64(data: bytes, offset: int) -> tuple[int, int]:
     return varu64.decode(data, offset, canonical=True)
 
 
-def _check_size(name: str, value: bytes, size: int) -> None:
-    if len(value) != size:
-        raise ValueError(f"{name} of {len(value)} bytes, not {size}")
-
-
-def _check_number(name: str, value: int, least: int) -> None:
-    if not least <= value <= varu64.MAX:
-        raise ValueError(f"{name} {value} is not in {least} .. 2**64 - 1")
-
-
-def _check_hash(name: str, value: bytes, family: HashFamily) -> None:
-    if len(value) != family.encoded_size or not value.startswith(family.prefix):
-        raise ValueError(f"{name} is not an encoded {family.name} hash")
-
-
 def _check_link(name: str, link: bytes | None, due: bool, entry: Entry) -> None:
     if due != (link is not None):
         raise ValueError(f"entry {entry.seqnum} has {'a' if due else 'no'} {name}")
     if link is not None:
-        _check_hash(name, link, entry.family)
+        entry.family.check(name, link)

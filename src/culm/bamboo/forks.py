@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from culm.arguments import check_type
 from culm.bamboo.entry import Entry, LogKey, decode_prefix, verify_signature
 from culm.buffer import Buffer
 from culm.wire.errors import DecodeError, WireErrorCode
@@ -53,6 +54,8 @@ class ForkProof:
     second: Entry
 
     def __post_init__(self) -> None:
+        check_type("first", self.first, Entry)
+        check_type("second", self.second, Entry)
         if not same_place(self.first, self.second):
             raise ValueError("the entries have different places")
         order = sorted((self.first, self.second), key=Entry.encode)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Final
 
+from culm.arguments import check_int, check_type
 from culm.buffer import Buffer
 from culm.bymux.errors import ErrorCode
 from culm.bymux.events import StreamCreated, StreamData, StreamEnded
 from culm.bymux.handles import Stream, Streams
 from culm.bymux.initial import VANILLA, InitialState
 from culm.bymux.limits import Limits
-from culm.bymux.packets import UINT64_MAX, Packet, PacketType, take_packet
+from culm.bymux.packets import Packet, PacketType, take_packet
 from culm.bymux.scheduler import Scheduler
 from culm.bymux.scope import GlobalScope
 from culm.bymux.states import Role, State
@@ -46,6 +47,9 @@ class Connection(StreamBase):
         initial: InitialState = VANILLA,
         as_it_comes: bool = False,
     ) -> None:
+        check_type("role", role, Role)
+        check_type("limits", limits, Limits)
+        check_type("initial", initial, InitialState)
         if len(initial.streams) > limits.streams_max:
             raise ValueError(f"more than {limits.streams_max} streams in the initial state")
         super().__init__(receive_max=limits.receive_buffer_max)
@@ -110,8 +114,8 @@ class Connection(StreamBase):
         Costs one creation credit.  Raises `ValueError` for an id that is no 64-bit
         unsigned int.
         """
-        if stream_id is not None and not 0 <= stream_id <= UINT64_MAX:
-            raise ValueError(f"stream id must be in [0, 2**64), not {stream_id}")
+        if stream_id is not None:
+            check_int("stream id", stream_id)
         self._global.permit_creation()
         if len(self._scopes) >= self._limits.streams_max:
             raise LocalProtocolError(ErrorCode.STREAMS_LIMIT, f"{len(self._scopes)} streams")
@@ -137,8 +141,7 @@ class Connection(StreamBase):
         `Limits.streams_max` holds all the same: a peer that has more alive at once is
         cut off.  Raises `ValueError` for less than 1.
         """
-        if count < 1:
-            raise ValueError(f"count must be at least 1, not {count}")
+        check_int("count", count, 1)
         self._global.grant(count)
 
     def ping(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from culm.arguments import check_int
 from culm.buffer import Buffer
 from culm.bymux.packets import INFINITE, PacketType
 from culm.bymux.states import StreamState
@@ -76,10 +77,10 @@ class Stream:
     def grant(self, credit: int) -> None:
         """Let the peer send `credit` bytes more, which we can handle at once.
 
-        A sum of exactly ``2**64 - 1`` is infinite.  Raises `ValueError` for less than 1.
+        A sum of exactly ``2**64 - 1`` is infinite.  Raises `ValueError` for less than 1
+        or more than ``2**64 - 1``.
         """
-        if credit < 1:
-            raise ValueError(f"credit must be at least 1, not {credit}")
+        check_int("credit", credit, 1)
         self._scope.grant(credit)
 
     def grant_infinite(self) -> None:
@@ -94,8 +95,7 @@ class Stream:
         Data that has come up before counts as consumed.  Raises `ValueError` unless
         ``0 <= size < INFINITE``.
         """
-        if not 0 <= size < INFINITE:
-            raise ValueError(f"window must be in [0, 2**64 - 1), not {size}")
+        check_int("window", size, 0, INFINITE - 1)
         self._scope.set_window(size)
 
     def consumed(self, size: int) -> None:
@@ -105,8 +105,7 @@ class Stream:
         `LocalProtocolError` (``CONSUMED_TOO_MUCH``) if fewer have come up since
         `set_window`, and `ValueError` for less than 0.
         """
-        if size < 0:
-            raise ValueError(f"size must be at least 0, not {size}")
+        check_int("size", size)
         self._scope.consumed(size)
 
     def withdraw_credit(self) -> None:

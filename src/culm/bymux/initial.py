@@ -6,14 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from culm.bymux.packets import UINT64_MAX
+from culm.arguments import check_int, check_type
 
 __all__ = ["VANILLA", "InitialState", "InitialStream"]
-
-
-def _check_uint64(name: str, value: int) -> None:
-    if not 0 <= value <= UINT64_MAX:
-        raise ValueError(f"{name} must be in [0, 2**64), not {value}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,8 +23,8 @@ class InitialStream:
     urgent: bool = False
 
     def __post_init__(self) -> None:
-        _check_uint64("send_credit", self.send_credit)
-        _check_uint64("receive_credit", self.receive_credit)
+        check_int("send_credit", self.send_credit)
+        check_int("receive_credit", self.receive_credit)
 
     def mirrored(self) -> InitialStream:
         """The same stream as the peer sees it."""
@@ -68,12 +63,14 @@ class InitialState:
     creation_closed: bool = False
 
     def __post_init__(self) -> None:
-        for stream_id in self.streams:
-            _check_uint64("stream id", stream_id)
-        _check_uint64("local_creation_credit", self.local_creation_credit)
-        _check_uint64("remote_creation_credit", self.remote_creation_credit)
-        _check_uint64("local_creator_credit", self.local_creator_credit)
-        _check_uint64("remote_creator_credit", self.remote_creator_credit)
+        check_type("streams", self.streams, Mapping)
+        for stream_id, stream in self.streams.items():
+            check_int("stream id", stream_id)
+            check_type("stream", stream, InitialStream)
+        check_int("local_creation_credit", self.local_creation_credit)
+        check_int("remote_creation_credit", self.remote_creation_credit)
+        check_int("local_creator_credit", self.local_creator_credit)
+        check_int("remote_creator_credit", self.remote_creator_credit)
 
     def mirrored(self) -> InitialState:
         """The same state as the peer sees it."""

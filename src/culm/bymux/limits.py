@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from culm.arguments import check_numbers
 from culm.bymux.packets import HEADER_SIZE_MAX
 
 __all__ = ["Limits"]
@@ -41,9 +42,7 @@ class Limits:
     answers_max: int = 4096
 
     def __post_init__(self) -> None:
-        for name in self.__dataclass_fields__:
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1")
+        check_numbers(self, low=1)
         if self.receive_buffer_max < self.piece_size_max + HEADER_SIZE_MAX:
             raise ValueError(
                 f"receive_buffer_max must be at least piece_size_max + {HEADER_SIZE_MAX}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from enum import Enum
 
+from culm.arguments import check_type
 from culm.garlic.errors import GarlicErrorCode
 from culm.garlic.events import RequestReceived, ResponseReceived
 from culm.garlic.limits import Limits
@@ -93,6 +94,7 @@ class Connection(StreamBase):
         Raises `LocalProtocolError`: ``WRONG_STATE`` for a listener, a closing connection
         or a response's type; ``LOG_TOO_LARGE``; ``QUEUE_FULL``.
         """
+        check_type("request", request, Request)
         if self._role is not ConnectionRole.DIALLER or not is_request(request.type):
             raise LocalProtocolError(GarlicErrorCode.WRONG_STATE, "only diallers ask")
         if self._closing or self._closed is not None:
@@ -110,14 +112,17 @@ class Connection(StreamBase):
         Raises `LocalProtocolError` (``WRONG_STATE``) if none is unanswered, the type is
         not that request's, or the connection is closed.
         """
+        check_type("response", response, Response)
+        check_type("type of the response", response.type, MessageType)
         if self._role is not ConnectionRole.LISTENER or not self._unanswered:
             raise LocalProtocolError(GarlicErrorCode.WRONG_STATE, "nothing to answer")
         if self._closed is not None:
             raise LocalProtocolError(GarlicErrorCode.WRONG_STATE, "the connection is closed")
         if response.type is not RESPONSE_OF[self._unanswered[0].type]:
             raise LocalProtocolError(GarlicErrorCode.WRONG_STATE, f"{response.type.name} answers")
+        encoded = response.encode()
         self._unanswered.popleft()
-        self._outbox.append(response.encode())
+        self._outbox.append(encoded)
 
     def _step(self) -> Event | None:
         if self._closing:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from culm.arguments import check_numbers
+
 __all__ = ["Limits"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     """Bounds on what comes from a peer; worst-case memory is given for each.
+
+    Raises `ValueError` for one below 0.
 
     log_size_max
         Bytes of log entries in one request; a connection buffers one such request and its header.
@@ -35,3 +39,6 @@ class Limits:
     endpoint_size_max: int = 1024
     head_size_max: int = 16 * 1024
     term_max: int = 2**62
+
+    def __post_init__(self) -> None:
+        check_numbers(self)

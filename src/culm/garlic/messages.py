@@ -115,8 +115,9 @@ class Request:
     log: bytes = b""
 
     def encode(self) -> bytes:
-        return (
-            _REQUEST.pack(
+        """The frame; raises `ValueError` if a field does not fit in."""
+        try:
+            header = _REQUEST.pack(
                 self.type,
                 self.source,
                 self.destination,
@@ -126,8 +127,9 @@ class Request:
                 self.commit_index,
                 len(self.log),
             )
-            + self.log
-        )
+        except struct.error as error:
+            raise ValueError(str(error)) from None
+        return header + self.log
 
     @staticmethod
     def log_size(header: bytes, limits: Limits) -> int:
@@ -175,9 +177,13 @@ class Response:
     accepted: bool
 
     def encode(self) -> bytes:
-        return _RESPONSE.pack(
-            self.type, self.source, self.destination, self.term, self.next_index, self.accepted
-        )
+        """The frame; raises `ValueError` if a field does not fit in."""
+        try:
+            return _RESPONSE.pack(
+                self.type, self.source, self.destination, self.term, self.next_index, self.accepted
+            )
+        except struct.error as error:
+            raise ValueError(str(error)) from None
 
     @staticmethod
     def decode(data: bytes, limits: Limits) -> Response:

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from itertools import count
 from typing import Any, TypeVar
 
+from culm.arguments import check_type, read_buffers
+from culm.buffer import Buffer
 from culm.garlic.connection import ConnectionRole
 from culm.garlic.dials import Dials
 from culm.garlic.errors import GarlicErrorCode
@@ -140,11 +142,12 @@ class Node:
 
     # What the user asks for: see `Raft`
 
-    def propose(self, values: Sequence[bytes]) -> int:
+    def propose(self, values: Sequence[Buffer]) -> int:
         """See `Raft.propose`; ``VALUE_TOO_LARGE`` as well for what fits no frame."""
-        if max(map(len, values), default=0) > value_size_max(self._limits):
+        given = read_buffers("values", values)
+        if max(map(len, given), default=0) > value_size_max(self._limits):
             raise LocalProtocolError(GarlicErrorCode.VALUE_TOO_LARGE)
-        return self._core.propose(values)
+        return self._core.propose(given)
 
     def read(self) -> int:
         return self._core.read()
@@ -192,6 +195,8 @@ class Node:
         handshake: StreamMachine | None,
         unanswered_max: int,
     ) -> Link:
+        if handshake is not None:
+            check_type("handshake", handshake, StreamMachine)
         if self._closing:
             raise LocalProtocolError(GarlicErrorCode.WRONG_STATE, "the node is closed")
         if len(self._links) >= self._links_max:

@@ -24,10 +24,11 @@ class Inbox:
 
     def put(self, source: bytes, data: Buffer) -> bool:
         """Keep a datagram; false if there is no room for it."""
-        if self._size + len(data) > self._size_max:
+        view = memoryview(data)
+        if self._size + view.nbytes > self._size_max:
             return False
-        self._datagrams.append((source, bytes(data)))
-        self._size += len(data)
+        self._datagrams.append((source, bytes(view)))
+        self._size += view.nbytes
         return True
 
     def take(self) -> tuple[bytes, bytes]:

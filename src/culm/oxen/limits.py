@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from culm.arguments import check_numbers
+
 __all__ = ["Limits", "Timing"]
 
 
@@ -51,9 +53,7 @@ class Limits:
     forwards_max: int = 4096
 
     def __post_init__(self) -> None:
-        for name in self.__dataclass_fields__:
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1")
+        check_numbers(self, low=1)
         if not 160 + 2 * self.sid_size_max <= self.datagram_size_max <= 65_507:
             raise ValueError("datagram_size_max must be within 160 + 2 * sid_size_max and 65507")
 
@@ -99,6 +99,7 @@ class Timing:
     leave_s: float = 30.0
 
     def __post_init__(self) -> None:
+        check_numbers(self)
         for name in self.__dataclass_fields__:
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be positive")

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Final
 
+from culm.arguments import check_type
 from culm.bamboo.verify import PayloadVerifier
 from culm.buffer import Buffer
 from culm.bymux import INFINITE, InitialState, InitialStream, Role, StopReadReceived, StreamData
@@ -27,7 +28,7 @@ from culm.point2point.limits import Limits
 from culm.point2point.messages import Proposal
 from culm.point2point.patience import Patience
 from culm.point2point.receiving import DataReceiver
-from culm.point2point.request import Request, local
+from culm.point2point.request import Request, check_knowledge, local
 from culm.point2point.sending import DataSender
 from culm.point2point.setup import Session, Setup, decode_setup, encode_setup
 from culm.wire.errors import Truncated
@@ -76,6 +77,12 @@ def _mux_limits(limits: Limits) -> MuxLimits:
         piece_size_max=piece_size_max,
         receive_buffer_max=2 * piece_size_max + limits.data_window_max,
     )
+
+
+def _check_made_of(setup: Setup, limits: Limits, family: HashFamily) -> None:
+    check_type("setup", setup, Setup)
+    check_type("limits", limits, Limits)
+    check_type("family", family, HashFamily)
 
 
 def _close_with(closed: Closed) -> Event:
@@ -127,6 +134,7 @@ class Connection(StreamBase):
         in_runs: bool = False,
         trust_caller: bool = False,
     ) -> None:
+        _check_made_of(setup, limits, family)
         mux_limits = _mux_limits(limits)
         super().__init__(receive_max=mux_limits.receive_buffer_max)
         self._limits = limits
@@ -203,6 +211,7 @@ class Connection(StreamBase):
         `links` and `verifier`: see `Request.confirm`.  Raises `LocalProtocolError`, among
         others ``NO_CREDIT``.
         """
+        check_knowledge(links, verifier, family=self._control.family)
         request = self._control.propose(proposal, request_id)
         request.outgoing.links.update(links or {})
         request.verifier = verifier
@@ -211,6 +220,7 @@ class Connection(StreamBase):
     @local
     def grant_proposals(self, amount: int) -> None:
         """Let the peer make more proposals than ``limits.requests_max`` at once."""
+        check_type("amount", amount, int)
         self._control.grant(amount)
 
     def request(self, request_id: int) -> Request:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
+from culm.arguments import check_int, check_type
 from culm.bamboo.entry import Entry
 from culm.bamboo.forks import ForkProof
 from culm.buffer import ReceiveBuffer
@@ -71,6 +72,7 @@ class ControlChannel:
         receiver: DataReceiver,
         send: Callable[[bytes], None],
     ) -> None:
+        self.family = family
         self.requests: dict[int, Request] = {}
         self.events: deque[Event] = deque()
         self.credit = 0  # proposals that we may send
@@ -78,7 +80,6 @@ class ControlChannel:
         self.inbox = ReceiveBuffer()
         self.over = False  # nothing more is sent
         self._role = role
-        self._family = family
         self._limits = limits
         self._sender = sender
         self._receiver = receiver
@@ -104,7 +105,10 @@ class ControlChannel:
 
     def propose(self, proposal: Proposal, request_id: int | None = None) -> Request:
         """Spend a unit of credit on a proposal."""
-        check_proposal(proposal, family=self._family)
+        check_type("proposal", proposal, Proposal)
+        if request_id is not None:
+            check_int("request id", request_id)
+        check_proposal(proposal, family=self.family)
         if self.credit == 0:
             raise Violation(ErrorCode.NO_CREDIT)
         if request_id is None:
@@ -153,9 +157,9 @@ class ControlChannel:
         """Take one message of the peer from the inbox, if there is a whole one."""
         if not self.inbox.size:
             return False
-        size_max = message_size_max(self._family)
+        size_max = message_size_max(self.family)
         try:
-            message, size = decode_control(self.inbox.peek(size_max), family=self._family)
+            message, size = decode_control(self.inbox.peek(size_max), family=self.family)
         except Truncated:
             return False
         self.inbox.consume(size)
@@ -201,7 +205,7 @@ class ControlChannel:
         if self.granted == 0:
             raise Violation(ErrorCode.NO_CREDIT, f"proposal {request_id}")
         self._ids.check(request_id, ours=False)
-        check_proposal(proposal, family=self._family)
+        check_proposal(proposal, family=self.family)
         self.granted -= 1
         self._dropped.discard(request_id // 2)
         request = self._open(request_id, proposal, ours=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from culm.arguments import check_numbers
 from culm.point2point.inflation import INFLATION_FACTOR
 
 __all__ = ["Limits"]
@@ -12,6 +13,8 @@ __all__ = ["Limits"]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     """What one connection may use.  Sizes in bytes, times in seconds.
+
+    Raises `ValueError` for one below 0.
 
     data_window_max
         What the peer may have on its way on the data channel; received and not yet
@@ -62,3 +65,6 @@ class Limits:
     silence_max_s: float = 30.0
     keepalive_s: float = 30.0
     progress_max_s: float = 300.0
+
+    def __post_init__(self) -> None:
+        check_numbers(self)

@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import IntEnum
 
-from culm.bamboo.entry import Entry, LogKey
+from culm.arguments import check_fields, check_int, check_type
+from culm.bamboo.entry import Entry, LogKey, check_log
 from culm.bamboo.forks import ForkProof
 from culm.bamboo.links import lipmaa
 from culm.wire.varu64 import MAX
@@ -38,6 +39,9 @@ class Eagerness:
     """
 
     payload_size_max: int
+
+    def __post_init__(self) -> None:
+        check_int("payload_size_max", self.payload_size_max, -1, MAX + 1)
 
     @property
     def wants_metadata(self) -> bool:
@@ -98,6 +102,14 @@ class Proposal:
     size_min: int = 0
     size_max: int = MAX
 
+    def __post_init__(self) -> None:
+        check_log(self.log)
+        check_type("eagerness", self.eagerness, Eagerness)
+        check_fields(self, "start", "size_min", "size_max")
+        check_fields(self, "lower_certpool", "end", "upper_certpool", "start_offset", optional=True)
+        if self.expected_hash is not None:
+            check_type("expected_hash", self.expected_hash, bytes)
+
     @property
     def first_seqnum(self) -> int:
         """The first entry that is transmitted in any part."""
@@ -141,6 +153,11 @@ class Adjust:
     size_min: int | None = None
     size_max: int | None = None
 
+    def __post_init__(self) -> None:
+        if self.eagerness is not None:
+            check_type("eagerness", self.eagerness, Eagerness)
+        check_fields(self, "end", "upper_certpool", "size_min", "size_max", optional=True)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cancel:
@@ -155,6 +172,14 @@ class Cancel:
     entry: Entry | None = None
     seqnum: int | None = None
     proof: ForkProof | None = None
+
+    def __post_init__(self) -> None:
+        check_type("reason", self.reason, CancelReason)
+        check_fields(self, "seqnum", optional=True)
+        if self.entry is not None:
+            check_type("entry", self.entry, Entry)
+        if self.proof is not None:
+            check_type("proof", self.proof, ForkProof)
 
 
 ControlMessage = GrantCredit | Propose | Adjust | Cancel

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TypedDict
 
+from culm.arguments import check_fields, check_numbers, check_type
 from culm.bamboo.entry import LogKey
 from culm.bamboo.errors import Reason
 from culm.bamboo.forks import ForkProof
@@ -124,6 +125,9 @@ class Demanded(TypedDict):
 class Want:
     """What is wanted of one log.  Sizes in bytes.
 
+    Raises `ValueError` for what cannot be: numbers that are none of an entry (1 to 2^64-1) or
+    size, a `last` before the `first`.
+
     first, last
         A range of entries, fetched once, with what is missing of its certificate pools.
         Without them: what comes after what is stored.  Without `last`: without end.
@@ -149,10 +153,15 @@ class Want:
     size_max: int = MAX
 
     def __post_init__(self) -> None:
+        check_fields(self, "first", "last", low=1, optional=True)
+        check_fields(self, "size_min", "size_max")
+        check_type("eagerness", self.eagerness, Eagerness)
         if (self.sparse or self.payload_only or self.last is not None) and self.first is None:
             raise ValueError("a range needs its first entry")
         if self.sparse and self.last is None:
             raise ValueError("a sparse range needs its last entry")
+        if self.first is not None and self.last is not None and self.last < self.first:
+            raise ValueError(f"a range from {self.first} does not end with {self.last}")
 
     @property
     def is_range(self) -> bool:
@@ -194,6 +203,10 @@ class Interest:
     offer_stored: bool = True
     want: Want | None = field(default_factory=Want)
 
+    def __post_init__(self) -> None:
+        if self.want is not None:
+            check_type("want", self.want, Want)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicatorLimits:
@@ -228,6 +241,10 @@ class ReplicatorLimits:
     logs_max: int = 10_000
     outstanding_max: int = 4096
     settle_s: float = 0.5
+
+    def __post_init__(self) -> None:
+        check_type("connection", self.connection, Limits)
+        check_numbers(self)
 
     @property
     def payload_piece_size(self) -> int:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
+from culm.arguments import check_type
 from culm.bamboo.effects import ReadLogs
-from culm.bamboo.entry import LogKey
+from culm.bamboo.entry import LogKey, check_log
 from culm.buffer import Buffer
 from culm.bymux import Role
 from culm.machine import (
@@ -70,6 +71,8 @@ class Replicator:
         interest: Interest = _DEFAULT_INTEREST,
         family: HashFamily = YAMF,
     ) -> None:
+        check_type("limits", limits, ReplicatorLimits)
+        check_type("interest", interest, Interest)
         self.connection = Connection(
             role=role,
             setup=setup,
@@ -102,6 +105,9 @@ class Replicator:
 
         `want` says what of it, if that is not what the interest says.
         """
+        check_log(log)
+        if want is not None:
+            check_type("want", want, Want)
         self.connection.check_open()
         want = want or self._interest.want or Want()
         replica = self._replica(log, want)
@@ -110,6 +116,7 @@ class Replicator:
 
     def stored(self, log: LogKey) -> None:
         """Entries of `log` have been stored by somebody else: send them to the peer."""
+        check_log(log)
         self.connection.check_open()
         replica = self._replica(log)
         if replica is not None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import wraps
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, Protocol, TypeVar
 
+from culm.arguments import check_int, check_type
 from culm.bamboo.entry import Entry
 from culm.bamboo.forks import ForkProof
 from culm.bamboo.store import StoredEntry
@@ -19,13 +20,14 @@ from culm.point2point.messages import Adjust, CancelReason, Eagerness, Proposal
 from culm.point2point.pieces import Cursor, Range
 from culm.point2point.states import Input, RequestState, after
 from culm.point2point.track import Track
+from culm.wire.multihash import HashFamily
 
 if TYPE_CHECKING:
     from culm.point2point.control import ControlChannel
     from culm.point2point.receiving import DataReceiver
     from culm.point2point.sending import DataSender
 
-__all__ = ["Request", "local"]
+__all__ = ["Request", "check_knowledge", "local"]
 
 P = ParamSpec("P")
 S = TypeVar("S", bound="Openable")
@@ -52,6 +54,22 @@ def local(verb: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R
             raise LocalProtocolError(violation.code, violation.message) from None
 
     return checked
+
+
+def check_knowledge(
+    links: Mapping[int, bytes] | None,
+    verifier: PayloadVerifier | None = None,
+    *,
+    family: HashFamily,
+) -> None:
+    """Raise `TypeError` or `ValueError` for what is no hashes of entries, or no verifier."""
+    if links is not None:
+        check_type("links", links, Mapping)
+        for seqnum, hash in links.items():
+            check_int("seqnum", seqnum, 1)
+            family.check("hash", hash)
+    if verifier is not None:
+        check_type("verifier", verifier, PayloadVerifier)
 
 
 class Request:
@@ -179,6 +197,7 @@ class Request:
         targets of ``start - 1`` suffice.  `verifier` has seen the bytes before the
         proposal's ``start_offset``.
         """
+        check_knowledge(links, verifier, family=self._control.family)
         adjust = Adjust(
             request_id=self.request_id,
             eagerness=eagerness,
@@ -268,16 +287,19 @@ class Request:
     @local
     def notify(self, count: int = 1) -> None:
         """Pass over `count` pieces that the peer does not want or has sent itself."""
+        check_int("count", count)
         self._sender.notify(self, count)
 
     @local
     def skip_payload(self, reason: SkipReason) -> None:
         """Pass over the payload that is due."""
+        check_type("reason", reason, SkipReason)
         self._sender.skip(self, reason)
 
     @local
     def jump(self, size: int, *, entry: Entry | None = None) -> None:
         """Pass over `size` bytes of the payload that is due, which the peer has sent."""
+        check_int("size", size)
         self._sender.jump(self, size, entry=entry)
 
     @local
@@ -289,11 +311,13 @@ class Request:
 
     def provide_hash(self, seqnum: int, hash: bytes) -> None:
         """Answer `HashWanted`."""
+        check_knowledge({seqnum: hash}, family=self._control.family)
         self.know_link(seqnum, hash)
         self._receiver.resume(self)
 
     def provide_entry(self, entry: Entry) -> None:
         """Answer `EntryWanted`."""
+        check_type("entry", entry, Entry)
         self.incoming.entry = entry
         self._receiver.resume(self)
 

@@ -89,6 +89,7 @@ class DataSender:
 
     def metadata(self, request: Request, entry: Entry) -> None:
         """Send the metadata of `entry`."""
+        self._check_entry(entry)
         self._permit(request)
         track = request.outgoing
         piece = track.check_metadata()
@@ -249,11 +250,17 @@ class DataSender:
         """Whether what is sent has to be verified first."""
         return self._is_safe and not self._trust_caller
 
+    def _check_entry(self, entry: Entry) -> None:
+        if not isinstance(entry, Entry) or entry.family is not self._family:
+            raise TypeError(f"no entry of {self._family}: {type(entry).__name__}")
+
     def _permit(self, request: Request) -> None:
         request.move(Input.SEND)
 
     def _know(self, request: Request, entry: Entry | None, check: Callable[[], None]) -> None:
         """Take the entry whose payload is due from the caller, unless `check` raises then."""
+        if entry is not None:
+            self._check_entry(entry)
         known, piece = request.outgoing.entry, request.outgoing.cursor.piece
         if entry is not None and piece is not None and piece.part is Part.PAYLOAD:
             if entry.seqnum != piece.seqnum or entry.log != request.proposal.log:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from enum import Enum
 
+from culm.arguments import check_int, check_type
 from culm.wire import varu64
 
 __all__ = ["Mode", "Session", "Setup", "decode_setup", "encode_setup"]
@@ -31,6 +32,12 @@ class Setup:
     receive_mode: Mode = Mode.SAFE
     send_window_max: int = 1 << 16
     receive_window_max: int = 1 << 16
+
+    def __post_init__(self) -> None:
+        check_type("send_mode", self.send_mode, Mode)
+        check_type("receive_mode", self.receive_mode, Mode)
+        check_int("send_window_max", self.send_window_max)
+        check_int("receive_window_max", self.receive_window_max)
 
     def within(self, window_max: int) -> Setup:
         """The same with windows of no more than `window_max` bytes."""

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 from blake3 import blake3
 
+from culm.arguments import check_type
 from culm.buffer import Buffer
 from culm.wire import stlv, varu64
 from culm.wire.errors import DecodeError, Truncated, WireErrorCode
@@ -78,6 +79,12 @@ class HashFamily:
 
     def __reduce__(self) -> str:
         return self.name
+
+    def check(self, name: str, value: bytes) -> None:
+        """Raise `TypeError` or `ValueError` unless `value` is an encoded hash of this family."""
+        check_type(name, value, bytes)
+        if len(value) != self.encoded_size or not value.startswith(self.prefix):
+            raise ValueError(f"{name} is not an encoded {self.name} hash")
 
     def hash(self, data: Buffer) -> bytes:
         """The encoded hash of `data`."""

@@ -6,6 +6,8 @@ import random
 from collections.abc import Collection, Sequence
 from typing import Any, TypeVar
 
+from culm.arguments import check_type, read_buffers
+from culm.buffer import Buffer
 from culm.garlic.raft import messages as m
 from culm.garlic.raft.engine import Engine
 from culm.garlic.raft.events import RaftErrorCode, Role, RoleChanged
@@ -119,7 +121,7 @@ class Raft:
 
     # What the user asks for
 
-    def propose(self, values: Sequence[bytes]) -> int:
+    def propose(self, values: Sequence[Buffer]) -> int:
         """Append values on the leader; returns the index of the first.
 
         A value is committed when `Apply` brings an entry of that index and of the term
@@ -128,7 +130,8 @@ class Raft:
         Raises `LocalProtocolError`: ``NOT_LEADER`` (see `leader`), ``QUEUE_FULL``,
         ``VALUE_TOO_LARGE``, ``TRANSFER_IN_PROGRESS``, ``CLOSED``.
         """
-        return self._leading().append_values(values)
+        given = read_buffers("values", values)
+        return self._leading().append_values(given)
 
     def read(self) -> int:
         """Ask for a linearizable read; `ReadReady` or `ReadFailed` repeats the number.
@@ -149,6 +152,7 @@ class Raft:
         ``BAD_ENDPOINT``, ``CHANGE_IN_PROGRESS``, ``TRANSFER_IN_PROGRESS``,
         ``NOTHING_COMMITTED`` (the leader is too young), ``CLOSED``.
         """
+        check_type("server", server, Server)
         leadership = self._leading()
         self._unless(leadership.refuse_add(server))
         leadership.add(server)

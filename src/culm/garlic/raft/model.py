@@ -6,15 +6,27 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from culm.arguments import check_int, check_type
+
 __all__ = ["Configuration", "Entry", "Server", "Snapshot", "Stored"]
+
+
+_SERVER_ID_MAX = 0xFFFF_FFFF
 
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """A member of a cluster: its id (32 bits) and where it is reached."""
+    """A member of a cluster: its id (32 bits) and where it is reached.
+
+    Raises `ValueError` for another id, `TypeError` for what is none.
+    """
 
     server_id: int
     endpoint: str
+
+    def __post_init__(self) -> None:
+        check_int("server id", self.server_id, 0, _SERVER_ID_MAX)
+        check_type("endpoint", self.endpoint, str)
 
 
 @dataclass(frozen=True, slots=True)

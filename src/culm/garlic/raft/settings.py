@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from culm.arguments import check_numbers
+
 __all__ = ["Settings"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """Times in seconds.  The defaults are JRaft's, where it has one.
+
+    Raises `ValueError` for one below 0.
 
     election_timeout_min, election_timeout_max
         A follower that hears no leader for a time drawn from here stands for election (paper,
@@ -59,3 +63,6 @@ class Settings:
     proposal_size_max: int = 64 * 1024 * 1024
     apply_entries_max: int = 10_000
     reads_max: int = 10_000
+
+    def __post_init__(self) -> None:
+        check_numbers(self)

@@ -1,0 +1,86 @@
+"""What a caller may not say in any state: arguments of another type, or out of range.
+
+Each function raises `TypeError` or `ValueError`, which name the argument.  Whoever calls one
+has changed nothing before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields
+from typing import Any
+
+from culm.buffer import Buffer
+
+__all__ = [
+    "UINT64_MAX",
+    "check_bytes",
+    "check_fields",
+    "check_int",
+    "check_numbers",
+    "check_seconds",
+    "check_type",
+    "read_buffers",
+]
+
+UINT64_MAX = (1 << 64) - 1
+
+
+def check_type(name: str, value: object, *kinds: type) -> None:
+    """`value` is of one of `kinds`."""
+    if not isinstance(value, kinds):
+        wanted = " or ".join(kind.__name__ for kind in kinds)
+        raise TypeError(f"{name} must be {wanted}, not {type(value).__name__}")
+
+
+def check_int(name: str, value: int, low: int = 0, high: int = UINT64_MAX) -> None:
+    """`value` is an int from `low` to `high`."""
+    if not isinstance(value, int):
+        raise TypeError(f"{name} must be int, not {type(value).__name__}")
+    if not low <= value <= high:
+        raise ValueError(f"{name} must be in [{low}, {high}], not {value}")
+
+
+def check_bytes(name: str, value: bytes, size: int) -> None:
+    """`value` is `size` bytes."""
+    check_type(name, value, bytes)
+    if len(value) != size:
+        raise ValueError(f"{name} must be {size} bytes, not {len(value)}")
+
+
+def read_buffers(name: str, values: Sequence[Buffer]) -> list[bytes]:
+    """What is in each of `values`, of which no buffer may be one itself."""
+    check_type(name, values, Sequence)
+    if isinstance(values, (str, bytes, bytearray, memoryview)):
+        raise TypeError(f"{name} must be a sequence of buffers, not {type(values).__name__}")
+    return [each if type(each) is bytes else bytes(memoryview(each)) for each in values]
+
+
+def check_seconds(name: str, value: float) -> None:
+    """`value` is a duration: 0 or more, infinity included."""
+    check_type(name, value, int, float)
+    if not value >= 0:
+        raise ValueError(f"{name} must be at least 0, not {value}")
+
+
+def check_fields(
+    record: object, *names: str, low: int = 0, high: int = UINT64_MAX, optional: bool = False
+) -> None:
+    """The attributes of these names are ints from `low` to `high`, or ``None`` if `optional`."""
+    for name in names:
+        value = getattr(record, name)
+        if value is not None or not optional:
+            check_int(name, value, low, high)
+
+
+def check_numbers(record: Any, *, low: int = 0) -> None:
+    """Of a dataclass: fields that are an int are `low` or more, those that are a float a duration.
+
+    Their annotations have to be written in words (``from __future__ import annotations``).
+    """
+    for field in fields(record):
+        value = getattr(record, field.name)
+        if field.type == "int":
+            check_int(field.name, value, low)
+        elif field.type == "float":
+            check_seconds(field.name, value)
