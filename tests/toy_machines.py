@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from enum import Enum, IntEnum, auto
 from typing import Any, TypeGuard, TypeVar
 
+from culm.arguments import check_int, check_seconds
 from culm.effects import Tickets
 from culm.machine import (
     Buffer,
@@ -66,6 +67,7 @@ class Lines(StreamBase):
     """Lines both ways; the line ``bye`` is the goodbye, answered by another."""
 
     def __init__(self, *, line_max: int = LINE_MAX) -> None:
+        check_int("line_max", line_max, 1)
         super().__init__(receive_max=4 * line_max)
         self._line_max = line_max
         self._state = ToyState.OPEN
@@ -75,11 +77,12 @@ class Lines(StreamBase):
         return self._state
 
     def say(self, text: Buffer) -> None:
-        if b"\n" in bytes(text) or bytes(text) == b"bye" or len(text) > self._line_max:
+        text = bytes(memoryview(text))
+        if b"\n" in text or text == b"bye" or len(text) > self._line_max:
             raise LocalProtocolError(ToyErrorCode.NOT_A_LINE)
         if self._state is not ToyState.OPEN:
             raise LocalProtocolError(ToyErrorCode.CLOSING)
-        self._outbox.append(bytes(text) + b"\n")
+        self._outbox.append(text + b"\n")
 
     def _line(self) -> bytes | None:
         end = self._inbox.find(b"\n", 0, self._line_max + 1)
@@ -205,6 +208,8 @@ class Keeper(Lines):
 
     def __init__(self, *, line_max: int = LINE_MAX, effects_max: int = 2, idle: float = 30) -> None:
         super().__init__(line_max=line_max)
+        check_int("effects_max", effects_max, 1)
+        check_seconds("idle", idle)
         self._effects_max = effects_max
         self._idle = idle
         self._now: float | None = None
@@ -401,13 +406,14 @@ class Pinger:
         self._deadlines.set((peer, number), self._now + self._interval)
 
     def receive_datagram(self, data: Buffer, *, source: Hashable) -> None:
+        data = bytes(memoryview(data))
         if self._state is not ToyState.OPEN or len(data) != 3 or source not in self._peers:
             return
         number = int.from_bytes(data[1:], "big")
-        if bytes(data[:1]) == b"P" and len(self._events) < self.WAITING_MAX:
-            self._out.append((source, b"A" + bytes(data[1:])))
+        if data[:1] == b"P" and len(self._events) < self.WAITING_MAX:
+            self._out.append((source, b"A" + data[1:]))
             self._events.append(Pinged(peer=source, number=number))
-        elif bytes(data[:1]) == b"A" and self._tries.pop((source, number), None) is not None:
+        elif data[:1] == b"A" and self._tries.pop((source, number), None) is not None:
             self._deadlines.cancel((source, number))
             self._events.append(Answered(peer=source, number=number))
 

@@ -38,7 +38,8 @@ def frames_after_lines(config: Any) -> Stacked:
 
 def three_stages(config: Any) -> Stacked:
     """Lines, then lines in frames, then a keeper on the bare bytes."""
-    inner = then(lines_in_frames({"greeting": False}), lambda event: Keeper(idle=config["idle"]))
+    keeper = Keeper(idle=config["idle"])
+    inner = then(lines_in_frames({"greeting": False}), lambda event: keeper)
     return then(Lines(), lambda event: inner)
 
 

@@ -506,6 +506,58 @@ class LosesWhatIsCutSmall(Lanes):
         return super().data_to_send(size_max)
 
 
+# Arguments
+
+
+@breaks("arguments", LINES, "and then: TypeError")
+class FindsOutLater(Lines):
+    def say(self, text: Buffer) -> None:
+        self.__dict__.setdefault("said", []).append(text)
+
+    def data_to_send(self, size_max: int | None = None) -> bytes:
+        for text in self.__dict__.pop("said", ()):
+            super().say(text)
+        return super().data_to_send(size_max)
+
+
+@breaks("arguments", LINES, "raised AttributeError")
+class CountsOnBytes(Lines):
+    def say(self, text: Any) -> None:
+        super().say(text.removesuffix(b"\n"))
+
+
+@breaks("arguments", LINES, "was taken with text = ")
+class MakesBytesOfNumbers(Lines):
+    def say(self, text: Any) -> None:
+        super().say(bytes(text) if isinstance(text, (int, list)) else text)
+
+
+@breaks("arguments", LINES, "made a difference|had an effect")
+class SaysHalfBeforeItChecks(Lines):
+    def say(self, text: Buffer) -> None:
+        if self._state is ToyState.OPEN and not isinstance(text, (bytes, type(None))):
+            self._outbox.append(b"well\n")
+        super().say(text)
+
+
+@breaks("arguments", LANES, "TypeError")
+class TakesAnyLane(Lanes):
+    def put(self, lane: int, data: Buffer) -> None:
+        if lane not in {0, 1}:
+            self._turn = lane
+        super().put(min(1, max(0, lane)), data)
+
+
+@breaks("arguments", LINES, "made with line_max = ")
+class MadeOfAnything(Lines):
+    def __init__(self, *, line_max: int = 64) -> None:
+        super().__init__()
+        self._line_max = line_max
+
+    def _step_eof(self) -> Event | None:
+        return super()._step_eof() if self._line_max > 0 else None
+
+
 # Specs at fault
 
 enter_spec("no conversations", "no conversations", LINES, scenarios=[])

@@ -117,11 +117,14 @@ def on_handle(
 ) -> Callable[..., object]:
     """`method` of a handle, as a verb of the machine that is told the handle's number.
 
-    handle: what the verb calls that number; find: the handle of it, or a local error.
+    handle: what the verb calls that number; find: the machine's method that returns the
+        handle of it, or raises a local error.
     """
 
     def verb(machine: Any, /, **args: Any) -> object:
-        return method(find(machine, args.pop(handle)), **args)
+        # By their names, so that whoever stands before the machine is asked.
+        found = getattr(machine, find.__name__)(args.pop(handle))
+        return getattr(found, method.__name__)(**args)
 
     signature = signature_of(method)
     own, *rest = signature.parameters.values()

@@ -10,6 +10,7 @@ from dataclasses import replace
 from enum import Enum
 from typing import Any
 
+from culm.arguments import check_type
 from culm.bymux import (
     INFINITE,
     Connection,
@@ -81,6 +82,7 @@ def _credit(value: Any) -> Any:
 
 
 def _build(config: Config) -> Connection:
+    check_type("streams", config["streams"], dict)
     streams = {
         int(stream_id): InitialStream(send_credit=_credit(send), receive_credit=_credit(receive))
         for stream_id, (send, receive) in config["streams"].items()

@@ -65,7 +65,7 @@ def encode_message(message: m.Message) -> bytes:
 
 def decode_message(data: Buffer) -> m.Message:
     """The message of a datagram.  Raises `ValueError` if it is none."""
-    plain = json.loads(bytes(data).decode("ascii"))
+    plain = json.loads(bytes(memoryview(data)).decode("ascii"))
     if not isinstance(plain, dict) or str(plain.get("type")) not in _KINDS:
         raise ValueError("not a message")
     found: m.Message = _dataclass(_KINDS[plain["type"]], plain)

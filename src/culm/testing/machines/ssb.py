@@ -53,7 +53,7 @@ _EPHEMERAL = {role: PrivateKey(_seed(f"{role.name} ephemeral")) for role in Hand
 
 def _build_handshake(config: Config) -> StreamMachine:
     """A handshake and, if it comes that far, the box stream after it."""
-    role = config["role"]
+    role = HandshakeRole(config["role"])
     identity, ephemeral = _IDENTITY[role], _EPHEMERAL[role]
     if role is HandshakeRole.SERVER:
         client = bytes(_IDENTITY[HandshakeRole.CLIENT].verify_key)

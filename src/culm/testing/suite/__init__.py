@@ -22,6 +22,7 @@ from culm.testing.machines import lookup, specs
 from culm.testing.spec import MachineSpec
 from culm.testing.suite import properties
 from culm.testing.suite.answers import answers, every_answer
+from culm.testing.suite.arguments import arguments, every_argument
 from culm.testing.suite.floods import floods, limits
 from culm.testing.suite.processes import LeftOutWarning, processes
 from culm.testing.suite.runs import SECONDS_MAX, PropertyError, watchdog
@@ -119,6 +120,12 @@ PROPERTIES: tuple[Property, ...] = (
     Property(name="survives", check_example=properties.survives, share=2.0),
     Property(name="ends", check_example=properties.ends),
     Property(name="refusals", check_example=properties.refusals),
+    Property(
+        name="arguments",
+        check_once=every_argument,
+        check_example=arguments,
+        share=0.1,
+    ),
     Property(
         name="answers",
         check_once=every_answer,

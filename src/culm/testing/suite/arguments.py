@@ -1,0 +1,380 @@
+"""What a user may say to a machine that is no argument, and what the machine makes of it."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
+from enum import Enum
+from typing import Any
+
+from hypothesis import strategies as st
+
+from culm.machine import ContractErrorCode, LocalProtocolError
+from culm.testing.arguments import signature_of
+from culm.testing.config import read_config
+from culm.testing.driver import Driver, Turn
+from culm.testing.operations import Advance, Call, Complete, Operation, Receive, ReceiveDatagram
+from culm.testing.record import conversations, driver_for
+from culm.testing.spec import Conversation, MachineSpec, SpecErrorCode
+from culm.testing.suite.runs import (
+    PropertyError,
+    check_idle,
+    expect_equal,
+    finish,
+    retold,
+    visible,
+    watchdog,
+)
+from culm.testing.suite.strategies import Draw, Story, conversation, pick
+
+__all__ = ["arguments", "every_argument"]
+
+_DEPTH_MAX = 3  # of values within values
+_TRIES_MAX = 32
+_REFUSALS = (LocalProtocolError, TypeError, ValueError)
+
+# Of no type, or of the wrong one in most places, and beyond what numbers may be.
+_ODD: tuple[Any, ...] = (None, object(), "nonsense", b"nonsense", [], [object()], 0.5, float("nan"))
+_NUMBERS: tuple[Any, ...] = (-1, 0, 1 << 31, 1 << 32, 1 << 63, 1 << 64)
+_LONG = 1 << 17
+
+
+@dataclass(frozen=True, slots=True)
+class Wrong:
+    """One argument of one call that an operation makes of the machine, made wrong.
+
+    number: of the call among those; path: the argument, and what of it.
+    harmful: if it is taken, something else is done than was meant.
+    """
+
+    number: int
+    path: tuple[Any, ...]
+    value: Any
+    harmful: bool = False
+
+    def __str__(self) -> str:
+        words = ".".join(map(str, self.path))
+        return f"{words} = {self.value!r:.80} in its call {self.number}"
+
+
+def every_argument(spec: MachineSpec) -> None:
+    """The law of `arguments` for each argument of each call, where it is met first."""
+    _check_configs(spec)
+    met: set[Any] = set()
+    for told in conversations(spec):
+        with retold(spec, told, told.operations):
+            new = list(_new_places(spec, told, met))
+            for at, wrongs in new:
+                with watchdog():
+                    for taken in _try(spec, told, at, wrongs):
+                        _go_on(spec, told, at, taken)
+
+
+def arguments(spec: MachineSpec, draw: Draw) -> None:
+    """Of a wrong argument comes a refusal, at once, or no harm.
+
+    Each argument of each call, and each part of it, is made wrong at some moment: of another
+    type, or a number out of range.  The call raises `LocalProtocolError`, `TypeError` or
+    `ValueError`, and has changed nothing; or it is taken, and then nothing is raised later
+    but by a call that refuses its own arguments.  So it is with what a machine is made of.
+    """
+    told = conversation(spec, draw)
+    story = list(told.operations)
+    with retold(spec, told, story):
+        places = [(at, wrongs) for at, wrongs in _places(spec, told) if wrongs]
+        if not places:
+            return
+        at, wrongs = pick(places, draw)
+        start = draw(st.integers(0, len(wrongs) - 1))
+        for taken in _try(spec, told, at, wrongs[start : start + _TRIES_MAX]):
+            _go_on(spec, told, at, taken)
+            return
+
+
+# Calls that a machine sees, and one of them made wrong.
+
+
+class _Seen:
+    """A machine, or a handle of it, whose calls are seen, and one of which may be made wrong."""
+
+    def __init__(self, inner: Any, seen: list[tuple[str, Mapping[str, Any]]], wrong: Wrong | None):
+        self.__dict__.update(_inner=inner, _seen=seen, _wrong=wrong)
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._inner, name)
+        if name.startswith("_") or not inspect.ismethod(found):
+            return found
+
+        def call(*args: Any, **named: Any) -> Any:
+            bound = _bound(found, args, named)
+            number = len(self._seen)
+            self._seen.append((found.__qualname__, dict(bound.arguments)))
+            wrong = self._wrong
+            if wrong is not None and wrong.number == number:
+                name, *inside = wrong.path
+                bound.arguments[name] = _changed(bound.arguments[name], inside, wrong.value)
+            result = found(*bound.args, **bound.kwargs)
+            return _Seen(result, self._seen, wrong) if _is_handle(result) else result
+
+        return call
+
+
+def _bound(method: Callable[..., object], args: Any, named: Any) -> inspect.BoundArguments:
+    signature = signature_of(method.__func__)  # type: ignore[attr-defined]
+    _, *rest = signature.parameters.values()
+    bound = signature.replace(parameters=rest).bind(*args, **named)
+    bound.apply_defaults()
+    return bound
+
+
+def _is_handle(value: object) -> bool:
+    """Whether `value` is an object with verbs, not a value."""
+    kind = type(value)
+    if isinstance(value, (Enum, tuple)) or is_dataclass(value):
+        return False
+    return kind.__module__ != "builtins" and not isinstance(value, (Mapping, Sequence))
+
+
+def _apply(driver: Driver, operation: Operation, wrong: Wrong | None = None) -> list[Any]:
+    """Do `operation` without draining; the calls that it made of the machine."""
+    seen: list[Any] = []
+    machine = driver.machine
+    match operation, wrong:
+        case Call(), _:
+            driver.machine = _Seen(machine, seen, wrong)
+            try:
+                driver.apply(operation)
+            finally:
+                driver.machine = machine
+        case Advance(), Wrong():
+            driver.apply(Advance(wrong.value))
+        case Receive() | ReceiveDatagram(), Wrong():
+            driver.apply(replace(operation, data=wrong.value))
+        case _:
+            driver.apply(operation)
+    return seen
+
+
+# What may be wrong.
+
+
+def _paths(value: Any, depth: int = 0) -> Iterator[tuple[tuple[Any, ...], Any]]:
+    """The parts of a value, itself first: (the way there, the part)."""
+    yield (), value
+    if depth == _DEPTH_MAX:
+        return
+    inside: list[tuple[Any, Any]] = []
+    if is_dataclass(value) and not isinstance(value, type):
+        made_of = [field.name for field in fields(value) if field.init]
+        # With a private part it is one of those that its module has made.
+        if not any(name.startswith("_") for name in made_of):
+            inside = [(name, getattr(value, name)) for name in made_of]
+    elif isinstance(value, tuple) and hasattr(value, "_fields"):
+        inside = list(zip(value._fields, value, strict=True))
+    elif isinstance(value, (list, tuple)):
+        inside = list(enumerate(value[:1]))
+    elif isinstance(value, dict):
+        inside = [(key, value[key]) for key in list(value)[:1]]
+    for name, part in inside:
+        for path, each in _paths(part, depth + 1):
+            yield (name, *path), each
+
+
+def _changed(value: Any, path: Sequence[Any], wrong: Any) -> Any:
+    """`value` with what is at `path` made `wrong`; may be refused by who makes it."""
+    if not path:
+        return wrong
+    name, *rest = path
+    if is_dataclass(value):
+        return replace(value, **{name: _changed(getattr(value, name), rest, wrong)})  # type: ignore[type-var]
+    if hasattr(value, "_replace"):
+        return value._replace(**{name: _changed(getattr(value, name), rest, wrong)})
+    if isinstance(value, dict):
+        return {**value, name: _changed(value[name], rest, wrong)}
+    changed = [*value]
+    changed[name] = _changed(value[name], rest, wrong)
+    return type(value)(changed)
+
+
+def _wrong(right: Any) -> Iterator[Any]:
+    """What is no such value, or hardly."""
+    yield from _ODD
+    yield from _NUMBERS
+    if isinstance(right, str):
+        yield from (right.encode(), "x" * _LONG, [right], [[right]])
+    elif isinstance(right, (bytes, bytearray, memoryview)):
+        yield from (list(right), [[right]], b"", bytes(_LONG))
+    elif isinstance(right, (list, tuple)):
+        yield from ([*right, object()], [*right, None], [*right, "a"], [*right, ["a"]])
+        yield from ([*right, bytearray(b"a")], [*right, memoryview(b"a")], iter(right))
+    elif isinstance(right, Enum):
+        yield from (right.name, 99)
+    elif isinstance(right, dict):
+        yield from ({None: None}, {-1: b""}, {1: ""}, {1: 1}, {"a": b""})
+    elif type(right) is int:
+        yield from (right + 0.5, str(right), [right])
+
+
+def _is_no_buffer(right: Any, wrong: Any) -> bool:
+    """Whether `wrong` stands for bytes although it is a size, numbers or text."""
+    return isinstance(right, bytes) and isinstance(wrong, (int, float, str, list))
+
+
+def _places(spec: MachineSpec, told: Conversation) -> Iterator[tuple[int, list[Wrong]]]:
+    for at, calls in _calls(spec, told):
+        yield at, [wrong for *_, wrongs in calls for wrong in wrongs]
+
+
+def _new_places(
+    spec: MachineSpec, told: Conversation, met: set[Any]
+) -> Iterator[tuple[int, list[Wrong]]]:
+    for at, calls in _calls(spec, told):
+        found: list[Wrong] = []
+        for name, path, wrongs in calls:
+            if (name, path) not in met:
+                met.add((name, path))
+                found += wrongs
+        if found:
+            yield at, found
+
+
+_Part = tuple[str, tuple[Any, ...], list[Wrong]]
+
+
+def _calls(spec: MachineSpec, told: Conversation) -> Iterator[tuple[int, list[_Part]]]:
+    """Each operation's calls of the machine, by their parts."""
+    driver = driver_for(spec, told)
+    driver.start()
+    for at, operation in enumerate(told.operations):
+        parts: list[_Part] = []
+        match operation:
+            case Receive(data) | ReceiveDatagram(data):
+                calls: list[tuple[str, Mapping[str, Any]]] = [
+                    (type(operation).__name__, {"data": data})
+                ]
+            case Advance(now):
+                calls = [("Advance", {"now": now})]
+            case _:
+                calls = []
+        error = None
+        try:
+            calls += _apply(driver, operation)
+        except LocalProtocolError as refusal:
+            error = refusal
+        for number, (name, given) in enumerate(calls):
+            for argument, value in given.items():
+                for path, part in _paths(value):
+                    whole = (argument, *path)
+                    wrongs = [
+                        Wrong(number, whole, each, _is_no_buffer(part, each))
+                        for each in _wrong(part)
+                    ]
+                    parts.append((name, whole, wrongs))
+        driver.drain(operation, error=error)
+        driver.answer()
+        yield at, parts
+
+
+# Trying.
+
+
+def _try(
+    spec: MachineSpec, told: Conversation, at: int, wrongs: Sequence[Wrong]
+) -> Iterator[Wrong]:
+    """Say each of `wrongs` at the operation of that number; those that are not refused."""
+    story = list(told.operations)
+    driver, turns, any_refused = *_told(spec, told, story[:at]), False
+    for wrong in wrongs:
+        before = visible(driver)
+        if not _refused(driver, story[at], wrong):
+            if wrong.harmful and driver.closed is None:
+                raise PropertyError(f"{story[at]} was taken with {wrong}")
+            yield wrong
+            driver, turns = _told(spec, told, story[:at])
+            continue
+        expect_equal(f"{wrong} was refused, yet it changed", before, visible(driver))
+        check_idle(f"{wrong}, which was refused,", driver, _drained(driver, wrong))
+        any_refused = True
+    if any_refused:
+        for operation in story[at:]:
+            turns += driver.run(operation)
+        without = _told(spec, told, story)[1]
+        expect_equal(f"wrong arguments of {story[at]} made a difference", without, turns)
+
+
+def _drained(driver: Driver, wrong: Wrong) -> Turn:
+    try:
+        return driver.drain(None)
+    except Exception as error:
+        raise PropertyError(f"{wrong} was refused, and then: {error!r}") from error
+
+
+def _told(spec: MachineSpec, told: Conversation, story: Story) -> tuple[Driver, list[Turn]]:
+    driver = driver_for(spec, told)
+    turns = driver.start()
+    for operation in story:
+        turns += driver.run(operation)
+    return driver, turns
+
+
+def _refused(driver: Driver, operation: Operation, wrong: Wrong | None) -> bool:
+    try:
+        _apply(driver, operation, wrong)
+    except _REFUSALS:
+        return True
+    except Exception as error:
+        raise PropertyError(f"{operation} with {wrong} raised {error!r}") from error
+    return False
+
+
+def _go_on(spec: MachineSpec, told: Conversation, at: int, wrong: Wrong) -> None:
+    """Tell the rest of the story to who has taken `wrong`, and end it."""
+    story = list(told.operations)
+    driver, _ = _told(spec, told, story[:at])
+    _refused(driver, story[at], wrong)
+    try:
+        turns = [driver.drain(None), *driver.answer()]
+        for operation in story[at + 1 :]:
+            if not isinstance(operation, Call):
+                turns += driver.run(operation)
+                continue
+            _refused(driver, operation, None)
+            turns += [driver.drain(None), *driver.answer()]
+        turns += finish(driver)
+        _check_unharmed(turns)
+    except Exception as error:
+        raise PropertyError(f"{story[at]} was taken with {wrong}, and then: {error!r}") from error
+
+
+def _check_unharmed(turns: Sequence[Turn]) -> None:
+    for turn in turns:
+        if turn.error is None or isinstance(turn.error.code, SpecErrorCode):
+            continue
+        recorded = turn.error.code is ContractErrorCode.UNKNOWN_TICKET
+        if isinstance(turn.operation, Complete) and not recorded:
+            raise PropertyError(f"{turn.operation} is refused: {turn.error}")
+
+
+# Configs.
+
+
+def _check_configs(spec: MachineSpec) -> None:
+    """What a machine is made of is refused as it is made, or does no harm."""
+    plain = read_config(spec.keys, {})
+    told = Conversation(name="made of what is wrong", operations=[])
+    for key in spec.keys:
+        for value in _wrong(plain[key.name]):
+            what = f"made with {key.name} = {value!r:.80}"
+            try:
+                driver = Driver(spec.build({**plain, key.name: value}), verbs=spec.verbs)
+            except _REFUSALS:
+                continue
+            except Exception as error:
+                raise PropertyError(f"{what}: {error!r}") from error
+            with retold(spec, told, []), watchdog():
+                try:
+                    driver.start()
+                    finish(driver)
+                except Exception as error:
+                    raise PropertyError(f"{what}, and then: {error!r}") from error
