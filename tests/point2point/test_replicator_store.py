@@ -307,3 +307,22 @@ def test_changed_bytes_make_nothing_false_stored(chunk: int) -> None:
         except BaseException as error:
             error.add_note(f"seed {seed}")
             raise
+
+
+def test_no_more_is_read_of_a_payload_than_there_is() -> None:
+    world, news = World(), news_of((900, 65))
+    author, reader = world.node(store_of(news)), world.node()
+    asked: list[ReadPayload] = []
+
+    def respond(effect: Effect) -> object:
+        if isinstance(effect, ReadPayload):
+            asked.append(effect)
+        return perform(effect, author.store)
+
+    author.respond = respond
+    world.connect(author, reader)
+    world.wait()
+    assert asked
+    assert same(author, reader)
+    for effect in asked:
+        assert effect.offset + effect.size <= news[effect.seqnum - 1].entry.payload_size

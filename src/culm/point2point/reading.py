@@ -150,9 +150,9 @@ class Reading:
             payload_size_max=limits.connection.packet_size_max,
         )
 
-    def ask_payload(self, seqnum: int, offset: int, then: Callable[[], None]) -> None:
-        """Read of the payload that is due, as soon as there is room."""
-        size_max = self._limits.batch_size_max
+    def ask_payload(self, seqnum: int, offset: int, left: int, then: Callable[[], None]) -> None:
+        """Read of the payload that is due, of which there are `left` bytes, when there is room."""
+        size_max = min(self._limits.batch_size_max, left)
         room = self._room.claim(size_max, lasting=True)
         if not room:
             return
@@ -167,7 +167,8 @@ class Reading:
 
         self.busy = True
         size = min(size_max, room)
-        size -= size % min(size, self._limits.connection.packet_size_max)  # whole packets
+        if size < left:
+            size -= size % min(size, self._limits.connection.packet_size_max)  # whole packets
         self._room.resize(self._size + size)
         self._desk.ask(
             ReadPayload,

@@ -262,7 +262,8 @@ class Serving:
         elif self._reading.has_data or offset == stored.payload_size:
             packet = self._reading.take_data(self._limits.connection.packet_size_max)
         else:
-            self._reading.ask_payload(piece.seqnum, offset, lambda: self._rouse(False))
+            left = stored.payload_size - offset
+            self._reading.ask_payload(piece.seqnum, offset, left, lambda: self._rouse(False))
             return False
         entry = None if self.request.outgoing.entry is not None else self._reading.decoded(stored)
         self.request.send_payload(packet, entry=entry)
