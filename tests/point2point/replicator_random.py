@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from random import Random
 
 from nacl.signing import SigningKey
@@ -11,11 +12,13 @@ from culm.bamboo.author import LogAuthor
 from culm.bamboo.entry import LogKey
 from culm.bamboo.errors import VerificationError
 from culm.bamboo.store import MemoryStore, NewEntry
+from culm.machine import Effect
 from culm.point2point import ErrorCode, Interest, Limits, ReplicatorLimits, Want
 from culm.testing.link import random_chunks
 from culm.wire.multihash import YAMF
 
-_SIZES = (0, 1, 30, 63, 64, 65, 130, 500, 900)
+_SIZES = (0, 1, 30, 63, 64, 65, 130, 500, 900, 3000)
+_PATIENCE = 100.0  # seconds; longer than whoever waits within an entry would wait
 
 
 def random_limits(rng: Random) -> ReplicatorLimits:
@@ -38,6 +41,7 @@ class RandomWorld:
 
     def __init__(self, seed: int, *, forks: bool = False) -> None:
         self.rng = rng = Random(seed)
+        self.pestering = True  # there are authors at work whatever else happens
         self.forks = forks
         chunks = random_chunks(Random(seed + 1))
         self.world = World(
@@ -54,18 +58,24 @@ class RandomWorld:
                 interest=Interest(live=True, accept_new_logs=True, want=Want()),
                 limits=random_limits(rng),
             )
+            node.respond = self._with_author(node)
             self.nodes.append(node)
         self.pairs = self._topology()
-        self.cables: dict[tuple[int, int], Cable] = {}
+        self.cables: dict[int, Cable] = {}  # by the index of their pair
         self._keys = [SigningKey(bytes([n + 1]) * 32) for n in range(len(self.nodes))]
 
     def _topology(self) -> list[tuple[int, int]]:
-        """A random tree, and some more cables."""
+        """A random tree, and some more cables.
+
+        Also between two that have one already, if nobody forks a log.
+        """
         rng, count = self.rng, len(self.nodes)
-        pairs = {(rng.randrange(n), n) for n in range(1, count)}
+        pairs = [(rng.randrange(n), n) for n in range(1, count)]
         for _ in range(rng.randrange(3)):
             one, other = rng.sample(range(count), 2)
-            pairs.add((min(one, other), max(one, other)))
+            pairs.append((min(one, other), max(one, other)))
+        if self.forks:
+            pairs = list(set(pairs))
         return [pair if rng.random() < 0.5 else pair[::-1] for pair in sorted(pairs)]
 
     # What happens.
@@ -88,6 +98,17 @@ class RandomWorld:
             home = 0  # whose key has been copied to this node
         self._publish(node, self._keys[home], rng.randrange(2), rng.randint(1, 6))
 
+    def _with_author(self, node: Node) -> Callable[[Effect], object]:
+        """The author may publish between any two effects, and the replicators hear of it later."""
+        perform = node.respond
+
+        def respond(effect: Effect) -> object:
+            if self.pestering and self.rng.random() < 0.02:
+                self._publish(node, self._keys[self.nodes.index(node)], self.rng.randrange(2), 1)
+            return perform(effect)
+
+        return respond
+
     def _publish(self, node: Node, key: SigningKey, log_id: int, count: int) -> None:
         try:
             author = LogAuthor.resume(key, node.store, log_id)
@@ -104,7 +125,8 @@ class RandomWorld:
             news.append(author.publish(self._payload(), end_of_log=ends))
             if ends:
                 break
-        node.add(*news)
+        node.store.append(author.log, news)
+        node.changed.append((None, author.log))
 
     def _key(self, log: LogKey) -> SigningKey:
         return next(key for key in self._keys if bytes(key.verify_key) == log.author)
@@ -114,15 +136,16 @@ class RandomWorld:
         return self.rng.randbytes(size) if self.rng.random() < 0.5 else b"compress" * (size // 8)
 
     def connect(self) -> None:
-        closed = [pair for pair in self.pairs if pair not in self.cables]
+        closed = [index for index in range(len(self.pairs)) if index not in self.cables]
         if closed:
-            pair = self.rng.choice(closed)
-            self.cables[pair] = self.world.connect(self.nodes[pair[0]], self.nodes[pair[1]])
+            index = self.rng.choice(closed)
+            left, right = (self.nodes[n] for n in self.pairs[index])
+            self.cables[index] = self.world.connect(left, right)
 
     def cut(self) -> None:
         if self.cables:
-            pair = self.rng.choice(sorted(self.cables))
-            cable = self.cables.pop(pair)
+            index = self.rng.choice(sorted(self.cables))
+            cable = self.cables.pop(index)
             if self.rng.random() < 0.2:
                 cable.left.machine.close()
                 cable.left.drain()
@@ -137,6 +160,7 @@ class RandomWorld:
 
     def mend(self) -> None:
         """Connect everything; in the end all have everything."""
+        self.pestering = False
         while len(self.cables) < len(self.pairs):
             self.connect()
         self.world.wait(2)
@@ -146,6 +170,7 @@ class RandomWorld:
                 for node in self.nodes:
                     self._publish(node, self._key(log), log.log_id, 1)
             self.world.wait(2)
+        self.world.wait(2 if self.forks else _PATIENCE)
         for node in self.nodes:
             check_store(node.store)
             for end in node.ends:

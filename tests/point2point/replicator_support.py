@@ -204,7 +204,7 @@ class Node:
         self.interest = interest
         self.limits = limits
         self.ends: list[End] = []
-        self.changed: list[tuple[End, LogKey]] = []
+        self.changed: list[tuple[End | None, LogKey]] = []  # and who has told so
         self.setup = Setup()
         self.paused = False  # the store does not answer
         self.respond: Callable[[Effect], object] = lambda effect: perform(effect, self.store)

@@ -8,6 +8,7 @@ from culm.bamboo.errors import Reason
 from culm.bamboo.links import lipmaa
 from culm.bamboo.store import StoredEntry
 from culm.buffer import Buffer
+from culm.point2point.data_rules import payload_told
 from culm.point2point.demand import Demand
 from culm.point2point.desk import Desk
 from culm.point2point.events import SkipReason
@@ -81,8 +82,10 @@ class Serving:
         demand, cursor = self.request.peer_demand, self.request.send_cursor
         if demand is None or cursor.piece is None or self._reading.busy or not self._is_confirmed():
             return
-        if not self._only_fetches(demand) and not cursor.is_behind(self._passed_by_peer()):
-            self._find(cursor.piece.seqnum)
+        passed = self._passed_by_peer()
+        if self._only_fetches(demand) or cursor.is_behind(passed) or _is_further(passed, cursor):
+            return
+        self._find(cursor.piece.seqnum)
 
     def step(self) -> bool:
         """Send one packet, if one is due; returns whether there may be more."""
@@ -99,17 +102,20 @@ class Serving:
                 request.cancel(CancelReason.END_OF_RANGE)
             return False
         passed = self._passed_by_peer()
-        behind = cursor.is_behind(passed)
+        behind = self._pieces_behind(passed)
+        begun = cursor.offset > cursor.start_of(piece)
         target = piece if not behind else passed.piece
-        if target is None:
+        if target is None or (behind and begun):  # who waits for the rest would wait for ever
             request.notify(behind)
             return True
+        if _is_further(passed, cursor):
+            return False
         stored = self._find(target.seqnum)
         if stored is None:
             return False
         if behind:
             request.notify(behind)
-        elif cursor.offset > cursor.start_of(piece):
+        elif begun:
             return self._send_payload(piece, stored, demand)  # the rest of it
         elif piece.part is Part.METADATA and self._send_run():
             pass
@@ -128,6 +134,19 @@ class Serving:
         if self.request.incoming.apology_owed:
             passed = Cursor(passed.range, passed.index - 1)
         return passed
+
+    def _pieces_behind(self, passed: Cursor) -> int:
+        """How many pieces we pass over because the peer has them.
+
+        Metadata that it has from somebody else, and only notified, is not among them if the
+        payload is due: that can be sent only behind it.
+        """
+        request, due = self.request, passed.piece
+        behind = request.send_cursor.is_behind(passed)
+        if not behind or due is None or due.part is Part.METADATA:
+            return behind
+        told = payload_told(passed, request.incoming.metadata, request.outgoing.metadata)
+        return behind - 1 if told is None else behind
 
     def _only_fetches(self, demand: Demand) -> bool:
         """Whether it is for the peer alone to move through the range, which is not at its end."""
@@ -271,3 +290,10 @@ class Serving:
             self._spoiled = piece.seqnum
             self.request.apologize()
         return True
+
+
+def _is_further(passed: Cursor, cursor: Cursor) -> bool:
+    """Whether the peer sends us the payload that is due to it, and is ahead of us: it has it."""
+    due = passed.piece
+    within = due is not None and passed.offset > passed.start_of(due)
+    return within and due == cursor.piece and passed.offset > cursor.offset
