@@ -113,6 +113,7 @@ class Inventory:
     def _looked(self, head: Head | None, last: StoredEntry | None, *, shorter: bool) -> None:
         self.loaded = True
         seqnum = 0 if head is None else head.seqnum
+        self.newest = max(self.newest, seqnum)  # the log may have grown since it was asked for
         if shorter or seqnum >= self.position:  # else we have stored more since
             self.head = head
             self.payload_due = last is not None and self._is_due(last)
