@@ -253,7 +253,8 @@ class Service:
     # What clients ask
 
     async def _control(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(ConnectionError, ValueError):
+        # Cancelled when the node ends; asyncio would print a traceback of each that says so.
+        with contextlib.suppress(ConnectionError, ValueError, asyncio.CancelledError):
             while line := await reader.readline():
                 answer = await self._answer(json.loads(line))
                 writer.write(json.dumps(answer).encode() + b"\n")

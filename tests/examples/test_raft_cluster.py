@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import socket
 import subprocess
 import sys
 import time
@@ -113,3 +115,24 @@ def test_nodes_end_with_the_program_that_started_them(farm: Farm) -> None:
     farm.processes[0].terminate()
     farm.processes[0].wait(timeout=PATIENCE_S)
     assert {answer["role"] for answer in farm.ask("status")} == {"down"}
+
+
+def test_a_node_with_silent_clients_ends_without_a_word(farm: Farm) -> None:
+    farm.spawn("start", "--nodes", "3")
+    wait_for_folder(farm)
+    farm.ask("kill", "1")
+    node = subprocess.Popen(
+        [sys.executable, str(PROGRAM), "run", "--dir", str(farm.folder), "1"],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+    )
+    farm.until(lambda answers: answers[0].get("role") != "down", "status")
+    port = json.loads((farm.folder / "cluster.json").read_text())["nodes"]["1"]["control"]
+    with contextlib.ExitStack() as clients:
+        for _ in range(3):
+            client = clients.enter_context(socket.create_connection(("127.0.0.1", port)))
+            client.sendall(b'{"do": "nothing"}\n')  # its answer: it has been accepted
+            assert client.recv(1024)
+        node.terminate()
+        _, words = node.communicate(timeout=PATIENCE_S)
+    assert words == b""
