@@ -275,6 +275,7 @@ class Raw:
         peer: Setup = SAFE,
         limits: Limits | None = None,
         credit: int = 100,
+        data_credit: int | None = None,  # without end, so that everything shows at once
         in_runs: bool = False,
         trust_caller: bool = False,
     ) -> None:
@@ -289,8 +290,8 @@ class Raw:
         self.sent = b""
         self._control_sent = self._data_sent = 0
         self.receive(setup_bytes(peer))
-        # Data credit without end, so that everything shows at once.
-        self.receive(bytes([0x00, 1, 0]))
+        if data_credit != 0:
+            self.receive(bytes([0x00, 1]) + varu64(data_credit or 0))
         if credit:
             self.control(grant(credit))
         self.take()

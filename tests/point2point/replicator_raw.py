@@ -69,6 +69,7 @@ class RawPeer:
         setup: Setup = SAFE,
         peer: Setup = SAFE,
         credit: int = 100,
+        data_credit: int | None = None,  # without end
         store: LogStore | None = None,
         slow: bool = False,
     ) -> None:
@@ -86,7 +87,9 @@ class RawPeer:
         self.events: list[Event] = []
         self.control_seen = self.data_seen = b""
         self._sent = b""
-        self.receive(setup_bytes(peer) + bytes([0x00, 1, 0]))
+        self.receive(setup_bytes(peer))
+        if data_credit != 0:
+            self.receive(bytes([0x00, 1]) + varu64(data_credit or 0))
         if credit:
             self.control(grant(credit))
 

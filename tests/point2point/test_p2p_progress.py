@@ -9,6 +9,7 @@ import pytest
 from nacl.signing import SigningKey
 from p2p_support import (
     KEY,
+    LOG,
     Raw,
     adjust,
     cancel,
@@ -19,6 +20,7 @@ from p2p_support import (
     proposal,
     propose,
     raw,
+    send_entry,
     switch,
     varu64,
     write,
@@ -39,8 +41,10 @@ from culm.point2point import (
     LogRefused,
     PayloadReceived,
     ReplicatorLimits,
+    Request,
     RequestEnded,
     RequestGivenUp,
+    RequestState,
     Role,
     Settled,
 )
@@ -228,6 +232,90 @@ class TestProgress:
         assert not given_up(peer)
 
 
+class TestTaking:
+    """The peer has to take what it has asked for."""
+
+    def asked(self, *, credit: int | None = 0) -> tuple[Raw, Request]:
+        """It has, and has granted as much; much more waits for it."""
+        peer = Raw(limits=LIMITS, data_credit=credit)
+        pass_time(peer, 10)
+        peer.control(propose(1, 1))
+        request = peer.connection.request(1)
+        request.confirm(EVERYTHING)
+        for seqnum in range(1, 20):
+            send_entry(request, seqnum)
+        return peer, request
+
+    @pytest.fixture
+    def peer(self) -> Raw:
+        return self.asked()[0]
+
+    def test_it_grants_nothing(self, peer: Raw) -> None:
+        pass_time(peer, 100)
+        assert not given_up(peer)
+        pass_time(peer, 110)
+        assert given_up(peer) == [1]
+        assert peer.code is None
+
+    def test_what_it_has_granted_is_used_up(self) -> None:
+        peer, _ = self.asked(credit=50)
+        pass_time(peer, 310)
+        assert given_up(peer) == [1]
+
+    def test_a_byte_now_and_then_is_enough(self, peer: Raw) -> None:
+        pass_time(peer, 2000, lambda: peer.receive(bytes([0x00, 1, 1])), every=90)
+        assert not given_up(peer)
+        assert peer.code is None
+
+    def test_what_it_sends_meanwhile_is_no_excuse(self, peer: Raw) -> None:
+        peer.connection.propose(proposal(20))
+        peer.control(adjust(0, "all"))
+        peer.data(switch(0), metadata(entry(20)), b"\x08" + varu64(len(payload(20))))
+        octets = iter(payload(20)[:6])
+        pass_time(peer, 210, lambda: peer.data(bytes([next(octets)])), every=35)
+        assert given_up(peer) == [1]
+
+    def test_it_takes_nothing_though_it_has_granted_it(self) -> None:
+        """Nobody asks for our bytes: it does not read."""
+        peer, _ = self.asked(credit=None)
+        for now in range(10, 260, 10):
+            peer.connection.advance(float(now))
+            peer.receive(PING)
+        assert given_up(peer) == [1]
+
+    def test_only_requests_that_have_data_waiting_are_given_up(self, peer: Raw) -> None:
+        peer.control(propose(3, 30))
+        peer.connection.request(3).confirm(EVERYTHING)
+        pass_time(peer, 210)
+        assert given_up(peer) == [1]
+
+    def test_it_goes_on_asking(self, peer: Raw) -> None:
+        """Cancelled requests are over; but what waits is in the way of all that come."""
+        pass_time(peer, 210)
+        peer.control(cancel(1, 131))
+        peer.data(marker(1))
+        assert peer.events[-1] == RequestEnded(request_id=1)
+        peer.control(propose(3, 1))
+        peer.connection.request(3).confirm(EVERYTHING)
+        pass_time(peer, 300)
+        assert peer.code is ErrorCode.PEER_STALLED
+
+    def test_it_does_not_even_cancel(self, peer: Raw) -> None:
+        pass_time(peer, 420)
+        assert peer.code is ErrorCode.PEER_STALLED
+
+    def test_it_is_excused_while_we_are_in_the_way(self, peer: Raw) -> None:
+        pass_time(peer, 1000, peer.connection.excuse_silence)
+        assert not given_up(peer)
+
+    def test_who_has_taken_all_may_wait_for_ever(self) -> None:
+        peer, _ = self.asked(credit=None)
+        pass_time(peer, 2000)
+        assert not given_up(peer)
+        assert peer.code is None
+        assert peer.connection.unsent_size() == 0
+
+
 class TestReplicator:
     """A fetch comes to an end, whatever the peer keeps up besides."""
 
@@ -268,3 +356,24 @@ class TestReplicator:
         peer.control(adjust(1, "all"))
         self.pings(peer, 420)
         assert peer.code is ErrorCode.PEER_STALLED
+
+    @pytest.mark.parametrize("asks", [[], [propose(0, 1)], [propose(0, 1), propose(2, 1)]])
+    @pytest.mark.parametrize("answers", [False, True])
+    def test_a_peer_that_only_lives_holds_nothing_for_long(
+        self, asks: list[bytes], answers: bool
+    ) -> None:
+        """It grants no credit for data, and nothing comes of it but signs of life."""
+        limits = ReplicatorLimits(connection=LIMITS, settle_s=1.0)
+        peer = RawPeer(tuple(LOG.values()), limits=limits, data_credit=0)
+        peer.machine.advance(0.0)
+        for ask in asks:
+            peer.control(ask)
+        for now in range(0, 10 + 4 * 100, 10):
+            peer.machine.advance(float(now))
+            peer.receive(PING)
+            if answers and peer.code is None:
+                for request in list(peer.machine.connection.requests.values()):
+                    if request.state is RequestState.CANCELLING:
+                        peer.control(cancel(request.request_id, 131))
+                        peer.data(marker(request.request_id))
+        assert peer.code is ErrorCode.PEER_STALLED or not peer.machine.connection.requests

@@ -157,7 +157,9 @@ class Connection(StreamBase):
             send=self._send_control,
         )
         self._receiver.control = self._control
-        self._patience = Patience(limits=limits, control=self._control, receiver=self._receiver)
+        self._patience = Patience(
+            limits=limits, control=self._control, sender=self._sender, receiver=self._receiver
+        )
         self._outbox.append(encode_setup(self._setup))
         self._control.grant(limits.requests_max)
         self._data_stream.set_window(limits.data_window_max)

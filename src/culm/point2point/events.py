@@ -53,8 +53,8 @@ class GivenUp(Enum):
     these differ at more places than we keep apart; or it has adjusted the end of a sparse
     range of payloads alone.
 
-    ``STALLED``: the peer has neither answered our proposal nor sent what it has confirmed for
-    longer than ``Limits.progress_max_s``.
+    ``STALLED``: for longer than ``Limits.progress_max_s`` the peer has neither answered our
+    proposal nor sent what it has confirmed, or has taken nothing of what it has asked for.
     """
 
     UNTRACEABLE = "untraceable"

@@ -49,8 +49,9 @@ class Limits:
     progress_max_s
         How long the peer may owe something without sending any data at all: an answer to a
         proposal of ours, or the rest of a range that has an end, or of an entry (then the request
-        is given up: `RequestGivenUp`), its part in a cancellation (``PEER_STALLED``).  It is
-        noticed in twice that time at the latest.
+        is given up: `RequestGivenUp`), its part in a cancellation (``PEER_STALLED``).  And how
+        long it may take nothing of the data that waits for it, by granting no credit or by not
+        reading.  It is noticed in twice that time at the latest.
     """
 
     data_window_max: int = 1 << 20

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 from typing import NamedTuple
 
 from culm.point2point.receiving import DataReceiver
 from culm.point2point.request import Request
+from culm.point2point.sending import DataSender
 from culm.point2point.states import RequestState
 
-__all__ = ["Debt", "Owed", "Progress", "debt_of"]
+__all__ = ["Debt", "Owed", "Progress", "debt_of", "taking"]
 
 
 class Debt(Enum):
@@ -20,13 +21,18 @@ class Debt(Enum):
     DATA = "the rest of a range that has an end, or of an entry"
     CANCELLATION = "its two messages of the cancellation of a request"
     GOODBYE = "its part in closing the connection"
+    TAKING = "credit for, or the taking of, data that it has asked for"
 
 
 class Owed(NamedTuple):
-    """A debt, and the request of which it is, unless it is the connection's."""
+    """A debt, and the request of which it is, unless it is the connection's.
+
+    `paid`: how much has been paid of what is paid bit by bit.
+    """
 
     debt: Debt
     request: Request | None = None
+    paid: int = 0
 
 
 def debt_of(request: Request, receiver: DataReceiver) -> Debt | None:
@@ -44,6 +50,24 @@ def debt_of(request: Request, receiver: DataReceiver) -> Debt | None:
         return Debt.DATA if (asked and unfinished) or receiver.is_inside(request) else None
     cancelled = state in (RequestState.CANCELLING, RequestState.CANCELLED)
     return Debt.CANCELLATION if cancelled else None
+
+
+def taking(requests: Iterable[Request], sender: DataSender) -> dict[int | None, Owed]:
+    """What the peer owes as long as data waits for it.
+
+    Of each request that has data there; if none goes on that has, of the connection.
+    """
+    if not sender.waits():
+        return {}
+    flushed = sender.flushed_total()
+    waiting = [
+        each
+        for each in requests
+        if each.state is RequestState.CONFIRMED and each.sent_until > flushed
+    ]
+    if not waiting:
+        return {None: Owed(Debt.TAKING, paid=flushed)}
+    return {each.request_id: Owed(Debt.TAKING, each, flushed) for each in waiting}
 
 
 class Progress:

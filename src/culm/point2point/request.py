@@ -92,6 +92,7 @@ class Request:
         "outgoing",
         "proposal",
         "request_id",
+        "sent_until",
         "state",
         "unanswered",
         "verifier",
@@ -113,6 +114,7 @@ class Request:
         self.state = RequestState.PROPOSED_BY_US if ours else RequestState.PROPOSED_BY_PEER
         self.unanswered = True  # the other endpoint has neither confirmed nor cancelled
         self.cancelled_by_us = self.marked_by_peer = False
+        self.sent_until = 0  # where the data of this request ends among all that we have queued
         self.discarding = False  # we do not want what the peer has on its way
         self.verifier: PayloadVerifier | None = None  # of the payload that is coming in
         self.original_range = Range.of(proposal)

@@ -72,6 +72,10 @@ class DataSender:
         if session.compression_window:
             self._compressor = Compressor(session.compression_window)
 
+    def waits(self) -> bool:
+        """Whether there is something that the peer has not taken."""
+        return self.flushed_total() < self.queued_total
+
     def flushed_total(self) -> int:
         """Bytes that nothing can overtake any more."""
         return self.queued_total - self.outbox.size - self._stream.unsent_size
@@ -228,7 +232,7 @@ class DataSender:
         start = self.queued_total
         if self._only_switch:
             self._switch(request)
-        self._put(b"\x20" + _ENCODE(request.request_id))
+        self._queue(b"\x20" + _ENCODE(request.request_id))
         self._markers_size += self.queued_total - start
         if self._markers and self._markers[-1][1] == start:
             start, _ = self._markers.pop()
@@ -298,6 +302,12 @@ class DataSender:
         return packed
 
     def _put(self, data: Buffer) -> None:
+        """Queue data of the current request."""
+        self._queue(data)
+        assert self._current is not None
+        self._current.sent_until = self.queued_total
+
+    def _queue(self, data: Buffer) -> None:
         self.outbox.append(data)
         self.queued_total += len(data)
 
