@@ -11,6 +11,7 @@ from culm.garlic.raft import (
     ChangeFailed,
     LeaderChanged,
     Left,
+    ReadSnapshot,
     Role,
     Server,
     Snapshot,
@@ -325,3 +326,56 @@ def test_what_waits_to_be_sent_when_a_core_is_closed_is_not_sent() -> None:
     lab.core.close()
     assert lab.core.messages_to_send() == []
     assert Lab(founders(1)).core.messages_to_send() == []
+
+
+# Where two logs part
+
+
+def test_entries_are_sent_again_only_when_it_is_known_where_the_logs_part() -> None:
+    lab = Lab(log=[1] * 9, term=1)
+    request = lab.lead()[0]
+    assert len(request.entries) == 1
+    for _ in range(3):
+        (request,) = all_of(lab.answer(request, 10, accepted=False), AppendRequest)
+        assert request.entries == []
+    lab.wait(0.5)
+    (again,) = [m for m in all_of(lab.wait(0.5), AppendRequest) if m.destination == 2]
+    assert (again.previous_index, again.entries) == (request.previous_index, [])
+    (request,) = all_of(lab.answer(again, 10, accepted=False), AppendRequest)
+    # That logs agree before the first entry is known.
+    assert (request.previous_index, len(request.entries)) == (0, 10)
+
+
+def test_no_step_passes_the_beginning_of_the_log() -> None:
+    snapshot = Snapshot(20, 1, configuration(1, 2, 3, index=1))
+    stored = Stored(snapshot=snapshot, first_index=21, entries=entries(*[1] * 20))
+    lab = Lab(stored, term=1)
+    request = lab.lead()[0]
+    tried = []
+    while request.previous_index > 20:
+        (request,) = all_of(lab.answer(request, 500, accepted=False), AppendRequest)
+        tried.append(request.previous_index)
+    assert tried == [39, 37, 33, 25, 20]
+    assert all_of(lab.answer(request, 500, accepted=False), AppendRequest) == []
+    assert isinstance(lab.effects[-1], ReadSnapshot)
+
+
+@pytest.mark.parametrize("width", [1, 3, 10_000])
+@pytest.mark.parametrize("size", [1, 10, 100, 3000])
+def test_a_divergence_of_any_length_costs_few_requests(size: int, width: int) -> None:
+    """Whether it is of one term or of many: the leader's are odd here, the other's even."""
+    turns = [2 * (at // width) for at in range(size)]
+    leader = Lab(log=[1] * 50 + [3 + turn for turn in turns], term=2 * size + 3)
+    follower = Lab(log=[1] * 50 + [2 + turn for turn in turns], server_id=2, term=2 * size + 2)
+    messages: list[Message] = list(leader.lead())
+    requests = []
+    while messages:
+        message = messages.pop(0)
+        if message.destination == 2:
+            requests += all_of([message], AppendRequest)
+            messages += follower.tell(message)
+        elif message.destination == 1:
+            messages += leader.tell(message)
+    assert follower.log == leader.log
+    assert len(requests) <= 6 + size.bit_length() + 2 * size // 1000
+    assert sum(len(request.entries) for request in requests) <= 2 * size + 2

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
+from operator import itemgetter
 
 from culm.garlic.raft.model import Entry, Snapshot, Stored
 
 __all__ = ["Log"]
+
+_term = itemgetter(0)  # of an entry
 
 
 class Log:
@@ -95,16 +99,16 @@ class Log:
     def retry_index(self, previous_index: int, previous_term: int) -> int:
         """Where a leader should try next whose entry at `previous_index` is not ours.
 
-        Paper, 5.3: one refusal for each conflicting term, not for each entry.  Entries
-        of ours above `previous_term` cannot agree with the leader's at or before
-        `previous_index`, so all of them are skipped.
+        Paper, 5.3: a refusal passes whole terms, not an entry.  Entries of ours above
+        `previous_term` cannot agree with the leader's at or before `previous_index`, so all
+        of them are skipped.
         """
-        index = min(previous_index - 1, self.last_index)
-        while index > self.base_index and self._entries[index - self.base_index - 1].term > (
-            previous_term
-        ):
-            index -= 1
-        return max(index, self.base_index) + 1
+        end = min(previous_index - 1, self.last_index) - self.base_index
+        return (
+            self.base_index
+            + 1
+            + bisect_right(self._entries, previous_term, 0, max(0, end), key=_term)
+        )
 
     def compact(self, snapshot: Snapshot, trailing: int) -> int:
         """Remember `snapshot`; keep `trailing` entries before it.  Returns the new base."""

@@ -13,14 +13,19 @@ __all__ = ["Flight", "Progress", "ProgressState"]
 class ProgressState(Enum):
     """How a peer is served.
 
-    * PROBE: where the logs agree is not known; one request at a time looks for it.
+    * PROBE: it is not known whether the logs agree; one request at a time goes as if they did.
+    * SEARCH: they do not; one request at a time, without entries, looks for where they part.
     * REPLICATE: they agree up to ``next_index - 1``; requests may follow each other.
     * SNAPSHOT: the peer lacks what the log holds no more; chunks are sent.
     """
 
     PROBE = "probe"
+    SEARCH = "search"
     REPLICATE = "replicate"
     SNAPSHOT = "snapshot"
+
+
+_LOOKING = (ProgressState.PROBE, ProgressState.SEARCH)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +48,7 @@ class Progress:
     in_flight: dict[int, Flight] = field(default_factory=dict)
     sent: int = 0  # sequence of the last request
     acknowledged: int = 0  # sequence of the last answered request
-    probe_step: int = 1
+    search_step: int = 1
     # While a snapshot is sent:
     snapshot: Snapshot | None = None
     offset: int = 0
@@ -63,8 +68,8 @@ class Progress:
 
     def matched(self, index: int) -> bool:
         """The logs agree up to `index`.  Returns whether that is news."""
-        self.probe_step = 1
-        if self.state is ProgressState.PROBE:
+        self.search_step = 1
+        if self.state in _LOOKING:
             self.state = ProgressState.REPLICATE
             self.next_index = max(index, self.match_index) + 1
         elif index >= self.next_index:
@@ -74,21 +79,31 @@ class Progress:
         self.match_index = index
         return True
 
-    def refused(self, previous_index: int, hint: int) -> None:
+    def refused(self, previous_index: int, hint: int, base_index: int) -> None:
         """The logs disagree at `previous_index`; the peer would like to go on at `hint`.
 
-        A peer whose hint does not help (JRaft's is its log's end) is probed with steps
-        that double, so that a long disagreement costs few requests.
+        The hint may help little: JRaft's is its log's end, and nobody knows which of the
+        other's terms are in the own log.  So steps double with every refusal: of n entries
+        in which the logs differ about log2(n) are asked for, and fewer than n are sent
+        that the peer has.  No step passes `base_index`, where our log begins, by itself:
+        before it there is only a snapshot.
         """
-        if 0 < hint <= previous_index:
-            wanted = hint
+        index = previous_index - self.search_step
+        if previous_index > base_index:
+            index = max(index, base_index)
+        if hint > 0:
+            index = min(index, hint - 1)
+        self.search_step *= 2
+        if index > self.match_index:
+            self._go_on(ProgressState.SEARCH, index + 1)
         else:
-            wanted = previous_index + 1 - self.probe_step
-            self.probe_step *= 2
-        self.probe(max(wanted, self.match_index + 1))
+            self.probe(self.match_index + 1)
 
     def probe(self, next_index: int) -> None:
-        self.state = ProgressState.PROBE
+        self._go_on(ProgressState.PROBE, next_index)
+
+    def _go_on(self, state: ProgressState, next_index: int) -> None:
+        self.state = state
         self.next_index = next_index
         self.in_flight.clear()
 
@@ -96,6 +111,12 @@ class Progress:
         self.state = ProgressState.SNAPSHOT
         self.snapshot = snapshot
         self.offset = 0
+        self.in_flight.clear()
+
+    def unanswered(self) -> None:
+        """What is on its way is lost: of a peer that does not answer only the match is known."""
+        if self.state is ProgressState.REPLICATE:
+            self.probe(self.match_index + 1)
         self.in_flight.clear()
 
     def overdue(self, before: float) -> bool:

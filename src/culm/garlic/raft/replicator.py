@@ -89,7 +89,8 @@ class Replicator:
         if previous_term is None:
             progress.send_snapshot(log.snapshot)
             return
-        entries = log.batch(previous + 1, settings.append_entries_max, settings.append_size_max)
+        count_max = 0 if progress.state is ProgressState.SEARCH else settings.append_entries_max
+        entries = log.batch(previous + 1, count_max, settings.append_size_max)
         sequence = self.next_sequence()
         progress.sent_request(sequence, shared.now, previous)
         progress.commit_sent = journal.commit_index
@@ -120,14 +121,7 @@ class Replicator:
     def expire(self, progress: Progress, overdue: float) -> None:
         """Give up waiting for requests that were sent before `overdue`."""
         if progress.overdue(overdue):
-            if progress.state is ProgressState.SNAPSHOT:
-                progress.in_flight.clear()
-            else:
-                # Of a peer that does not answer only the match is known.
-                next_index = progress.next_index
-                if progress.state is ProgressState.REPLICATE:
-                    next_index = progress.match_index + 1
-                progress.probe(next_index)
+            progress.unanswered()
 
     def unreachable(self, peer: int) -> None:
         """Whatever is on its way to `peer` is lost."""
@@ -149,7 +143,8 @@ class Replicator:
                 return False
             return progress.matched(index)
         if flight is not None and flight.previous_index > progress.match_index:
-            progress.refused(flight.previous_index, response.next_index)
+            base_index = self._shared.journal.log.base_index
+            progress.refused(flight.previous_index, response.next_index, base_index)
         return False
 
     # Snapshots

@@ -179,7 +179,18 @@ def _recorded(
     conditions: Conditions = _LEAST,
     **config: Any,
 ) -> Iterable[Conversation]:
-    """The sides of three servers in `story`; their stores answer at once."""
+    """The sides of three servers in `story`."""
+    cluster, configs = _cluster(conditions, founders, **config)
+    with cluster:
+        story(cluster)
+    for number, made in configs.items():
+        yield _told(cluster[number], f"{name}/{number}", made)
+
+
+def _cluster(
+    conditions: Conditions, founders: Sequence[int] = (1, 2, 3), **config: Any
+) -> tuple[Cluster, dict[int, Config]]:
+    """Three servers with their configs; their stores answer at once."""
     cluster = Cluster(Network(seed=0, conditions=conditions), records=True)
     configs: dict[int, Config] = {}
     for number in (1, 2, 3):
@@ -195,12 +206,13 @@ def _recorded(
                 effect.ticket, store.perform(effect)
             ),
         )
-    with cluster:
-        story(cluster)
-    for number, made in configs.items():
-        told = cluster[number].conversation(f"{name}/{number}", made)
-        # Of a machine built anew the store answers by itself.
-        yield replace(told, operations=[o for o in told.operations if not isinstance(o, Complete)])
+    return cluster, configs
+
+
+def _told(host: Host, name: str, config: Config) -> Conversation:
+    told = host.conversation(name, config)
+    # Of a machine built anew the store answers by itself.
+    return replace(told, operations=[o for o in told.operations if not isinstance(o, Complete)])
 
 
 def _leader(cluster: Cluster) -> Host:
@@ -241,6 +253,30 @@ def _joining(cluster: Cluster) -> None:
     _wait(cluster, 0.2)
     leader.call("remove_server", server_id=3)
     _wait(cluster, 1.0)
+
+
+def _differing(size: int) -> Conversation:
+    """The last leader's side, when a server comes back whose log has `size` other entries."""
+    cluster, configs = _cluster(Conditions(delay_min=0.002, delay_max=0.002))
+    with cluster:
+        lost = _leader(cluster)
+        cluster.network.partition([lost.address], {1, 2, 3} - {lost.address})
+        lost.call("propose", values=[b"lost"] * size)
+        _wait(cluster, 1.0)
+        first = _leader(cluster)
+        first.call("propose", values=[b"kept"] * size)
+        _wait(cluster, 0.2)
+        last = next(host for host in cluster if host not in (lost, first))
+        first.call("transfer_leadership", target=last.address)
+        _wait(cluster, 0.3)
+        cluster.network.heal()
+        cluster.run(
+            cluster.network.clock.now + 60.0,
+            done=lambda: lost.machine.commit_index == last.machine.last_index,
+        )
+        if lost.machine.commit_index < last.machine.last_index:
+            raise AssertionError("the logs still differ")
+    return _told(last, "differing", configs[last.address])  # type: ignore[index]
 
 
 def _conversations(spec: MachineSpec) -> Iterable[Conversation]:
@@ -287,6 +323,7 @@ RAFT = register(
         # Measured twofold; the next batch of entries, for which an answer is enough, counts
         # to the base.
         work=Work(base=3000, per_byte=20),
+        growth={"entries in which two logs differ": _differing},
         encodings=[DECIMAL],
         keys=CORE_KEYS,
         # Unanswered requests, of which one is a snapshot's chunk; proposals; the log.
