@@ -41,6 +41,7 @@ from culm.oxen.messages import (
 from culm.oxen.routing import ForwardMemory
 from culm.testing.cluster import Cluster
 from culm.testing.cluster import Node as Host
+from culm.testing.held import held_size
 from culm.testing.network import Conditions, Network
 
 A, P, Q = b"A", b"P", b"Q"
@@ -333,12 +334,30 @@ def test_messages_beyond_the_window_are_not_acknowledged() -> None:
     assert table.node.peers()[P].held == 3
 
 
-def test_an_inbox_that_is_not_looked_at_is_bounded() -> None:
-    table = Table(limits=Limits(inbox_size_max=1000))
+@pytest.mark.parametrize("size", [0, 1, 39, 839])
+def test_an_inbox_that_is_not_looked_at_is_bounded(size: int) -> None:
+    """A datagram counts with its overhead and its source's ID, so that many small ones do."""
+    table = Table(limits=Limits(inbox_size_max=2000))
     for _ in range(300):
-        table.node.receive_datagram(bytes(10), source=P)
+        table.node.receive_datagram(bytes(size), source=P)
     table.drain()
-    assert table.node.dropped == {DropReason.INBOX_FULL: 200, DropReason.MALFORMED: 100}
+    kept = 2000 // (size + 160 + len(P))
+    assert table.node.dropped[DropReason.INBOX_FULL] == 300 - kept
+    # What has been looked at makes room.
+    for _ in range(kept + 1):
+        table.node.receive_datagram(bytes(size), source=P)
+    assert table.node.dropped[DropReason.INBOX_FULL] == 301 - kept
+
+
+def test_many_datagrams_of_any_size_cost_no_more_than_the_limit() -> None:
+    limits = Limits()
+    for size in (0, 1, 100):
+        table = Table(limits=limits)
+        empty = held_size(table.node)
+        for number in range(50_000):
+            table.node.receive_datagram(bytes(size), source=b"%032d" % number)
+        assert table.node.dropped[DropReason.INBOX_FULL] > 20_000
+        assert held_size(table.node) - empty <= limits.inbox_size_max
 
 
 def test_ourselves_as_a_source_are_ignored() -> None:

@@ -486,6 +486,17 @@ class RemembersEverybody(Pinger):
         super().receive_datagram(data, source=source)
 
 
+@breaks("limits", PINGER, "the driver takes no events between datagrams")
+class KeepsDatagramsUntilTheyAreLookedAt(Pinger):
+    def receive_datagram(self, data: Buffer, *, source: Hashable) -> None:
+        self.__dict__.setdefault("waiting", []).append((bytes(data), source))
+        super().receive_datagram(data, source=source)
+
+    def next_event(self) -> Event | None:
+        self.__dict__.pop("waiting", None)
+        return super().next_event()
+
+
 def number_in(text: bytes) -> int:
     digits = bytes(each for each in text if each in b"0123456789")
     return int(digits or b"0")

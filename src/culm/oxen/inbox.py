@@ -6,11 +6,14 @@ from collections import deque
 
 from culm.buffer import Buffer
 
-__all__ = ["Inbox"]
+__all__ = ["DATAGRAM_OVERHEAD", "Inbox"]
+
+DATAGRAM_OVERHEAD = 160
+"""Bytes that a waiting datagram costs besides its own and its source's: the objects around them."""
 
 
 class Inbox:
-    """Datagrams with their sources, of at most `size_max` bytes together."""
+    """Datagrams with their sources, of at most `size_max` bytes together, overhead included."""
 
     __slots__ = ("_datagrams", "_size", "_size_max")
 
@@ -25,14 +28,19 @@ class Inbox:
     def put(self, source: bytes, data: Buffer) -> bool:
         """Keep a datagram; false if there is no room for it."""
         view = memoryview(data)
-        if self._size + view.nbytes > self._size_max:
+        size = _size(source, view.nbytes)
+        if self._size + size > self._size_max:
             return False
         self._datagrams.append((source, bytes(view)))
-        self._size += view.nbytes
+        self._size += size
         return True
 
     def take(self) -> tuple[bytes, bytes]:
         """The oldest datagram."""
         source, data = self._datagrams.popleft()
-        self._size -= len(data)
+        self._size -= _size(source, len(data))
         return source, data
+
+
+def _size(source: bytes, data_size: int) -> int:
+    return data_size + len(source) + DATAGRAM_OVERHEAD

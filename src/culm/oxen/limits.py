@@ -28,13 +28,15 @@ class Limits:
         forgotten if they do not synchronize in time.
     queue_max
         Messages to one peer that are not acknowledged: at most that many payloads of
-        `datagram_size_max` bytes, and about 500 bytes each besides.
+        `datagram_size_max` bytes, and about 650 bytes each besides.
     window_max
         In-order messages ahead of the next one: kept for each peer and for each of its two streams
         on receiving, and not exceeded on sending. All nodes of a cluster should have the same; a
         smaller window on the receiving side costs redeliveries.
     inbox_size_max
-        Bytes of datagrams received and not yet looked at (`Node.next_event` does).
+        Bytes of datagrams received and not yet looked at (`Node.next_event` does), with their
+        sources' IDs and 160 bytes of overhead for each. What is less than one datagram of
+        `datagram_size_max` bytes needs lets none of that size in.
     outbox_max
         Parcels to be sent and not yet taken (`Node.datagrams_to_send`), of at most
         `datagram_size_max` bytes each, and keepalives owed.

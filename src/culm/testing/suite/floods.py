@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import count
+from itertools import count, product
 
 from hypothesis import strategies as st
 
@@ -21,6 +21,7 @@ from culm.testing.suite.strategies import (
     cut_short,
     links_in,
     pick,
+    ways_in,
 )
 
 __all__ = ["HEADER_SIZE", "NOTHING_TOLD", "floods", "limits", "poured", "wanted"]
@@ -38,15 +39,18 @@ class _Habit:
     """What the driver does besides taking events while the flood comes in."""
 
     name: str
-    takes_bytes: bool
-    answers: bool
+    takes_bytes: bool = True
+    answers: bool = True
+    drains: bool = True  # after each datagram
 
 
 _HABITS = (
-    _Habit("the driver keeps up", takes_bytes=True, answers=True),
-    _Habit("the peer does not read", takes_bytes=False, answers=True),
-    _Habit("the store does not answer", takes_bytes=True, answers=False),
+    _Habit("the driver keeps up"),
+    _Habit("the peer does not read", takes_bytes=False),
+    _Habit("the store does not answer", answers=False),
 )
+_HURRIED = _Habit("the driver takes no events between datagrams", drains=False)
+_SMALLEST = (b"", b"x")
 
 
 def limits(spec: MachineSpec, draw: Draw) -> None:
@@ -74,13 +78,24 @@ def limits(spec: MachineSpec, draw: Draw) -> None:
 
 
 def floods(spec: MachineSpec) -> None:
-    """`limits` for the floods that the spec itself lists, whatever the driver does."""
+    """`limits` for the floods that the spec itself lists, whatever the driver does.
+
+    Nothing tells who sends datagrams to wait, so those may also come without a break, and
+    then the smallest ones as well, in every conversation.
+    """
     told = {each.name: each for each in conversations(spec)}
+    of_datagrams = _is_of_datagrams(spec)
     for flood in spec.floods:
         before = told[flood.after] if flood.after is not None else NOTHING_TOLD
-        for habit in _HABITS:
+        for habit in (*_HABITS, _HURRIED) if of_datagrams else _HABITS:
             with watchdog():
                 _pour(spec, flood, before, list(before.operations), habit)
+    for before in told.values() if of_datagrams else ():
+        for way, unit in product(ways_in(before), _SMALLEST):
+            assert isinstance(way, ReceiveDatagram)
+            with watchdog():
+                flood = Flood(unit=unit, source=lambda number, way=way: way.source)  # type: ignore[misc]
+                _pour(spec, flood, before, list(before.operations), _HURRIED)
 
 
 def _pour(spec: MachineSpec, flood: Flood, told: Conversation, story: Story, habit: _Habit) -> None:
@@ -95,7 +110,8 @@ def _pour(spec: MachineSpec, flood: Flood, told: Conversation, story: Story, hab
     if not habit.answers:
         driver.respond = None
     poured = checked = 0
-    for poured in _pour_in(driver, _pieces(spec, flood), 2 * spec.held_max + _SLACK_SIZE):
+    total = 2 * spec.held_max + _SLACK_SIZE
+    for poured in _pour_in(driver, _pieces(spec, flood), total, drains=habit.drains):
         if poured - checked >= 2 * _CHUNK_SIZE:
             _check_held(spec, driver, empty, habit, poured)
             checked = poured
@@ -111,9 +127,13 @@ def _check_held(spec: MachineSpec, driver: Driver, empty: int, habit: _Habit, po
         )
 
 
+def _is_of_datagrams(spec: MachineSpec) -> bool:
+    return hasattr(spec.make({}), "receive_datagram")
+
+
 def poured(spec: MachineSpec, flood: Flood) -> Iterator[list[Operation]]:
     """Everything that comes of the units of `flood`, one after the other, for ever."""
-    of_datagrams = hasattr(spec.make({}), "receive_datagram")
+    of_datagrams = _is_of_datagrams(spec)
 
     def receive(data: bytes, number: int) -> Operation:
         if of_datagrams:
@@ -140,14 +160,18 @@ def _pieces(spec: MachineSpec, flood: Flood) -> Iterator[list[Operation]]:
             pending = pending[_CHUNK_SIZE:]
 
 
-def _pour_in(driver: Driver, pieces: Iterator[list[Operation]], total: int) -> Iterator[int]:
+def _pour_in(
+    driver: Driver, pieces: Iterator[list[Operation]], total: int, *, drains: bool
+) -> Iterator[int]:
     """Pour `total` bytes in, as long as the machine wants them; how much that is so far."""
     poured = 0
     while poured < total:
         for operation in next(pieces):
             for part in _welcome(driver, operation):
-                driver.do(part)
-                driver.answer()
+                if drains or not isinstance(part, ReceiveDatagram):
+                    driver.run(part)
+                else:
+                    driver.apply(part)
                 poured += _size(part)
             if driver.closed is not None or not wanted(driver, operation):
                 return
