@@ -132,7 +132,7 @@ class SqliteStore:
         rows = self._database.execute(
             "SELECT author, log_id FROM logs WHERE (author, log_id) > (?, ?)"
             " ORDER BY author, log_id LIMIT ?",
-            (author, _column(log_id), -1 if count_max is None else count_max),
+            (author, _column(log_id), -1 if count_max is None else _limit(count_max)),
         )
         return [LogKey(author, _number(log_id)) for author, log_id in rows]
 
@@ -172,7 +172,7 @@ class SqliteStore:
         if end is not None:
             query += " AND seqnum <= ?"
             values.append(_column(end))
-        values.append(-1 if count_max is None else max(count_max, 1))
+        values.append(-1 if count_max is None else _limit(max(count_max, 1)))
         entries: list[StoredEntry] = []
         size = 0
         with (
@@ -510,6 +510,11 @@ def _column(number: int) -> int | bytes:
     SQLite's integers end at 2**63 - 1, and all blobs sort behind all integers.
     """
     return number if number < 1 << 63 else number.to_bytes(8)
+
+
+def _limit(count_max: int) -> int:
+    """As a bound of a query, which is no more than SQLite can count."""
+    return min(count_max, (1 << 63) - 1)
 
 
 def _number(column: int | bytes) -> int:

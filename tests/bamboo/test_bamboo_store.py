@@ -4,6 +4,7 @@ import inspect
 from dataclasses import fields
 from unittest.mock import Mock
 
+import large_stores as large_stores
 import pytest
 from broken_stores import BROKEN, Reopened
 

@@ -104,7 +104,7 @@ class RandomEffects:
         self._random = random
         self._branches = [
             [make_log(family, log_id, branch=branch, payload=varied) for branch in (b"", b"other")]
-            for log_id in (0, 300)
+            for log_id in (9, (1 << 63) + 10)
         ]
 
     def next_effect(self) -> Effect[Any]:

@@ -9,15 +9,14 @@ Subclass `LogStoreSuite`, say how a store is made, and let pytest collect it::
 For a store that outlives the process, `reopen` says how it is found again; the page on
 testing shows a class for one in files.
 
-The suite holds tests of one rule each and a random walk that compares the store, step
+Whatever a test asks, the answer has to be one that a machine accepts.  The suite holds tests
+of one rule each and a random walk that compares the store, step
 by step, with a simple model.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from functools import partial
+from collections.abc import Iterable
 from random import Random
 from typing import Any
 
@@ -36,6 +35,8 @@ from culm.bamboo.store import (
     StoreErrorCode,
 )
 from culm.machine import Effect
+from culm.testing.store_asking import StoreSuite, contents, varied_log
+from culm.testing.store_large import LargeRules
 from culm.testing.store_model import (
     LOG_LENGTH,
     ModelStore,
@@ -43,66 +44,13 @@ from culm.testing.store_model import (
     head_of,
     make_log,
     stored_form,
-    varied,
 )
 from culm.wire.multihash import YAMF, YASMF, HashFamily
 
 __all__ = ["LogStoreSuite", "contents", "make_log"]
 
 
-# A byte that is read from a wrong place is a wrong byte.
-_log = partial(make_log, payload=varied)
-
-
-def contents(store: LogStore) -> dict[LogKey, object]:
-    """All that can be read of a store, for comparison."""
-    return {
-        log: (
-            store.head(log),
-            store.newest(log),
-            store.fork(log),
-            [
-                (kept, store.read_payload(log, kept.seqnum, 0, kept.payload_size + 1))
-                for kept in store.entries(log)
-            ],
-        )
-        for log in store.logs()
-    }
-
-
-class _Suite:
-    """How the tests get at stores and what they put into them."""
-
-    families: Sequence[HashFamily] = (YAMF, YASMF)
-
-    def make_store(self, family: HashFamily) -> LogStore:
-        """A new, empty store."""
-        raise NotImplementedError
-
-    def reopen(self, store: LogStore) -> LogStore:
-        """The same store as it is found after a restart; the old object is used no more."""
-        return store
-
-    @contextmanager
-    def refused(self, store: LogStore, code: StoreErrorCode, seqnum: int) -> Iterator[None]:
-        """The block has to raise that `StoreError` and leave the store as it was."""
-        before = contents(store)
-        refusal = None
-        try:
-            yield
-        except StoreError as error:
-            refusal = error.code, error.seqnum
-        assert refusal == (code, seqnum)
-        assert contents(store) == before
-
-    def _stores(self) -> Iterator[tuple[LogStore, tuple[NewEntry, ...], LogKey]]:
-        """An empty store of each family, with a log to put into it."""
-        for family in self.families:
-            log = _log(family)
-            yield self.make_store(family), log, log[0].entry.log
-
-
-class _EntryRules(_Suite):
+class _EntryRules(StoreSuite):
     """Logs and their entries."""
 
     def test_it_is_a_log_store_of_its_family(self) -> None:
@@ -112,7 +60,7 @@ class _EntryRules(_Suite):
             assert store.family is family
 
     def test_an_empty_store_has_nothing(self) -> None:
-        for store, _, log in self._stores():
+        for store, _, log in self.stores():
             assert store.logs() == []
             assert store.head(log) is None
             assert store.newest(log) is None
@@ -123,9 +71,9 @@ class _EntryRules(_Suite):
             assert store.read_payload(log, 1, 0, 10) == b""
 
     def test_what_was_appended_is_read_back(self) -> None:
-        for store, news, log in self._stores():
+        for store, news, log in self.stores():
             store.append(log, news)
-            store = self.reopen(store)
+            store = self.reopened(store)
             assert store.logs() == [log]
             assert store.entries(log) == [stored_form(new) for new in news]
             for new in news:
@@ -139,7 +87,7 @@ class _EntryRules(_Suite):
             assert store.hashes(log, [3, 1, 99]) == {n: news[n - 1].entry.hash() for n in (1, 3)}
 
     def test_head_is_the_end_of_the_unbroken_run_and_newest_that_of_all(self) -> None:
-        for store, news, log in self._stores():
+        for store, news, log in self.stores():
             for part, head, newest in (
                 (news[3:4], None, 4),
                 (news[1:2], None, 4),
@@ -149,7 +97,7 @@ class _EntryRules(_Suite):
                 (news[4:12], 13, 13),
             ):
                 store.append(log, part)
-                store = self.reopen(store)
+                store = self.reopened(store)
                 assert store.head(log) == (head and head_of(news[head - 1]))
                 assert store.newest(log) == head_of(news[newest - 1])
 
@@ -157,16 +105,16 @@ class _EntryRules(_Suite):
         for family in self.families:
             author = LogAuthor(SigningKey(bytes(32)), family=family)
             news = [author.publish(b"first"), author.publish(b"last", end_of_log=True)]
-            store = self.make_store(family)
+            store = self.made(family)
             store.append(author.log, news)
-            store = self.reopen(store)
+            store = self.reopened(store)
             assert store.head(author.log) == store.newest(author.log) == head_of(news[1])
             head = store.head(author.log)
             assert head is not None
             assert head.end_of_log
 
     def test_entries_come_ascending_within_bounds(self) -> None:
-        for store, news, log in self._stores():
+        for store, news, log in self.stores():
             store.append(log, [new for new in reversed(news) if new.entry.seqnum % 5])
             there = [n for n in range(1, LOG_LENGTH + 1) if n % 5]
             sizes = {new.entry.seqnum: len(new.entry.encode()) for new in news}
@@ -201,18 +149,20 @@ class _EntryRules(_Suite):
                 payload_size=greatest,
                 payload_hash=hash,
             )
-            store = self.make_store(family)
+            store = self.made(family)
             store.append(entry.log, [NewEntry(entry)])
             store.write_payload(entry.log, greatest, 0, b"begun")
-            store = self.reopen(store)
+            store = self.reopened(store)
             kept = stored_form(NewEntry(entry), 5)
             assert store.entries(entry.log) == [kept]
             assert store.logs() == [entry.log]
 
     def test_logs_are_told_apart_and_listed_in_order(self) -> None:
         for family in self.families:
-            made = [_log(family, log_id, 2, seed=seed) for seed in (3, 2) for log_id in (9, 0)]
-            store = self.make_store(family)
+            made = [
+                varied_log(family, log_id, 2, seed=seed) for seed in (3, 2) for log_id in (9, 0)
+            ]
+            store = self.made(family)
             for news in made:
                 store.append(news[0].entry.log, news)
             logs = sorted(news[0].entry.log for news in made)
@@ -225,7 +175,7 @@ class _EntryRules(_Suite):
                 assert store.entries(news[0].entry.log) == [stored_form(new) for new in news]
 
     def test_appending_again_changes_nothing(self) -> None:
-        for store, news, log in self._stores():
+        for store, news, log in self.stores():
             store.append(log, news)
             before = contents(store)
             store.append(log, news[2:5])
@@ -234,13 +184,13 @@ class _EntryRules(_Suite):
             assert contents(store) == before
 
     def test_appending_no_entries_makes_no_log(self) -> None:
-        for store, _, log in self._stores():
+        for store, _, log in self.stores():
             store.append(log, [])
             assert store.logs() == []
 
     def test_an_append_is_all_or_nothing(self) -> None:
-        for store, news, log in self._stores():
-            other = _log(store.family, branch=b"other")
+        for store, news, log in self.stores():
+            other = varied_log(store.family, branch=b"other")
             store.append(log, news[:2])
             with self.refused(store, StoreErrorCode.CONFLICT, 2):
                 store.append(log, [news[2], news[3], other[1]])
@@ -250,32 +200,32 @@ class _EntryRules(_Suite):
                 store.append(log, [news[2], NewEntry(news[3].entry, b"short")])
 
     def test_an_entry_of_another_log_or_family_is_refused(self) -> None:
-        for store, news, log in self._stores():
+        for store, news, log in self.stores():
             family = next(each for each in (YAMF, YASMF) if each is not store.family)
             for stranger in (
-                _log(store.family, 1)[1],
-                _log(store.family, seed=2)[1],
-                _log(family)[1],
+                varied_log(store.family, 1)[1],
+                varied_log(store.family, seed=2)[1],
+                varied_log(family)[1],
             ):
                 with self.refused(store, StoreErrorCode.WRONG_LOG, 2):
                     store.append(log, [news[0], stranger])
 
 
-class _PayloadRules(_Suite):
+class _PayloadRules(StoreSuite):
     """Payloads, absent, staged and complete."""
 
     def test_a_payload_given_later_completes_the_entry(self) -> None:
-        for store, news, log in self._stores():
+        for store, news, log in self.stores():
             store.append(log, [NewEntry(new.entry) for new in news])
             assert store.entries(log) == [stored_form(NewEntry(new.entry)) for new in news]
             store.write_payload(log, 3, 0, b"wrong")
             store.append(log, news)
-            store = self.reopen(store)
+            store = self.reopened(store)
             assert store.entries(log) == [stored_form(new) for new in news]
             assert store.read_payload(log, 3, 0, 1000) == news[2].payload
 
     def test_a_payload_comes_in_pieces(self) -> None:
-        for store, news, log in self._stores():
+        for store, news, log in self.stores():
             new = news[4]
             payload = new.payload
             assert payload is not None
@@ -284,7 +234,7 @@ class _PayloadRules(_Suite):
                 store.write_payload(log, 5, 1, payload[1:])
             store.write_payload(log, 5, 0, payload[:10])
             store.write_payload(log, 5, 10, b"")
-            store = self.reopen(store)
+            store = self.reopened(store)
             assert store.entry(log, 5) == stored_form(new, 10)
             assert store.read_payload(log, 5, 4, 100) == payload[4:10]
             with self.refused(store, StoreErrorCode.WRONG_OFFSET, 5):
@@ -297,21 +247,21 @@ class _PayloadRules(_Suite):
             assert store.entry(log, 5) == stored_form(new, len(payload))
             store.finish_payload(log, 5)
             store.finish_payload(log, 5)
-            store = self.reopen(store)
+            store = self.reopened(store)
             assert store.entry(log, 5) == stored_form(new)
             assert store.read_payload(log, 5, 0, 1000) == payload
             with self.refused(store, StoreErrorCode.PAYLOAD_SIZE, 5):
                 store.write_payload(log, 5, len(payload), b"x")
 
     def test_a_beginning_of_a_payload_goes_in_with_its_entry(self) -> None:
-        for store, news, log in self._stores():
+        for store, news, log in self.stores():
             new, other = news[4], news[5]
             payload = new.payload
             assert payload is not None
             store.append(
                 log, [NewEntry(new.entry, payload[:9], staged=True), NewEntry(other.entry)]
             )
-            store = self.reopen(store)
+            store = self.reopened(store)
             assert store.entries(log) == [stored_form(new, 9), stored_form(NewEntry(other.entry))]
             assert store.read_payload(log, 5, 0, 100) == payload[:9]
             store.append(log, [NewEntry(new.entry, payload[:12], staged=True)])
@@ -325,25 +275,25 @@ class _PayloadRules(_Suite):
             with self.refused(store, StoreErrorCode.PAYLOAD_SIZE, 5):
                 store.append(log, [NewEntry(new.entry, payload + b"x", staged=True)])
             store.append(log, [new])
-            store = self.reopen(store)
+            store = self.reopened(store)
             assert store.entry(log, 5) == stored_form(new)
             assert store.read_payload(log, 5, 0, 1000) == payload
 
     def test_a_beginning_that_is_empty_gives_way_to_another(self) -> None:
-        for store, news, log in self._stores():
+        for store, news, log in self.stores():
             new = news[4]
             payload = new.payload
             assert payload is not None
             store.append(log, [NewEntry(new.entry, b"", staged=True)])
-            store = self.reopen(store)
+            store = self.reopened(store)
             assert store.entry(log, 5) == stored_form(new, 0)
             store.append(log, [NewEntry(new.entry, payload[:9], staged=True)])
-            store = self.reopen(store)
+            store = self.reopened(store)
             assert store.entry(log, 5) == stored_form(new, 9)
             assert store.read_payload(log, 5, 0, 100) == payload[:9]
 
     def test_a_payload_in_many_pieces_is_read_from_anywhere(self) -> None:
-        for store, news, log in self._stores():
+        for store, news, log in self.stores():
             new = news[9]
             payload = new.payload
             assert payload is not None
@@ -361,7 +311,7 @@ class _PayloadRules(_Suite):
             assert store.entries(log, 10, payload_size_max=100)[0].payload == payload
 
     def test_small_complete_payloads_come_along_with_entries(self) -> None:
-        for store, news, log in self._stores():
+        for store, news, log in self.stores():
             staged = NewEntry(news[2].entry, b"begun", staged=True)
             store.append(log, [*news[:2], staged, *news[3:6], NewEntry(news[6].entry)])
             payloads = [new.payload for new in news]
@@ -393,21 +343,21 @@ class _PayloadRules(_Suite):
             assert found(4, size_max=sizes[3] + sizes[4]) == [None, None]
 
     def test_an_empty_payload_is_complete_once_it_is_finished(self) -> None:
-        for store, news, log in self._stores():
+        for store, news, log in self.stores():
             store.append(log, [NewEntry(news[0].entry)])
             assert store.entry(log, 1) == stored_form(NewEntry(news[0].entry))
             store.finish_payload(log, 1)
-            store = self.reopen(store)
+            store = self.reopened(store)
             assert store.entry(log, 1) == stored_form(news[0])
 
     def test_a_discarded_payload_leaves_the_entry(self) -> None:
-        for store, news, log in self._stores():
+        for store, news, log in self.stores():
             store.append(log, [*news[:4], NewEntry(news[4].entry)])
             store.write_payload(log, 5, 0, b"staged")
             for seqnum in (3, 5):
                 store.discard_payload(log, seqnum)
                 store.discard_payload(log, seqnum)
-                store = self.reopen(store)
+                store = self.reopened(store)
                 left_out = stored_form(NewEntry(news[2].entry))
                 begun = stored_form(news[4], 0)  # what was wrong is to be had from others
                 assert store.entry(log, seqnum) == {3: left_out, 5: begun}[seqnum]
@@ -420,7 +370,7 @@ class _PayloadRules(_Suite):
             assert store.entry(log, 3) == stored_form(news[2])
 
     def test_payloads_of_unknown_entries_are_refused(self) -> None:
-        for store, news, log in self._stores():
+        for store, news, log in self.stores():
             store.append(log, news[:1])
             with self.refused(store, StoreErrorCode.UNKNOWN_ENTRY, 2):
                 store.write_payload(log, 2, 0, b"")
@@ -430,16 +380,16 @@ class _PayloadRules(_Suite):
                 store.discard_payload(log, 2)
 
 
-class _ForkRules(_Suite):
+class _ForkRules(StoreSuite):
     """Forks."""
 
     def test_a_fork_ends_the_log_before_it(self) -> None:
-        for store, news, log in self._stores():
-            other = _log(store.family, branch=b"other")
+        for store, news, log in self.stores():
+            other = varied_log(store.family, branch=b"other")
             store.append(log, news)
             proof = ForkProof(news[6].entry, other[6].entry)
             store.add_fork(log, proof)
-            store = self.reopen(store)
+            store = self.reopened(store)
             assert store.fork(log) == proof
             assert store.entries(log) == [stored_form(new) for new in news[:6]]
             assert store.head(log) == store.newest(log) == head_of(news[5])
@@ -450,47 +400,47 @@ class _ForkRules(_Suite):
             store.append(log, news[:6])
 
     def test_the_earliest_fork_is_kept(self) -> None:
-        for store, news, log in self._stores():
-            other = _log(store.family, branch=b"other")
+        for store, news, log in self.stores():
+            other = varied_log(store.family, branch=b"other")
             proofs = [ForkProof(a.entry, b.entry) for a, b in zip(news, other, strict=True)]
             store.append(log, news)
             for added, kept in ((8, 8), (5, 5), (9, 5), (5, 5), (1, 1)):
                 store.add_fork(log, proofs[added - 1])
-                store = self.reopen(store)
+                store = self.reopened(store)
                 assert store.fork(log) == proofs[kept - 1]
                 assert store.newest(log) == (head_of(news[kept - 2]) if kept > 1 else None)
             assert store.logs() == [log]
 
     def test_of_two_forks_of_one_entry_the_first_is_kept(self) -> None:
-        for store, news, log in self._stores():
-            others = [_log(store.family, branch=branch)[4].entry for branch in (b"a", b"b")]
+        for store, news, log in self.stores():
+            others = [varied_log(store.family, branch=branch)[4].entry for branch in (b"a", b"b")]
             proofs = [ForkProof(news[4].entry, other) for other in others]
             for proof in proofs:
                 store.add_fork(log, proof)
-                store = self.reopen(store)
+                store = self.reopened(store)
                 assert store.fork(log) == proofs[0]
 
     def test_a_fork_of_an_unknown_log_is_kept(self) -> None:
-        for store, news, log in self._stores():
-            other = _log(store.family, branch=b"other")
+        for store, news, log in self.stores():
+            other = varied_log(store.family, branch=b"other")
             store.add_fork(log, ForkProof(news[2].entry, other[2].entry))
-            store = self.reopen(store)
+            store = self.reopened(store)
             assert store.logs() == [log]
             assert store.head(log) is None
             store.append(log, news[:2])
             assert store.head(log) == head_of(news[1])
 
     def test_a_fork_of_another_log_or_family_is_refused(self) -> None:
-        for store, news, log in self._stores():
+        for store, news, log in self.stores():
             family = next(each for each in (YAMF, YASMF) if each is not store.family)
             store.append(log, news)
             for log_id, each in ((1, store.family), (0, family)):
-                first, second = (_log(each, log_id, branch=b)[1] for b in (b"", b"other"))
+                first, second = (varied_log(each, log_id, branch=b)[1] for b in (b"", b"other"))
                 with self.refused(store, StoreErrorCode.WRONG_LOG, 2):
                     store.add_fork(log, ForkProof(first.entry, second.entry))
 
 
-class LogStoreSuite(_EntryRules, _PayloadRules, _ForkRules):
+class LogStoreSuite(_EntryRules, _PayloadRules, _ForkRules, LargeRules):
     """Tests for a `LogStore`; see the module."""
 
     def test_a_random_walk_agrees_with_a_simple_model(self) -> None:
@@ -499,14 +449,14 @@ class LogStoreSuite(_EntryRules, _PayloadRules, _ForkRules):
                 self._walk(family, Random(seed), 250)
 
     def _walk(self, family: HashFamily, random: Random, steps: int) -> None:
-        store, model = self.make_store(family), ModelStore(family)
+        store, model = self.made(family), ModelStore(family)
         walker = RandomEffects(family, random)
         for step in range(steps):
             effect = walker.next_effect()
             outcomes = [_outcome(effect, each) for each in (store, model)]
             assert outcomes[0] == outcomes[1], (step, effect)
             if random.random() < 0.05:
-                store = self.reopen(store)
+                store = self.reopened(store)
                 assert contents(store) == contents(model), (step, effect)
         assert contents(store) == contents(model)
 

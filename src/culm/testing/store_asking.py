@@ -1,0 +1,164 @@
+"""What the suite of log stores is built of: how it gets at stores and how it asks them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+from culm.bamboo import effects
+from culm.bamboo.answers import is_of_family
+from culm.bamboo.effects import perform
+from culm.bamboo.entry import LogKey
+from culm.bamboo.forks import ForkProof
+from culm.bamboo.store import Head, LogStore, NewEntry, StoredEntry, StoreError, StoreErrorCode
+from culm.machine import Effect, Ticket
+from culm.testing.store_model import make_log, varied
+from culm.wire.multihash import YAMF, YASMF, HashFamily
+
+__all__ = ["AskedStore", "StoreSuite", "contents", "varied_log"]
+
+_TICKET: Ticket[Any] = Ticket(0)
+
+# A byte that is read from a wrong place is a wrong byte.
+varied_log = partial(make_log, payload=varied)
+
+
+class AskedStore:
+    """A `LogStore` that is asked as a machine asks it: by effects.
+
+    Every answer has to be one that the effect accepts and that is of the store's family: of
+    the right type, in order, within bounds.  The caller's list is emptied after an append.
+    """
+
+    def __init__(self, store: LogStore) -> None:
+        self.store = store
+        self._family = store.family
+
+    def _ask(self, kind: Callable[..., Effect[Any]], **fields: Any) -> Any:
+        effect = kind(ticket=_TICKET, **fields)
+        answer = perform(effect, self.store)
+        assert effect.accepts(answer), f"{answer!r} does not answer {effect}"
+        assert is_of_family(self._family, answer)
+        if isinstance(answer, StoreError):
+            raise answer
+        return answer
+
+    @property
+    def family(self) -> HashFamily:
+        return self._family
+
+    def logs(self, after: LogKey | None = None, *, count_max: int | None = None) -> list[LogKey]:
+        logs: list[LogKey] = self._ask(effects.ReadLogs, after=after, count_max=count_max)
+        return logs
+
+    def head(self, log: LogKey) -> Head | None:
+        head: Head | None = self._ask(effects.ReadHead, log=log)
+        return head
+
+    def newest(self, log: LogKey) -> Head | None:
+        newest: Head | None = self._ask(effects.ReadNewest, log=log)
+        return newest
+
+    def entry(self, log: LogKey, seqnum: int) -> StoredEntry | None:
+        entry: StoredEntry | None = self._ask(effects.ReadEntry, log=log, seqnum=seqnum)
+        return entry
+
+    def entries(
+        self, log: LogKey, start: int = 1, end: int | None = None, **bounds: int | None
+    ) -> list[StoredEntry]:
+        entries: list[StoredEntry] = self._ask(
+            effects.ReadEntries, log=log, start=start, end=end, **bounds
+        )
+        return entries
+
+    def hashes(self, log: LogKey, seqnums: Iterable[int]) -> dict[int, bytes]:
+        hashes: dict[int, bytes] = self._ask(effects.ReadHashes, log=log, seqnums=list(seqnums))
+        return hashes
+
+    def read_payload(self, log: LogKey, seqnum: int, offset: int, size: int) -> bytes:
+        data: bytes = self._ask(
+            effects.ReadPayload, log=log, seqnum=seqnum, offset=offset, size=size
+        )
+        return data
+
+    def append(self, log: LogKey, entries: Sequence[NewEntry]) -> None:
+        given = list(entries)
+        try:
+            self._ask(effects.AppendEntries, log=log, entries=given)
+        finally:
+            given.clear()
+
+    def write_payload(self, log: LogKey, seqnum: int, offset: int, data: bytes) -> None:
+        self._ask(effects.WritePayload, log=log, seqnum=seqnum, offset=offset, data=data)
+
+    def finish_payload(self, log: LogKey, seqnum: int) -> None:
+        self._ask(effects.FinishPayload, log=log, seqnum=seqnum)
+
+    def discard_payload(self, log: LogKey, seqnum: int) -> None:
+        self._ask(effects.DiscardPayload, log=log, seqnum=seqnum)
+
+    def add_fork(self, log: LogKey, proof: ForkProof) -> None:
+        self._ask(effects.AddFork, log=log, proof=proof)
+
+    def fork(self, log: LogKey) -> ForkProof | None:
+        fork: ForkProof | None = self._ask(effects.ReadFork, log=log)
+        return fork
+
+
+def contents(store: LogStore) -> dict[LogKey, object]:
+    """All that can be read of a store, for comparison."""
+    return {
+        log: (
+            store.head(log),
+            store.newest(log),
+            store.fork(log),
+            [
+                (kept, store.read_payload(log, kept.seqnum, 0, kept.payload_size + 1))
+                for kept in store.entries(log)
+            ],
+        )
+        for log in store.logs()
+    }
+
+
+class StoreSuite:
+    """How the tests get at stores and what they put into them."""
+
+    families: Sequence[HashFamily] = (YAMF, YASMF)
+
+    def make_store(self, family: HashFamily) -> LogStore:
+        """A new, empty store."""
+        raise NotImplementedError
+
+    def reopen(self, store: LogStore) -> LogStore:
+        """The same store as it is found after a restart; the old object is used no more."""
+        return store
+
+    @contextmanager
+    def refused(self, store: LogStore, code: StoreErrorCode, seqnum: int) -> Iterator[None]:
+        """The block has to raise that `StoreError` and leave the store as it was."""
+        before = contents(store)
+        refusal = None
+        try:
+            yield
+        except StoreError as error:
+            refusal = error.code, error.seqnum
+        assert refusal == (code, seqnum)
+        assert contents(store) == before
+
+    def made(self, family: HashFamily) -> AskedStore:
+        """A new, empty store, of which every answer is looked at."""
+        return AskedStore(self.make_store(family))
+
+    def reopened(self, store: LogStore) -> AskedStore:
+        """That store after a restart, of which every answer is looked at."""
+        assert isinstance(store, AskedStore)
+        return AskedStore(self.reopen(store.store))
+
+    def stores(self) -> Iterator[tuple[LogStore, tuple[NewEntry, ...], LogKey]]:
+        """An empty store of each family, with a log to put into it."""
+        for family in self.families:
+            log = varied_log(family)
+            yield self.made(family), log, log[0].entry.log
