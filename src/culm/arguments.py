@@ -68,8 +68,8 @@ def check_fields(
 ) -> None:
     """The attributes of these names are ints from `low` to `high`, or ``None`` if `optional`."""
     for name in names:
-        value = getattr(record, name)
-        if value is not None or not optional:
+        value: Any = getattr(record, name)
+        if not (optional and value is None):
             check_int(name, value, low, high)
 
 

@@ -171,7 +171,7 @@ def _paths(value: Any, depth: int = 0) -> Iterator[tuple[tuple[Any, ...], Any]]:
         if not any(name.startswith("_") for name in made_of):
             inside = [(name, getattr(value, name)) for name in made_of]
     elif isinstance(value, tuple) and hasattr(value, "_fields"):
-        inside = list(zip(value._fields, value, strict=True))
+        inside = list(zip(getattr(value, "_fields", ()), value, strict=True))
     elif isinstance(value, (list, tuple)):
         inside = list(enumerate(value[:1]))
     elif isinstance(value, dict):
