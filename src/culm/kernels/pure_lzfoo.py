@@ -59,7 +59,8 @@ class Compressor:
         self.window = _checked_window(window)
         bits = max(_TABLE_BITS_MIN, min(_TABLE_BITS_MAX, self.window.bit_length() - 2))
         self._shift = 64 - bits
-        self._table = [0] * (1 << bits)
+        self._slots_count = 1 << bits
+        self._table: list[int] = []  # made with the first packet: who sends none needs none
         self._data = bytearray()  # the history and then the packet at hand
         self._base = 0  # the position of its first byte in the stream
 
@@ -72,6 +73,7 @@ class Compressor:
         if size_max is not None and size_max < 0:
             raise ValueError("size_max is negative")
         history_size = len(self._data)
+        self._table = self._table or [0] * self._slots_count
         saved = None if size_max is None else self._table.copy()
         self._data += _octets(data)
         packet = self._elements(history_size)
