@@ -21,12 +21,15 @@ from culm.bamboo import LogAuthor, MemoryStore
 from culm.bamboo.effects import answer, perform
 from culm.machine import (
     Closed,
+    Durable,
     Effect,
     Event,
     LocalProtocolError,
     RemoteProtocolError,
     StoreFailed,
     StreamBase,
+    StreamMachine,
+    Timed,
 )
 from culm.point2point import (
     EntryStored,
@@ -173,6 +176,16 @@ class Meter:
         return data
 
 
+def _delegated(name: str) -> property:
+    return property(lambda meter: getattr(meter.machine, name))
+
+
+# Protocols are looked up on the class: what only `__getattr__` finds is not there for them.
+for _name in {name for kind in (StreamMachine, Timed, Durable) for name in dir(kind)}:
+    if not _name.startswith("_") and _name != "data_to_send":
+        setattr(Meter, _name, _delegated(_name))
+
+
 class MeteredSocket(socket.socket):
     meter: Meter
 
@@ -230,6 +243,7 @@ def test_a_peer_that_asks_for_everything_and_reads_nothing(stalled: threading.Ev
                     far.sendall(data)
                     continue
                 data = far.recv(4096)
+                assert data, "the other end has gone"
                 received += len(data)
                 wants.receive_data(data)
             assert stalled.wait(SECONDS_MAX)

@@ -23,7 +23,7 @@ from culm.testing.suite.strategies import Draw, conversation, hostile, tightened
 
 __all__ = ["Worker", "at_once", "work"]
 
-_TOLD_MAX = 700  # operations before a bomb, at all moments of a conversation together
+_TOLD_MAX = 200  # operations before a bomb, at all moments of a conversation together
 _GROWTH_START = 32
 _GROWTH_MAX = 2.1
 _GROWTH_SLACK = 600  # steps; less than that is no growth
