@@ -28,6 +28,7 @@ from nacl.exceptions import CryptoError
 from nacl.public import PrivateKey
 from nacl.signing import SigningKey, VerifyKey
 
+from culm.arguments import check_bytes
 from culm.machine import Closed, Event, RemoteProtocolError, StreamBase, check_time
 from culm.ssb.errors import ErrorCode
 from culm.ssb.events import Authenticated, Keys, SessionKeys
@@ -65,8 +66,7 @@ class _SecretHandshake(StreamBase):
     def __init__(
         self, *, identity: SigningKey, ephemeral: PrivateKey, network: bytes, timeout_s: float
     ) -> None:
-        if len(network) != _KEY_SIZE:
-            raise ValueError(f"a network key has {_KEY_SIZE} bytes, not {len(network)}")
+        check_bytes("network", network, _KEY_SIZE)
         if not (isfinite(timeout_s) and timeout_s >= 0):
             raise ValueError(f"{timeout_s} s is no time to wait")
         # What may come behind the last message waits for the box stream.

@@ -25,9 +25,20 @@ from culm.garlic.raft import (
 )
 from culm.machine import Effect, Ticket
 
-__all__ = ["FOUNDING", "LIFE", "Kept", "RandomLife", "Values", "steps"]
+__all__ = [
+    "FOUNDING",
+    "LIFE",
+    "TICKET",
+    "Kept",
+    "RandomLife",
+    "Values",
+    "chunk",
+    "entries_of",
+    "persist",
+    "steps",
+]
 
-_TICKET: Ticket[Any] = Ticket(0)
+TICKET: Ticket[Any] = Ticket(0)
 
 _SERVERS = tuple(Server(number, f"tcp://localhost:{9000 + number}") for number in (1, 2, 3))
 FOUNDING = Stored(snapshot=Snapshot(configuration=Configuration(servers=_SERVERS)))
@@ -141,15 +152,17 @@ def _written(kept: Kept, effect: WriteSnapshot) -> Kept:
     )
 
 
-def _values(term: int, *names: bytes) -> list[Entry]:
+def entries_of(term: int, *names: bytes) -> list[Entry]:
+    """Entries of that term with these values."""
     return [Entry(term, name) for name in names]
 
 
-def _persist(
+def persist(
     term: int, vote: int | None, commit: int, first: int | None = None, log: Sequence[Entry] = ()
 ) -> Persist:
+    """The effect that writes term, vote, commit index and, from `first` on, the log."""
     return Persist(
-        ticket=_TICKET,
+        ticket=TICKET,
         term=term,
         voted_for=vote,
         commit_index=commit,
@@ -158,8 +171,9 @@ def _persist(
     )
 
 
-def _chunk(snapshot: Snapshot, offset: int, data: bytes, *, done: bool = False) -> WriteSnapshot:
-    return WriteSnapshot(ticket=_TICKET, snapshot=snapshot, offset=offset, data=data, done=done)
+def chunk(snapshot: Snapshot, offset: int, data: bytes, *, done: bool = False) -> WriteSnapshot:
+    """The effect that writes a part of a snapshot."""
+    return WriteSnapshot(ticket=TICKET, snapshot=snapshot, offset=offset, data=data, done=done)
 
 
 _CONFIGURED = [Entry(1, Configuration(1, 0, _SERVERS))]
@@ -168,26 +182,26 @@ _SENT = Snapshot(20, 5, Configuration(15, 1, _SERVERS[:2]))
 
 # Elections, appends, an overwritten end, snapshots taken and received.
 LIFE: tuple[Effect[Any], ...] = (
-    _persist(1, 1, 0),
-    _persist(1, 1, 0, 1, [*_CONFIGURED, *_values(1, b"a", b"b", b"x", b"y")]),
-    _persist(2, None, 2, 3, _values(2, b"c", b"d")),
-    _persist(2, 3, 2, 5, _values(2, b"e")),
+    persist(1, 1, 0),
+    persist(1, 1, 0, 1, [*_CONFIGURED, *entries_of(1, b"a", b"b", b"x", b"y")]),
+    persist(2, None, 2, 3, entries_of(2, b"c", b"d")),
+    persist(2, 3, 2, 5, entries_of(2, b"e")),
     Apply(
-        ticket=_TICKET,
+        ticket=TICKET,
         first_index=1,
-        entries=[*_CONFIGURED, *_values(1, b"a"), *_values(2, b"c", b"d")],
+        entries=[*_CONFIGURED, *entries_of(1, b"a"), *entries_of(2, b"c", b"d")],
     ),
-    TakeSnapshot(ticket=_TICKET, snapshot=_TAKEN),
-    Compact(ticket=_TICKET, index=3),
-    _persist(3, 2, 4, 5),
-    _persist(3, 2, 4, 5, _values(3, b"f" * 3000, b"", b"g")),
-    _chunk(_SENT, 0, b"one\ntwo\n"),
-    _chunk(_SENT, 0, b"uno\n"),
-    _chunk(_SENT, 4, b"dos\n" + b"x" * 3000),
-    _chunk(_SENT, 3008, b"\ntres", done=True),
-    _persist(5, None, 20, 21, _values(5, b"h")),
-    _persist(5, 1, 20),
-    Compact(ticket=_TICKET, index=20),
+    TakeSnapshot(ticket=TICKET, snapshot=_TAKEN),
+    Compact(ticket=TICKET, index=3),
+    persist(3, 2, 4, 5),
+    persist(3, 2, 4, 5, entries_of(3, b"f" * 3000, b"", b"g")),
+    chunk(_SENT, 0, b"one\ntwo\n"),
+    chunk(_SENT, 0, b"uno\n"),
+    chunk(_SENT, 4, b"dos\n" + b"x" * 3000),
+    chunk(_SENT, 3008, b"\ntres", done=True),
+    persist(5, None, 20, 21, entries_of(5, b"h")),
+    persist(5, 1, 20),
+    Compact(ticket=TICKET, index=20),
 )
 
 
@@ -205,19 +219,19 @@ class RandomLife:
             case 0 if kept.commit_index > self._applied:
                 first, self._applied = self._applied + 1, kept.commit_index
                 return Apply(
-                    ticket=_TICKET,
+                    ticket=TICKET,
                     first_index=first,
                     entries=kept.entries[first - kept.base : self._applied - kept.base + 1],
                 )
             case 1 if self._applied > kept.snapshot.index:
                 term = kept.entries[self._applied - kept.base].term
                 snapshot = Snapshot(self._applied, term, kept.snapshot.configuration)
-                return TakeSnapshot(ticket=_TICKET, snapshot=snapshot)
+                return TakeSnapshot(ticket=TICKET, snapshot=snapshot)
             case 2 if kept.snapshot.index:
                 index = max(0, kept.snapshot.index - random.choice((0, 0, 1, 2)))
-                return Compact(ticket=_TICKET, index=index)
+                return Compact(ticket=TICKET, index=index)
             case 3:
-                return self._chunk()
+                return self.chunk()
             case 4:
                 return self._persist(None, ())
             case _:
@@ -239,7 +253,7 @@ class RandomLife:
 
     def _persist(self, first: int | None, entries: Sequence[Entry]) -> Persist:
         random, kept = self._random, self.kept
-        return _persist(
+        return persist(
             kept.term + random.choice((0, 0, 1)),
             random.choice((None, 1, 2)),
             random.randint(kept.commit_index, max(kept.commit_index, (first or 0) - 1)),
@@ -247,9 +261,9 @@ class RandomLife:
             entries,
         )
 
-    def _chunk(self) -> WriteSnapshot:
+    def chunk(self) -> WriteSnapshot:
         random, kept = self._random, self.kept
         snapshot = Snapshot(kept.last_index + 5, kept.term, kept.snapshot.configuration)
         offset = random.choice((0, len(kept.incoming)))
         data = b"\n%d" % random.randrange(1000) if offset else b"0"
-        return _chunk(snapshot, offset, data, done=random.random() < 0.3)
+        return chunk(snapshot, offset, data, done=random.random() < 0.3)

@@ -23,7 +23,6 @@ from culm.garlic.raft import (
     Apply,
     Compact,
     Entry,
-    Persist,
     ReadSnapshot,
     Snapshot,
     SnapshotChunk,
@@ -32,12 +31,22 @@ from culm.garlic.raft import (
     WriteSnapshot,
 )
 from culm.garlic.store import MemoryStore, Store
-from culm.machine import Effect, Ticket
-from culm.testing.raft_store_model import FOUNDING, LIFE, Kept, RandomLife, Values, steps
+from culm.machine import Effect
+from culm.testing.raft_store_model import (
+    FOUNDING,
+    LIFE,
+    TICKET,
+    Kept,
+    RandomLife,
+    Values,
+    chunk,
+    entries_of,
+    persist,
+    steps,
+)
 
 __all__ = ["Crashed", "RaftStoreSuite"]
 
-_TICKET: Ticket[Any] = Ticket(0)
 _WALKS = 6
 _WALK_LENGTH = 120
 
@@ -124,54 +133,54 @@ class _LogRules(_Suite):
     def test_term_vote_and_commit_index_are_kept(self) -> None:
         run = _Run(self)
         for term, vote, commit in ((1, None, 0), (1, 3, 0), (2, None, 0), (2**62, 2**32 - 1, 0)):
-            run.do(_persist(term, vote, commit))
+            run.do(persist(term, vote, commit))
             run.reopen()
-        run.do(_persist(2**62, 1, 2, 1, _entries(2**62, b"a", b"b")))
+        run.do(persist(2**62, 1, 2, 1, entries_of(2**62, b"a", b"b")))
         run.reopen()
-        run.do(_persist(2**62, 1, 1))
+        run.do(persist(2**62, 1, 1))
         run.reopen()
 
     def test_entries_are_kept_in_order(self) -> None:
         run = _Run(self)
-        run.do(_persist(1, 1, 0, 1, _entries(1, b"a", b"", b"a", b"\x00" * 5000)))
+        run.do(persist(1, 1, 0, 1, entries_of(1, b"a", b"", b"a", b"\x00" * 5000)))
         run.reopen()
-        run.do(_persist(1, 1, 2, 5, _entries(1, *(b"%d" % number for number in range(500)))))
+        run.do(persist(1, 1, 2, 5, entries_of(1, *(b"%d" % number for number in range(500)))))
         run.reopen()
 
     def test_an_entry_may_hold_a_configuration(self) -> None:
         run = _Run(self)
         data = FOUNDING.snapshot.configuration
         for entry in (Entry(1, data), Entry(1, replace(data, log_index=2, servers=()))):
-            run.do(_persist(1, 1, 0, run.kept.last_index + 1, [*_entries(1, b"a"), entry]))
+            run.do(persist(1, 1, 0, run.kept.last_index + 1, [*entries_of(1, b"a"), entry]))
             run.reopen()
 
     def test_new_entries_take_the_place_of_all_from_there_on(self) -> None:
         run = _Run(self)
-        run.do(_persist(1, 1, 0, 1, _entries(1, b"a", b"b", b"c", b"d")))
-        run.do(_persist(2, 1, 0, 2, _entries(2, b"B")))
+        run.do(persist(1, 1, 0, 1, entries_of(1, b"a", b"b", b"c", b"d")))
+        run.do(persist(2, 1, 0, 2, entries_of(2, b"B")))
         run.reopen()
         assert run.kept.last_index == 2
-        run.do(_persist(2, 1, 0, 3, _entries(2, b"C")))
+        run.do(persist(2, 1, 0, 3, entries_of(2, b"C")))
         run.reopen()
 
     def test_a_cut_needs_no_new_entries(self) -> None:
         run = _Run(self)
-        run.do(_persist(1, 1, 0, 1, _entries(1, b"a", b"b")))
+        run.do(persist(1, 1, 0, 1, entries_of(1, b"a", b"b")))
         for first in (2, 1, 1):
-            run.do(_persist(1, 1, 0, first))
+            run.do(persist(1, 1, 0, first))
             run.reopen()
 
     def test_without_a_first_index_the_log_stays(self) -> None:
         run = _Run(self)
-        run.do(_persist(1, 1, 0, 1, _entries(1, b"a", b"b")))
-        run.do(_persist(2, None, 1))
+        run.do(persist(1, 1, 0, 1, entries_of(1, b"a", b"b")))
+        run.do(persist(2, None, 1))
         run.reopen()
         assert run.kept.last_index == 2
 
     def test_what_is_no_effect_of_a_core_is_refused(self) -> None:
         run = _Run(self)
         try:
-            run.store.perform(Effect(ticket=_TICKET))
+            run.store.perform(Effect(ticket=TICKET))
         except TypeError:
             run.reopen()
         else:
@@ -183,55 +192,55 @@ class _SnapshotRules(_Suite):
 
     def _applied(self) -> _Run:
         run = _Run(self)
-        run.do(_persist(1, 1, 0, 1, _entries(1, b"a", b"b", b"c", b"d")))
-        run.do(_persist(1, 1, 4))
-        run.do(Apply(ticket=_TICKET, first_index=1, entries=_entries(1, b"a", b"b", b"c")))
+        run.do(persist(1, 1, 0, 1, entries_of(1, b"a", b"b", b"c", b"d")))
+        run.do(persist(1, 1, 4))
+        run.do(Apply(ticket=TICKET, first_index=1, entries=entries_of(1, b"a", b"b", b"c")))
         return run
 
     def test_values_are_applied_in_order_and_configurations_are_not(self) -> None:
         run = _Run(self)
-        entries = _entries(1, b"a", b"b", b"a")
+        entries = entries_of(1, b"a", b"b", b"a")
         entries.insert(1, Entry(1, FOUNDING.snapshot.configuration))
-        run.do(_persist(1, 1, 0, 1, entries))
-        run.do(_persist(1, 1, 4))
-        run.do(Apply(ticket=_TICKET, first_index=1, entries=entries[:3]))
+        run.do(persist(1, 1, 0, 1, entries))
+        run.do(persist(1, 1, 4))
+        run.do(Apply(ticket=TICKET, first_index=1, entries=entries[:3]))
         assert run.machine.values == [b"a", b"b"]
-        run.do(Apply(ticket=_TICKET, first_index=4, entries=entries[3:]))
+        run.do(Apply(ticket=TICKET, first_index=4, entries=entries[3:]))
         assert run.machine.values == [b"a", b"b", b"a"]
         run.reopen()
         assert run.machine.values == []
 
     def test_a_snapshot_has_the_state_of_then_and_leaves_the_log(self) -> None:
         run = self._applied()
-        run.do(TakeSnapshot(ticket=_TICKET, snapshot=_snapshot(3)))
-        run.do(Apply(ticket=_TICKET, first_index=4, entries=_entries(1, b"d")))
+        run.do(TakeSnapshot(ticket=TICKET, snapshot=_snapshot(3)))
+        run.do(Apply(ticket=TICKET, first_index=4, entries=entries_of(1, b"d")))
         run.reopen()
         assert run.machine.values == [b"a", b"b", b"c"]
 
     def test_compacting_drops_no_entry_after_the_index(self) -> None:
         run = self._applied()
-        run.do(TakeSnapshot(ticket=_TICKET, snapshot=_snapshot(3)))
+        run.do(TakeSnapshot(ticket=TICKET, snapshot=_snapshot(3)))
         for index in (0, 1, 3, 2, 3):
-            run.do(Compact(ticket=_TICKET, index=index))
+            run.do(Compact(ticket=TICKET, index=index))
             run.reopen()
-        run.do(_persist(2, 1, 4, 5, _entries(2, b"e")))
+        run.do(persist(2, 1, 4, 5, entries_of(2, b"e")))
         run.reopen()
-        run.do(_persist(2, 1, 4, 4, _entries(2, b"D")))
+        run.do(persist(2, 1, 4, 4, entries_of(2, b"D")))
         run.reopen()
 
     def test_a_log_may_be_compacted_to_its_end(self) -> None:
         run = self._applied()
-        run.do(Apply(ticket=_TICKET, first_index=4, entries=_entries(1, b"d")))
-        run.do(TakeSnapshot(ticket=_TICKET, snapshot=_snapshot(4)))
-        run.do(Compact(ticket=_TICKET, index=4))
+        run.do(Apply(ticket=TICKET, first_index=4, entries=entries_of(1, b"d")))
+        run.do(TakeSnapshot(ticket=TICKET, snapshot=_snapshot(4)))
+        run.do(Compact(ticket=TICKET, index=4))
         run.reopen()
-        run.do(_persist(2, 1, 4, 5, _entries(2, b"e")))
+        run.do(persist(2, 1, 4, 5, entries_of(2, b"e")))
         run.reopen()
 
     def test_a_snapshot_is_read_in_pieces_to_its_end(self) -> None:
         run = self._applied()
         snapshot = _snapshot(3)
-        run.do(TakeSnapshot(ticket=_TICKET, snapshot=snapshot))
+        run.do(TakeSnapshot(ticket=TICKET, snapshot=snapshot))
         run.reopen()
         image = b"a\nb\nc"
         for size in (1, 2, 3, 5, 100):
@@ -246,54 +255,54 @@ class _SnapshotRules(_Suite):
 
     def test_only_the_snapshot_that_is_there_is_read(self) -> None:
         run = self._applied()
-        run.do(TakeSnapshot(ticket=_TICKET, snapshot=_snapshot(2)))
-        run.do(TakeSnapshot(ticket=_TICKET, snapshot=_snapshot(3)))
+        run.do(TakeSnapshot(ticket=TICKET, snapshot=_snapshot(2)))
+        run.do(TakeSnapshot(ticket=TICKET, snapshot=_snapshot(3)))
         for snapshot in (FOUNDING.snapshot, _snapshot(2), _snapshot(3, 7), _snapshot(9)):
             assert run.do(_read(snapshot, 0, 10)) is None
 
     def test_a_received_snapshot_replaces_snapshot_log_and_state(self) -> None:
         run = self._applied()
-        run.do(TakeSnapshot(ticket=_TICKET, snapshot=_snapshot(3)))
+        run.do(TakeSnapshot(ticket=TICKET, snapshot=_snapshot(3)))
         before = list(run.machine.values)
-        assert run.do(_chunk(_snapshot(20, 5), 0, b"x\n")) is True
-        assert run.do(_chunk(_snapshot(20, 5), 2, b"")) is True
+        assert run.do(chunk(_snapshot(20, 5), 0, b"x\n")) is True
+        assert run.do(chunk(_snapshot(20, 5), 2, b"")) is True
         assert run.machine.values == before
-        assert run.do(_chunk(_snapshot(20, 5), 2, b"y", done=True)) is True
+        assert run.do(chunk(_snapshot(20, 5), 2, b"y", done=True)) is True
         assert run.machine.values == [b"x", b"y"]
         assert run.do(_read(_snapshot(3), 0, 10)) is None
         assert run.do(_read(_snapshot(20, 5), 0, 10)) == SnapshotChunk(b"x\ny", True)
         run.reopen()
-        run.do(_persist(5, 1, 20, 21, _entries(5, b"z")))
+        run.do(persist(5, 1, 20, 21, entries_of(5, b"z")))
         run.reopen()
 
     def test_a_snapshot_may_come_in_one_piece_and_be_empty(self) -> None:
         run = self._applied()
-        assert run.do(_chunk(_snapshot(20, 5), 0, b"", done=True)) is True
+        assert run.do(chunk(_snapshot(20, 5), 0, b"", done=True)) is True
         assert run.machine.values == []
         run.reopen()
 
     def test_the_first_chunk_drops_what_has_come_before(self) -> None:
         run = self._applied()
-        run.do(_chunk(_snapshot(20, 5), 0, b"of another"))
-        run.do(_chunk(_snapshot(21, 5), 0, b"x\n"))
-        run.do(_chunk(_snapshot(21, 5), 2, b"y", done=True))
+        run.do(chunk(_snapshot(20, 5), 0, b"of another"))
+        run.do(chunk(_snapshot(21, 5), 0, b"x\n"))
+        run.do(chunk(_snapshot(21, 5), 2, b"y", done=True))
         run.reopen()
         assert run.machine.values == [b"x", b"y"]
 
     def test_a_chunk_that_does_not_follow_is_not_used(self) -> None:
         run = self._applied()
-        run.do(_chunk(_snapshot(20, 5), 0, b"x\n"))
+        run.do(chunk(_snapshot(20, 5), 0, b"x\n"))
         for offset, done in ((1, False), (3, False), (3, True)):
-            effect = _chunk(_snapshot(20, 5), offset, b"wrong", done=done)
+            effect = chunk(_snapshot(20, 5), offset, b"wrong", done=done)
             assert run.store.perform(effect) is False
         run.reopen()
 
     def test_half_a_snapshot_is_none_after_a_restart(self) -> None:
         run = self._applied()
-        run.do(_chunk(_snapshot(20, 5), 0, b"x\n"))
+        run.do(chunk(_snapshot(20, 5), 0, b"x\n"))
         run.reopen()
-        run.do(_chunk(_snapshot(20, 5), 0, b"u\n"))
-        run.do(_chunk(_snapshot(20, 5), 2, b"v", done=True))
+        run.do(chunk(_snapshot(20, 5), 0, b"u\n"))
+        run.do(chunk(_snapshot(20, 5), 2, b"v", done=True))
         run.reopen()
         assert run.machine.values == [b"u", b"v"]
 
@@ -360,30 +369,9 @@ def _history() -> list[tuple[Kept, list[bytes], list[Kept]]]:
     return [*found, (kept, list(machine.values), [])]
 
 
-def _persist(
-    term: int, vote: int | None, commit: int, first: int | None = None, log: Sequence[Entry] = ()
-) -> Persist:
-    return Persist(
-        ticket=_TICKET,
-        term=term,
-        voted_for=vote,
-        commit_index=commit,
-        first_index=first,
-        entries=log,
-    )
-
-
-def _entries(term: int, *values: bytes) -> list[Entry]:
-    return [Entry(term, value) for value in values]
-
-
 def _snapshot(index: int, term: int = 1) -> Snapshot:
     return Snapshot(index, term, FOUNDING.snapshot.configuration)
 
 
 def _read(snapshot: Snapshot, offset: int, size: int) -> ReadSnapshot:
-    return ReadSnapshot(ticket=_TICKET, snapshot=snapshot, offset=offset, size=size)
-
-
-def _chunk(snapshot: Snapshot, offset: int, data: bytes, *, done: bool = False) -> WriteSnapshot:
-    return WriteSnapshot(ticket=_TICKET, snapshot=snapshot, offset=offset, data=data, done=done)
+    return ReadSnapshot(ticket=TICKET, snapshot=snapshot, offset=offset, size=size)
