@@ -83,6 +83,21 @@ cdef class View:
         cuts[3] = <uint64_t>count - (cuts[1] - cuts[0])
         return 0
 
+    @property
+    def kind(self):
+        return self.layout.kind
+
+    @property
+    def item_size(self):
+        return self.layout.item_size
+
+    @property
+    def varying(self):
+        return self.layout.varying
+
+    def still(self):
+        return self
+
     def __len__(self):
         return self.size()
 
@@ -339,6 +354,9 @@ cdef class Tree(Versioned):
     def snapshot(self):
         return Snapshot(self)
 
+    def still(self):
+        return self.snapshot()
+
     def load(self, data not None, offsets=None):
         cdef const uint8_t[::1] view = data
         cdef const uint64_t[::1] cuts
@@ -514,3 +532,10 @@ def sort(data not None, Py_ssize_t item_size):
     finally:
         free(records)
     return result if kept == count else result[:kept * item_size]
+
+
+include "siphash.pxi"
+include "exchange.pxi"
+include "items.pxi"
+include "hearing.pxi"
+include "saying.pxi"

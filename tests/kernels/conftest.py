@@ -21,8 +21,18 @@ def varu64(implementation: Implementation) -> ModuleType:
 
 
 @pytest.fixture(scope="session")
+def classic(implementation: Implementation) -> ModuleType:
+    return twin("classic", implementation)
+
+
+@pytest.fixture(scope="session")
 def fingerprint(implementation: Implementation) -> ModuleType:
     return twin("fingerprint", implementation)
+
+
+@pytest.fixture(scope="session")
+def hashing(implementation: Implementation) -> ModuleType:
+    return twin("hashing", implementation)
 
 
 @pytest.fixture(scope="session")
@@ -63,3 +73,8 @@ def fingerprint_twins() -> tuple[ModuleType, ModuleType]:
 @pytest.fixture(scope="session")
 def tree_twins() -> tuple[ModuleType, ModuleType]:
     return twin("tree", "compiled"), twin("tree", "pure")
+
+
+@pytest.fixture(scope="session")
+def classic_twins() -> tuple[ModuleType, ModuleType]:
+    return twin("classic", "compiled"), twin("classic", "pure")

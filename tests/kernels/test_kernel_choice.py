@@ -122,9 +122,11 @@ def public(module: ModuleType) -> list[tuple[str, object]]:
     helpers |= {"annotations", "array", "index", "Sequence", "Struct", "reduce", "pairwise"}
     helpers |= {"bisect_left", "bisect_right", "blake3", "fingerprints", "overload", "xxhash"}
     found: list[tuple[str, object]] = []
-    for name, thing in vars(module).items():
-        if name.startswith("_") or name in helpers:
-            continue
+    names = getattr(module, "__all__", None) or [
+        name for name in vars(module) if not name.startswith("_") and name not in helpers
+    ]
+    for name in names:
+        thing = vars(module)[name]
         found.append((name, thing))
         if inspect.isclass(thing):
             members = vars(thing).items()

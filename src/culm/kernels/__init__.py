@@ -1,7 +1,8 @@
 """The hot paths, each twice: compiled from ``cext/`` and as a pure twin, its specification.
 
-``culm.kernels.fingerprint``, ``lzfoo``, ``runs``, ``tree``, ``varu64`` and ``xenc`` are the twins
-in use: the compiled ones where there are any.  Which was taken is told, never guessed:
+``culm.kernels.classic``, ``fingerprint``, ``hashing``, ``lzfoo``, ``runs``, ``tree``, ``varu64``,
+``xenc`` are the twins in use: the compiled ones where there are any.  Which was taken is told,
+never guessed:
 
 - `IMPLEMENTATION` is ``"compiled"``, ``"pure"`` or ``"mixed"``,
 - `IMPLEMENTATIONS` says it kernel by kernel,
@@ -29,7 +30,9 @@ __all__ = [
     "IMPORT_ERRORS",
     "NAMES",
     "Implementation",
+    "classic",
     "fingerprint",
+    "hashing",
     "load",
     "lzfoo",
     "runs",
@@ -40,7 +43,7 @@ __all__ = [
 
 Implementation = Literal["compiled", "pure"]
 
-NAMES = ("fingerprint", "lzfoo", "runs", "tree", "varu64", "xenc")
+NAMES = ("classic", "fingerprint", "hashing", "lzfoo", "runs", "tree", "varu64", "xenc")
 IMPLEMENTATIONS: dict[str, Implementation] = {}
 IMPORT_ERRORS: dict[str, Exception] = {}
 
@@ -78,14 +81,18 @@ def _summary() -> Literal["compiled", "pure", "mixed"]:
 
 
 if TYPE_CHECKING:
+    from culm.kernels import pure_classic as classic
     from culm.kernels import pure_fingerprint as fingerprint
+    from culm.kernels import pure_hashing as hashing
     from culm.kernels import pure_lzfoo as lzfoo
     from culm.kernels import pure_runs as runs
     from culm.kernels import pure_tree as tree
     from culm.kernels import pure_varu64 as varu64
     from culm.kernels import pure_xenc as xenc
 else:
+    classic = _pick("classic")
     fingerprint = _pick("fingerprint")
+    hashing = _pick("hashing")
     lzfoo = _pick("lzfoo")
     runs = _pick("runs")
     tree = _pick("tree")

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from culm.kernels.pure_lipmaa import lipmaa
+
 __all__ = ["read"]
 
 _METADATA, _RAW, _COMPRESSED = 128, 8, 9  # first bytes of packets
@@ -76,7 +78,7 @@ def read(
 
 def _links(known: Mapping[int, bytes], number: int) -> tuple[bytes | None, bytes | None] | None:
     """Lipmaalink and backlink of an entry, as far as it has them; ``None`` if one is not known."""
-    backlink, target = known.get(number - 1), _lipmaa(number)
+    backlink, target = known.get(number - 1), lipmaa(number)
     if number == 1:
         return None, None
     if target == number - 1:
@@ -118,22 +120,3 @@ def _encoded(value: int) -> bytes:
         return bytes([value])
     octets = (value.bit_length() + 7) // 8
     return bytes([_WIDE - 1 + octets]) + value.to_bytes(octets, "big")
-
-
-def _lipmaa(seqnum: int) -> int:
-    """The target of the lipmaalink; that of the backlink for entries that have no other.
-
-    Entry u(k) = (3^k - 1) / 2 links to u(k - 1); others to the entry before the largest
-    block of u(k) entries that ends with them.
-    """
-    tops = [1]
-    while tops[-1] < seqnum:
-        tops.append(3 * tops[-1] + 1)
-    if tops[-1] == seqnum:
-        return tops[-2] if len(tops) > 1 else 0
-    index = seqnum - 1
-    for top in reversed(tops[:-1]):
-        index %= top
-        if index == top - 1:
-            return seqnum - top
-    raise AssertionError("every entry ends a block of one")

@@ -26,6 +26,9 @@ from itertools import pairwise
 from typing import overload
 
 from culm.kernels import pure_fingerprint as fingerprints
+from culm.kernels.pure_exchange import Exchange
+
+__all__ = ["BLOCK", "WIDTH", "Exchange", "Frozen", "Snapshot", "Tree", "View", "sort"]
 
 Buffer = bytes | bytearray | memoryview
 
@@ -56,6 +59,25 @@ class View:
         if not 1 <= item_size <= fingerprints.ITEM_SIZE_MAX:
             raise ValueError(f"an item has 1 to {fingerprints.ITEM_SIZE_MAX} bytes")
         self._kind, self._item_size, self._varying = kind, item_size, bool(varying)
+
+    @property
+    def kind(self) -> int:
+        """The number of the monoid."""
+        return self._kind
+
+    @property
+    def item_size(self) -> int:
+        """The size of all items, or of the largest there may be."""
+        return self._item_size
+
+    @property
+    def varying(self) -> bool:
+        """Whether items may have any size up to that."""
+        return self._varying
+
+    def still(self) -> View:
+        """What stays as it is now: of a tree a snapshot, else itself."""
+        return self
 
     # The sums of what stands before a place: all that a frozen tree does in another way.
 
@@ -268,6 +290,10 @@ class Tree(View):
     def snapshot(self) -> Snapshot:
         """The tree as it is now, whatever is done to it later."""
         return Snapshot(self)
+
+    def still(self) -> View:
+        """A snapshot."""
+        return self.snapshot()
 
     def load(self, data: Buffer, offsets: array[int] | None = None) -> None:
         """Fill the empty tree with the ascending items that `data` is made of.
