@@ -347,6 +347,7 @@ def test_parameters_are_sensible():
         {"branching": 1},
         {"parts_max": 1},
         {"rounds_max": 0},
+        {"rounds_max": 9},
         {"ranges_max": 0},
     ):
         with pytest.raises(ValueError, match="at least"):
@@ -395,8 +396,57 @@ def lie(session: Session, tree: Tree, chance: Random) -> None:
     session.receive(Terminal())
 
 
+@pytest.mark.parametrize("role", Role)
+def test_who_asks_on_and_on_is_cut_off(role):
+    """A peer that never lists, and asks again about what we have listed."""
+    session = Session(view=filled(HELD), role=role)
+    said = 0
+    while session.state is not State.ENDED:
+        if session.state is State.SPEAKING:
+            said += len(list(iter(session.next_message, None))) > 0
+            continue
+        session.receive(LowerBound(LOW))
+        session.receive(RangeFingerprint(Fingerprint(99, bytes(16)), LOW))
+        session.receive(Terminal())
+    assert said <= Parameters().rounds_max // 2
+    assert fault(session) is ErrorCode.TOO_MANY_ROUNDS
+
+
+@pytest.mark.parametrize("slow", [0, 1])
+def test_who_lists_last_of_all_is_answered(slow):
+    held, less = spread(3000), spread(3000)[:-40]
+    chosen = [Parameters(list_from=10, hurry_from=20, branching=2, payload_threshold=1)] * 2
+    chosen[slow] = Parameters(list_from=18, rounds_max=20, hurry_from=20, branching=2)
+    talk = reconcile(filled(held), filled(less), *chosen)
+    assert talk.closed == [Closed(error=None)] * 2
+    assert len(talk.rounds) <= 12
+
+
 def test_items_come_as_they_are_said():
     session = listening(HELD)
     session.receive(LowerBound(LOW))
     session.receive(Payload(MIDDLE))
     assert session.next_event() == ItemReceived(item=MIDDLE)
+
+
+def test_with_echo_each_side_learns_what_the_other_one_lacks() -> None:
+    """What a side has told, and the other one has not named, is what the other one lacks."""
+    rng = Random(7)
+    common = {rng.randbytes(8) for _ in range(200)}
+    sets = [common | {rng.randbytes(8) for _ in range(9)} for _ in range(2)]
+    told: list[set[bytes]] = [set(), set()]
+    sides = []
+    for items, role in zip(sets, Role, strict=True):
+        tree = Tree(item_size=8)
+        tree.fill(b"".join(items))
+        sides.append(Session(view=tree.snapshot(), role=role, parameters=Parameters(echo=True)))
+    speaker = 0
+    while sides[speaker].state is State.SPEAKING:
+        while (message := sides[speaker].next_message()) is not None:
+            if isinstance(message, Payload):
+                told[speaker].add(message.item)
+            if sides[1 - speaker].state is not State.ENDED:
+                sides[1 - speaker].receive(message)
+        speaker = 1 - speaker
+    for one, other in ((0, 1), (1, 0)):
+        assert told[one] - told[other] == sets[one] - sets[other]

@@ -4,8 +4,18 @@ Two sides that hold sets of items find out what each lacks by comparing fingerpr
 This room knows no protocol: items are byte strings.
 """
 
+from culm.reconcile.compact import (
+    CheckFailed,
+    CompactEvent,
+    CompactSession,
+    CompactState,
+    ItemsReceived,
+    Reconciled,
+)
 from culm.reconcile.errors import ErrorCode
+from culm.reconcile.limits import Limits
 from culm.reconcile.monoids import DEFAULT, ITEM_SIZE_MAX, MONOIDS, Fingerprint, Monoid, named
+from culm.reconcile.run import CompactParameters
 from culm.reconcile.session import ItemReceived, Parameters, Role, Session, SessionEvent, State
 from culm.reconcile.tree import Frozen, Snapshot, Tree, View
 
@@ -13,12 +23,20 @@ __all__ = [
     "DEFAULT",
     "ITEM_SIZE_MAX",
     "MONOIDS",
+    "CheckFailed",
+    "CompactEvent",
+    "CompactParameters",
+    "CompactSession",
+    "CompactState",
     "ErrorCode",
     "Fingerprint",
     "Frozen",
     "ItemReceived",
+    "ItemsReceived",
+    "Limits",
     "Monoid",
     "Parameters",
+    "Reconciled",
     "Role",
     "Session",
     "SessionEvent",

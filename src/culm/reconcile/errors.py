@@ -24,3 +24,13 @@ class ErrorCode(IntEnum):
     """A question where no round is left to answer it."""
     ENDED = 7
     """Raised: the session has ended."""
+    BAD_FRAME = 8
+    """A frame of no known kind, too large, or cut inside of what it says."""
+    BAD_NUMBER = 9
+    """A number in a round that cannot be."""
+    OTHER_PARAMETERS = 10
+    """The two sides' items, monoid or version are not the same, or only one wants a key."""
+    CHECK_FAILED = 11
+    """Both sides have exchanged all they found, with a key, and still differ."""
+    END_OF_STREAM = 12
+    """The stream has ended before the session."""

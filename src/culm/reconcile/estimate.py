@@ -44,9 +44,13 @@ class Estimate:
         mean = self.sum / self.ranges
         return max(_LOAD_MIN, self.sum_of_squares / self.ranges - mean * mean)
 
+    @property
+    def expected(self) -> float:
+        """Differences in an unequal range, in the mean of these."""
+        load = self.load
+        return load / (1 - exp(-load)) if load > 0 else 1.0
+
     def differences(self, difference: int) -> float:
         """How many differences to expect in an unequal range with that difference of counts."""
-        load = self.load
-        expected = load / (1 - exp(-load)) if load > 0 else 1.0
         # Equal sums of different sets do not happen: an even difference means two at least.
-        return max(abs(difference), 3 if difference % 2 else 2, expected)
+        return max(abs(difference), 3 if difference % 2 else 2, self.expected)

@@ -87,11 +87,14 @@ class Parameters:
     - `parts_max`: how many parts are made of a range at most.
     - `hurry_from`: from this round on, each has four times the threshold and three times the
       parts of the one before; `list_from`: from this one on, ranges are listed whatever their size.
-    - `rounds_max`: how many rounds there are at most, of both sides.
+    - `rounds_max`: how many rounds there are at most, of both sides; at least 2 more than
+      `list_from`, so that who lists as late as that is answered.
     - `ranges_max`: how many ranges a round of the peer has at most: some 200 bytes, and two
       bounds, are held for each that differs.  Besides, 8 bytes are held for each of our items
       that the peer lists.
     - `digest_size`: bytes of a state that travel; None: all of them.
+    - `echo`: a range that the peer has listed is answered by all that we have there, not by what
+      we have besides alone.  So the peer learns what we lack, too: what it lists and we do not.
     """
 
     payload_threshold: int = 4
@@ -104,12 +107,16 @@ class Parameters:
     rounds_max: int = 12
     ranges_max: int = 1 << 20
     digest_size: int | None = None
+    echo: bool = False
 
     def __post_init__(self) -> None:
         if min(self.payload_threshold, self.rounds_max, self.ranges_max) < 1:
             raise ValueError("thresholds and limits are at least 1")
         if min(self.first_split, self.parts_max, self.branching or 2) < 2:
             raise ValueError("a range is split into two parts at least")
+        # The side whose turn it is lists by list_from + 1, and what is listed has one answer.
+        if self.rounds_max < self.list_from + 2:
+            raise ValueError("rounds_max is at least list_from + 2, or honest peers fail")
 
 
 class Session:
@@ -257,6 +264,8 @@ class Session:
         """What is to be said of a range; nothing if it is done with."""
         start, count = self._view.range(question.lower, question.upper)
         theirs, upper = question.theirs, question.upper
+        if isinstance(theirs, array) and self._parameters.echo:
+            return _payloads(self._items(start, count), upper, False)
         if isinstance(theirs, array):
             return _payloads(self._besides(theirs, start, count), upper, False)
         if theirs.count == 0:

@@ -27,6 +27,7 @@ from array import array
 from collections.abc import Iterable, Iterator
 from itertools import accumulate
 
+from culm.arguments import check_int
 from culm.buffer import Buffer
 from culm.kernels import tree as _trees
 from culm.reconcile import tree_format
@@ -131,6 +132,16 @@ class View:
         both = self.monoid.combine(self.monoid.lift(pair[0]), self.monoid.lift(pair[1]))
         return pair if both.state.endswith(digest) else None
 
+    def still(self) -> View:
+        """What stays as it is now: of a tree a snapshot, else the view itself."""
+        return self
+
+    def exchange(
+        self, sum_size: int, id_salt: int, *, ranges_max: int, key: bytes = b"", form: int = 0
+    ) -> _trees.Exchange:
+        """One side of an exchange of rounds in compact form, see `culm.reconcile.run`."""
+        return _trees.Exchange(self._kernel, sum_size, id_salt, ranges_max, key, form)
+
     def serialise(self, *, piece_size: int = 1 << 20) -> Iterator[bytes]:
         """The set as bytes, in pieces of about `piece_size`, which `Frozen` opens.
 
@@ -185,6 +196,7 @@ class Tree(View):
     __slots__ = ("_tree",)
 
     def __init__(self, *, item_size: int, varying: bool = False, monoid: str = DEFAULT) -> None:
+        check_int("item_size", item_size, 1, ITEM_SIZE_MAX)
         chosen = named(monoid)
         self._tree = _trees.Tree(chosen.kernel_number, item_size, varying)
         self._set_up(self._tree, item_size, varying, chosen)
@@ -214,6 +226,10 @@ class Tree(View):
         snapshot = Snapshot()
         snapshot._set_up(self._tree.snapshot(), self.item_size, self.varying, self.monoid)
         return snapshot
+
+    def still(self) -> Snapshot:
+        """A snapshot."""
+        return self.snapshot()
 
     def load(self, data: Buffer) -> None:
         """Fill the empty tree with the items, of one size, that `data` is made of.

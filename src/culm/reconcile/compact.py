@@ -1,0 +1,290 @@
+"""The compact session: two sides become equal, with as few bytes as we know how.
+
+It is a stream machine.  One side is the initiator; bytes of one are fed to the other until both
+have ended.  What a side lacks, it is told by events: it stores nothing itself.
+
+What is said in the frames is specified in `culm.reconcile.frames` and
+`culm.kernels.pure_exchange`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from random import Random
+from typing import Final, NoReturn
+
+from culm.arguments import check_type
+from culm.machine import Closed, Event, RemoteProtocolError, StreamBase
+from culm.reconcile.errors import ErrorCode
+from culm.reconcile.frames import (
+    BODY_SIZE_MAX,
+    HEADER_SIZE_MAX,
+    SALT_SIZE,
+    FrameKind,
+    Hello,
+    decode_ranges_max,
+    encode_frame,
+    encode_ranges_max,
+    take_frame,
+)
+from culm.reconcile.limits import Limits
+from culm.reconcile.run import CompactParameters, Run
+from culm.reconcile.session import Role
+from culm.reconcile.tree import View
+
+__all__ = [
+    "CheckFailed",
+    "CompactEvent",
+    "CompactSession",
+    "CompactState",
+    "ItemsReceived",
+    "Reconciled",
+]
+
+_OUTBOX_SIZE = 1 << 15
+_PARAMETERS: Final = CompactParameters()
+_LIMITS: Final = Limits()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ItemsReceived(Event):
+    """The peer has items that our view has not; each is told once in a run."""
+
+    items: tuple[bytes, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckFailed(Event):
+    """What both sides have found does not make their sets equal: a keyed run begins.
+
+    It begins on what the view is now: a tree into which the items have been inserted gets no
+    item twice.
+    """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reconciled(Event):
+    """Both sides know the same set: what their views were, and what they have received.
+
+    keyed: whether that was checked with a key of this run, unknown to who made the items.
+    """
+
+    keyed: bool
+
+
+CompactEvent = ItemsReceived | CheckFailed | Reconciled | Closed
+
+
+class CompactState(Enum):
+    """What is to come."""
+
+    WAITING = "waiting"  # for the initiator's hello
+    SPEAKING = "speaking"
+    GREETING = "greeting"  # our first round is out, the peer has not agreed to speak
+    LISTENING = "listening"
+    CHECKING = "checking"  # the peer knows the union, and its check is to come
+    CHECKED = "checked"  # ours is out
+    CLOSED = "closed"
+    FAILED = "failed"
+
+
+#: Which frames of the peer may come in a state; goodbye may in each.
+FRAMES: Final[Mapping[CompactState, frozenset[FrameKind]]] = {
+    CompactState.WAITING: frozenset({FrameKind.HELLO}),
+    CompactState.SPEAKING: frozenset(),
+    CompactState.GREETING: frozenset({FrameKind.WELCOME}),
+    CompactState.LISTENING: frozenset({FrameKind.PIECE, FrameKind.LAST_PIECE}),
+    CompactState.CHECKING: frozenset({FrameKind.CHECK}),
+    CompactState.CHECKED: frozenset({FrameKind.AGREED, FrameKind.HELLO}),
+}
+
+#: What a goodbye may be said for, besides nothing.
+REFUSALS: Final = frozenset({ErrorCode.OTHER_PARAMETERS, ErrorCode.CHECK_FAILED})
+
+
+class CompactSession(StreamBase):
+    """One side of a compact session, as a stream machine.
+
+    `view` is what our items are; of a tree a snapshot is taken as each run begins, so that it may
+    change meanwhile.  `rng` gives salts and keys: pass ``random.SystemRandom()``, of which
+    whoever makes items knows nothing.
+
+    What was received is good however the session ends.
+    """
+
+    def __init__(
+        self,
+        *,
+        view: View,
+        role: Role,
+        rng: Random,
+        parameters: CompactParameters = _PARAMETERS,
+        limits: Limits = _LIMITS,
+    ) -> None:
+        check_type("view", view, View)
+        check_type("role", role, Role)
+        check_type("rng", rng, Random)
+        check_type("parameters", parameters, CompactParameters)
+        check_type("limits", limits, Limits)
+        super().__init__(receive_max=BODY_SIZE_MAX + HEADER_SIZE_MAX)
+        self._view, self._rng = view, rng
+        self._parameters, self._limits = parameters, limits
+        self._events: deque[CompactEvent] = deque()
+        self._run: Run | None = None
+        self._state = CompactState.WAITING
+        if role is Role.INITIATOR:
+            self._begin_run(keyed=parameters.keyed)
+
+    @property
+    def state(self) -> CompactState:
+        if self._closed is not None:
+            return CompactState.CLOSED if self._closed.error is None else CompactState.FAILED
+        return self._state
+
+    # Runs.
+
+    def _begin_run(self, *, keyed: bool) -> None:
+        hello = Hello(
+            sum_size=self._parameters.sum_size,
+            monoid=None if keyed else self._view.monoid,
+            item_size=self._view.item_size,
+            varying=self._view.varying,
+            ranges_max=self._limits.ranges_max,
+            salt=self._rng.randbytes(SALT_SIZE),
+        )
+        self._send(FrameKind.HELLO, hello.encode())
+        self._run = self._new_run(hello, begins=True)
+        self._state = CompactState.SPEAKING
+
+    def _new_run(self, hello: Hello, *, begins: bool) -> Run:
+        return Run(
+            view=self._view.still(),
+            hello=hello,
+            begins=begins,
+            parameters=self._parameters,
+            limits=self._limits,
+        )
+
+    def _send(self, kind: FrameKind, body: bytes = b"") -> None:
+        self._outbox.append(encode_frame(kind, body))
+
+    # What the contract asks for.
+
+    def _step(self) -> CompactEvent | None:
+        if self._closing:
+            return Closed()
+        while not self._events:
+            if self._state is CompactState.SPEAKING and self._outbox.size < _OUTBOX_SIZE:
+                self._speak(self._running)
+                continue
+            frame = take_frame(self._inbox)
+            if frame is None:
+                return None
+            self._hear(*frame)
+        return self._events.popleft()
+
+    def _step_eof(self) -> CompactEvent | None:
+        raise RemoteProtocolError(ErrorCode.END_OF_STREAM)
+
+    def _goodbye(self) -> None:
+        self._send(FrameKind.GOODBYE, bytes(1))
+
+    def _ended(self, error: RemoteProtocolError | None) -> None:
+        self._run = None
+
+    # Our rounds.
+
+    def _speak(self, run: Run) -> None:
+        """One piece more of our round."""
+        piece = run.say()
+        self._send(FrameKind.LAST_PIECE if run.is_said else FrameKind.PIECE, piece)
+        if not run.is_said:
+            return
+        if not run.turn_to_listen():
+            self._send(FrameKind.CHECK, run.check)
+            self._state = CompactState.CHECKED
+        elif run.is_welcome:
+            self._state = CompactState.LISTENING
+        else:
+            self._state = CompactState.GREETING
+
+    # The peer's frames.
+
+    def _hear(self, kind: FrameKind, body: bytes) -> None:
+        if kind is FrameKind.GOODBYE:
+            self._hear_goodbye(body[0])
+            return
+        if kind not in FRAMES[self._state]:
+            raise RemoteProtocolError(
+                ErrorCode.UNEXPECTED_MESSAGE, f"{kind.name} while {self._state.value}"
+            )
+        match kind:
+            case FrameKind.HELLO:
+                self._hear_hello(Hello.decode(body))
+            case FrameKind.WELCOME:
+                self._running.welcome(decode_ranges_max(body[0]))
+                self._state = CompactState.LISTENING
+            case FrameKind.CHECK:
+                self._hear_check(self._running, body)
+            case FrameKind.AGREED:
+                self._finish(self._running)
+            case _:
+                self._hear_piece(self._running, body, is_last=kind is FrameKind.LAST_PIECE)
+
+    @property
+    def _running(self) -> Run:
+        assert self._run is not None
+        return self._run
+
+    def _hear_hello(self, hello: Hello) -> None:
+        view, is_second = self._view, self._run is not None
+        if is_second and not (hello.keyed and not self._running.hello.keyed):
+            raise RemoteProtocolError(ErrorCode.UNEXPECTED_MESSAGE, "no more runs")
+        if (hello.item_size, hello.varying) != (view.item_size, view.varying):
+            self._refuse(ErrorCode.OTHER_PARAMETERS, f"items of {hello.item_size} bytes")
+        if hello.monoid not in (None, view.monoid):
+            self._refuse(ErrorCode.OTHER_PARAMETERS, "another monoid")
+        if self._parameters.keyed and not hello.keyed:
+            self._refuse(ErrorCode.OTHER_PARAMETERS, "a run without a key")
+        if is_second:
+            self._events.append(CheckFailed())
+        self._run = self._new_run(hello, begins=False)
+        self._send(FrameKind.WELCOME, bytes([encode_ranges_max(self._limits.ranges_max)]))
+        self._state = CompactState.LISTENING
+
+    def _refuse(self, code: ErrorCode, why: str) -> NoReturn:
+        """End for a reason that the peer will not find by itself."""
+        self._send(FrameKind.GOODBYE, bytes([code]))
+        raise RemoteProtocolError(code, why)
+
+    def _hear_goodbye(self, code: int) -> None:
+        if code in REFUSALS:
+            raise RemoteProtocolError(ErrorCode(code), "the peer says so")
+        if code:
+            raise RemoteProtocolError(ErrorCode.BAD_FRAME, f"a goodbye because of {code}")
+        self._events.append(Closed())
+
+    def _hear_piece(self, run: Run, piece: bytes, *, is_last: bool) -> None:
+        items = run.hear(piece)
+        if items:
+            self._events.append(ItemsReceived(items=tuple(items)))
+        if is_last:
+            speaks = run.turn_to_speak()
+            self._state = CompactState.SPEAKING if speaks else CompactState.CHECKING
+
+    def _hear_check(self, run: Run, check: bytes) -> None:
+        if check == run.check:
+            self._send(FrameKind.AGREED)
+            self._finish(run)
+        elif run.hello.keyed:
+            self._refuse(ErrorCode.CHECK_FAILED, "with a key")
+        else:
+            self._events.append(CheckFailed())
+            self._begin_run(keyed=True)
+
+    def _finish(self, run: Run) -> None:
+        self._events.append(Reconciled(keyed=run.hello.keyed))
+        self._events.append(Closed())

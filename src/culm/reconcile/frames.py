@@ -1,0 +1,197 @@
+"""The frames in which two compact sessions talk, and what stands in them.
+
+A frame is its kind (one byte), the size of its body (VarU64, canonical) and its body.  No body
+has more than `BODY_SIZE_MAX` bytes.
+
+| Kind | | Body |
+| --- | --- | --- |
+| 1 | hello | 24 bytes, see `Hello`: a run begins; rounds of its sender follow |
+| 2 | welcome | how many ranges a round may ask about: the logarithm, one byte |
+| 3 | piece | a piece of a round, see `culm.kernels.pure_exchange` |
+| 4 | last piece | the same; the round is over |
+| 5 | check | 16 bytes of the union: its sender knows it |
+| 6 | agreed | empty: the check is right, both know |
+| 7 | goodbye | one byte: its sender leaves, and why (an `ErrorCode`, or 0) |
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from struct import Struct
+
+from blake3 import blake3
+
+from culm.buffer import ReceiveBuffer
+from culm.machine import RemoteProtocolError
+from culm.reconcile.errors import ErrorCode
+from culm.reconcile.limits import RANGES_MIN
+from culm.reconcile.monoids import MONOIDS, Fingerprint, Monoid
+from culm.wire import varu64
+from culm.wire.errors import DecodeError, Truncated
+
+__all__ = [
+    "BODY_SIZE_MAX",
+    "CHECK_SIZE",
+    "HEADER_SIZE_MAX",
+    "SALT_SIZE",
+    "FrameKind",
+    "Hello",
+    "check_of",
+    "decode_ranges_max",
+    "encode_frame",
+    "encode_ranges_max",
+    "take_frame",
+]
+
+VERSION = 1
+BODY_SIZE_MAX = 1 << 16
+SALT_SIZE = 16
+CHECK_SIZE = 16
+HEADER_SIZE_MAX = 1 + varu64.size(BODY_SIZE_MAX)
+
+_HELLO = Struct(f">BBBBHBx{SALT_SIZE}s")
+_KEYED, _VARYING = 1, 2
+
+
+class FrameKind(IntEnum):
+    """What a frame is about."""
+
+    HELLO = 1
+    WELCOME = 2
+    PIECE = 3
+    LAST_PIECE = 4
+    CHECK = 5
+    AGREED = 6
+    GOODBYE = 7
+
+
+#: How many bytes the body of a frame has, at least and at most.
+_SIZES = {
+    FrameKind.HELLO: (_HELLO.size, _HELLO.size),
+    FrameKind.WELCOME: (1, 1),
+    FrameKind.PIECE: (1, BODY_SIZE_MAX),
+    FrameKind.LAST_PIECE: (1, BODY_SIZE_MAX),
+    FrameKind.CHECK: (CHECK_SIZE, CHECK_SIZE),
+    FrameKind.AGREED: (0, 0),
+    FrameKind.GOODBYE: (1, 1),
+}
+
+
+def encode_frame(kind: FrameKind, body: bytes = b"") -> bytes:
+    """The frame."""
+    return bytes([kind]) + varu64.encode(len(body)) + body
+
+
+def take_frame(inbox: ReceiveBuffer) -> tuple[FrameKind, bytes] | None:
+    """Consume the next frame, if all of it is there.
+
+    Raises `RemoteProtocolError` as soon as its kind or its size are known to be none.
+    """
+    if not inbox.size:
+        return None
+    if inbox[0] not in _SIZES:
+        raise RemoteProtocolError(ErrorCode.BAD_FRAME, f"no frame has the kind {inbox[0]}")
+    kind = FrameKind(inbox[0])
+    try:
+        size, start = varu64.decode(inbox.peek(HEADER_SIZE_MAX), 1, canonical=True)
+    except Truncated:
+        if inbox.size < HEADER_SIZE_MAX:
+            return None
+        raise RemoteProtocolError(ErrorCode.BAD_FRAME, "its size is too large") from None
+    except DecodeError as error:
+        raise RemoteProtocolError(ErrorCode.BAD_FRAME, str(error)) from None
+    low, high = _SIZES[kind]
+    if not low <= size <= high:
+        raise RemoteProtocolError(ErrorCode.BAD_FRAME, f"a {kind.name} of {size} bytes")
+    if inbox.size < start + size:
+        return None
+    inbox.consume(start)
+    return kind, inbox.take(size)
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """How a run is to be: one byte each for
+
+    the version (1), the flags (1: keyed, 2: items of varying size), the bytes of a sum (4 to 8)
+    and the monoid's number (as in `culm.reconcile.tree_format`; 255 if keyed), two for the size
+    of items, big-endian, one for the logarithm to base 2 of how many ranges a round may ask
+    about, a zero; then the salt.
+    """
+
+    sum_size: int
+    monoid: Monoid | None
+    item_size: int
+    varying: bool
+    ranges_max: int
+    salt: bytes
+
+    @property
+    def keyed(self) -> bool:
+        """Whether states are made with a key of this run."""
+        return self.monoid is None
+
+    @property
+    def key(self) -> bytes:
+        """The key of a keyed run, else nothing."""
+        return blake3(self.salt, derive_key_context=_KEY_CONTEXT).digest(16) if self.keyed else b""
+
+    @property
+    def id_salt(self) -> int:
+        """What the ids of items are salted with."""
+        salt = blake3(self.salt, derive_key_context=_SALT_CONTEXT).digest(8)
+        return int.from_bytes(salt, "big")
+
+    def encode(self) -> bytes:
+        """The body of the frame."""
+        flags = _KEYED * self.keyed | _VARYING * self.varying
+        number = 255 if self.monoid is None else self.monoid.kernel_number
+        logarithm = encode_ranges_max(self.ranges_max)
+        return _HELLO.pack(
+            VERSION, flags, self.sum_size, number, self.item_size, logarithm, self.salt
+        )
+
+    @classmethod
+    def decode(cls, body: bytes) -> Hello:
+        """What the body of a frame says; raises `RemoteProtocolError` if that cannot be."""
+        version, flags, sum_size, number, item_size, logarithm, salt = _HELLO.unpack(body)
+        if version != VERSION:
+            raise RemoteProtocolError(ErrorCode.OTHER_PARAMETERS, f"version {version}")
+        monoids: dict[int, Monoid | None] = {each.kernel_number: each for each in MONOIDS.values()}
+        if flags & _KEYED:
+            monoids = {255: None}
+        if number not in monoids or not 4 <= sum_size <= 8 or flags > 3:
+            raise RemoteProtocolError(ErrorCode.BAD_FRAME, "a hello that cannot be")
+        monoid = monoids[number]
+        ranges_max = decode_ranges_max(logarithm)
+        hello = cls(sum_size, monoid, item_size, bool(flags & _VARYING), ranges_max, salt)
+        if hello.encode() != body:
+            raise RemoteProtocolError(ErrorCode.BAD_FRAME, "a hello that cannot be")
+        return hello
+
+
+def encode_ranges_max(ranges_max: int) -> int:
+    """How many ranges a round may ask about, rounded down to a power of two."""
+    return ranges_max.bit_length() - 1
+
+
+def decode_ranges_max(logarithm: int) -> int:
+    """The same in words; raises `RemoteProtocolError` for less than a first round may need."""
+    if not RANGES_MIN <= 1 << logarithm <= 1 << 62:
+        raise RemoteProtocolError(ErrorCode.BAD_FRAME, f"2**{logarithm} ranges")
+    return 1 << logarithm
+
+
+_KEY_CONTEXT = "culm 2026 reconcile: key of a run"
+_SALT_CONTEXT = "culm 2026 reconcile: salt of ids"
+_CHECK_CONTEXT = "culm 2026 reconcile: check of a union"
+
+
+def check_of(hello: Hello, count: int, state: bytes) -> bytes:
+    """What both sides find of the union if they have the same: its size, and its state."""
+    if hello.monoid is not None:
+        state = hello.monoid.digest(Fingerprint(count, state))
+    check = blake3(derive_key_context=_CHECK_CONTEXT)
+    check.update(hello.salt + count.to_bytes(8, "big") + state)
+    return check.digest(CHECK_SIZE)

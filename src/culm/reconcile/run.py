@@ -1,0 +1,170 @@
+"""One run of a compact session: rounds by turns, from a hello to the check."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from culm.arguments import check_int, check_numbers
+from culm.machine import RemoteProtocolError
+from culm.reconcile.errors import ErrorCode
+from culm.reconcile.estimate import Estimate
+from culm.reconcile.frames import Hello, check_of
+from culm.reconcile.limits import RANGES_MIN, Limits
+from culm.reconcile.tree import View
+
+__all__ = ["CompactParameters", "Run"]
+
+_PIECE_SIZE = 24 * 1024
+_UNIT = 1000
+_NUMBER_MAX = 2**31 - 1
+_HASTE_THRESHOLD = 4
+_THRESHOLD_MAX = 1 << 20
+_HASTE_PARTS = 3
+
+#: Faults of the kernel, by number.
+_FAULTS = {
+    1: (ErrorCode.BAD_FRAME, "a piece is cut inside of what it says"),
+    2: (ErrorCode.UNEXPECTED_MESSAGE, "nothing of that kind can be said there"),
+    3: (ErrorCode.BAD_NUMBER, "a number that cannot be"),
+    4: (ErrorCode.BAD_BOUND, "a bound that is not inside of its range"),
+    5: (ErrorCode.BAD_ITEM, "an item that is not inside of its range, or not above the last one"),
+    6: (ErrorCode.TOO_MANY_RANGES, "a round asks about too many"),
+    7: (ErrorCode.UNEXPECTED_MESSAGE, "all has been answered"),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompactParameters:
+    """How a side of a compact session asks.  The two sides may differ in all of it.
+
+    Raises `ValueError` for what makes no sense.
+
+    list_threshold
+        Ranges with at most so many items are listed.
+    first_split
+        Into how many parts the initiator splits everything.
+    branching
+        Into how many parts a range is split; 0: by the differences to be expected.
+    parts_per_difference
+        How many parts are made for each of these.
+    hurry_from
+        From this round on, each has four times the threshold and three times the parts of the
+        one before.
+    list_from
+        From this round on, ranges are listed whatever their size.
+    sum_size
+        Bytes of a sum that travel, 4 to 8; the initiator's holds.
+    keyed
+        Whether states are made with a key of the run, at the price of hashing all items.  An
+        initiator asks for it, a responder insists on it.
+    """
+
+    list_threshold: int = 6
+    first_split: int = 64
+    branching: int = 0
+    parts_per_difference: float = 2.0
+    hurry_from: int = 5
+    list_from: int = 6
+    sum_size: int = 8
+    keyed: bool = False
+
+    def __post_init__(self) -> None:
+        check_numbers(self)
+        check_int("list_threshold", self.list_threshold, 1, _THRESHOLD_MAX)
+        check_int("first_split", self.first_split, 2, _NUMBER_MAX)
+        check_int("sum_size", self.sum_size, 4, 8)
+        check_int("list_from", self.list_from, 1, 6)
+        check_int("branching", self.branching, 0, _NUMBER_MAX)
+        if self.branching == 1:
+            raise ValueError("a range is split into two parts at least")
+
+
+class Run:
+    """One side's part in a run, which begins as the `hello` says.
+
+    `view` must not change.  It ends with round 9 at the latest: from round 6 or 7 on, the one
+    that is ours, we list all that is unequal; a list is answered by items and by which of ours
+    are wanted, and these are sent.
+    """
+
+    def __init__(
+        self,
+        *,
+        view: View,
+        hello: Hello,
+        begins: bool,
+        parameters: CompactParameters,
+        limits: Limits,
+    ) -> None:
+        self.hello = hello
+        self._parameters = parameters
+        self._exchange = view.exchange(
+            hello.sum_size, hello.id_salt, ranges_max=limits.ranges_max, key=hello.key
+        )
+        self._round = 1
+        self._expected = _UNIT
+        self._asked_max = RANGES_MIN if begins else hello.ranges_max
+        self.is_welcome = not begins
+        if begins:
+            self._exchange.begin()
+        else:
+            self._exchange.expect()
+
+    def welcome(self, ranges_max: int) -> None:
+        """The other side takes part; so many ranges a round of ours may ask about."""
+        self._asked_max, self.is_welcome = ranges_max, True
+
+    @property
+    def is_said(self) -> bool:
+        """Whether we have said all of our round."""
+        return self._exchange.is_over
+
+    @property
+    def check(self) -> bytes:
+        """What the other side has to find of the union, too."""
+        return check_of(self.hello, *self._exchange.union)
+
+    def say(self) -> bytes:
+        """The next piece of our round."""
+        chosen = self._parameters
+        haste = max(0, self._round - chosen.hurry_from + 1)
+        parts = chosen.parts_per_difference * _UNIT * _HASTE_PARTS**haste
+        return self._exchange.say(
+            _PIECE_SIZE,
+            self._asked_max,
+            chosen.list_threshold * _HASTE_THRESHOLD**haste,
+            int(min(parts, _NUMBER_MAX)),
+            self._expected,
+            branching=chosen.first_split if self._round == 1 else chosen.branching,
+            listing=self._round >= chosen.list_from,
+        )
+
+    def turn_to_listen(self) -> bool:
+        """Our round is over; whether there is anything to be answered."""
+        self._exchange.listen()
+        self._round += 1
+        return self._exchange.asked > 0
+
+    def hear(self, piece: bytes) -> list[bytes]:
+        """Hear a piece of the other side's round: the items that we lack.
+
+        Raises `RemoteProtocolError` for what cannot be said.
+        """
+        fault, items = self._exchange.hear(piece, self._exchange.asked)
+        if fault:
+            raise RemoteProtocolError(*_FAULTS[fault])
+        return items
+
+    def turn_to_speak(self) -> bool:
+        """The other side's round is over; whether there is anything to be answered.
+
+        Raises `RemoteProtocolError` if it has not answered all.
+        """
+        exchange = self._exchange
+        if exchange.answered < exchange.asked:
+            raise RemoteProtocolError(ErrorCode.UNEXPECTED_MESSAGE, "not all has been answered")
+        estimate = Estimate(*exchange.estimate)
+        exchange.speak()
+        self._round += 1
+        self._expected = int(min(_UNIT * estimate.expected, _NUMBER_MAX))
+        return not exchange.is_over

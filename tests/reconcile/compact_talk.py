@@ -1,0 +1,100 @@
+"""Two compact sessions on a link, and what is asked of them."""
+
+from __future__ import annotations
+
+from collections.abc import Set as AbstractSet
+from random import Random
+from typing import Any
+
+from culm.buffer import ReceiveBuffer
+from culm.machine import Closed, Event
+from culm.reconcile import (
+    CheckFailed,
+    CompactParameters,
+    CompactSession,
+    ItemsReceived,
+    Reconciled,
+    Role,
+    Tree,
+)
+from culm.reconcile.frames import FrameKind, take_frame
+from culm.testing.link import Link, random_chunks, whole
+
+DEFAULTS = CompactParameters()
+
+
+def tree_of(
+    items: AbstractSet[bytes], size: int, *, varying: bool = False, monoid: str = "xxh3-sum"
+) -> Tree:
+    tree = Tree(item_size=size, varying=varying, monoid=monoid)
+    tree.load_items(sorted(items))
+    return tree
+
+
+class Live:
+    """A session on a tree that takes up what is received."""
+
+    def __init__(self, tree: Tree, role: Role, seed: int, **options: Any) -> None:
+        self.tree = tree
+        self.session = CompactSession(view=tree, role=role, rng=Random(seed), **options)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.session, name)
+
+    def next_event(self) -> Event | None:
+        event = self.session.next_event()
+        if isinstance(event, ItemsReceived):
+            for item in event.items:
+                assert self.tree.insert(item), "an item came twice"
+        return event
+
+
+def talk(
+    ours: Tree,
+    theirs: Tree,
+    parameters: tuple[CompactParameters, CompactParameters] = (DEFAULTS, DEFAULTS),
+    *,
+    seed: int | None = None,
+    live: bool = False,
+    **options: Any,
+) -> Link:
+    """Both sides run until quiet; with a `seed`, their bytes come in random pieces."""
+    make = Live if live else _session
+    sides = [
+        make(tree, role, number, parameters=chosen, **options)
+        for number, (tree, role, chosen) in enumerate(
+            zip((ours, theirs), Role, parameters, strict=True)
+        )
+    ]
+    chunker = whole if seed is None else random_chunks(Random(seed))
+    return Link.of_machines(*sides, chunker=chunker).run()
+
+
+def _session(tree: Tree, role: Role, seed: int, **options: Any) -> CompactSession:
+    return CompactSession(view=tree, role=role, rng=Random(seed), **options)
+
+
+def received(events: list[Event]) -> list[bytes]:
+    return [item for event in events if isinstance(event, ItemsReceived) for item in event.items]
+
+
+def check_union(
+    link: Link, ours: AbstractSet[bytes], theirs: AbstractSet[bytes], *, keyed: bool = False
+) -> None:
+    """Both have ended with all that the other had, each item once, in one run."""
+    for end, lacking in ((link.left, theirs - ours), (link.right, ours - theirs)):
+        assert end.events[-2:] == [Reconciled(keyed=keyed), Closed()]
+        assert not any(isinstance(event, CheckFailed) for event in end.events)
+        assert sorted(received(end.events)) == sorted(lacking)
+
+
+def frames_in(data: bytes) -> list[tuple[FrameKind, bytes]]:
+    inbox = ReceiveBuffer()
+    inbox.append(data)
+    return list(iter(lambda: take_frame(inbox), None))
+
+
+def rounds_in(link: Link) -> int:
+    """How many rounds both sides have said."""
+    kinds = [kind for end in (link.left, link.right) for kind, _ in frames_in(end.sent)]
+    return kinds.count(FrameKind.LAST_PIECE)
