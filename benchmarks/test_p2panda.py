@@ -1,0 +1,85 @@
+"""How fast documents are replicated, both ends in one process.
+
+``python -m pytest benchmarks/test_p2panda.py -s`` prints the ratio: what verifying the signatures
+alone would take, to what replicating takes.  The two run in turns, time is the processor's, and
+the ratio is the median of its rounds'.
+"""
+
+from __future__ import annotations
+
+from statistics import median
+from time import thread_time
+
+import pytest
+from nacl.signing import SigningKey
+
+from culm.bamboo.entry import decode, verify_signature
+from culm.p2panda import Mode, Policy, Replicator
+from culm.p2panda.author import Author
+from culm.p2panda.effects import perform
+from culm.p2panda.store import MemoryStore
+from culm.wire.multihash import YASMF
+from two_replicators import exchange
+
+OPERATIONS, PER_DOCUMENT = 10_000, 10
+ROUNDS = 5
+READ_SIZE = 1 << 20
+SCHEMA = "panda_" + YASMF.hash(b"pandas").hex()
+
+
+class End:
+    """A replicator and its store."""
+
+    def __init__(self, name: bytes, peer: bytes, store: MemoryStore, mode: Mode) -> None:
+        self.store = store
+        policy = Policy(asks=name < peer, mode=mode, live=False)
+        self.replicator = Replicator(local_peer=name, remote_peer=peer, policy=policy)
+        self.replicator.announce([SCHEMA], timestamp=1)
+
+    def drain(self) -> bool:
+        replicator, moved, more = self.replicator, False, True
+        while more:
+            more = False
+            while replicator.next_event() is not None:
+                more = True
+            while (effect := replicator.next_effect()) is not None:
+                replicator.complete(effect.ticket, perform(effect, self.store))
+                more = True
+            moved |= more
+        return moved
+
+    def send_to(self, other: End, size_max: int) -> bool:
+        data = self.replicator.data_to_send(min(size_max, other.replicator.read_size()))
+        if data:
+            other.replicator.receive_data(data)
+        return bool(data)
+
+
+def written() -> MemoryStore:
+    store = MemoryStore()
+    author = Author(SigningKey(bytes(32)), store)
+    for number in range(OPERATIONS // PER_DOCUMENT):
+        last = document = author.create(SCHEMA, {"name": f"panda {number}", "age": 0})
+        for age in range(1, PER_DOCUMENT):
+            last = author.update(document, {"age": age}, previous=[last])
+    return store
+
+
+@pytest.mark.parametrize("mode", Mode)
+def test_replication_beside_its_signatures(mode: Mode) -> None:
+    full = written()
+    kept = full.read_new([SCHEMA], count_max=OPERATIONS, size_max=1 << 40)
+    entries = [decode(stored.entry, family=YASMF) for stored in kept]
+    ratios = []
+    for _ in range(ROUNDS):
+        start = thread_time()
+        assert all(map(verify_signature, entries))
+        alone = thread_time() - start
+        store = MemoryStore()
+        start = thread_time()
+        ends = End(b"a", b"b", store, mode), End(b"b", b"a", full, mode)
+        exchange(*ends, size_max=READ_SIZE)  # type: ignore[arg-type]
+        took = thread_time() - start
+        assert len(store.read_new([SCHEMA], count_max=OPERATIONS, size_max=1 << 40)) == len(kept)
+        ratios.append(alone / took)
+    print(f"\n{mode.name}: {OPERATIONS} operations at {median(ratios):.2f} of signatures alone")

@@ -1,0 +1,86 @@
+"""p2panda: documents of many writers, and their replication between two peers."""
+
+from culm.machine import Closed
+from culm.p2panda.author import Author
+from culm.p2panda.codec import Dialect
+from culm.p2panda.connection import Connection
+from culm.p2panda.document import Document, materialise, sort_operations, view_id
+from culm.p2panda.errors import ErrorCode, InvalidOperation, Reason
+from culm.p2panda.events import (
+    Announced,
+    AnnouncementIgnored,
+    ConnectionEvent,
+    DoneReceived,
+    EntryReceived,
+    HaveReceived,
+    Ignored,
+    MessageIgnored,
+    RangeReceived,
+    RequestDropped,
+    RequestIgnored,
+    RequestRenumbered,
+    SessionEnded,
+    SessionLive,
+    SessionRequested,
+)
+from culm.p2panda.handles import Session
+from culm.p2panda.items import Height
+from culm.p2panda.limits import Limits, ReplicatorLimits
+from culm.p2panda.messages import Mode
+from culm.p2panda.operation import Action, Operation, Value
+from culm.p2panda.replication_events import OperationStored, Policy, ReplicatorEvent
+from culm.p2panda.replicator import Replicator
+from culm.p2panda.schema import SYSTEM_SCHEMAS, FieldType, Kind, Schema, SchemaId
+from culm.p2panda.states import Half, SessionState, State
+from culm.p2panda.store import MemoryStore, OperationStore
+
+__all__ = [
+    "SYSTEM_SCHEMAS",
+    "Action",
+    "Announced",
+    "AnnouncementIgnored",
+    "Author",
+    "Closed",
+    "Connection",
+    "ConnectionEvent",
+    "Dialect",
+    "Document",
+    "DoneReceived",
+    "EntryReceived",
+    "ErrorCode",
+    "FieldType",
+    "Half",
+    "HaveReceived",
+    "Height",
+    "Ignored",
+    "InvalidOperation",
+    "Kind",
+    "Limits",
+    "MemoryStore",
+    "MessageIgnored",
+    "Mode",
+    "Operation",
+    "OperationStore",
+    "OperationStored",
+    "Policy",
+    "RangeReceived",
+    "Reason",
+    "Replicator",
+    "ReplicatorEvent",
+    "ReplicatorLimits",
+    "RequestDropped",
+    "RequestIgnored",
+    "RequestRenumbered",
+    "Schema",
+    "SchemaId",
+    "Session",
+    "SessionEnded",
+    "SessionLive",
+    "SessionRequested",
+    "SessionState",
+    "State",
+    "Value",
+    "materialise",
+    "sort_operations",
+    "view_id",
+]

@@ -1,0 +1,116 @@
+"""Writing documents: operations in entries of one's own logs.
+
+Sources: p2panda's handbook, "Bamboo" (BA1 to BA4), "Documents" (DO5).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from nacl.signing import SigningKey
+
+from culm.arguments import check_type
+from culm.bamboo.author import publish
+from culm.bamboo.entry import LogKey
+from culm.p2panda.document import Document, materialise
+from culm.p2panda.errors import InvalidOperation, Reason
+from culm.p2panda.operation import Action, Operation, Value
+from culm.p2panda.store import NewOperation, OperationStore
+from culm.wire.multihash import YASMF
+
+__all__ = ["Author"]
+
+
+class Author:
+    """Publishes operations into a store.
+
+    Each document to which an author contributes has a log of his own, whose id is by one greater
+    than the last one, beginning with 0.  There must be one author with a key at a time: two that go
+    on behind the same entry fork the log.
+    """
+
+    def __init__(self, key: SigningKey, store: OperationStore) -> None:
+        check_type("key", key, SigningKey)
+        self._key = key
+        self._store = store
+        self._logs = store.logs_of(bytes(key.verify_key))  # documents by log id
+
+    @property
+    def public_key(self) -> bytes:
+        return bytes(self._key.verify_key)
+
+    def create(self, schema_id: str, fields: Mapping[str, Value]) -> bytes:
+        """Make a document; returns its id.  Raises `InvalidOperation`."""
+        operation = Operation(action=Action.CREATE, schema_id=schema_id, fields=fields)
+        return self._publish(operation, None)
+
+    def update(
+        self,
+        document_id: bytes,
+        fields: Mapping[str, Value],
+        *,
+        previous: Sequence[bytes] | None = None,
+    ) -> bytes:
+        """Change fields of a document; returns the id of the operation.
+
+        previous: the operations behind which it stands; by default all the document's tips.
+
+        Raises `InvalidOperation` (``UNKNOWN_PREVIOUS``, ``SEVERAL_DOCUMENTS``), `KeyError` if
+        there is no such document, and `ValueError` if it was deleted.
+        """
+        return self._change(document_id, Action.UPDATE, fields, previous)
+
+    def delete(self, document_id: bytes, *, previous: Sequence[bytes] | None = None) -> bytes:
+        """Delete a document; else as `update`."""
+        return self._change(document_id, Action.DELETE, {}, previous)
+
+    def _change(
+        self,
+        document_id: bytes,
+        action: Action,
+        fields: Mapping[str, Value],
+        previous: Sequence[bytes] | None,
+    ) -> bytes:
+        document = self._document(document_id)
+        if document.deleted:
+            raise ValueError(f"document {document_id.hex()} was deleted")
+        if previous is None:
+            previous = document.tips
+        elif not set(previous) <= set(document.order):
+            raise InvalidOperation(Reason.UNKNOWN_PREVIOUS, "no operations of the document")
+        changes: dict[str, Any] = {"fields": fields} if action is Action.UPDATE else {}
+        operation = Operation(
+            action=action,
+            schema_id=document.schema_id,
+            previous=tuple(sorted(previous)),
+            **changes,
+        )
+        return self._publish(operation, document_id)
+
+    def _document(self, document_id: bytes) -> Document:
+        operations = self._store.operations(document_id)
+        if not operations:
+            raise KeyError(document_id)
+        return materialise(operations)
+
+    def _publish(self, operation: Operation, document_id: bytes | None) -> bytes:
+        logs = (log_id for log_id, document in self._logs.items() if document == document_id)
+        log_id = next(logs, None)
+        if log_id is None:
+            log_id = max(self._logs, default=-1) + 1
+        log = LogKey(self.public_key, log_id)
+        state = self._store.look_up([log], []).logs.get(log)
+        new = publish(
+            self._key,
+            family=YASMF,
+            log_id=log_id,
+            head=None if state is None else state.head,
+            hashes={} if state is None else state.hashes,
+            payload=operation.encode(),
+        )
+        operation_id = new.entry.hash()
+        belongs_to = operation_id if document_id is None else document_id
+        self._store.append([NewOperation(new.entry, operation, belongs_to)])
+        self._logs[log_id] = belongs_to
+        return operation_id

@@ -1,0 +1,315 @@
+"""Messages as CBOR, in either dialect.
+
+Sources: seed, "Encoding" and the form of each message; decisions 1 to 3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from enum import Enum
+from itertools import groupby
+from typing import Any, NamedTuple
+
+from culm.arguments import UINT64_MAX
+from culm.bamboo.entry import AUTHOR_SIZE, LogKey, encoded_size_max
+from culm.machine import RemoteProtocolError
+from culm.p2panda.errors import ErrorCode
+from culm.p2panda.items import ITEM_SIZE_MAX, Height, decode_item, encode_item
+from culm.p2panda.limits import Limits
+from culm.p2panda.messages import (
+    LIFT_SIZE_MAX,
+    Announce,
+    Done,
+    EmptyPayload,
+    EmptySet,
+    Fingerprint,
+    Have,
+    LowerBound,
+    Message,
+    MessageType,
+    Payload,
+    RangeMessage,
+    Reconcile,
+    SendEntry,
+    SyncDone,
+    SyncRequest,
+    Terminal,
+)
+from culm.wire import cbor
+from culm.wire.cbor import ARRAY, BYTES, encode_head
+from culm.wire.errors import DecodeError
+from culm.wire.multihash import YASMF
+
+__all__ = ["Codec", "Dialect", "Form"]
+
+
+_ENTRY_SIZE_MAX = encoded_size_max(YASMF)
+_HEAD_SIZE = 9
+_FRONT_SIZE = 3 + _HEAD_SIZE  # the array, the type, the session id
+
+_Type = MessageType
+
+
+class Dialect(Enum):
+    """How keys and log heights are written.
+
+    SEED: keys are text, in hex; ``Have`` is a list of triples.
+    AQUADOGGO: keys are bytes, and ``Have`` groups its logs by them; an operation may be missing.
+    """
+
+    SEED = "seed"
+    AQUADOGGO = "aquadoggo"
+
+
+class Form(NamedTuple):
+    """What messages of a type look like: numbers of items, bytes and nested arrays."""
+
+    arities: frozenset[int]
+    size_max: int
+    depth_max: int
+
+
+class Codec:
+    """Encodes and decodes messages; stateless."""
+
+    __slots__ = ("_dialect", "_limits", "forms")
+
+    forms: dict[int, Form]
+    """By type; there are no others."""
+
+    def __init__(self, *, dialect: Dialect, limits: Limits) -> None:
+        self._dialect = dialect
+        self._limits = limits
+        ids = _FRONT_SIZE + 2 * _HEAD_SIZE
+        ids += limits.schemas_max * (_HEAD_SIZE + limits.schema_id_size_max)
+        entry = _FRONT_SIZE + 2 * _HEAD_SIZE + _ENTRY_SIZE_MAX + limits.operation_size_max
+        have = _FRONT_SIZE + _HEAD_SIZE + limits.logs_max * (ITEM_SIZE_MAX + 1)
+        ranges = _FRONT_SIZE + 2 * ITEM_SIZE_MAX + _HEAD_SIZE + LIFT_SIZE_MAX
+        self.forms = {
+            _Type.ANNOUNCE: Form(frozenset({4}), ids, 2),
+            _Type.SYNC_REQUEST: Form(frozenset({4}), ids, 2),
+            _Type.ENTRY: Form(frozenset({4}), entry, 1),
+            _Type.SYNC_DONE: Form(frozenset({3}), _FRONT_SIZE + 1, 1),
+            _Type.HAVE: Form(frozenset({3}), have, 5 if dialect is Dialect.AQUADOGGO else 3),
+            _Type.EMPTY_SET: Form(frozenset({3}), ranges, 1),
+            _Type.LOWER_BOUND: Form(frozenset({3}), ranges, 2),
+            _Type.PAYLOAD: Form(frozenset({3, 5}), ranges, 2),
+            _Type.EMPTY_PAYLOAD: Form(frozenset({3}), ranges, 2),
+            _Type.DONE: Form(frozenset({3}), ranges, 2),
+            _Type.FINGERPRINT: Form(frozenset({4}), ranges, 2),
+            _Type.TERMINAL: Form(frozenset({2}), ranges, 1),
+        }
+
+    # Encoding.
+
+    def encode(self, message: Message) -> bytes:
+        """The canonical encoding of a message whose parts are right."""
+        match message:
+            case Announce(timestamp, schema_ids, version):
+                return cbor.encode([_Type.ANNOUNCE, version, timestamp, list(schema_ids)])
+            case SyncRequest(session_id, mode, schema_ids):
+                return cbor.encode([_Type.SYNC_REQUEST, session_id, mode, list(schema_ids)])
+            case SendEntry(session_id, entry, operation):
+                return self.encode_entry(session_id, entry, operation)
+            case SyncDone(session_id, live_mode):
+                return cbor.encode([_Type.SYNC_DONE, session_id, live_mode])
+            case Have(session_id, heights):
+                return _front(3, _Type.HAVE, session_id) + self._encode_heights(heights)
+            case Reconcile(session_id, inner):
+                return self._encode_range(session_id, inner)
+
+    def encode_entry(self, session_id: int, entry: bytes, operation: bytes | None) -> bytes:
+        """The encoding of `SendEntry`."""
+        front = _front(4, _Type.ENTRY, session_id) + encode_head(BYTES, len(entry))
+        if operation is None:
+            return front + entry + cbor.encode(None)
+        return b"".join((front, entry, encode_head(BYTES, len(operation)), operation))
+
+    def _encode_range(self, session_id: int, message: RangeMessage) -> bytes:
+        item = self._encode_item
+        match message:
+            case EmptySet(can_respond):
+                return _front(3, _Type.EMPTY_SET, session_id) + cbor.encode(can_respond)
+            case LowerBound(bound):
+                return _front(3, _Type.LOWER_BOUND, session_id) + item(bound)
+            case Payload(value, None):
+                return _front(3, _Type.PAYLOAD, session_id) + item(value)
+            case Payload(value, upper_bound, can_respond):
+                assert upper_bound is not None
+                answer = cbor.encode(can_respond)
+                front = _front(5, _Type.PAYLOAD, session_id)
+                return b"".join((front, item(value), answer, item(upper_bound)))
+            case EmptyPayload(upper_bound):
+                return _front(3, _Type.EMPTY_PAYLOAD, session_id) + item(upper_bound)
+            case Done(upper_bound):
+                return _front(3, _Type.DONE, session_id) + item(upper_bound)
+            case Fingerprint(lift, upper_bound):
+                front = _front(4, _Type.FINGERPRINT, session_id)
+                return front + cbor.encode(lift) + item(upper_bound)
+            case Terminal():
+                return _front(2, _Type.TERMINAL, session_id)
+
+    def _encode_item(self, item: bytes) -> bytes:
+        if self._dialect is Dialect.SEED:
+            return item  # which is that very CBOR
+        (author, log_id), seqnum = decode_item(item)
+        return cbor.encode([author, log_id, seqnum])
+
+    def _encode_heights(self, heights: Iterable[Height]) -> bytes:
+        """Log heights, ascending in either dialect."""
+        ordered = sorted(heights)
+        if self._dialect is Dialect.SEED:
+            items = [encode_item(log, seqnum) for log, seqnum in ordered]
+            return encode_head(ARRAY, len(items)) + b"".join(items)
+        groups = groupby(ordered, key=lambda height: height.log.author)
+        return cbor.encode(
+            [
+                [author, [[height.log.log_id, height.seqnum] for height in group]]
+                for author, group in groups
+            ]
+        )
+
+    # Decoding.
+
+    def decode(self, encoded: bytes) -> Message:
+        """Decode what a scanner has found to be one item, of a type that there is.
+
+        Raises `RemoteProtocolError` (``MALFORMED``).
+        """
+        try:
+            value = cbor.decode_scanned(encoded)
+        except DecodeError as error:
+            raise _malformed(str(error)) from None
+        return self._read(value)
+
+    def _read(self, value: list[Any]) -> Message:
+        kind, number, *rest = value
+        _check_number(number)
+        match kind:
+            case _Type.ANNOUNCE:
+                _check_number(rest[0])
+                return Announce(rest[0], self._read_schema_ids(rest[1]), number)
+            case _Type.SYNC_REQUEST:
+                _check_number(rest[0])
+                return SyncRequest(number, rest[0], self._read_schema_ids(rest[1]))
+            case _Type.ENTRY:
+                return self._read_entry(number, *rest)
+            case _Type.SYNC_DONE:
+                return SyncDone(number, _read_bool(rest[0]))
+            case _Type.HAVE:
+                return Have(number, tuple(self._read_heights(rest[0])))
+        return Reconcile(number, self._read_range(kind, rest))
+
+    def _read_entry(self, session_id: int, entry: Any, operation: Any) -> SendEntry:
+        if type(entry) is not bytes or len(entry) > _ENTRY_SIZE_MAX:
+            raise _malformed("an entry that cannot be one")
+        if operation is None and self._dialect is Dialect.AQUADOGGO:
+            return SendEntry(session_id, entry, None)
+        if type(operation) is not bytes or len(operation) > self._limits.operation_size_max:
+            raise _malformed("an operation that cannot be one")
+        return SendEntry(session_id, entry, operation)
+
+    def _read_schema_ids(self, value: Any) -> tuple[str, ...]:
+        ids = _check_list(value)
+        if len(ids) > self._limits.schemas_max:
+            raise RemoteProtocolError(ErrorCode.MESSAGE_TOO_LARGE, f"{len(ids)} schema ids")
+        for each in ids:
+            if type(each) is not str:
+                raise _malformed("a schema id that is no text")
+            if len(each.encode()) > self._limits.schema_id_size_max:
+                raise RemoteProtocolError(ErrorCode.MESSAGE_TOO_LARGE, "the size of a schema id")
+        if len(set(ids)) < len(ids):
+            raise _malformed("a schema id twice")
+        return tuple(ids)
+
+    def _read_range(self, kind: int, rest: list[Any]) -> RangeMessage:
+        match kind:
+            case _Type.EMPTY_SET:
+                return EmptySet(_read_bool(rest[0]))
+            case _Type.LOWER_BOUND:
+                return LowerBound(self._read_item(rest[0]))
+            case _Type.PAYLOAD if len(rest) == 1:
+                return Payload(self._read_item(rest[0]))
+            case _Type.PAYLOAD:
+                item, upper_bound = self._read_item(rest[0]), self._read_item(rest[2])
+                return Payload(item, upper_bound, _read_bool(rest[1]))
+            case _Type.EMPTY_PAYLOAD:
+                return EmptyPayload(self._read_item(rest[0]))
+            case _Type.DONE:
+                return Done(self._read_item(rest[0]))
+            case _Type.FINGERPRINT:
+                if type(rest[0]) is not bytes or len(rest[0]) > LIFT_SIZE_MAX:
+                    raise _malformed("a fingerprint that cannot be one")
+                return Fingerprint(rest[0], self._read_item(rest[1]))
+        return Terminal()
+
+    def _read_item(self, value: Any) -> bytes:
+        height = self._read_height(value)
+        return encode_item(height.log, height.seqnum)
+
+    def _read_height(self, value: Any) -> Height:
+        parts = _check_list(value)
+        if len(parts) != 3:
+            raise _malformed("a log height that has not three parts")
+        return _height(self._read_key(parts[0]), parts[1], parts[2])
+
+    def _read_heights(self, value: Any) -> Iterator[Height]:
+        """What `_encode_heights` makes, in any order."""
+        groups = _check_list(value)
+        if self._dialect is Dialect.SEED:
+            yield from map(self._read_height, groups)
+            return
+        for group in groups:
+            if len(_check_list(group)) != 2:
+                raise _malformed("a key and its logs that are not two parts")
+            key = self._read_key(group[0])
+            for pair in _check_list(group[1]):
+                if len(_check_list(pair)) != 2:
+                    raise _malformed("a log height that has not two parts")
+                yield _height(key, pair[0], pair[1])
+
+    def _read_key(self, value: Any) -> bytes:
+        key = _read_hex(value) if self._dialect is Dialect.SEED else value
+        if type(key) is not bytes or len(key) != AUTHOR_SIZE:
+            raise _malformed("a public key that cannot be one")
+        return key
+
+
+def _front(count: int, kind: MessageType, session_id: int) -> bytes:
+    return encode_head(ARRAY, count) + encode_head(0, kind) + encode_head(0, session_id)
+
+
+def _read_hex(value: Any) -> bytes | None:
+    """What lower-case hex stands for."""
+    try:
+        key = bytes.fromhex(value)
+    except (TypeError, ValueError):
+        return None
+    return key if key.hex() == value else None
+
+
+def _read_bool(value: Any) -> bool:
+    if type(value) is not bool:
+        raise _malformed("neither true nor false")
+    return value
+
+
+def _height(author: bytes, log_id: Any, seqnum: Any) -> Height:
+    _check_number(log_id)
+    _check_number(seqnum)
+    return Height(LogKey(author, log_id), seqnum)
+
+
+def _check_number(value: Any) -> None:
+    if type(value) is not int or not 0 <= value <= UINT64_MAX:
+        raise _malformed("no unsigned 64-bit integer where there must be one")
+
+
+def _check_list(value: Any) -> list[Any]:
+    if type(value) is not list:
+        raise _malformed("no array where there must be one")
+    return value
+
+
+def _malformed(message: str) -> RemoteProtocolError:
+    return RemoteProtocolError(ErrorCode.MALFORMED, message)

@@ -1,0 +1,124 @@
+"""Our side of a set reconciliation: what the peer has, and so what it lacks.
+
+The peer lacks the end of a log of which it has named a lower height than ours.  And it lacks a log
+that we have named and it has not: either side answers a list of the other's with all it has there,
+so that what it keeps quiet about is missing.
+
+Source: seed, "Synchronization of data" and "Finalisation".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from culm.bamboo.entry import LogKey
+from culm.machine import Closed, RemoteProtocolError
+from culm.p2panda.errors import ErrorCode
+from culm.p2panda.items import decode_item, log_prefix
+from culm.p2panda.messages import Fingerprint, Payload, RangeMessage
+from culm.p2panda.store import Span
+from culm.reconcile import Parameters, Role, Session, State, View
+from culm.reconcile.messages import RangeFingerprint
+from culm.wire.errors import DecodeError
+
+__all__ = ["Comparison", "height_in"]
+
+
+def height_in(view: View, log: LogKey) -> int:
+    """How high a log is in a view of items; 0 if it is not there."""
+    prefix = log_prefix(log)
+    rank = view.rank(prefix)
+    if rank == len(view):
+        return 0
+    item = view.select(rank)
+    return decode_item(item).seqnum if item.startswith(prefix) else 0
+
+
+class Comparison:
+    """A session of set reconciliation over the heights of logs.
+
+    first: we speak first.
+    heard: the peer has said something.
+    """
+
+    __slots__ = ("_mentioned", "_session", "_told", "_view", "_wanted", "heard")
+
+    def __init__(self, view: View, *, first: bool, parameters: Parameters) -> None:
+        self._view = view
+        self._session = Session(
+            view=view,
+            role=Role.INITIATOR if first else Role.RESPONDER,
+            parameters=replace(parameters, echo=True),
+        )
+        self._told: dict[LogKey, int] = {}  # logs of ours that we have named, and their heights
+        self._mentioned: dict[LogKey, int] = {}  # those of them that the peer has named
+        self._wanted: list[Span] = []
+        self.heard = False
+
+    @property
+    def speaking(self) -> bool:
+        """Whether it is our turn."""
+        return self._session.state is State.SPEAKING
+
+    @property
+    def over(self) -> bool:
+        """Whether all is known."""
+        return self._session.state is State.ENDED
+
+    def hear(self, message: RangeMessage) -> None:
+        """Take a message of the peer's.  Raises `RemoteProtocolError` if it breaks a rule."""
+        self.heard = True
+        if isinstance(message, Fingerprint):
+            try:
+                fingerprint = self._view.monoid.decode(message.lift)
+            except DecodeError as error:
+                raise RemoteProtocolError(ErrorCode.BAD_FINGERPRINT, str(error)) from None
+            self._session.receive(RangeFingerprint(fingerprint, message.upper_bound))
+        else:
+            self._session.receive(message)
+        while (event := self._session.next_event()) is not None:
+            if isinstance(event, Closed) and event.error is not None:
+                code = ErrorCode[event.error.code.name]
+                raise RemoteProtocolError(code, event.error.message)
+        if isinstance(message, Payload):
+            self._mention(message.item)
+
+    def _mention(self, item: bytes) -> None:
+        log, theirs = decode_item(item)
+        if not theirs:
+            raise RemoteProtocolError(ErrorCode.BAD_ITEM, "a log without entries")
+        ours = height_in(self._view, log)
+        if not ours:
+            return  # it will come
+        before = self._mentioned.setdefault(log, theirs)
+        if before != theirs:
+            raise RemoteProtocolError(ErrorCode.BAD_ITEM, f"heights {before} and {theirs}")
+        if ours > theirs:
+            self._wanted.append(Span(log, theirs + 1, ours))
+
+    def take_wanted(self) -> list[Span]:
+        """What the peer lacks, as far as that has become known since it was taken last."""
+        wanted, self._wanted = self._wanted, []
+        return wanted
+
+    def next_message(self) -> RangeMessage | None:
+        """What we say next; ``None`` when it is the peer's turn, and in the end."""
+        message = self._session.next_message()
+        if isinstance(message, RangeFingerprint):
+            lift = self._view.monoid.encode(message.fingerprint)
+            return Fingerprint(lift, message.upper_bound)
+        if isinstance(message, Payload):
+            log, ours = decode_item(message.item)
+            self._told[log] = ours
+        return message
+
+    def unmentioned(self) -> Iterator[Span]:
+        """What the peer lacks besides: logs that it did not name, though we did.
+
+        Nothing is left of them afterwards.
+        """
+        told, self._told = self._told, {}
+        for log, ours in told.items():
+            if log not in self._mentioned:
+                yield Span(log, 1, ours)

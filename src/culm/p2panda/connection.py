@@ -1,0 +1,419 @@
+"""The wire machine."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Final
+
+from culm.arguments import check_int, check_type
+from culm.machine import (
+    Closed,
+    ContractErrorCode,
+    Event,
+    LocalProtocolError,
+    RemoteProtocolError,
+    StreamBase,
+    check_time,
+)
+from culm.p2panda.announcements import Interests, check_schema_ids
+from culm.p2panda.codec import Codec, Dialect
+from culm.p2panda.errors import ErrorCode
+from culm.p2panda.events import (
+    Announced,
+    AnnouncementIgnored,
+    ConnectionEvent,
+    DoneReceived,
+    EntryReceived,
+    HaveReceived,
+    Ignored,
+    MessageIgnored,
+    RangeReceived,
+    RequestDropped,
+    RequestIgnored,
+    RequestRenumbered,
+    SessionEnded,
+    SessionLive,
+    SessionRequested,
+)
+from culm.p2panda.framing import Framer
+from culm.p2panda.handles import Session
+from culm.p2panda.limits import Limits
+from culm.p2panda.messages import (
+    Announce,
+    Have,
+    Message,
+    Mode,
+    Reconcile,
+    SendEntry,
+    SessionMessage,
+    SyncDone,
+    SyncRequest,
+)
+from culm.p2panda.sessions import Sessions
+from culm.p2panda.states import Half, Saying, SessionState, State
+from culm.p2panda.talk import Talk
+from culm.timers import Deadlines
+
+__all__ = ["Connection"]
+
+_DEFAULT_LIMITS: Final = Limits()
+_MODES: Final = {int(mode): mode for mode in Mode}
+
+
+class Connection(StreamBase):
+    """Announcements and sessions with one peer, over an ordered, reliable stream of bytes.
+
+    `local_peer` and `remote_peer` are what the transport calls the two; where requests cross, the
+    one with the lower id gives way.  Raises `ValueError` if they are equal.
+
+    The verbs raise `LocalProtocolError` if a rule forbids what they stand for, or if the connection
+    has ended (``ContractErrorCode.ALREADY_CLOSED``); nothing has changed then.
+    """
+
+    def __init__(
+        self,
+        *,
+        local_peer: bytes,
+        remote_peer: bytes,
+        dialect: Dialect = Dialect.SEED,
+        limits: Limits = _DEFAULT_LIMITS,
+    ) -> None:
+        check_type("local_peer", local_peer, bytes)
+        check_type("remote_peer", remote_peer, bytes)
+        check_type("dialect", dialect, Dialect)
+        check_type("limits", limits, Limits)
+        if local_peer == remote_peer:
+            raise ValueError("both peers have the same id")
+        super().__init__(receive_max=limits.receive_buffer_max)
+        self._limits = limits
+        self._codec = Codec(dialect=dialect, limits=limits)
+        self._framer = Framer(self._inbox, self._codec)
+        self._ours, self._theirs = Interests(), Interests()
+        self._sessions = Sessions(yields=local_peer < remote_peer, sessions_max=limits.sessions_max)
+        self._events: deque[ConnectionEvent] = deque()  # besides that of the next message
+        self._faults = 0
+        self._now = 0.0
+        self._started = False  # the time is known
+        self._deadlines: Deadlines[Talk] = Deadlines()
+
+    @property
+    def state(self) -> State:
+        if self._closed is None:
+            return State.OPEN
+        return State.CLOSED if self._closed.error is None else State.FAILED
+
+    @property
+    def announced(self) -> tuple[str, ...]:
+        """The schemas that we have announced."""
+        latest = self._ours.latest
+        return () if latest is None else latest.schema_ids
+
+    @property
+    def remote_announced(self) -> tuple[str, ...]:
+        """The schemas that the peer has announced."""
+        latest = self._theirs.latest
+        return () if latest is None else latest.schema_ids
+
+    @property
+    def sessions(self) -> list[Session]:
+        """The sessions that are running, oldest first."""
+        return [Session(talk, self) for talk in self._sessions if talk.local is not Half.BROKEN]
+
+    @property
+    def unsent_size(self) -> int:
+        """Bytes that wait to be taken."""
+        return self._outbox.size
+
+    def session(self, session_id: int) -> Session:
+        """Return a handle; raises `LocalProtocolError` (``NO_SUCH_SESSION``)."""
+        check_int("session id", session_id)
+        talk = self._sessions.get(session_id)
+        if talk is None or talk.local is Half.BROKEN:
+            raise LocalProtocolError(ErrorCode.NO_SUCH_SESSION, f"session {session_id}")
+        return Session(talk, self)
+
+    # Verbs.
+
+    def announce(self, schema_ids: Sequence[str], *, timestamp: int) -> None:
+        """Announce these schemas, in place of all that we have announced before.
+
+        timestamp: Unix seconds, or whatever else grows; later than the last one
+            (``OLD_TIMESTAMP``).  Raises `ValueError` for what is no schema id, or one twice.
+        """
+        ids = check_schema_ids(schema_ids, self._limits)
+        check_int("timestamp", timestamp)
+        self._check_open()
+        self._ours.check_later(timestamp)
+        announce = Announce(timestamp, ids)
+        self._ours.hear(announce)
+        self._outbox.append(self._codec.encode(announce))
+
+    def learn(self, schema_ids: Sequence[str], *, timestamp: int) -> bool:
+        """The peer has made this announcement elsewhere; whether it is later than the last one."""
+        ids = check_schema_ids(schema_ids, self._limits)
+        check_int("timestamp", timestamp)
+        self._check_open()
+        return self._theirs.hear(Announce(timestamp, ids)) is None
+
+    def request(
+        self, schema_ids: Sequence[str], *, mode: Mode = Mode.SET_RECONCILIATION
+    ) -> Session:
+        """Ask for a session about these schemas, which the peer has announced.
+
+        Raises `LocalProtocolError`: ``NOT_ANNOUNCED``, ``DUPLICATE_SESSION``,
+        ``TOO_MANY_SESSIONS``; `ValueError` for what is no schema id, one twice, and none.
+        """
+        ids = check_schema_ids(schema_ids, self._limits)
+        check_type("mode", mode, Mode)
+        if not ids:
+            raise ValueError("a session is about one schema at least")
+        self._check_open()
+        if not self._theirs.cover(ids):
+            raise LocalProtocolError(ErrorCode.NOT_ANNOUNCED, ", ".join(ids))
+        talk = self._sessions.open(mode, ids, self._now)
+        self._ask(talk)
+        return Session(talk, self)
+
+    def say(self, talk: Talk, saying: Saying, message: SessionMessage) -> None:
+        """Say a message of a session; for its handle (`Session`)."""
+        self._check_running(talk)
+        was = talk.state
+        talk.say(saying, self._now)
+        self._outbox.append(self._codec.encode(message))
+        self._settle(talk, was)
+
+    def say_entry(self, talk: Talk, entry: bytes, operation: bytes) -> None:
+        """The same for `SendEntry`, of which there are many."""
+        self._check_running(talk)
+        talk.say(Saying.ENTRY, self._now)
+        self._outbox.append(self._codec.encode_entry(talk.session_id, entry, operation))
+
+    def break_off(self, talk: Talk, error: RemoteProtocolError) -> None:
+        """Listen no more to a session; for its handle (`Session`)."""
+        self._check_running(talk)
+        self._break_off(talk, error)
+
+    def count_fault(self) -> None:
+        """The peer has spoilt a session that is over already."""
+        self._faults += 1
+
+    def _goodbye(self) -> None:
+        for talk in self._sessions:
+            if talk.local not in (Half.DONE, Half.BROKEN):
+                self._outbox.append(self._codec.encode(SyncDone(talk.session_id, False)))
+
+    # Bytes and time.
+
+    def read_size(self) -> int:
+        if self._eof or self._closed is not None:
+            return 0
+        wanted = max(self._receive_max, self._framer.size_max)
+        return max(0, wanted - self._inbox.size)
+
+    def next_deadline(self) -> float | None:
+        return None if self._closed is not None else self._deadlines.next()
+
+    def advance(self, now: float) -> None:
+        check_time(now, self._now if self._started else None)
+        self._now = now
+        if not self._started:
+            self._started = True
+            for talk in self._sessions:
+                talk.moved_at = now
+                self._watch(talk)
+        while (due := self._deadlines.pop_due(now)) is not None:
+            self._look_after(due)
+
+    def excuse(self, now: float) -> None:
+        """Whatever stands still at that time does so because of us."""
+        check_time(now, self._now if self._started else None)
+        for talk in self._sessions:
+            talk.moved_at = now
+
+    # Events.
+
+    def _step(self) -> Event | None:
+        while True:
+            if self._events:
+                return self._events.popleft()
+            if self._closing:
+                return Closed()
+            if self._faults > self._limits.faults_max:
+                raise RemoteProtocolError(ErrorCode.TOO_MANY_FAULTS, f"{self._faults}")
+            encoded = self._framer.take()
+            if encoded is None:
+                return None
+            event = self._receive(self._codec.decode(encoded))
+            if event is not None:
+                return event
+
+    def _step_eof(self) -> Event | None:
+        if self._inbox.size:
+            raise RemoteProtocolError(ErrorCode.EOF_IN_MESSAGE)
+        running = [talk for talk in self._sessions if talk.local is not Half.BROKEN]
+        if any(talk.remote is not Half.DONE for talk in running):
+            raise RemoteProtocolError(ErrorCode.EOF_IN_SESSION, f"{len(running)} sessions")
+        return None if running else Closed()
+
+    def _ended(self, error: RemoteProtocolError | None) -> None:
+        self._sessions.clear()
+        self._deadlines.clear()
+
+    # What the peer says.
+
+    def _receive(self, message: Message) -> Event | None:
+        match message:
+            case Announce():
+                reason = self._theirs.hear(message)
+                if reason is not None:
+                    return AnnouncementIgnored(timestamp=message.timestamp, reason=reason)
+                return Announced(schema_ids=message.schema_ids, timestamp=message.timestamp)
+            case SyncRequest():
+                return self._accept(message)
+        talk = self._sessions.get(message.session_id)
+        if talk is None:
+            return self._ignore(message)
+        if talk.local is Half.BROKEN:
+            if isinstance(message, SyncDone):
+                self._forget(talk)
+            return None
+        try:
+            return self._hear(talk, message)
+        except RemoteProtocolError as error:
+            self._break_off(talk, error)
+            return None
+
+    def _hear(self, talk: Talk, message: SessionMessage) -> Event:
+        session_id = talk.session_id
+        match message:
+            case SendEntry(_, entry, operation):
+                talk.hear(Saying.ENTRY, self._now)
+                return EntryReceived(session_id=session_id, entry=entry, operation=operation)
+            case Reconcile(_, inner):
+                talk.hear(Saying.RANGE, self._now)
+                return RangeReceived(session_id=session_id, message=inner)
+            case Have(_, heights):
+                talk.hear(Saying.HAVE, self._now)
+                logs = {height.log for height in heights}
+                if len(logs) < len(heights) or not all(height.seqnum for height in heights):
+                    raise RemoteProtocolError(ErrorCode.BAD_HAVE)
+                return HaveReceived(session_id=session_id, heights=heights)
+            case SyncDone(_, live_mode):
+                was = talk.state
+                talk.hear(Saying.OFFER if live_mode else Saying.DONE, self._now)
+                if was is SessionState.LIVE:
+                    talk.say(Saying.DONE, self._now)
+                    self._outbox.append(self._codec.encode(SyncDone(session_id, False)))
+                self._settle(talk, was)
+                return DoneReceived(session_id=session_id, live_mode=live_mode)
+
+    def _accept(self, request: SyncRequest) -> Event:
+        mode = _MODES.get(request.mode)
+        reason: Ignored | None = None
+        if mode is None:
+            reason = Ignored.UNKNOWN_MODE
+        elif not request.schema_ids:
+            reason = Ignored.NO_SCHEMAS
+        elif not self._ours.cover(request.schema_ids):
+            reason = Ignored.NOT_ANNOUNCED
+        else:
+            found = self._sessions.accept(request, mode, self._now)
+            if not isinstance(found, Ignored):
+                return self._begin(*found, old_id=request.session_id)
+            reason = found
+        return RequestIgnored(session_id=request.session_id, reason=reason)
+
+    def _begin(self, talk: Talk, *rivals: Talk, old_id: int) -> Event:
+        """A session of the peer's begins, and those of ours give way that it has met."""
+        self._watch(talk)
+        self._events.append(
+            SessionRequested(session_id=talk.session_id, mode=talk.mode, schema_ids=talk.schema_ids)
+        )
+        for rival in rivals:
+            if self._sessions.get(rival.session_id) is rival:
+                renumbered = RequestRenumbered(session_id=old_id, new_session_id=rival.session_id)
+                self._events.append(renumbered)
+                self._ask(rival)
+            else:
+                self._deadlines.cancel(rival)
+                rival.local = rival.remote = Half.DONE
+                self._events.append(RequestDropped(session_id=rival.session_id))
+        return self._events.popleft()
+
+    def _ignore(self, message: SessionMessage) -> Event | None:
+        """A message of no session: a last word may come late, anything else is a fault."""
+        if isinstance(message, SyncDone):
+            return None
+        self._faults += 1
+        return MessageIgnored(session_id=message.session_id)
+
+    # Sessions.
+
+    def _check_open(self) -> None:
+        if self._closing or self._closed is not None:
+            raise LocalProtocolError(ContractErrorCode.ALREADY_CLOSED)
+
+    def _check_running(self, talk: Talk) -> None:
+        self._check_open()
+        if talk.local is Half.BROKEN or self._sessions.get(talk.session_id) is not talk:
+            raise LocalProtocolError(ErrorCode.NO_SUCH_SESSION, f"session {talk.session_id}")
+
+    def _ask(self, talk: Talk) -> None:
+        request = SyncRequest(talk.session_id, talk.mode, talk.schema_ids)
+        self._outbox.append(self._codec.encode(request))
+        self._watch(talk)
+
+    def _settle(self, talk: Talk, was: SessionState) -> None:
+        """See what has come of what was said last."""
+        if talk.over:
+            self._forget(talk)
+            self._events.append(SessionEnded(session_id=talk.session_id))
+        elif was is SessionState.LIVE and talk.state is was:
+            pass
+        elif talk.state is SessionState.LIVE:
+            self._deadlines.cancel(talk)
+            self._events.append(SessionLive(session_id=talk.session_id))
+        else:
+            self._watch(talk)
+
+    def _break_off(self, talk: Talk, error: RemoteProtocolError) -> None:
+        """The peer has broken a rule: say that this was all, and wait until it has, too."""
+        self._faults += 1
+        self._end(talk, error)
+
+    def _end(self, talk: Talk, error: RemoteProtocolError) -> None:
+        if talk.break_off(self._now):
+            self._outbox.append(self._codec.encode(SyncDone(talk.session_id, False)))
+        if talk.over:
+            self._forget(talk)
+        else:
+            self._watch(talk)
+        self._events.append(SessionEnded(session_id=talk.session_id, error=error))
+
+    def _forget(self, talk: Talk) -> None:
+        self._sessions.remove(talk)
+        self._deadlines.cancel(talk)
+
+    # Patience.
+
+    def _patience(self, talk: Talk) -> float:
+        requested = talk.ours and talk.remote is Half.SILENT
+        waits_for_a_word = requested or talk.remote is Half.LIVE
+        limits = self._limits
+        return limits.answer_max_s if waits_for_a_word else limits.progress_max_s
+
+    def _watch(self, talk: Talk) -> None:
+        if self._started and talk.state is not SessionState.LIVE:
+            self._deadlines.set(talk, talk.moved_at + self._patience(talk))
+
+    def _look_after(self, talk: Talk) -> None:
+        """The session's deadline has passed; perhaps something has been said meanwhile."""
+        if talk.moved_at + self._patience(talk) > self._now:
+            self._watch(talk)
+        elif talk.local is Half.BROKEN:
+            self._forget(talk)
+        else:
+            requested = talk.state is SessionState.REQUESTED
+            code = ErrorCode.UNANSWERED if requested else ErrorCode.STALLED
+            self._end(talk, RemoteProtocolError(code, f"session {talk.session_id}"))

@@ -1,0 +1,114 @@
+"""Documents: operations in order, and what they come to.
+
+An operation stands behind those that its ``previous`` names.  All nodes that have the same
+operations of a document put them into the same order, and so get the same fields.
+
+Sources: p2panda's handbook, "Documents" (DO1 to D11); for the order of siblings p2panda-rs 0.8.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from culm.p2panda.operation import Action, Operation, Value
+
+__all__ = ["Document", "materialise", "sort_operations", "view_id"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Document:
+    """What is known of a document.
+
+    document_id: the id of the operation that created it.
+    order: the ids of all its operations, as they were applied.
+    tips: the ids of those behind which none stands, ascending: the document's view.
+    fields: what they come to; ``None`` if the document was deleted.
+    """
+
+    document_id: bytes
+    schema_id: str
+    order: tuple[bytes, ...]
+    tips: tuple[bytes, ...]
+    fields: Mapping[str, Value] | None
+
+    @property
+    def deleted(self) -> bool:
+        return self.fields is None
+
+    @property
+    def view_id(self) -> str:
+        return view_id(self.tips)
+
+
+def view_id(tips: Iterable[bytes]) -> str:
+    """The id of a view as text: operation ids in hex, ascending, with underscores between."""
+    return "_".join(each.hex() for each in sorted(tips))
+
+
+def sort_operations(previous: Mapping[bytes, Iterable[bytes]]) -> list[bytes]:
+    """The order of a document's operations; `previous` says of each behind which it stands.
+
+    Depth first from the creation on.  Of the operations behind the one visited last, the one with
+    the smallest id is next, and the others wait on a stack, the largest on top.  One with several
+    ``previous`` comes when all of them have been visited.
+
+    Raises `ValueError` unless exactly one stands behind no other, and all can be reached from it.
+    """
+    behind: dict[bytes, list[bytes]] = {each: [] for each in previous}
+    missing: dict[bytes, int] = {}  # how many of its `previous` have not been visited
+    for each, before in previous.items():
+        parents = set(before)
+        missing[each] = len(parents)
+        for parent in parents:
+            if parent not in behind:
+                raise ValueError(f"{parent.hex()} is missing")
+            behind[parent].append(each)
+    stack = [each for each, count in missing.items() if not count]
+    if len(stack) != 1:
+        raise ValueError(f"{len(stack)} operations create the document")
+    order: list[bytes] = []
+    visited: set[bytes] = set()
+    while stack:
+        at = stack.pop()
+        if missing[at] or at in visited:
+            continue  # it comes, or came, when the last one before it was visited
+        visited.add(at)
+        order.append(at)
+        children = sorted(behind[at])
+        for child in children:
+            missing[child] -= 1
+        waiting = [child for child in children if child not in visited]
+        stack += waiting[1:] + waiting[:1]
+    if len(order) != len(previous):
+        raise ValueError("operations stand behind each other in a circle")
+    return order
+
+
+def materialise(operations: Mapping[bytes, Operation]) -> Document:
+    """Apply all operations of a document, given by their ids.
+
+    If one of them deletes it, it is deleted, whatever was done at the same time.  Raises
+    `ValueError` unless they are one document, as `sort_operations` does, and of one schema.
+    """
+    order = sort_operations({each: operation.previous for each, operation in operations.items()})
+    document_id = order[0]
+    create = operations[document_id]
+    fields: dict[str, Value] | None = {}
+    inner: set[bytes] = set()
+    for each in order:
+        operation = operations[each]
+        if operation.schema_id != create.schema_id:
+            raise ValueError(f"operations of {operation.schema_id} and {create.schema_id}")
+        inner.update(operation.previous)
+        if operation.action is Action.DELETE:
+            fields = None
+        if fields is not None:
+            fields.update(operation.fields)
+    return Document(
+        document_id=document_id,
+        schema_id=create.schema_id,
+        order=tuple(order),
+        tips=tuple(sorted(set(order) - inner)),
+        fields=fields,
+    )

@@ -1,0 +1,258 @@
+"""The operations of an `OperationStore` as effects.
+
+A `Replicator` hands these out; a driver calls ``answer(machine, effect, store)`` for each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, TypeGuard, TypeVar
+
+from culm.arguments import UINT64_MAX
+from culm.bamboo.answers import is_head
+from culm.bamboo.entry import AUTHOR_SIZE, LogKey
+from culm.bamboo.links import open_targets
+from culm.effects import Answer
+from culm.machine import Durable, Effect
+from culm.p2panda.items import ITEM_SIZE_MAX
+from culm.p2panda.schema import is_operation_id
+from culm.p2panda.store import (
+    Conflict,
+    DocumentLogs,
+    Found,
+    LogState,
+    NewOperation,
+    OperationState,
+    OperationStore,
+    Range,
+    Span,
+    StoredOperation,
+)
+from culm.reconcile.monoids import DEFAULT
+from culm.reconcile.tree import View
+
+__all__ = [
+    "AppendOperations",
+    "FindDocuments",
+    "LookUp",
+    "OpenRange",
+    "ReadNew",
+    "ReadOperations",
+    "StoreEffect",
+    "answer",
+    "perform",
+]
+
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreEffect(Effect[R]):
+    """Work for an `OperationStore`; `perform` does it, `answer` also tells the machine."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenRange(StoreEffect[Range]):
+    """`OperationStore.range`; answered with `Range`."""
+
+    schema_ids: tuple[str, ...]
+    monoid: str = DEFAULT
+
+    def accepts(self, result: object) -> TypeGuard[Range]:
+        if not isinstance(result, Range) or not isinstance(result.view, View):
+            return False
+        view = result.view
+        right = view.varying and view.item_size == ITEM_SIZE_MAX
+        return right and view.monoid.name == self.monoid and _is_position(result.position)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LookUp(StoreEffect[Found]):
+    """`OperationStore.look_up`; answered with `Found`."""
+
+    logs: tuple[LogKey, ...]
+    operations: tuple[bytes, ...]
+
+    def accepts(self, result: object) -> TypeGuard[Found]:
+        if not isinstance(result, Found):
+            return False
+        logs, operations = result
+        if not isinstance(logs, Mapping) or not isinstance(operations, Mapping):
+            return False
+        if not (logs.keys() <= set(self.logs) and operations.keys() <= set(self.operations)):
+            return False
+        return all(map(_is_log_state, logs.values())) and all(
+            map(_is_operation_state, operations.values())
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppendOperations(StoreEffect[list[int] | Conflict]):
+    """`OperationStore.append`; answered with the positions, or with the conflict."""
+
+    operations: tuple[NewOperation, ...]
+
+    def accepts(self, result: object) -> TypeGuard[list[int] | Conflict]:
+        if isinstance(result, Conflict):
+            return any(
+                new.entry.log == result.log and new.entry.seqnum == result.seqnum
+                for new in self.operations
+            )
+        if not isinstance(result, list) or len(result) != len(self.operations):
+            return False
+        return all(map(_is_position, result)) and 0 not in result
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FindDocuments(StoreEffect[dict[LogKey, DocumentLogs]]):
+    """`OperationStore.documents_of`; answered with ``dict[LogKey, DocumentLogs]``."""
+
+    logs: tuple[LogKey, ...]
+
+    def accepts(self, result: object) -> TypeGuard[dict[LogKey, DocumentLogs]]:
+        if not isinstance(result, dict) or not result.keys() <= set(self.logs):
+            return False
+        return all(
+            isinstance(each, DocumentLogs)
+            and is_operation_id(each.document_id)
+            and type(each.log_count) is int
+            and each.log_count > 0
+            for each in result.values()
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadOperations(StoreEffect[list[StoredOperation]]):
+    """`OperationStore.read`; answered with ``list[StoredOperation]``."""
+
+    spans: tuple[Span, ...]
+    after: int = 0
+    count_max: int
+    size_max: int
+
+    def accepts(self, result: object) -> TypeGuard[list[StoredOperation]]:
+        if not _are_stored(result, self.after, self.count_max, self.size_max):
+            return False
+        ends = {span.log: (span.start, span.end) for span in self.spans}
+        for stored in result:
+            start, end = ends.get(stored.log, (1, 0))
+            if not start <= stored.seqnum <= end:
+                return False
+        return True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadNew(StoreEffect[list[StoredOperation]]):
+    """`OperationStore.read_new`; answered with ``list[StoredOperation]``."""
+
+    schema_ids: tuple[str, ...]
+    after: int = 0
+    end: int | None = None
+    count_max: int
+    size_max: int
+
+    def accepts(self, result: object) -> TypeGuard[list[StoredOperation]]:
+        if not _are_stored(result, self.after, self.count_max, self.size_max):
+            return False
+        return self.end is None or not result or result[-1].position <= self.end
+
+
+def _are_stored(
+    values: object, after: int, count_max: int, size_max: int
+) -> TypeGuard[list[StoredOperation]]:
+    """Operations behind a position, ascending, and no more than were asked for."""
+    if not isinstance(values, list) or not all(map(_is_stored, values)):
+        return False
+    positions = [after, *(stored.position for stored in values)]
+    if any(one >= other for one, other in pairwise(positions)):
+        return False
+    size = sum(len(stored.entry) + len(stored.operation) for stored in values)
+    return len(values) < 2 or (len(values) <= count_max and size <= size_max)
+
+
+def _is_position(value: object) -> bool:
+    return type(value) is int and 0 <= value <= UINT64_MAX
+
+
+def _is_log(value: object) -> bool:
+    return (
+        isinstance(value, LogKey)
+        and type(value.author) is bytes
+        and len(value.author) == AUTHOR_SIZE
+        and _is_position(value.log_id)
+    )
+
+
+def _is_log_state(value: object) -> bool:
+    if not isinstance(value, LogState) or not isinstance(value.hashes, Mapping):
+        return False
+    return (
+        is_head(value.head)
+        and is_operation_id(value.head.hash)
+        and _has_all_targets(value)
+        and is_operation_id(value.document_id)
+        and isinstance(value.schema_id, str)
+    )
+
+
+def _has_all_targets(state: LogState) -> bool:
+    """Whether all hashes are there to which later entries can link."""
+    known = state.hashes
+    return all(is_operation_id(known.get(seqnum)) for seqnum in open_targets(state.head.seqnum))
+
+
+def _is_operation_state(value: object) -> bool:
+    return (
+        isinstance(value, OperationState)
+        and is_operation_id(value.document_id)
+        and isinstance(value.schema_id, str)
+    )
+
+
+def _is_stored(value: object) -> bool:
+    if not isinstance(value, StoredOperation):
+        return False
+    position, log, seqnum, entry, operation = value
+    return (
+        _is_position(position)
+        and _is_log(log)
+        and _is_position(seqnum)
+        and type(entry) is bytes
+        and type(operation) is bytes
+    )
+
+
+_OPERATIONS: dict[type[Effect[Any]], Callable[[Any, OperationStore], object]] = {
+    OpenRange: lambda e, store: store.range(e.schema_ids, monoid=e.monoid),
+    LookUp: lambda e, store: store.look_up(e.logs, e.operations),
+    AppendOperations: lambda e, store: store.append(e.operations),
+    FindDocuments: lambda e, store: store.documents_of(e.logs),
+    ReadOperations: lambda e, store: store.read(
+        e.spans, after=e.after, count_max=e.count_max, size_max=e.size_max
+    ),
+    ReadNew: lambda e, store: store.read_new(
+        e.schema_ids, after=e.after, end=e.end, count_max=e.count_max, size_max=e.size_max
+    ),
+}
+
+
+def perform(effect: Effect[Any], store: OperationStore) -> Any:
+    """Do what `effect` asks of `store`; the result is what the machine waits for.
+
+    A `Conflict` is a result, too.  Raises what else the store raises, and `TypeError` for an
+    effect that is not one for a store of operations.
+    """
+    operation = _OPERATIONS.get(type(effect))
+    if operation is None:
+        raise TypeError(f"{type(effect).__name__} is not an effect for a store of operations")
+    try:
+        return operation(effect, store)
+    except Conflict as conflict:
+        return conflict
+
+
+def answer(machine: Durable, effect: Effect[Any], store: OperationStore) -> None:
+    """Do what `effect` asks of `store`, and tell `machine` the result or the failure."""
+    Answer.of(effect, lambda effect: perform(effect, store)).give(machine)

@@ -1,0 +1,129 @@
+"""What a peer, or the caller, can do wrong, and what can be wrong with data."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+__all__ = ["ErrorCode", "InvalidOperation", "Reason"]
+
+
+class ErrorCode(IntEnum):
+    """Which rule of the protocol was broken."""
+
+    # The connection: these end it.
+    MALFORMED = 1
+    """Bytes that are no message: not canonical CBOR, or not of the message's form."""
+    UNKNOWN_MESSAGE = 2
+    """A message of a type that there is not."""
+    MESSAGE_TOO_LARGE = 3
+    """A message of more bytes, or more deeply nested, than its type may have."""
+    EOF_IN_MESSAGE = 4
+    """The bytes ended inside of a message."""
+    EOF_IN_SESSION = 5
+    """The bytes ended between two messages, but sessions were running."""
+    TOO_MANY_FAULTS = 6
+    """The peer has spoilt more than `Limits.faults_max` sessions."""
+
+    # One session: these end it, and the connection goes on.
+    UNEXPECTED_MESSAGE = 20
+    """A message that cannot stand there, or one after what the sender has called its last."""
+    WRONG_MODE = 21
+    """A message of the other mode."""
+    SECOND_HAVE = 22
+    BAD_HAVE = 23
+    """A log twice in a `Have`, or one without entries."""
+    GIVEN_UP = 24
+    """The peer ended the session before it had said what it has."""
+    UNANSWERED = 25
+    """Nothing came of a request for `Limits.answer_max_s`."""
+    STALLED = 26
+    """Neither side said anything for `Limits.progress_max_s`, and something was owed."""
+    BAD_BOUND = 27
+    """A bound of a range that is none, or not behind the one before."""
+    BAD_ITEM = 28
+    """A payload outside of its range, not above the one before, or a second height of a log."""
+    BAD_FINGERPRINT = 29
+    TOO_MANY_RANGES = 30
+    """A round of reconciliation of more ranges than are taken."""
+    TOO_MANY_ROUNDS = 31
+    """A question where no round is left to answer it."""
+    TOO_MANY_LOGS = 32
+    """We have more logs than go into one `Have`."""
+    NOT_REQUESTED = 33
+    """An entry of a schema that is not of the session."""
+    TOO_MANY_DUPLICATES = 34
+    """More entries that we had already than could be an accident."""
+
+    # Raised: the call was wrong, and nothing has changed.
+    NO_SUCH_SESSION = 50
+    """A session that is over, or where that cannot be said any more."""
+    NOT_ANNOUNCED = 51
+    """The peer has not announced all of these schemas."""
+    DUPLICATE_SESSION = 52
+    """A session about these schemas is running."""
+    TOO_MANY_SESSIONS = 53
+    """As many sessions as `Limits.sessions_max` are running."""
+    OLD_TIMESTAMP = 54
+    """An announcement that is not later than the one before."""
+
+
+class Reason(IntEnum):
+    """What is wrong with an entry or an operation."""
+
+    # The operation alone.
+    NOT_CANONICAL = 1
+    """The bytes are no canonical CBOR."""
+    WRONG_FORM = 2
+    """Not an array of what an operation of that action has."""
+    UNKNOWN_VERSION = 3
+    UNKNOWN_ACTION = 4
+    BAD_SCHEMA_ID = 5
+    BAD_PREVIOUS = 6
+    """``previous`` is empty, unsorted, or no list of operation ids."""
+    BAD_FIELD_NAME = 7
+    BAD_VALUE = 8
+    """A value of a field that is of none of the types, or out of their range."""
+
+    # The operation beside its schema.
+    WRONG_SCHEMA = 20
+    MISSING_FIELD = 21
+    UNKNOWN_FIELD = 22
+    WRONG_TYPE = 23
+
+    # The entry.
+    MALFORMED_ENTRY = 40
+    BAD_SIGNATURE = 41
+    WRONG_LINK = 42
+    """A backlink or skiplink is not the hash of the entry to which it points."""
+    GAP = 43
+    """Entries before this one are missing."""
+    FORK = 44
+    """The store has another entry in its place."""
+    AFTER_END_OF_LOG = 45
+    WRONG_PAYLOAD = 46
+    """The operation has not the size and the hash that the entry gives."""
+    MISSING_OPERATION = 47
+    """The entry came without its operation."""
+
+    # The operation as a part of its document.
+    UNKNOWN_PREVIOUS = 60
+    """An operation in ``previous`` is not in the store."""
+    SEVERAL_DOCUMENTS = 61
+    """``previous`` names operations of several documents."""
+    OTHER_DOCUMENT = 62
+    """The log belongs to another document."""
+    OTHER_SCHEMA = 63
+    """The document is of another schema."""
+
+
+class InvalidOperation(ValueError):
+    """An entry or an operation is not valid, for `reason`."""
+
+    def __init__(self, reason: Reason, message: str = "") -> None:
+        super().__init__(reason, message)
+        self.reason = reason
+        self.message = message
+
+    def __str__(self) -> str:
+        name = self.reason.name.lower().replace("_", " ")
+        return f"{name}: {self.message}" if self.message else name

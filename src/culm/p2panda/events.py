@@ -1,0 +1,173 @@
+"""What the peer did.  The last event is always `culm.machine.Closed`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TypeAlias
+
+from culm.machine import Closed, Event, RemoteProtocolError
+from culm.p2panda.items import Height
+from culm.p2panda.messages import Mode, RangeMessage
+
+__all__ = [
+    "Announced",
+    "AnnouncementIgnored",
+    "ConnectionEvent",
+    "DoneReceived",
+    "EntryReceived",
+    "HaveReceived",
+    "Ignored",
+    "MessageIgnored",
+    "RangeReceived",
+    "RequestDropped",
+    "RequestIgnored",
+    "RequestRenumbered",
+    "SessionEnded",
+    "SessionLive",
+    "SessionRequested",
+]
+
+
+class Ignored(Enum):
+    """Why something had no effect."""
+
+    OLD_TIMESTAMP = "old timestamp"
+    """An announcement that is not later than the one before."""
+    UNKNOWN_VERSION = "unknown version"
+    """An announcement of another version of the protocol."""
+    NO_SCHEMAS = "no schemas"
+    """A request about nothing."""
+    NOT_ANNOUNCED = "not announced"
+    """A request about schemas of which we have not announced all."""
+    UNKNOWN_MODE = "unknown mode"
+    DUPLICATE = "duplicate"
+    """A request about schemas about which a session is running."""
+    COLLISION = "collision"
+    """A request that crossed ours, which goes first."""
+    ID_IN_USE = "id in use"
+    """A request with the id of a session that is running."""
+    TOO_MANY_SESSIONS = "too many sessions"
+    UNKNOWN_SESSION = "unknown session"
+    """A message of a session that there is not."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Announced(Event):
+    """These are the schemas in which the peer is interested now."""
+
+    schema_ids: tuple[str, ...]
+    timestamp: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnnouncementIgnored(Event):
+    """An announcement had no effect."""
+
+    timestamp: int
+    reason: Ignored
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionRequested(Event):
+    """The peer has asked for a session, and it has begun."""
+
+    session_id: int
+    mode: Mode
+    schema_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestIgnored(Event):
+    """The peer has asked for a session, and gets no answer."""
+
+    session_id: int
+    reason: Ignored
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestDropped(Event):
+    """We have asked for a session as the peer did, and the peer's goes first: ours is over."""
+
+    session_id: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestRenumbered(Event):
+    """We have asked for a session with the id of one of the peer's, and again with another id."""
+
+    session_id: int
+    new_session_id: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HaveReceived(Event):
+    """All logs of the peer, of each one once."""
+
+    session_id: int
+    heights: tuple[Height, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RangeReceived(Event):
+    """One of the seven messages of set reconciliation."""
+
+    session_id: int
+    message: RangeMessage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EntryReceived(Event):
+    """An entry and its operation, encoded; nothing of them has been looked at."""
+
+    session_id: int
+    entry: bytes
+    operation: bytes | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DoneReceived(Event):
+    """The peer has sent all that it had."""
+
+    session_id: int
+    live_mode: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionLive(Event):
+    """Both sides have sent all, and stay: what is new may follow."""
+
+    session_id: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionEnded(Event):
+    """A session is over; with an error, if that was the reason, and the connection goes on."""
+
+    session_id: int
+    error: RemoteProtocolError | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageIgnored(Event):
+    """A message of a session that there is not."""
+
+    session_id: int
+
+
+ConnectionEvent: TypeAlias = (
+    Announced
+    | AnnouncementIgnored
+    | SessionRequested
+    | RequestIgnored
+    | RequestDropped
+    | RequestRenumbered
+    | HaveReceived
+    | RangeReceived
+    | EntryReceived
+    | DoneReceived
+    | SessionLive
+    | SessionEnded
+    | MessageIgnored
+    | Closed
+)

@@ -1,0 +1,318 @@
+"""One session between our store and the peer: who compares what, what is sent, and when it ends.
+
+Who accepts a session speaks first, in either mode: that tells the other one that it was accepted.
+
+Sources: seed, "Replication"; decisions 5, 7 and 8.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from enum import Enum
+
+from culm.bamboo.entry import LogKey
+from culm.machine import ContractErrorCode, LocalProtocolError, RemoteProtocolError
+from culm.p2panda.comparison import Comparison
+from culm.p2panda.desk import Desk, Slot
+from culm.p2panda.effects import OpenRange
+from culm.p2panda.errors import ErrorCode
+from culm.p2panda.events import DoneReceived, HaveReceived, RangeReceived, SessionEnded
+from culm.p2panda.handles import Session
+from culm.p2panda.items import decode_item
+from culm.p2panda.limits import ReplicatorLimits
+from culm.p2panda.messages import EmptySet, Mode, RangeMessage
+from culm.p2panda.replication_events import Policy
+from culm.p2panda.serving import Serving
+from culm.p2panda.states import Half, SessionState
+from culm.p2panda.store import Range, Span, StoredOperation
+
+__all__ = ["Exchange", "Phase"]
+
+
+class Phase(Enum):
+    """How far an exchange has come."""
+
+    ASKED = "asked"
+    """We have asked for the session; nothing has been heard."""
+    OPENING = "opening"
+    """The store is to say what we have."""
+    COMPARING = "comparing"
+    SENDING = "sending"
+    """It is known what the peer lacks."""
+    SENT = "sent"
+    """All of that was sent."""
+    LIVE = "live"
+    OVER = "over"
+    """On the wire; what has come may still be on its way into the store."""
+    BROKEN = "broken"
+    """The peer has sent what is not valid; nothing more of the session is stored."""
+
+
+class Exchange:
+    """What the replicator knows of a session."""
+
+    def __init__(
+        self,
+        session: Session,
+        *,
+        desk: Desk,
+        limits: ReplicatorLimits,
+        policy: Policy,
+        monoid: str,
+        count_fault: Callable[[], None],
+    ) -> None:
+        self.session = session
+        self.phase = Phase.ASKED
+        self._desk = desk
+        self._limits = limits
+        self._policy = policy
+        self._monoid = monoid
+        self._count_fault = count_fault
+        self.serving = Serving(session.schema_ids, desk=desk, limits=limits, send=self._send)
+        self.comparison: Comparison | None = None
+        self._range: Range | None = None
+        self._first: HaveReceived | RangeReceived | None = None  # heard before the range is known
+        self._fault: RemoteProtocolError | None = None
+        self._unstored = 0  # entries on their way into the store
+        self._repeated = 0  # entries that we had, and have not made up for
+        self._end: Slot | None = None  # where the session's end is to be told
+
+    # For whoever takes its entries.
+
+    @property
+    def session_id(self) -> int:
+        return self.session.session_id
+
+    @property
+    def schema_ids(self) -> tuple[str, ...]:
+        return self.session.schema_ids
+
+    @property
+    def broken(self) -> bool:
+        return self.phase is Phase.BROKEN
+
+    def expect(self) -> None:
+        """An entry has come."""
+        self._unstored += 1
+
+    def settle(self, position: int | None) -> None:
+        self._unstored -= 1
+        if position is not None:
+            self._repeated -= 1 if self._repeated else 0
+            if self._policy.live:
+                self.serving.theirs.add(position)
+        self._tell_end()
+
+    def repeat(self) -> None:
+        self._repeated += 1
+        if self._repeated > self._limits.repeated_max:
+            self.spoil(RemoteProtocolError(ErrorCode.TOO_MANY_DUPLICATES, f"{self._repeated}"))
+
+    def spoil(self, error: RemoteProtocolError) -> None:
+        """What the peer has sent is not valid: end the session, if it has not ended."""
+        was, self.phase = self.phase, Phase.BROKEN
+        self._fault = self._fault or error
+        if was is Phase.OVER:
+            self._count_fault()
+        else:
+            self._say(lambda: self.session.break_off(error))
+
+    # The beginning.
+
+    @property
+    def opening(self) -> bool:
+        """Whether it waits for the store to say what we have."""
+        return self.phase is Phase.OPENING
+
+    def open(self, first: HaveReceived | RangeReceived | None = None) -> None:
+        """The session has begun, with the peer's `first` message if we had asked for it."""
+        self.phase = Phase.OPENING
+        self._first = first
+        self._desk.ask(OpenRange, self._opened, schema_ids=self.schema_ids, monoid=self._monoid)
+
+    def _opened(self, range: Range) -> None:
+        if self.phase is not Phase.OPENING:
+            return
+        self.phase, self._range = Phase.COMPARING, range
+        first, self._first = self._first, None
+        if self.session.mode is Mode.LOG_HEIGHT:
+            self._say_have(range)
+        if first is None:
+            if self.session.mode is Mode.SET_RECONCILIATION:
+                self._speak_first(range)
+        elif isinstance(first, HaveReceived):
+            self.have(first)
+        else:
+            self.hear(first.message)
+
+    # Log heights.
+
+    def _say_have(self, range: Range) -> None:
+        view = range.view
+        if len(view) > self._limits.connection.logs_max:
+            error = RemoteProtocolError(ErrorCode.TOO_MANY_LOGS, f"{len(view)}")
+            self._give_up(error)
+            return
+        items = (item for batch in view.batches() for item in batch)
+        self._say(lambda: self.session.send_have([decode_item(item) for item in items]))
+
+    def have(self, event: HaveReceived) -> None:
+        """The peer has said how high its logs are."""
+        if self.phase is Phase.ASKED:
+            self.open(event)
+        elif self.phase is Phase.COMPARING and self._range is not None:
+            heights = {height.log: height.seqnum for height in event.heights}
+            self._know(self._lacking(self._range, heights))
+
+    def _lacking(self, range: Range, heights: Mapping[LogKey, int]) -> Iterator[Span]:
+        for batch in range.view.batches():
+            for item in batch:
+                log, ours = decode_item(item)
+                theirs = heights.get(log, 0)
+                if ours > theirs:
+                    yield Span(log, theirs + 1, ours)
+
+    # Set reconciliation.
+
+    def _speak_first(self, range: Range) -> None:
+        if len(range.view) == 0:
+            self._say_nothing()
+        else:
+            self._compare(range, first=True)
+
+    def _compare(self, range: Range, *, first: bool) -> Comparison:
+        parameters = self._limits.parameters
+        self.comparison = Comparison(range.view, first=first, parameters=parameters)
+        return self.comparison
+
+    def _say_nothing(self) -> None:
+        """We have nothing, and so the peer lacks nothing."""
+        self._say(lambda: self.session.send_range(EmptySet(True)))
+        self._know(iter(()))
+
+    def hear(self, message: RangeMessage) -> None:
+        """Take a message of set reconciliation."""
+        if self.phase is Phase.ASKED:
+            self.open(RangeReceived(session_id=self.session_id, message=message))
+        elif self.phase is not Phase.COMPARING or self._range is None:
+            if message != EmptySet(False):  # which answers that we have nothing
+                self._break(RemoteProtocolError(ErrorCode.UNEXPECTED_MESSAGE, "all is compared"))
+        elif isinstance(message, EmptySet):
+            self._hear_empty_set(self._range)
+        else:
+            self._hear_range(message, self._range)
+
+    def _hear_empty_set(self, range: Range) -> None:
+        """The peer has nothing: it lacks all that we have."""
+        if self.comparison is not None and self.comparison.heard:
+            self._break(RemoteProtocolError(ErrorCode.UNEXPECTED_MESSAGE, "it had something"))
+            return
+        self.comparison = None
+        self.serving.want_everything(range.position if len(range.view) else 0)
+        self.phase = Phase.SENDING
+
+    def _hear_range(self, message: RangeMessage, range: Range) -> None:
+        comparison = self.comparison or self._compare(range, first=False)
+        try:
+            comparison.hear(message)
+        except RemoteProtocolError as error:
+            self._break(error)
+            return
+        self.serving.want(comparison.take_wanted())
+        if comparison.speaking and len(range.view) == 0:
+            self._say_nothing()
+        else:
+            self._look_whether_compared()
+
+    def speak(self) -> bool:
+        """Say one message of set reconciliation; whether there was one to say."""
+        comparison = self.comparison
+        if self.phase is not Phase.COMPARING or comparison is None:
+            return False
+        message = comparison.next_message()
+        if message is not None:
+            self._say(lambda: self.session.send_range(message))
+        self._look_whether_compared()
+        return message is not None
+
+    def _look_whether_compared(self) -> None:
+        if self.comparison is not None and self.comparison.over:
+            self._know(self.comparison.unmentioned())
+
+    # What the peer lacks.
+
+    def _know(self, spans: Iterator[Span]) -> None:
+        """These are the last of what the peer lacks."""
+        self.comparison = None
+        self.serving.want_last(spans)
+        self.phase = Phase.SENDING
+
+    def _send(self, stored: StoredOperation) -> None:
+        if self.phase in (Phase.COMPARING, Phase.SENDING, Phase.LIVE):
+            self._say(lambda: self.session.send_entry(stored.entry, stored.operation))
+
+    def serve(self) -> bool:
+        """Ask the store for what is to be sent next; whether that has been done."""
+        if self.phase not in (Phase.COMPARING, Phase.SENDING, Phase.LIVE):
+            return False
+        if self.serving.ask():
+            return True
+        if self.phase is Phase.SENDING and self.serving.is_finished():
+            self.phase = Phase.SENT
+            self._say(lambda: self.session.finish(live_mode=self._policy.live))
+        return False
+
+    # The end.
+
+    def done(self, event: DoneReceived) -> None:
+        """The peer has sent all that it had, or gives up."""
+        if self.phase in (Phase.ASKED, Phase.OPENING, Phase.COMPARING):
+            self._give_up(RemoteProtocolError(ErrorCode.GIVEN_UP, f"session {self.session_id}"))
+
+    def live(self) -> None:
+        """Both stay."""
+        self.phase = Phase.LIVE
+        assert self._range is not None
+        self.serving.follow(self._range.position)
+
+    def leave(self) -> None:
+        """Leave live mode.  Raises `LocalProtocolError` if it is not live."""
+        if self.session.state is not SessionState.LIVE:
+            raise LocalProtocolError(ErrorCode.UNEXPECTED_MESSAGE, "the session is not live")
+        self.session.finish()
+        self.phase = Phase.SENT
+
+    def end(self, event: SessionEnded) -> None:
+        """The session is over on the wire."""
+        self._fault = self._fault or event.error
+        if self.phase is not Phase.BROKEN:
+            self.phase = Phase.OVER
+        self.comparison = None
+        self._end = self._desk.reserve()
+        self._tell_end()
+
+    def _tell_end(self) -> None:
+        """Tell of the end when nothing of the session is on its way into the store any more."""
+        if self._end is not None and not self._unstored:
+            self._end.events = (SessionEnded(session_id=self.session_id, error=self._fault),)
+            self._end = None
+
+    def _break(self, error: RemoteProtocolError) -> None:
+        """The peer has broken a rule; what has come before is taken."""
+        self.phase = Phase.OVER
+        self._say(lambda: self.session.break_off(error))
+
+    def _give_up(self, error: RemoteProtocolError) -> None:
+        """This session will not come to an end: say so."""
+        self._fault = error
+        self.phase = Phase.SENT
+        if self.session.local not in (Half.DONE, Half.BROKEN):
+            self._say(self.session.finish)
+
+    def _say(self, verb: Callable[[], None]) -> None:
+        """Say what is of no use any more once the session, or the connection, is over."""
+        try:
+            verb()
+        except LocalProtocolError as error:
+            if error.code not in (ErrorCode.NO_SUCH_SESSION, ContractErrorCode.ALREADY_CLOSED):
+                raise

@@ -1,0 +1,318 @@
+"""Entries that came in: verified beside what is in the store, and written to it in batches.
+
+Source: seed, "Validation"; decision 7.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from enum import Enum
+from typing import Protocol, TypeVar
+
+from culm.bamboo import LogVerifier
+from culm.bamboo import Reason as LogReason
+from culm.bamboo.entry import Entry, LogKey
+from culm.bamboo.entry import decode as decode_entry
+from culm.bamboo.verify import payload_fault
+from culm.machine import Event, RemoteProtocolError
+from culm.p2panda.desk import Desk, Slot
+from culm.p2panda.effects import AppendOperations, LookUp
+from culm.p2panda.errors import ErrorCode, InvalidOperation, Reason
+from culm.p2panda.limits import ReplicatorLimits
+from culm.p2panda.operation import Action, Operation
+from culm.p2panda.operation import decode as decode_operation
+from culm.p2panda.replication_events import OperationStored
+from culm.p2panda.store import Conflict, Found, LogState, NewOperation, OperationState
+from culm.wire.errors import DecodeError
+from culm.wire.multihash import YASMF
+
+__all__ = ["Arrival", "Intake", "Sender"]
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+# What an entry takes besides its bytes, which are kept as they came, and decoded.
+_ENTRY_SIZE = 1500
+
+_REASONS = {
+    LogReason.BAD_SIGNATURE: Reason.BAD_SIGNATURE,
+    LogReason.GAP: Reason.GAP,
+    LogReason.WRONG_BACKLINK: Reason.WRONG_LINK,
+    LogReason.WRONG_LIPMAALINK: Reason.WRONG_LINK,
+    LogReason.AFTER_END_OF_LOG: Reason.AFTER_END_OF_LOG,
+}
+
+
+class Sender(Protocol):
+    """The session in which entries come."""
+
+    @property
+    def session_id(self) -> int: ...
+
+    @property
+    def schema_ids(self) -> tuple[str, ...]: ...
+
+    @property
+    def broken(self) -> bool:
+        """Whether an entry was invalid, so that no more are taken."""
+        ...
+
+    def expect(self) -> None:
+        """An entry has come."""
+        ...
+
+    def spoil(self, error: RemoteProtocolError) -> None:
+        """An entry was invalid."""
+        ...
+
+    def repeat(self) -> None:
+        """An entry was one that we had."""
+        ...
+
+    def settle(self, position: int | None) -> None:
+        """An entry was dealt with, and stored at that position, if it was."""
+        ...
+
+
+class Arrival:
+    """An entry with its operation, and the place of what is told of it."""
+
+    __slots__ = ("entry", "operation", "sender", "size", "slot")
+
+    def __init__(
+        self, sender: Sender, entry: Entry, operation: Operation, size: int, slot: Slot
+    ) -> None:
+        self.sender = sender
+        self.entry = entry
+        self.operation = operation
+        self.size = size
+        self.slot = slot
+
+
+class _Log:
+    """A log of which entries come: what they are verified with, and its document."""
+
+    __slots__ = ("document_id", "verifier")
+
+    def __init__(self, log: LogKey, state: LogState | None) -> None:
+        head, known = (None, None) if state is None else (state.head, state.hashes)
+        self.verifier = LogVerifier(log, family=YASMF, head=head, known=known)
+        self.document_id = None if state is None else state.document_id
+
+
+class _Work(Enum):
+    """What the store is doing for us."""
+
+    NOTHING = "nothing"
+    LOOKING_UP = "looking up"
+    WRITING = "writing"
+
+
+class Intake:
+    """Takes the entries of all sessions, in the order in which they came.
+
+    unwritten_size: bytes of which the store has not said that it has them, and what they take
+        besides.
+    """
+
+    def __init__(self, *, desk: Desk, limits: ReplicatorLimits) -> None:
+        self.unwritten_size = 0
+        self._desk = desk
+        self._limits = limits
+        self._queue: deque[Arrival] = deque()
+        self._work = _Work.NOTHING
+        self._batch: list[Arrival] = []  # which the store is working on
+        self._logs: OrderedDict[LogKey, _Log] = OrderedDict()
+        self._operations: OrderedDict[bytes, OperationState] = OrderedDict()
+
+    @property
+    def idle(self) -> bool:
+        """Whether all that came is in the store."""
+        return not self._queue and self._work is _Work.NOTHING
+
+    def take(self, sender: Sender, encoded: bytes, payload: bytes | None) -> None:
+        """Take an entry.
+
+        Raises `RemoteProtocolError` for what is wrong with it by itself.
+        """
+        try:
+            entry, operation = _decode(encoded, payload)
+        except InvalidOperation as error:
+            raise RemoteProtocolError(error.reason, error.message) from None
+        if operation.schema_id not in sender.schema_ids:
+            raise RemoteProtocolError(ErrorCode.NOT_REQUESTED, operation.schema_id)
+        size = _ENTRY_SIZE + len(encoded) + entry.payload_size
+        self.unwritten_size += size
+        sender.expect()
+        self._queue.append(Arrival(sender, entry, operation, size, self._desk.reserve()))
+
+    def ask(self) -> bool:
+        """Ask the store for what the next entries need; whether that has been done."""
+        if self._work is not _Work.NOTHING or not self._queue:
+            return False
+        self._batch = self._next_batch()
+        logs = {arrival.entry.log: None for arrival in self._batch}
+        wanted = {each: None for arrival in self._batch for each in arrival.operation.previous}
+        self._work = _Work.LOOKING_UP
+        self._desk.ask(
+            LookUp,
+            self._looked_up,
+            logs=tuple(log for log in logs if log not in self._logs),
+            operations=tuple(each for each in wanted if each not in self._operations),
+        )
+        return True
+
+    def _next_batch(self) -> list[Arrival]:
+        batch: list[Arrival] = []
+        size = 0
+        while self._queue and len(batch) < self._limits.batch_count_max:
+            size += self._queue[0].size
+            if batch and size > self._limits.batch_size_max:
+                break
+            batch.append(self._queue.popleft())
+        return batch
+
+    # Verification.
+
+    def _looked_up(self, found: Found) -> None:
+        self._operations.update(found.operations)
+        for arrival in self._batch:
+            log = arrival.entry.log
+            if log not in self._logs:
+                self._logs[log] = _Log(log, found.logs.get(log))
+        valid: list[tuple[Arrival, NewOperation]] = []
+        for arrival in self._batch:
+            new = self._verified(arrival)
+            if new is None:
+                self._drop(arrival)
+            else:
+                valid.append((arrival, new))
+        self._batch = [arrival for arrival, _ in valid]
+        if not valid:
+            self._rest()
+            return
+        self._work = _Work.WRITING
+        operations = tuple(new for _, new in valid)
+        self._desk.ask(
+            AppendOperations,
+            lambda result: self._appended(operations, result),
+            operations=operations,
+        )
+
+    def _verified(self, arrival: Arrival) -> NewOperation | None:
+        """The entry as it is to be stored; ``None`` if it is not valid or not new."""
+        entry, sender = arrival.entry, arrival.sender
+        log = self._logs[entry.log]
+        if sender.broken:
+            return None
+        if entry.seqnum <= log.verifier.position:
+            sender.repeat()
+            return None
+        if faults := log.verifier.faults(entry):
+            self._spoil(arrival, _REASONS[faults[0]], f"entry {entry.seqnum}")
+            return None
+        try:
+            document_id = self._document_of(arrival, log)
+        except InvalidOperation as error:
+            self._spoil(arrival, error.reason, error.message)
+            return None
+        log.verifier.skip(entry.seqnum, entry.hash(), end_of_log=entry.end_of_log)
+        log.document_id = document_id
+        state = OperationState(document_id, arrival.operation.schema_id)
+        self._operations[entry.hash()] = state
+        return NewOperation(entry, arrival.operation, document_id)
+
+    def _document_of(self, arrival: Arrival, log: _Log) -> bytes:
+        """The document to which the operation belongs.  Raises `InvalidOperation`."""
+        entry, operation = arrival.entry, arrival.operation
+        if operation.action is Action.CREATE:
+            if log.document_id is not None:
+                raise InvalidOperation(Reason.OTHER_DOCUMENT, "a creation in the midst of a log")
+            return entry.hash()
+        document_id = log.document_id
+        for each in operation.previous:
+            state = self._operations.get(each)
+            if state is None:
+                raise InvalidOperation(Reason.UNKNOWN_PREVIOUS, each.hex())
+            if state.schema_id != operation.schema_id:
+                raise InvalidOperation(Reason.OTHER_SCHEMA, operation.schema_id)
+            if document_id is None:
+                document_id = state.document_id
+            elif document_id != state.document_id:
+                of_log = log.document_id is not None
+                reason = Reason.OTHER_DOCUMENT if of_log else Reason.SEVERAL_DOCUMENTS
+                raise InvalidOperation(reason, each.hex())
+        assert document_id is not None
+        return document_id
+
+    def _spoil(self, arrival: Arrival, reason: Reason, message: str) -> None:
+        arrival.sender.spoil(RemoteProtocolError(reason, message))
+
+    # Writing.
+
+    def _appended(self, operations: tuple[NewOperation, ...], result: list[int] | Conflict) -> None:
+        if isinstance(result, Conflict):
+            self._conflict(result)
+            return
+        for arrival, new, position in zip(self._batch, operations, result, strict=True):
+            event = OperationStored(
+                session_id=arrival.sender.session_id,
+                log=new.entry.log,
+                seqnum=new.entry.seqnum,
+                operation_id=new.entry.hash(),
+                document_id=new.document_id,
+                schema_id=new.operation.schema_id,
+            )
+            self._settle(arrival, (event,), position)
+        self._rest()
+
+    def _conflict(self, conflict: Conflict) -> None:
+        """Nothing of the batch was stored: try again without the session of that entry."""
+        batch, again = self._batch, []
+        for arrival in batch:
+            entry = arrival.entry
+            self._logs.pop(entry.log, None)
+            self._operations.pop(entry.hash(), None)
+            if entry.log == conflict.log and entry.seqnum == conflict.seqnum:
+                self._spoil(arrival, Reason.FORK, str(conflict))
+        for arrival in batch:
+            if arrival.sender.broken:
+                self._drop(arrival)
+            else:
+                again.append(arrival)
+        self._queue.extendleft(reversed(again))
+        self._rest()
+
+    def _drop(self, arrival: Arrival) -> None:
+        self._settle(arrival, (), None)
+
+    def _settle(self, arrival: Arrival, events: tuple[Event, ...], position: int | None) -> None:
+        self.unwritten_size -= arrival.size
+        arrival.slot.events = events
+        arrival.sender.settle(position)
+
+    def _rest(self) -> None:
+        """The batch is done with."""
+        self._work = _Work.NOTHING
+        self._batch = []
+        _trim(self._logs, self._limits.logs_known_max)
+        _trim(self._operations, self._limits.operations_known_max)
+
+
+def _decode(encoded: bytes, payload: bytes | None) -> tuple[Entry, Operation]:
+    """An entry and its operation.  Raises `InvalidOperation`."""
+    try:
+        entry = decode_entry(encoded, family=YASMF)
+    except DecodeError as error:
+        raise InvalidOperation(Reason.MALFORMED_ENTRY, str(error)) from None
+    if payload is None:
+        raise InvalidOperation(Reason.MISSING_OPERATION, f"of entry {entry.seqnum}")
+    if payload_fault(entry, payload) is not None:
+        raise InvalidOperation(Reason.WRONG_PAYLOAD, f"of entry {entry.seqnum}")
+    return entry, decode_operation(payload)
+
+
+def _trim(known: OrderedDict[K, V], count_max: int) -> None:
+    """Forget what was learnt longest ago."""
+    while len(known) > count_max:
+        known.popitem(last=False)

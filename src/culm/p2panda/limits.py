@@ -1,0 +1,96 @@
+"""What one connection may use."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from culm.arguments import check_numbers, check_type
+from culm.reconcile import Parameters
+
+__all__ = ["Limits", "ReplicatorLimits"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Upper bounds of one `Connection`, and what they imply.  Sizes in bytes, times in seconds.
+
+    Raises `ValueError` for one below 0, or for a size or a number of which nothing can be had.
+
+    receive_buffer_max
+        Bytes received and not yet parsed, or one message, if that is larger.
+    schemas_max, schema_id_size_max
+        Schema ids in one announcement or request, and the size of one.  An announcement is kept for
+        either side, and what each session is about.
+    operation_size_max
+        Of the operation in one entry; a message is buffered as a whole.
+    logs_max
+        Logs in one ``Have``: 85 bytes each on the wire, some 400 while the session lasts.
+    sessions_max
+        Sessions at a time, whoever asked for them, and those that have failed on our side and not
+        yet on the peer's; under 1 KiB each besides what they are about.
+    faults_max
+        Sessions that the peer may spoil, and messages for none, before the connection is closed.
+    answer_max_s
+        How long the peer may take to answer a request, or the end of live mode.
+    progress_max_s
+        How long a session may stand still: nothing said by either side, and something owed.
+    """
+
+    receive_buffer_max: int = 1 << 16
+    schemas_max: int = 256
+    schema_id_size_max: int = 1024
+    operation_size_max: int = 1 << 19
+    logs_max: int = 100_000
+    sessions_max: int = 16
+    faults_max: int = 16
+    answer_max_s: float = 30.0
+    progress_max_s: float = 300.0
+
+    def __post_init__(self) -> None:
+        check_numbers(self)
+        for name in ("receive_buffer_max", "schemas_max", "schema_id_size_max", "sessions_max"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicatorLimits:
+    """Upper bounds of one `Replicator`, and what they imply.  Sizes in bytes.
+
+    Raises `ValueError` for one below 1.
+
+    unwritten_size_max
+        What has been received and is not in the store, with what it takes besides; reading pauses
+        above it.
+    unsent_size_max
+        What waits to be taken before no more is read from the store; one batch more is the worst.
+    batch_size_max, batch_count_max
+        What is written or read in one go.
+    spans_max
+        Logs of which entries are read in one go; more only if they are one document's.
+    logs_known_max, operations_known_max
+        Of how many logs, and operations, it is remembered what entries are verified with: up to
+        5 KiB for a log, 300 bytes for an operation.
+    repeated_max
+        Entries in one session that we had, and that are not made up for by new ones.
+    connection
+        The limits of the connection.
+    parameters
+        How ranges are compared; what its `ranges_max` takes, see `culm.reconcile.Parameters`.
+    """
+
+    unwritten_size_max: int = 1 << 23
+    unsent_size_max: int = 1 << 18
+    batch_size_max: int = 1 << 20
+    batch_count_max: int = 512
+    spans_max: int = 256
+    logs_known_max: int = 1024
+    operations_known_max: int = 8192
+    repeated_max: int = 1000
+    connection: Limits = field(default_factory=Limits)
+    parameters: Parameters = field(default_factory=lambda: Parameters(ranges_max=1 << 16))
+
+    def __post_init__(self) -> None:
+        check_numbers(self, low=1)
+        check_type("connection", self.connection, Limits)
+        check_type("parameters", self.parameters, Parameters)

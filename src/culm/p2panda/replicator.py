@@ -1,0 +1,318 @@
+"""Replication of documents between a store and one peer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, TypeVar
+
+from culm.arguments import check_type
+from culm.buffer import Buffer
+from culm.machine import (
+    Closed,
+    Effect,
+    Event,
+    LocalProtocolError,
+    RemoteProtocolError,
+    Ticket,
+)
+from culm.p2panda.codec import Dialect
+from culm.p2panda.connection import Connection
+from culm.p2panda.desk import Desk
+from culm.p2panda.errors import ErrorCode
+from culm.p2panda.events import (
+    Announced,
+    DoneReceived,
+    EntryReceived,
+    HaveReceived,
+    RangeReceived,
+    RequestDropped,
+    SessionEnded,
+    SessionLive,
+    SessionRequested,
+)
+from culm.p2panda.exchange import Exchange
+from culm.p2panda.handles import Session
+from culm.p2panda.intake import Intake
+from culm.p2panda.limits import ReplicatorLimits
+from culm.p2panda.messages import Mode
+from culm.p2panda.replication_events import Policy
+from culm.p2panda.states import SessionState, State
+from culm.reconcile import DEFAULT, named
+
+__all__ = ["Replicator"]
+
+R = TypeVar("R")
+
+_DEFAULT_LIMITS: Final = ReplicatorLimits()
+_DEFAULT_POLICY: Final = Policy()
+
+
+class Replicator:
+    """Drives a `Connection` over a store of operations: compares, sends, verifies, stores.
+
+    The store is reached through effects (`culm.p2panda.effects`).  After bytes have been taken
+    there may be effects again: reading is done as far as the peer can take it.
+
+    monoid: of the fingerprints (`culm.reconcile`), the same on both sides.
+    """
+
+    def __init__(
+        self,
+        *,
+        local_peer: bytes,
+        remote_peer: bytes,
+        dialect: Dialect = Dialect.SEED,
+        limits: ReplicatorLimits = _DEFAULT_LIMITS,
+        policy: Policy = _DEFAULT_POLICY,
+        monoid: str = DEFAULT,
+    ) -> None:
+        check_type("limits", limits, ReplicatorLimits)
+        check_type("policy", policy, Policy)
+        named(monoid)
+        self.connection = Connection(
+            local_peer=local_peer,
+            remote_peer=remote_peer,
+            dialect=dialect,
+            limits=limits.connection,
+        )
+        self._limits = limits
+        self._policy = policy
+        self._monoid = monoid
+        self._desk = Desk()
+        self._intake = Intake(desk=self._desk, limits=limits)
+        self._exchanges: dict[int, Exchange] = {}  # those that are not over, oldest first
+        self._closed: Closed | None = None  # of the connection, before it has come out
+        self._ended = False
+
+    @property
+    def state(self) -> State:
+        return self.connection.state if self._ended else State.OPEN
+
+    # Verbs.
+
+    def announce(self, schema_ids: Sequence[str], *, timestamp: int) -> None:
+        """See `Connection.announce`."""
+        self.connection.announce(schema_ids, timestamp=timestamp)
+        self._ask_by_policy()
+
+    def learn(self, schema_ids: Sequence[str], *, timestamp: int) -> bool:
+        """See `Connection.learn`."""
+        later = self.connection.learn(schema_ids, timestamp=timestamp)
+        if later:
+            self._ask_by_policy()
+        return later
+
+    def request(self, schema_ids: Sequence[str], *, mode: Mode = Mode.SET_RECONCILIATION) -> int:
+        """Replicate the documents of these schemas; returns the session's id.
+
+        Raises what `Connection.request` does.
+        """
+        return self._add(self.connection.request(schema_ids, mode=mode)).session_id
+
+    def leave(self, session_id: int) -> None:
+        """Leave live mode.
+
+        Raises `LocalProtocolError`: ``NO_SUCH_SESSION``, ``UNEXPECTED_MESSAGE`` if it is not live.
+        """
+        self.connection.session(session_id)
+        exchange = self._exchanges.get(session_id)
+        if exchange is None:
+            raise LocalProtocolError(ErrorCode.NO_SUCH_SESSION, f"session {session_id}")
+        exchange.leave()
+
+    def stored(self) -> None:
+        """Somebody else has stored operations: send them to the peer in live mode."""
+        for exchange in self._exchanges.values():
+            exchange.serving.wake()
+
+    def close(self) -> None:
+        """Say that this was all; `Closed` follows when what has come is in the store."""
+        self.connection.close()
+
+    # Bytes and time.
+
+    def receive_data(self, data: Buffer) -> None:
+        self.connection.receive_data(b"" if self._desk.failed else data)
+
+    def receive_eof(self) -> None:
+        self.connection.receive_eof()
+
+    def read_size(self) -> int:
+        """How many bytes are welcome; 0 while the store is behind."""
+        waits = self._closed is not None or self._store_is_behind()
+        return 0 if waits else self.connection.read_size()
+
+    def data_to_send(self, size_max: int | None = None) -> bytes:
+        """Take bytes for the peer; what is to be said of ranges is made as late as possible."""
+        while size_max is None or self.connection.unsent_size < size_max:
+            spoken = [exchange.speak() for exchange in self._exchanges.values()]
+            if not any(spoken):
+                break
+        return self.connection.data_to_send(size_max)
+
+    @property
+    def trailing_data(self) -> bytes:
+        return self.connection.trailing_data if self._ended else b""
+
+    def next_deadline(self) -> float | None:
+        return None if self._ended else self.connection.next_deadline()
+
+    def advance(self, now: float) -> None:
+        """Tell the time; the peer is not blamed for what our store takes."""
+        if self._store_is_behind():
+            self.connection.excuse(now)
+        self.connection.advance(now)
+
+    # Effects.
+
+    def next_effect(self) -> Effect[Any] | None:
+        """Take the next piece of work for the store; see `culm.p2panda.effects.perform`."""
+        effect = self._desk.next_effect()
+        if effect is None and not self._desk.failed and self._ask():
+            effect = self._desk.next_effect()
+        return effect
+
+    def _ask(self) -> bool:
+        """Ask the store for something; whether there was something to ask for."""
+        if self._intake.ask():
+            return True
+        if self._closed is not None:
+            return False
+        for session_id, exchange in list(self._exchanges.items()):
+            if self.connection.unsent_size >= self._limits.unsent_size_max:
+                return False
+            if exchange.serve():
+                self._exchanges[session_id] = self._exchanges.pop(session_id)  # others first
+                return True
+        return False
+
+    def complete(self, ticket: Ticket[R], result: R) -> None:
+        """Answer an effect; see `Durable.complete`."""
+        self._desk.complete(ticket, result)
+
+    def fail(self, ticket: Ticket[Any], error: Exception) -> None:
+        """The store could not do it: the connection is given up, with a goodbye.
+
+        What has come in and is not in the store is dropped; see `Durable.fail`.
+        """
+        self._desk.fail(ticket, error)
+        self.connection.close()
+        self._closed = self._closed or Closed()
+
+    # Events.
+
+    def next_event(self) -> Event | None:
+        while not self._ended:
+            event = self._desk.next_event()
+            if event is not None:
+                return event
+            if self._closed is not None:
+                return self._finish()
+            below = None if self._store_is_behind() else self.connection.next_event()
+            if below is None:
+                return None
+            self._handle(below)
+        return None
+
+    def _finish(self) -> Event | None:
+        """End as soon as what was received is in the store."""
+        if not self._desk.failed and not (self._intake.idle and self._desk.idle):
+            return None
+        self._ended = True
+        self._exchanges.clear()
+        self._desk.drop_asked()
+        return self._closed
+
+    def _store_is_behind(self) -> bool:
+        if self._desk.failed:
+            return False
+        if self._intake.unwritten_size > self._limits.unwritten_size_max:
+            return True
+        return any(exchange.opening for exchange in self._exchanges.values())
+
+    # What the connection tells.
+
+    def _handle(self, event: Event) -> None:
+        match event:
+            case Closed():
+                self._closed = event
+            case EntryReceived() | RangeReceived() | HaveReceived() | DoneReceived():
+                exchange = self._exchanges.get(event.session_id)
+                if exchange is not None:
+                    self._tell(exchange, event)
+            case SessionEnded() if event.session_id in self._exchanges:
+                self._exchanges.pop(event.session_id).end(event)
+            case _:
+                self._desk.emit(event)
+                self._follow(event)
+
+    def _tell(
+        self,
+        exchange: Exchange,
+        event: EntryReceived | RangeReceived | HaveReceived | DoneReceived,
+    ) -> None:
+        match event:
+            case EntryReceived():
+                self._take(exchange, event)
+            case RangeReceived():
+                exchange.hear(event.message)
+            case HaveReceived():
+                exchange.have(event)
+            case DoneReceived():
+                exchange.done(event)
+
+    def _follow(self, event: Event) -> None:
+        """What comes of an event that the user is told as it is."""
+        match event:
+            case Announced():
+                self._ask_by_policy()
+            case SessionRequested():
+                self._make_room(event.session_id)
+                self._add(self.connection.session(event.session_id)).open()
+            case RequestDropped():
+                self._make_room(event.session_id)
+            case SessionLive() if event.session_id in self._exchanges:
+                self._exchanges[event.session_id].live()
+
+    def _make_room(self, session_id: int) -> None:
+        """A session of ours has given way: it is over, or has another id now."""
+        exchange = self._exchanges.get(session_id)
+        if exchange is None:
+            return
+        if exchange.session.state is SessionState.OVER:
+            del self._exchanges[session_id]
+        elif exchange.session_id != session_id:
+            self._exchanges[exchange.session_id] = self._exchanges.pop(session_id)
+
+    def _take(self, exchange: Exchange, event: EntryReceived) -> None:
+        if not exchange.broken:
+            try:
+                self._intake.take(exchange, event.entry, event.operation)
+            except RemoteProtocolError as error:
+                exchange.spoil(error)
+
+    def _add(self, session: Session) -> Exchange:
+        exchange = Exchange(
+            session,
+            desk=self._desk,
+            limits=self._limits,
+            policy=self._policy,
+            monoid=self._monoid,
+            count_fault=self.connection.count_fault,
+        )
+        self._exchanges[session.session_id] = exchange
+        return exchange
+
+    def _ask_by_policy(self) -> None:
+        """Request a session about all that both are interested in, unless there is one."""
+        if not self._policy.asks:
+            return
+        theirs = set(self.connection.remote_announced)
+        both = [each for each in self.connection.announced if each in theirs]
+        if not both:
+            return
+        try:
+            self.request(both, mode=self._policy.mode)
+        except LocalProtocolError as error:
+            if error.code not in (ErrorCode.DUPLICATE_SESSION, ErrorCode.TOO_MANY_SESSIONS):
+                raise

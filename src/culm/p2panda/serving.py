@@ -1,0 +1,198 @@
+"""What the peer lacks, read from the store and sent, in an order in which it can be verified.
+
+An operation stands behind others of its document, of any log; these have lower positions in the
+store.  So what is wanted of a document is read in one go, by positions.  As long as it is not known
+what else the peer lacks, only documents of one log are sent.
+
+Source: seed, "Synchronization of data"; decision 6.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from enum import Enum
+from itertools import islice
+from typing import Any, TypeVar
+
+from culm.bamboo.entry import LogKey
+from culm.p2panda.desk import Desk
+from culm.p2panda.effects import FindDocuments, ReadNew, ReadOperations, StoreEffect
+from culm.p2panda.limits import ReplicatorLimits
+from culm.p2panda.runs import Runs
+from culm.p2panda.store import DocumentLogs, Span, StoredOperation
+
+__all__ = ["Serving"]
+
+R = TypeVar("R")
+
+
+class _Stage(Enum):
+    """How much is known of what the peer lacks."""
+
+    OPEN = "open"
+    """More may come."""
+    KNOWN = "known"
+    """That is all."""
+    FOLLOWING = "following"
+    """All of that was sent, and what is new comes after it."""
+
+
+class Serving:
+    """What one session sends.
+
+    send: sends an operation, in the order of the calls.
+    theirs: positions of what came from the peer itself, which it does not get back.
+    """
+
+    def __init__(
+        self,
+        schema_ids: tuple[str, ...],
+        *,
+        desk: Desk,
+        limits: ReplicatorLimits,
+        send: Callable[[StoredOperation], None],
+    ) -> None:
+        self.theirs = Runs()
+        self._schema_ids = schema_ids
+        self._desk = desk
+        self._limits = limits
+        self._send = send
+        self._stage = _Stage.OPEN
+        self._asked = 0  # answers of the store that are outstanding: at most one
+        self._wanted: deque[Span] = deque()  # whose documents are not known
+        self._source: Iterator[Span] = iter(())  # what is wanted besides, as it is needed
+        self._documents: dict[bytes, list[Span]] = {}  # of several logs: wait for the others
+        self._ready: deque[list[Span]] = deque()  # what is wanted of a document
+        self._chunk: tuple[Span, ...] = ()  # that is being read,
+        self._left = 0  # so many entries of which are still to come,
+        self._after = 0  # behind this position
+        self._scan: tuple[int, int | None] | None = None  # between positions, of all documents
+
+    # What is wanted.
+
+    def want(self, spans: Iterable[Span]) -> None:
+        """The peer lacks these, among other things."""
+        self._wanted.extend(spans)
+
+    def want_last(self, spans: Iterable[Span]) -> None:
+        """The peer lacks these, and that is all; they are asked for as they are needed."""
+        self._source = iter(spans)
+        self._stage = _Stage.KNOWN
+
+    def want_everything(self, end: int) -> None:
+        """The peer has nothing: it lacks all up to position `end`."""
+        self._scan = (0, end) if end else None
+        self._stage = _Stage.KNOWN
+
+    def is_finished(self) -> bool:
+        """Whether all that is lacking has been sent."""
+        if self._stage is not _Stage.KNOWN or self._asked:
+            return False
+        self._draw()
+        pending = self._wanted or self._documents or self._ready or self._chunk
+        return not pending and self._scan is None
+
+    def follow(self, position: int) -> None:
+        """From now on what is new is sent: all behind that position but what the peer sent."""
+        self._stage = _Stage.FOLLOWING
+        self._after = position
+        self.wake()
+
+    def wake(self) -> None:
+        """There is something new in the store."""
+        if self._stage is _Stage.FOLLOWING:
+            self._scan = self._after, None
+
+    # How it is read.
+
+    def ask(self) -> bool:
+        """Ask the store for what comes next; whether that has been done."""
+        if self._asked:
+            return False
+        self._draw()
+        if self._wanted:
+            self._find_documents()
+            return True
+        if self._stage is _Stage.KNOWN and self._documents:
+            self._ready.extend(self._documents.values())
+            self._documents = {}
+        if self._chunk or self._ready:
+            self._read_chunk()
+            return True
+        if self._scan is not None:
+            self._read_new(*self._scan)
+            return True
+        return False
+
+    def _draw(self) -> None:
+        """See what is wanted next."""
+        if not self._wanted:
+            self._wanted.extend(islice(self._source, self._limits.spans_max))
+
+    def _ask(
+        self, kind: Callable[..., StoreEffect[R]], then: Callable[[R], None], **of: Any
+    ) -> None:
+        def answered(result: R) -> None:
+            self._asked -= 1
+            then(result)
+
+        self._asked += 1
+        self._desk.ask(kind, answered, **of)
+
+    def _find_documents(self) -> None:
+        count = min(len(self._wanted), self._limits.spans_max)
+        spans = [self._wanted.popleft() for _ in range(count)]
+
+        def found(documents: dict[LogKey, DocumentLogs]) -> None:
+            for span in spans:
+                document = documents.get(span.log)
+                if document is None:
+                    continue
+                if document.log_count == 1:
+                    self._ready.append([span])
+                else:
+                    self._documents.setdefault(document.document_id, []).append(span)
+
+        self._ask(FindDocuments, found, logs=tuple(dict.fromkeys(span.log for span in spans)))
+
+    def _read_chunk(self) -> None:
+        if not self._chunk:
+            chunk: list[Span] = []
+            while self._ready and len(chunk) < self._limits.spans_max:
+                chunk += self._ready.popleft()
+            self._chunk, self._after = tuple(chunk), 0
+            self._left = sum(span.end - span.start + 1 for span in chunk)
+
+        def read(operations: list[StoredOperation]) -> None:
+            for stored in operations:
+                self._send(stored)
+            self._left -= len(operations)
+            if operations and self._left > 0:
+                self._after = operations[-1].position
+            else:
+                self._chunk = ()
+
+        self._ask(ReadOperations, read, spans=self._chunk, after=self._after, **self._bounds)
+
+    def _read_new(self, after: int, end: int | None) -> None:
+        self._scan = None
+
+        def read(operations: list[StoredOperation]) -> None:
+            for stored in operations:
+                if stored.position not in self.theirs:
+                    self._send(stored)
+            if operations:
+                self._after = last = operations[-1].position
+                self.theirs.forget(last)
+                if last != end:
+                    self._scan = last, end
+
+        self._ask(ReadNew, read, schema_ids=self._schema_ids, after=after, end=end, **self._bounds)
+
+    @property
+    def _bounds(self) -> dict[str, int]:
+        return {
+            "count_max": self._limits.batch_count_max,
+            "size_max": self._limits.batch_size_max,
+        }

@@ -1,0 +1,114 @@
+"""All sessions with one peer: their ids, duplicates, and requests that cross.
+
+Sources: seed, ``SyncRequest``; decision 5, as aquadoggo does it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from culm.arguments import UINT64_MAX
+from culm.machine import LocalProtocolError
+from culm.p2panda.errors import ErrorCode
+from culm.p2panda.events import Ignored
+from culm.p2panda.messages import Mode, SyncRequest
+from culm.p2panda.states import Half, SessionState
+from culm.p2panda.talk import Talk
+
+__all__ = ["Sessions"]
+
+
+class Sessions:
+    """The sessions that are not over, by id.
+
+    yields: if two requests cross, ours is dropped and the peer's is served; the peer does the
+        opposite.
+    """
+
+    __slots__ = ("_next_id", "_talks", "_yields", "sessions_max")
+
+    def __init__(self, *, yields: bool, sessions_max: int) -> None:
+        self._talks: dict[int, Talk] = {}
+        self._next_id = 0
+        self._yields = yields
+        self.sessions_max = sessions_max
+
+    def __iter__(self) -> Iterator[Talk]:
+        return iter(self._talks.values())
+
+    def __len__(self) -> int:
+        return len(self._talks)
+
+    def get(self, session_id: int) -> Talk | None:
+        return self._talks.get(session_id)
+
+    def about(self, schema_ids: tuple[str, ...]) -> Talk | None:
+        """The session about just these schemas, unless it has been broken off."""
+        wanted = set(schema_ids)
+        for talk in self._talks.values():
+            if talk.local is not Half.BROKEN and wanted == set(talk.schema_ids):
+                return talk
+        return None
+
+    def open(self, mode: Mode, schema_ids: tuple[str, ...], now: float) -> Talk:
+        """A session that we ask for.
+
+        Raises `LocalProtocolError`: ``DUPLICATE_SESSION``, ``TOO_MANY_SESSIONS``.
+        """
+        if self.about(schema_ids) is not None:
+            raise LocalProtocolError(ErrorCode.DUPLICATE_SESSION, ", ".join(schema_ids))
+        if len(self._talks) >= self.sessions_max:
+            raise LocalProtocolError(ErrorCode.TOO_MANY_SESSIONS, f"{self.sessions_max}")
+        return self._add(Talk(self._new_id(), mode=mode, schema_ids=schema_ids, ours=True, now=now))
+
+    def accept(self, request: SyncRequest, mode: Mode, now: float) -> Ignored | list[Talk]:
+        """A session for which the peer asks; or why it gets none.
+
+        With it come those of ours that gave way to it: the one about the same schemas is over,
+        another one that had its id has a new one, and is to be asked for again.
+        """
+        same_id, same_schemas = self.get(request.session_id), self.about(request.schema_ids)
+        if same_id is not None and same_id.local is Half.BROKEN:
+            self.remove(same_id)  # it has forgotten that one
+            same_id = None
+        rivals = [each for each in (same_schemas, same_id) if each is not None]
+        for rival in rivals:
+            if rival.state is not SessionState.REQUESTED:
+                return Ignored.DUPLICATE if rival is same_schemas else Ignored.ID_IN_USE
+        if rivals and not self._yields:
+            return Ignored.COLLISION
+        room = self.sessions_max - len(self._talks) + (same_schemas is not None)
+        if room < 1:
+            return Ignored.TOO_MANY_SESSIONS
+        if same_schemas is not None:
+            self.remove(same_schemas)
+        if same_id is not None and same_id is not same_schemas:
+            self.remove(same_id)
+        schema_ids, session_id = request.schema_ids, request.session_id
+        talk = Talk(session_id, mode=mode, schema_ids=schema_ids, ours=False, now=now)
+        self._add(talk)
+        if same_id is not None and same_id is not same_schemas:
+            same_id.session_id = self._new_id()
+            same_id.moved_at = now
+            self._add(same_id)
+        return [talk, *dict.fromkeys(rivals)]
+
+    def remove(self, talk: Talk) -> None:
+        """The session is over."""
+        if self._talks.get(talk.session_id) is talk:
+            del self._talks[talk.session_id]
+
+    def clear(self) -> None:
+        self._talks.clear()
+
+    def _add(self, talk: Talk) -> Talk:
+        self._talks[talk.session_id] = talk
+        return talk
+
+    def _new_id(self) -> int:
+        """The next id, starting with 0; one more for each of our requests."""
+        while self._next_id in self._talks:
+            self._next_id += 1
+        session_id = self._next_id
+        self._next_id = (session_id + 1) % UINT64_MAX
+        return session_id

@@ -1,0 +1,373 @@
+"""Where operations are kept: the interface of a store, and one in memory."""
+
+from __future__ import annotations
+
+import heapq
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol, runtime_checkable
+
+from culm.bamboo.entry import Entry, LogKey
+from culm.bamboo.links import open_targets
+from culm.bamboo.store import Head
+from culm.p2panda.items import ITEM_SIZE_MAX, encode_item
+from culm.p2panda.operation import Operation
+from culm.p2panda.operation import decode as decode_operation
+from culm.reconcile.monoids import DEFAULT
+from culm.reconcile.tree import Tree, View
+
+__all__ = [
+    "Conflict",
+    "DocumentLogs",
+    "Found",
+    "LogState",
+    "MemoryStore",
+    "NewOperation",
+    "OperationState",
+    "OperationStore",
+    "Range",
+    "Span",
+    "StoredOperation",
+]
+
+
+class Conflict(Exception):
+    """The store has another entry of that log in the place of a new one."""
+
+    def __init__(self, log: LogKey, seqnum: int) -> None:
+        super().__init__(log, seqnum)
+        self.log = log
+        self.seqnum = seqnum
+
+    def __str__(self) -> str:
+        return f"entry {self.seqnum} of log {self.log.author.hex()}/{self.log.log_id}"
+
+
+class NewOperation(NamedTuple):
+    """A verified entry with its valid operation, to be kept."""
+
+    entry: Entry
+    operation: Operation
+    document_id: bytes
+
+
+class StoredOperation(NamedTuple):
+    """An entry and its operation as they are kept, both encoded.
+
+    position: how many were kept up to this one; what it needs to be valid has lower ones.
+    """
+
+    position: int
+    log: LogKey
+    seqnum: int
+    entry: bytes
+    operation: bytes
+
+
+class LogState(NamedTuple):
+    """What is known of a log that has entries.
+
+    hashes: of the entries to which later ones can link (`culm.bamboo.links.open_targets`).
+    """
+
+    head: Head
+    hashes: Mapping[int, bytes]
+    document_id: bytes
+    schema_id: str
+
+
+class OperationState(NamedTuple):
+    """To what an operation belongs."""
+
+    document_id: bytes
+    schema_id: str
+
+
+class Found(NamedTuple):
+    """What there is of what was looked up."""
+
+    logs: Mapping[LogKey, LogState]
+    operations: Mapping[bytes, OperationState]
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """The heights of all logs of some schemas, at one moment.
+
+    view: their items (`culm.p2panda.items`); it does not change.
+    position: of the operation stored last at that moment; 0 if there was none.
+    """
+
+    view: View = field(compare=False)
+    position: int
+
+
+class DocumentLogs(NamedTuple):
+    """To which document a log belongs, and how many logs that has."""
+
+    document_id: bytes
+    log_count: int
+
+
+class Span(NamedTuple):
+    """Entries of a log, from `start` to `end`, both included."""
+
+    log: LogKey
+    start: int
+    end: int
+
+
+@runtime_checkable
+class OperationStore(Protocol):
+    """A synchronous store of entries with their operations; of YASMF, each log without a gap.
+
+    A log belongs to one document, and a document to one schema.  Schemas are given by their ids.
+    """
+
+    def range(self, schema_ids: Sequence[str], *, monoid: str = DEFAULT) -> Range:
+        """The heights of the logs of these schemas.
+
+        Asked for again, it costs little: the store keeps the tree behind it up to date.
+        """
+        ...
+
+    def look_up(self, logs: Iterable[LogKey], operations: Iterable[bytes]) -> Found:
+        """What there is of these logs, and of the operations with these ids."""
+        ...
+
+    def append(self, operations: Sequence[NewOperation]) -> list[int]:
+        """Keep these, in this order: all of them or none.  Returns their positions.
+
+        An entry that is there already stays as it is.  Raises `Conflict`, and `ValueError` for an
+        entry with a gap before it.
+        """
+        ...
+
+    def documents_of(self, logs: Iterable[LogKey]) -> dict[LogKey, DocumentLogs]:
+        """The documents of those of the logs that there are."""
+        ...
+
+    def read(
+        self, spans: Sequence[Span], *, after: int = 0, count_max: int, size_max: int
+    ) -> list[StoredOperation]:
+        """The operations in these spans, of which no log has two, by ascending positions.
+
+        Those behind position `after`.  Stops before exceeding `count_max` of them or `size_max`
+        bytes of entries and operations, but gives at least one if there is any.
+        """
+        ...
+
+    def read_new(
+        self,
+        schema_ids: Sequence[str],
+        *,
+        after: int = 0,
+        end: int | None = None,
+        count_max: int,
+        size_max: int,
+    ) -> list[StoredOperation]:
+        """The operations of these schemas behind position `after`, and up to `end` if that is set.
+
+        Bounds as in `read`.
+        """
+        ...
+
+    def documents(self, schema_id: str) -> list[bytes]:
+        """The ids of all documents of a schema, ascending."""
+        ...
+
+    def operations(self, document_id: bytes) -> dict[bytes, Operation]:
+        """All operations of a document by their ids; none if there is no such document."""
+        ...
+
+    def logs_of(self, author: bytes) -> dict[int, bytes]:
+        """The ids of an author's logs, ascending, and of the documents to which they belong."""
+        ...
+
+
+@dataclass(slots=True)
+class _Log:
+    document_id: bytes
+    schema_id: str
+    hashes: list[bytes] = field(default_factory=list)  # of all entries, from the first on
+    positions: list[int] = field(default_factory=list)
+    end_of_log: bool = False
+
+
+@dataclass(slots=True)
+class _Document:
+    schema_id: str
+    ids: list[bytes] = field(default_factory=list)
+    logs: set[LogKey] = field(default_factory=set)
+
+
+class MemoryStore:
+    """An `OperationStore` in memory.
+
+    trees_max: for how many sets of schemas a tree is kept up to date; the one that was asked for
+        longest ago gives way.
+    """
+
+    def __init__(self, *, trees_max: int = 16) -> None:
+        self._kept: list[StoredOperation] = []  # by position, of which the first is 1
+        self._places: dict[bytes, tuple[int, bytes]] = {}  # position and document, by id
+        self._logs: dict[LogKey, _Log] = {}
+        self._documents: dict[bytes, _Document] = {}
+        self._schemas: dict[str, list[int]] = {}  # positions
+        self._trees: dict[tuple[frozenset[str], str], Tree] = {}
+        self._trees_max = trees_max
+
+    def range(self, schema_ids: Sequence[str], *, monoid: str = DEFAULT) -> Range:
+        key = frozenset(schema_ids), monoid
+        tree = self._trees.pop(key, None)
+        if tree is None:
+            tree = Tree(item_size=ITEM_SIZE_MAX, varying=True, monoid=monoid)
+            logs = self._logs.items()
+            wanted = ((log, len(kept.hashes)) for log, kept in logs if kept.schema_id in key[0])
+            tree.load_items(sorted(encode_item(log, seqnum) for log, seqnum in wanted))
+            while self._trees and len(self._trees) >= self._trees_max:
+                del self._trees[next(iter(self._trees))]
+        self._trees[key] = tree
+        return Range(tree.snapshot(), len(self._kept))
+
+    def look_up(self, logs: Iterable[LogKey], operations: Iterable[bytes]) -> Found:
+        states: dict[LogKey, LogState] = {}
+        for log in logs:
+            kept = self._logs.get(log)
+            if kept is not None:
+                count, hashes = len(kept.hashes), kept.hashes
+                head = Head(count, hashes[-1], kept.end_of_log)
+                known = {n: hashes[n - 1] for n in open_targets(count)}
+                states[log] = LogState(head, known, kept.document_id, kept.schema_id)
+        found: dict[bytes, OperationState] = {}
+        for each in operations:
+            place = self._places.get(each)
+            if place is not None:
+                found[each] = OperationState(place[1], self._documents[place[1]].schema_id)
+        return Found(states, found)
+
+    def append(self, operations: Sequence[NewOperation]) -> list[int]:
+        self._check(operations)
+        grown: dict[LogKey, int] = {}  # how high they were
+        positions = []
+        for new in operations:
+            entry = new.entry
+            log = self._logs.get(entry.log)
+            if log is not None and entry.seqnum <= len(log.hashes):
+                positions.append(log.positions[entry.seqnum - 1])
+                continue
+            grown.setdefault(entry.log, entry.seqnum - 1)
+            positions.append(self._keep(new))
+        self._update_trees(grown)
+        return positions
+
+    def _check(self, operations: Sequence[NewOperation]) -> None:
+        heights: dict[LogKey, list[bytes]] = {}  # what is new of each log
+        for new in operations:
+            entry = new.entry
+            kept = self._logs.get(entry.log)
+            known = kept.hashes if kept is not None else []
+            coming = heights.setdefault(entry.log, [])
+            at = entry.seqnum - 1
+            if at < len(known) + len(coming):
+                hash = known[at] if at < len(known) else coming[at - len(known)]
+                if hash != entry.hash():
+                    raise Conflict(entry.log, entry.seqnum)
+            elif at == len(known) + len(coming):
+                coming.append(entry.hash())
+            else:
+                raise ValueError(f"entry {entry.seqnum} has a gap before it")
+
+    def _keep(self, new: NewOperation) -> int:
+        entry, operation, document_id = new
+        id, log, position = entry.hash(), entry.log, len(self._kept) + 1
+        stored = StoredOperation(position, log, entry.seqnum, entry.encode(), operation.encode())
+        self._kept.append(stored)
+        self._places[id] = position, document_id
+        document = self._documents.get(document_id)
+        if document is None:
+            document = self._documents[document_id] = _Document(operation.schema_id)
+        kept = self._logs.get(log)
+        if kept is None:
+            kept = self._logs[log] = _Log(document_id, document.schema_id)
+            document.logs.add(log)
+        document.ids.append(id)
+        kept.hashes.append(id)
+        kept.positions.append(position)
+        kept.end_of_log = entry.end_of_log
+        self._schemas.setdefault(document.schema_id, []).append(position)
+        return position
+
+    def _update_trees(self, grown: Mapping[LogKey, int]) -> None:
+        for (schema_ids, _), tree in self._trees.items():
+            for log, before in grown.items():
+                kept = self._logs[log]
+                if kept.schema_id in schema_ids:
+                    if before:
+                        tree.discard(encode_item(log, before))
+                    tree.insert(encode_item(log, len(kept.hashes)))
+
+    def documents_of(self, logs: Iterable[LogKey]) -> dict[LogKey, DocumentLogs]:
+        found = {}
+        for log in logs:
+            kept = self._logs.get(log)
+            if kept is not None:
+                count = len(self._documents[kept.document_id].logs)
+                found[log] = DocumentLogs(kept.document_id, count)
+        return found
+
+    def read(
+        self, spans: Sequence[Span], *, after: int = 0, count_max: int, size_max: int
+    ) -> list[StoredOperation]:
+        runs = (self._run(span, after) for span in spans)
+        return self._bounded(heapq.merge(*runs), count_max, size_max)
+
+    def read_new(
+        self,
+        schema_ids: Sequence[str],
+        *,
+        after: int = 0,
+        end: int | None = None,
+        count_max: int,
+        size_max: int,
+    ) -> list[StoredOperation]:
+        last = len(self._kept) if end is None else end
+        runs = (self._behind(self._schemas.get(id, []), after, last) for id in set(schema_ids))
+        return self._bounded(heapq.merge(*runs), count_max, size_max)
+
+    def _run(self, span: Span, after: int) -> Iterator[int]:
+        kept = self._logs.get(span.log)
+        positions = kept.positions[span.start - 1 : span.end] if kept is not None else []
+        return iter(positions[bisect_right(positions, after) :])
+
+    def _behind(self, positions: list[int], after: int, end: int) -> Iterator[int]:
+        for index in range(bisect_right(positions, after), bisect_right(positions, end)):
+            yield positions[index]
+
+    def _bounded(
+        self, positions: Iterable[int], count_max: int, size_max: int
+    ) -> list[StoredOperation]:
+        found: list[StoredOperation] = []
+        size = 0
+        for position in positions:
+            stored = self._kept[position - 1]
+            size += len(stored.entry) + len(stored.operation)
+            if found and (len(found) >= count_max or size > size_max):
+                break
+            found.append(stored)
+        return found
+
+    def documents(self, schema_id: str) -> list[bytes]:
+        documents = self._documents.items()
+        return sorted(each for each, document in documents if document.schema_id == schema_id)
+
+    def operations(self, document_id: bytes) -> dict[bytes, Operation]:
+        document = self._documents.get(document_id)
+        ids = [] if document is None else document.ids
+        kept = {each: self._kept[self._places[each][0] - 1] for each in ids}
+        return {each: decode_operation(stored.operation) for each, stored in kept.items()}
+
+    def logs_of(self, author: bytes) -> dict[int, bytes]:
+        logs = sorted(log for log in self._logs if log.author == author)
+        return {log.log_id: self._logs[log].document_id for log in logs}

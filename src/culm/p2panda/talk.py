@@ -1,0 +1,74 @@
+"""One session on the wire: what both sides have said, and what may follow."""
+
+from __future__ import annotations
+
+from culm.machine import LocalProtocolError, RemoteProtocolError
+from culm.p2panda.errors import ErrorCode
+from culm.p2panda.messages import Mode
+from culm.p2panda.states import OVER, RULES, Half, Saying, SessionState, session_state
+
+__all__ = ["Talk"]
+
+_TABLE = {
+    mode: {(half, saying): rules[half][saying] for half in Half for saying in Saying}
+    for mode, rules in RULES.items()
+}
+
+
+class Talk:
+    """What has been said in a session.
+
+    ours: we have asked for it.
+    moved_at: when something was said last.
+    """
+
+    __slots__ = ("local", "mode", "moved_at", "ours", "remote", "schema_ids", "session_id")
+
+    def __init__(
+        self, session_id: int, *, mode: Mode, schema_ids: tuple[str, ...], ours: bool, now: float
+    ) -> None:
+        self.session_id = session_id
+        self.mode = mode
+        self.schema_ids = schema_ids
+        self.ours = ours
+        self.moved_at = now
+        self.local = self.remote = Half.SILENT
+
+    @property
+    def state(self) -> SessionState:
+        return session_state(self.local, self.remote, ours=self.ours)
+
+    @property
+    def over(self) -> bool:
+        return (self.local, self.remote) in OVER
+
+    def say(self, saying: Saying, now: float) -> None:
+        """We say that.  Raises `LocalProtocolError` if we may not.
+
+        As long as the peer has not answered a request of ours, nothing can be said but that we
+        want it no more: it may get another id yet.
+        """
+        if saying is not Saying.DONE and self.state is SessionState.REQUESTED:
+            raise LocalProtocolError(ErrorCode.UNEXPECTED_MESSAGE, "the peer has not answered")
+        after = _TABLE[self.mode][self.local, saying]
+        if isinstance(after, ErrorCode):
+            raise LocalProtocolError(after, f"{saying.value} when {self.local.value}")
+        self._move(after, self.remote, now)
+
+    def hear(self, saying: Saying, now: float) -> None:
+        """The peer says that.  Raises `RemoteProtocolError` if it may not."""
+        after = _TABLE[self.mode][self.remote, saying]
+        if isinstance(after, ErrorCode):
+            raise RemoteProtocolError(after, f"{saying.value} when {self.remote.value}")
+        self._move(self.local, after, now)
+
+    def break_off(self, now: float) -> bool:
+        """We listen no more; whether that is to be said."""
+        unsaid = self.local is not Half.DONE
+        self._move(Half.BROKEN, self.remote, now)
+        return unsaid
+
+    def _move(self, local: Half, remote: Half, now: float) -> None:
+        if local is remote is Half.OFFERING:
+            local = remote = Half.LIVE
+        self.local, self.remote, self.moved_at = local, remote, now

@@ -1,0 +1,147 @@
+"""The order of a document's operations, and what they come to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from culm.p2panda import Action, Operation, materialise, sort_operations, view_id
+from culm.wire.multihash import YASMF
+
+SCHEMA = "person_" + YASMF.hash(b"schema").hex()
+Graph = dict[bytes, tuple[bytes, ...]]
+
+
+def graph(**previous: str) -> Graph:
+    """A document: each operation, a letter, behind the letters of its value."""
+    return {
+        each.encode(): tuple(letter.encode() for letter in before)
+        for each, before in previous.items()
+    }
+
+
+def order(**previous: str) -> str:
+    return b"".join(sort_operations(graph(**previous))).decode()
+
+
+def test_of_branches_the_smallest_comes_first_and_then_the_largest():
+    assert order(a="", b="a", c="a", d="a") == "abdc"
+    assert order(a="", b="a", c="a", d="a", e="a", f="a") == "abfedc"
+
+
+def test_a_branch_is_visited_to_its_end():
+    assert order(a="", b="a", c="a", d="b", e="d") == "abdec"
+
+
+def test_a_merge_comes_when_all_branches_have_been_visited():
+    assert order(a="", b="a", c="a", d="bc", e="d") == "abcde"
+    assert order(m="", b="m", c="m", a="bc", d="a") == "mbcad"
+
+
+def test_a_merge_that_is_smallest_but_not_due_gives_way_to_the_largest():
+    assert order(a="", x="a", y="a", b="xy", c="x", d="x") == "axdcyb"
+
+
+def test_an_ancestor_beside_its_descendant_changes_nothing():
+    """p2panda-rs lists such a merge twice."""
+    assert order(z="", u="z", m="zu") == "zum"
+    assert order(a="", b="a", c="ab") == "abc"
+
+
+@pytest.mark.parametrize(
+    "broken", [{}, {"a": "", "b": ""}, {"a": "", "b": "x"}, {"a": "", "b": "c", "c": "b"}]
+)
+def test_what_is_no_document_is_refused(broken: dict[str, str]):
+    with pytest.raises(ValueError, match=r"create|missing|circle"):
+        sort_operations(graph(**broken))
+
+
+@st.composite
+def documents(draw: st.DrawFn, size_max: int = 12) -> Graph:
+    """Operations with random ids, each behind some of those before it."""
+    ids = draw(
+        st.lists(st.binary(min_size=1, max_size=2), min_size=1, max_size=size_max, unique=True)
+    )
+    found: Graph = {ids[0]: ()}
+    for at, each in enumerate(ids[1:], 1):
+        parents = draw(st.sets(st.integers(0, at - 1), min_size=1, max_size=3))
+        found[each] = tuple(sorted(ids[parent] for parent in parents))
+    return found
+
+
+def recursive_order(previous: Mapping[bytes, tuple[bytes, ...]]) -> list[bytes]:
+    """The same order told as a story: whoever is visited hands over to its heirs."""
+    order: list[bytes] = []
+
+    def is_due(each: bytes) -> bool:
+        return each not in order and all(before in order for before in previous[each])
+
+    def visit(each: bytes, waiting: list[bytes]) -> None:
+        order.append(each)
+        heirs = sorted(other for other in previous if each in previous[other])
+        heirs = [other for other in heirs if other not in order]
+        waiting += heirs[1:]
+        if heirs and is_due(heirs[0]):
+            visit(heirs[0], waiting)
+
+    waiting = [each for each in previous if not previous[each]]
+    while waiting:
+        each = waiting.pop()
+        if is_due(each):
+            visit(each, waiting)
+    return order
+
+
+@given(documents())
+def test_the_order_is_that_of_the_dumb_twin(document: Graph):
+    found = sort_operations(document)
+    assert found == recursive_order(document)
+
+
+@given(documents(), st.randoms(use_true_random=False))
+def test_the_order_depends_on_the_set_alone_and_is_topological(document: Graph, rng):  # type: ignore[no-untyped-def]
+    found = sort_operations(document)
+    assert sorted(found) == sorted(document)
+    places = {each: place for place, each in enumerate(found)}
+    assert all(places[before] < places[each] for each in document for before in document[each])
+    shuffled = list(document.items())
+    rng.shuffle(shuffled)
+    assert sort_operations(dict(shuffled)) == found
+
+
+def test_a_long_log_and_a_wide_merge_are_no_burden():
+    line = {
+        n.to_bytes(3, "big"): (() if not n else ((n - 1).to_bytes(3, "big"),)) for n in range(5000)
+    }
+    assert sort_operations(line) == sorted(line)
+    root, leaves = b"a", [b"b" + n.to_bytes(2, "big") for n in range(5000)]
+    wide: Graph = {root: (), **dict.fromkeys(leaves, (root,)), b"c": tuple(leaves)}
+    assert sort_operations(wide) == [root, leaves[0], *reversed(leaves[1:]), b"c"]
+
+
+def test_fields_are_those_of_the_last_operation_that_has_them():
+    one, two, three = (YASMF.hash(name) for name in (b"1", b"2", b"3"))
+    create = Operation(action=Action.CREATE, schema_id=SCHEMA, fields={"a": 1, "b": 1})
+    update = Operation(action=Action.UPDATE, schema_id=SCHEMA, previous=(one,), fields={"b": 2})
+    delete = Operation(action=Action.DELETE, schema_id=SCHEMA, previous=(one,))
+    document = materialise({one: create, two: update})
+    assert (document.fields, document.tips) == ({"a": 1, "b": 2}, (two,))
+    assert (document.document_id, document.deleted) == (one, False)
+    assert document.view_id == view_id([two]) == two.hex()
+    gone = materialise({one: create, two: update, three: delete})
+    assert (gone.fields, gone.deleted) == (None, True)
+    assert gone.tips == tuple(sorted((two, three)))
+    assert gone.view_id == "_".join(each.hex() for each in gone.tips)
+
+
+def test_a_document_is_of_one_schema():
+    one, two = (YASMF.hash(name) for name in (b"1", b"2"))
+    create = Operation(action=Action.CREATE, schema_id=SCHEMA, fields={"data": b""})
+    other = Operation(
+        action=Action.UPDATE, schema_id="blob_piece_v1", previous=(one,), fields={"data": b""}
+    )
+    with pytest.raises(ValueError, match="blob_piece_v1"):
+        materialise({one: create, two: other})

@@ -1,0 +1,313 @@
+"""What a peer may try: it ends its session, or the connection, with a code, and is not stored."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from nacl.signing import SigningKey
+from p2panda_nodes import OTHER, SCHEMA, Node
+from p2panda_support import decoded
+
+from culm.bamboo import LogKey
+from culm.bamboo.entry import sign
+from culm.machine import Closed, Event
+from culm.p2panda import (
+    Action,
+    Dialect,
+    ErrorCode,
+    Height,
+    Limits,
+    Operation,
+    OperationStored,
+    Policy,
+    Reason,
+    Replicator,
+    ReplicatorLimits,
+    SessionEnded,
+)
+from culm.p2panda.codec import Codec
+from culm.p2panda.effects import AppendOperations, perform
+from culm.p2panda.items import encode_item
+from culm.p2panda.messages import (
+    Done,
+    EmptySet,
+    Fingerprint,
+    Have,
+    LowerBound,
+    Message,
+    Payload,
+    Reconcile,
+    SendEntry,
+    SyncDone,
+    SyncRequest,
+    Terminal,
+)
+from culm.p2panda.store import Conflict
+from culm.reconcile import Parameters
+from culm.wire.multihash import YASMF
+
+KEY = SigningKey(b"k" * 32)
+LOG = LogKey(bytes(KEY.verify_key), 0)
+CODEC = Codec(dialect=Dialect.SEED, limits=Limits())
+
+
+class Victim:
+    """A node and its replicator, to which a hostile peer talks."""
+
+    def __init__(self, *, documents: int = 0, **limits: Any) -> None:
+        self.node = Node(1)
+        for number in range(documents):
+            self.node.create(name=f"{number}")
+        self.machine = Replicator(
+            local_peer=b"a",
+            remote_peer=b"b",
+            policy=Policy(asks=False, live=True),
+            limits=ReplicatorLimits(**limits),
+        )
+        self.machine.announce((SCHEMA,), timestamp=1)
+        self.effects: list[str] = []
+        self.said: list[Message] = []
+
+    def tell(self, *messages: Message | bytes) -> list[Event]:
+        for each in messages:
+            self.machine.receive_data(each if isinstance(each, bytes) else CODEC.encode(each))
+        return self.run()
+
+    def run(self) -> list[Event]:
+        found: list[Event] = []
+        busy = True
+        while busy:
+            busy = False
+            while (event := self.machine.next_event()) is not None:
+                found.append(event)
+                busy = True
+            while (effect := self.machine.next_effect()) is not None:
+                self.effects.append(type(effect).__name__)
+                self.machine.complete(effect.ticket, perform(effect, self.node.store))
+                busy = True
+            if data := self.machine.data_to_send():
+                self.said += decoded(data, CODEC)
+                busy = True
+        return found
+
+    def begin(self, mode: int = 1, session_id: int = 0) -> None:
+        self.tell(SyncRequest(session_id, mode, (SCHEMA,)))
+
+    def code(self, *messages: Message | bytes) -> Any:
+        """How the session ends that the peer spoils with these; nothing was stored."""
+        before = len(self.node.documents())
+        events = self.tell(*messages)
+        (ended,) = [each for each in events if isinstance(each, (SessionEnded, Closed))]
+        assert ended.error is not None
+        assert len(self.node.documents()) == before
+        return ended.error.code
+
+
+def operation(action: Action = Action.CREATE, schema_id: str = SCHEMA, **of: Any) -> Operation:
+    if action is Action.DELETE:
+        return Operation(action=action, schema_id=schema_id, **of)
+    return Operation(action=action, schema_id=schema_id, **{"fields": {"name": "x"}, **of})
+
+
+def entry(payload: bytes, seqnum: int = 1, log_id: int = 0, **of: Any) -> bytes:
+    return sign(KEY, family=YASMF, log_id=log_id, seqnum=seqnum, payload=payload, **of).encode()
+
+
+def message(made: Operation | bytes, **of: Any) -> SendEntry:
+    payload = made if isinstance(made, bytes) else made.encode()
+    return SendEntry(0, entry(payload, **of), payload)
+
+
+GOOD = message(operation())
+FIRST = YASMF.hash(GOOD.entry)
+UPDATE = operation(Action.UPDATE, previous=(FIRST,))
+
+
+def test_what_is_valid_is_stored():
+    victim = Victim()
+    victim.begin()
+    events = victim.tell(GOOD, message(UPDATE, seqnum=2, backlink=FIRST))
+    assert [type(each) for each in events] == [OperationStored] * 2
+    assert victim.node.documents()[FIRST].fields == {"name": "x"}
+
+
+@pytest.mark.parametrize(
+    ("bad", "code"),
+    [
+        (SendEntry(0, b"nothing", b""), Reason.MALFORMED_ENTRY),
+        (SendEntry(0, GOOD.entry[:-1] + b"\0", GOOD.operation), Reason.BAD_SIGNATURE),
+        (SendEntry(0, GOOD.entry, b"other"), Reason.WRONG_PAYLOAD),
+        (message(b"no operation"), Reason.NOT_CANONICAL),
+        (message(operation(schema_id=OTHER)), ErrorCode.NOT_REQUESTED),
+        (message(UPDATE), Reason.UNKNOWN_PREVIOUS),
+        (message(UPDATE, seqnum=2, backlink=FIRST), Reason.GAP),
+        (message(UPDATE, seqnum=3, backlink=FIRST), Reason.GAP),
+    ],
+)
+def test_an_entry_that_is_not_valid_ends_its_session(bad: SendEntry, code: Any):
+    victim = Victim()
+    victim.begin()
+    assert victim.code(bad) is code
+    assert victim.said[-1] == SyncDone(0, False)
+    victim.tell(SyncDone(0, False), SyncRequest(1, 1, (SCHEMA,)))  # the connection is usable
+    assert victim.machine.connection.sessions[-1].session_id == 1
+
+
+@pytest.mark.parametrize(
+    ("bad", "code"),
+    [
+        (message(UPDATE, seqnum=2, backlink=YASMF.hash(b"")), Reason.WRONG_LINK),
+        (message(operation(), seqnum=2, backlink=FIRST), Reason.OTHER_DOCUMENT),
+        (
+            message(
+                operation(Action.DELETE, previous=(YASMF.hash(b"ghost"),)), seqnum=2, backlink=FIRST
+            ),
+            Reason.UNKNOWN_PREVIOUS,
+        ),
+    ],
+)
+def test_what_came_before_an_invalid_entry_is_stored(bad: SendEntry, code: Any):
+    victim = Victim()
+    victim.begin()
+    events = victim.tell(GOOD, bad)
+    assert isinstance(events[0], OperationStored)
+    assert isinstance(events[1], SessionEnded)
+    assert events[1].error is not None
+    assert events[1].error.code is code
+    assert victim.node.documents()[FIRST].tips == (FIRST,)
+
+
+def test_operations_of_two_documents_are_no_previous():
+    victim = Victim()
+    victim.begin()
+    other = message(operation(fields={"name": "y"}), log_id=1)
+    both = tuple(sorted((FIRST, YASMF.hash(other.entry))))
+    merge = message(operation(Action.UPDATE, previous=both), log_id=2)
+    events = victim.tell(GOOD, other, merge)
+    assert isinstance(events[-1], SessionEnded)
+    assert events[-1].error is not None
+    assert events[-1].error.code is Reason.SEVERAL_DOCUMENTS
+
+
+def test_an_entry_without_its_operation_is_refused():
+    machine = Replicator(local_peer=b"a", remote_peer=b"b", dialect=Dialect.AQUADOGGO)
+    machine.announce((SCHEMA,), timestamp=1)
+    codec = Codec(dialect=Dialect.AQUADOGGO, limits=Limits())
+    store = Node(1).store
+    for each in (SyncRequest(0, 0, (SCHEMA,)), Have(0, ()), SendEntry(0, GOOD.entry, None)):
+        machine.receive_data(codec.encode(each))
+    events: list[Event] = []
+    for _ in range(5):
+        events += iter(machine.next_event, None)
+        while (effect := machine.next_effect()) is not None:
+            machine.complete(effect.ticket, perform(effect, store))
+    errors = [each.error for each in events if isinstance(each, SessionEnded)]
+    assert [error.code for error in errors if error] == [Reason.MISSING_OPERATION]
+
+
+def test_entries_that_we_have_are_skipped_but_not_for_ever():
+    victim = Victim(repeated_max=5)
+    victim.begin()
+    assert len(victim.tell(GOOD)) == 1
+    assert victim.tell(*[GOOD] * 5) == []
+    assert victim.code(GOOD) is ErrorCode.TOO_MANY_DUPLICATES
+
+
+def test_a_fork_that_another_has_stored_meanwhile_is_refused():
+    victim = Victim()
+    victim.begin()
+    victim.tell(GOOD)
+    mine, theirs = (
+        message(operation(Action.UPDATE, previous=(FIRST,), fields={"name": name}), **behind)
+        for name, behind in zip("mt", [{"seqnum": 2, "backlink": FIRST}] * 2, strict=True)
+    )
+    other = Victim()
+    other.node = victim.node
+    other.begin()
+    other.tell(mine)
+    assert victim.code(theirs) is Reason.FORK
+    assert "AppendOperations" in victim.effects
+    with pytest.raises(Conflict, match="entry 2"):
+        raise Conflict(LOG, 2)
+
+
+LOW, HIGH = encode_item(LogKey(bytes(32), 0), 1), encode_item(LogKey(b"\xff" * 32, 0), 9)
+MIDDLE = encode_item(LogKey(b"\x80" * 32, 0), 5)
+
+
+def rounds(*messages: Any) -> list[Message]:
+    return [Reconcile(0, each) for each in messages]
+
+
+@pytest.mark.parametrize(
+    ("said", "code"),
+    [
+        (rounds(Terminal()), ErrorCode.UNEXPECTED_MESSAGE),
+        (rounds(LowerBound(LOW), LowerBound(LOW)), ErrorCode.UNEXPECTED_MESSAGE),
+        (rounds(LowerBound(LOW), Done(HIGH), Done(MIDDLE)), ErrorCode.BAD_BOUND),
+        (rounds(LowerBound(LOW), Done(HIGH), Done(HIGH)), ErrorCode.BAD_BOUND),
+        (rounds(LowerBound(LOW), Payload(HIGH), Payload(MIDDLE)), ErrorCode.BAD_ITEM),
+        (rounds(LowerBound(LOW), Payload(HIGH, MIDDLE, True)), ErrorCode.BAD_ITEM),
+        (rounds(LowerBound(LOW), Fingerprint(bytes(23), HIGH)), ErrorCode.BAD_FINGERPRINT),
+        (rounds(LowerBound(LOW), EmptySet(True)), ErrorCode.UNEXPECTED_MESSAGE),
+    ],
+)
+def test_ranges_that_break_a_rule_end_the_session(said: Sequence[Message], code: ErrorCode):
+    victim = Victim(documents=20)
+    victim.begin()
+    assert victim.code(*said) is code
+
+
+def test_two_heights_of_one_log_are_a_fault():
+    victim = Victim(documents=20)
+    victim.begin()
+    log = LogKey(victim.node.author.public_key, 3)
+    items = [encode_item(log, height) for height in (7, 8)]
+    assert victim.code(*rounds(LowerBound(LOW), *map(Payload, items))) is ErrorCode.BAD_ITEM
+
+
+def test_a_peer_that_asks_for_ever_is_cut_off():
+    victim = Victim(documents=20, parameters=Parameters(rounds_max=6, list_from=4))
+    victim.begin()
+    liar = rounds(LowerBound(LOW), Fingerprint(b"\x01" * 16 + bytes(7) + b"\x63", LOW), Terminal())
+    events: list[Event] = []
+    for _ in range(10):
+        events += victim.tell(*liar)
+        if any(isinstance(each, SessionEnded) for each in events):
+            break
+    (ended,) = [each for each in events if isinstance(each, SessionEnded)]
+    assert ended.error is None or ended.error.code in (
+        ErrorCode.TOO_MANY_ROUNDS,
+        ErrorCode.UNEXPECTED_MESSAGE,
+    )
+
+
+def test_a_peer_that_claims_everything_of_2_to_the_63_costs_nothing():
+    victim = Victim(documents=3)
+    victim.begin(mode=0)
+    huge = LogKey(b"\xff" * 32, 2**64 - 1)
+    assert victim.tell(Have(0, (Height(huge, 2**63),))) == []
+    assert len([each for each in victim.said if isinstance(each, SendEntry)]) == 3
+
+
+def test_spoilt_sessions_are_counted():
+    victim = Victim(connection=Limits(faults_max=3))
+    bad = SendEntry(0, b"nothing", b"")
+    for session_id in range(4):
+        events = victim.tell(
+            SyncRequest(session_id, 1, (SCHEMA,)),
+            SendEntry(session_id, bad.entry, b""),
+            SyncDone(session_id, False),
+        )
+    assert isinstance(events[-1], Closed)
+    assert events[-1].error is not None
+    assert events[-1].error.code is ErrorCode.TOO_MANY_FAULTS
+
+
+def test_nothing_is_stored_before_it_is_verified():
+    victim = Victim()
+    victim.begin()
+    victim.tell(SendEntry(0, GOOD.entry[:-1] + b"\0", GOOD.operation))
+    assert AppendOperations.__name__ not in victim.effects
