@@ -1,4 +1,4 @@
-"""The page on Secure Scuttlebutt says what the code does."""
+"""The pages on Secure Scuttlebutt say what the code does."""
 
 from __future__ import annotations
 
@@ -6,13 +6,16 @@ import doctest
 import re
 from pathlib import Path
 
-PAGE = Path(__file__).parents[2] / "docs" / "ssb.md"
-TEXT = PAGE.read_text(encoding="utf-8")
+import pytest
+
+DOCS = Path(__file__).parents[2] / "docs"
+PAGES = {path.name: path.read_text(encoding="utf-8") for path in DOCS.glob("ssb*.md")}
 
 
-def test_examples_run() -> None:
-    examples = "\n".join(re.findall(r"^```python\n(.*?)^```", TEXT, flags=re.M | re.S))
-    test = doctest.DocTestParser().get_doctest(examples, {}, PAGE.name, str(PAGE), 0)
+@pytest.mark.parametrize("page", sorted(page for page, text in PAGES.items() if ">>>" in text))
+def test_examples_run(page: str) -> None:
+    examples = "\n".join(re.findall(r"^```python\n(.*?)^```", PAGES[page], flags=re.M | re.S))
+    test = doctest.DocTestParser().get_doctest(examples, {}, page, page, 0)
     result = doctest.DocTestRunner().run(test)
-    assert result.attempted > 10
+    assert result.attempted > 5
     assert result.failed == 0

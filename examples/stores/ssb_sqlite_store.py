@@ -1,0 +1,154 @@
+"""Feeds of Secure Scuttlebutt in SQLite: survives kill -9 at any moment.
+
+Every effect is one transaction, and a transaction that is committed is on the disk
+(``synchronous = FULL``), so what `perform` has returned from survives a crash.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+from culm.machine import Effect
+from culm.ssb.ebt import (
+    AppendMessages,
+    Head,
+    LoadClock,
+    MarkForked,
+    PeerClock,
+    ReadMessages,
+    SaveClock,
+    Stored,
+)
+
+__all__ = ["SsbSqliteStore"]
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS messages (
+    feed TEXT NOT NULL, sequence INTEGER NOT NULL, id TEXT NOT NULL, data BLOB NOT NULL,
+    PRIMARY KEY (feed, sequence)
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS heads (
+    feed TEXT PRIMARY KEY, sequence INTEGER NOT NULL, id TEXT NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS forks (
+    feed TEXT PRIMARY KEY, ours BLOB NOT NULL, theirs BLOB NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS clocks (
+    peer TEXT PRIMARY KEY, told TEXT NOT NULL, refused TEXT NOT NULL
+) WITHOUT ROWID;
+"""
+
+
+class SsbSqliteStore:
+    """A `culm.ssb.store.FeedStore` in the file at `path`."""
+
+    def __init__(self, path: Path) -> None:
+        # One thread at a time: whoever drives the peer sees to that.
+        self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        self._db.execute("PRAGMA journal_mode = WAL")
+        self._db.execute("PRAGMA synchronous = FULL")
+        self._db.executescript(_SCHEMA)
+
+    def close(self) -> None:
+        self._db.close()
+
+    def load(self) -> Stored:
+        heads = self._db.execute("SELECT feed, sequence, id FROM heads")
+        forked = self._db.execute("SELECT feed FROM forks")
+        return Stored(
+            heads={feed: Head(sequence, message_id) for feed, sequence, message_id in heads},
+            forked=frozenset(feed for (feed,) in forked),
+        )
+
+    def messages(self, feed: str) -> list[bytes]:
+        """All messages of a feed, as they are stored."""
+        found = self._db.execute(
+            "SELECT data FROM messages WHERE feed = ? ORDER BY sequence", (feed,)
+        )
+        return [data for (data,) in found]
+
+    def proof(self, feed: str) -> tuple[bytes, bytes] | None:
+        """Two messages that show that a feed has forked."""
+        found: tuple[bytes, bytes] | None = self._db.execute(
+            "SELECT ours, theirs FROM forks WHERE feed = ?", (feed,)
+        ).fetchone()
+        return found
+
+    def perform(self, effect: Effect[Any]) -> object:
+        """Raises what `culm.ssb.store.MemoryStore.perform` does, and `sqlite3.Error`."""
+        match effect:
+            case ReadMessages():
+                return self._read(effect)
+            case LoadClock():
+                return self._load_clock(effect.peer)
+            case AppendMessages() | SaveClock() | MarkForked():
+                self._db.execute("BEGIN IMMEDIATE")
+                try:
+                    self._write(effect)
+                except BaseException:
+                    self._db.execute("ROLLBACK")
+                    raise
+                self._db.execute("COMMIT")
+            case _:
+                raise TypeError(f"not an effect of a replicator: {effect}")
+        return None
+
+    def _write(self, effect: AppendMessages | SaveClock | MarkForked) -> None:
+        match effect:
+            case AppendMessages():
+                self._append(effect)
+            case SaveClock(peer=peer, clock=clock):
+                self._db.execute(
+                    "INSERT OR REPLACE INTO clocks (peer, told, refused) VALUES (?, ?, ?)",
+                    (peer, json.dumps(dict(clock.told)), json.dumps(sorted(clock.refused))),
+                )
+            case MarkForked(feed=feed, ours=ours, theirs=theirs):
+                self._db.execute(
+                    "INSERT OR REPLACE INTO forks (feed, ours, theirs) VALUES (?, ?, ?)",
+                    (feed, ours, theirs),
+                )
+
+    def _append(self, effect: AppendMessages) -> None:
+        last: dict[str, tuple[int, str]] = {}
+        for message in effect.messages:
+            feed = message.author
+            if feed not in last:
+                head = self._db.execute("SELECT sequence, id FROM heads WHERE feed = ?", (feed,))
+                last[feed] = head.fetchone() or (0, "")
+            if message.sequence != last[feed][0] + 1:
+                raise ValueError(f"{feed}: {message.sequence} after {last[feed][0]}")
+            last[feed] = message.sequence, message.id
+        self._db.executemany(
+            "INSERT INTO messages (feed, sequence, id, data) VALUES (?, ?, ?, ?)", effect.messages
+        )
+        self._db.executemany(
+            "INSERT OR REPLACE INTO heads (feed, sequence, id) VALUES (?, ?, ?)",
+            [(feed, *head) for feed, head in last.items()],
+        )
+
+    def _read(self, effect: ReadMessages) -> tuple[bytes, ...]:
+        rows = self._db.execute(
+            "SELECT data FROM messages WHERE feed = ? AND sequence >= ? ORDER BY sequence LIMIT ?",
+            (effect.feed, effect.first, effect.count_max),
+        )
+        found: list[bytes] = []
+        size = 0
+        for (data,) in rows:
+            size += len(data)
+            if found and size > effect.size_max:
+                break
+            found.append(data)
+        if not found:
+            raise LookupError(f"{effect.feed} has no message {effect.first}")
+        return tuple(found)
+
+    def _load_clock(self, peer: str) -> PeerClock:
+        row = self._db.execute(
+            "SELECT told, refused FROM clocks WHERE peer = ?", (peer,)
+        ).fetchone()
+        if row is None:
+            return PeerClock()
+        return PeerClock(told=json.loads(row[0]), refused=frozenset(json.loads(row[1])))

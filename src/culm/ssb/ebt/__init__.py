@@ -1,0 +1,63 @@
+"""Epidemic Broadcast Trees: feeds exchanged with any number of peers, over few links."""
+
+from culm.machine import Closed, StoreFailed
+from culm.ssb.ebt.effects import AppendMessages, LoadClock, MarkForked, ReadMessages, SaveClock
+from culm.ssb.ebt.errors import EbtErrorCode
+from culm.ssb.ebt.events import (
+    FeedExtended,
+    FeedForked,
+    MessageRefused,
+    SessionEnded,
+    SessionOpened,
+    SourceChanged,
+)
+from culm.ssb.ebt.limits import Limits, Settings
+from culm.ssb.ebt.model import (
+    ForkedFeedError,
+    Format,
+    Head,
+    InvalidMessageError,
+    Message,
+    PeerClock,
+    Progress,
+    Stored,
+)
+from culm.ssb.ebt.notes import Note, decode_note, decode_notes, encode_note
+from culm.ssb.ebt.replicator import Replicator
+from culm.ssb.ebt.states import EndReason, SessionRole, SessionState, State
+
+__all__ = [
+    "AppendMessages",
+    "Closed",
+    "EbtErrorCode",
+    "EndReason",
+    "FeedExtended",
+    "FeedForked",
+    "ForkedFeedError",
+    "Format",
+    "Head",
+    "InvalidMessageError",
+    "Limits",
+    "LoadClock",
+    "MarkForked",
+    "Message",
+    "MessageRefused",
+    "Note",
+    "PeerClock",
+    "Progress",
+    "ReadMessages",
+    "Replicator",
+    "SaveClock",
+    "SessionEnded",
+    "SessionOpened",
+    "SessionRole",
+    "SessionState",
+    "Settings",
+    "SourceChanged",
+    "State",
+    "StoreFailed",
+    "Stored",
+    "decode_note",
+    "decode_notes",
+    "encode_note",
+]

@@ -1,0 +1,302 @@
+"""What sessions and feeds mean for each other: who is told what, and who gets what."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from culm.machine import Event, RemoteProtocolError
+from culm.ssb.ebt.errors import EbtErrorCode
+from culm.ssb.ebt.events import (
+    FeedExtended,
+    FeedForked,
+    MessageRefused,
+    SessionEnded,
+    SessionOpened,
+)
+from culm.ssb.ebt.feed import Feed
+from culm.ssb.ebt.feeds import Feeds
+from culm.ssb.ebt.limits import Limits, Settings
+from culm.ssb.ebt.model import (
+    ForkedFeedError,
+    Format,
+    InvalidMessageError,
+    Message,
+    PeerClock,
+    Stored,
+)
+from culm.ssb.ebt.notes import decode_note
+from culm.ssb.ebt.session import Session
+from culm.ssb.ebt.sources import Sources
+from culm.ssb.ebt.states import EndReason, FeedInput, SessionInput, SessionRole, SessionState
+from culm.ssb.ebt.work import Work
+from culm.timers import Deadlines
+
+__all__ = ["Exchange"]
+
+
+class Exchange:
+    """All sessions, and all feeds."""
+
+    def __init__(
+        self,
+        *,
+        me: str,
+        stored: Stored,
+        format: Format,
+        now: float,
+        settings: Settings,
+        limits: Limits,
+    ) -> None:
+        self.feeds = Feeds(stored)
+        self.work = Work(limits, on_written=self._written)
+        self._write = self.work.writer.add
+        self.events: deque[Event] = deque()
+        self.sessions: dict[int, Session] = {}
+        self.sources = Sources(sessions=self.sessions, settings=settings, now=now)
+        self._me = me
+        self._format = format
+        self._now = now
+        self._notes_s = settings.notes_s
+        self._by_peer: dict[str, Session] = {}
+        self._silent: Deadlines[int] = Deadlines()  # sessions that wait for the first notes
+        self._contradictions: dict[str, bytes] = {}  # that wait for our message, by feed
+
+    # Feeds
+
+    def follow(self, feed_id: str) -> None:
+        feed = self.feeds.follow(feed_id)
+        # Whoever has the most of it becomes its source.
+        sessions = sorted(self.sessions.values(), key=lambda each: -each.clock.get(feed_id, 0))
+        for session in sessions:
+            self._share(feed, session)
+
+    def unfollow(self, feed_id: str) -> None:
+        self._withdraw(self.feeds.unfollow(feed_id))
+
+    def block(self, author: str, target: str) -> None:
+        self.feeds.block(author, target)
+        session, feed = self._by_peer.get(target), self.feeds.get(author)
+        if session is not None and author == self._me:
+            self.end(session, EndReason.BLOCKED)
+        elif session is not None and feed is not None:
+            self._withdraw_from(feed, session)
+
+    def unblock(self, author: str, target: str) -> None:
+        self.feeds.unblock(author, target)
+        session, feed = self._by_peer.get(target), self.feeds.get(author)
+        if session is not None and feed is not None:
+            self._share(feed, session)
+
+    def append(self, feed: Feed, message: Message) -> None:
+        """The next message of the feed is there, whoever it comes from."""
+        feed.take(message)
+        self._write(message)
+
+    def _written(self, messages: Mapping[str, list[Message]]) -> None:
+        for feed_id, new in messages.items():
+            feed = self.feeds[feed_id]
+            first, last = new[0].sequence, new[-1].sequence
+            feed.store(last)
+            self.events.append(FeedExtended(feed=feed_id, first=first, last=last))
+            if feed.wanted:
+                data = [message.data for message in new]
+                for session in self.sessions.values():
+                    if self._shares(feed, session):
+                        session.extend(feed, first, data)
+            self._prove(feed)
+
+    # Sessions
+
+    def has_session(self, peer: str) -> bool:
+        return peer in self._by_peer
+
+    def connect(self, session: Session) -> None:
+        earlier = self._by_peer.get(session.peer)
+        if earlier is not None:
+            self.end(earlier, EndReason.RECONNECTED)
+        self.sessions[session.number] = self._by_peer[session.peer] = session
+        self.work.load_clock(session.peer, partial(self._loaded, session))
+
+    def fail(self, session: Session, error: RemoteProtocolError) -> None:
+        """End a session whose peer has broken a rule."""
+        error.__cause__ = error.__context__ = None
+        self.end(session, EndReason.FAULT, error.with_traceback(None))
+
+    def end(
+        self, session: Session, reason: EndReason, error: RemoteProtocolError | None = None
+    ) -> None:
+        """End a session that has not ended."""
+        loaded = session.state is not SessionState.LOADING
+        session.move(SessionInput.END)
+        del self.sessions[session.number], self._by_peer[session.peer]
+        self._silent.cancel(session.number)
+        self.sources.end(session)
+        if loaded:
+            self.work.save_clock(session.peer, session.memory())
+        self.events.append(
+            SessionEnded(session=session.number, peer=session.peer, reason=reason, error=error)
+        )
+
+    def _loaded(self, session: Session, clock: PeerClock) -> None:
+        if session.state is SessionState.ENDED:
+            return
+        session.remember(clock)
+        if session.role is SessionRole.SERVER:
+            session.move(SessionInput.LOADED_AS_SERVER)
+            self._introduce(session)
+        else:
+            session.move(SessionInput.LOADED_AS_CLIENT)
+            self._silent.set(session.number, self._now + self._notes_s)
+
+    def _introduce(self, session: Session) -> None:
+        """Our first notes: of feeds of which the peer does not know how far we are."""
+        self.events.append(SessionOpened(session=session.number, peer=session.peer))
+        session.outgoing.open()
+        for feed in self.feeds.followed:
+            self._share(feed, session)
+
+    def receive_notes(self, session: Session, notes: Mapping[str, int]) -> None:
+        first = session.state is SessionState.AWAITING_NOTES
+        session.move(SessionInput.NOTES)
+        if first:
+            self._silent.cancel(session.number)
+            self._introduce(session)
+        try:
+            for feed_id, value in notes.items():
+                session.hear_note(feed_id, decode_note(value))
+                self._hear(session, feed_id)
+        except RemoteProtocolError as error:
+            self.fail(session, error)
+
+    def _hear(self, session: Session, feed_id: str) -> None:
+        """The peer has told of a feed."""
+        told = session.clock[feed_id]
+        feed = self.feeds.get(feed_id)
+        if feed is None or not self._shares(feed, session):
+            if told >= 0:
+                session.refuse(feed_id)
+            return
+        relation = session.relations.get(feed_id)
+        if relation is None:
+            is_source = told > feed.received and self.sources.session_of(feed) is None
+            relation = session.tell(feed, receive=is_source)
+        if told < 0:
+            self.sources.lose(feed, session)
+        elif told > feed.received:
+            self.sources.offered(feed, session)
+        session.serve(relation)
+
+    def receive_message(self, session: Session, author: str, sequence: int, received: Any) -> None:
+        """What is not the next message of a feed that was asked for is not looked at."""
+        relation = session.relations.get(author)
+        if relation is None:
+            return
+        feed = relation.feed
+        if sequence != feed.received + 1:
+            if session.is_gap(relation, sequence):
+                gap = f"{author}: {sequence} after {feed.received}"
+                self.fail(session, RemoteProtocolError(EbtErrorCode.OUT_OF_ORDER, gap))
+            return
+        try:
+            message = self._format.check(feed.last_id, received)
+        except ForkedFeedError as error:
+            self._contradict(feed, error.data)
+        except InvalidMessageError as error:
+            self._refuse(session, feed, sequence, str(error))
+        else:
+            feed.take(message)
+            self._write(message)
+            session.reach(relation, sequence, self._now)
+            if session.clock[author] <= sequence < feed.claimed:
+                self.sources.wait(feed)  # somebody else is ahead
+
+    # Who exchanges what
+
+    def _shares(self, feed: Feed, session: Session) -> bool:
+        """Whether the feed is exchanged in that session."""
+        return (
+            feed.wanted
+            and not session.distrusts(feed.id)
+            and not self.feeds.blocks(feed.id, session.peer)
+        )
+
+    def _share(self, feed: Feed, session: Session) -> None:
+        """Tell a peer of a feed, if it does not know, and serve what it has asked for."""
+        if session.state is not SessionState.OPEN or not self._shares(feed, session):
+            return
+        if session.is_level(feed):
+            return
+        if self.sources.session_of(feed) is None:
+            self.sources.take(feed, session)
+        else:
+            session.tell(feed, receive=False)
+        if session.has_told(feed.id):
+            if session.claims(feed):
+                self.sources.offered(feed, session)
+            session.serve(session.relations[feed.id])
+
+    def _withdraw(self, feed: Feed) -> None:
+        """Exchange the feed with nobody any more."""
+        self.sources.drop(feed)
+        for session in self.sessions.values():
+            if feed.id in session.relations:
+                session.refuse(feed.id)
+
+    def _withdraw_from(self, feed: Feed, session: Session) -> None:
+        if feed.id in session.relations:
+            session.refuse(feed.id)
+            self.sources.lose(feed, session)
+
+    # What is wrong with messages
+
+    def _refuse(self, session: Session, feed: Feed, sequence: int, reason: str) -> None:
+        self.events.append(
+            MessageRefused(
+                session=session.number,
+                peer=session.peer,
+                feed=feed.id,
+                sequence=sequence,
+                reason=reason,
+            )
+        )
+        try:
+            session.distrust(feed.id)
+        except RemoteProtocolError as error:
+            self.fail(session, error)
+        else:
+            self._withdraw_from(feed, session)
+
+    def _contradict(self, feed: Feed, theirs: bytes) -> None:
+        """The author has signed two messages of which one cannot follow the other."""
+        feed.move(FeedInput.CONTRADICTED)
+        self._contradictions[feed.id] = theirs
+        self._withdraw(feed)
+        self._prove(feed)
+
+    def _prove(self, feed: Feed) -> None:
+        """Read our message for the proof, as soon as the store has it."""
+        if feed.id in self._contradictions and feed.stored == feed.received:
+            theirs = self._contradictions.pop(feed.id)
+            self.work.read_one(feed, lambda ours: self._mark(feed, ours, theirs))
+
+    def _mark(self, feed: Feed, ours: bytes, theirs: bytes) -> None:
+        def proved(_: None) -> None:
+            feed.move(FeedInput.PROVED)
+            self.events.append(FeedForked(feed=feed.id, ours=ours, theirs=theirs))
+
+        self.work.mark_forked(feed, ours, theirs, proved)
+
+    # Time
+
+    def next_deadline(self) -> float | None:
+        times = (self.sources.next_deadline(), self._silent.next())
+        return min((time for time in times if time is not None), default=None)
+
+    def advance(self, now: float) -> None:
+        self._now = now
+        while (number := self._silent.pop_due(now)) is not None:
+            self.fail(self.sessions[number], RemoteProtocolError(EbtErrorCode.NO_NOTES))
+        self.events.extend(self.sources.advance(now, excused=self.work.is_writing))

@@ -1,0 +1,130 @@
+"""One feed, as far as we have it, and the feed's part in a session."""
+
+from __future__ import annotations
+
+from culm.ssb.ebt.model import Head, Message
+from culm.ssb.ebt.states import (
+    FEED_RULES,
+    SUPPLY_RULES,
+    Demand,
+    FeedInput,
+    FeedState,
+    Supply,
+    SupplyInput,
+)
+
+__all__ = ["Feed", "Relation"]
+
+
+class Feed:
+    """What we have of a feed.
+
+    received: the last sequence that was taken.
+    stored: the last one that the store has, which is all that peers are told of.
+    claimed: the most that any peer has told us of.
+    """
+
+    __slots__ = ("claimed", "followed", "id", "last_id", "received", "state", "stored")
+
+    def __init__(self, feed_id: str, head: Head | None, state: FeedState) -> None:
+        self.id = feed_id
+        self.last_id = None if head is None else head.id
+        self.received = self.stored = 0 if head is None else head.sequence
+        self.state = state
+        self.claimed = 0
+        self.followed = False
+
+    @property
+    def head(self) -> Head | None:
+        return None if self.last_id is None else Head(self.received, self.last_id)
+
+    @property
+    def wanted(self) -> bool:
+        """Whether we exchange it at all."""
+        return self.followed and self.state is FeedState.WHOLE
+
+    def follow(self, value: bool) -> None:
+        self.followed = value
+
+    def take(self, message: Message) -> None:
+        """The next message is there, and is going to be stored."""
+        self.received = message.sequence
+        self.last_id = message.id
+
+    def claim(self, sequence: int) -> None:
+        """Somebody says that the feed goes on to there; 0: nobody does any more."""
+        self.claimed = sequence
+
+    def store(self, last: int) -> None:
+        self.stored = last
+
+    def move(self, happened: FeedInput) -> None:
+        self.state = FEED_RULES[self.state][happened]
+
+
+class Relation:
+    """A feed that we follow, in one session.
+
+    told: the last sequence that we have told the peer of.
+    asked: the last one that we had when we asked to receive it; asks: how often we have.
+    heard: when that was, or when the last message came; delivers: whether any has.
+    base: the last one that the peer had when it told; sent: the last one it is going to get.
+    """
+
+    __slots__ = (
+        "asked",
+        "asks",
+        "base",
+        "delivers",
+        "demand",
+        "feed",
+        "heard",
+        "sent",
+        "supply",
+        "told",
+    )
+
+    def __init__(self, feed: Feed) -> None:
+        self.feed = feed
+        self.supply = Supply.UNTOLD
+        self.demand = Demand.UNTOLD
+        self.sent = 0
+        self.told = -1
+        self.asked = 0
+        self.asks = 0
+        self.heard = 0.0
+        self.delivers = False
+        self.base = 0
+
+    def tell(self, demand: Demand) -> None:
+        """The peer is told what we have, and what we want."""
+        self.demand = demand
+        self.told = self.feed.stored
+
+    def ask(self, now: float) -> None:
+        """The peer becomes our source."""
+        self.asked = self.feed.received
+        self.asks += 1
+        self.heard = now
+        self.delivers = False
+
+    def hear(self, now: float) -> None:
+        """The peer has sent the next message."""
+        self.heard = now
+        self.delivers = True
+
+    def release(self) -> None:
+        """The peer does not have the feed for us: it is nobody's source, and knows."""
+        if self.demand is Demand.SOURCE:
+            self.demand = Demand.STANDBY
+
+    def move(self, happened: SupplyInput) -> None:
+        self.supply = SUPPLY_RULES[self.supply][happened]
+
+    def restart(self, base: int) -> None:
+        """The peer has told which sequence it has."""
+        self.base = self.sent = base
+
+    def send(self, last: int) -> None:
+        """Messages up to `last` are on their way to the peer, or it has them."""
+        self.sent = last

@@ -1,0 +1,80 @@
+"""Notes: one number that says what a peer has of a feed, and whether it wants more of it.
+
+Seed, "Control messages": a negative number is no wish for the feed; otherwise the lowest bit is
+the receive flag (0: yes), and the bits above it are the sequence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from culm.machine import RemoteProtocolError
+from culm.ssb.ebt.errors import EbtErrorCode
+from culm.ssb.feed_id import is_feed_id
+
+__all__ = [
+    "NOTE_MAX",
+    "REFUSAL",
+    "SEQUENCE_MAX",
+    "Note",
+    "decode_note",
+    "decode_notes",
+    "encode_note",
+]
+
+NOTE_MAX: Final = 2**53 - 1
+"""The largest number that every implementation of JSON reads exactly."""
+SEQUENCE_MAX: Final = NOTE_MAX >> 1
+REFUSAL: Final = -1
+
+
+class Note(NamedTuple):
+    """What a note says of a feed; without `replicate` the rest means nothing."""
+
+    replicate: bool
+    receive: bool = False
+    sequence: int = 0
+
+
+_REFUSED: Final = Note(replicate=False)
+
+
+def encode_note(note: Note) -> int:
+    """The number of a note.  Raises `ValueError` for a sequence that no number holds."""
+    if not note.replicate:
+        return REFUSAL
+    if not 0 <= note.sequence <= SEQUENCE_MAX:
+        raise ValueError(f"sequence must be in [0, {SEQUENCE_MAX}], not {note.sequence}")
+    return note.sequence << 1 | (not note.receive)
+
+
+def decode_note(value: int) -> Note:
+    """What a number says.  Raises `ValueError` above `NOTE_MAX`."""
+    if value < 0:
+        return _REFUSED
+    if value > NOTE_MAX:
+        raise ValueError(f"a note is at most {NOTE_MAX}, not {value}")
+    return Note(True, not value & 1, value >> 1)
+
+
+def decode_notes(value: object) -> Mapping[str, int]:
+    """Notes by feed, out of a JSON value: an object, or one under the name ``clock``.
+
+    A number without a fraction is an integer, however it was written.  Raises
+    `RemoteProtocolError`: ``NOT_NOTES``, ``BAD_FEED_ID``, ``BAD_NOTE``.
+    """
+    if isinstance(value, dict) and isinstance(value.get("clock"), dict):
+        value = value["clock"]
+    if not isinstance(value, dict):
+        raise RemoteProtocolError(EbtErrorCode.NOT_NOTES, f"{type(value).__name__}")
+    notes: dict[str, int] = {}
+    for feed, number in value.items():
+        if not is_feed_id(feed):
+            raise RemoteProtocolError(EbtErrorCode.BAD_FEED_ID, f"{feed[:64]!r}")
+        if type(number) is float and number.is_integer():
+            number = int(number)
+        if type(number) is not int or number > NOTE_MAX:
+            raise RemoteProtocolError(EbtErrorCode.BAD_NOTE, f"{feed}: {str(number)[:64]}")
+        notes[feed] = number
+    return notes

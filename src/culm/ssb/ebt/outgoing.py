@@ -1,0 +1,142 @@
+"""What waits for being sent to one peer: notes, messages, and feeds that are to be read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from itertools import islice
+
+from culm.ssb.ebt.feed import Relation
+from culm.ssb.ebt.limits import Limits
+
+__all__ = ["Outgoing"]
+
+
+class Outgoing:
+    """Notes leave first, and there is at most one for each feed: the last.
+
+    Those of a feed leave in their order, and the feeds take turns.  Messages are read from the
+    store when there is room, one read at a time.
+    """
+
+    __slots__ = ("_limits", "_notes", "_queues", "_reading", "_size", "_wake", "_wanting")
+
+    def __init__(self, limits: Limits, *, wake: Callable[[], None]) -> None:
+        self._limits = limits
+        self._wake = wake  # called when there may be something to send or to read
+        self._notes: dict[str, int] | None = None  # none are due; an empty frame may be due, too
+        self._queues: dict[Relation, list[bytes]] = {}  # in turns
+        self._size = 0
+        self._wanting: dict[Relation, None] = {}  # in turns
+        self._reading = False
+
+    @property
+    def has_room(self) -> bool:
+        """Whether messages may be queued."""
+        return self._size < self._limits.unsent_size_max
+
+    @property
+    def has_frames(self) -> bool:
+        return self._notes is not None or bool(self._queues)
+
+    # Notes
+
+    def open(self) -> None:
+        """Let there be a frame of notes, even if there are none."""
+        if self._notes is None:
+            self._notes = {}
+        self._wake()
+
+    def note(self, feed: str, value: int) -> None:
+        if self._notes is None:
+            self._notes = {}
+        self._notes[feed] = value
+        self._wake()
+
+    # Messages
+
+    def put(self, relation: Relation, messages: Sequence[bytes], last: int) -> None:
+        """Queue messages of that feed, of which `last` is the last sequence."""
+        queue = self._queues.get(relation)
+        if queue is None:
+            queue = self._queues[relation] = []
+        queue += messages
+        self._size += sum(map(len, messages))
+        relation.send(last)
+        self._wake()
+
+    def restart(self, relation: Relation, base: int) -> None:
+        """Forget what is queued of that feed: the peer has told what it has."""
+        dropped = self._queues.pop(relation, ())
+        self._size -= sum(map(len, dropped))
+        self._wanting.pop(relation, None)
+        relation.restart(base)
+
+    # Reading
+
+    def want(self, relation: Relation) -> None:
+        """There are messages to be read for the peer."""
+        self._wanting[relation] = None
+        self._wake()
+
+    @property
+    def can_read(self) -> bool:
+        """Whether `next_read` has something."""
+        return bool(self._wanting) and not self._reading and self.has_room
+
+    def next_read(self) -> Relation:
+        """Whose turn it is to be read; `read` follows."""
+        self._reading = True
+        relation = next(iter(self._wanting))
+        del self._wanting[relation]
+        return relation
+
+    def read(self) -> None:
+        """What was to be read has been, or there was nothing."""
+        self._reading = False
+        self._wake()
+
+    # Taking
+
+    def take(self, size_max: int | None) -> list[bytes]:
+        """Frames until there are `size_max` bytes of them, or more with the last one."""
+        frames: list[bytes] = []
+        room = float("inf") if size_max is None else size_max
+        while room > 0 and self._notes is not None:
+            frames.append(self._take_notes())
+            room -= len(frames[-1])
+        while room > 0 and self._queues:
+            relation = next(iter(self._queues))
+            messages = self._queues.pop(relation)
+            sizes = list(map(len, messages))
+            size = sum(sizes)
+            if size > room:
+                count, size = _fitting(sizes, room)
+                if count < len(messages):
+                    self._queues[relation] = messages[count:]  # others first, next time
+                    del messages[count:]
+            frames += messages
+            room -= size
+            self._size -= size
+        if self._wanting:
+            self._wake()
+        return frames
+
+    def _take_notes(self) -> bytes:
+        assert self._notes is not None
+        count_max = self._limits.notes_max
+        if len(self._notes) <= count_max:
+            taken, self._notes = self._notes, None
+        else:
+            taken = {feed: self._notes.pop(feed) for feed in list(islice(self._notes, count_max))}
+        return json.dumps(taken, separators=(",", ":")).encode()
+
+
+def _fitting(sizes: Sequence[int], room: float) -> tuple[int, int]:
+    """How many of them fill `room`, and their sum."""
+    total = 0
+    for count, size in enumerate(sizes, 1):
+        total += size
+        if total >= room:
+            return count, total
+    return len(sizes), total

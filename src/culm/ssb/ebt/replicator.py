@@ -1,0 +1,319 @@
+"""The machine: one peer's feeds, and its sessions with other peers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import count
+from typing import Any, Final, TypeVar
+
+from culm.arguments import check_int, check_type
+from culm.machine import (
+    Closed,
+    ContractErrorCode,
+    Effect,
+    Event,
+    LocalProtocolError,
+    RemoteProtocolError,
+    Ticket,
+    check_time,
+)
+from culm.ssb.ebt.errors import EbtErrorCode
+from culm.ssb.ebt.exchange import Exchange
+from culm.ssb.ebt.limits import Limits, Settings
+from culm.ssb.ebt.model import Format, Head, Message, Progress, Stored
+from culm.ssb.ebt.session import Session
+from culm.ssb.ebt.states import EndReason, FeedState, SessionRole, SessionState, State
+from culm.ssb.feed_id import check_feed_id
+
+__all__ = ["Replicator"]
+
+R = TypeVar("R")
+
+_DEFAULT_LIMITS: Final = Limits()
+_DEFAULT_SETTINGS: Final = Settings()
+
+
+class Replicator:
+    """Exchanges feeds with any number of peers, each of them in a session.
+
+    me
+        Our own feed; whom it blocks has no session.  It is exchanged if it is followed, as any
+        other.
+    stored
+        What the store has.
+    format
+        What checks messages.
+    now
+        The time (monotonic seconds).
+
+    It knows no bytes but those of messages: a session's frames are made by `frames_to_send`, and
+    what has come is told by `receive_notes` and `receive_message`.  Drive it like every machine:
+    one input, then events until ``None``, then effects, then the frames of the sessions in
+    `sessions_to_send`, in rounds until one brings nothing; then the deadline.
+
+    What a peer does wrong ends its session (`SessionEnded`), and nothing else.  If the store
+    fails, everything ends.
+
+    Worst-case memory beside that of the feeds (about 500 bytes each): for each session what
+    `Limits` says of `feeds_max` and `unsent_size_max`, and `unwritten_size_max` once.
+    """
+
+    def __init__(
+        self,
+        *,
+        me: str,
+        stored: Stored,
+        format: Format,
+        now: float,
+        settings: Settings = _DEFAULT_SETTINGS,
+        limits: Limits = _DEFAULT_LIMITS,
+    ) -> None:
+        check_feed_id("me", me)
+        check_type("stored", stored, Stored)
+        check_type("settings", settings, Settings)
+        check_type("limits", limits, Limits)
+        check_time(now, None)
+        self._me = me
+        self._limits = limits
+        self._now = now
+        self._state = State.OPEN
+        self._numbers = count(1)
+        self._stirred: dict[int, None] = {}  # sessions which may have something to send
+        self._exchange = Exchange(
+            me=me, stored=stored, format=format, now=now, settings=settings, limits=limits
+        )
+
+    # What it is
+
+    @property
+    def state(self) -> State:
+        return self._state
+
+    @property
+    def me(self) -> str:
+        return self._me
+
+    @property
+    def takes_messages(self) -> bool:
+        """Whether there is room for messages: otherwise sessions' frames had better wait."""
+        return self._exchange.work.has_room
+
+    @property
+    def progress(self) -> Progress:
+        """How far replication has come; looks at every feed of every session."""
+        current = target = 0
+        for session in self._exchange.sessions.values():
+            for done, wanted in map(session.progress_of, session.relations.values()):
+                current += done
+                target += wanted
+        return Progress(current, target)
+
+    @property
+    def clock(self) -> dict[str, int]:
+        """The last sequence in the store of each feed that is known."""
+        return self._exchange.feeds.clock()
+
+    def head(self, feed: str) -> Head | None:
+        """The last message of a feed that was taken, perhaps not stored yet."""
+        return self._exchange.feeds.head(feed)
+
+    def source(self, feed: str) -> str | None:
+        """The peer from which a feed is received."""
+        return self._exchange.sources.peer_of(feed)
+
+    def follows(self, feed: str) -> bool:
+        return self._exchange.feeds.follows(feed)
+
+    def blocks(self, author: str, target: str) -> bool:
+        """Whether `author` blocks `target`."""
+        return self._exchange.feeds.blocks(author, target)
+
+    def is_ready(self, session: int) -> bool:
+        """Whether the session takes frames: it has loaded what it remembers."""
+        found = self._exchange.sessions.get(session)
+        return found is not None and found.state is not SessionState.LOADING
+
+    # What the user asks for
+
+    def follow(self, feed: str, value: bool = True) -> None:
+        """Exchange a feed with all peers, or do so no more.  Again: no effect.
+
+        Raises `LocalProtocolError` (``ALREADY_CLOSED``), `ValueError` for what is no feed's id.
+        """
+        check_feed_id("feed", feed)
+        check_type("value", value, bool)
+        self._check_open()
+        if value is not self._exchange.feeds.follows(feed):
+            (self._exchange.follow if value else self._exchange.unfollow)(feed)
+
+    def block(self, author: str, target: str, value: bool = True) -> None:
+        """`author` blocks `target`, or no more: its feed is not exchanged with that peer.
+
+        If the author is ourselves, there is no session with that peer.  Raises as `follow`.
+        """
+        check_feed_id("author", author)
+        check_feed_id("target", target)
+        check_type("value", value, bool)
+        self._check_open()
+        if value is not self._exchange.feeds.blocks(author, target):
+            (self._exchange.block if value else self._exchange.unblock)(author, target)
+
+    def append(self, message: Message) -> None:
+        """Take the next message of a feed that is written here.
+
+        `FeedExtended` says when it is stored.  Raises `LocalProtocolError`:
+        ``WRONG_SEQUENCE``, ``NOT_WHOLE``, ``ALREADY_CLOSED``.
+        """
+        check_type("message", message, Message)
+        check_feed_id("author", message.author)
+        check_int("sequence", message.sequence, 1)
+        check_type("id", message.id, str)
+        check_type("data", message.data, bytes)
+        if not message.data:
+            raise ValueError("a message has data")
+        self._check_open()
+        feed = self._exchange.feeds[message.author]
+        if feed.state is not FeedState.WHOLE:
+            raise LocalProtocolError(EbtErrorCode.NOT_WHOLE, message.author)
+        if message.sequence != feed.received + 1:
+            gap = f"{message.sequence} after {feed.received}"
+            raise LocalProtocolError(EbtErrorCode.WRONG_SEQUENCE, gap)
+        self._exchange.append(feed, message)
+
+    # Sessions
+
+    def connect(self, peer: str, *, role: SessionRole) -> int:
+        """There is a stream for a session with `peer`; returns the session's number.
+
+        If there is one already, that ends.  Raises `LocalProtocolError`:
+        ``BLOCKED`` (by us), ``TOO_MANY_SESSIONS``, ``ALREADY_CLOSED``.
+        """
+        check_feed_id("peer", peer)
+        check_type("role", role, SessionRole)
+        self._check_open()
+        if self._exchange.feeds.blocks(self._me, peer):
+            raise LocalProtocolError(EbtErrorCode.BLOCKED, peer)
+        full = len(self._exchange.sessions) >= self._limits.sessions_max
+        if full and not self._exchange.has_session(peer):
+            raise LocalProtocolError(EbtErrorCode.TOO_MANY_SESSIONS)
+        session = Session(
+            number=next(self._numbers), peer=peer, role=role, limits=self._limits, wake=self._wake
+        )
+        self._exchange.connect(session)
+        return session.number
+
+    def disconnect(self, session: int, error: RemoteProtocolError | None = None) -> None:
+        """The stream of a session has ended, or what came was no frame (`error`).
+
+        `SessionEnded` follows, once.  No effect if there is no such session.
+        """
+        check_type("error", error, RemoteProtocolError, type(None))
+        found = self._exchange.sessions.get(session)
+        if found is None:
+            return
+        if error is None:
+            self._exchange.end(found, EndReason.DISCONNECTED)
+        else:
+            self._exchange.fail(found, error)
+
+    def receive_notes(self, session: int, notes: Mapping[str, int]) -> None:
+        """Take the peer's notes (`decode_notes` reads them).
+
+        Raises `LocalProtocolError`: ``NO_SESSION``, ``NOT_READY``.
+        """
+        self._exchange.receive_notes(self._ready(session), notes)
+
+    def receive_message(self, session: int, author: str, sequence: int, received: Any) -> None:
+        """Take a message of the peer; `received` is what `Format.check` gets.
+
+        What was not asked for, or is there already, is dropped before anybody looks at it.
+        Raises as `receive_notes`.
+        """
+        found = self._exchange.sessions.get(session)
+        if found is None or found.state is SessionState.LOADING:
+            found = self._ready(session)
+        self._exchange.receive_message(found, author, sequence, received)
+
+    def frames_to_send(self, session: int, size_max: int | None = None) -> list[bytes]:
+        """Take frames, each a JSON text: until they have `size_max` bytes, or more by the last.
+
+        Nothing for a session that there is not.
+        """
+        found = self._exchange.sessions.get(session)
+        return [] if found is None else found.outgoing.take(size_max)
+
+    def sessions_to_send(self) -> list[int]:
+        """Take the sessions that may have got frames since last taken."""
+        stirred, self._stirred = self._stirred, {}
+        return list(stirred)
+
+    def _ready(self, number: int) -> Session:
+        session = self._exchange.sessions.get(number)
+        if session is None:
+            raise LocalProtocolError(EbtErrorCode.NO_SESSION, f"{number}")
+        if session.state is SessionState.LOADING:
+            raise LocalProtocolError(EbtErrorCode.NOT_READY, f"{number}")
+        return session
+
+    def _wake(self, session: Session) -> None:
+        self._stirred[session.number] = None
+        self._exchange.work.read_for(session)
+
+    def _check_open(self) -> None:
+        if self._state is not State.OPEN:
+            raise LocalProtocolError(ContractErrorCode.ALREADY_CLOSED)
+
+    # The contract
+
+    def next_event(self) -> Event | None:
+        exchange = self._exchange
+        if exchange.events:
+            return exchange.events.popleft()
+        if self._state is State.FAILING or (self._state is State.CLOSING and exchange.work.is_done):
+            self._state = State.CLOSED
+            return Closed()
+        return None
+
+    def next_effect(self) -> Effect[Any] | None:
+        return self._exchange.work.next_effect()
+
+    def complete(self, ticket: Ticket[R], result: R) -> None:
+        """Answer an effect; see each effect for its result.
+
+        Raises `LocalProtocolError`: ``UNKNOWN_TICKET``, ``WRONG_RESULT``.
+        """
+        then = self._exchange.work.answered(ticket, result)
+        if self._state not in (State.FAILING, State.CLOSED):
+            then(result)
+
+    def fail(self, ticket: Ticket[Any], error: Exception) -> None:
+        """The store could not do it: everything ends, and nothing is sent any more.
+
+        Raises `LocalProtocolError` as `complete` does.
+        """
+        failure = self._exchange.work.failed(ticket, error)
+        if self._state in (State.OPEN, State.CLOSING):
+            self._exchange.events.append(failure)
+            self._end_sessions()
+            self._exchange.work.stop()
+            self._state = State.FAILING
+
+    def next_deadline(self) -> float | None:
+        return self._exchange.next_deadline() if self._state is State.OPEN else None
+
+    def advance(self, now: float) -> None:
+        """Raises `LocalProtocolError` (``NOT_A_TIME``, ``TIME_WENT_BACK``)."""
+        check_time(now, self._now)
+        self._now = now
+        if self._state is State.OPEN:
+            self._exchange.advance(now)
+
+    def close(self) -> None:
+        """End all sessions; then what was taken is written, and what was told is kept."""
+        if self._state is State.OPEN:
+            self._state = State.CLOSING
+            self._end_sessions()
+
+    def _end_sessions(self) -> None:
+        for session in list(self._exchange.sessions.values()):
+            self._exchange.end(session, EndReason.DISCONNECTED)

@@ -1,0 +1,239 @@
+"""One session: what its peer has told, and what we tell it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from culm.machine import RemoteProtocolError
+from culm.ssb.ebt.errors import EbtErrorCode
+from culm.ssb.ebt.feed import Feed, Relation
+from culm.ssb.ebt.limits import Limits
+from culm.ssb.ebt.model import PeerClock
+from culm.ssb.ebt.notes import REFUSAL, Note, encode_note
+from culm.ssb.ebt.outgoing import Outgoing
+from culm.ssb.ebt.states import (
+    SESSION_RULES,
+    Demand,
+    SessionInput,
+    SessionRole,
+    SessionState,
+    Supply,
+    SupplyInput,
+)
+
+__all__ = ["Session"]
+
+
+class Session:
+    """The state of a session; what follows from it for other sessions is `Replicator`'s affair.
+
+    clock: what the peer has told of feeds, now or in an earlier session; -1 is a refusal.
+    """
+
+    def __init__(
+        self,
+        *,
+        number: int,
+        peer: str,
+        role: SessionRole,
+        limits: Limits,
+        wake: Callable[[Session], None],
+    ) -> None:
+        self.number = number
+        self.peer = peer
+        self.role = role
+        self.state = SessionState.LOADING
+        self.clock: dict[str, int] = {}
+        self.relations: dict[str, Relation] = {}
+        self.outgoing = Outgoing(limits, wake=lambda: wake(self))
+        self.heard = 0.0  # when the last message came that we wanted
+        self._limits = limits
+        self._receives: dict[str, bool] = {}  # by feed: the receive flag, told in this session
+        self._refused: set[str] = set()  # in this session
+        self._refused_before: set[str] = set()  # in earlier ones; see `PeerClock.refused`
+        self._distrusted: set[str] = set()  # feeds of which it has sent something wrong
+
+    def move(self, happened: SessionInput) -> None:
+        self.state = SESSION_RULES[self.state][happened]
+
+    # What is remembered
+
+    def remember(self, clock: PeerClock) -> None:
+        """Start from what the peer told in an earlier session."""
+        self.clock.update(clock.told)
+        self._refused_before.update(clock.refused)
+
+    def memory(self) -> PeerClock:
+        return PeerClock(
+            told=dict(self.clock), refused=frozenset(self._refused | self._refused_before)
+        )
+
+    def is_level(self, feed: Feed) -> bool:
+        """Whether the peer knows what we have, so that nothing has to be told of the feed."""
+        if feed.id in self._refused or feed.id in self._refused_before:
+            return False
+        told = self.clock.get(feed.id)
+        return told is not None and told in (REFUSAL, feed.stored)
+
+    # What the peer tells
+
+    def hear_note(self, feed_id: str, note: Note) -> None:
+        """Raises `RemoteProtocolError` (``TOO_MANY_FEEDS``).
+
+        That it tells of the feed at all proves, of an earlier session, that it no longer takes
+        us for somebody who does not want it: such feeds are not told (request skipping).
+        """
+        if feed_id not in self.clock and len(self.clock) >= self._limits.feeds_max:
+            raise RemoteProtocolError(EbtErrorCode.TOO_MANY_FEEDS)
+        self.clock[feed_id] = note.sequence if note.replicate else REFUSAL
+        self._receives[feed_id] = note.receive
+        self._refused_before.discard(feed_id)
+
+    def has_told(self, feed_id: str) -> bool:
+        """Whether it has told of the feed in this session."""
+        return feed_id in self._receives
+
+    def reach(self, relation: Relation, sequence: int, now: float) -> None:
+        """The peer has sent the next message of a feed, which has that sequence."""
+        self.heard = now
+        relation.hear(now)
+        feed_id = relation.feed.id
+        if self.clock.get(feed_id, 0) < sequence:
+            self.clock[feed_id] = sequence
+
+    def claims(self, feed: Feed) -> bool:
+        """Whether the peer says that it has more of the feed than we, and would send it."""
+        if self.state is not SessionState.OPEN or self.clock.get(feed.id, 0) <= feed.received:
+            return False
+        return feed.id in self.relations
+
+    def distrust(self, feed_id: str) -> None:
+        """The peer has sent something wrong of this feed.
+
+        Raises `RemoteProtocolError` (``INVALID_MESSAGES``) when there are too many such feeds.
+        """
+        self._distrusted.add(feed_id)
+        if len(self._distrusted) > self._limits.invalid_max:
+            raise RemoteProtocolError(EbtErrorCode.INVALID_MESSAGES)
+
+    def distrusts(self, feed_id: str) -> bool:
+        return feed_id in self._distrusted
+
+    # What it is told
+
+    def tell(self, feed: Feed, *, receive: bool) -> Relation:
+        """Say what we have of a feed, and whether it is this peer from which we receive it."""
+        relation = self.relations.get(feed.id)
+        if relation is None:
+            relation = self.relations[feed.id] = Relation(feed)
+        relation.tell(Demand.SOURCE if receive else Demand.STANDBY)
+        note = Note(replicate=True, receive=receive, sequence=feed.stored)
+        self.outgoing.note(feed.id, encode_note(note))
+        return relation
+
+    def tell_news(self, relation: Relation) -> None:
+        """Say what we have, unless the peer knows or has that much; otherwise nothing new."""
+        feed = relation.feed
+        if relation.told != feed.stored and 0 <= self.clock.get(feed.id, 0) < feed.stored:
+            self.tell(feed, receive=relation.demand is Demand.SOURCE)
+
+    def refuse(self, feed_id: str) -> None:
+        """Say that we do not want a feed, unless the peer knows."""
+        relation = self.relations.pop(feed_id, None)
+        if relation is not None:
+            self.outgoing.restart(relation, 0)
+        elif feed_id in self._refused:
+            return
+        self._refused.add(feed_id)
+        self.outgoing.note(feed_id, REFUSAL)
+
+    # What it gets
+
+    def serve(self, relation: Relation) -> None:
+        """Send what the peer has asked for, according to its last note."""
+        feed = relation.feed
+        told = self.clock.get(feed.id, 0)
+        self.outgoing.restart(relation, max(told, 0))
+        if told < 0:
+            relation.move(SupplyInput.REFUSES)
+        elif not self._receives[feed.id]:
+            relation.move(SupplyInput.STANDS_BY)
+            self.tell_news(relation)
+        elif told >= feed.stored:
+            relation.move(SupplyInput.RECEIVES_LEVEL)
+        else:
+            relation.move(SupplyInput.RECEIVES_BEHIND)
+            self.outgoing.want(relation)
+
+    def extend(self, feed: Feed, first: int, messages: Sequence[bytes]) -> None:
+        """The feed has new messages from sequence `first` on: send them, or tell of them."""
+        if self.state is not SessionState.OPEN:
+            return
+        relation = self.relations.get(feed.id)
+        if relation is None:
+            if not self.is_level(feed):
+                self.tell(feed, receive=False)
+        elif relation.supply is Supply.STANDBY:
+            self.tell_news(relation)
+        elif relation.supply is Supply.LIVE:
+            self._follow_up(relation, first, messages)
+
+    def _follow_up(self, relation: Relation, first: int, messages: Sequence[bytes]) -> None:
+        last = first + len(messages) - 1
+        begin = self.next_to_send(relation)
+        if begin > last:
+            return
+        if begin >= first and self.outgoing.has_room:
+            self.outgoing.put(relation, messages[begin - first :], last)
+        else:
+            relation.move(SupplyInput.FELL_BEHIND)
+            self.outgoing.want(relation)
+
+    def is_gap(self, relation: Relation, sequence: int) -> bool:
+        """Whether the peer leaves out messages without an excuse.
+
+        One is that it was asked twice: then what it sends may answer either.
+        """
+        feed = relation.feed
+        asked_once = relation.asks == 1 and feed.id not in self._refused
+        return sequence > feed.received + 1 and asked_once
+
+    def next_to_send(self, relation: Relation) -> int:
+        """The first sequence that the peer neither has nor is going to get."""
+        return max(relation.sent, self.clock.get(relation.feed.id, 0)) + 1
+
+    def next_read(self) -> Relation | None:
+        """Whose messages are to be read now for the peer, from `next_to_send` on."""
+        while self.outgoing.can_read:
+            relation = self.outgoing.next_read()
+            if self.next_to_send(relation) <= relation.feed.stored:
+                return relation
+            self.outgoing.read()
+            relation.move(SupplyInput.CAUGHT_UP)
+        return None
+
+    def receive_read(self, relation: Relation, first: int, messages: Sequence[bytes]) -> None:
+        """Messages were read for the peer; since then it may have said something else."""
+        self.outgoing.read()
+        feed = relation.feed
+        if self.relations.get(feed.id) is not relation or relation.supply is not Supply.READING:
+            return
+        if self.next_to_send(relation) == first:
+            self.outgoing.put(relation, messages, first + len(messages) - 1)
+        if self.next_to_send(relation) > feed.stored:
+            relation.move(SupplyInput.CAUGHT_UP)
+        else:
+            self.outgoing.want(relation)
+
+    def progress_of(self, relation: Relation) -> tuple[int, int]:
+        """How many messages have moved, and how many will have: see `Progress`."""
+        feed = relation.feed
+        current = target = 0
+        if relation.demand is Demand.SOURCE:
+            claimed = max(self.clock.get(feed.id, 0), relation.asked)
+            current += min(feed.received, claimed) - relation.asked
+            target += claimed - relation.asked
+        if relation.supply in (Supply.READING, Supply.LIVE):
+            current += relation.sent - relation.base
+            target += max(feed.stored, relation.sent) - relation.base
+        return current, target

@@ -1,0 +1,39 @@
+"""Names of feeds: ``@``, the author's public key in base64, and the kind of key."""
+
+from __future__ import annotations
+
+import re
+from base64 import b64decode, b64encode
+from typing import Final
+
+from culm.arguments import check_bytes
+
+__all__ = ["check_feed_id", "feed_id_of", "is_feed_id", "public_key_of"]
+
+_FEED_ID: Final = re.compile(r"@[A-Za-z0-9+/]{43}=\.ed25519")
+_KEY_SIZE = 32
+
+
+def is_feed_id(name: str) -> bool:
+    """Whether `name` is written as a feed's: ``@...=.ed25519``, 53 characters."""
+    return _FEED_ID.fullmatch(name) is not None
+
+
+def check_feed_id(name: str, value: str) -> None:
+    """Raise `TypeError` or `ValueError`, which name the argument, unless `value` is a feed's."""
+    if not isinstance(value, str):
+        raise TypeError(f"{name} must be str, not {type(value).__name__}")
+    if not is_feed_id(value):
+        raise ValueError(f"{name} must be the id of a feed, not {value!r}")
+
+
+def feed_id_of(public_key: bytes) -> str:
+    """The feed of an author.  Raises `ValueError` unless the key is 32 bytes."""
+    check_bytes("public key", public_key, _KEY_SIZE)
+    return f"@{b64encode(public_key).decode()}.ed25519"
+
+
+def public_key_of(feed_id: str) -> bytes:
+    """The author's public key, 32 bytes.  Raises `ValueError` for what is no feed's name."""
+    check_feed_id("feed", feed_id)
+    return b64decode(feed_id[1:45])

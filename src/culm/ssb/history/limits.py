@@ -1,0 +1,71 @@
+"""What a peer may make us hold with createHistoryStream, and how it is asked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from culm.arguments import check_numbers
+
+__all__ = ["Limits", "Settings"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Upper bounds of a `HistoryServer`, each with the memory that it implies.
+
+    Raises `ValueError` for one below 1.
+
+    replies_max
+        Calls of the peer that are open at once, about 400 bytes each; further ones are refused.
+    read_count_max
+        Messages that are read at once.
+    read_size_max
+        Bytes that are read at once; one message is read whatever its size.
+    reads_max
+        Reads that are under way at once: so often `read_size_max` is held.
+    """
+
+    replies_max: int = 1024
+    read_count_max: int = 100
+    read_size_max: int = 1 << 16
+    reads_max: int = 2
+
+    def __post_init__(self) -> None:
+        check_numbers(self, low=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """How a `HistoryReader` asks.  Raises `TypeError` and `ValueError`.
+
+    calls_max
+        Feeds that are caught up with at once.
+    limit
+        Messages of a feed that are asked for in one call; then others have their turn.
+    live_max
+        Calls for messages that come later, one a feed, that stay open.  Feeds beyond that, and
+        feeds of peers that end such calls, are asked for again after `pause_s`.
+    early_max
+        How far ahead of its turn a message may come: so many of one feed are held.
+    pause_s
+        How long a feed rests after there was nothing new.
+    retry_s
+        How long it rests after the peer has ended a call with an error, left something out, or
+        said nothing.
+    patience_s
+        How long a peer may say nothing in a call in which it should.
+    """
+
+    calls_max: int = 10
+    limit: int = 1000
+    live_max: int = 256
+    early_max: int = 50
+    pause_s: float = 30.0
+    retry_s: float = 600.0
+    patience_s: float = 60.0
+
+    def __post_init__(self) -> None:
+        check_numbers(self)
+        for name in ("calls_max", "limit"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1")

@@ -1,0 +1,234 @@
+"""Asks a peer for feeds with createHistoryStream."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+from culm.arguments import check_type
+from culm.ssb.feed_id import check_feed_id
+from culm.ssb.history.limits import Settings
+from culm.ssb.history.request import METHOD, HistoryRequest
+from culm.ssb.history.states import FEED_RULES, FeedInput, FeedState
+from culm.ssb.messages import ClassicMessage, MessageError, read_message
+from culm.ssb.muxrpc import (
+    BodyType,
+    Call,
+    CallEnded,
+    CallState,
+    CallType,
+    Connection,
+    ValueReceived,
+)
+from culm.timers import Deadlines
+
+__all__ = ["HistoryReader"]
+
+_DEFAULT_SETTINGS: Final = Settings()
+
+
+class _Feed:
+    """The state of a feed that is wanted."""
+
+    __slots__ = ("call", "early", "id", "received", "state")
+
+    def __init__(self, feed: str) -> None:
+        self.id = feed
+        self.state = FeedState.QUEUED
+        self.call: Call | None = None
+        self.received = 0  # values in the call
+        self.early: dict[int, ClassicMessage] = {}  # by sequence: what came before its turn
+
+    def move(self, happened: FeedInput) -> None:
+        self.state = FEED_RULES[self.state][happened]
+
+
+class HistoryReader:
+    """Our calls of one connection: each feed that is wanted is caught up with, and then followed.
+
+    next_of
+        The sequence of the next message of a feed: the one after the last that was taken.
+
+    What the peer sends comes out of `receive`, in order and in form; whoever takes it verifies the
+    signature, and says `reject` if it is wrong.
+    """
+
+    def __init__(
+        self,
+        *,
+        connection: Connection,
+        next_of: Callable[[str], int],
+        settings: Settings = _DEFAULT_SETTINGS,
+    ) -> None:
+        check_type("settings", settings, Settings)
+        self._connection = connection
+        self._next_of = next_of
+        self._settings = settings
+        self._feeds: dict[str, _Feed] = {}
+        self._queue: deque[_Feed] = deque()
+        self._by_call: dict[int, _Feed] = {}
+        self._asked = 0  # feeds in state ASKED
+        self._live = 0  # feeds in state LIVE
+        self._peer_is_live = True  # as far as we know, it keeps live calls open
+        self._deadlines: Deadlines[str] = Deadlines()
+
+    def state(self, feed: str) -> FeedState | None:
+        """Of a feed; ``None`` if it is not wanted."""
+        found = self._feeds.get(feed)
+        return None if found is None else found.state
+
+    def want(self, feed: str, now: float) -> None:
+        """Ask for a feed.  Again: no effect."""
+        check_feed_id("feed", feed)
+        if feed not in self._feeds:
+            self._feeds[feed] = made = _Feed(feed)
+            self._queue.append(made)
+            self._ask(now)
+
+    def forget(self, feed: str, now: float) -> None:
+        """Do not ask for a feed any more."""
+        found = self._feeds.pop(feed, None)
+        if found is not None:
+            self._drop_call(found)
+            self._ask(now)
+
+    def is_of(self, number: int) -> bool:
+        """Whether a call is one that asks for a feed."""
+        return number in self._by_call
+
+    def receive(self, event: ValueReceived, now: float) -> list[ClassicMessage]:
+        """Take a value; the messages of a feed that are the next ones now, in order.
+
+        There are none if what came is there already, or has to wait for what should have come
+        before: ssb-db2 sends messages of one millisecond in any order.  What is no message, or not
+        of that feed, or too far ahead, ends the call, and the peer is not asked for the feed any
+        more.
+        """
+        feed = self._by_call[event.number]
+        feed.received += 1
+        self._wait(feed, now)
+        message = _message_in(event)
+        wanted = self._next_of(feed.id)
+        ahead = 0 if message is None else message.sequence - wanted
+        if message is None or message.author != feed.id or ahead > self._settings.early_max:
+            self.reject(feed.id, now)
+            return []
+        if ahead < 0:
+            return []
+        feed.early[message.sequence] = message
+        found: list[ClassicMessage] = []
+        while wanted in feed.early:
+            found.append(feed.early.pop(wanted))
+            wanted += 1
+        return found
+
+    def reject(self, feed: str, now: float) -> None:
+        """The peer has sent something wrong of a feed."""
+        found = self._feeds.get(feed)
+        if found is not None:
+            self._drop_call(found)
+            found.move(FeedInput.WRONG)
+            self._deadlines.cancel(feed)
+            self._ask(now)
+
+    def call_ended(self, event: CallEnded, now: float) -> None:
+        """The peer has ended a call, or answered our end."""
+        feed = self._by_call.get(event.number)
+        if feed is None:
+            return
+        state, received, left_out = feed.state, feed.received, bool(feed.early)
+        self._drop_call(feed)
+        if state is FeedState.LIVE:
+            self._peer_is_live = False
+            self._rest(feed, FeedInput.ENDED, now + self._settings.pause_s)
+        elif event.failure is not None or left_out:
+            self._rest(feed, FeedInput.ENDED, now + self._settings.retry_s)
+        elif received >= self._settings.limit:
+            feed.move(FeedInput.MORE)
+            self._queue.append(feed)
+        elif self._peer_is_live and self._live < self._settings.live_max:
+            feed.move(FeedInput.FOLLOWED)
+            self._live += 1
+            self._make_call(feed, live=True)
+        else:
+            self._rest(feed, FeedInput.LEVEL, now + self._settings.pause_s)
+        self._ask(now)
+
+    def close(self) -> None:
+        """The connection has ended."""
+        self._feeds.clear()
+        self._queue.clear()
+        self._by_call.clear()
+        self._deadlines.clear()
+
+    # Time
+
+    def next_deadline(self) -> float | None:
+        return self._deadlines.next()
+
+    def advance(self, now: float) -> None:
+        """Ask again for what has rested; give up calls in which nothing comes."""
+        while (feed_id := self._deadlines.pop_due(now)) is not None:
+            feed = self._feeds[feed_id]
+            if feed.state is FeedState.RESTING:
+                feed.move(FeedInput.RESTED)
+                self._queue.append(feed)
+            else:
+                self._drop_call(feed)
+                self._rest(feed, FeedInput.ENDED, now + self._settings.retry_s)
+        self._ask(now)
+
+    def _wait(self, feed: _Feed, now: float) -> None:
+        """Of what is asked for something has to come; who follows a feed waits for ever."""
+        if feed.state is FeedState.ASKED:
+            self._deadlines.set(feed.id, now + self._settings.patience_s)
+
+    def _rest(self, feed: _Feed, happened: FeedInput, until: float) -> None:
+        feed.move(happened)
+        self._deadlines.set(feed.id, until)
+
+    # Calls
+
+    def _ask(self, now: float) -> None:
+        while self._queue and self._asked < self._settings.calls_max:
+            feed = self._queue.popleft()
+            if feed.state is FeedState.QUEUED and self._feeds.get(feed.id) is feed:
+                feed.move(FeedInput.TURN)
+                self._asked += 1
+                self._make_call(feed, live=False)
+                self._wait(feed, now)
+
+    def _make_call(self, feed: _Feed, *, live: bool) -> None:
+        request = HistoryRequest(
+            feed=feed.id,
+            first=self._next_of(feed.id),
+            limit=None if live else self._settings.limit,
+            live=live,
+            keys=False,
+        )
+        feed.call = self._connection.make_call(METHOD, CallType.SOURCE, request.to_json())
+        feed.received = 0
+        self._by_call[feed.call.number] = feed
+
+    def _drop_call(self, feed: _Feed) -> None:
+        """The feed has no call any more; one that the peer has not ended is ended."""
+        call, feed.call = feed.call, None
+        if call is None:
+            return
+        del self._by_call[call.number]
+        feed.early.clear()
+        self._deadlines.cancel(feed.id)
+        self._asked -= feed.state is FeedState.ASKED
+        self._live -= feed.state is FeedState.LIVE
+        if call.state is CallState.RECEIVING:
+            call.end()
+
+
+def _message_in(event: ValueReceived) -> ClassicMessage | None:
+    if event.type is not BodyType.JSON:
+        return None
+    try:
+        return read_message(event.body)
+    except MessageError:
+        return None

@@ -1,0 +1,233 @@
+"""Answers a peer's calls of createHistoryStream."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final, Protocol
+
+from culm.arguments import check_type
+from culm.ssb.history.limits import Limits
+from culm.ssb.history.request import HistoryRequest
+from culm.ssb.history.states import REPLY_RULES, ReplyInput, ReplyState
+from culm.ssb.messages import read_message
+from culm.ssb.muxrpc import Call, Connection
+from culm.ssb.v8json import JsonValue, stringify
+
+__all__ = ["HistoryServer", "Read"]
+
+_DEFAULT_LIMITS: Final = Limits()
+
+
+class Read(Protocol):
+    """Has messages of a feed read."""
+
+    def __call__(
+        self,
+        feed: str,
+        *,
+        first: int,
+        count_max: int,
+        size_max: int,
+        then: Callable[[Sequence[bytes]], None],
+    ) -> None:
+        """Give `then` the messages from sequence `first` on, as they are stored.
+
+        At least one, the first whatever its size, and at most `count_max`, with no more than
+        `size_max` bytes together.  That is later, and not within this call; or never, if the
+        store could not.  The feed has the first one.
+        """
+        ...
+
+
+class _Reply:
+    """The state of an answer."""
+
+    __slots__ = ("call", "left", "next", "request", "state")
+
+    def __init__(self, call: Call, request: HistoryRequest, last: int) -> None:
+        self.call = call
+        self.request = request
+        self.state = ReplyState.QUEUED
+        self.next = request.first if request.old else max(request.first, last + 1)
+        self.left = request.limit  # how many more are wanted; ``None``: all
+
+    def move(self, happened: ReplyInput) -> None:
+        self.state = REPLY_RULES[self.state][happened]
+
+
+class HistoryServer:
+    """The peer's calls of one connection.
+
+    last_of
+        The last sequence of a feed that the store has; 0 if there is none.
+    may_read
+        Whether the peer may have a feed.
+    read
+        Has messages read.
+    time_ms
+        The time for those who want to know when a message came: milliseconds since 1970.
+
+    Calls are served in turns, as far as the connection has room (`Connection.send_size`): call
+    `serve` whenever there may be some again.
+    """
+
+    def __init__(
+        self,
+        *,
+        connection: Connection,
+        last_of: Callable[[str], int],
+        may_read: Callable[[str], bool],
+        read: Read,
+        time_ms: Callable[[], int],
+        limits: Limits = _DEFAULT_LIMITS,
+    ) -> None:
+        check_type("limits", limits, Limits)
+        self._connection = connection
+        self._last_of = last_of
+        self._may_read = may_read
+        self._read = read
+        self._time_ms = time_ms
+        self._limits = limits
+        self._replies: dict[int, _Reply] = {}
+        self._live: dict[str, dict[int, _Reply]] = {}  # by feed
+        self._queue: deque[_Reply] = deque()
+        self._reads = 0  # under way
+
+    def state(self, number: int) -> ReplyState:
+        """Of the call of that number."""
+        reply = self._replies.get(number)
+        return ReplyState.OVER if reply is None else reply.state
+
+    def open(self, call: Call, args: Sequence[JsonValue]) -> None:
+        """The peer has made a call; what is wrong with that ends it with an error."""
+        try:
+            request = HistoryRequest.from_args(args)
+        except ValueError as error:
+            call.fail(str(error))
+            return
+        if len(self._replies) >= self._limits.replies_max:
+            call.fail("too many history streams")
+        elif not self._may_read(request.feed):
+            call.fail("not for you")
+        else:
+            reply = _Reply(call, request, self._last_of(request.feed))
+            self._replies[call.number] = reply
+            self._queue.append(reply)
+            self.serve()
+
+    def is_of(self, number: int) -> bool:
+        """Whether a call is one that is answered here."""
+        return number in self._replies
+
+    def call_ended(self, number: int) -> None:
+        """The peer has ended a call."""
+        reply = self._replies.pop(number, None)
+        if reply is not None:
+            self._leave(reply)
+            reply.move(ReplyInput.DONE)
+
+    def close(self) -> None:
+        """The connection has ended."""
+        for number in list(self._replies):
+            self.call_ended(number)
+        self._queue.clear()
+
+    def withdraw(self, feed: str) -> None:
+        """The peer may not have that feed any more: calls for it end."""
+        for reply in [each for each in self._replies.values() if each.request.feed == feed]:
+            self.call_ended(reply.call.number)
+            reply.call.fail("not for you")
+
+    def extended(self, feed: str, first: int, messages: Sequence[bytes]) -> None:
+        """A feed has new messages, from sequence `first` on."""
+        for reply in list(self._live.get(feed, {}).values()):
+            last = first + len(messages) - 1
+            if last < reply.next:
+                continue
+            if first <= reply.next and self._connection.send_size():
+                self._send(reply, messages[reply.next - first :])
+                if reply.left == 0:
+                    self._finish(reply)
+            else:
+                self._leave(reply)
+                reply.move(ReplyInput.BEHIND)
+                self._queue.append(reply)
+        self.serve()
+
+    def serve(self) -> None:
+        """Go on, as far as there is room."""
+        while self._queue and self._reads < self._limits.reads_max:
+            if not self._connection.send_size():
+                return
+            reply = self._queue.popleft()
+            if reply.state is ReplyState.QUEUED:
+                self._serve(reply)
+
+    def _serve(self, reply: _Reply) -> None:
+        count = self._last_of(reply.request.feed) + 1 - reply.next
+        reply.move(ReplyInput.TURN)
+        if count <= 0:
+            self._settle(reply)
+            return
+        self._reads += 1
+        wanted = count if reply.left is None else min(count, reply.left)
+        self._read(
+            reply.request.feed,
+            first=reply.next,
+            count_max=min(wanted, self._limits.read_count_max),
+            size_max=self._limits.read_size_max,
+            then=partial(self._take, reply),
+        )
+
+    def _take(self, reply: _Reply, messages: Sequence[bytes]) -> None:
+        """The store has read for a reply, which may be over since."""
+        self._reads -= 1
+        if reply.state is ReplyState.READING:
+            self._send(reply, messages)
+            self._settle(reply)
+        self.serve()
+
+    def _settle(self, reply: _Reply) -> None:
+        """Say what comes next."""
+        feed = reply.request.feed
+        if reply.left == 0:
+            self._finish(reply)
+        elif reply.next <= self._last_of(feed):
+            reply.move(ReplyInput.BEHIND)
+            self._queue.append(reply)
+        elif reply.request.live:
+            reply.move(ReplyInput.LEVEL)
+            self._live.setdefault(feed, {})[reply.call.number] = reply
+        else:
+            self._finish(reply)
+
+    def _finish(self, reply: _Reply) -> None:
+        self._leave(reply)
+        reply.move(ReplyInput.DONE)
+        del self._replies[reply.call.number]
+        reply.call.end()
+
+    def _leave(self, reply: _Reply) -> None:
+        """It does not wait for new messages any more."""
+        waiting = self._live.get(reply.request.feed)
+        if waiting is not None:
+            waiting.pop(reply.call.number, None)
+            if not waiting:
+                del self._live[reply.request.feed]
+
+    def _send(self, reply: _Reply, messages: Sequence[bytes]) -> None:
+        for data in messages if reply.left is None else messages[: reply.left]:
+            reply.call.send_body(self._written(reply.request, data))
+            reply.next += 1
+            if reply.left is not None:
+                reply.left -= 1
+
+    def _written(self, request: HistoryRequest, data: bytes) -> bytes:
+        if not request.keys:
+            return data
+        key = read_message(data).id
+        if not request.values:
+            return stringify(key).encode()
+        return b'{"key":"%b","value":%b,"timestamp":%d}' % (key.encode(), data, self._time_ms())

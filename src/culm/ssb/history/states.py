@@ -1,0 +1,84 @@
+"""What happens to a call, and to a feed: the rules as tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+from typing import Final
+
+__all__ = ["FEED_RULES", "REPLY_RULES", "FeedInput", "FeedState", "ReplyInput", "ReplyState"]
+
+
+class ReplyState(Enum):
+    """Where an answer to a call of the peer's stands."""
+
+    QUEUED = "queued"
+    """There is something to read for it, when its turn comes."""
+    READING = "reading"
+    """The store is reading for it."""
+    LIVE = "live"
+    """The peer has all there is, and waits for more."""
+    OVER = "over"
+
+
+class ReplyInput(Enum):
+    """What moves it."""
+
+    TURN = "turn"  # to read
+    BEHIND = "behind"  # messages are there that it does not have
+    LEVEL = "level"  # it has all there is, and wants more
+    DONE = "done"  # it has all that it wants
+
+
+_R, _I = ReplyState, ReplyInput
+
+REPLY_RULES: Final[Mapping[ReplyState, Mapping[ReplyInput, ReplyState]]] = {
+    _R.QUEUED: {_I.TURN: _R.READING, _I.DONE: _R.OVER},
+    _R.READING: {_I.BEHIND: _R.QUEUED, _I.LEVEL: _R.LIVE, _I.DONE: _R.OVER},
+    _R.LIVE: {_I.BEHIND: _R.QUEUED, _I.DONE: _R.OVER},
+    _R.OVER: {},
+}
+
+
+class FeedState(Enum):
+    """Where a feed stands that we want of the peer."""
+
+    QUEUED = "queued"
+    """It will be asked for when its turn comes."""
+    ASKED = "asked"
+    """The peer is sending what it has."""
+    LIVE = "live"
+    """The peer will send what comes."""
+    RESTING = "resting"
+    """There was nothing new; later it is asked for again."""
+    REFUSED = "refused"
+    """The peer has sent something wrong: it is not asked again."""
+
+
+class FeedInput(Enum):
+    """What moves it."""
+
+    TURN = "turn"  # to be asked for
+    MORE = "more"  # the call has ended, and there may be more
+    LEVEL = "level"  # the call has ended: the peer has no more
+    FOLLOWED = "followed"  # the same, and a live call follows
+    ENDED = "ended"  # the call has ended otherwise
+    RESTED = "rested"
+    WRONG = "wrong"
+
+
+_F, _J = FeedState, FeedInput
+
+FEED_RULES: Final[Mapping[FeedState, Mapping[FeedInput, FeedState]]] = {
+    _F.QUEUED: {_J.TURN: _F.ASKED, _J.WRONG: _F.REFUSED},
+    _F.ASKED: {
+        _J.MORE: _F.QUEUED,
+        _J.LEVEL: _F.RESTING,
+        _J.FOLLOWED: _F.LIVE,
+        _J.ENDED: _F.RESTING,
+        _J.WRONG: _F.REFUSED,
+    },
+    _F.LIVE: {_J.ENDED: _F.RESTING, _J.WRONG: _F.REFUSED},
+    _F.RESTING: {_J.RESTED: _F.QUEUED, _J.WRONG: _F.REFUSED},
+    _F.REFUSED: {_J.WRONG: _F.REFUSED},
+}

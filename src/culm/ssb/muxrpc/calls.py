@@ -1,0 +1,226 @@
+"""The calls that are not over, and what is sent in them."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from typing import Final
+
+from culm.buffer import Outbox
+from culm.machine import ContractErrorCode, LocalProtocolError, RemoteProtocolError
+from culm.ssb.muxrpc.errors import ErrorCode
+from culm.ssb.muxrpc.limits import Limits
+from culm.ssb.muxrpc.packets import GOODBYE, HEADER_SIZE, NUMBER_MAX, BodyType, encode_header
+from culm.ssb.muxrpc.requests import CallError, CallType, Request, encode_error, encode_request
+from culm.ssb.muxrpc.states import FIRST_STATES, OUR_RULES, PEER_RULES, CallState, Packet
+
+__all__ = ["CallScope", "CallTable", "Sender"]
+
+_STREAMING: Final = frozenset({CallState.SENDING, CallState.RECEIVING, CallState.EXCHANGING})
+_STREAM_PACKETS: Final = frozenset({Packet.VALUE, Packet.END})
+_LAST_PACKETS: Final = frozenset({Packet.END, Packet.FAILURE})
+_PARENT_ENDED: Final = encode_error(CallError("unexpected end of parent stream"))
+
+
+class Sender:
+    """Writes packets, and knows how many of those that the peer has caused are not taken."""
+
+    __slots__ = ("_answer_ends", "_outbox", "_taken_size", "_written_size", "closed")
+
+    def __init__(self, outbox: Outbox) -> None:
+        self._outbox = outbox
+        self._written_size = 0
+        self._taken_size = 0
+        self._answer_ends: deque[int] = deque()  # positions in all that was ever written
+        self.closed = False
+        """Nothing more can be sent."""
+
+    @property
+    def answers(self) -> int:
+        """How many packets of `answer` have not been taken."""
+        return len(self._answer_ends)
+
+    def send(
+        self, number: int, packet: Packet, body: bytes, body_type: BodyType, *, answer: bool
+    ) -> None:
+        """Write a packet; `answer`: the peer has caused it."""
+        size = len(body)
+        header = encode_header(
+            number,
+            size,
+            body_type,
+            stream=packet in _STREAM_PACKETS,
+            end=packet in _LAST_PACKETS,
+        )
+        self._outbox.append(header)
+        self._outbox.append(body)
+        self._written_size += HEADER_SIZE + size
+        if answer:
+            self._answer_ends.append(self._written_size)
+
+    def say_goodbye(self) -> None:
+        self._outbox.append(GOODBYE)
+        self.closed = True
+
+    def taken(self, size: int) -> None:
+        """The next `size` bytes are on their way."""
+        self._taken_size += size
+        ends = self._answer_ends
+        while ends and ends[0] <= self._taken_size:
+            ends.popleft()
+
+
+class CallTable:
+    """The calls that are not over, by number, and those that were refused."""
+
+    __slots__ = (
+        "_last_number",
+        "_limits",
+        "_refused",
+        "_scopes",
+        "_theirs",
+        "_unanswered",
+        "sender",
+    )
+
+    def __init__(self, sender: Sender, limits: Limits) -> None:
+        self.sender: Final = sender
+        self._limits = limits
+        self._scopes: dict[int, CallScope] = {}
+        self._refused: set[int] = set()  # calls of the peer that owe an end, and nothing else
+        self._last_number = 0  # of ours
+        self._theirs = 0  # calls of the peer among _scopes
+        self._unanswered = 0  # those of them that we have ended
+
+    @property
+    def scopes(self) -> Mapping[int, CallScope]:
+        return self._scopes
+
+    def make(self, request: Request) -> CallScope:
+        """Send a request of ours.
+
+        Raises `LocalProtocolError`: ``ALREADY_CLOSED``, ``NUMBERS_EXHAUSTED``.
+        """
+        body = encode_request(request)
+        if self.sender.closed:
+            raise LocalProtocolError(ContractErrorCode.ALREADY_CLOSED)
+        if self._last_number == NUMBER_MAX:
+            raise LocalProtocolError(ErrorCode.NUMBERS_EXHAUSTED)
+        self._last_number += 1
+        scope = CallScope(self, self._last_number, request)
+        packet = Packet.REPLY if request.type is CallType.ASYNC else Packet.VALUE
+        self.sender.send(scope.number, packet, body, BodyType.JSON, answer=False)
+        self._scopes[scope.number] = scope
+        return scope
+
+    def accept(self, number: int, request: Request) -> bool:
+        """Take a request of the peer's, unless too many are open.
+
+        number: negative, as in what we answer.
+        """
+        if self._theirs - self._unanswered >= self._limits.calls_max:
+            return False
+        self._scopes[number] = CallScope(self, number, request)
+        self._theirs += 1
+        return True
+
+    def refuse(self, number: int, why: str, *, stream: bool) -> None:
+        """Answer a request of the peer's with an error, and remember a stream until its end."""
+        body = encode_error(CallError(why))
+        packet = Packet.END if stream else Packet.FAILURE
+        self.sender.send(number, packet, body, BodyType.JSON, answer=True)
+        if stream:
+            self._refused.add(number)
+
+    def was_made(self, number: int) -> bool:
+        """Whether the call `number` of ours has ever been made."""
+        return number <= self._last_number
+
+    def receive(self, scope: CallScope, packet: Packet) -> None:
+        """Let a packet of the peer's do what it does to its call, which may be over then.
+
+        Raises `RemoteProtocolError`.
+        """
+        was_ending = scope.state is CallState.ENDING
+        if scope.receive(packet):
+            del self._scopes[scope.number]
+            if scope.number < 0:
+                self._theirs -= 1
+                self._unanswered -= was_ending
+
+    def is_refused(self, number: int) -> bool:
+        """Whether the peer owes the end of a call that was refused."""
+        return number in self._refused
+
+    def receive_refused(self, number: int, packet: Packet) -> None:
+        """Take a packet in a call that was refused."""
+        if packet is Packet.END:
+            self._refused.discard(number)
+
+    def note_end(self, scope: CallScope) -> None:
+        """We have ended a call: it is over, or owes an end."""
+        if scope.state is CallState.OVER:
+            del self._scopes[scope.number]
+            self._theirs -= scope.number < 0
+        elif scope.number < 0:
+            self._unanswered += 1
+
+    def check_unanswered(self) -> None:
+        """Raise `RemoteProtocolError` if the peer owes too many ends."""
+        if self._unanswered + len(self._refused) > self._limits.unanswered_max:
+            raise RemoteProtocolError(ErrorCode.UNANSWERED_ENDS)
+
+    def end_all(self) -> None:
+        """End the streams, as peers do it before their goodbye."""
+        for scope in list(self._scopes.values()):
+            if scope.state in _STREAMING:
+                scope.send(Packet.END, _PARENT_ENDED)
+
+    def clear(self) -> None:
+        self._scopes.clear()
+        self._refused.clear()
+        self._theirs = self._unanswered = 0
+
+
+class CallScope:
+    """The state of a call; its verbs are explained at `culm.ssb.muxrpc.handles.Call`."""
+
+    __slots__ = ("_table", "name", "number", "state", "type")
+
+    def __init__(self, table: CallTable, number: int, request: Request) -> None:
+        self._table = table
+        self.number = number
+        self.name = request.name
+        self.type = request.type
+        self.state = FIRST_STATES[request.type][number < 0]
+
+    def permit(self, packet: Packet) -> CallState:
+        """The state after we have sent a packet.  Raises `LocalProtocolError`."""
+        if self._table.sender.closed:
+            raise LocalProtocolError(ContractErrorCode.ALREADY_CLOSED, str(self))
+        outcome = OUR_RULES[self.state][packet]
+        if isinstance(outcome, ErrorCode):
+            raise LocalProtocolError(outcome, str(self))
+        return outcome
+
+    def send(self, packet: Packet, body: bytes, body_type: BodyType = BodyType.JSON) -> None:
+        """Raises `LocalProtocolError`."""
+        state = self.permit(packet)
+        if not body:
+            raise LocalProtocolError(ErrorCode.EMPTY_BODY, str(self))
+        answer = self.number < 0 and packet is not Packet.VALUE
+        self._table.sender.send(self.number, packet, body, body_type, answer=answer)
+        if state is not self.state:
+            self.state = state
+            self._table.note_end(self)
+
+    def receive(self, packet: Packet) -> bool:
+        """Whether the call is over with a packet of the peer's.  Raises `RemoteProtocolError`."""
+        outcome = PEER_RULES[self.state][packet]
+        if isinstance(outcome, ErrorCode):
+            raise RemoteProtocolError(outcome, str(self))
+        self.state = outcome
+        return outcome is CallState.OVER
+
+    def __str__(self) -> str:
+        return f"call {self.number} of {'.'.join(self.name)}"

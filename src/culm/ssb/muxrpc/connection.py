@@ -1,0 +1,215 @@
+"""The machine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from culm.arguments import check_type
+from culm.machine import Closed, Event, LocalProtocolError, RemoteProtocolError, StreamBase
+from culm.ssb.muxrpc.calls import CallScope, CallTable, Sender
+from culm.ssb.muxrpc.errors import ErrorCode
+from culm.ssb.muxrpc.events import CallEnded, CallReceived, ReplyReceived, ValueReceived
+from culm.ssb.muxrpc.handles import Call, Calls
+from culm.ssb.muxrpc.limits import Limits
+from culm.ssb.muxrpc.manifest import Manifest
+from culm.ssb.muxrpc.packets import GOODBYE, HEADER_SIZE, BodyType, Header, peek_header
+from culm.ssb.muxrpc.requests import (
+    CallError,
+    CallType,
+    MalformedRequestError,
+    Request,
+    check_name,
+    encode_end,
+    read_error,
+    read_request,
+)
+from culm.ssb.muxrpc.states import CallState, Packet, State
+from culm.ssb.v8json import JsonValue
+
+__all__ = ["Connection"]
+
+_DEFAULT_LIMITS: Final = Limits()
+_NOTHING: Final = Manifest()
+
+_PACKETS: Final = {
+    (False, False): Packet.REPLY,
+    (False, True): Packet.FAILURE,
+    (True, False): Packet.VALUE,
+    (True, True): Packet.END,
+}
+_LAST_PACKETS: Final = frozenset({Packet.END, Packet.FAILURE})
+
+
+class Connection(StreamBase):
+    """Calls in both directions over one ordered, reliable stream of bytes.
+
+    `manifest` says what the peer may call; everything else is refused, and the connection
+    stays.  Values come up as they came: nobody has looked into a body before the event's
+    `read`.
+
+    `close` ends all streams with an error, as other peers do, and says goodbye; what the peer
+    still sends is dropped until it says goodbye, too, or its bytes end.  Bytes that end without
+    a goodbye are an error, ``TRUNCATED``, unless we have said goodbye.
+    """
+
+    def __init__(self, *, manifest: Manifest = _NOTHING, limits: Limits = _DEFAULT_LIMITS) -> None:
+        check_type("manifest", manifest, Manifest)
+        check_type("limits", limits, Limits)
+        super().__init__(receive_max=HEADER_SIZE + limits.body_size_max)
+        self._manifest = manifest
+        self._limits = limits
+        self._sender = Sender(self._outbox)
+        self._table = CallTable(self._sender, limits)
+
+    @property
+    def state(self) -> State:
+        if self._closed is not None:
+            return State.CLOSED if self._closed.error is None else State.FAILED
+        return State.CLOSING if self._closing else State.OPEN
+
+    @property
+    def calls(self) -> Calls:
+        """The calls that are not over, by number."""
+        return Calls(self._table.scopes)
+
+    def call(self, number: int) -> Call:
+        """Return a handle; raises `LocalProtocolError` (``UNKNOWN_CALL``)."""
+        scope = self._table.scopes.get(number)
+        if scope is None:
+            raise LocalProtocolError(ErrorCode.UNKNOWN_CALL, f"call {number}")
+        return Call(scope)
+
+    def make_call(self, name: Sequence[str], call_type: CallType, *args: JsonValue) -> Call:
+        """Call a method of the peer's, for example ``["ebt", "replicate"]``.
+
+        `ReplyReceived` or `CallEnded` answers an async call; the others are streams, which
+        `CallEnded` ends.
+
+        Raises `LocalProtocolError` (``ALREADY_CLOSED``, ``NUMBERS_EXHAUSTED``), `TypeError` and
+        `ValueError` for names and arguments that are none.
+        """
+        check_type("call_type", call_type, CallType)
+        return Call(self._table.make(Request(check_name(name), list(args), call_type)))
+
+    def send_size(self) -> int:
+        """How many bytes are welcome to be sent now; 0: wait until some have been taken.
+
+        Whatever is sent is taken all the same.
+        """
+        if self._sender.closed:
+            return 0
+        return max(0, self._limits.unsent_size_max - self._outbox.size)
+
+    def read_size(self) -> int:
+        if self._sender.answers > self._limits.answers_max:
+            return 0
+        return super().read_size()
+
+    def data_to_send(self, size_max: int | None = None) -> bytes:
+        data = super().data_to_send(size_max)
+        self._sender.taken(len(data))
+        return data
+
+    def _goodbye(self) -> None:
+        self._table.end_all()
+        self._sender.say_goodbye()
+
+    def _ended(self, error: RemoteProtocolError | None) -> None:
+        self._sender.closed = True
+        self._table.clear()
+
+    def _step_eof(self) -> Event | None:
+        if self._inbox.size:
+            raise RemoteProtocolError(ErrorCode.TRUNCATED, "within a packet")
+        if not self._closing:
+            raise RemoteProtocolError(ErrorCode.TRUNCATED, "no goodbye")
+        return Closed()
+
+    def _step(self) -> Event | None:
+        while (header := peek_header(self._inbox)) is not None:
+            if not header.size and self._inbox.peek(HEADER_SIZE) == GOODBYE:
+                self._inbox.consume(HEADER_SIZE)
+                if not self._closing:
+                    self._sender.say_goodbye()
+                return Closed()
+            self._check_size(header)
+            if self._inbox.size < HEADER_SIZE + header.size:
+                return None
+            self._inbox.consume(HEADER_SIZE)
+            body = self._inbox.take(header.size)
+            if not self._closing:
+                event = self._receive(header, body)
+                if event is not None:
+                    return event
+        return None
+
+    def _check_size(self, header: Header) -> None:
+        """Raise `RemoteProtocolError` if the packet declares too large a body."""
+        control = header.end or (header.number >= 0 and -header.number not in self._table.scopes)
+        size_max = self._limits.body_size_max
+        if control and not self._table.is_refused(-header.number):
+            size_max = min(size_max, self._limits.control_size_max)
+        if header.size > size_max:
+            raise RemoteProtocolError(ErrorCode.BODY_TOO_LARGE, f"{header.size} bytes")
+
+    def _receive(self, header: Header, body: bytes) -> Event | None:
+        packet = _PACKETS[header.stream, header.end]
+        number = -header.number  # in what we send
+        if not number:
+            return None  # a message to nobody, as JavaScript once sent them
+        scope = self._table.scopes.get(number)
+        if scope is None:
+            return self._receive_unknown(number, packet, header.type, body)
+        was_ending = scope.state is CallState.ENDING
+        self._table.receive(scope, packet)
+        if packet in _LAST_PACKETS:
+            return self._receive_last(scope, packet, header.type, body, answered=was_ending)
+        if was_ending:
+            return None
+        kind = ReplyReceived if packet is Packet.REPLY else ValueReceived
+        return kind(number=number, body=body, type=BodyType(header.type))
+
+    def _receive_last(
+        self, scope: CallScope, packet: Packet, body_type: int, body: bytes, *, answered: bool
+    ) -> Event:
+        error = read_error(body, body_type)
+        if scope.type is CallType.ASYNC:
+            error = error or CallError("no reason given", "")
+        elif not answered:
+            self._sender.send(
+                scope.number, Packet.END, encode_end(error), BodyType.JSON, answer=True
+            )
+        return CallEnded(number=scope.number, failure=error)
+
+    def _receive_unknown(
+        self, number: int, packet: Packet, body_type: int, body: bytes
+    ) -> Event | None:
+        """Take a packet of no call that is open."""
+        if number > 0:
+            if not self._table.was_made(number):
+                raise RemoteProtocolError(ErrorCode.UNKNOWN_CALL, f"call {number}")
+            return None
+        if self._table.is_refused(number):
+            self._table.receive_refused(number, packet)
+            return None
+        if packet in _LAST_PACKETS:
+            return None
+        return self._receive_request(number, body_type, body, stream=packet is Packet.VALUE)
+
+    def _receive_request(
+        self, number: int, body_type: int, body: bytes, *, stream: bool
+    ) -> Event | None:
+        self._table.check_unanswered()
+        try:
+            request = read_request(body, body_type, stream=stream)
+        except MalformedRequestError as error:
+            self._table.refuse(number, str(error), stream=stream)
+            return None
+        why = self._manifest.refusal(request.name, request.type)
+        if why is None and not self._table.accept(number, request):
+            why = "too many calls"
+        if why is not None:
+            self._table.refuse(number, why, stream=stream)
+            return None
+        return CallReceived(number=number, name=request.name, args=request.args, type=request.type)

@@ -1,0 +1,88 @@
+"""What may be called: the methods that there are, with their types, and who may use them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from culm.arguments import check_type
+from culm.ssb.muxrpc.requests import CallType, check_name
+from culm.ssb.v8json import JsonValue
+
+__all__ = ["Manifest"]
+
+_Name = tuple[str, ...]
+
+
+class Manifest:
+    """Methods by their names, and the type of call of each.
+
+    Names are written with dots, as in permissions of other implementations:
+    ``Manifest({"ebt.replicate": CallType.DUPLEX})``; a part of a name that has a dot itself
+    cannot be said.  Immutable.
+
+    Raises `TypeError` and `ValueError` for names and types that are none, and for a method
+    within a method.
+    """
+
+    __slots__ = ("_methods",)
+
+    def __init__(self, methods: Mapping[str, CallType] | None = None) -> None:
+        check_type("methods", methods, Mapping, type(None))
+        found: dict[_Name, CallType] = {}
+        for name, call_type in (methods or {}).items():
+            check_type("name", name, str)
+            check_type("type", call_type, CallType)
+            found[check_name(name.split("."))] = call_type
+        for parts in found:
+            if any(parts[:end] in found for end in range(1, len(parts))):
+                raise ValueError(f"{'.'.join(parts)} is within another method")
+        self._methods: Final = found
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Manifest) and other._methods == self._methods
+
+    def __hash__(self) -> int:
+        return hash(frozenset(self._methods.items()))
+
+    def __repr__(self) -> str:
+        methods = {".".join(name): call_type.name for name, call_type in self._methods.items()}
+        return f"Manifest({methods})"
+
+    def allowed(self, *, allow: Iterable[str] | None = None, deny: Iterable[str] = ()) -> Manifest:
+        """Those that a peer may call: in `allow` (all if ``None``) and not in `deny`.
+
+        A name stands for everything that begins with it: ``blobs`` for ``blobs.get``.
+        """
+        allowed = None if allow is None else {tuple(name.split(".")) for name in allow}
+        denied = {tuple(name.split(".")) for name in deny}
+        return Manifest(
+            {
+                ".".join(name): call_type
+                for name, call_type in self._methods.items()
+                if (allowed is None or _covered(name, allowed)) and not _covered(name, denied)
+            }
+        )
+
+    def refusal(self, name: _Name, call_type: CallType) -> str | None:
+        """Why a peer may not make that call, in the words of other peers; ``None`` if it may."""
+        offered = self._methods.get(name)
+        if offered is None:
+            return f"method:{','.join(name)} is not in list of allowed methods"
+        if offered is not call_type:
+            return f"no {call_type.value}:{','.join(name)}"
+        return None
+
+    def to_json(self) -> dict[str, JsonValue]:
+        """The manifest as peers ask for it: objects in objects, types at the end."""
+        tree: dict[str, JsonValue] = {}
+        for name, call_type in self._methods.items():
+            inner = tree
+            for part in name[:-1]:
+                inner = inner.setdefault(part, {})
+            inner[name[-1]] = call_type.value
+        return tree
+
+
+def _covered(name: _Name, names: set[_Name]) -> bool:
+    return any(name[:end] in names for end in range(1, len(name) + 1))

@@ -1,0 +1,88 @@
+"""The packets' encoding: a header of nine bytes and a body.
+
+``flags u8 | body size u32 | request number i32``, big-endian.  Of the flags, from the least
+significant bit on: two bits of body type, one for an end or error, one for a stream; the others
+mean nothing.  Nine zero bytes say goodbye.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from struct import Struct
+from typing import Final, NamedTuple
+
+from culm.buffer import ReceiveBuffer
+from culm.machine import RemoteProtocolError
+from culm.ssb.muxrpc.errors import ErrorCode
+
+__all__ = [
+    "BODY_SIZE_MAX",
+    "GOODBYE",
+    "HEADER_SIZE",
+    "NUMBER_MAX",
+    "BodyType",
+    "Header",
+    "encode_header",
+    "peek_header",
+]
+
+HEADER_SIZE: Final = 9
+GOODBYE: Final = bytes(HEADER_SIZE)
+NUMBER_MAX: Final = 2**31 - 1
+"""The last number that a request can have."""
+BODY_SIZE_MAX: Final = 2**32 - 1
+
+_LAYOUT: Final = Struct(">BIi")
+_STREAM_FLAG: Final = 8
+_END_FLAG: Final = 4
+_TYPE_BITS: Final = 3
+
+
+class BodyType(IntEnum):
+    """What the bytes of a body are."""
+
+    BINARY = 0
+    TEXT = 1  # UTF-8
+    JSON = 2
+
+
+class Header(NamedTuple):
+    """What a packet is, without its body.
+
+    number: of the request: positive if the sender has made it, negative in answers.
+    type: of the body; 3 is none.
+    """
+
+    stream: bool
+    end: bool
+    type: int
+    size: int
+    number: int
+
+
+_FLAGS: Final = tuple(
+    (bool(flags & _STREAM_FLAG), bool(flags & _END_FLAG), flags & _TYPE_BITS)
+    for flags in range(256)
+)
+
+
+def peek_header(inbox: ReceiveBuffer) -> Header | None:
+    """The header at the beginning of `inbox`, ``None`` if it is not whole.
+
+    Raises `RemoteProtocolError` (``BAD_BODY_TYPE``).
+    """
+    if inbox.size < HEADER_SIZE:
+        return None
+    flags, size, number = _LAYOUT.unpack(inbox.peek(HEADER_SIZE))
+    stream, end, body_type = _FLAGS[flags]
+    if body_type == _TYPE_BITS:
+        raise RemoteProtocolError(ErrorCode.BAD_BODY_TYPE, f"flags {flags:#04x}")
+    return Header(stream, end, body_type, size, number)
+
+
+def encode_header(
+    number: int, size: int, body_type: BodyType, *, stream: bool, end: bool = False
+) -> bytes:
+    """The header of a packet whose body has `size` bytes."""
+    flags = body_type | (_STREAM_FLAG if stream else 0) | (_END_FLAG if end else 0)
+    return _LAYOUT.pack(flags, size, number)

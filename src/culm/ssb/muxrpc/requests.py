@@ -1,0 +1,164 @@
+"""What opens a call, and what ends it: the bodies that muxrpc itself reads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from culm.arguments import check_type
+from culm.ssb.muxrpc.packets import BodyType
+from culm.ssb.v8json import JsonError, JsonValue, parse, stringify
+
+__all__ = [
+    "CallError",
+    "CallType",
+    "MalformedRequestError",
+    "Request",
+    "check_name",
+    "encode_end",
+    "encode_error",
+    "encode_request",
+    "read_error",
+    "read_request",
+]
+
+_DEPTH_MAX: Final = 64  # of lists and objects in arguments
+_NAME_PARTS_MAX: Final = 16
+
+
+class CallType(Enum):
+    """Who sends values in a call; the value is what requests say."""
+
+    ASYNC = "async"
+    """A request, and one reply; "sync" is the same to a caller."""
+    SOURCE = "source"
+    """Who is called sends values."""
+    SINK = "sink"
+    """The caller sends values."""
+    DUPLEX = "duplex"
+    """Both do."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallError:
+    """Why a call failed, as peers tell each other.
+
+    stack: where, in the words of the peer's language; we send none.
+    """
+
+    message: str
+    name: str = "Error"
+    stack: str = ""
+
+    def __post_init__(self) -> None:
+        for field in ("message", "name", "stack"):
+            check_type(field, getattr(self, field), str)
+
+    def __str__(self) -> str:
+        return self.message
+
+
+class MalformedRequestError(Exception):
+    """A body that is no request; the peer is told the message."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """The body of a packet that opens a call."""
+
+    name: tuple[str, ...]
+    args: list[JsonValue]
+    type: CallType
+
+
+_TYPES: Final = {call_type.value: call_type for call_type in CallType} | {"sync": CallType.ASYNC}
+
+
+def check_name(name: Sequence[str]) -> tuple[str, ...]:
+    """The name of a method, given by its parts (``["ebt", "replicate"]``).
+
+    Raises `TypeError` and `ValueError`.
+    """
+    check_type("name", name, list, tuple)
+    for part in name:
+        check_type("part of a name", part, str)
+    if not 0 < len(name) <= _NAME_PARTS_MAX:
+        raise ValueError(f"a name has 1 to {_NAME_PARTS_MAX} parts, not {len(name)}")
+    return tuple(name)
+
+
+def encode_request(request: Request) -> bytes:
+    """The body of a packet that opens a call; only streams say of which type they are.
+
+    Raises `TypeError` and `ValueError` for arguments that JSON does not have.
+    """
+    fields: dict[str, JsonValue] = {"name": list(request.name), "args": request.args}
+    if request.type is not CallType.ASYNC:
+        fields["type"] = request.type.value
+    return stringify(fields).encode()
+
+
+def read_request(body: bytes, body_type: int, *, stream: bool) -> Request:
+    """Read what opens a call.  Raises `MalformedRequestError`."""
+    if body_type != BodyType.JSON:
+        raise MalformedRequestError("a request is JSON")
+    try:
+        fields = parse(body, depth_max=_DEPTH_MAX)
+    except JsonError as error:
+        raise MalformedRequestError(f"malformed request: {error}") from None
+    if not isinstance(fields, dict):
+        raise MalformedRequestError("a request is an object")
+    try:
+        name = check_name(fields.get("name"))  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        raise MalformedRequestError("the name of a request is an array of strings") from None
+    args = fields.get("args", [])
+    if not isinstance(args, list):
+        raise MalformedRequestError("the args of a request are an array")
+    wanted = fields.get("type", None if stream else CallType.ASYNC.value)
+    call_type = _TYPES.get(wanted) if isinstance(wanted, str) else None
+    if call_type is None or stream is (call_type is CallType.ASYNC):
+        raise MalformedRequestError("unsupported type of request")
+    return Request(name, args, call_type)
+
+
+def encode_error(error: CallError) -> bytes:
+    """The body of the packet that ends a call with an error."""
+    fields = {"message": error.message, "name": error.name, "stack": error.stack}
+    return stringify(fields).encode()
+
+
+def encode_end(error: CallError | None) -> bytes:
+    """The body of the packet that ends a stream."""
+    return b"true" if error is None else encode_error(error)
+
+
+def read_error(body: bytes, body_type: int) -> CallError | None:
+    """What a packet that ends a call says; ``None`` if it is ``true``, the end of a stream.
+
+    Peers write errors differently: an object with a ``message`` or (scuttlego) an ``error``, or
+    a text.  Whatever else it is, it is an error, and its text the message.
+    """
+    if body_type == BodyType.JSON:
+        if body == b"true":
+            return None
+        fields = _fields(body)
+        message = fields.get("message", fields.get("error"))
+        if isinstance(message, str):
+            name, stack = fields.get("name"), fields.get("stack")
+            return CallError(
+                message,
+                name if isinstance(name, str) else "",
+                stack if isinstance(stack, str) else "",
+            )
+    return CallError(str(body, "utf-8", "replace"), "")
+
+
+def _fields(body: bytes) -> dict[str, JsonValue]:
+    try:
+        fields = parse(body, depth_max=_DEPTH_MAX)
+    except JsonError:
+        return {}
+    return fields if isinstance(fields, dict) else {}

@@ -1,0 +1,25 @@
+"""A peer of Secure Scuttlebutt: all layers, over any number of connections."""
+
+from culm.ssb.peer.errors import PeerErrorCode
+from culm.ssb.peer.events import FellBack, PeerConnected, PeerDisconnected
+from culm.ssb.peer.frames import ClassicFormat, MessageFrame, read_frame
+from culm.ssb.peer.limits import Limits, Settings
+from culm.ssb.peer.link import PeerLink
+from culm.ssb.peer.peer import Peer
+from culm.ssb.peer.states import ExchangeInput, ExchangeMode
+
+__all__ = [
+    "ClassicFormat",
+    "ExchangeInput",
+    "ExchangeMode",
+    "FellBack",
+    "Limits",
+    "MessageFrame",
+    "Peer",
+    "PeerConnected",
+    "PeerDisconnected",
+    "PeerErrorCode",
+    "PeerLink",
+    "Settings",
+    "read_frame",
+]

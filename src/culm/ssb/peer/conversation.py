@@ -1,0 +1,158 @@
+"""What is said over one link once its peer is known: who looks after which call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from math import isinf
+from typing import Final
+
+from culm.machine import Event, RemoteProtocolError
+from culm.ssb.ebt import Replicator, SessionRole
+from culm.ssb.muxrpc import (
+    CallEnded,
+    CallReceived,
+    CallType,
+    Connection,
+    Manifest,
+    ValueReceived,
+)
+from culm.ssb.peer.errors import PeerErrorCode
+from culm.ssb.peer.exchange import LinkExchange
+from culm.ssb.peer.limits import Settings
+from culm.ssb.peer.ping import Ping, PingState
+from culm.ssb.v8json import JsonValue
+from culm.timers import Deadlines
+
+__all__ = ["MANIFEST", "Context", "Conversation"]
+
+_SESSION: Final = 0  # a number that no call has
+_PATIENCE: Final = 3  # pauses that a peer has for its turn, before we serve in its place
+
+#: What a peer may call.
+MANIFEST: Final = Manifest(
+    {
+        "manifest": CallType.ASYNC,
+        "ebt.replicate": CallType.DUPLEX,
+        "ebt.replicateFormat": CallType.DUPLEX,
+        "gossip.ping": CallType.DUPLEX,
+        "blobs.createWants": CallType.SOURCE,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Context:
+    """What all conversations of a peer share.
+
+    time_ms: what our clock shows at a time of the machine, in milliseconds since 1970.
+    sessions: who looks after the replicator's sessions, by their number.
+    """
+
+    core: Replicator
+    settings: Settings
+    tell: Callable[[Event], None]
+    time_ms: Callable[[float], int]
+    sessions: dict[int, LinkExchange] = field(default_factory=dict)
+
+
+class Conversation:
+    """Of one link."""
+
+    def __init__(
+        self, *, link: int, peer: str, role: SessionRole, rpc: Connection, context: Context
+    ) -> None:
+        self.peer = peer
+        self.exchange = LinkExchange(
+            link=link,
+            peer=peer,
+            rpc=rpc,
+            core=context.core,
+            settings=context.settings,
+            tell=context.tell,
+            sessions=context.sessions,
+        )
+        self._role = role
+        self._rpc = rpc
+        self._context = context
+        self._pings: dict[int, Ping] = {}  # by number of their call
+        self._deadlines: Deadlines[int] = Deadlines()  # of pings, and of the wait for a session
+
+    def begin(self, now: float) -> None:
+        """The peer is known: ask it for what we want."""
+        self.exchange.begin(self._role)
+        pause = self._context.settings.ping_s
+        if self._role is SessionRole.SERVER:
+            self._deadlines.set(_SESSION, now + self._context.settings.session_s)
+        elif not isinf(pause):
+            timeout: JsonValue = {"timeout": int(pause * 1000)}
+            call = self._rpc.make_call(("gossip", "ping"), CallType.DUPLEX, timeout)
+            self._pings[call.number] = Ping(call)
+            self._serve(call.number, now)
+
+    def receive(self, event: Event, now: float) -> None:
+        """Something has happened to a call."""
+        match event:
+            case ValueReceived(number=number):
+                if self.exchange.is_of(number):
+                    self.exchange.receive(event)
+                elif number in self._pings:
+                    self._receive_ping(event, now)
+            case CallReceived():
+                self._receive_call(event)
+            case CallEnded(number=number, failure=failure):
+                if self.exchange.is_of(number):
+                    self.exchange.call_ended(failure)
+                self._pings.pop(number, None)
+                self._deadlines.cancel(number)
+            case _:
+                pass
+
+    def _receive_call(self, event: CallReceived) -> None:
+        call = self._rpc.call(event.number)
+        match event.name:
+            case ("ebt", _):
+                self.exchange.open(event)
+            case ("gossip", "ping"):
+                self._pings[call.number] = Ping(call)
+            case ("blobs", "createWants"):
+                call.send({})  # we want no blobs; the stream stays, as with other peers
+            case _:
+                call.reply(MANIFEST.to_json())
+
+    # Signs of life
+
+    def _receive_ping(self, event: ValueReceived, now: float) -> None:
+        if not self._rpc.send_size():
+            return  # who does not take our answers gets none
+        ping = self._pings[event.number]
+        pause = self._context.settings.ping_s
+        if not ping.receive(event, now, self._context.time_ms(now)):
+            pause *= _PATIENCE  # it is the peer's turn
+        if not isinf(pause):
+            self._deadlines.set(event.number, now + pause)
+
+    def _serve(self, number: int, now: float) -> None:
+        self._pings[number].serve(now, self._context.time_ms(now))
+        self._deadlines.set(number, now + self._context.settings.ping_s)
+
+    # Time
+
+    def next_deadline(self) -> float | None:
+        return self._deadlines.next()
+
+    def advance(self, now: float) -> None:
+        """Raises `RemoteProtocolError` (``SILENT``)."""
+        while (number := self._deadlines.pop_due(now)) is not None:
+            if number == _SESSION:
+                self.exchange.wait_over()
+            elif self._pings[number].state is PingState.SERVED:
+                raise RemoteProtocolError(PeerErrorCode.SILENT, "no answer to a ping")
+            else:
+                self._serve(number, now)
+
+    def disconnect(self) -> None:
+        """The link has ended."""
+        self._deadlines.clear()
+        self._pings.clear()
+        self.exchange.disconnect()

@@ -1,0 +1,24 @@
+"""Why a peer's link ends, and what a caller may not do."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+__all__ = ["PeerErrorCode"]
+
+
+class PeerErrorCode(IntEnum):
+    """Codes of `culm.machine.ProtocolError` in this package."""
+
+    # What the peer did not do
+    SILENT = 1
+    """It has not answered a ping in time."""
+    NO_GOODBYE = 2
+    """It has neither answered our goodbye in time nor hung up."""
+    # What the caller did
+    TOO_MANY_LINKS = 20
+    """There are `Limits.links_max` links already."""
+    BLOCKED = 21
+    """The peer is blocked by us."""
+    WRONG_STATE = 22
+    """The call does not fit what has happened so far."""

@@ -1,0 +1,49 @@
+"""What happened to a peer's links; what happens to feeds is told by events of `culm.ssb.ebt`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from culm.machine import Event, RemoteProtocolError
+from culm.ssb.peer.states import ExchangeInput
+
+__all__ = ["FellBack", "PeerConnected", "PeerDisconnected"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PeerConnected(Event):
+    """Who is at the other end of a link has been proved.
+
+    peer: the feed's id of its public key.
+    """
+
+    link: int
+    peer: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PeerDisconnected(Event):
+    """A link has ended.
+
+    peer: ``None`` if nobody has proved who it is.
+    error: what the peer has done wrong, if that was why.
+    """
+
+    link: int
+    peer: str | None
+    error: RemoteProtocolError | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FellBack(Event):
+    """The peer seems not to support EBT: feeds would have to be asked for one by one.
+
+    `Peer` does not do that (`culm.ssb.history` is what it takes); a session that the peer opens
+    later is welcome.
+
+    reason: ``SESSION_REFUSED`` (scenario 1), ``WAITED`` (scenario 3).
+    """
+
+    link: int
+    peer: str
+    reason: ExchangeInput

@@ -1,0 +1,208 @@
+"""How feeds are exchanged over one link: a session, or what takes its place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from culm.machine import Event, LocalProtocolError, RemoteProtocolError
+from culm.ssb.ebt import EndReason, Replicator, SessionEnded, SessionRole
+from culm.ssb.muxrpc import (
+    Call,
+    CallError,
+    CallReceived,
+    CallState,
+    CallType,
+    Connection,
+    ValueReceived,
+)
+from culm.ssb.peer.events import FellBack
+from culm.ssb.peer.frames import MessageFrame, read_frame
+from culm.ssb.peer.limits import Settings
+from culm.ssb.peer.states import EXCHANGE_RULES, ExchangeInput, ExchangeMode
+from culm.ssb.v8json import JsonValue
+
+__all__ = ["LinkExchange"]
+
+_VERSION: Final = 3
+_FORMAT: Final = "classic"
+_REPLICATE: Final = ("ebt", "replicate")
+_SENDING: Final = frozenset({CallState.SENDING, CallState.EXCHANGING})
+# With these words peers end all streams before their goodbye, or one for another.
+_NO_REFUSALS: Final = frozenset({"unexpected end of parent stream", "reconnected to peer"})
+_REASONS: Final = {EndReason.RECONNECTED: "reconnected to peer", EndReason.BLOCKED: "blocked"}
+
+
+class LinkExchange:
+    """Of one link, whose peer is known."""
+
+    def __init__(
+        self,
+        *,
+        link: int,
+        peer: str,
+        rpc: Connection,
+        core: Replicator,
+        settings: Settings,
+        tell: Callable[[Event], None],
+        sessions: dict[int, LinkExchange],
+    ) -> None:
+        self.mode = ExchangeMode.NOTHING
+        self.session: int | None = None
+        self.link = link
+        self._peer = peer
+        self._rpc = rpc
+        self._core = core
+        self._settings = settings
+        self._tell = tell
+        self._sessions = sessions
+        self._call: Call | None = None  # of the session
+
+    @property
+    def holds(self) -> bool:
+        """Whether frames have to wait until the session has loaded, or others are written."""
+        if self.session is None:
+            return False
+        return not (self._core.takes_messages and self._core.is_ready(self.session))
+
+    # The beginning
+
+    def begin(self, role: SessionRole) -> None:
+        """The peer is known."""
+        if role is SessionRole.CLIENT:
+            self._move(ExchangeInput.CONNECTED_AS_CLIENT)
+            self._ask()
+        else:
+            self._move(ExchangeInput.CONNECTED_AS_SERVER)
+
+    def wait_over(self) -> None:
+        """The peer has had its time to open a session."""
+        if self.mode is not ExchangeMode.WAITING:
+            return
+        if self._settings.asks_as_server:
+            self._move(ExchangeInput.ASKED_IN_VAIN)
+            self._ask()
+        else:
+            self._fall_back(ExchangeInput.WAITED)
+
+    def _ask(self) -> None:
+        """Open a session (seed, "Creating an EBT session")."""
+        try:
+            session = self._core.connect(self._peer, role=SessionRole.CLIENT)
+        except LocalProtocolError:  # too many
+            self._move(ExchangeInput.SESSION_ENDED)
+            return
+        arguments: JsonValue = {"version": _VERSION, "format": _FORMAT}
+        self._begin(session)
+        self._call = self._rpc.make_call(_REPLICATE, CallType.DUPLEX, arguments)
+
+    def open(self, event: CallReceived) -> None:
+        """The peer asks for a session; what is wrong with that ends the call."""
+        call = self._rpc.call(event.number)
+        why = _refusal(event.args)
+        if why is not None:
+            call.fail(why)
+            return
+        try:
+            session = self._core.connect(self._peer, role=SessionRole.SERVER)
+        except LocalProtocolError as error:
+            call.fail(str(error))
+            return
+        # An earlier one of this link has ended by that; its end is told to the peer.
+        self._end_call(EndReason.RECONNECTED, None)
+        self._begin(session)
+        self._call = call
+        self._move(ExchangeInput.SESSION_OPENED)
+
+    def _begin(self, session: int) -> None:
+        self.session = session
+        self._sessions[session] = self
+
+    # What is said
+
+    def is_of(self, number: int) -> bool:
+        """Whether a call is the session's."""
+        return self._call is not None and self._call.number == number
+
+    def receive(self, event: ValueReceived) -> None:
+        """The peer has sent a frame; what is none ends the session."""
+        if self.session is None:
+            return
+        if self.mode is ExchangeMode.ASKED:
+            self._move(ExchangeInput.NOTES_CAME)
+        try:
+            frame = read_frame(event.body, event.type)
+        except RemoteProtocolError as error:
+            self._core.disconnect(self.session, error)
+            return
+        if isinstance(frame, MessageFrame):
+            self._core.receive_message(self.session, *frame)
+        else:
+            self._core.receive_notes(self.session, frame)
+
+    def fill(self, size_max: int) -> None:
+        """Put frames into the connection, as far as they are welcome there."""
+        while self.session is not None and self._call is not None and self._call.state in _SENDING:
+            size = min(size_max, self._rpc.send_size())
+            frames = self._core.frames_to_send(self.session, size) if size else ()
+            if not frames:
+                return
+            for frame in frames:
+                self._call.send_body(frame)
+
+    # The end
+
+    def call_ended(self, error: CallError | None) -> None:
+        """The peer has ended the session's call."""
+        session, self.session, self._call = self.session, None, None
+        if session is None:
+            return
+        self._core.disconnect(session)
+        if error is None or error.message in _NO_REFUSALS:
+            self._move(ExchangeInput.SESSION_ENDED)
+        else:
+            self._fall_back(ExchangeInput.SESSION_REFUSED)
+
+    def session_ended(self, event: SessionEnded) -> None:
+        """The replicator has ended a session of this link."""
+        del self._sessions[event.session]
+        if event.session == self.session:
+            self.session = None
+            self._end_call(event.reason, event.error)
+            self._move(ExchangeInput.SESSION_ENDED)
+
+    def disconnect(self) -> None:
+        """The link has ended."""
+        session, self.session, self._call = self.session, None, None
+        if session is not None:
+            self._core.disconnect(session)
+
+    def _end_call(self, reason: EndReason, error: RemoteProtocolError | None) -> None:
+        call, self._call = self._call, None
+        if call is None or call.state not in _SENDING or self._rpc.calls.get(call.number) is None:
+            return
+        if reason is EndReason.DISCONNECTED:
+            call.end()
+        else:
+            call.fail(str(error) if error is not None else _REASONS[reason])
+
+    # Falling back
+
+    def _fall_back(self, reason: ExchangeInput) -> None:
+        self._move(reason)
+        self._tell(FellBack(link=self.link, peer=self._peer, reason=reason))
+
+    def _move(self, happened: ExchangeInput) -> None:
+        self.mode = EXCHANGE_RULES[self.mode][happened]
+
+
+def _refusal(args: list[JsonValue]) -> str | None:
+    """Why these arguments ask for no session that we have, in the words of other peers."""
+    asked = args[0] if args and isinstance(args[0], dict) else {}
+    version = asked.get("version")
+    if type(version) is bool or version != _VERSION:
+        return "expected ebt.replicate({version: 3})"
+    wanted = asked.get("format", _FORMAT)
+    if wanted != _FORMAT:
+        return f"Unknown format: {wanted if isinstance(wanted, str) else 'not a text'}"
+    return None

@@ -1,0 +1,84 @@
+"""Frames of an EBT session: which are messages, and which are notes.
+
+Seed, "Exchanged messages": there is no explicit way of telling them apart.  A message is an
+object with an author (a text), a sequence (an integer from 1 on) and a content.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from culm.machine import RemoteProtocolError
+from culm.ssb.ebt import EbtErrorCode, ForkedFeedError, InvalidMessageError, Message, decode_notes
+from culm.ssb.messages import ClassicMessage, MessageError, MessageErrorCode, read_message
+from culm.ssb.muxrpc import BodyType
+from culm.ssb.v8json import SAFE_INTEGER_MAX, JsonError, JsonValue, parse
+
+__all__ = ["ClassicFormat", "MessageFrame", "read_frame"]
+
+_DEPTH_MAX: Final = 64  # of what is no message
+_BEGINS_NOTES: Final = b'{"@'
+
+
+class MessageFrame(NamedTuple):
+    """A message as it came: of that feed and sequence, it says; valid as far as it can be read."""
+
+    author: str
+    sequence: int
+    message: ClassicMessage | MessageError
+
+
+def read_frame(body: bytes, body_type: BodyType) -> MessageFrame | Mapping[str, int]:
+    """The message, or the notes, in a frame.
+
+    Raises `RemoteProtocolError`: ``NOT_NOTES``, ``BAD_FEED_ID``, ``BAD_NOTE``.
+    """
+    if body_type is not BodyType.JSON:
+        raise RemoteProtocolError(EbtErrorCode.NOT_NOTES, f"{body_type.name}")
+    failure: MessageError | None = None
+    if not body.startswith(_BEGINS_NOTES):
+        try:
+            message = read_message(body)
+        except MessageError as error:
+            failure = error.with_traceback(None)
+        else:
+            return MessageFrame(message.author, message.sequence, message)
+    try:
+        value = parse(body, depth_max=_DEPTH_MAX)
+    except JsonError as error:
+        raise RemoteProtocolError(EbtErrorCode.NOT_NOTES, str(error)) from None
+    if failure is not None and _is_message(value):
+        return MessageFrame(value["author"], int(value["sequence"]), failure)
+    return decode_notes(value)
+
+
+def _is_message(value: JsonValue) -> bool:
+    if not isinstance(value, dict) or not isinstance(value.get("author"), str):
+        return False
+    sequence = value.get("sequence")
+    if type(sequence) is float and sequence.is_integer():
+        sequence = int(sequence)
+    is_sequence = type(sequence) is int and 1 <= sequence <= SAFE_INTEGER_MAX
+    return is_sequence and bool(value.get("content"))
+
+
+class ClassicFormat:
+    """What a replicator has to know of the classic format.
+
+    hmac_key: 32 bytes, of a network whose messages are signed with a key.
+    """
+
+    name: Final = "classic"
+
+    def __init__(self, *, hmac_key: bytes | None = None) -> None:
+        self._hmac_key = hmac_key
+
+    def check(self, previous: str | None, received: ClassicMessage | MessageError) -> Message:
+        if isinstance(received, MessageError):
+            raise InvalidMessageError(str(received))
+        if not received.verify(hmac_key=self._hmac_key):
+            raise InvalidMessageError(str(MessageError(MessageErrorCode.BAD_SIGNATURE)))
+        if received.previous != previous:
+            raise ForkedFeedError(received.data)
+        return Message(received.author, received.sequence, received.id, received.data)

@@ -1,0 +1,72 @@
+"""What peers may make us hold, and how long we wait for them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import inf
+
+from culm.arguments import check_int, check_numbers, check_type
+from culm.ssb import ebt, muxrpc
+
+__all__ = ["Limits", "Settings"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Upper bounds of a `Peer`, each with the memory that it implies.
+
+    Raises `ValueError` for one below 1.
+
+    links_max
+        Connections at a time: each at most what `rpc` says, and 12 KiB for the box stream.
+    fill_size_max
+        Bytes of feeds that are put into a connection at a time.
+    rpc
+        Of each connection's calls.
+    ebt
+        Of the replicator.
+    """
+
+    links_max: int = 1024
+    fill_size_max: int = 1 << 16
+    rpc: muxrpc.Limits = field(default_factory=muxrpc.Limits)
+    ebt: ebt.Limits = field(default_factory=ebt.Limits)
+
+    def __post_init__(self) -> None:
+        check_int("links_max", self.links_max, 1)
+        check_int("fill_size_max", self.fill_size_max, 1)
+        check_type("rpc", self.rpc, muxrpc.Limits)
+        check_type("ebt", self.ebt, ebt.Limits)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Times, in seconds.  Raises `ValueError` below 0, `TypeError` for what is no number.
+
+    handshake_s
+        How long the secret handshake may take.
+    session_s
+        How long a server waits for the client's session before it falls back (scenario 3), or
+        asks for one itself (scenario 4).
+    asks_as_server
+        Whether a server asks for a session itself before it falls back (scenario 4).
+    ping_s
+        How often the peer is asked for a sign of life, and how long it has for that; infinite:
+        never.
+    goodbye_s
+        How long a peer has to answer our goodbye.
+    ebt
+        Of the replicator.
+    """
+
+    handshake_s: float = 15.0
+    session_s: float = 5.0
+    asks_as_server: bool = False
+    ping_s: float = inf
+    goodbye_s: float = 5.0
+    ebt: ebt.Settings = field(default_factory=ebt.Settings)
+
+    def __post_init__(self) -> None:
+        check_numbers(self)
+        check_type("asks_as_server", self.asks_as_server, bool)
+        check_type("ebt", self.ebt, ebt.Settings)

@@ -1,0 +1,133 @@
+"""One connection of a peer: handshake, box stream, muxrpc."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from culm.buffer import Buffer
+from culm.machine import (
+    Closed,
+    ContractErrorCode,
+    Event,
+    LocalProtocolError,
+    RemoteProtocolError,
+    StreamMachine,
+    Timed,
+)
+from culm.ssb.box_stream import BoxStream
+from culm.ssb.ebt import SessionRole
+from culm.ssb.events import Authenticated
+from culm.ssb.muxrpc import Connection
+from culm.stack import over, then
+
+__all__ = ["PeerLink", "sealed"]
+
+
+def sealed(handshake: StreamMachine, rpc: Connection) -> StreamMachine:
+    """`rpc` inside a box stream, after the handshake."""
+
+    def build(event: Event) -> StreamMachine | None:
+        return over(BoxStream(keys=event.keys), rpc) if isinstance(event, Authenticated) else None
+
+    return then(handshake, build)
+
+
+class PeerLink:
+    """A `culm.machine.Link`.
+
+    role: whether we have dialled.
+    rpc: the calls of this connection.
+    """
+
+    def __init__(
+        self,
+        *,
+        number: int,
+        role: SessionRole,
+        rpc: Connection,
+        machine: StreamMachine,
+        wake: Callable[[PeerLink], None],
+        fill: Callable[[PeerLink], None],
+        holds: Callable[[PeerLink], bool],
+    ) -> None:
+        self.number = number
+        self.role = role
+        self.rpc = rpc
+        self.closed = False
+        self._machine = machine
+        self._wake = wake  # called when there may be events
+        self._fill = fill  # called when there is room for what is to be sent
+        self._holds = holds  # whether what the peer says has to wait for the store
+        self._fault: RemoteProtocolError | None = None
+        self._eof = False
+
+    # Bytes
+
+    def receive_data(self, data: Buffer) -> None:
+        if self._eof:
+            raise LocalProtocolError(ContractErrorCode.DATA_AFTER_EOF)
+        if not self.closed:
+            self._machine.receive_data(data)
+            self._wake(self)
+
+    def receive_eof(self) -> None:
+        self._eof = True
+        self._machine.receive_eof()
+        self._wake(self)
+
+    def read_size(self) -> int:
+        if self.closed or self._eof or self._holds(self):
+            return 0
+        return self._machine.read_size()
+
+    def data_to_send(self, size_max: int | None = None) -> bytes:
+        parts: list[bytes] = []
+        while size_max is None or size_max > 0:
+            self._fill(self)
+            data = self._machine.data_to_send(size_max)
+            if not data:
+                break
+            parts.append(data)
+            if size_max is not None:
+                size_max -= len(data)
+        return b"".join(parts)
+
+    def close(self) -> None:
+        """Say goodbye; the peer tells of the end."""
+        self._machine.close()
+        self._wake(self)
+
+    # For the peer
+
+    @property
+    def is_failing(self) -> bool:
+        """Whether there is nothing more to wait for."""
+        return self._fault is not None
+
+    def next_event(self) -> Event | None:
+        if self.closed:
+            return None
+        if self._fault is not None:
+            self.closed = True
+            return Closed(error=self._fault)
+        event = self._machine.next_event()
+        if isinstance(event, Closed):
+            self.closed = True
+        return event
+
+    def fail(self, error: RemoteProtocolError) -> None:
+        """The peer has sent good packets that it must not send, or nothing at all."""
+        error.__cause__ = error.__context__ = None
+        self._fault = error.with_traceback(None)
+        self._machine.close()
+        self._wake(self)
+
+    def next_deadline(self) -> float | None:
+        """The handshake's."""
+        machine = self._machine
+        return machine.next_deadline() if isinstance(machine, Timed) and not self.closed else None
+
+    def advance(self, now: float) -> None:
+        if isinstance(self._machine, Timed):
+            self._machine.advance(now)
+            self._wake(self)

@@ -1,0 +1,198 @@
+"""The links of a peer: which of them may go on, which wait, and how long."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import count
+
+from culm.machine import Closed, LocalProtocolError, RemoteProtocolError, StreamMachine
+from culm.ssb.ebt import SessionEnded, SessionRole
+from culm.ssb.events import Authenticated
+from culm.ssb.feed_id import feed_id_of
+from culm.ssb.muxrpc import Connection
+from culm.ssb.peer.conversation import MANIFEST, Context, Conversation
+from culm.ssb.peer.errors import PeerErrorCode
+from culm.ssb.peer.events import PeerConnected, PeerDisconnected
+from culm.ssb.peer.limits import Limits
+from culm.ssb.peer.link import PeerLink, sealed
+from culm.timers import Deadlines
+
+__all__ = ["Links"]
+
+
+class Links:
+    """All links by number, and what is said over those whose peers are known."""
+
+    def __init__(self, context: Context, *, limits: Limits, now: float) -> None:
+        self._context = context
+        self._limits = limits
+        self._now = now
+        self._numbers = count(1)
+        self._links: dict[int, PeerLink] = {}
+        self._conversations: dict[int, Conversation] = {}
+        self._awake: dict[int, PeerLink] = {}  # may have events
+        self._held: dict[int, PeerLink] = {}  # wait for the store
+        self._stirred: dict[int, PeerLink] = {}  # may have something to send, or have ended
+        self._deadlines: Deadlines[int] = Deadlines()  # of what is said
+        self._goodbyes: Deadlines[int] = Deadlines()  # of links that we have closed
+
+    @property
+    def all(self) -> Sequence[PeerLink]:
+        return tuple(self._links.values())
+
+    # From beginning to end
+
+    def open(self, role: SessionRole, handshake: StreamMachine | None) -> PeerLink:
+        """Raises `LocalProtocolError` (``TOO_MANY_LINKS``)."""
+        if len(self._links) >= self._limits.links_max:
+            raise LocalProtocolError(PeerErrorCode.TOO_MANY_LINKS)
+        rpc = Connection(manifest=MANIFEST, limits=self._limits.rpc)
+        link = PeerLink(
+            number=next(self._numbers),
+            role=role,
+            rpc=rpc,
+            machine=rpc if handshake is None else sealed(handshake, rpc),
+            wake=self._wake,
+            fill=self._fill,
+            holds=self._holds,
+        )
+        self._links[link.number] = link
+        link.advance(self._now)
+        self._wake(link)
+        return link
+
+    def connected(self, link: PeerLink, peer: str) -> None:
+        """It is known who is at the other end."""
+        conversation = Conversation(
+            link=link.number, peer=peer, role=link.role, rpc=link.rpc, context=self._context
+        )
+        self._conversations[link.number] = conversation
+        self._context.tell(PeerConnected(link=link.number, peer=peer))
+        conversation.begin(self._now)
+        self._wake(link)
+
+    def close_peer(self, peer: str) -> None:
+        """Say goodbye to somebody."""
+        for number, conversation in tuple(self._conversations.items()):
+            if conversation.peer == peer:
+                self._close(self._links[number])
+
+    def close_all(self) -> None:
+        """Say goodbye to everybody."""
+        for link in self._links.values():
+            self._close(link)
+
+    def _close(self, link: PeerLink) -> None:
+        """Say goodbye; a peer that does not answer is not waited for."""
+        if link.number not in self._goodbyes:
+            link.close()
+            self._goodbyes.set(link.number, self._now + self._context.settings.goodbye_s)
+
+    def _ended(self, link: PeerLink, closed: Closed) -> None:
+        number = link.number
+        del self._links[number]
+        self._awake.pop(number, None)
+        self._held.pop(number, None)
+        self._stirred[number] = link
+        self._deadlines.cancel(number)
+        self._goodbyes.cancel(number)
+        conversation = self._conversations.pop(number, None)
+        peer = None
+        if conversation is not None:
+            peer = conversation.peer
+            conversation.disconnect()
+        self._context.tell(PeerDisconnected(link=number, peer=peer, error=closed.error))
+
+    # Steps
+
+    def step(self) -> bool:
+        """Let a link move one step; false if none can."""
+        if not self._awake:
+            return False
+        number, link = next(iter(self._awake.items()))
+        conversation = self._conversations.get(number)
+        if conversation is not None and conversation.exchange.holds and not link.is_failing:
+            self._held[number] = self._awake.pop(number)
+            return True
+        self._stirred[number] = link
+        event = link.next_event()
+        if event is None:
+            del self._awake[number]
+            self._set_deadline(link)
+        elif isinstance(event, Closed):
+            self._ended(link, event)
+        elif isinstance(event, Authenticated):
+            self.connected(link, feed_id_of(event.peer))
+        elif conversation is not None:
+            conversation.receive(event, self._now)
+        return True
+
+    def session_ended(self, event: SessionEnded) -> None:
+        """The replicator has ended a session."""
+        exchange = self._context.sessions.get(event.session)
+        if exchange is not None:
+            exchange.session_ended(event)
+            link = self._links.get(exchange.link)
+            if link is not None:
+                self._wake(link)
+
+    def release(self) -> None:
+        """The store has done something: links that wait for it look again."""
+        held, self._held = self._held, {}
+        self._awake.update(held)
+        self._stirred.update(held)
+
+    def take_stirred(self) -> list[PeerLink]:
+        for session in self._context.core.sessions_to_send():
+            exchange = self._context.sessions.get(session)
+            link = None if exchange is None else self._links.get(exchange.link)
+            if link is not None:
+                self._stirred[link.number] = link
+        stirred, self._stirred = self._stirred, {}
+        return list(stirred.values())
+
+    # What links ask for
+
+    def _wake(self, link: PeerLink) -> None:
+        if link.number in self._links:
+            self._awake[link.number] = self._stirred[link.number] = link
+
+    def _fill(self, link: PeerLink) -> None:
+        conversation = self._conversations.get(link.number)
+        if conversation is not None:
+            conversation.exchange.fill(self._limits.fill_size_max)
+
+    def _holds(self, link: PeerLink) -> bool:
+        conversation = self._conversations.get(link.number)
+        return conversation is not None and conversation.exchange.holds
+
+    # Time
+
+    def _set_deadline(self, link: PeerLink) -> None:
+        conversation = self._conversations.get(link.number)
+        due = link.next_deadline() if conversation is None else conversation.next_deadline()
+        if due is None:
+            self._deadlines.cancel(link.number)
+        elif due != self._deadlines.get(link.number):
+            self._deadlines.set(link.number, due)
+
+    def next_deadline(self) -> float | None:
+        times = (self._deadlines.next(), self._goodbyes.next())
+        return min((time for time in times if time is not None), default=None)
+
+    def advance(self, now: float) -> None:
+        self._now = now
+        while (number := self._goodbyes.pop_due(now)) is not None:
+            self._links[number].fail(RemoteProtocolError(PeerErrorCode.NO_GOODBYE))
+        while (number := self._deadlines.pop_due(now)) is not None:
+            link = self._links[number]
+            conversation = self._conversations.get(number)
+            try:
+                if conversation is None:
+                    link.advance(now)
+                else:
+                    conversation.advance(now)
+            except RemoteProtocolError as error:
+                link.fail(error)
+            self._wake(link)
+            self._set_deadline(link)

@@ -1,0 +1,306 @@
+"""The machine: one peer of Secure Scuttlebutt and all its connections."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Any, Final, TypeVar
+
+from nacl.public import PrivateKey
+from nacl.signing import SigningKey
+
+from culm.arguments import check_bytes, check_type
+from culm.machine import (
+    Closed,
+    ContractErrorCode,
+    Effect,
+    Event,
+    LocalProtocolError,
+    StreamMachine,
+    Ticket,
+)
+from culm.ssb.ebt import (
+    Head,
+    Message,
+    Progress,
+    Replicator,
+    SessionEnded,
+    SessionRole,
+    State,
+    Stored,
+)
+from culm.ssb.feed_id import check_feed_id, feed_id_of, public_key_of
+from culm.ssb.messages import ClassicMessage, Place, create_message
+from culm.ssb.peer.conversation import Context
+from culm.ssb.peer.errors import PeerErrorCode
+from culm.ssb.peer.frames import ClassicFormat
+from culm.ssb.peer.limits import Limits, Settings
+from culm.ssb.peer.link import PeerLink
+from culm.ssb.peer.links import Links
+from culm.ssb.secret_handshake import MAIN_NETWORK, ClientHandshake, ServerHandshake
+from culm.ssb.v8json import JsonValue
+
+__all__ = ["Peer"]
+
+R = TypeVar("R")
+
+_DEFAULT_LIMITS: Final = Limits()
+_DEFAULT_SETTINGS: Final = Settings()
+
+
+class Peer:
+    """Wires handshake, box stream, muxrpc and Epidemic Broadcast Trees to a store of feeds.
+
+    identity
+        Our long-term key; its public half names our feed, which is followed.
+    stored
+        What the store has (`culm.ssb.store.FeedStore`).
+    now
+        The time (monotonic seconds).
+    epoch
+        The Unix time, in seconds, at which the clock of `advance` shows 0: for timestamps of
+        messages, and pings.
+    network
+        The network key.
+    hmac_key
+        32 bytes, of a network whose messages are signed with a key.
+    settings, limits
+        Times, and what peers may make us hold.
+
+    A `culm.machine.LinkedMachine`: `accepted`, `dialled` and `attached` open its links.  Follow
+    the feeds that others may have from us, besides those that we want: what is not followed is
+    refused.
+    """
+
+    def __init__(
+        self,
+        *,
+        identity: SigningKey,
+        stored: Stored,
+        now: float,
+        epoch: float = 0.0,
+        network: bytes = MAIN_NETWORK,
+        hmac_key: bytes | None = None,
+        settings: Settings = _DEFAULT_SETTINGS,
+        limits: Limits = _DEFAULT_LIMITS,
+    ) -> None:
+        check_type("identity", identity, SigningKey)
+        check_type("epoch", epoch, int, float)
+        check_type("settings", settings, Settings)
+        check_type("limits", limits, Limits)
+        check_bytes("network", network, 32)
+        if hmac_key is not None:
+            check_bytes("hmac_key", hmac_key, 32)
+        self._identity = identity
+        self._network = network
+        self._hmac_key = hmac_key
+        self._epoch = epoch
+        self._settings = settings
+        self._limits = limits
+        self._now = now
+        self._core = Replicator(
+            me=feed_id_of(bytes(identity.verify_key)),
+            stored=stored,
+            format=ClassicFormat(hmac_key=hmac_key),
+            now=now,
+            settings=settings.ebt,
+            limits=limits.ebt,
+        )
+        self._core.follow(self._core.me)
+        self._ending: Closed | None = None  # the replicator has ended
+        self._closed: Closed | None = None
+        self._links = Links(
+            Context(core=self._core, settings=settings, tell=self._tell, time_ms=self._time_ms),
+            limits=limits,
+            now=now,
+        )
+        self._events: deque[Event] = deque()
+
+    # What it is
+
+    @property
+    def state(self) -> State:
+        if self._closed is not None:
+            return State.CLOSED
+        return State.CLOSING if self._core.state is State.CLOSED else self._core.state
+
+    @property
+    def me(self) -> str:
+        """Our feed's id."""
+        return self._core.me
+
+    @property
+    def clock(self) -> dict[str, int]:
+        """The last sequence in the store of each feed that is known."""
+        return self._core.clock
+
+    @property
+    def progress(self) -> Progress:
+        return self._core.progress
+
+    @property
+    def links(self) -> Sequence[PeerLink]:
+        return self._links.all
+
+    def head(self, feed: str) -> Head | None:
+        """The last message of a feed that was taken, perhaps not stored yet."""
+        return self._core.head(feed)
+
+    def source(self, feed: str) -> str | None:
+        """The peer from which a feed is received."""
+        return self._core.source(feed)
+
+    def follows(self, feed: str) -> bool:
+        return self._core.follows(feed)
+
+    def blocks(self, author: str, target: str) -> bool:
+        return self._core.blocks(author, target)
+
+    # What the user asks for
+
+    def follow(self, feed: str, value: bool = True) -> None:
+        """Exchange a feed with all peers, or do so no more; see `Replicator.follow`."""
+        self._core.follow(feed, value)
+
+    def block(self, author: str, target: str, value: bool = True) -> None:
+        """`author` blocks `target`, or no more; see `Replicator.block`.
+
+        Whom we block ourselves is disconnected.
+        """
+        self._core.block(author, target, value)
+        if value and author == self.me:
+            self._links.close_peer(target)
+
+    def publish(self, content: JsonValue, *, timestamp: float | None = None) -> ClassicMessage:
+        """Append a message to our own feed; `FeedExtended` says when it is stored.
+
+        content: an object with a ``type``, or the text of a private box.
+        timestamp: milliseconds since 1970; that of our clock by default.
+
+        Raises `LocalProtocolError` as `Replicator.append`, and what
+        `culm.ssb.messages.create_message` raises.
+        """
+        head = self._core.head(self.me)
+        message = create_message(
+            self._identity,
+            content=content,
+            timestamp=self._time_ms(self._now) if timestamp is None else timestamp,
+            last=None if head is None else Place(self.me, head.sequence, head.id),
+            hmac_key=self._hmac_key,
+        )
+        self._core.append(Message(self.me, message.sequence, message.id, message.data))
+        return message
+
+    def _time_ms(self, now: float) -> int:
+        return int((self._epoch + now) * 1000)
+
+    # Connections
+
+    def accepted(self, *, ephemeral: PrivateKey) -> PeerLink:
+        """A connection was accepted; `ephemeral` is a fresh key (``PrivateKey.generate()``).
+
+        Raises `LocalProtocolError`: ``TOO_MANY_LINKS``, ``ALREADY_CLOSED``.
+        """
+        check_type("ephemeral", ephemeral, PrivateKey)
+        handshake = ServerHandshake(
+            identity=self._identity,
+            ephemeral=ephemeral,
+            network=self._network,
+            admits=lambda key: not self.blocks(self.me, feed_id_of(key)),
+            timeout_s=self._settings.handshake_s,
+        )
+        return self._open(SessionRole.SERVER, handshake)
+
+    def dialled(self, peer: str, *, ephemeral: PrivateKey) -> PeerLink:
+        """A connection to `peer` was made; see `accepted`.
+
+        Raises `LocalProtocolError` as `accepted`, and ``BLOCKED``; `ValueError` for what is no
+        peer's id.
+        """
+        self._check_peer(peer)
+        check_type("ephemeral", ephemeral, PrivateKey)
+        handshake = ClientHandshake(
+            identity=self._identity,
+            server=public_key_of(peer),
+            ephemeral=ephemeral,
+            network=self._network,
+            timeout_s=self._settings.handshake_s,
+        )
+        return self._open(SessionRole.CLIENT, handshake)
+
+    def attached(self, peer: str, *, role: SessionRole) -> PeerLink:
+        """There is a connection of which it is known that `peer` is at the other end.
+
+        Nothing is sealed: for what is safe already, such as a pipe between two processes.
+        Raises as `dialled`.
+        """
+        self._check_peer(peer)
+        check_type("role", role, SessionRole)
+        link = self._open(role, None)
+        self._links.connected(link, peer)
+        return link
+
+    def _check_peer(self, peer: str) -> None:
+        check_feed_id("peer", peer)
+        if self.blocks(self.me, peer):
+            raise LocalProtocolError(PeerErrorCode.BLOCKED, peer)
+
+    def _open(self, role: SessionRole, handshake: StreamMachine | None) -> PeerLink:
+        if self._core.state is not State.OPEN:
+            raise LocalProtocolError(ContractErrorCode.ALREADY_CLOSED)
+        return self._links.open(role, handshake)
+
+    # The contract
+
+    def next_event(self) -> Event | None:
+        while self._closed is None:
+            if self._events:
+                return self._events.popleft()
+            event = self._core.next_event()
+            if isinstance(event, Closed):
+                self._ending = event
+            elif event is not None:
+                if isinstance(event, SessionEnded):
+                    self._links.session_ended(event)
+                return event
+            elif not self._links.step():
+                if self._ending is None or self._links.all:
+                    break
+                self._closed = self._ending
+                return self._closed
+        return None
+
+    def next_effect(self) -> Effect[Any] | None:
+        return self._core.next_effect()
+
+    def complete(self, ticket: Ticket[R], result: R) -> None:
+        self._core.complete(ticket, result)
+        self._links.release()
+
+    def fail(self, ticket: Ticket[Any], error: Exception) -> None:
+        """The store could not do it: everything ends; see `Replicator.fail`."""
+        self._core.fail(ticket, error)
+        self._links.close_all()
+
+    def links_to_send(self) -> list[PeerLink]:
+        return self._links.take_stirred()
+
+    def next_deadline(self) -> float | None:
+        if self._closed is not None:
+            return None
+        times = (self._core.next_deadline(), self._links.next_deadline())
+        return min((time for time in times if time is not None), default=None)
+
+    def advance(self, now: float) -> None:
+        """Raises `LocalProtocolError` (``NOT_A_TIME``, ``TIME_WENT_BACK``)."""
+        self._core.advance(now)
+        self._now = now
+        self._links.advance(now)
+
+    def close(self) -> None:
+        """Say goodbye to all peers; then what was taken is written, and what was told kept."""
+        self._links.close_all()
+        self._core.close()
+
+    def _tell(self, event: Event) -> None:
+        self._events.append(event)

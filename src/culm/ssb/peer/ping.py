@@ -1,0 +1,60 @@
+"""``gossip.ping``: a sign of life, and how far apart the clocks are."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from culm.ssb.muxrpc import Call, ValueReceived
+from culm.ssb.v8json import JsonError, JsonValue
+
+__all__ = ["Ping", "PingState"]
+
+
+class PingState(Enum):
+    """Whose turn it is."""
+
+    RESTING = "resting"
+    """The peer may serve; if it has served last, it is our turn after a pause."""
+    SERVED = "served"
+    """We have sent our time: the peer is to volley its own."""
+
+
+class Ping:
+    """A call of ``gossip.ping``, whoever has made it.
+
+    Both sides send each other their time, in milliseconds, in turns: whoever has made the call
+    serves, the other one volleys its time back, and serves itself after a pause.  So nothing is
+    answered twice, and a peer that serves without end gets no more than one answer each.
+    """
+
+    def __init__(self, call: Call) -> None:
+        self.call = call
+        self.state = PingState.RESTING
+        self.rtt_s: float | None = None
+        """Seconds that the last volley has taken."""
+        self._served_at = 0.0
+
+    def serve(self, now: float, time_ms: int) -> None:
+        """Send our time."""
+        self.state = PingState.SERVED
+        self._served_at = now
+        self.call.send(time_ms)
+
+    def receive(self, event: ValueReceived, now: float, time_ms: int) -> bool:
+        """The peer has sent its time; whether we serve next.  What is no number says nothing."""
+        if not _is_number(event):
+            return self.state is PingState.RESTING
+        if self.state is PingState.SERVED:
+            self.state = PingState.RESTING
+            self.rtt_s = now - self._served_at
+            return False
+        self.call.send(time_ms)
+        return True
+
+
+def _is_number(event: ValueReceived) -> bool:
+    try:
+        value: JsonValue = event.read()
+    except JsonError:
+        return False
+    return type(value) in (int, float)

@@ -1,0 +1,64 @@
+"""How feeds are exchanged over a link: the fallback mechanism of the seed as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+from typing import Final
+
+__all__ = ["EXCHANGE_RULES", "ExchangeInput", "ExchangeMode"]
+
+
+class ExchangeMode(Enum):
+    """What carries feeds over a link."""
+
+    NOTHING = "nothing"
+    """It is not known yet, or no longer, who the peer is; or nobody goes on."""
+    WAITING = "waiting"
+    """We were dialled: the peer is to open a session."""
+    ASKED = "asked"
+    """We have opened a session, of which the peer has not said anything yet."""
+    EBT = "ebt"
+    HISTORY = "history"
+    """The peer seems not to support EBT: feeds have to be asked for one by one."""
+
+
+class ExchangeInput(Enum):
+    """What moves it."""
+
+    CONNECTED_AS_CLIENT = "connected as client"
+    CONNECTED_AS_SERVER = "connected as server"
+    SESSION_OPENED = "session opened"  # by the peer
+    NOTES_CAME = "notes came"  # in the session that we have opened
+    SESSION_REFUSED = "session refused"  # ended by the peer with an error: scenario 1
+    SESSION_ENDED = "session ended"  # without one, or by us
+    WAITED = "waited"  # long enough for a session: scenario 3
+    ASKED_IN_VAIN = "asked in vain"  # the same, and we ask: scenario 4
+
+
+_M, _I = ExchangeMode, ExchangeInput
+
+EXCHANGE_RULES: Final[Mapping[ExchangeMode, Mapping[ExchangeInput, ExchangeMode]]] = {
+    _M.NOTHING: {
+        _I.CONNECTED_AS_CLIENT: _M.ASKED,
+        _I.CONNECTED_AS_SERVER: _M.WAITING,
+        _I.SESSION_OPENED: _M.EBT,
+    },
+    _M.WAITING: {
+        _I.SESSION_OPENED: _M.EBT,
+        _I.WAITED: _M.HISTORY,
+        _I.ASKED_IN_VAIN: _M.ASKED,
+    },
+    _M.ASKED: {
+        _I.SESSION_OPENED: _M.EBT,
+        _I.NOTES_CAME: _M.EBT,
+        _I.SESSION_REFUSED: _M.HISTORY,
+        _I.SESSION_ENDED: _M.NOTHING,
+    },
+    _M.EBT: {
+        _I.SESSION_OPENED: _M.EBT,
+        _I.SESSION_REFUSED: _M.HISTORY,
+        _I.SESSION_ENDED: _M.NOTHING,
+    },
+    _M.HISTORY: {_I.SESSION_OPENED: _M.EBT},
+}

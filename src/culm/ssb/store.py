@@ -1,0 +1,91 @@
+"""Where feeds are kept: the interface, and one in memory."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol, runtime_checkable
+
+from culm.machine import Effect
+from culm.ssb.ebt.effects import AppendMessages, LoadClock, MarkForked, ReadMessages, SaveClock
+from culm.ssb.ebt.model import Head, Message, PeerClock, Stored
+
+__all__ = ["FeedStore", "MemoryStore"]
+
+
+@runtime_checkable
+class FeedStore(Protocol):
+    """Does the effects of a replicator, and knows what to start from."""
+
+    def load(self) -> Stored:
+        """What a replicator starts from."""
+        ...
+
+    def perform(self, effect: Effect[Any]) -> object:
+        """Do an effect; returns the result for `complete`."""
+        ...
+
+
+class MemoryStore:
+    """Keeps everything in memory: for tests, and for peers that may forget."""
+
+    def __init__(self) -> None:
+        self._feeds: dict[str, list[Message]] = {}
+        self._clocks: dict[str, PeerClock] = {}
+        self._proofs: dict[str, tuple[bytes, bytes]] = {}
+
+    def load(self) -> Stored:
+        heads = {
+            feed: Head(messages[-1].sequence, messages[-1].id)
+            for feed, messages in self._feeds.items()
+        }
+        return Stored(heads=heads, forked=frozenset(self._proofs))
+
+    def messages(self, feed: str) -> list[bytes]:
+        """All messages of a feed, as they are stored."""
+        return [message.data for message in self._feeds.get(feed, ())]
+
+    def proof(self, feed: str) -> tuple[bytes, bytes] | None:
+        """Two messages that show that a feed has forked."""
+        return self._proofs.get(feed)
+
+    def perform(self, effect: Effect[Any]) -> object:
+        """Raises `TypeError` for what is no effect of a replicator, `LookupError` for messages
+        that are not there, `ValueError` for one that is not the next of its feed.
+        """
+        match effect:
+            case AppendMessages():
+                self._append(effect)
+            case ReadMessages():
+                return self._read(effect)
+            case LoadClock():
+                return self._clocks.get(effect.peer, PeerClock())
+            case SaveClock():
+                self._clocks[effect.peer] = effect.clock
+            case MarkForked():
+                self._proofs[effect.feed] = effect.ours, effect.theirs
+            case _:
+                raise TypeError(f"not an effect of a replicator: {effect}")
+        return None
+
+    def _append(self, effect: AppendMessages) -> None:
+        last: dict[str, int] = {}
+        for message in effect.messages:
+            before = last.get(message.author) or len(self._feeds.get(message.author, ()))
+            if message.sequence != before + 1:
+                raise ValueError(f"{message.author}: {message.sequence} after {before}")
+            last[message.author] = message.sequence
+        for message in effect.messages:
+            self._feeds.setdefault(message.author, []).append(message)
+
+    def _read(self, effect: ReadMessages) -> tuple[bytes, ...]:
+        start = effect.first - 1
+        messages = self._feeds.get(effect.feed, [])[start : start + effect.count_max]
+        if not messages:
+            raise LookupError(f"{effect.feed} has no message {effect.first}")
+        found: list[bytes] = []
+        size = 0
+        for message in messages:
+            size += len(message.data)
+            if found and size > effect.size_max:
+                break
+            found.append(message.data)
+        return tuple(found)

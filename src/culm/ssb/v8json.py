@@ -1,0 +1,412 @@
+"""JSON as V8 reads and writes it: what Secure Scuttlebutt signs, hashes and compares.
+
+A message is signed as the text that ``JSON.stringify`` makes of what ``JSON.parse`` has read, so
+that both have to be followed to the letter (ECMA-262, "The JSON Object").  What follows from
+that, and is easily forgotten:
+
+- numbers are IEEE doubles, and written as ECMAScript writes them: ``1.0`` is 1, ``1E3`` is 1000,
+  ``-0`` is 0 and ``1e400`` is null;
+- keys that look like the index of an array ("0" to "4294967294") come first, in numeric order;
+- of a key that is there twice the first place and the last value count;
+- half a surrogate pair is written as an escape, everything else beyond ASCII as it is;
+- the length of a text is counted in UTF-16 units.
+
+Nothing here recurses as deep as a value is nested.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from json import JSONDecodeError, JSONDecoder
+from json.encoder import encode_basestring
+from math import isfinite
+from typing import Any, Final, NoReturn, TypeAlias
+
+from culm.arguments import check_type
+from culm.buffer import Buffer
+
+__all__ = [
+    "SAFE_INTEGER_MAX",
+    "JsonError",
+    "JsonTooLongError",
+    "JsonValue",
+    "number_text",
+    "parse",
+    "stringify",
+    "utf16_size",
+]
+
+#: What `parse` gives and `stringify` takes: ``None``, bool, int, float, str, and lists and
+#: dicts with str keys of such.
+JsonValue: TypeAlias = Any
+
+#: Up to here, and down to its negative, every integer is a number of its own.
+SAFE_INTEGER_MAX: Final = 2**53 - 1
+
+
+class JsonError(ValueError):
+    """A text that is no JSON, or is nested more deeply than was allowed."""
+
+
+class JsonTooLongError(JsonError):
+    """A value whose text has more UTF-16 units than was allowed."""
+
+
+# Reading
+
+
+def parse(text: str | Buffer, *, depth_max: int | None = None) -> JsonValue:
+    """The value of a JSON text, as ``JSON.parse`` reads it.
+
+    Bytes are decoded as peers do it: what is no UTF-8 becomes U+FFFD.  A number is an int if it
+    is written without point and exponent and is at most 2^53, otherwise a float, in which
+    infinities are what is too large.
+
+    Raises `JsonError` for what is no JSON, and for lists and objects in more than `depth_max`
+    others; `TypeError` for what is neither str nor a buffer.
+    """
+    if not isinstance(text, str):
+        text = str(memoryview(text), "utf-8", "replace")
+    if depth_max is None or text.count("[") + text.count("{") <= depth_max:
+        try:
+            return _scan(text)
+        except RecursionError:
+            pass
+    return _Reader(text, depth_max).read()
+
+
+def _integer(text: str) -> int | float:
+    if len(text) < 16:
+        return int(text)
+    number = float(text)
+    return int(number) if -_DISTINCT_MAX <= number <= _DISTINCT_MAX else number
+
+
+def _constant(text: str) -> NoReturn:
+    raise JsonError(f"{text} is no JSON")
+
+
+_DISTINCT_MAX: Final = 2.0**53
+_SPACE: Final = re.compile(r"[ \t\n\r]*")
+_SPACES: Final = frozenset(" \t\n\r")
+_NUMBER: Final = re.compile(r"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?")
+_WORDS: Final[dict[str, tuple[str, JsonValue]]] = {
+    "t": ("true", True),
+    "f": ("false", False),
+    "n": ("null", None),
+}
+_DECODER: Final = JSONDecoder(parse_int=_integer, parse_constant=_constant)
+
+
+def _scan(text: str) -> JsonValue:
+    """The value of `text`, by the scanner of the standard library.
+
+    Raises `RecursionError` where it is nested too deeply for that.
+    """
+    start = _after_space(text, 0) if text[:1] in _SPACES else 0
+    value, end = _decode(text, start)
+    if end != len(text) and _after_space(text, end) != len(text):
+        raise JsonError(f"something behind the value at {end}")
+    return value
+
+
+def _decode(text: str, start: int) -> tuple[JsonValue, int]:
+    try:
+        return _DECODER.raw_decode(text, start)
+    except JSONDecodeError as error:
+        raise JsonError(f"{error.msg} at {error.pos}") from None
+
+
+def _after_space(text: str, index: int) -> int:
+    found = _SPACE.match(text, index)
+    assert found is not None
+    return found.end()
+
+
+class _Reader:
+    """Reads values of any depth: lists and objects that are not complete are on a stack."""
+
+    def __init__(self, text: str, depth_max: int | None) -> None:
+        self._text = text
+        self._depth_max = depth_max
+        self._index = 0
+        self._open: list[list[JsonValue] | dict[str, JsonValue]] = []
+        self._keys: list[str] = []  # of the objects in _open: the key whose value is due
+
+    def read(self) -> JsonValue:
+        while True:
+            value, complete = self._begin()
+            while complete:
+                if not self._open:
+                    if self._peek():
+                        raise self._wrong("something behind the value")
+                    return value
+                value, complete = self._put(value)
+
+    def _begin(self) -> tuple[JsonValue, bool]:
+        """Read a value, or only the beginning of a list or object that is not empty."""
+        sign = self._peek()
+        if sign == "[":
+            return self._begin_list()
+        if sign == "{":
+            return self._begin_object()
+        if sign == '"':
+            return self._string(), True
+        if sign in _WORDS:
+            word, value = _WORDS[sign]
+            if self._text.startswith(word, self._index):
+                self._index += len(word)
+                return value, True
+        found = _NUMBER.match(self._text, self._index)
+        if found is None:
+            raise self._wrong("no value")
+        self._index = found.end()
+        return (float if found[1] or found[2] else _integer)(found[0]), True
+
+    def _begin_list(self) -> tuple[JsonValue, bool]:
+        self._index += 1
+        value: list[JsonValue] = []
+        if self._peek() == "]":
+            self._index += 1
+            return value, True
+        self._push(value)
+        return value, False
+
+    def _begin_object(self) -> tuple[JsonValue, bool]:
+        self._index += 1
+        value: dict[str, JsonValue] = {}
+        if self._peek() == "}":
+            self._index += 1
+            return value, True
+        self._push(value)
+        self._key()
+        return value, False
+
+    def _push(self, value: list[JsonValue] | dict[str, JsonValue]) -> None:
+        self._open.append(value)
+        if self._depth_max is not None and len(self._open) > self._depth_max:
+            raise JsonError(f"nested more than {self._depth_max} deep")
+
+    def _put(self, value: JsonValue) -> tuple[JsonValue, bool]:
+        """Put a complete value where it belongs; that is complete as well if it ends here."""
+        inside = self._open[-1]
+        sign = self._peek()
+        if isinstance(inside, list):
+            inside.append(value)
+            end = "]"
+        else:
+            inside[self._keys.pop()] = value
+            end = "}"
+        if sign not in (end, ","):
+            raise self._wrong(f"neither a comma nor {end}")
+        self._index += 1
+        if sign == end:
+            self._open.pop()
+            return inside, True
+        if end == "}":
+            self._key()
+        return inside, False
+
+    def _key(self) -> None:
+        if self._peek() != '"':
+            raise self._wrong("no key")
+        self._keys.append(self._string())
+        if self._peek() != ":":
+            raise self._wrong("no colon")
+        self._index += 1
+
+    def _string(self) -> str:
+        value, self._index = _decode(self._text, self._index)
+        assert isinstance(value, str)
+        return value
+
+    def _peek(self) -> str:
+        """The next sign that is no space; empty at the end."""
+        self._index = _after_space(self._text, self._index)
+        return self._text[self._index : self._index + 1]
+
+    def _wrong(self, what: str) -> JsonError:
+        return JsonError(f"{what} at {self._index}")
+
+
+# Writing
+
+
+def stringify(value: JsonValue, *, indent: int = 0, units_max: int | None = None) -> str:
+    """The text of a value, as ``JSON.stringify(value, null, indent)`` writes it.
+
+    It can be encoded as UTF-8.  Raises `JsonTooLongError` if it has more than `units_max`
+    UTF-16 units, and has then done little more than what these would take; `TypeError` for what
+    JSON does not have; `ValueError` for a value that contains itself.
+    """
+    text = _text_of(value)
+    if text is None:
+        text = "".join(_Writer(indent, units_max).write(value))
+    if not text.isascii():
+        text = _HALF_PAIR.sub(_escaped, text)
+    if units_max is not None and utf16_size(text) > units_max:
+        raise JsonTooLongError(f"more than {units_max} units")
+    return text
+
+
+def utf16_size(text: str) -> int:
+    """How many UTF-16 units `text` has: its length in JavaScript."""
+    if text.isascii():
+        return len(text)
+    return len(text) + len(_ASTRAL.findall(text))
+
+
+def number_text(number: float) -> str:
+    """A double as ECMAScript writes it in JSON (ECMA-262, "Number::toString")."""
+    if not isfinite(number):
+        return "null"
+    if number.is_integer() and -_DISTINCT_MAX <= number <= _DISTINCT_MAX:
+        return str(int(number))
+    # The shortest digits that mean this number; only where the point goes is different.
+    written = repr(number)
+    sign = "-" if written[0] == "-" else ""
+    mantissa, _, exponent = written.lstrip("-").partition("e")
+    whole, _, fraction = mantissa.partition(".")
+    digits = (whole + fraction).lstrip("0")
+    point = len(whole) + int(exponent or 0) - (len(whole + fraction) - len(digits))
+    digits = digits.rstrip("0")
+    return sign + _place_point(digits, point)
+
+
+def _place_point(digits: str, point: int) -> str:
+    """Write ``0.digits * 10**point``."""
+    if len(digits) <= point <= 21:
+        return digits.ljust(point, "0")
+    if 0 < point <= 21:
+        return f"{digits[:point]}.{digits[point:]}"
+    if -6 < point <= 0:
+        return f"0.{'0' * -point}{digits}"
+    rest = f".{digits[1:]}" if digits[1:] else ""
+    return f"{digits[0]}{rest}e{point - 1:+d}"
+
+
+_HALF_PAIR: Final = re.compile("[\ud800-\udfff]")
+_ASTRAL: Final = re.compile("[\U00010000-\U0010ffff]")
+_INDEX: Final = re.compile(r"(?:0|[1-9][0-9]{0,9})\Z")
+_INDEX_MAX: Final = 2**32 - 2
+_quote: Final[Callable[[str], str]] = encode_basestring
+
+
+def _escaped(half: re.Match[str]) -> str:
+    return f"\\u{ord(half[0]):04x}"
+
+
+def _integer_text(number: int) -> str:
+    if -_DISTINCT_MAX <= number <= _DISTINCT_MAX:
+        return str(int(number))
+    try:
+        return number_text(float(number))
+    except OverflowError:
+        return "null"
+
+
+_TEXTS: Final[dict[type[Any], Callable[[Any], str]]] = {
+    str: _quote,
+    int: _integer_text,
+    float: number_text,
+    bool: lambda value: "true" if value else "false",
+    type(None): lambda value: "null",
+}
+
+
+def _text_of(value: JsonValue) -> str | None:
+    """The text of what contains nothing; ``None`` of lists and objects."""
+    write = _TEXTS.get(type(value))
+    if write is not None:
+        return write(value)
+    if isinstance(value, (list, tuple, dict)):
+        return None
+    for kind in (str, int, float):  # subclasses, such as members of an enum
+        if isinstance(value, kind):
+            return _TEXTS[kind](value)
+    raise TypeError(f"{type(value).__name__} is no JSON")
+
+
+def _ordered(value: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    """The same with keys that look like the index of an array first, in numeric order."""
+    indices = []
+    for key in value:
+        check_type("key", key, str)
+        if "0" <= key < ":" and _INDEX.match(key) and int(key) <= _INDEX_MAX:
+            indices.append(key)
+    if not indices:
+        return value
+    first = {key: value[key] for key in sorted(indices, key=int)}
+    return first | value
+
+
+class _Level:
+    """A list or object that is not written out."""
+
+    __slots__ = ("end", "items", "lead", "separator", "value")
+
+    def __init__(self, value: Any, depth: int, indent: int) -> None:
+        inner, outer = (
+            "\n" + " " * (indent * level) if indent else "" for level in (depth, depth - 1)
+        )
+        is_object = isinstance(value, dict)
+        self.value = value
+        self.items = iter(_ordered(value).items() if is_object else value)
+        self.lead = ("{" if is_object else "[") + inner  # what goes before the next item
+        self.separator = "," + inner  # and before all that follow
+        self.end = outer + ("}" if is_object else "]")
+
+
+class _Writer:
+    """Writes values of any depth: lists and objects that are not written out are on a stack."""
+
+    def __init__(self, indent: int, units_max: int | None) -> None:
+        self._indent = indent
+        self._units_max = units_max
+        self._pieces: list[str] = []
+        self._levels: list[_Level] = []
+
+    def write(self, value: Any) -> list[str]:
+        self._open(value, "")
+        while self._levels:
+            self._go_on(self._levels[-1])
+        return self._pieces
+
+    def _open(self, value: Any, lead: str) -> None:
+        if not value:
+            self._pieces.append(lead + ("{}" if isinstance(value, dict) else "[]"))
+            return
+        depth = len(self._levels) + 1
+        # Each item is at least a piece of two units, and each level is indented twice.
+        least = 2 * (len(self._pieces) + len(value)) + self._indent * depth * (depth - 1)
+        if self._units_max is not None and least > 2 * self._units_max:
+            raise JsonTooLongError(f"more than {self._units_max} units")
+        if depth >= 1024 and not depth & (depth - 1):
+            self._check_cycle(value)
+        self._pieces.append(lead)
+        self._levels.append(_Level(value, depth, self._indent))
+
+    def _check_cycle(self, value: Any) -> None:
+        """At some powers of two, so that it costs little: what is deeper than itself is endless."""
+        if any(level.value is value for level in self._levels):
+            raise ValueError("a value that contains itself")
+
+    def _go_on(self, level: _Level) -> None:
+        """Write items up to the next list or object."""
+        pieces = self._pieces
+        is_object = isinstance(level.value, dict)
+        colon = ": " if self._indent else ":"
+        for item in level.items:
+            lead = level.lead
+            if is_object:
+                key, item = item
+                lead += _quote(key) + colon
+            level.lead = level.separator
+            text = _text_of(item)
+            if text is None:
+                return self._open(item, lead)
+            pieces.append(lead + text)
+        pieces.append(level.end)
+        self._levels.pop()
+        return None

@@ -1,0 +1,276 @@
+"""Many replicators on a random graph, with everything that may go wrong, from one seed.
+
+Frames of a connection come in order, those of different ones in any order; connections break,
+peers stop listening for a while, peers crash and begin again from their stores, authors block
+readers, and authors lose their last messages and write others.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from random import Random
+from typing import Any
+
+from ebt_support import Host, feed
+
+from culm.ssb.ebt import FeedForked, SessionEnded
+from culm.ssb.store import MemoryStore
+
+STEPS_MAX = 200_000
+
+
+class Wire:
+    """A connection of two hosts: frames under way, by who said them."""
+
+    def __init__(self, client: str, server: str) -> None:
+        self.ends = (client, server)
+        self.sessions: dict[str, int] = {}
+        self.frames: dict[str, deque[Any]] = {client: deque(), server: deque()}
+        self.deaf: str | None = None  # who does not listen
+
+    def other(self, name: str) -> str:
+        return self.ends[1] if name == self.ends[0] else self.ends[0]
+
+
+class Simulation:
+    """One world; `run` lets things go wrong, `settle` lets them come right, `check` looks."""
+
+    def __init__(self, seed: int, *, hosts_max: int = 10, host: type[Host] = Host) -> None:
+        self.rng = Random(seed)
+        self.now = 0.0
+        self._host = host
+        count = self.rng.randint(2, hosts_max)
+        self.names = [f"host {number}" for number in range(count)]
+        self.authors = self.rng.sample(self.names, min(count, 4))
+        self.stores = {name: MemoryStore() for name in self.names}
+        self.blocks: set[tuple[str, str]] = set()
+        self.rewritten: set[str] = set()
+        self.hosts = {name: self._new(name) for name in self.names}
+        self.edges = self._graph()
+        self.wires: dict[tuple[str, str], Wire] = {}
+        self.crossings: Counter[tuple[str, int]] = Counter()  # of messages over links
+        self.asked: Counter[str] = Counter()  # links that were switched in, by feed
+
+    def _new(self, name: str) -> Host:
+        host = self._host(feed(name), self.stores[name], now=self.now)
+        host.follow(*(feed(author) for author in self.authors))
+        for author, target in self.blocks:
+            host.machine.block(feed(author), feed(target))
+        return host
+
+    def _graph(self) -> list[tuple[str, str]]:
+        """A random tree, and some edges more."""
+        edges = [
+            (self.names[self.rng.randrange(at)], self.names[at]) for at in range(1, len(self.names))
+        ]
+        for _ in range(self.rng.randint(0, len(self.names))):
+            pair = tuple(self.rng.sample(self.names, 2))
+            if pair not in edges and pair[::-1] not in edges:
+                edges.append((pair[0], pair[1]))
+        return edges
+
+    # What happens
+
+    def run(self, steps: int) -> Simulation:
+        for edge in self.edges:
+            self.connect(edge)
+        actions = [self.deliver] * 20 + [self.publish] * 3
+        actions += [self.cut, self.reconnect, self.reconnect, self.deafen, self.wait, self.wait]
+        actions += [self.crash] + ([self.block] if self.rng.random() < 0.3 else [])
+        if self.rng.random() < 0.2:
+            actions.append(self.rewrite)
+        for _ in range(steps):
+            self.rng.choice(actions)()
+        return self
+
+    def publish(self) -> None:
+        author = self.rng.choice(self.authors)
+        if feed(author) not in self.stores[author].load().forked:
+            self.write(author)
+
+    def write(self, author: str) -> None:
+        host = self.hosts[author]
+        host.write(feed(author), 1, str(self.rng.random()))
+        self._flush(author)
+
+    def deliver(self) -> bool:
+        ready = [
+            (wire, name)
+            for wire in self.wires.values()
+            for name in wire.ends
+            if wire.frames[name] and wire.deaf != wire.other(name)
+        ]
+        if not ready:
+            return False
+        wire, name = self.rng.choice(ready)
+        frame = wire.frames[name].popleft()
+        to = wire.other(name)
+        if "content" in frame:
+            self.crossings[frame["author"], frame["sequence"]] += 1
+        else:
+            self.asked.update(each for each, note in frame.items() if note >= 0 and not note & 1)
+        host = self.hosts[to]
+        if host.machine.is_ready(wire.sessions[to]):
+            host.give(wire.sessions[to], frame)
+        self._flush(to)
+        return True
+
+    def _flush(self, name: str) -> None:
+        """Put what a host has said on its wires; what has ended there, ends."""
+        host = self.hosts[name]
+        host.drain()
+        for edge, wire in list(self.wires.items()):
+            if name in wire.ends:
+                wire.frames[name].extend(host.frames.pop(wire.sessions[name], ()))
+                if not host.machine.is_ready(wire.sessions[name]):
+                    self._cut(edge)
+
+    def connect(self, edge: tuple[str, str]) -> None:
+        client, server = edge
+        if edge in self.wires or {edge, edge[::-1]} & self.blocks:
+            return
+        wire = self.wires[edge] = Wire(client, server)
+        wire.sessions = {
+            server: self.hosts[server].accept(feed(client)),
+            client: self.hosts[client].dial(feed(server)),
+        }
+        for name in edge:
+            self._flush(name)
+
+    def reconnect(self) -> None:
+        self.connect(self.rng.choice(self.edges))
+
+    def cut(self) -> None:
+        if self.wires:
+            self._cut(self.rng.choice(list(self.wires)))
+
+    def _cut(self, edge: tuple[str, str]) -> None:
+        wire = self.wires.pop(edge, None)
+        if wire is not None:
+            for name in wire.ends:
+                self.hosts[name].machine.disconnect(wire.sessions[name])
+                self.hosts[name].drain()
+
+    def deafen(self) -> None:
+        if self.wires:
+            wire = self.rng.choice(list(self.wires.values()))
+            wire.deaf = None if wire.deaf else self.rng.choice(wire.ends)
+
+    def wait(self) -> None:
+        self._wait(self.rng.choice([0.1, 0.6, 3.5]))
+
+    def _wait(self, seconds: float) -> None:
+        self.now += seconds
+        for name, host in self.hosts.items():
+            host.advance(self.now)
+            self._flush(name)
+
+    def crash(self) -> None:
+        self._crash(self.rng.choice(self.names))
+
+    def _crash(self, name: str) -> None:
+        """A host loses all but its store."""
+        for edge, wire in list(self.wires.items()):
+            if name in wire.ends:
+                other = wire.other(name)
+                del self.wires[edge]
+                self.hosts[other].machine.disconnect(wire.sessions[other])
+                self.hosts[other].drain()
+        self.hosts[name] = self._new(name)
+
+    def block(self) -> None:
+        author, target = self.rng.choice(self.authors), self.rng.choice(self.names)
+        if author == target or len(self.blocks) > 2:
+            return
+        self.blocks.add((author, target))
+        for name in self.names:
+            self.hosts[name].machine.block(feed(author), feed(target))
+            self._flush(name)
+
+    def rewrite(self) -> None:
+        """An author goes back to an earlier backup, and writes on from there."""
+        author = self.rng.choice(self.authors)
+        messages = self.stores[author].messages(feed(author))
+        if len(messages) < 2 or self.rewritten:
+            return
+        self.rewritten.add(author)
+        self.stores[author] = MemoryStore()
+        self._crash(author)
+
+    # What comes of it
+
+    def settle(self) -> Simulation:
+        """Everybody listens, all connections are there, and time passes until nothing moves."""
+        for _ in range(4):
+            for edge in self.edges:
+                self.connect(edge)
+            for wire in self.wires.values():
+                wire.deaf = None
+            for _ in range(6):
+                self.drain()
+                self._wait(1.0)
+            self._wait(31.0)
+        self.drain()
+        return self
+
+    def drain(self) -> None:
+        for _ in range(STEPS_MAX):
+            if not self.deliver():
+                return
+        raise AssertionError("they do not come to rest")
+
+    def readers(self, author: str) -> set[str]:
+        """Who is connected with the author over hosts that may have its feed."""
+        barred = {target for blocker, target in self.blocks if blocker == author}
+        found, waiting = {author}, [author]
+        while waiting:
+            name = waiting.pop()
+            for edge in self.wires:
+                if name in edge:
+                    other = edge[0] if edge[1] == name else edge[1]
+                    if other not in found | barred:
+                        found.add(other)
+                        waiting.append(other)
+        return found
+
+    def check(self) -> Simulation:
+        """All honest hosts that are connected have the same; nobody has what is no chain."""
+        for author in self.authors:
+            name = feed(author)
+            have = {each: self.stores[each].messages(name) for each in self.names}
+            longest = max(have.values(), key=len)
+            if author in self.rewritten:
+                continue
+            for each, messages in have.items():
+                assert messages == longest[: len(messages)], f"{each} has another chain"
+            for reader in self.readers(author):
+                assert have[reader] == have[author], f"{reader} lacks messages of {author}"
+        faults = [
+            event
+            for host in self.hosts.values()
+            for event in host.events
+            if (isinstance(event, SessionEnded) and event.error is not None)
+            or (isinstance(event, FeedForked) and not self.rewritten)
+        ]
+        assert faults == []
+        return self
+
+    def check_tree(self) -> Simulation:
+        """One more message of each author crosses no more links than a tree has.
+
+        Those that are switched in meanwhile are allowed besides.
+        """
+        for author in self.authors:
+            name = feed(author)
+            if author in self.rewritten:
+                continue
+            self.crossings.clear()
+            self.asked.clear()
+            self.write(author)
+            self.drain()
+            self._wait(1.0)
+            self.drain()
+            sequence = len(self.stores[author].messages(name))
+            links = len(self.readers(author)) - 1
+            assert links <= self.crossings[name, sequence] <= links + self.asked[name]
+        return self

@@ -1,0 +1,104 @@
+"""Peers with their stores, connected in memory."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from typing import Any
+
+from nacl.public import PrivateKey
+from nacl.signing import SigningKey
+
+from culm.machine import Event
+from culm.ssb.ebt import SessionRole
+from culm.ssb.feed_id import feed_id_of
+from culm.ssb.peer import Peer, PeerLink
+from culm.ssb.store import MemoryStore
+
+
+def identity(name: str) -> SigningKey:
+    return SigningKey(sha256(name.encode()).digest())
+
+
+def feed_of(name: str) -> str:
+    return feed_id_of(bytes(identity(name).verify_key))
+
+
+class Node:
+    """A peer, driven by the law; its links' bytes go where `connect` says."""
+
+    def __init__(self, name: str, *, store: MemoryStore | None = None, **options: Any) -> None:
+        self.name = name
+        self.store = MemoryStore() if store is None else store
+        self.peer = Peer(
+            identity=identity(name), stored=self.store.load(), now=0.0, epoch=1.7e9, **options
+        )
+        self.events: list[Event] = []
+        self.ways: dict[int, tuple[Node, PeerLink]] = {}  # where a link's bytes go
+        self.sent: dict[int, bytes] = {}  # what a link without a way has said
+
+    def drain(self) -> bool:
+        """Whether anything has moved."""
+        moved = False
+        while True:
+            before = moved
+            moved = False
+            while (event := self.peer.next_event()) is not None:
+                self.events.append(event)
+                moved = True
+            while (effect := self.peer.next_effect()) is not None:
+                self.peer.complete(effect.ticket, self.store.perform(effect))
+                moved = True
+            for link in self.peer.links_to_send():
+                moved |= self._carry(link)
+            if not moved:
+                return before
+
+    def _carry(self, link: PeerLink) -> bool:
+        data = link.data_to_send()
+        way = self.ways.get(link.number)
+        if way is None:
+            self.sent[link.number] = self.sent.get(link.number, b"") + data
+        else:
+            if data:
+                way[1].receive_data(data)
+            if link.closed and not way[1].closed:
+                del self.ways[link.number]
+                way[1].receive_eof()
+                return True
+        return bool(data)
+
+    def told(self, kind: type[Event]) -> list[Any]:
+        return [event for event in self.events if isinstance(event, kind)]
+
+    def advance(self, now: float) -> None:
+        self.peer.advance(now)
+        self.drain()
+
+    def take(self, link: PeerLink) -> bytes:
+        """What was said over a link without a way since last taken."""
+        self.drain()
+        return self.sent.pop(link.number, b"")
+
+
+def run(*nodes: Node) -> None:
+    """Run all until nothing moves."""
+    for _ in range(10_000):
+        moved = [node.drain() for node in nodes]
+        if not any(moved):
+            return
+    raise AssertionError("they do not come to rest")
+
+
+def connect(client: Node, server: Node, *, sealed: bool = False) -> tuple[PeerLink, PeerLink]:
+    """A connection that `client` has made."""
+    if sealed:
+        keys = [
+            PrivateKey(sha256(f"{client.name} {server.name} {n}".encode()).digest()) for n in "01"
+        ]
+        far = server.peer.accepted(ephemeral=keys[0])
+        near = client.peer.dialled(server.peer.me, ephemeral=keys[1])
+    else:
+        far = server.peer.attached(client.peer.me, role=SessionRole.SERVER)
+        near = client.peer.attached(server.peer.me, role=SessionRole.CLIENT)
+    client.ways[near.number], server.ways[far.number] = (server, far), (client, near)
+    return near, far

@@ -1,0 +1,906 @@
+"""Epidemic Broadcast Trees: sessions, sources, standby, stalls, forks and progress."""
+
+from __future__ import annotations
+
+import json
+from itertools import product
+
+import pytest
+from ebt_support import ALICE, BOB, CAROL, DAVE, EVE, Host, Pair, chain, feed, kinds
+
+from culm.machine import Closed, ContractErrorCode, LocalProtocolError, RemoteProtocolError
+from culm.ssb.ebt import (
+    EbtErrorCode,
+    EndReason,
+    FeedExtended,
+    FeedForked,
+    Limits,
+    Message,
+    MessageRefused,
+    PeerClock,
+    Progress,
+    SessionEnded,
+    SessionOpened,
+    SessionRole,
+    Settings,
+    SourceChanged,
+    State,
+)
+from culm.ssb.ebt.states import (
+    FEED_RULES,
+    SESSION_RULES,
+    SUPPLY_RULES,
+    FeedInput,
+    FeedState,
+    SessionInput,
+    SessionState,
+    Supply,
+    SupplyInput,
+)
+from culm.ssb.store import MemoryStore
+
+
+def on(sequence: int) -> int:
+    """The note that has that sequence and the receive flag."""
+    return sequence << 1
+
+
+def off(sequence: int) -> int:
+    return sequence << 1 | 1
+
+
+def as_frames(messages: list[Message]) -> list[dict[str, object]]:
+    return [json.loads(each.data) for each in messages]
+
+
+def alice(**options: object) -> Host:
+    """Alice, who follows herself and Bob."""
+    return Host(ALICE, **options).follow(ALICE, BOB)  # type: ignore[arg-type]
+
+
+# The beginning of a session
+
+
+def test_a_servers_first_notes_come_at_once_and_tell_of_all_feeds() -> None:
+    host = alice()
+    host.write(ALICE, 3)
+    session = host.accept(BOB)
+    assert host.take(session) == [{ALICE: on(3), BOB: on(0)}]
+
+
+def test_a_client_waits_for_the_servers_notes() -> None:
+    host = alice()
+    session = host.dial(BOB)
+    assert host.take(session) == []
+    assert kinds(host.events) == []
+    assert host.tell(session, {BOB: on(6)}) == [{ALICE: on(0), BOB: on(0)}]
+    assert kinds(host.events) == ["SessionOpened"]
+
+
+def test_first_notes_are_sent_even_when_there_are_none() -> None:
+    host = Host(ALICE)
+    assert host.take(host.accept(BOB)) == [{}]
+    assert host.tell(host.dial(CAROL), {}) == [{}]
+
+
+def test_many_notes_are_sent_in_several_frames() -> None:
+    host = Host(ALICE, limits=Limits(notes_max=2)).follow(ALICE, BOB, CAROL)
+    frames = host.take(host.accept(BOB))
+    assert [len(frame) for frame in frames] == [2, 1]
+    assert list(frames[0]) + list(frames[1]) == [ALICE, BOB, CAROL]
+
+
+def test_a_client_gives_a_silent_server_up() -> None:
+    host = alice(settings=Settings(notes_s=7.0))
+    session = host.dial(BOB)
+    assert host.machine.next_deadline() == 7.0
+    host.advance(7.0)
+    ended = host.events[-1]
+    assert isinstance(ended, SessionEnded)
+    assert (ended.session, ended.reason) == (session, EndReason.FAULT)
+    assert ended.error is not None
+    assert ended.error.code is EbtErrorCode.NO_NOTES
+
+
+def test_nothing_is_heard_before_the_remembered_clock_is_there() -> None:
+    host = alice()
+    session = host.machine.connect(BOB, role=SessionRole.SERVER)
+    assert not host.machine.is_ready(session)
+    with pytest.raises(LocalProtocolError) as caught:
+        host.machine.receive_notes(session, {})
+    assert caught.value.code is EbtErrorCode.NOT_READY
+    host.drain()
+    assert host.machine.is_ready(session)
+
+
+# Request skipping
+
+
+def test_feeds_of_which_the_peer_told_the_same_are_left_out() -> None:
+    host = alice()
+    host.write(ALICE, 2)
+    session = host.accept(BOB)
+    host.tell(session, {ALICE: off(2), BOB: on(0)})
+    host.machine.disconnect(session)
+    again = host.accept(BOB)
+    assert host.take(again) == [{}]
+    host.machine.disconnect(again)
+    host.write(ALICE, 1)
+    assert host.take(host.accept(BOB)) == [{ALICE: on(3)}]
+
+
+def test_a_message_tells_what_its_sender_has() -> None:
+    host = alice()
+    session = host.accept(BOB)
+    host.tell(session, {BOB: off(2)}, *as_frames(chain(BOB, 2)))
+    host.machine.disconnect(session)
+    assert host.take(host.accept(BOB)) == [{ALICE: on(0)}]
+
+
+def test_a_feed_that_the_peer_refused_is_left_out() -> None:
+    host = alice()
+    session = host.accept(CAROL)
+    host.tell(session, {ALICE: -1, BOB: -1})
+    host.machine.disconnect(session)
+    host.write(ALICE, 4)
+    assert host.take(host.accept(CAROL)) == [{}]
+
+
+def test_a_feed_that_we_have_refused_is_told_even_if_the_peer_told_the_same() -> None:
+    """Its peer skips what it takes for refused, so that nobody would ever begin."""
+    host = Host(ALICE).follow(ALICE)
+    host.write(BOB, 2)
+    session = host.accept(BOB)
+    assert host.tell(session, {BOB: on(2)})[-1] == {BOB: -1}
+    host.machine.disconnect(session)
+    host.follow(BOB)
+    again = host.accept(BOB)
+    assert host.take(again)[0][BOB] == on(2)
+    host.machine.disconnect(again)  # it may not have arrived
+    once_more = host.accept(BOB)
+    assert host.take(once_more)[0][BOB] == on(2)
+    host.tell(once_more, {BOB: off(2)})
+    host.machine.disconnect(once_more)
+    assert BOB not in host.take(host.accept(BOB))[0]
+
+
+def test_what_is_told_is_stored() -> None:
+    host = alice()
+    session = host.accept(CAROL)
+    host.take(session)
+    host.machine.append(chain(ALICE, 1)[0])
+    while host.machine.next_effect() is not None:
+        pass  # the write is under way
+    assert host.machine.head(ALICE) is not None
+    assert host.machine.clock[ALICE] == 0
+    assert host.machine.frames_to_send(session) == []
+
+
+def test_a_session_gets_what_is_still_on_its_way_to_the_store() -> None:
+    host = alice()
+    session = host.accept(BOB)
+    host.tell(session, {ALICE: off(0), BOB: on(0)})
+    host.machine.disconnect(session)
+    again = host.machine.connect(BOB, role=SessionRole.SERVER)
+    assert host.machine.is_ready(again)  # without asking the store
+    assert host.take(again) == [{}]
+
+
+# What the peer gets
+
+
+def test_messages_that_the_peer_lacks_are_read_and_sent_in_order() -> None:
+    host = alice(limits=Limits(read_count_max=2))
+    wrote = host.write(ALICE, 5)
+    session = host.accept(BOB)
+    host.take(session)
+    assert host.tell(session, {ALICE: on(1)}) == as_frames(wrote[1:])
+
+
+def test_new_messages_follow_at_once() -> None:
+    host = alice()
+    session = host.accept(BOB)
+    host.tell(session, {ALICE: on(0)})
+    wrote = host.write(ALICE, 1) + host.write(ALICE, 2)
+    assert host.take(session) == as_frames(wrote)
+
+
+def test_a_peer_on_standby_gets_notes_only() -> None:
+    host = alice()
+    session = host.accept(BOB)
+    host.tell(session, {ALICE: off(0)})
+    host.write(ALICE, 1)
+    assert host.take(session) == [{ALICE: on(1)}]
+    host.write(ALICE, 2)
+    assert host.take(session) == [{ALICE: on(3)}]
+
+
+def test_a_peer_that_told_nothing_is_told_of_news() -> None:
+    host = alice()
+    session = host.accept(BOB)
+    host.tell(session, {ALICE: off(0)})
+    host.machine.disconnect(session)
+    again = host.accept(BOB)
+    host.take(again)
+    host.write(ALICE, 1)
+    assert host.take(again) == [{ALICE: off(1)}]
+
+
+def test_a_lower_note_asks_for_the_same_messages_again() -> None:
+    host = alice()
+    wrote = host.write(ALICE, 3)
+    session = host.accept(BOB)
+    host.take(session)
+    host.tell(session, {ALICE: on(0)})
+    assert host.tell(session, {ALICE: on(1)}) == as_frames(wrote[1:])
+
+
+def test_receive_off_takes_back_what_is_not_sent_yet() -> None:
+    host = alice()
+    host.write(ALICE, 3)
+    session = host.accept(BOB)
+    host.take(session)
+    host.machine.receive_notes(session, {ALICE: on(0)})
+    while (effect := host.machine.next_effect()) is not None:
+        host.machine.complete(effect.ticket, host.store.perform(effect))
+    host.machine.receive_notes(session, {ALICE: off(0)})
+    assert [frame for frame in host.take(session) if "content" in frame] == []
+
+
+def test_what_was_read_for_a_wish_that_has_changed_is_not_sent() -> None:
+    host = alice()
+    wrote = host.write(ALICE, 3)
+    session = host.accept(BOB)
+    host.take(session)
+    host.machine.receive_notes(session, {ALICE: on(0)})
+    effect = host.machine.next_effect()
+    assert effect is not None
+    host.machine.receive_notes(session, {ALICE: on(2)})
+    host.machine.complete(effect.ticket, host.store.perform(effect))
+    assert host.take(session) == as_frames(wrote[2:])
+
+
+def test_reading_waits_for_room() -> None:
+    host = alice(limits=Limits(read_count_max=2, unsent_size_max=400))
+    wrote = host.write(ALICE, 20, "x" * 100)
+    session = host.accept(BOB)
+    host.take(session)
+    host.machine.receive_notes(session, {ALICE: on(0)})
+    asked = 0
+    while (effect := host.machine.next_effect()) is not None:
+        host.machine.complete(effect.ticket, host.store.perform(effect))
+        asked += 1
+    assert asked == 2  # the first one alone left room
+    assert host.take(session) == as_frames(wrote)
+
+
+def test_what_has_no_room_is_read_later() -> None:
+    host = alice(limits=Limits(unsent_size_max=400))
+    session = host.accept(BOB)
+    host.tell(session, {ALICE: on(0)})
+    wrote = []
+    for _ in range(6):
+        wrote += [each := chain(ALICE, 1, after=host.machine.head(ALICE), text="x" * 200)[0]]
+        host.machine.append(each)
+        while (effect := host.machine.next_effect()) is not None:
+            host.machine.complete(effect.ticket, host.store.perform(effect))
+    assert host.take(session) == as_frames(wrote)
+
+
+def test_feeds_take_turns() -> None:
+    host = Host(ALICE, limits=Limits(read_count_max=1)).follow(ALICE, BOB)
+    host.write(ALICE, 3)
+    host.write(BOB, 3)
+    session = host.accept(CAROL)
+    host.take(session)
+    host.machine.receive_notes(session, {ALICE: on(0), BOB: on(0)})
+    asked = []
+    while (effect := host.machine.next_effect()) is not None:
+        asked.append(effect.feed)
+        host.machine.complete(effect.ticket, host.store.perform(effect))
+    assert asked == [ALICE, BOB] * 3
+    sent = []
+    while frames := host.machine.frames_to_send(session, 1):
+        sent += [ALICE if ALICE.encode() in frame else BOB for frame in frames]
+    assert sent == [ALICE, BOB] * 3
+
+
+def test_nothing_is_sent_back_to_whom_it_came_from() -> None:
+    host = alice()
+    session = host.accept(BOB)
+    host.tell(session, {BOB: on(0)})
+    assert host.tell(session, *as_frames(chain(BOB, 2))) == []
+
+
+# Whom a feed comes from
+
+
+def test_a_feed_is_received_from_one_peer_and_the_others_stand_by() -> None:
+    host = alice()
+    assert host.take(host.accept(BOB))[0][BOB] == on(0)
+    assert host.take(host.accept(CAROL))[0][BOB] == off(0)
+    assert host.machine.source(BOB) == BOB
+
+
+def test_whoever_is_ahead_becomes_the_source() -> None:
+    host = alice()
+    first, second = host.accept(BOB), host.accept(CAROL)
+    host.take(first)
+    assert host.tell(second, {BOB: on(4)})[-1][BOB] == on(0)
+    assert host.take(first) == [{BOB: off(0)}]
+    assert host.machine.source(BOB) == CAROL
+
+
+def test_who_is_not_ahead_of_the_source_stands_by() -> None:
+    host = alice()
+    first, second = host.accept(BOB), host.accept(CAROL)
+    host.tell(first, {BOB: on(4)})
+    host.tell(second, {BOB: on(4)})
+    assert host.machine.source(BOB) == BOB
+
+
+def test_the_next_source_is_who_has_the_most() -> None:
+    host = alice()
+    first, second, third = (host.accept(peer) for peer in (BOB, CAROL, DAVE))
+    for session, sequence in ((first, 2), (second, 3), (third, 5)):
+        host.tell(session, {BOB: on(sequence)})
+    host.machine.disconnect(first)
+    assert host.take(third) == [{BOB: on(0)}]
+    assert host.machine.source(BOB) == DAVE
+
+
+def test_a_peer_that_does_not_want_a_feed_is_no_source() -> None:
+    host = alice()
+    first, second = host.accept(BOB), host.accept(CAROL)
+    host.tell(second, {BOB: on(1)})
+    host.tell(first, {BOB: -1})
+    assert host.machine.source(BOB) == CAROL
+    assert host.take(first) == []  # it knows
+
+
+def test_a_stalled_peer_is_switched_away_from() -> None:
+    host = alice()
+    first, second = host.accept(BOB), host.accept(CAROL)
+    host.tell(first, {BOB: on(4)})
+    host.tell(second, {BOB: on(4)})
+    assert host.machine.next_deadline() == 3.0
+    host.advance(3.0)
+    assert host.events[-1] == SourceChanged(feed=BOB, peer=CAROL, stalled=BOB)
+    assert host.take(first) == [{BOB: off(0)}]
+    assert host.take(second) == [{BOB: on(0)}]
+
+
+def test_a_peer_that_delivers_has_not_stalled() -> None:
+    host = alice()
+    first, second = host.accept(BOB), host.accept(CAROL)
+    host.tell(first, {BOB: on(4)})
+    host.tell(second, {BOB: on(4)})
+    messages = as_frames(chain(BOB, 4))
+    host.advance(2.0)
+    host.tell(first, messages[0])
+    host.advance(3.0)
+    assert host.machine.source(BOB) == BOB
+    assert host.machine.next_deadline() == 5.0
+    host.tell(first, *messages[1:])
+    host.advance(5.0)
+    assert host.machine.next_deadline() is None
+    assert host.machine.source(BOB) == BOB
+
+
+def test_a_peer_that_sends_other_feeds_is_given_more_time_but_not_for_ever() -> None:
+    host = Host(ALICE, settings=Settings(stall_feed_s=8.0)).follow(BOB, DAVE)
+    first, second = host.accept(BOB), host.accept(CAROL)
+    host.tell(first, {BOB: on(4), DAVE: on(100)})
+    host.tell(second, {BOB: on(4)})
+    for number, message in enumerate(as_frames(chain(DAVE, 7)), 1):
+        host.advance(number * 1.0)
+        host.tell(first, message)
+        assert host.machine.source(BOB) == BOB
+    host.advance(8.0)
+    assert host.machine.source(BOB) == CAROL
+
+
+def test_stalled_peers_take_turns() -> None:
+    host = alice()
+    for peer in (BOB, CAROL, DAVE):
+        host.tell(host.accept(peer), {BOB: on(4)})
+    sources = []
+    for turn in range(1, 7):
+        host.advance(turn * 3.0)
+        sources.append(host.machine.source(BOB))
+    assert sources == [CAROL, DAVE, BOB] * 2
+
+
+def test_without_another_peer_a_stalled_one_is_kept() -> None:
+    host = alice()
+    session = host.accept(BOB)
+    host.tell(session, {BOB: on(4)})
+    host.advance(3.0)
+    assert host.machine.source(BOB) == BOB
+    assert host.machine.next_deadline() is None
+    host.tell(session, *as_frames(chain(BOB, 4)))
+    assert host.machine.clock[BOB] == 4
+
+
+def test_a_source_that_delivers_may_be_behind_for_a_moment() -> None:
+    host = alice()
+    first, second = host.accept(BOB), host.accept(CAROL)
+    host.tell(second, {BOB: on(0)})
+    host.tell(first, {BOB: on(1)}, *as_frames(chain(BOB, 1)))
+    host.tell(second, {BOB: on(2)})
+    assert host.machine.source(BOB) == BOB
+    assert host.machine.next_deadline() == 0.5
+    host.advance(0.5)
+    assert host.machine.source(BOB) == CAROL
+    assert host.events[-1] != SourceChanged(feed=BOB, peer=CAROL, stalled=BOB)  # it had not
+
+
+def test_a_stall_of_our_own_store_is_nobodys_fault() -> None:
+    host = alice()
+    first, second = host.accept(BOB), host.accept(CAROL)
+    host.tell(first, {BOB: on(4)})
+    host.tell(second, {BOB: on(4)})
+    host.machine.receive_message(first, BOB, 1, as_frames(chain(BOB, 1))[0])
+    effect = host.machine.next_effect()
+    assert effect is not None
+    host.machine.advance(3.0)
+    host.machine.advance(6.0)
+    assert host.machine.source(BOB) == BOB
+    host.machine.complete(effect.ticket, host.store.perform(effect))
+    host.advance(9.0)
+    assert host.machine.source(BOB) == CAROL
+
+
+def test_a_standing_by_peers_message_is_taken_all_the_same() -> None:
+    """It was on its way when the peer was told to stand by."""
+    host = alice()
+    first, second = host.accept(BOB), host.accept(CAROL)
+    host.tell(first, {BOB: on(4)})
+    host.tell(second, {BOB: on(4)})
+    host.advance(3.0)
+    host.tell(first, *as_frames(chain(BOB, 2)))
+    assert host.machine.clock[BOB] == 2
+
+
+# Following, unfollowing, blocking
+
+
+def test_a_feed_that_nobody_follows_is_refused_once() -> None:
+    host = Host(ALICE)
+    session = host.accept(BOB)
+    host.take(session)
+    assert host.tell(session, {CAROL: on(7), DAVE: -1}) == [{CAROL: -1}]
+    assert host.tell(session, {CAROL: on(8)}) == []
+
+
+def test_following_asks_for_the_feed_from_whoever_has_most_of_it() -> None:
+    host = Host(ALICE)
+    first, second = host.accept(BOB), host.accept(DAVE)
+    host.tell(first, {CAROL: on(2)})
+    host.tell(second, {CAROL: on(3)})
+    host.follow(CAROL)
+    assert host.take(first) == [{CAROL: off(0)}]
+    assert host.take(second) == [{CAROL: on(0)}]
+
+
+def test_what_the_peer_asked_for_before_we_followed_is_sent_then() -> None:
+    host = Host(ALICE)
+    wrote = host.write(CAROL, 2)
+    session = host.accept(BOB)
+    host.tell(session, {CAROL: on(0)})
+    host.follow(CAROL)
+    assert host.take(session) == [{CAROL: on(2)}, *as_frames(wrote)]
+
+
+def test_unfollowing_tells_everybody_and_drops_what_comes() -> None:
+    host = alice()
+    session = host.accept(BOB)
+    host.tell(session, {BOB: on(3)})
+    host.machine.follow(BOB, False)
+    assert host.tell(session, *as_frames(chain(BOB, 3))) == [{BOB: -1}]
+    assert not host.machine.follows(BOB)
+    assert host.machine.clock[BOB] == 0
+
+
+def test_following_again_has_no_effect() -> None:
+    host = alice()
+    session = host.accept(BOB)
+    host.take(session)
+    host.follow(BOB)
+    assert host.take(session) == []
+
+
+def test_a_feed_is_never_sent_to_whom_its_author_has_blocked() -> None:
+    host = alice()
+    host.write(BOB, 2)
+    host.machine.block(BOB, CAROL)
+    session = host.accept(CAROL)
+    assert host.take(session) == [{ALICE: on(0)}]
+    assert host.tell(session, {BOB: on(0)}) == [{BOB: -1}]
+    host.write(BOB, 1)
+    assert host.take(session) == []
+    assert host.machine.blocks(BOB, CAROL)
+
+
+def test_a_block_stops_what_is_under_way() -> None:
+    host = alice()
+    host.write(BOB, 2)
+    session = host.accept(CAROL)
+    host.take(session)
+    host.machine.receive_notes(session, {BOB: on(0)})
+    host.machine.block(BOB, CAROL)
+    assert host.take(session) == [{BOB: -1}]
+    host.machine.block(BOB, CAROL, False)
+    assert [frame.get("sequence") for frame in host.take(session)] == [None, 1, 2]
+
+
+def test_who_is_blocked_by_us_has_no_session() -> None:
+    host = alice()
+    session = host.accept(CAROL)
+    host.machine.block(ALICE, CAROL)
+    host.drain()
+    assert host.events[-1] == SessionEnded(session=session, peer=CAROL, reason=EndReason.BLOCKED)
+    with pytest.raises(LocalProtocolError) as caught:
+        host.machine.connect(CAROL, role=SessionRole.CLIENT)
+    assert caught.value.code is EbtErrorCode.BLOCKED
+
+
+# Messages
+
+
+def test_what_was_not_asked_for_is_not_looked_at() -> None:
+    host = Host(ALICE)
+    session = host.accept(BOB)
+    host.tell(session, {BOB: on(3)}, *as_frames(chain(BOB, 3)))
+    assert host.machine.head(BOB) is None
+
+
+def test_a_message_that_is_there_already_is_not_looked_at() -> None:
+    host = alice()
+    first, second = host.accept(BOB), host.accept(CAROL)
+    messages = as_frames(chain(BOB, 2))
+    host.tell(first, {BOB: on(2)}, *messages)
+    host.tell(second, {BOB: on(2)}, {**messages[0], "valid": False})
+    assert "MessageRefused" not in kinds(host.events)
+
+
+def test_messages_that_leave_others_out_end_the_session() -> None:
+    host = alice()
+    session = host.accept(BOB)
+    host.tell(session, {BOB: on(3)}, as_frames(chain(BOB, 3))[2])
+    ended = host.events[-1]
+    assert isinstance(ended, SessionEnded)
+    assert ended.error is not None
+    assert ended.error.code is EbtErrorCode.OUT_OF_ORDER
+    assert host.machine.clock[BOB] == 0
+
+
+def test_what_answers_an_earlier_wish_does_not_end_the_session() -> None:
+    host = alice()
+    session = host.accept(BOB)
+    messages = as_frames(chain(BOB, 4))
+    host.tell(session, {BOB: on(4)}, messages[0])
+    host.machine.follow(BOB, False)
+    host.tell(session, messages[1])
+    host.follow(BOB)
+    host.tell(session, *messages[2:])
+    assert host.events[-1] == FeedExtended(feed=BOB, first=1, last=1)
+    host.tell(session, *messages[1:])
+    assert host.machine.clock[BOB] == 4
+
+
+def test_a_message_that_is_not_valid_is_refused_and_so_is_the_feed_from_that_peer() -> None:
+    host = alice()
+    first, second = host.accept(BOB), host.accept(CAROL)
+    messages = as_frames(chain(BOB, 2))
+    host.tell(second, {BOB: on(2)})
+    host.tell(first, {BOB: on(2)})
+    assert host.machine.source(BOB) == CAROL
+    assert host.tell(second, {**messages[0], "valid": False})[-1] == {BOB: -1}
+    assert host.events[-1] == MessageRefused(
+        session=second, peer=CAROL, feed=BOB, sequence=1, reason="it says so itself"
+    )
+    assert host.machine.source(BOB) == BOB
+    host.tell(second, *messages, {BOB: on(9)})
+    assert host.machine.clock[BOB] == 0
+    host.tell(first, *messages)
+    assert host.machine.clock[BOB] == 2
+
+
+def test_too_many_messages_that_are_not_valid_end_the_session() -> None:
+    feeds = [feed(str(number)) for number in range(3)]
+    host = Host(ALICE, limits=Limits(invalid_max=2)).follow(*feeds)
+    session = host.accept(BOB)
+    for name in feeds:
+        wrong = {**as_frames(chain(name, 1))[0], "valid": False}
+        host.tell(session, {name: on(1)}, wrong)
+    ended = host.events[-1]
+    assert isinstance(ended, SessionEnded)
+    assert ended.error is not None
+    assert ended.error.code is EbtErrorCode.INVALID_MESSAGES
+
+
+def test_too_many_feeds_end_the_session() -> None:
+    host = Host(ALICE, limits=Limits(feeds_max=2))
+    session = host.accept(BOB)
+    host.tell(session, {BOB: on(1), CAROL: on(1)}, {BOB: on(2)}, {DAVE: on(1)})
+    ended = host.events[-1]
+    assert isinstance(ended, SessionEnded)
+    assert ended.error is not None
+    assert ended.error.code is EbtErrorCode.TOO_MANY_FEEDS
+
+
+def test_messages_wait_when_too_many_are_unwritten() -> None:
+    host = alice(limits=Limits(unwritten_size_max=2000))
+    for message in chain(ALICE, 3):
+        assert host.machine.takes_messages
+        host.machine.append(message)
+    assert not host.machine.takes_messages
+    host.drain()
+    assert host.machine.takes_messages
+
+
+def test_as_long_as_a_write_is_under_way_messages_gather_for_the_next() -> None:
+    host = alice(limits=Limits(write_count_max=3))
+    effects = []
+    for message in chain(ALICE, 5):
+        host.machine.append(message)
+        effects += [host.machine.next_effect()]
+    assert effects[1:] == [None] * 4
+    sizes = []
+    while effects:
+        effect = effects.pop(0)
+        if effect is not None:
+            sizes.append(len(effect.messages))
+            host.machine.complete(effect.ticket, host.store.perform(effect))
+            effects.append(host.machine.next_effect())
+    assert sizes == [1, 3, 1]
+
+
+@pytest.mark.parametrize("sequence", [1, 3, 2**53])
+def test_an_own_message_has_to_be_the_next_one(sequence: int) -> None:
+    host = alice()
+    host.write(ALICE, 1)
+    with pytest.raises(LocalProtocolError) as caught:
+        host.machine.append(Message(ALICE, sequence, "%", b"{}"))
+    assert caught.value.code is EbtErrorCode.WRONG_SEQUENCE
+
+
+# Forks
+
+
+def test_a_forked_feed_is_stopped_and_reported_with_its_proof() -> None:
+    host = alice()
+    first, second = host.accept(BOB), host.accept(CAROL)
+    ours = chain(BOB, 2)
+    theirs = chain(BOB, 3, text="another")
+    host.tell(first, {BOB: on(2)}, *as_frames(ours))
+    host.tell(second, {BOB: on(3)})
+    host.advance(0.5)
+    host.take(first)
+    host.take(second)
+    assert host.tell(second, as_frames(theirs)[2]) == [{BOB: -1}]
+    assert host.take(first) == [{BOB: -1}]
+    assert host.events[-1] == FeedForked(feed=BOB, ours=ours[1].data, theirs=theirs[2].data)
+    assert host.store.proof(BOB) == (ours[1].data, theirs[2].data)
+    assert host.tell(first, *as_frames(chain(BOB, 3))) == []
+    assert host.machine.clock[BOB] == 2
+    with pytest.raises(LocalProtocolError) as caught:
+        host.machine.append(chain(BOB, 3)[2])
+    assert caught.value.code is EbtErrorCode.NOT_WHOLE
+
+
+def test_a_fork_is_remembered() -> None:
+    host = alice()
+    session = host.accept(BOB)
+    host.tell(session, {BOB: on(3)}, as_frames(chain(BOB, 1))[0])
+    host.tell(session, as_frames(chain(BOB, 2, text="another"))[1])
+    assert isinstance(host.events[-1], FeedForked)
+    again = Host(ALICE, host.store).follow(BOB)
+    fresh = again.accept(CAROL)
+    assert again.tell(fresh, {BOB: on(7)}) == [{}, {BOB: -1}]
+
+
+def test_the_proof_waits_until_our_message_is_stored() -> None:
+    host = alice()
+    session = host.accept(BOB)
+    host.tell(session, {BOB: on(3)})
+    host.machine.receive_message(session, BOB, 1, as_frames(chain(BOB, 1))[0])
+    host.machine.receive_message(session, BOB, 2, as_frames(chain(BOB, 2, text="another"))[1])
+    asked = []
+    while (effect := host.machine.next_effect()) is not None:
+        asked.append(type(effect).__name__)
+        host.machine.complete(effect.ticket, host.store.perform(effect))
+    assert asked == ["AppendMessages", "ReadMessages", "MarkForked"]
+
+
+# Ends
+
+
+def test_a_second_session_of_a_peer_ends_the_first() -> None:
+    host = alice()
+    first = host.accept(BOB)
+    second = host.accept(BOB)
+    assert SessionEnded(session=first, peer=BOB, reason=EndReason.RECONNECTED) in host.events
+    assert host.machine.frames_to_send(first) == []
+    assert host.take(second) != []
+    with pytest.raises(LocalProtocolError) as caught:
+        host.machine.receive_notes(first, {})
+    assert caught.value.code is EbtErrorCode.NO_SESSION
+
+
+def test_a_peer_at_fault_ends_its_session_alone() -> None:
+    host = alice()
+    first, second = host.accept(BOB), host.accept(CAROL)
+    error = RemoteProtocolError(EbtErrorCode.BAD_NOTE, "x")
+    host.machine.disconnect(first, error)
+    host.drain()
+    assert host.events[-1] == SessionEnded(
+        session=first, peer=BOB, reason=EndReason.FAULT, error=error
+    )
+    host.machine.disconnect(first)
+    host.drain()
+    assert kinds(host.events).count("SessionEnded") == 1
+    assert host.machine.is_ready(second)
+
+
+def test_there_are_no_more_sessions_than_the_limit() -> None:
+    host = alice(limits=Limits(sessions_max=2))
+    host.accept(BOB)
+    host.accept(CAROL)
+    with pytest.raises(LocalProtocolError) as caught:
+        host.machine.connect(DAVE, role=SessionRole.SERVER)
+    assert caught.value.code is EbtErrorCode.TOO_MANY_SESSIONS
+    host.accept(CAROL)  # in place of the other one
+
+
+def test_a_session_that_ends_before_it_has_loaded_keeps_what_the_store_has() -> None:
+    host = alice()
+    session = host.machine.connect(BOB, role=SessionRole.SERVER)
+    effect = host.machine.next_effect()
+    assert effect is not None
+    host.machine.disconnect(session)
+    host.machine.complete(effect.ticket, PeerClock(told={BOB: 7}))
+    assert host.machine.next_effect() is None
+    assert host.take(session) == []
+
+
+def test_closing_writes_what_was_taken_and_keeps_what_was_told() -> None:
+    host = alice()
+    session = host.accept(BOB)
+    host.tell(session, {BOB: on(1)})
+    host.machine.receive_message(session, BOB, 1, as_frames(chain(BOB, 1))[0])
+    host.machine.close()
+    assert host.machine.state is State.CLOSING
+    host.drain()
+    assert host.machine.state is State.CLOSED
+    assert kinds(host.events[-3:]) == ["SessionEnded", "FeedExtended", "Closed"]
+    assert host.store.load().heads[BOB].sequence == 1
+    with pytest.raises(LocalProtocolError) as caught:
+        host.machine.follow(DAVE)
+    assert caught.value.code is ContractErrorCode.ALREADY_CLOSED
+
+
+def test_a_store_that_fails_ends_everything() -> None:
+    host = alice()
+    host.accept(BOB)
+    host.machine.append(chain(ALICE, 1)[0])
+    effect = host.machine.next_effect()
+    assert effect is not None
+    host.machine.fail(effect.ticket, OSError("the disk is full"))
+    host.drain()
+    assert kinds(host.events[-3:]) == ["StoreFailed", "SessionEnded", "Closed"]
+    assert host.events[-1] == Closed()
+    assert host.machine.next_effect() is None
+
+
+# Progress
+
+
+def test_progress_counts_what_has_moved_and_what_is_to_move() -> None:
+    host = alice()
+    host.write(ALICE, 5)
+    session = host.accept(BOB)
+    assert host.machine.progress == Progress(0, 0)
+    host.machine.receive_notes(session, {BOB: on(10), ALICE: on(2)})
+    assert host.machine.progress == Progress(0, 13)
+    host.take(session)
+    assert host.machine.progress == Progress(3, 13)
+    host.tell(session, *as_frames(chain(BOB, 4)))
+    assert host.machine.progress == Progress(7, 13)
+    host.write(ALICE, 1)
+    assert host.machine.progress == Progress(8, 14)
+
+
+# Two replicators
+
+
+@pytest.mark.parametrize(("counts", "frames"), [((0, 0), 2), ((300, 0), 303), ((20, 30), 52)])
+def test_two_peers_have_the_same_in_the_end(counts: tuple[int, int], frames: int) -> None:
+    bob, host = Host(BOB).follow(ALICE, BOB), alice()
+    host.write(ALICE, counts[0])
+    bob.write(BOB, counts[1])
+    pair = Pair(client=bob, server=host).run()
+    assert host.machine.clock == bob.machine.clock == {ALICE: counts[0], BOB: counts[1]}
+    assert len(pair.said) <= frames + 2
+    for each in (host, bob):
+        assert each.store.messages(ALICE) == host.store.messages(ALICE)
+
+
+def test_a_session_is_resumed_without_saying_anything_twice() -> None:
+    bob, host = Host(BOB).follow(ALICE, BOB), alice()
+    host.write(ALICE, 10)
+    Pair(client=bob, server=host).run().end()
+    again = Pair(client=bob, server=host).run()
+    assert [frame for _, frame in again.said] == [{ALICE: on(10)}, {ALICE: off(10)}]
+    again.end()
+    third = Pair(client=bob, server=host).run()
+    assert [frame for _, frame in third.said] == [{}, {}]
+    host.write(ALICE, 1)
+    bob.write(BOB, 1)
+    third.run()
+    assert host.machine.clock == bob.machine.clock == {ALICE: 11, BOB: 1}
+
+
+# Tables
+
+
+def test_every_pair_of_the_tables_leads_somewhere_or_cannot_happen() -> None:
+    told = {
+        SupplyInput.REFUSES: Supply.REFUSED,
+        SupplyInput.STANDS_BY: Supply.STANDBY,
+        SupplyInput.RECEIVES_BEHIND: Supply.READING,
+        SupplyInput.RECEIVES_LEVEL: Supply.LIVE,
+    }
+    for supply, happened in product(Supply, SupplyInput):
+        expected = told.get(happened)
+        if (supply, happened) == (Supply.READING, SupplyInput.CAUGHT_UP):
+            expected = Supply.LIVE
+        if (supply, happened) == (Supply.LIVE, SupplyInput.FELL_BEHIND):
+            expected = Supply.READING
+        assert SUPPLY_RULES[supply].get(happened) is expected
+    for state, event in product(SessionState, SessionInput):
+        goes_on = SESSION_RULES[state].get(event)
+        if event is SessionInput.END:
+            assert goes_on is (None if state is SessionState.ENDED else SessionState.ENDED)
+        elif event is SessionInput.NOTES:
+            hears = state in (SessionState.AWAITING_NOTES, SessionState.OPEN)
+            assert goes_on is (SessionState.OPEN if hears else None)
+        else:
+            assert (goes_on is not None) is (state is SessionState.LOADING)
+    for whole, what in product(FeedState, FeedInput):
+        assert (whole, what, FEED_RULES[whole].get(what)) in {
+            (FeedState.WHOLE, FeedInput.CONTRADICTED, FeedState.PROVING),
+            (FeedState.WHOLE, FeedInput.PROVED, None),
+            (FeedState.PROVING, FeedInput.CONTRADICTED, None),
+            (FeedState.PROVING, FeedInput.PROVED, FeedState.FORKED),
+            (FeedState.FORKED, FeedInput.CONTRADICTED, None),
+            (FeedState.FORKED, FeedInput.PROVED, None),
+        }
+
+
+def test_arguments_that_are_none_are_refused_at_once() -> None:
+    host = Host(ALICE)
+    with pytest.raises(ValueError, match="feed must be"):
+        host.machine.follow("@x")
+    with pytest.raises(ValueError, match="peer must be"):
+        host.machine.connect("x", role=SessionRole.CLIENT)
+    with pytest.raises(ValueError, match="me must be"):
+        Host("alice")
+    with pytest.raises(ValueError, match="sessions_max"):
+        Limits(sessions_max=0)
+    with pytest.raises(ValueError, match="stall_s"):
+        Settings(stall_s=-1.0)
+    with pytest.raises(TypeError):
+        host.machine.append("message")  # type: ignore[arg-type]
+    for message in (Message(ALICE, 0, "%", b"{}"), Message(ALICE, 1, "%", b"")):
+        with pytest.raises(ValueError, match=r"sequence must|has data"):
+            host.machine.append(message)
+    assert isinstance(host.store, MemoryStore)
+    assert EVE not in host.machine.clock
+
+
+def test_a_session_is_told_of_once_it_is_open() -> None:
+    host = Host(ALICE)
+    session = host.accept(BOB)
+    assert host.events == [SessionOpened(session=session, peer=BOB)]

@@ -1,0 +1,91 @@
+"""Random worlds of replicators come to agree, over trees; and worlds that are wrong are found.
+
+``CULM_EBT_SEEDS`` says how many seeds are tried, ``CULM_EBT_FIRST_SEED`` where to begin.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from ebt_simulator import Simulation
+from ebt_support import Host, feed
+
+from culm.ssb.ebt import Replicator
+from culm.ssb.ebt.feed import Feed, Relation
+from culm.ssb.ebt.session import Session
+from culm.ssb.ebt.sources import Sources
+from effort import seeds
+
+STEPS = 150
+
+
+@pytest.mark.parametrize("seed", seeds("EBT", usual=40, long=100_000))
+def test_connected_hosts_have_the_same_in_the_end(seed: int) -> None:
+    Simulation(seed, hosts_max=10).run(STEPS).settle().check().check_tree().check()
+
+
+@pytest.mark.parametrize("seed", seeds("EBT_LARGE", usual=2, long=1_000))
+def test_many_hosts_have_the_same_in_the_end(seed: int) -> None:
+    Simulation(seed, hosts_max=50).run(2 * STEPS).settle().check().check_tree().check()
+
+
+def found(host: type[Host] = Host, count: int = 30) -> bool:
+    """Whether something wrong is found in some of the first worlds."""
+    for seed in range(count):
+        try:
+            Simulation(seed, host=host).run(STEPS).settle().check().check_tree().check()
+        except AssertionError:
+            return True
+    return False
+
+
+def test_canary_a_host_that_forgets_to_switch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Sources, "_seek", lambda self, feed: self._forget(feed))
+    monkeypatch.setattr(Sources, "_decide", lambda self, feed: None)
+    monkeypatch.setattr(Sources, "offered", lambda self, feed, session: None)
+    assert found()
+
+
+def test_canary_a_host_that_receives_from_everybody(monkeypatch: pytest.MonkeyPatch) -> None:
+    tell = Session.tell
+
+    def tell_all(self: Session, feed: Feed, *, receive: bool) -> Relation:
+        return tell(self, feed, receive=True)
+
+    monkeypatch.setattr(Session, "tell", tell_all)
+    assert found()
+
+
+def test_canary_a_host_that_tells_nothing_of_news(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Session, "tell_news", lambda self, relation: None)
+    assert found()
+
+
+def test_canary_a_host_that_keeps_no_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    def block(self: Replicator, author: str, target: str, value: bool = True) -> None:
+        pass
+
+    monkeypatch.setattr(Replicator, "block", block)
+    assert leaks()
+
+
+def leaks(count: int = 30) -> bool:
+    """Whether somebody gets a feed whose author has blocked it from the beginning."""
+    for seed in range(count):
+        world: Any = Simulation(seed)
+        author, target = world.authors[0], world.names[-1]
+        if author == target:
+            continue
+        world.blocks.add((author, target))
+        for host in world.hosts.values():
+            host.machine.block(feed(author), feed(target))
+        world.write(author)
+        world.run(STEPS).settle()
+        if world.stores[target].messages(feed(author)):
+            return True
+    return False
+
+
+def test_nobody_gets_what_its_author_keeps_from_it() -> None:
+    assert not leaks()

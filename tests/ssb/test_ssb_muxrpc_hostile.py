@@ -1,0 +1,355 @@
+"""muxrpc with peers that mean no good: floods, lies about sizes, and what belongs to no call."""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from ssb_support import converse, events
+
+from culm.machine import LocalProtocolError, RemoteProtocolError
+from culm.ssb.muxrpc import (
+    BodyType,
+    CallEnded,
+    CallError,
+    CallReceived,
+    CallType,
+    Closed,
+    Connection,
+    ErrorCode,
+    Limits,
+    Manifest,
+    ReplyReceived,
+    State,
+    ValueReceived,
+)
+from culm.ssb.muxrpc.packets import NUMBER_MAX, encode_header
+from culm.ssb.muxrpc.requests import Request, encode_request, read_error
+from culm.ssb.v8json import JsonError
+
+METHODS = Manifest({"echo": CallType.DUPLEX, "whoami": CallType.ASYNC})
+DUPLEX = encode_request(Request(("echo",), [], CallType.DUPLEX))
+UNKNOWN = encode_request(Request(("foo",), [], CallType.DUPLEX))
+ASYNC = encode_request(Request(("whoami",), [], CallType.ASYNC))
+
+
+def packet(number: int, body: bytes, *, stream: bool = True, end: bool = False) -> bytes:
+    return encode_header(number, len(body), BodyType.JSON, stream=stream, end=end) + body
+
+
+def connection(**limits: int) -> Connection:
+    return Connection(manifest=METHODS, limits=Limits(**limits))
+
+
+def error_of(happened: list[Any]) -> ErrorCode:
+    (closed,) = happened[-1:]
+    assert isinstance(closed, Closed)
+    assert isinstance(closed.error, RemoteProtocolError)
+    return ErrorCode(closed.error.code)
+
+
+@contextmanager
+def growth_below(size: int) -> Iterator[None]:
+    """The traced memory grows by less than `size` bytes."""
+    tracemalloc.start()
+    try:
+        start = tracemalloc.get_traced_memory()[0]
+        yield
+        assert tracemalloc.get_traced_memory()[0] - start < size
+    finally:
+        tracemalloc.stop()
+
+
+class TestSizes:
+    """What is declared is judged before a byte of it is there."""
+
+    @pytest.mark.parametrize("size", [401, 2**31, 2**32 - 1])
+    def test_a_body_beyond_the_limit(self, size: int) -> None:
+        machine = connection(body_size_max=400)
+        machine.receive_data(packet(1, DUPLEX))
+        events(machine)
+        machine.receive_data(encode_header(1, size, BodyType.JSON, stream=True))
+        assert error_of(events(machine)) is ErrorCode.BODY_TOO_LARGE
+
+    @pytest.mark.parametrize("number", [1, 7, 2**31 - 1, 0])
+    @pytest.mark.parametrize("stream", [True, False])
+    def test_a_request_beyond_its_own(self, number: int, stream: bool) -> None:
+        machine = connection(control_size_max=100)
+        machine.receive_data(encode_header(number, 101, BodyType.JSON, stream=stream))
+        assert error_of(events(machine)) is ErrorCode.BODY_TOO_LARGE
+
+    def test_an_end_beyond_its_own(self) -> None:
+        machine = connection(control_size_max=100)
+        machine.receive_data(packet(1, DUPLEX))
+        events(machine)
+        machine.receive_data(encode_header(1, 101, BodyType.JSON, stream=True, end=True))
+        assert error_of(events(machine)) is ErrorCode.BODY_TOO_LARGE
+
+    def test_a_value_may_be_larger_than_a_request(self) -> None:
+        machine = connection(control_size_max=100)
+        machine.receive_data(packet(1, DUPLEX) + packet(1, b"1" * 5000))
+        assert [type(event) for event in events(machine)] == [CallReceived, ValueReceived]
+
+    def test_one_in_a_refused_call_as_well(self) -> None:
+        machine = connection(control_size_max=100)
+        machine.receive_data(packet(1, UNKNOWN) + packet(1, b"1" * 5000))
+        assert events(machine) == []
+        assert machine.state is State.OPEN
+
+
+class TestWhatBelongsToNoCall:
+    def test_a_body_of_no_type(self) -> None:
+        machine = connection()
+        machine.receive_data(b"\x0b\0\0\0\1\0\0\0\1x")
+        assert error_of(events(machine)) is ErrorCode.BAD_BODY_TYPE
+
+    def test_flags_that_mean_nothing_are_not_looked_at(self) -> None:
+        machine = connection()
+        data = packet(1, DUPLEX)
+        machine.receive_data(bytes([data[0] | 0xF0]) + data[1:])
+        assert [type(event) for event in events(machine)] == [CallReceived]
+
+    @pytest.mark.parametrize("number", [-1, -2, -(2**31)])
+    @pytest.mark.parametrize("stream", [True, False])
+    @pytest.mark.parametrize("end", [True, False])
+    def test_an_answer_to_what_was_never_asked(self, number: int, stream: bool, end: bool) -> None:
+        machine = connection()
+        machine.receive_data(packet(number, b"true", stream=stream, end=end))
+        assert error_of(events(machine)) is ErrorCode.UNKNOWN_CALL
+
+    def test_an_answer_that_comes_twice(self) -> None:
+        machine = connection()
+        machine.make_call(["whoami"], CallType.ASYNC)
+        machine.receive_data(2 * packet(-1, b"5", stream=False))
+        assert events(machine) == [ReplyReceived(number=1, body=b"5")]
+        assert machine.state is State.OPEN
+
+    def test_an_end_of_what_was_never_begun(self) -> None:
+        machine = connection()
+        machine.receive_data(packet(5, b"true", end=True) + packet(5, b"1", stream=False, end=True))
+        assert events(machine) == []
+        assert machine.data_to_send() == b""
+        assert machine.state is State.OPEN
+
+    def test_a_message_to_nobody(self) -> None:
+        machine = connection()
+        machine.receive_data(packet(0, b"[1]", stream=False))
+        assert events(machine) == []
+        assert machine.data_to_send() == b""
+
+    def test_a_number_that_is_in_use(self) -> None:
+        for body, stream in ((ASYNC, False), (DUPLEX, True)):
+            machine = connection()
+            machine.receive_data(packet(1, ASYNC, stream=False) + packet(1, body, stream=stream))
+            assert error_of(events(machine)) is ErrorCode.WRONG_PACKET
+
+    def test_a_number_may_be_used_again(self) -> None:
+        machine = connection()
+        for _ in range(3):
+            machine.receive_data(packet(1, ASYNC, stream=False))
+            assert [type(event) for event in events(machine)] == [CallReceived]
+            machine.call(-1).reply(1)
+
+
+class TestFloods:
+    def test_streams_beyond_the_limit_are_refused(self) -> None:
+        machine = connection(calls_max=3)
+        machine.receive_data(b"".join(packet(number, DUPLEX) for number in range(1, 6)))
+        assert len(events(machine)) == 3
+        assert len(machine.calls) == 3
+        assert machine.data_to_send().count(b"too many calls") == 2
+        machine.receive_data(packet(1, b"true", end=True) + packet(6, DUPLEX))
+        assert [type(event) for event in events(machine)] == [CallEnded, CallReceived]
+
+    def test_a_million_open_streams(self) -> None:
+        """Most are refused; and whoever answers no refusal is cut off."""
+        machine = connection()
+        with growth_below(4 << 20):
+            happened: list[Any] = []
+            for number in range(1, 1_000_001):
+                machine.receive_data(packet(number, DUPLEX))
+                happened += events(machine)
+                if machine.state is not State.OPEN:
+                    break
+                machine.data_to_send()
+        assert error_of(happened) is ErrorCode.UNANSWERED_ENDS
+        assert number == 1024 + 4096 + 2
+        assert len(machine.calls) == 0
+
+    def test_a_million_streams_one_after_the_other(self) -> None:
+        machine = connection()
+        with growth_below(64 << 10):
+            for number in range(1, 20_001):
+                machine.receive_data(packet(number, UNKNOWN) + packet(number, b"true", end=True))
+                assert events(machine) == []
+                machine.data_to_send()
+        assert machine.state is State.OPEN
+
+    def test_ends_of_ours_that_are_not_answered(self) -> None:
+        machine = connection(unanswered_max=5)
+        for number in range(1, 7):
+            machine.receive_data(packet(number, DUPLEX))
+            events(machine)
+            machine.call(-number).end()
+        machine.receive_data(packet(7, DUPLEX))
+        assert error_of(events(machine)) is ErrorCode.UNANSWERED_ENDS
+
+    def test_a_peer_that_takes_no_answers_is_not_read(self) -> None:
+        machine = connection(answers_max=10)
+        count = 0
+        while machine.read_size():
+            count += 1
+            machine.receive_data(packet(count, UNKNOWN) + packet(count, b"true", end=True))
+            events(machine)
+        assert count == 11
+        machine.data_to_send(300)
+        assert machine.read_size() > 0
+
+    def test_null_frames(self) -> None:
+        machine = connection()
+        machine.receive_data(packet(1, DUPLEX))
+        events(machine)
+        with growth_below(64 << 10):
+            for _ in range(1000):
+                machine.receive_data(packet(1, b"null"))
+                (event,) = events(machine)
+                assert isinstance(event, ValueReceived)
+                assert event.read() is None
+
+    def test_deep_json_is_refused_in_requests_and_read_in_values(self) -> None:
+        machine = connection()
+        deep = b"[" * 10_000 + b"]" * 10_000
+        request = b'{"name":["whoami"],"args":' + deep + b"}"
+        machine.receive_data(packet(1, request, stream=False))
+        assert events(machine) == []
+        assert b"nested more than 64 deep" in machine.data_to_send()
+        machine.receive_data(packet(2, DUPLEX) + packet(2, deep))
+        _, event = events(machine)
+        assert isinstance(event, ValueReceived)
+        assert event.read()
+
+    def test_json_that_is_none_is_said_by_whoever_reads_it(self) -> None:
+        machine = connection()
+        machine.receive_data(packet(1, DUPLEX) + packet(1, b"{"))
+        _, event = events(machine)
+        assert isinstance(event, ValueReceived)
+        with pytest.raises(JsonError):
+            event.read()
+
+
+class TestEnds:
+    @pytest.mark.parametrize(
+        ("body", "body_type", "failure"),
+        [
+            (b"true", BodyType.JSON, None),
+            (b'{"message":"x"}', BodyType.JSON, CallError("x", "")),
+            (b'{"error":"x"}', BodyType.JSON, CallError("x", "")),
+            (b'{"message":"x","name":5,"stack":[]}', BodyType.JSON, CallError("x", "")),
+            (b'{"message":5}', BodyType.JSON, CallError('{"message":5}', "")),
+            (b"false", BodyType.JSON, CallError("false", "")),
+            (b"null", BodyType.JSON, CallError("null", "")),
+            (b"{", BodyType.JSON, CallError("{", "")),
+            (b"", BodyType.JSON, CallError("", "")),
+            (b"true", BodyType.TEXT, CallError("true", "")),
+            (b"\xff", BodyType.BINARY, CallError("\ufffd", "")),
+        ],
+    )
+    def test_what_they_say(
+        self, body: bytes, body_type: BodyType, failure: CallError | None
+    ) -> None:
+        assert read_error(body, body_type) == failure
+
+    def test_an_end_is_answered_once_and_with_the_same_error(self) -> None:
+        machine = connection()
+        machine.receive_data(packet(1, DUPLEX))
+        events(machine)
+        end = b'{"message":"x","name":"Error","stack":"here"}'
+        machine.receive_data(packet(1, end, end=True) * 2)
+        failure = CallError("x", "Error", "here")
+        assert events(machine) == [CallEnded(number=-1, failure=failure)]
+        assert machine.data_to_send() == packet(-1, end, end=True)
+
+
+class TestOurSide:
+    def test_numbers_are_exhausted_at_last(self) -> None:
+        machine = connection()
+        machine._table._last_number = NUMBER_MAX - 1
+        assert machine.make_call(["whoami"], CallType.ASYNC).number == NUMBER_MAX
+        with pytest.raises(LocalProtocolError) as caught:
+            machine.make_call(["whoami"], CallType.ASYNC)
+        assert caught.value.code is ErrorCode.NUMBERS_EXHAUSTED
+
+    def test_how_much_is_welcome(self) -> None:
+        machine, peer = connection(unsent_size_max=1000), connection()
+        assert machine.send_size() == 1000
+        call = machine.make_call(["echo"], CallType.DUPLEX)
+        call.send([0] * 1000)
+        assert machine.send_size() == 0
+        call.send([1])
+        converse(machine, peer)
+        assert machine.send_size() == 1000
+        machine.close()
+        assert machine.send_size() == 0
+
+    @pytest.mark.parametrize("name", [[], ["a"] * 17, [1], "whoami", None, [["a"]]], ids=repr)
+    def test_names_that_are_none(self, name: Any) -> None:
+        machine = connection()
+        with pytest.raises((TypeError, ValueError)):
+            machine.make_call(name, CallType.ASYNC)
+        assert machine.data_to_send() == b""
+
+    @pytest.mark.parametrize("value", [b"x", {1}, {1: 2}, Ellipsis], ids=repr)
+    def test_values_that_are_none(self, value: Any) -> None:
+        machine = connection()
+        call = machine.make_call(["echo"], CallType.DUPLEX)
+        machine.data_to_send()
+        with pytest.raises(TypeError):
+            call.send(value)
+        assert machine.data_to_send() == b""
+
+    def test_half_a_pair_is_sent_as_node_sends_it(self) -> None:
+        machine = connection()
+        call = machine.make_call(["echo"], CallType.DUPLEX)
+        machine.data_to_send()
+        call.send("\ud800a")
+        assert machine.data_to_send()[9:] == "\ufffda".encode()
+
+
+class TestManifest:
+    OFFERED = Manifest(
+        {"blobs.get": CallType.SOURCE, "blobs.has": CallType.ASYNC, "whoami": CallType.ASYNC}
+    )
+
+    def test_as_peers_ask_for_it(self) -> None:
+        assert self.OFFERED.to_json() == {
+            "blobs": {"get": "source", "has": "async"},
+            "whoami": "async",
+        }
+
+    def test_permissions(self) -> None:
+        allowed = self.OFFERED.allowed
+        assert allowed() == self.OFFERED
+        assert allowed(allow=["blobs"]).to_json() == {"blobs": {"get": "source", "has": "async"}}
+        assert allowed(deny=["blobs.get", "whoami"]).to_json() == {"blobs": {"has": "async"}}
+        assert allowed(allow=["blobs"], deny=["blobs.has"]).to_json() == {
+            "blobs": {"get": "source"}
+        }
+        assert allowed(allow=[]) == Manifest()
+        assert allowed(allow=["blobsx"]) == Manifest()
+
+    def test_what_is_none(self) -> None:
+        for methods in ({"a": "async"}, {1: CallType.ASYNC}, ["a"], "a"):
+            with pytest.raises(TypeError):
+                Manifest(methods)  # type: ignore[arg-type]
+        with pytest.raises(ValueError, match="within"):
+            Manifest({"a": CallType.ASYNC, "a.b": CallType.ASYNC})
+
+    def test_are_compared_by_what_they_offer(self) -> None:
+        again = Manifest({"whoami": CallType.ASYNC})
+        assert again == self.OFFERED.allowed(allow=["whoami"])
+        assert hash(again) == hash(self.OFFERED.allowed(allow=["whoami"]))
+        assert again != self.OFFERED
+        assert repr(again) == "Manifest({'whoami': 'ASYNC'})"

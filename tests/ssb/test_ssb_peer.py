@@ -1,0 +1,417 @@
+"""A peer: all layers together, and what it answers to whom."""
+
+from __future__ import annotations
+
+import json
+import struct
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from nacl.public import PrivateKey
+from peer_support import Node, connect, feed_of, run
+
+from culm.machine import Closed, LinkedMachine, LocalProtocolError
+from culm.ssb.ebt import EbtErrorCode, EndReason, SessionEnded, SessionRole, State
+from culm.ssb.messages import read_message
+from culm.ssb.muxrpc import BodyType, CallType, Connection
+from culm.ssb.peer import (
+    ExchangeInput,
+    ExchangeMode,
+    FellBack,
+    Limits,
+    PeerConnected,
+    PeerDisconnected,
+    PeerErrorCode,
+    PeerLink,
+    Settings,
+    read_frame,
+)
+from culm.ssb.peer.states import EXCHANGE_RULES
+
+POST = {"type": "post", "text": "hello"}
+OPEN = b'{"name":["ebt","replicate"],"args":[{"version":3,"format":"classic"}],"type":"duplex"}'
+
+
+def packet(number: int, body: Any, *, flags: int = 10) -> bytes:
+    data = body if isinstance(body, bytes) else json.dumps(body, separators=(",", ":")).encode()
+    return struct.pack(">BIi", flags, len(data), number) + data
+
+
+def packets(data: bytes) -> list[tuple[int, int, Any]]:
+    """Flags, number and body of each packet."""
+    found = []
+    while data:
+        flags, size, number = struct.unpack(">BIi", data[:9])
+        body = data[9 : 9 + size]
+        found.append((flags, number, json.loads(body) if body else None))
+        data = data[9 + size :]
+    return found
+
+
+def served(**options: Any) -> tuple[Node, PeerLink]:
+    """Alice, whom Bob has dialled."""
+    alice = Node("alice", **options)
+    return alice, alice.peer.attached(feed_of("bob"), role=SessionRole.SERVER)
+
+
+def tell(node: Node, link: PeerLink, *data: bytes) -> list[tuple[int, int, Any]]:
+    for each in data:
+        link.receive_data(each)
+    return packets(node.take(link))
+
+
+@pytest.mark.parametrize("sealed", [True, False])
+def test_two_peers_exchange_what_they_publish(sealed: bool) -> None:
+    alice, bob = Node("alice"), Node("bob")
+    for node, other in ((alice, bob), (bob, alice)):
+        node.peer.follow(other.peer.me)
+        node.peer.publish(POST)
+    connect(bob, alice, sealed=sealed)
+    run(alice, bob)
+    for node in (alice, bob):
+        node.peer.publish({"type": "post", "text": "live"})
+    run(alice, bob)
+    expected = {alice.peer.me: 2, bob.peer.me: 2}
+    assert alice.peer.clock == bob.peer.clock == expected
+    assert alice.store.messages(bob.peer.me) == bob.store.messages(bob.peer.me)
+    assert alice.told(PeerConnected) == [PeerConnected(link=1, peer=bob.peer.me)]
+    assert read_message(bob.store.messages(alice.peer.me)[0]).verify()
+
+
+def test_a_peer_is_a_machine_with_links() -> None:
+    assert isinstance(Node("alice").peer, LinkedMachine)
+
+
+def test_closing_says_goodbye_and_keeps_what_is_to_be_kept() -> None:
+    alice, bob = Node("alice"), Node("bob")
+    bob.peer.follow(alice.peer.me)
+    alice.peer.publish(POST)
+    connect(bob, alice, sealed=True)
+    run(alice, bob)
+    bob.peer.close()
+    run(alice, bob)
+    assert bob.peer.state is State.CLOSED
+    assert isinstance(bob.events[-1], Closed)
+    assert alice.told(PeerDisconnected) == [PeerDisconnected(link=1, peer=bob.peer.me)]
+    again = Node("bob", store=bob.store)
+    again.peer.follow(alice.peer.me)
+    assert again.peer.clock == {alice.peer.me: 1, bob.peer.me: 0}
+    with pytest.raises(LocalProtocolError):
+        bob.peer.attached(alice.peer.me, role=SessionRole.CLIENT)
+
+
+def test_a_peer_that_does_not_answer_a_goodbye_is_left() -> None:
+    alice, link = served()
+    alice.drain()
+    alice.peer.close()
+    alice.drain()
+    assert alice.peer.state is State.CLOSING
+    alice.advance(5.0)
+    assert alice.told(PeerDisconnected)[0].error.code is PeerErrorCode.NO_GOODBYE
+    assert alice.peer.state is State.CLOSED
+    assert link.closed
+
+
+def test_the_client_opens_a_session_and_waits_for_the_servers_notes() -> None:
+    bob = Node("bob")
+    link = bob.peer.attached(feed_of("alice"), role=SessionRole.CLIENT)
+    assert bob.take(link) == packet(1, OPEN)
+    assert tell(bob, link, packet(-1, {})) == [(10, 1, {bob.peer.me: 0})]
+
+
+def test_the_server_answers_with_its_notes() -> None:
+    alice, link = served()
+    assert tell(alice, link, packet(1, OPEN)) == [(10, -1, {alice.peer.me: 0})]
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        ([], "expected ebt.replicate({version: 3})"),
+        ([{"version": 2, "format": "classic"}], "expected ebt.replicate({version: 3})"),
+        ([{"version": True}], "expected ebt.replicate({version: 3})"),
+        ([{"version": 3, "format": "bendybutt-v1"}], "Unknown format: bendybutt-v1"),
+        ([3], "expected ebt.replicate({version: 3})"),
+    ],
+)
+def test_incorrect_arguments_end_the_stream_with_an_error(args: Any, message: str) -> None:
+    alice, link = served()
+    asked = {"name": ["ebt", "replicate"], "args": args, "type": "duplex"}
+    (answer,) = tell(alice, link, packet(1, asked))
+    assert answer[:2] == (14, -1)
+    assert answer[2]["message"] == message
+    assert not link.closed
+
+
+@pytest.mark.parametrize("args", [[{"version": 3}], [{"version": 3, "format": "classic"}]])
+def test_the_format_may_be_left_out(args: Any) -> None:
+    alice, link = served()
+    asked = {"name": ["ebt", "replicate"], "args": args, "type": "duplex"}
+    assert tell(alice, link, packet(1, asked)) == [(10, -1, {alice.peer.me: 0})]
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        (b'{"@x":1}', EbtErrorCode.BAD_FEED_ID),
+        (b'{"%s":2.5}' % feed_of("eve").encode(), EbtErrorCode.BAD_NOTE),
+        (b'{"%s":9007199254740992}' % feed_of("eve").encode(), EbtErrorCode.BAD_NOTE),
+        (b"null", EbtErrorCode.NOT_NOTES),
+        (b"[1]", EbtErrorCode.NOT_NOTES),
+        (b"{", EbtErrorCode.NOT_NOTES),
+        (b"[" * 100_000, EbtErrorCode.NOT_NOTES),
+        (b'{"@' + b'{"a":' * 100_000, EbtErrorCode.NOT_NOTES),
+    ],
+)
+def test_a_malformed_note_ends_the_session_with_an_error(body: bytes, code: EbtErrorCode) -> None:
+    alice, link = served()
+    tell(alice, link, packet(1, OPEN))
+    (end,) = tell(alice, link, packet(1, body))
+    assert end[:2] == (14, -1)
+    (ended,) = alice.told(SessionEnded)
+    assert (ended.reason, ended.error.code) == (EndReason.FAULT, code)
+    assert not link.closed  # the connection goes on
+    assert tell(alice, link, packet(2, {"name": ["manifest"], "args": []}, flags=2))
+
+
+def test_text_and_bytes_are_no_frames() -> None:
+    alice, link = served()
+    tell(alice, link, packet(1, OPEN))
+    assert tell(alice, link, packet(1, b"hello", flags=9))[0][0] == 14
+
+
+def test_a_second_session_of_the_same_peer_ends_the_first() -> None:
+    alice, link = served()
+    tell(alice, link, packet(1, OPEN))
+    answers = tell(alice, link, packet(2, OPEN))
+    assert [answer[:2] for answer in answers] == [(14, -1), (10, -2)]
+    assert answers[0][2]["message"] == "reconnected to peer"
+
+
+def test_the_peers_end_of_the_session_is_answered() -> None:
+    alice, link = served()
+    tell(alice, link, packet(1, OPEN))
+    assert tell(alice, link, packet(1, b"true", flags=14)) == [(14, -1, True)]
+    assert alice.told(SessionEnded)[0].reason is EndReason.DISCONNECTED
+
+
+def test_messages_are_verified_before_anything_is_stored() -> None:
+    author = Node("carol")
+    good = author.peer.publish(POST)
+    alice, link = served()
+    alice.peer.follow(author.peer.me)
+    tell(alice, link, packet(1, OPEN), packet(1, {author.peer.me: 2}))
+    forged = good.data.replace(b"hello", b"hallo")
+    assert tell(alice, link, packet(1, forged)) == [(10, -1, {author.peer.me: -1})]
+    assert alice.store.messages(author.peer.me) == []
+
+
+def test_a_message_of_another_shape_is_refused_and_the_session_stays() -> None:
+    author = Node("carol")
+    good = json.loads(author.peer.publish(POST).data)
+    alice, link = served()
+    alice.peer.follow(author.peer.me)
+    tell(alice, link, packet(1, OPEN), packet(1, {author.peer.me: 2}))
+    assert tell(alice, link, packet(1, {**good, "more": 1})) == [(10, -1, {author.peer.me: -1})]
+    assert not alice.told(SessionEnded)
+
+
+def test_an_unknown_method_is_refused_and_the_connection_stays() -> None:
+    alice, link = served()
+    answer = tell(alice, link, packet(1, {"name": ["foo", "bar"], "args": []}, flags=2))
+    assert answer[0][2]["message"] == "method:foo,bar is not in list of allowed methods"
+    assert tell(alice, link, packet(2, OPEN))
+
+
+def test_blob_wants_are_answered_with_none_and_stay_open() -> None:
+    alice, link = served()
+    asked = {"name": ["blobs", "createWants"], "args": [], "type": "source"}
+    assert tell(alice, link, packet(1, asked)) == [(10, -1, {})]
+
+
+def test_a_ping_is_volleyed_and_then_served() -> None:
+    alice, link = served(settings=Settings(ping_s=60.0, session_s=1000.0))
+    asked = {"name": ["gossip", "ping"], "args": [{"timeout": 300000}], "type": "duplex"}
+    assert tell(alice, link, packet(1, asked)) == []
+    assert tell(alice, link, packet(1, 1700000000123)) == [(10, -1, 1700000000000)]
+    alice.peer.advance(60.0)
+    assert packets(alice.take(link)) == [(10, -1, 1700000060000)]
+    assert tell(alice, link, packet(1, 1700000060100)) == []  # not volleyed again
+    assert tell(alice, link, packet(1, "x"), packet(1, 1)) == [(10, -1, 1700000060000)]
+
+
+def test_a_peer_that_does_not_answer_a_ping_is_left() -> None:
+    bob = Node("bob", settings=Settings(ping_s=60.0))
+    link = bob.peer.attached(feed_of("alice"), role=SessionRole.CLIENT)
+    assert [body for _, _, body in packets(bob.take(link))][1:] == [
+        {"name": ["gossip", "ping"], "args": [{"timeout": 60000}], "type": "duplex"},
+        1700000000000,
+    ]
+    bob.advance(60.0)
+    assert bob.told(PeerDisconnected)[0].error.code is PeerErrorCode.SILENT
+
+
+def test_a_peer_without_pings_is_not_asked_again() -> None:
+    bob = Node("bob", settings=Settings(ping_s=60.0))
+    link = bob.peer.attached(feed_of("alice"), role=SessionRole.CLIENT)
+    bob.take(link)
+    tell(bob, link, packet(-2, {"message": "method:gossip,ping is not in list"}, flags=14))
+    bob.advance(29.0)
+    assert not link.closed
+
+
+# The fallback mechanism
+
+
+def fallen(node: Node) -> list[ExchangeInput]:
+    return [event.reason for event in node.told(FellBack)]
+
+
+def test_scenario_1_a_session_that_ends_in_an_error() -> None:
+    bob = Node("bob")
+    link = bob.peer.attached(feed_of("alice"), role=SessionRole.CLIENT)
+    bob.take(link)
+    error = {"message": "method:ebt,replicate is not in list of allowed methods", "name": "Error"}
+    tell(bob, link, packet(-1, error, flags=14))
+    assert fallen(bob) == [ExchangeInput.SESSION_REFUSED]
+
+
+@pytest.mark.parametrize("words", ["unexpected end of parent stream", "reconnected to peer"])
+def test_an_end_of_the_connection_is_no_reason_to_fall_back(words: str) -> None:
+    bob = Node("bob")
+    link = bob.peer.attached(feed_of("alice"), role=SessionRole.CLIENT)
+    bob.take(link)
+    tell(bob, link, packet(-1, {"message": words, "name": "Error", "stack": ""}, flags=14))
+    assert fallen(bob) == []
+
+
+def test_scenario_3_no_session_in_time() -> None:
+    alice, _ = served(settings=Settings(session_s=7.0))
+    alice.drain()
+    assert alice.peer.next_deadline() == 7.0
+    alice.advance(7.0)
+    assert fallen(alice) == [ExchangeInput.WAITED]
+
+
+def test_a_session_in_time_is_no_reason_to_fall_back() -> None:
+    alice, link = served()
+    tell(alice, link, packet(1, OPEN))
+    alice.advance(100.0)
+    assert fallen(alice) == []
+
+
+def test_scenario_4_the_server_asks_for_a_session() -> None:
+    alice, link = served(settings=Settings(asks_as_server=True))
+    alice.take(link)
+    alice.peer.advance(5.0)
+    assert alice.take(link) == packet(1, OPEN)
+    tell(alice, link, packet(-1, {"message": "no", "name": "Error"}, flags=14))
+    assert fallen(alice) == [ExchangeInput.SESSION_REFUSED]
+
+
+def test_every_mode_goes_on_as_the_table_says() -> None:
+    for mode in ExchangeMode:
+        rules = EXCHANGE_RULES[mode]
+        assert (ExchangeMode.HISTORY in rules.values()) is (
+            mode in (ExchangeMode.WAITING, ExchangeMode.ASKED, ExchangeMode.EBT)
+        )
+        assert rules[ExchangeInput.SESSION_OPENED] is ExchangeMode.EBT
+
+
+# Whom we take
+
+
+def test_who_is_blocked_is_not_admitted_and_not_dialled() -> None:
+    alice, bob = Node("alice"), Node("bob")
+    alice.peer.block(alice.peer.me, bob.peer.me)
+    connect(bob, alice, sealed=True)
+    run(alice, bob)
+    assert not alice.told(PeerConnected)
+    with pytest.raises(LocalProtocolError) as caught:
+        alice.peer.dialled(bob.peer.me, ephemeral=PrivateKey.generate())
+    assert caught.value.code is PeerErrorCode.BLOCKED
+
+
+def test_whom_we_block_is_disconnected() -> None:
+    alice, bob = Node("alice"), Node("bob")
+    connect(bob, alice)
+    run(alice, bob)
+    alice.peer.block(alice.peer.me, bob.peer.me)
+    run(alice, bob)
+    assert alice.told(PeerDisconnected)
+    assert alice.told(SessionEnded)[0].reason is EndReason.BLOCKED
+
+
+def test_there_are_no_more_links_than_the_limit() -> None:
+    alice = Node("alice", limits=Limits(links_max=1))
+    alice.peer.attached(feed_of("bob"), role=SessionRole.SERVER)
+    with pytest.raises(LocalProtocolError) as caught:
+        alice.peer.accepted(ephemeral=PrivateKey.generate())
+    assert caught.value.code is PeerErrorCode.TOO_MANY_LINKS
+
+
+def test_a_store_that_fails_ends_everything() -> None:
+    alice, link = served()
+    alice.peer.publish(POST)
+    effect = alice.peer.next_effect()
+    assert effect is not None
+    alice.peer.fail(effect.ticket, OSError("the disk is full"))
+    alice.drain()
+    link.receive_eof()
+    alice.drain()
+    assert isinstance(alice.events[-1], Closed)
+
+
+def test_a_network_with_a_key_of_its_own() -> None:
+    alice, bob = (Node(name, hmac_key=bytes(32)) for name in ("alice", "bob"))
+    bob.peer.follow(alice.peer.me)
+    message = alice.peer.publish(POST, timestamp=7)
+    connect(bob, alice)
+    run(alice, bob)
+    assert bob.peer.clock[alice.peer.me] == 1
+    assert message.verify(hmac_key=bytes(32))
+    assert not message.verify()
+    assert message.timestamp == 7
+
+
+def test_feeds_spread_over_a_chain_of_peers() -> None:
+    names = ["alice", "bob", "carol", "dave"]
+    nodes = [Node(name) for name in names]
+    for node in nodes:
+        for name in names:
+            node.peer.follow(feed_of(name))
+    nodes[0].peer.publish(POST)
+    for client, server in pairwise(nodes):
+        connect(client, server, sealed=True)
+    run(*nodes)
+    nodes[3].peer.publish(POST)
+    run(*nodes)
+    assert all(node.peer.clock == nodes[0].peer.clock for node in nodes)
+    assert nodes[0].peer.clock == {
+        **dict.fromkeys(map(feed_of, names), 0),
+        feed_of("alice"): 1,
+        feed_of("dave"): 1,
+    }
+    assert nodes[3].peer.source(feed_of("alice")) == feed_of("carol")
+
+
+def test_frames_are_told_apart() -> None:
+    message = Node("alice").peer.publish(POST)
+    frame = read_frame(message.data, BodyType.JSON)
+    assert frame == (message.author, 1, message)
+    notes = b'{"%s":7}' % feed_of("bob").encode()
+    assert read_frame(notes, BodyType.JSON) == {feed_of("bob"): 7}
+
+
+def test_a_peer_of_another_language_may_be_anybody() -> None:
+    """muxrpc alone, as a client of whatever kind: it asks for the manifest."""
+    alice, link = served()
+    rpc = Connection()
+    call = rpc.make_call(["manifest"], CallType.ASYNC)
+    link.receive_data(rpc.data_to_send())
+    rpc.receive_data(alice.take(link))
+    reply = rpc.next_event()
+    assert reply is not None
+    assert reply.read()["ebt"] == {"replicate": "duplex", "replicateFormat": "duplex"}  # type: ignore[attr-defined]
+    assert call.number == 1
