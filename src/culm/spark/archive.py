@@ -1,0 +1,386 @@
+"""culm's archive files: entries and payloads, as many as there are, to be read in parallel.
+
+Nothing here needs Spark or Arrow: a node can write an archive, and any program read one.  All
+numbers are little-endian.  A file is a header of 64 bytes
+
+| At | Bytes | |
+| --- | --- | --- |
+| 0 | 8 | ``culmarch`` |
+| 8 | 2 | the version of the format, 1 |
+| 16 | 16 | the kind of what is in it, ASCII: ``bamboo/YAMF``, ``bamboo/YASMF``, ... |
+| 32 | 16 | the marker: chance, of each file its own |
+
+and then blocks, one after the other:
+
+| At | Bytes | |
+| --- | --- | --- |
+| 0 | 16 | the marker |
+| 16 | 4 | how many records there are, n |
+| 24 | 8 | the size of all entries |
+| 32 | 8 | the size of all payloads |
+| 40 | 8 | XXH3-64 of bytes 16 to 39 and of all that follows |
+| 48 | 4 n | the size of each entry |
+| | 4 n | the size of each payload; 2**32 - 1 if it is absent |
+| | | the entries |
+| | | the payloads |
+
+Bytes that are not mentioned are zero.  Whoever starts to read in the middle looks for the marker.
+Nobody can have foreseen it when the payloads were made, so that none of them holds a forged block.
+
+A reader trusts nothing: what is no sound block is passed over up to the next marker, and told as
+`Damage`.  A declared size costs nothing before it is known that the file has as many bytes, and
+a block has at most `BLOCK_SIZE_MAX`.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sys
+from array import array
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from struct import Struct
+from typing import IO, Self
+
+import xxhash
+
+from culm.arguments import check_bytes, check_int, check_type
+
+__all__ = [
+    "ABSENT",
+    "BLOCK_SIZE_MAX",
+    "HEADER_SIZE",
+    "ArchiveError",
+    "ArchiveWriter",
+    "Block",
+    "Damage",
+    "Fault",
+    "Header",
+    "encode_block",
+    "read_archive",
+    "read_blocks",
+    "read_header",
+    "write_archive",
+]
+
+HEADER_SIZE = 64
+#: The size of a payload that is not there.
+ABSENT = 2**32 - 1
+#: How many bytes the entries of a block have at most, and its payloads: Arrow's short offsets.
+BLOCK_SIZE_MAX = 2**30
+
+_VERSION = 1
+_MAGIC = b"culmarch"
+_MARKER_SIZE = 16
+_KIND_SIZE = 16
+_HEADER = Struct("<8sH6x16s16s16x")
+_BLOCK = Struct("<16sI4xQQQ")
+_SIZES = Struct("<I4xQQ")
+_SEARCH_SIZE = 1 << 20
+# A block is closed when it has so many bytes.
+_BLOCK_SIZE = 4 << 20
+_RECORDS_MAX = 1 << 16
+
+
+class Fault(StrEnum):
+    """Why a part of a file cannot be read."""
+
+    UNREADABLE = "UNREADABLE"
+    """The file cannot be opened, or reading it fails."""
+    NO_ARCHIVE = "NO_ARCHIVE"
+    """It does not begin as an archive does, or is of a version or kind that is not known."""
+    NO_BLOCK = "NO_BLOCK"
+    """Where a block should begin there is none."""
+    TRUNCATED_BLOCK = "TRUNCATED_BLOCK"
+    """The file ends before the block does."""
+    DAMAGED_BLOCK = "DAMAGED_BLOCK"
+    """The block contradicts itself, or its checksum is not that of its contents."""
+
+
+class ArchiveError(ValueError):
+    """What should be an archive is none; `fault` says why."""
+
+    def __init__(self, fault: Fault, message: str) -> None:
+        super().__init__(message)
+        self.fault = fault
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What a file says of itself: the kind of its entries, and its marker (16 bytes)."""
+
+    kind: str
+    marker: bytes
+
+    def __post_init__(self) -> None:
+        check_type("kind", self.kind, str)
+        check_bytes("marker", self.marker, _MARKER_SIZE)
+        if not (
+            self.kind.isascii() and self.kind.isprintable() and 0 < len(self.kind) <= _KIND_SIZE
+        ):
+            raise ValueError(f"a kind has 1 to {_KIND_SIZE} printable ASCII characters")
+
+    def encode(self) -> bytes:
+        """The 64 bytes."""
+        return _HEADER.pack(_MAGIC, _VERSION, self.kind.encode("ascii"), self.marker)
+
+    @classmethod
+    def decode(cls, data: bytes) -> Header:
+        """Raises `ArchiveError` with ``NO_ARCHIVE`` for all else."""
+        if len(data) < HEADER_SIZE or not data.startswith(_MAGIC):
+            raise ArchiveError(Fault.NO_ARCHIVE, "this is no archive")
+        _, version, padded, marker = _HEADER.unpack_from(data)
+        if version != _VERSION:
+            raise ArchiveError(Fault.NO_ARCHIVE, f"version {version} of archives is unknown")
+        try:
+            header = cls(padded.rstrip(b"\0").decode("ascii"), marker)
+        except ValueError as error:
+            raise ArchiveError(Fault.NO_ARCHIVE, f"an archive of no kind: {error}") from None
+        if header.encode() != data[:HEADER_SIZE]:
+            raise ArchiveError(Fault.NO_ARCHIVE, "bytes that should be zero")
+        return header
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A sound block, which begins at `offset` of its file; sizes have 32 bits each."""
+
+    offset: int
+    count: int
+    entry_sizes: memoryview
+    payload_sizes: memoryview
+    entries: memoryview
+    payloads: memoryview
+
+    def records(self) -> Iterator[tuple[bytes, bytes | None]]:
+        """The entries, each with its payload; ``None`` where it is absent."""
+        at = payload_at = 0
+        for index in range(self.count):
+            size = _number(self.entry_sizes, index)
+            payload_size = _number(self.payload_sizes, index)
+            entry = bytes(self.entries[at : at + size])
+            at += size
+            if payload_size == ABSENT:
+                yield entry, None
+            else:
+                yield entry, bytes(self.payloads[payload_at : payload_at + payload_size])
+                payload_at += payload_size
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """Bytes of a file, from `offset` on, of which nothing can be told."""
+
+    offset: int
+    size: int
+    fault: Fault
+
+
+def _number(sizes: memoryview, index: int) -> int:
+    return int.from_bytes(sizes[4 * index : 4 * index + 4], "little")
+
+
+def encode_block(
+    marker: bytes,
+    count: int,
+    entry_sizes: bytes,
+    payload_sizes: bytes,
+    entries: bytes,
+    payloads: bytes,
+) -> bytes:
+    """A block; sizes are 32 bits each, little-endian.
+
+    Raises `ValueError` if there are more than `BLOCK_SIZE_MAX` bytes of entries or payloads.
+    """
+    if max(len(entries), len(payloads)) > BLOCK_SIZE_MAX:
+        raise ValueError(f"a block has at most {BLOCK_SIZE_MAX} bytes of entries, and of payloads")
+    sizes = _SIZES.pack(count, len(entries), len(payloads))
+    body = b"".join((entry_sizes, payload_sizes, entries, payloads))
+    checksum = xxhash.xxh3_64(sizes)
+    checksum.update(body)
+    return b"".join((marker, sizes, checksum.intdigest().to_bytes(8, "little"), body))
+
+
+class ArchiveWriter:
+    """Writes an archive to `file`, which stays open; a context manager that ends with `flush`.
+
+    `marker` is for tests that compare bytes: everybody else lets chance have its way.
+    """
+
+    def __init__(self, file: IO[bytes], kind: str, *, marker: bytes | None = None) -> None:
+        self._file = file
+        self._marker = secrets.token_bytes(_MARKER_SIZE) if marker is None else marker
+        header = Header(kind, self._marker).encode()
+        self._entries: list[bytes] = []
+        self._payloads: list[bytes | None] = []
+        self._size = 0
+        file.write(header)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if error[0] is None:
+            self.flush()
+
+    def append(self, entry: bytes, payload: bytes | None = None) -> None:
+        """Add a record.  Raises `ValueError` if it is larger than a block can be."""
+        check_type("entry", entry, bytes)
+        check_type("payload", payload, bytes, type(None))
+        size = len(entry) + len(payload or b"")
+        if size > BLOCK_SIZE_MAX:
+            raise ValueError(f"a record has at most {BLOCK_SIZE_MAX} bytes")
+        if self._entries and self._size + size > _BLOCK_SIZE:
+            self.flush()
+        self._entries.append(entry)
+        self._payloads.append(payload)
+        self._size += size
+        if len(self._entries) >= _RECORDS_MAX:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what has been appended as a block, so that a reader of the file can see it."""
+        if not self._entries:
+            return
+        entry_sizes, payload_sizes = bytearray(), bytearray()
+        for entry, payload in zip(self._entries, self._payloads, strict=True):
+            entry_sizes += len(entry).to_bytes(4, "little")
+            size = ABSENT if payload is None else len(payload)
+            payload_sizes += size.to_bytes(4, "little")
+        self._file.write(
+            encode_block(
+                self._marker,
+                len(self._entries),
+                bytes(entry_sizes),
+                bytes(payload_sizes),
+                b"".join(self._entries),
+                b"".join(payload for payload in self._payloads if payload is not None),
+            )
+        )
+        self._entries, self._payloads, self._size = [], [], 0
+
+
+def read_header(file: IO[bytes]) -> Header:
+    """The header of `file`; raises `ArchiveError` if that is none."""
+    file.seek(0)
+    return Header.decode(file.read(HEADER_SIZE))
+
+
+def read_blocks(
+    file: IO[bytes], header: Header, *, start: int = 0, stop: int | None = None
+) -> Iterator[Block | Damage]:
+    """The blocks that begin from byte `start` up to `stop`, by default all, and what is damaged.
+
+    Whoever reads a file in parts, each up to where the next one starts, gets every block and
+    every damage once: damage belongs to the part in which the block in front of it begins.
+    """
+    check_int("start", start)
+    size = file.seek(0, os.SEEK_END)
+    end = size if stop is None else min(stop, size)
+    at = _find(file, header.marker, max(start, HEADER_SIZE), size) if start else HEADER_SIZE
+    if not start and (found := _damage_at(file, header.marker, at, size)) is not None:
+        yield found
+        at += found.size
+    while at < end:
+        block = _block_at(file, header.marker, at, size)
+        yield block
+        if isinstance(block, Damage):
+            at += block.size
+            continue
+        at += _BLOCK.size + 8 * block.count + len(block.entries) + len(block.payloads)
+        if (found := _damage_at(file, header.marker, at, size)) is not None:
+            yield found
+            at += found.size
+
+
+def read_archive(file: IO[bytes]) -> Iterator[tuple[bytes, bytes | None]]:
+    """All records of an archive that nothing is wrong with; else raises `ArchiveError`."""
+    for part in read_blocks(file, read_header(file)):
+        if isinstance(part, Damage):
+            raise ArchiveError(part.fault, f"{part.size} bytes at {part.offset} are no blocks")
+        yield from part.records()
+
+
+def _damage_at(file: IO[bytes], marker: bytes, at: int, size: int) -> Damage | None:
+    """What lies at `at` if that is neither a marker nor the end of the file."""
+    file.seek(at)
+    if at >= size or file.read(_MARKER_SIZE) == marker:
+        return None
+    return Damage(at, _find(file, marker, at, size) - at, Fault.NO_BLOCK)
+
+
+def _find(file: IO[bytes], marker: bytes, at: int, size: int) -> int:
+    """Where the first marker is at or behind `at`; the size of the file if there is none."""
+    while at < size:
+        file.seek(at)
+        window = file.read(_SEARCH_SIZE)
+        found = window.find(marker)
+        if found >= 0:
+            return at + found
+        if len(window) < _MARKER_SIZE:
+            return size
+        at += len(window) - (_MARKER_SIZE - 1)
+    return size
+
+
+def _block_at(file: IO[bytes], marker: bytes, at: int, size: int) -> Block | Damage:
+    """The block whose marker is at `at`, if it is sound."""
+
+    def damage(fault: Fault) -> Damage:
+        return Damage(at, _find(file, marker, at + _MARKER_SIZE, size) - at, fault)
+
+    file.seek(at)
+    head = file.read(_BLOCK.size)
+    if len(head) < _BLOCK.size:
+        return damage(Fault.TRUNCATED_BLOCK)
+    _, count, entries_size, payloads_size, checksum = _BLOCK.unpack(head)
+    if max(entries_size, payloads_size) > BLOCK_SIZE_MAX:
+        return damage(Fault.DAMAGED_BLOCK)
+    body_size = 8 * count + entries_size + payloads_size
+    if body_size > size - at - _BLOCK.size:
+        return damage(Fault.TRUNCATED_BLOCK)
+    body = file.read(body_size)
+    if len(body) < body_size:
+        return damage(Fault.TRUNCATED_BLOCK)
+    computed = xxhash.xxh3_64(head[_MARKER_SIZE : _MARKER_SIZE + _SIZES.size])
+    computed.update(body)
+    view = memoryview(body)
+    entries_at = 8 * count
+    block = Block(
+        at,
+        count,
+        view[: 4 * count],
+        view[4 * count : entries_at],
+        view[entries_at : entries_at + entries_size],
+        view[entries_at + entries_size :],
+    )
+    if computed.intdigest() != checksum or not _adds_up(block):
+        return damage(Fault.DAMAGED_BLOCK)
+    return block
+
+
+def _adds_up(block: Block) -> bool:
+    """Whether the sizes of records are those of the whole."""
+    entry_sizes, payload_sizes = _numbers(block.entry_sizes), _numbers(block.payload_sizes)
+    absent = payload_sizes.count(ABSENT)
+    return sum(entry_sizes) == len(block.entries) and sum(payload_sizes) - absent * ABSENT == len(
+        block.payloads
+    )
+
+
+def _numbers(sizes: memoryview) -> array[int]:
+    numbers = array("I", bytes(sizes))
+    if sys.byteorder == "big":
+        numbers.byteswap()
+    return numbers
+
+
+def write_archive(
+    file: IO[bytes], kind: str, records: Iterable[tuple[bytes, bytes | None]]
+) -> None:
+    """Write all `records`, entries with their payloads or ``None``, to a new archive."""
+    with ArchiveWriter(file, kind) as writer:
+        for entry, payload in records:
+            writer.append(entry, payload)

@@ -1,0 +1,354 @@
+"""The audit of all logs at once: links across entries, gaps, forks, ends.
+
+What `culm.bamboo.audit_log` says of one log, row by row, this says of every log of an archive.
+It works because a log's verdicts follow from a few numbers: unless a log is sparse, an entry is
+verified exactly if all entries before it are.  So it is enough to know, for each log,
+
+- the first entry that is missing,
+- the first with a wrong link, the first fork or lie about a payload's size,
+- the entry that ends the log.
+
+All of them are minima, which can be found wherever the rows lie.  Rows are brought together by
+blocks of 1024 sequence numbers of a log (`culm.spark.blocks`); the few links that leave their
+block are joined with the few entries to which links can lead; what is found of logs with faults
+is brought back to their rows, again by blocks.  No step has more of a log for one key than a
+block, so that a log of any size is no worse than many.  The one thing that grows with an author's
+ill will is a block itself: all variants that are signed of its sequence numbers.
+
+Sequence numbers have 64 bits, more than Spark's numbers; inside of this module they are
+ordinals, with the highest bit turned, which sort as they should.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import reduce
+from typing import TYPE_CHECKING
+
+from culm.bamboo.entry import AUTHOR_SIZE
+from culm.bamboo.errors import Reason
+from culm.spark.blocks import BLOCK_BITS, LOWEST, SUMMARY, summaries
+from culm.spark.columns import check_columns
+from culm.spark.reasons import UNSIGNED, bits
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+__all__ = ["LOGS", "NEEDED", "VERDICT", "Audit", "audit"]
+
+#: What `audit` needs of a row; `culm.spark.decode.verify_entries` makes it.
+NEEDED = (
+    ("log", "binary"),
+    ("seqnum", "bigint"),
+    ("end_of_log", "boolean"),
+    ("lipmaa", "bigint"),
+    ("lipmaalink", "binary"),
+    ("backlink", "binary"),
+    ("hash", "binary"),
+    ("reasons", "int"),
+)
+
+#: What a row of `Audit.verdicts` has besides, or with another meaning than before.
+VERDICT = (("reasons", "int"), ("verified", "boolean"))
+
+#: The columns of `Audit.logs`.
+LOGS = (
+    ("log", "binary"),
+    ("author", "binary"),
+    ("log_id", "bigint"),
+    ("rows", "bigint"),
+    ("entries", "bigint"),
+    ("height", "bigint"),
+    ("verified", "bigint"),
+    ("first_fault", "bigint"),
+    ("first_fault_reasons", "int"),
+    ("forks", "bigint"),
+    ("gaps", "bigint"),
+    ("invalid_from", "bigint"),
+    ("ends_at", "bigint"),
+)
+
+_FIRSTS = ("unbroken", "forked_at", "lied_at", "ended_at", "back_at", "lipmaa_at")
+
+
+@dataclass(frozen=True, slots=True)
+class Audit:
+    """What an audit has found, as DataFrames that nothing has been computed of yet.
+
+    `verdicts` are the rows that were given, with `VERDICT`: all reasons, as `audit_log` gives them,
+    and whether the entry is verified.  `logs` has one row for each log of which there is an entry
+    that its author has signed (`LOGS`).  `forks` has one row for each forked place: ``log``,
+    ``seqnum``, how many ``variants`` there are and, if entries were kept, a ``proof`` of the two
+    least in order of bytes, which `culm.bamboo.ForkProof.decode_prefix` reads.
+    """
+
+    verdicts: DataFrame
+    logs: DataFrame
+    forks: DataFrame
+    _held: tuple[DataFrame, ...] = ()
+
+    def close(self) -> None:
+        """Give back the disk that has been used on the way; what is computed later costs more."""
+        for frame in self._held:
+            frame.unpersist()
+
+
+def audit(rows: DataFrame, *, faulty_max: int = 100_000) -> Audit:
+    """Audit all logs of which there are `rows`, as `verify_entries` has made them.
+
+    The rows are read several times: let them be in a file or persisted, or each reading verifies
+    them anew.  Blocks are looked at before this returns, and what is found is persisted, on disk,
+    until `Audit.close` or the end of the session.  Up to `faulty_max` blocks of logs with faults
+    are sent to all tasks, some 200 bytes each; if there are more, the rows are shuffled once again
+    to meet them.  Raises `ColumnError` if one of `NEEDED` is missing.
+    """
+    from pyspark import StorageLevel
+    from pyspark.sql import functions as f
+
+    check_columns(rows, NEEDED)
+    rows = (
+        rows.withColumn("_n", _ordinal(f.col("seqnum")))
+        .withColumn("_block", f.shiftright("_n", BLOCK_BITS))
+        .withColumn(
+            "_signed", f.col("log").isNotNull() & (f.col("reasons").bitwiseAND(UNSIGNED) == 0)
+        )
+    )
+    blocks = _blocks(rows).persist(StorageLevel.DISK_ONLY)
+    links = _links(blocks).persist(StorageLevel.DISK_ONLY)
+    logs = _logs(blocks, links)
+    faulty = _faulty(blocks, links, logs).persist(StorageLevel.DISK_ONLY)
+    forked = _forked(blocks)
+    if faulty.count() <= faulty_max:
+        faulty, forked = f.broadcast(faulty), f.broadcast(forked)
+    return Audit(
+        _verdicts(rows, faulty), _report(logs), _forks(rows, forked), (faulty, links, blocks)
+    )
+
+
+def _ordinal(seqnum: Column) -> Column:
+    """The ordinal of a sequence number, and the other way round."""
+    from pyspark.sql import functions as f
+
+    return seqnum.bitwiseXOR(f.lit(LOWEST))
+
+
+def _blocks(rows: DataFrame) -> DataFrame:
+    """A summary of each block: `SUMMARY`."""
+    from pyspark.sql import functions as f
+
+    lied = f.col("reasons").bitwiseAND(bits(Reason.PAYLOAD_SIZE_LIE)) != 0
+    signed = rows.filter("_signed").select(
+        "log",
+        f.col("_n").alias("n"),
+        "hash",
+        _ordinal(f.col("lipmaa")).alias("target"),
+        "backlink",
+        "lipmaalink",
+        f.col("end_of_log").alias("ended"),
+        lied.alias("lied"),
+    )
+    gathered = signed.repartition("log", f.shiftright("n", BLOCK_BITS))
+    return gathered.sortWithinPartitions("log", "n").mapInArrow(
+        summaries, ", ".join(f"{name} {kind}" for name, kind in SUMMARY)
+    )
+
+
+def _links(blocks: DataFrame) -> DataFrame:
+    """The links that leave their block, and whether they lead where they should.
+
+    ``missing`` says that there is nothing at the target, ``wrong`` that there is something else.
+    """
+    from pyspark.sql import functions as f
+
+    leaving = blocks.select("log", f.inline("links"))
+    opens = blocks.select(f.col("log").alias("_log"), f.inline("opens").alias("_there", "_hashes"))
+    found = leaving.join(
+        opens, (f.col("log") == f.col("_log")) & (f.col("target") == f.col("_there")), "left"
+    )
+    missing = f.col("_there").isNull()
+    return found.select(
+        "log",
+        "n",
+        "hash",
+        "bits",
+        missing.alias("missing"),
+        f.when(missing, False)
+        .otherwise(~f.array_contains("_hashes", f.col("link")))
+        .alias("wrong"),
+    )
+
+
+def _logs(blocks: DataFrame, links: DataFrame) -> DataFrame:
+    """One row for each log; ``prefix`` is the newest verified entry."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as f
+
+    one_by_one = Window.partitionBy("log").orderBy("block")
+    last = f.shiftleft("block", BLOCK_BITS) + ((1 << BLOCK_BITS) - 1)
+    goes_on = f.lead("block").over(one_by_one) == f.col("block") + 1
+    found = (
+        blocks.drop("marks", "links", "opens")
+        .withColumn(
+            "unbroken", f.when(goes_on, f.col("unbroken")).otherwise(f.coalesce("unbroken", last))
+        )
+        .groupBy("log")
+        .agg(
+            *(f.sum(name).alias(name) for name in ("rows", "entries", "forks", "gaps")),
+            f.max("highest").alias("height"),
+            f.min("block").alias("lowest"),
+            *(f.min(name).alias(name) for name in _FIRSTS),
+        )
+    )
+    back = f.col("bits") == bits(Reason.WRONG_BACKLINK)
+    wrong = f.col("wrong")
+    of_links = links.groupBy(f.col("log").alias("_log")).agg(
+        f.count_if(back & f.col("missing")).alias("_gaps"),
+        f.min(f.when(back & wrong, f.col("n"))).alias("_back_at"),
+        f.min(f.when(~back & wrong, f.col("n"))).alias("_lipmaa_at"),
+    )
+    logs = found.join(of_links, f.col("log") == f.col("_log"), "left")
+    first_block = LOWEST >> BLOCK_BITS
+    logs = (
+        logs.withColumn("gaps", f.col("gaps") + f.coalesce("_gaps", f.lit(0)))
+        .withColumn("back_at", f.least("back_at", "_back_at"))
+        .withColumn("lipmaa_at", f.least("lipmaa_at", "_lipmaa_at"))
+        .withColumn(
+            "unbroken", f.when(f.col("lowest") == first_block, f.col("unbroken")).otherwise(LOWEST)
+        )
+        .withColumn("invalid", f.least("forked_at", "lied_at"))
+    )
+    return logs.withColumn(
+        "prefix",
+        f.least(
+            f.col("unbroken"),
+            f.col("invalid") - 1,
+            f.col("back_at") - 1,
+            f.col("lipmaa_at") - 1,
+            f.col("ended_at"),
+        ),
+    )
+
+
+def _faulty(blocks: DataFrame, links: DataFrame, logs: DataFrame) -> DataFrame:
+    """The blocks of logs with faults, and what has to be known there to judge their rows.
+
+    By blocks, so that the rows of a log need not all come to the same place.
+    """
+    from pyspark.sql import functions as f
+
+    faulty = logs.filter("prefix < height").select(
+        f.col("log").alias("_log"), "prefix", "invalid", f.col("ended_at").alias("ended")
+    )
+    wrong = (
+        links.filter("wrong")
+        .groupBy(f.col("log").alias("_of"), f.shiftright("n", BLOCK_BITS).alias("_at"))
+        .agg(f.collect_list(f.struct("n", "hash", "bits")).alias("_marks"))
+    )
+    found = blocks.join(faulty, f.col("log") == f.col("_log")).join(
+        wrong, (f.col("log") == f.col("_of")) & (f.col("block") == f.col("_at")), "left"
+    )
+    return found.select(
+        "log",
+        f.col("block").alias("_block"),
+        "prefix",
+        "invalid",
+        "ended",
+        f.when(f.col("_marks").isNull(), f.col("marks"))
+        .otherwise(f.concat("marks", "_marks"))
+        .alias("marks"),
+    )
+
+
+def _verdicts(rows: DataFrame, faulty: DataFrame) -> DataFrame:
+    """The rows, with all that is against them."""
+    from pyspark.sql import functions as f
+
+    hidden = {"_n", "_block", "_signed", "reasons", "verified"}
+    names = [name for name in rows.columns if name not in hidden]
+    judged = rows.join(faulty, ["log", "_block"], "left")
+
+    def bit(reason: Reason, condition: Column) -> Column:
+        return f.when(condition, bits(reason)).otherwise(0)
+
+    own = f.filter(
+        "marks", lambda mark: (mark["n"] == f.col("_n")) & (mark["hash"] == f.col("hash"))
+    )
+    marked = f.aggregate(own, f.lit(0), lambda total, mark: total.bitwiseOR(mark["bits"]))
+    everything = reduce(
+        lambda first, second: first.bitwiseOR(second),
+        [
+            f.col("reasons"),
+            f.coalesce(marked, f.lit(0)),
+            bit(Reason.GAP, f.col("_n") - 1 > f.col("prefix")),
+            bit(Reason.INVALID_LOG, f.col("_n") > f.col("invalid")),
+            bit(Reason.AFTER_END_OF_LOG, f.col("_n") > f.col("ended")),
+        ],
+    )
+    verified = f.col("_signed") & (f.col("prefix").isNull() | (f.col("_n") <= f.col("prefix")))
+    return judged.select(
+        *names,
+        f.when(f.col("_signed"), everything).otherwise(f.col("reasons")).alias("reasons"),
+        verified.alias("verified"),
+    )
+
+
+def _report(logs: DataFrame) -> DataFrame:
+    """The columns `LOGS`."""
+    from pyspark.sql import functions as f
+
+    first = f.when(f.col("prefix") < f.col("height"), f.col("prefix") + 1)
+    reasons = [
+        f.when(f.col(name) == first, bits(reason))
+        for reason, name in (
+            (Reason.FORK, "forked_at"),
+            (Reason.PAYLOAD_SIZE_LIE, "lied_at"),
+            (Reason.WRONG_BACKLINK, "back_at"),
+            (Reason.WRONG_LIPMAALINK, "lipmaa_at"),
+        )
+    ]
+    reasons.append(f.when(f.col("unbroken") == f.col("prefix"), bits(Reason.GAP)))
+    reasons.append(f.when(f.col("ended_at") == f.col("prefix"), bits(Reason.AFTER_END_OF_LOG)))
+    combined = reduce(
+        lambda one, other: one.bitwiseOR(other), [f.coalesce(each, f.lit(0)) for each in reasons]
+    )
+    return logs.select(
+        "log",
+        f.substring("log", 1, AUTHOR_SIZE).alias("author"),
+        f.conv(f.hex(f.substring("log", AUTHOR_SIZE + 1, 8)), 16, -10)
+        .cast("bigint")
+        .alias("log_id"),
+        "rows",
+        "entries",
+        _ordinal(f.col("height")).alias("height"),
+        _ordinal(f.col("prefix")).alias("verified"),
+        _ordinal(first).alias("first_fault"),
+        f.when(first.isNotNull(), combined).alias("first_fault_reasons"),
+        "forks",
+        "gaps",
+        _ordinal(f.col("invalid")).alias("invalid_from"),
+        _ordinal(f.col("ended_at")).alias("ends_at"),
+    )
+
+
+def _forked(blocks: DataFrame) -> DataFrame:
+    """The forked places, and how many variants there are."""
+    from pyspark.sql import functions as f
+
+    marks = blocks.select("log", f.inline("marks")).filter(f.col("bits") == bits(Reason.FORK))
+    return marks.groupBy("log", f.col("n").alias("_n")).agg(f.count("*").alias("variants"))
+
+
+def _forks(rows: DataFrame, forked: DataFrame) -> DataFrame:
+    from pyspark.sql import functions as f
+
+    found = rows.filter("_signed").join(forked, ["log", "_n"])
+    entry = f.col("entry") if "entry" in rows.columns else f.lit(None).cast("binary")
+    return (
+        found.groupBy("log", "_n")
+        .agg(
+            f.first("seqnum").alias("seqnum"),
+            f.first("variants").alias("variants"),
+            f.concat(f.min(entry), f.max(entry)).alias("proof"),
+        )
+        .drop("_n")
+    )

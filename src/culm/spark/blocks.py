@@ -1,0 +1,218 @@
+"""What can be known of a block of a log by itself: the part of an audit that runs in Python.
+
+A block is 1024 sequence numbers of a log, those that differ in their last ten bits alone.  Links
+rarely leave it: behind a block's end entries can link to at most 42 entries up to there
+(`culm.bamboo.links.open_targets`), so that of the links of a large log one in a hundred is left
+for a join.  Blocks are small enough that a log of any size is spread evenly over tasks, and large
+enough that what is told of them is a small part of what they are told of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from culm.bamboo.errors import Reason
+from culm.bamboo.links import SEQNUM_MAX, open_targets
+from culm.spark.reasons import bits
+
+if TYPE_CHECKING:
+    import pyarrow
+
+__all__ = ["BLOCK_BITS", "LOWEST", "SUMMARY", "Signed", "Summary", "summaries", "summarise"]
+
+#: So many bits of a sequence number do not tell the block.
+BLOCK_BITS = 10
+#: The ordinal of sequence number 0: ordinals are 64 bits with a sign, and sort as the numbers do.
+LOWEST = -(2**63)
+
+#: The columns of a summary of a block, ordinals in place of sequence numbers.
+SUMMARY = (
+    ("log", "binary"),
+    ("block", "bigint"),
+    ("rows", "bigint"),
+    ("entries", "bigint"),
+    ("highest", "bigint"),
+    ("forks", "bigint"),
+    ("gaps", "bigint"),
+    ("unbroken", "bigint"),
+    ("forked_at", "bigint"),
+    ("lied_at", "bigint"),
+    ("ended_at", "bigint"),
+    ("back_at", "bigint"),
+    ("lipmaa_at", "bigint"),
+    ("marks", "array<struct<n: bigint, hash: binary, bits: int>>"),
+    ("links", "array<struct<n: bigint, target: bigint, link: binary, hash: binary, bits: int>>"),
+    ("opens", "array<struct<n: bigint, hashes: array<binary>>>"),
+)
+
+_BACK, _LIPMAA = bits(Reason.WRONG_BACKLINK), bits(Reason.WRONG_LIPMAALINK)
+_FORK = bits(Reason.FORK)
+
+
+class Signed(NamedTuple):
+    """A row that its author has signed, as far as the audit needs it; ordinals for numbers."""
+
+    log: bytes
+    n: int
+    hash: bytes
+    target: int
+    backlink: bytes | None
+    lipmaalink: bytes | None
+    ended: bool
+    lied: bool
+
+
+@dataclass(slots=True)
+class Summary:
+    """What is known of a block; fields as in `SUMMARY`.
+
+    ``unbroken`` is the last entry before the first one that is missing, ``None`` if none is;
+    ``links`` are those that leave the block, ``opens`` the entries to which later blocks can link.
+    """
+
+    log: bytes
+    block: int
+    rows: int = 0
+    entries: int = 0
+    highest: int = 0
+    forks: int = 0
+    gaps: int = 0
+    unbroken: int | None = None
+    forked_at: int | None = None
+    lied_at: int | None = None
+    ended_at: int | None = None
+    back_at: int | None = None
+    lipmaa_at: int | None = None
+    marks: list[dict[str, Any]] = field(default_factory=list)
+    links: list[dict[str, Any]] = field(default_factory=list)
+    opens: list[dict[str, Any]] = field(default_factory=list)
+
+
+@lru_cache(maxsize=1 << 12)
+def _span(block: int) -> tuple[int, int, tuple[int, ...]]:
+    """The first and the last ordinal of a block, and those to which later blocks can link."""
+    first = block << BLOCK_BITS
+    last = first + (1 << BLOCK_BITS) - 1
+    first = max(first, LOWEST + 1)
+    end = last - LOWEST
+    # Behind the largest number there is nothing that could link.
+    opens = open_targets(end) if end < SEQNUM_MAX else []
+    return first, last, tuple(n + LOWEST for n in opens if n + LOWEST >= first)
+
+
+def summarise(rows: list[Signed]) -> Summary:
+    """The summary of the rows, one or more, of a block; in ascending order of ``n``."""
+    log, block = rows[0].log, rows[0].n >> BLOCK_BITS
+    first, last, opens = _span(block)
+    places: dict[int, set[bytes]] = {}
+    for row in rows:
+        places.setdefault(row.n, set()).add(row.hash)
+    found = Summary(log, block, rows=len(rows), entries=len(places), highest=rows[-1].n)
+    _look_for_gaps(found, places, first, last)
+    for n, hashes in places.items():
+        if len(hashes) > 1:
+            found.forks += 1
+            found.forked_at = n if found.forked_at is None else found.forked_at
+            found.marks += [{"n": n, "hash": hash, "bits": _FORK} for hash in sorted(hashes)]
+    seen: set[tuple[int, bytes]] = set()
+    for row in rows:
+        if row.ended and found.ended_at is None:
+            found.ended_at = row.n
+        if row.lied and found.lied_at is None:
+            found.lied_at = row.n
+        if (row.n, row.hash) not in seen:
+            seen.add((row.n, row.hash))
+            _look_at_links(found, places, row, first)
+    found.opens = [{"n": n, "hashes": sorted(places[n])} for n in opens if n in places]
+    return found
+
+
+def _look_for_gaps(found: Summary, places: Iterable[int], first: int, last: int) -> None:
+    expected = first
+    for n in places:
+        if n != expected:
+            # Whether the entry in front of the block is there is for the join to tell.
+            found.gaps += 1
+            if found.unbroken is None:
+                found.unbroken = expected - 1
+        expected = n + 1
+    if found.unbroken is None and expected <= last:
+        found.unbroken = expected - 1
+
+
+def _look_at_links(found: Summary, places: dict[int, set[bytes]], row: Signed, first: int) -> None:
+    if row.backlink is not None:
+        known = places.get(row.n - 1)
+        if known is None and row.n - 1 < first:
+            found.links.append(_link(row, row.n - 1, row.backlink, _BACK))
+        elif known is not None and row.backlink not in known:
+            found.back_at = row.n if found.back_at is None else found.back_at
+            found.marks.append({"n": row.n, "hash": row.hash, "bits": _BACK})
+    if row.lipmaalink is not None:
+        known = places.get(row.target)
+        if known is None and row.target < first:
+            found.links.append(_link(row, row.target, row.lipmaalink, _LIPMAA))
+        elif known is not None and row.lipmaalink not in known:
+            found.lipmaa_at = row.n if found.lipmaa_at is None else found.lipmaa_at
+            found.marks.append({"n": row.n, "hash": row.hash, "bits": _LIPMAA})
+
+
+def _link(row: Signed, target: int, link: bytes, bits: int) -> dict[str, Any]:
+    return {"n": row.n, "target": target, "link": link, "hash": row.hash, "bits": bits}
+
+
+def _blocks(batches: Iterable[pyarrow.RecordBatch]) -> Iterator[list[Signed]]:
+    """The rows of each block, of batches that are sorted by log and ordinal."""
+    names = Signed._fields
+    rows: list[Signed] = []
+    key: tuple[bytes, int] | None = None
+    for batch in batches:
+        columns = [batch.column(name).to_pylist() for name in names]
+        for row in map(Signed._make, zip(*columns, strict=True)):
+            this = (row.log, row.n >> BLOCK_BITS)
+            if this != key:
+                if rows:
+                    yield rows
+                rows, key = [], this
+            rows.append(row)
+    if rows:
+        yield rows
+
+
+def summaries(batches: Iterable[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
+    """Summaries of all blocks of a partition, whose rows are sorted: for ``mapInArrow``."""
+    import pyarrow
+
+    schema = _arrow_schema()
+    made: list[dict[str, Any]] = []
+    for rows in _blocks(batches):
+        summary = summarise(rows)
+        made.append({name: getattr(summary, name) for name, _ in SUMMARY})
+        if len(made) >= 1000:
+            yield pyarrow.RecordBatch.from_pylist(made, schema)
+            made = []
+    yield pyarrow.RecordBatch.from_pylist(made, schema)
+
+
+def _arrow_schema() -> pyarrow.Schema:
+    import pyarrow
+
+    number, octets = pyarrow.int64(), pyarrow.binary()
+    mark = [("n", number), ("hash", octets), ("bits", pyarrow.int32())]
+    link = [
+        ("n", number), ("target", number), ("link", octets), ("hash", octets),
+        ("bits", pyarrow.int32()),
+    ]  # fmt: skip
+    opened = [("n", number), ("hashes", pyarrow.list_(octets))]
+    lists = {"marks": mark, "links": link, "opens": opened}
+    return pyarrow.schema(
+        [
+            (name, pyarrow.list_(pyarrow.struct(lists[name])))
+            if name in lists
+            else (name, octets if kind == "binary" else number)
+            for name, kind in SUMMARY
+        ]
+    )

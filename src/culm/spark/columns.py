@@ -1,0 +1,138 @@
+"""Columns of Arrow as the kernels take them, and what kernels give as columns of Arrow.
+
+Nothing here copies a value: buffers go in and out as they are.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from culm.spark.errors import ColumnError
+
+if TYPE_CHECKING:
+    import numpy
+    import pyarrow
+    from pyspark.sql import DataFrame
+
+__all__ = [
+    "Messages",
+    "binary_type",
+    "check_columns",
+    "equal_rows",
+    "fixed",
+    "free_names",
+    "messages",
+    "numbers",
+    "of_values",
+    "validity",
+]
+
+
+class Messages(NamedTuple):
+    """The values of a binary column: a buffer, and offsets into it, one more than values."""
+
+    data: memoryview
+    offsets: memoryview
+
+
+def messages(column: pyarrow.Array) -> Messages:
+    """The values of a binary column of any of Arrow's types for that; of nulls, what lies there.
+
+    Raises `ColumnError` for another type.
+    """
+    import pyarrow
+
+    if pyarrow.types.is_binary_view(column.type) or pyarrow.types.is_fixed_size_binary(column.type):
+        column = column.cast(pyarrow.large_binary())
+    wide = pyarrow.types.is_large_binary(column.type)
+    if not wide and not pyarrow.types.is_binary(column.type):
+        raise ColumnError("of entries", "binary", str(column.type))
+    _, offsets, data = column.buffers()
+    if not len(column) or offsets is None:
+        return Messages(memoryview(b""), memoryview(array("i", bytes(4 * (len(column) + 1)))))
+    cuts = memoryview(offsets).cast("B").cast("q" if wide else "i")
+    window = cuts[column.offset : column.offset + len(column) + 1]
+    return Messages(memoryview(data if data is not None else b""), window)
+
+
+def validity(present: numpy.ndarray[Any, Any]) -> pyarrow.Buffer:
+    """The bitmap of a column that has values where `present` is true."""
+    import numpy
+    import pyarrow
+
+    return pyarrow.py_buffer(numpy.packbits(present, bitorder="little").tobytes())
+
+
+def fixed(
+    values: bytes, size: int, present: numpy.ndarray[Any, Any] | None = None
+) -> pyarrow.Array:
+    """A binary column of values of `size` bytes each; null where they are not `present`."""
+    import numpy
+    import pyarrow
+
+    count = len(values) // size
+    if len(values) >= 2**31:
+        kind, width = pyarrow.large_binary(), "int64"
+    else:
+        kind, width = pyarrow.binary(), "int32"
+    cuts: numpy.ndarray[Any, Any] = numpy.arange(0, len(values) + 1, size, dtype=width)
+    bitmap = None if present is None else validity(present)
+    buffers = [bitmap, pyarrow.py_buffer(cuts), pyarrow.py_buffer(values)]
+    return pyarrow.Array.from_buffers(kind, count, buffers)
+
+
+def numbers(
+    values: bytes | numpy.ndarray[Any, Any],
+    kind: str = "int64",
+    present: numpy.ndarray[Any, Any] | None = None,
+) -> pyarrow.Array:
+    """A column of numbers that lie one after the other, of numpy's type `kind`.
+
+    What has all of 64 bits becomes negative, as Spark has no other numbers of that size.
+    """
+    import numpy
+    import pyarrow
+
+    plain = numpy.frombuffer(values, kind) if isinstance(values, bytes) else values.astype(kind)
+    bitmap = None if present is None else validity(present)
+    arrow_type = pyarrow.from_numpy_dtype(plain.dtype)
+    buffers = [bitmap, pyarrow.py_buffer(numpy.ascontiguousarray(plain))]
+    return pyarrow.Array.from_buffers(arrow_type, len(plain), buffers)
+
+
+def equal_rows(first: bytes, second: bytes, size: int) -> numpy.ndarray[Any, Any]:
+    """Which of the values, of `size` bytes each, are the same in both."""
+    import numpy
+
+    pair = (numpy.frombuffer(values, "uint8").reshape(-1, size) for values in (first, second))
+    return numpy.asarray(numpy.equal(*pair).all(axis=1))
+
+
+def of_values(values: Iterable[bytes | None]) -> pyarrow.Array:
+    """A binary column of Python's values."""
+    import pyarrow
+
+    return pyarrow.array(list(values), pyarrow.binary())
+
+
+def binary_type(values: pyarrow.Array) -> pyarrow.Array:
+    """The column with offsets of 32 bits, which every Spark takes."""
+    import pyarrow
+
+    return values if pyarrow.types.is_binary(values.type) else values.cast(pyarrow.binary())
+
+
+def check_columns(frame: DataFrame, wanted: Sequence[tuple[str, str]]) -> None:
+    """Raise `ColumnError` unless `frame` has the columns, pairs of a name and a type."""
+    found = dict(frame.dtypes)
+    for name, kind in wanted:
+        if found.get(name) != kind:
+            raise ColumnError(name, kind, found.get(name))
+
+
+def free_names(frame: DataFrame, made: Iterable[str]) -> list[str]:
+    """The columns of `frame` that keep their place: all that are not `made` anew."""
+    taken = set(made)
+    return [name for name in frame.columns if name not in taken]

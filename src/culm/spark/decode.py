@@ -1,0 +1,235 @@
+"""Bamboo entries as columns, and what each of them says for itself: decoding and verification.
+
+Input is a DataFrame with a column ``entry`` (binary) and, if payloads are there, ``payload``
+(binary, null where one is not on hand).  All other columns stay with their row, so that it can be
+found again where it came from.  Not one row is dropped: what does not decode has a ``fault``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from culm.arguments import check_type
+from culm.bamboo.entry import AUTHOR_SIZE, SIGNATURE_SIZE
+from culm.bamboo.errors import Reason
+from culm.kernels import hashing
+from culm.spark.columns import (
+    Messages,
+    check_columns,
+    equal_rows,
+    fixed,
+    free_names,
+    messages,
+    numbers,
+)
+from culm.spark.reasons import bits
+from culm.wire.errors import WireErrorCode
+from culm.wire.multihash import FAMILIES, YAMF, HashFamily
+
+if TYPE_CHECKING:
+    import numpy
+    import pyarrow
+    from pyspark.sql import DataFrame
+
+__all__ = ["DECODED", "NO_ENTRY", "VERIFIED", "decode_entries", "verify_entries"]
+
+#: What `decode_entries` adds to a row: names and types.  All but ``fault`` are null where that
+#: is not.
+DECODED = (
+    ("log", "binary"),
+    ("author", "binary"),
+    ("log_id", "bigint"),
+    ("seqnum", "bigint"),
+    ("end_of_log", "boolean"),
+    ("lipmaa", "bigint"),
+    ("lipmaalink", "binary"),
+    ("backlink", "binary"),
+    ("payload_size", "bigint"),
+    ("payload_hash", "binary"),
+    ("signature", "binary"),
+    ("hash", "binary"),
+    ("fault", "string"),
+)
+
+#: What `verify_entries` adds to a row.
+VERIFIED = (*DECODED, ("reasons", "int"))
+
+#: The fault of a row whose entry is null; all others are names of `culm.wire.WireErrorCode`.
+NO_ENTRY = "NO_ENTRY"
+
+_LOG_SIZE, _PLACE_SIZE = 40, 48
+_HASH_NUMBERS = {YAMF.name: hashing.BLAKE2B}
+
+_Batches = Iterator["pyarrow.RecordBatch"]
+
+
+def decode_entries(
+    frame: DataFrame, family: HashFamily, *, keep: Sequence[str] | None = None
+) -> DataFrame:
+    """Add the fields of each entry, its hash included: the columns `DECODED`.
+
+    `keep` names the columns of `frame` that stay; by default all of them do but ``payload``.
+    Raises `ColumnError` if ``entry`` is missing or of another type, or a column of `keep` is not
+    there.
+    """
+    return _mapped(frame, family, keep, DECODED, with_payloads=False)
+
+
+def verify_entries(
+    frame: DataFrame, family: HashFamily, *, keep: Sequence[str] | None = None
+) -> DataFrame:
+    """Decode each entry, and check its signature and its payload: the columns `VERIFIED`.
+
+    ``reasons`` are bits, as `culm.spark.reasons` has them, of ``MALFORMED``, ``BAD_SIGNATURE``
+    and, where there is a payload, ``PAYLOAD_SIZE``, ``PAYLOAD_HASH`` or ``PAYLOAD_SIZE_LIE``.
+    Of what its author has not signed nothing else is said.  Links are for `culm.spark.audit`.
+    Otherwise as `decode_entries`; ``payload`` has to be binary if it is there.
+    """
+    return _mapped(frame, family, keep, VERIFIED, with_payloads="payload" in frame.columns)
+
+
+def _mapped(
+    frame: DataFrame,
+    family: HashFamily,
+    keep: Sequence[str] | None,
+    made: Sequence[tuple[str, str]],
+    *,
+    with_payloads: bool,
+) -> DataFrame:
+    check_type("family", family, HashFamily)
+    needed = ["entry", "payload"] if with_payloads else ["entry"]
+    check_columns(frame, [(name, "binary") for name in needed])
+    kinds = dict(frame.dtypes)
+    if keep is None:
+        kept = free_names(frame, [*dict(made), "payload"])
+    else:
+        kept = list(keep)
+        check_columns(frame, [(name, kinds.get(name, "any type")) for name in kept])
+    if "fault" in kinds:  # of a source, for what it could not read
+        check_columns(frame, [("fault", "string")])
+        needed.append("fault")
+    schema = ", ".join(
+        f"`{name}` {kind}" for name, kind in [*((name, kinds[name]) for name in kept), *made]
+    )
+    taken = frame.select(*dict.fromkeys([*needed, *kept]))
+    return taken.mapInArrow(_batch_mapper(family.name, kept, [name for name, _ in made]), schema)
+
+
+def _batch_mapper(
+    family_name: str, kept: Sequence[str], made: Sequence[str]
+) -> Callable[[_Batches], _Batches]:
+    """What an executor does with its batches."""
+
+    def work(batches: _Batches) -> _Batches:
+        import pyarrow
+
+        family = FAMILIES[family_name]
+        for batch in batches:
+            rows = Rows(batch, family)
+            columns = rows.columns()
+            if "reasons" in made:
+                columns["reasons"] = numbers(rows.reasons(), "int32")
+            yield pyarrow.RecordBatch.from_arrays(
+                [batch.column(name) for name in kept] + [columns[name] for name in made],
+                names=[*kept, *made],
+            )
+
+    return work
+
+
+class Rows:
+    """The entries of one batch, decoded."""
+
+    def __init__(self, batch: pyarrow.RecordBatch, family: HashFamily) -> None:
+        import numpy
+
+        self._batch = batch
+        self._family = family
+        entries = batch.column("entry")
+        self._given = messages(entries)
+        self._fields = hashing.decode_entries(
+            self._given.data, self._given.offsets, family.digest_size
+        )
+        self._codes = numpy.frombuffer(self._fields["faults"], "uint8")
+        self._absent = numpy.asarray(entries.is_null())
+        self._faults = self._name_faults()
+        self._good = numpy.asarray(self._faults.is_null())
+
+    def columns(self) -> dict[str, pyarrow.Array]:
+        """The columns `DECODED`."""
+        import numpy
+        import pyarrow
+
+        fields, good, size = self._fields, self._good, self._family.encoded_size
+        seqnums = numpy.frombuffer(fields["seqnums"], "uint64")
+        targets = numpy.frombuffer(fields["targets"], "uint64")
+        linked = good & (seqnums > 1)
+        places = numpy.frombuffer(fields["places"], "uint8").reshape(-1, _PLACE_SIZE)
+        ends = numpy.frombuffer(fields["ends"], "uint8") == 1
+        return {
+            "log": fixed(places[:, :_LOG_SIZE].tobytes(), _LOG_SIZE, good),
+            "author": fixed(fields["authors"], AUTHOR_SIZE, good),
+            "log_id": numbers(fields["log_ids"], present=good),
+            "seqnum": numbers(fields["seqnums"], present=good),
+            "end_of_log": pyarrow.array(ends, mask=~good),
+            "lipmaa": numbers(fields["targets"], present=good),
+            "lipmaalink": fixed(fields["lipmaalinks"], size, linked & (targets + 1 < seqnums)),
+            "backlink": fixed(fields["backlinks"], size, linked),
+            "payload_size": numbers(fields["payload_sizes"], present=good),
+            "payload_hash": fixed(fields["payload_hashes"], size, good),
+            "signature": fixed(fields["signatures"], SIGNATURE_SIZE, good),
+            "hash": fixed(hash_column(self._given, self._family), size, good),
+            "fault": self._faults,
+        }
+
+    def reasons(self) -> numpy.ndarray[Any, Any]:
+        """The bits of what is held against each row by itself."""
+        import numpy
+
+        fields, given = self._fields, self._given
+        valid = hashing.verify_many(
+            fields["authors"], fields["signatures"], given.data, given.offsets, SIGNATURE_SIZE
+        )
+        signed = numpy.frombuffer(valid, "uint8") == 1
+        result = numpy.where(signed, 0, bits(Reason.BAD_SIGNATURE))
+        result[~self._good] = bits(Reason.MALFORMED)
+        if "payload" in self._batch.schema.names:
+            judged = signed & self._good
+            result[judged] |= self._payload_reasons()[judged]
+        return result
+
+    def _payload_reasons(self) -> numpy.ndarray[Any, Any]:
+        """As `culm.bamboo.verify.payload_fault`: 0 where there is no payload."""
+        import numpy
+
+        payloads = self._batch.column("payload")
+        given, fields = messages(payloads), self._fields
+        hashes = hash_column(given, self._family)
+        same_hash = equal_rows(hashes, fields["payload_hashes"], self._family.encoded_size)
+        sizes = numpy.diff(numpy.asarray(given.offsets)).astype("uint64")
+        same_size = sizes == numpy.frombuffer(fields["payload_sizes"], "uint64")
+        wrong = numpy.where(same_size, bits(Reason.PAYLOAD_HASH), bits(Reason.PAYLOAD_SIZE))
+        right = numpy.where(same_size, 0, bits(Reason.PAYLOAD_SIZE_LIE))
+        result: numpy.ndarray[Any, Any] = numpy.where(same_hash, right, wrong)
+        result[numpy.asarray(payloads.is_null())] = 0
+        return result
+
+    def _name_faults(self) -> pyarrow.Array:
+        """Names of faults; what a source has said of a row comes first."""
+        import numpy
+        import pyarrow
+        from pyarrow import compute
+
+        codes = numpy.where(self._absent, len(WireErrorCode) + 1, self._codes)
+        known = [None, *(code.name for code in WireErrorCode), NO_ENTRY]
+        found = pyarrow.array(known, pyarrow.string()).take(pyarrow.array(codes))
+        if "fault" in self._batch.schema.names:
+            return compute.call_function("coalesce", [self._batch.column("fault"), found])
+        return found
+
+
+def hash_column(given: Messages, family: HashFamily) -> bytes:
+    """The encoded hashes of a column, one after the other."""
+    function = _HASH_NUMBERS.get(family.name, hashing.BLAKE3)
+    return hashing.hash_many(function, given.data, given.offsets, family.prefix)

@@ -1,0 +1,24 @@
+"""What keeps a job from being started."""
+
+from __future__ import annotations
+
+__all__ = ["ColumnError", "SparkSetupError"]
+
+
+class SparkSetupError(RuntimeError):
+    """Spark cannot run here; the message says what to install or to set."""
+
+
+class ColumnError(ValueError):
+    """A DataFrame lacks a column that a job needs, or has it with another type.
+
+    `column` is its name, `wanted` the type that it should have, `found` the one that it has:
+    ``None`` if it is not there.  Types are named as Spark's ``simpleString`` does.
+    """
+
+    def __init__(self, column: str, wanted: str, found: str | None) -> None:
+        what = "is missing" if found is None else f"is {found}"
+        super().__init__(f"column {column} {what}; this job needs it as {wanted}")
+        self.column = column
+        self.wanted = wanted
+        self.found = found

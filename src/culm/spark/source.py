@@ -1,0 +1,357 @@
+"""Archive files as a data source of Spark: ``spark.read.format("culm")``, and ``write``.
+
+`register` makes the name known to a session.  Reading gives one row for each record, and one for
+each part of a file that cannot be read, so that nothing is missing in silence (`ROWS`).  Files are
+read in parts of `split_size` bytes, wherever blocks begin; what a path names is a file, a
+directory with all that is in it but hidden names, on this machine's file system or on one that
+pyarrow knows by an address (``s3://``, ``gs://``, ``hdfs://``).
+
+Writing takes the columns ``entry`` and, if there, ``payload``, and makes one file of each
+partition.  A file gets its name when all of them are written.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from culm.spark.archive import (
+    ABSENT,
+    BLOCK_SIZE_MAX,
+    ArchiveError,
+    Block,
+    Damage,
+    Fault,
+    Header,
+    encode_block,
+    read_blocks,
+    read_header,
+)
+from culm.spark.columns import messages, validity
+
+if TYPE_CHECKING:
+    import numpy
+    import pyarrow
+    from pyspark.sql import SparkSession
+
+__all__ = ["ROWS", "SPLIT_SIZE", "SUFFIX", "Split", "plan", "read_split", "register"]
+
+#: What a row has that is read from an archive.  ``kind`` is what the file says to hold, ``block``
+#: where in the file the row's block begins, ``row`` its number in there.  Where a part of a file
+#: cannot be read ``fault`` says why (`culm.spark.archive.Fault`), ``block`` where; ``entry``,
+#: ``payload`` and ``row`` are null then, and ``kind`` if it is the beginning that cannot be read.
+ROWS = (
+    ("entry", "binary"),
+    ("payload", "binary"),
+    ("kind", "string"),
+    ("file", "string"),
+    ("block", "bigint"),
+    ("row", "int"),
+    ("fault", "string"),
+)
+#: How many bytes of a file one task reads, if the option ``split_size`` says nothing else.
+SPLIT_SIZE = 64 << 20
+#: How the names of files end that are written.
+SUFFIX = ".culm"
+
+_WRITE_SIZE = 4 << 20
+
+
+class Split(NamedTuple):
+    """The part of a file that one task reads: all blocks that begin from `start` up to `stop`."""
+
+    path: str
+    start: int
+    stop: int
+
+
+def _open_system(path: str) -> tuple[Any, str]:
+    """The file system of a path, and the path there."""
+    from pyarrow import fs
+
+    if "://" in path:
+        system, inside = fs.FileSystem.from_uri(path)
+        return system, inside
+    return fs.LocalFileSystem(), os.path.abspath(path)
+
+
+def _files(path: str) -> list[tuple[str, int]]:
+    """The files that a path names, and their sizes; raises `FileNotFoundError` if there is none."""
+    from pyarrow import fs
+
+    system, inside = _open_system(path)
+    info = system.get_file_info(inside)
+    if info.type == fs.FileType.NotFound:
+        raise FileNotFoundError(f"there is nothing at {path}")
+    if info.type == fs.FileType.File:
+        return [(path, info.size)]
+    found = system.get_file_info(fs.FileSelector(inside, recursive=True))
+    prefix = path.rstrip("/")
+    return sorted(
+        (prefix + each.path.removeprefix(inside.rstrip("/")), each.size)
+        for each in found
+        if each.type == fs.FileType.File and not _is_hidden(each.path.removeprefix(inside))
+    )
+
+
+def _is_hidden(path: str) -> bool:
+    return any(part.startswith((".", "_")) for part in path.split("/"))
+
+
+def plan(path: str, split_size: int = SPLIT_SIZE) -> list[Split]:
+    """The parts in which what is at `path` is read; none of the files is opened.
+
+    Raises `FileNotFoundError` if there is nothing, `ValueError` if `split_size` is not positive.
+    """
+    if split_size < 1:
+        raise ValueError(f"split_size is 1 or more bytes, not {split_size}")
+    return [
+        Split(file, start, min(start + split_size, size))
+        for file, size in _files(path)
+        for start in range(0, max(size, 1), split_size)
+    ]
+
+
+def read_split(split: Split) -> Iterator[pyarrow.RecordBatch]:
+    """The rows of a split; what cannot be read is a row, too, and never an error."""
+    system, inside = _open_system(split.path)
+    header: Header | None = None
+    try:
+        with system.open_input_file(inside) as file:
+            header = read_header(file)
+            for part in read_blocks(file, header, start=split.start, stop=split.stop):
+                if isinstance(part, Damage):
+                    yield _fault_row(split.path, header.kind, part.offset, part.fault)
+                else:
+                    yield _batch(split.path, header.kind, part)
+    except ArchiveError as error:
+        # Of a file with many parts, the first one tells.
+        if not split.start:
+            yield _fault_row(split.path, None, 0, error.fault)
+    except OSError:
+        kind = None if header is None else header.kind
+        yield _fault_row(split.path, kind, split.start, Fault.UNREADABLE)
+
+
+def _schema() -> pyarrow.Schema:
+    import pyarrow
+
+    kinds = {
+        "binary": pyarrow.binary(),
+        "string": pyarrow.string(),
+        "bigint": pyarrow.int64(),
+        "int": pyarrow.int32(),
+    }
+    return pyarrow.schema([(name, kinds[kind]) for name, kind in ROWS])
+
+
+def _fault_row(path: str, kind: str | None, offset: int, fault: Fault) -> pyarrow.RecordBatch:
+    import pyarrow
+
+    row = {"kind": kind, "file": path, "block": offset, "fault": str(fault)}
+    return pyarrow.RecordBatch.from_pylist([row], _schema())
+
+
+def _batch(path: str, kind: str, block: Block) -> pyarrow.RecordBatch:
+    """The records of a block, of which no value is copied."""
+    import numpy
+    import pyarrow
+
+    count = block.count
+    payload_sizes = numpy.frombuffer(block.payload_sizes, "<u4")
+    present = payload_sizes != ABSENT
+    columns = [
+        _values(numpy.frombuffer(block.entry_sizes, "<u4"), block.entries, None),
+        _values(numpy.where(present, payload_sizes, 0), block.payloads, present),
+        pyarrow.repeat(kind, count),
+        pyarrow.repeat(path, count),
+        pyarrow.repeat(pyarrow.scalar(block.offset, pyarrow.int64()), count),
+        pyarrow.array(numpy.arange(count, dtype="int32")),
+        pyarrow.nulls(count, pyarrow.string()),
+    ]
+    return pyarrow.RecordBatch.from_arrays(columns, schema=_schema())
+
+
+def _values(sizes: Any, data: memoryview, present: Any) -> pyarrow.Array:
+    """A binary column of values that lie one after the other."""
+    import numpy
+    import pyarrow
+
+    cuts: numpy.ndarray[Any, Any] = numpy.zeros(len(sizes) + 1, "int32")
+    numpy.cumsum(sizes, out=cuts[1:])
+    bitmap = None if present is None else validity(present)
+    buffers = [bitmap, pyarrow.py_buffer(cuts), pyarrow.py_buffer(data)]
+    return pyarrow.Array.from_buffers(pyarrow.binary(), len(sizes), buffers)
+
+
+def encode_batch(marker: bytes, entries: pyarrow.Array, payloads: pyarrow.Array) -> bytes:
+    """Blocks of the records of a batch, cut at about 4 MiB.
+
+    Raises `ValueError` if an entry is null or a record is larger than a block can be.
+    """
+    import numpy
+
+    if entries.null_count:
+        raise ValueError("an entry is null: filter rows without one before they are written")
+    entry_sizes = numpy.diff(numpy.asarray(messages(entries).offsets)).astype("int64")
+    absent = numpy.asarray(payloads.is_null())
+    payload_sizes = numpy.diff(numpy.asarray(messages(payloads).offsets)).astype("int64")
+    payload_sizes[absent] = 0
+    ends = numpy.cumsum(entry_sizes + payload_sizes)
+    blocks, start = [], 0
+    while start < len(entries):
+        before = int(ends[start - 1]) if start else 0
+        stop = max(start + 1, int(numpy.searchsorted(ends, before + _WRITE_SIZE, "right")))
+        if int(ends[stop - 1]) - before > BLOCK_SIZE_MAX:
+            raise ValueError(f"a record has at most {BLOCK_SIZE_MAX} bytes")
+        part = slice(start, stop)
+        sizes = numpy.where(absent[part], ABSENT, payload_sizes[part])
+        blocks.append(
+            encode_block(
+                marker,
+                stop - start,
+                entry_sizes[part].astype("<u4").tobytes(),
+                sizes.astype("<u4").tobytes(),
+                _joined(entries[start:stop]),
+                _joined(payloads[start:stop].drop_null()),
+            )
+        )
+        start = stop
+    return b"".join(blocks)
+
+
+def _joined(column: pyarrow.Array) -> bytes:
+    """The values of a column without nulls, one after the other."""
+    values = messages(column)
+    return bytes(values.data[values.offsets[0] : values.offsets[len(column)]])
+
+
+def register(spark: SparkSession) -> None:
+    """Let `spark` know the format ``culm``: options ``path``, ``split_size``, ``kind`` to write."""
+    spark.dataSource.register(_data_source())
+
+
+def _reader_class() -> Any:
+    """What reads archives in splits; made here because its base is Spark's."""
+    from pyspark.sql.datasource import DataSourceReader, InputPartition
+
+    class Reader(DataSourceReader):
+        def __init__(self, path: str, split_size: int) -> None:
+            self._path = path
+            self._split_size = split_size
+
+        def partitions(self) -> list[InputPartition]:
+            return [InputPartition(tuple(each)) for each in plan(self._path, self._split_size)]
+
+        def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
+            return read_split(Split(*partition.value))
+
+    return Reader
+
+
+def _writer_class() -> Any:
+    """What writes a file for each partition, and names them all in the end."""
+    from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+
+    class Written(WriterCommitMessage):
+        """A file that is complete: the name that it is to have, and the one that it has."""
+
+        def __init__(self, path: str, temporary: str) -> None:
+            self.pair = (path, temporary)
+
+    class Writer(DataSourceArrowWriter):
+        def __init__(self, path: str, kind: str, overwrite: bool) -> None:
+            self._path = path
+            self._kind = kind
+            self._overwrite = overwrite
+
+        def write(self, iterator: Iterator[pyarrow.RecordBatch]) -> WriterCommitMessage:
+            return Written(*_write_file(self._path, self._kind, iterator))
+
+        def commit(self, messages: list[Any]) -> None:
+            files = [each.pair for each in messages if each is not None]
+            _commit(self._path, files, self._overwrite)
+
+        def abort(self, messages: list[Any]) -> None:
+            system, _ = _open_system(self._path)
+            for each in messages:
+                if each is not None:
+                    system.delete_file(each.pair[1])
+
+    return Writer
+
+
+def _data_source() -> Any:
+    from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, DataSourceReader
+
+    reader_class, writer_class = _reader_class(), _writer_class()
+
+    class Source(DataSource):
+        """culm's archive files."""
+
+        @classmethod
+        def name(cls) -> str:
+            return "culm"
+
+        def schema(self) -> str:
+            return ", ".join(f"{name} {kind}" for name, kind in ROWS)
+
+        def reader(self, schema: Any) -> DataSourceReader:
+            size = int(self.options.get("split_size", SPLIT_SIZE))
+            return reader_class(self._option("path"), size)
+
+        def writer(self, schema: Any, overwrite: bool) -> DataSourceArrowWriter:
+            kind = self._option("kind")
+            Header(kind, bytes(16))  # raises if that is no kind
+            return writer_class(self._option("path"), kind, overwrite)
+
+        def _option(self, name: str) -> str:
+            value = self.options.get(name)
+            if not value:
+                raise ValueError(f"the format culm needs the option {name}")
+            return str(value)
+
+    return Source
+
+
+def _write_file(path: str, kind: str, batches: Iterator[pyarrow.RecordBatch]) -> tuple[str, str]:
+    """Write the batches of a partition to a hidden file; its name to be, and the one it has."""
+    import pyarrow
+
+    system, inside = _open_system(path)
+    system.create_dir(inside)
+    name = f"part-{secrets.token_hex(8)}{SUFFIX}"
+    target, temporary = f"{inside}/{name}", f"{inside}/.{name}"
+    marker = secrets.token_bytes(16)
+    with system.open_output_stream(temporary) as file:
+        file.write(Header(kind, marker).encode())
+        for batch in batches:
+            entries = batch.column("entry")
+            absent = pyarrow.nulls(len(entries), pyarrow.binary())
+            has_payloads = "payload" in batch.schema.names
+            payloads = batch.column("payload") if has_payloads else absent
+            file.write(encode_batch(marker, entries, payloads))
+    return target, temporary
+
+
+def _commit(path: str, files: list[tuple[str, str]], overwrite: bool) -> None:
+    """Give the files their names; with `overwrite`, remove the archives that were there."""
+    from pyarrow import fs
+
+    system, inside = _open_system(path)
+    old: list[str] = []
+    if overwrite:
+        found = system.get_file_info(fs.FileSelector(inside, allow_not_found=True))
+        old = [
+            each.path
+            for each in found
+            if each.type == fs.FileType.File
+            and each.path.endswith(SUFFIX)
+            and not each.path.rsplit("/", 1)[-1].startswith(".")
+        ]
+    for target, temporary in files:
+        system.move(temporary, target)
+    for each in old:
+        system.delete_file(each)

@@ -1,0 +1,36 @@
+"""One session for all tests of the pipeline; without PySpark only what needs none is collected."""
+
+from __future__ import annotations
+
+import importlib.util
+import warnings
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+if importlib.util.find_spec("pyspark") is None:
+    collect_ignore_glob = ["test_spark_*.py"]
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """A session on two threads."""
+    from culm.spark import start_session
+
+    settings = {
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("spark") / "warehouse"),
+        "spark.driver.memory": "1g",
+        "spark.log.level": "ERROR",
+        # Most of what the tests would wait for is Java's compiler: rows are few, plans are many.
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    }
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        session = start_session("culm tests", master="local[2]", settings=settings)
+        yield session
+        session.stop()

@@ -1,0 +1,229 @@
+"""culm's archive files: what is written is read, in parts of any size, and damage is told."""
+
+from __future__ import annotations
+
+import io
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from culm.spark import archive
+from culm.spark.archive import ArchiveError, ArchiveWriter, Block, Damage, Fault, Header
+
+MARKER = bytes(range(100, 116))
+Record = tuple[bytes, bytes | None]
+
+records = st.lists(
+    st.tuples(st.binary(max_size=40), st.none() | st.binary(max_size=200)), max_size=12
+)
+
+
+def written(blocks: list[list[Record]], marker: bytes = MARKER) -> bytes:
+    file = io.BytesIO()
+    with ArchiveWriter(file, "bamboo/YASMF", marker=marker) as writer:
+        for block in blocks:
+            for record in block:
+                writer.append(*record)
+            writer.flush()
+    return file.getvalue()
+
+
+def parts(data: bytes, start: int = 0, stop: int | None = None) -> list[Block | Damage]:
+    file = io.BytesIO(data)
+    header = archive.read_header(file)
+    return list(archive.read_blocks(file, header, start=start, stop=stop))
+
+
+def described(found: list[Block | Damage]) -> list[object]:
+    return [
+        (each.offset, list(each.records())) if isinstance(each, Block) else each for each in found
+    ]
+
+
+@given(st.lists(records, max_size=5))
+def test_what_is_written_is_read(blocks):
+    file = io.BytesIO(written(blocks))
+    assert list(archive.read_archive(file)) == [record for block in blocks for record in block]
+    file.seek(0)
+    assert archive.read_header(file) == Header("bamboo/YASMF", MARKER)
+
+
+def test_chance_makes_the_marker():
+    first, second = io.BytesIO(), io.BytesIO()
+    for file in (first, second):
+        archive.write_archive(file, "ssb", [(b"entry", None)])
+    markers = {archive.read_header(file).marker for file in (first, second)}
+    assert len(markers) == 2
+    assert list(archive.read_archive(first)) == [(b"entry", None)]
+
+
+@given(st.lists(records, min_size=1, max_size=5), st.data())
+def test_parts_of_a_file_hold_everything_once(blocks, data):
+    whole = bytearray(written(blocks))
+    for _ in range(data.draw(st.integers(0, 2))):
+        damage(whole, data)
+    cuts = sorted(data.draw(st.sets(st.integers(1, len(whole)), max_size=5)))
+    found = []
+    for start, stop in zip([0, *cuts], [*cuts, None], strict=True):
+        found += described(parts(bytes(whole), start, stop))
+    assert found == described(parts(bytes(whole)))
+
+
+WAYS = ["set", "insert", "remove", "cut"]
+
+
+def damage(whole: bytearray, data, ways: list[str] = WAYS) -> None:
+    """Change, insert or remove bytes behind the header."""
+    at = data.draw(st.integers(archive.HEADER_SIZE, len(whole)))
+    match data.draw(st.sampled_from(ways)):
+        case "set":
+            whole[at : at + 1] = data.draw(st.binary(min_size=1, max_size=1))
+        case "insert":
+            whole[at:at] = data.draw(st.binary(min_size=1, max_size=60))
+        case "remove":
+            del whole[at : at + data.draw(st.integers(1, 60))]
+        case "cut":
+            del whole[at:]
+
+
+@given(st.lists(records.filter(bool), min_size=1, max_size=5), st.data())
+def test_what_is_damaged_is_told_and_the_rest_is_read(blocks, data):
+    whole = bytearray(written(blocks))
+    sound = described(parts(bytes(whole)))
+    damage(whole, data, ["set", "insert", "remove"])
+    found = parts(bytes(whole))
+    read = [each[1] for each in described(found) if not isinstance(each, Damage)]
+    assert all(block in [each[1] for each in sound] for block in read)
+    # Sixty bytes that are missing hurt at most three blocks that lie side by side.
+    assert len(read) >= len(sound) - 3
+    covered = sum(
+        each.size
+        if isinstance(each, Damage)
+        else 48 + 8 * each.count + len(each.entries) + len(each.payloads)
+        for each in found
+    )
+    assert covered == len(whole) - archive.HEADER_SIZE
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_behind_a_header_are_read_without_an_error(data):
+    whole = Header("ssb", MARKER).encode() + data
+    found = parts(whole)
+    assert all(isinstance(each, Damage) for each in found)
+    assert sum(each.size for each in found) == len(data)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "fault"),
+    [
+        (16, 2**32 - 1, Fault.TRUNCATED_BLOCK),
+        (24, 2**30, Fault.TRUNCATED_BLOCK),
+        (24, 2**32 - 1, Fault.DAMAGED_BLOCK),
+        (28, 2**32 - 1, Fault.DAMAGED_BLOCK),
+        (36, 2**32 - 1, Fault.DAMAGED_BLOCK),
+        (20, 1, Fault.DAMAGED_BLOCK),
+        (40, 7, Fault.DAMAGED_BLOCK),
+    ],
+)
+def test_declared_sizes_are_not_believed(field, value, fault):
+    whole = bytearray(written([[(b"one", b"two")], [(b"three", None)]]))
+    second = whole.index(MARKER, archive.HEADER_SIZE + 1)
+    at = archive.HEADER_SIZE + field
+    whole[at : at + 4] = value.to_bytes(4, "little")
+    found = parts(bytes(whole))
+    assert found[0] == Damage(archive.HEADER_SIZE, second - archive.HEADER_SIZE, fault)
+    assert [list(each.records()) for each in found[1:]] == [[(b"three", None)]]
+
+
+def test_sizes_that_do_not_add_up_are_damage_though_the_checksum_is_right():
+    block = archive.encode_block(MARKER, 1, bytes([4, 0, 0, 0]), b"\xff" * 4, b"five!", b"")
+    found = parts(Header("ssb", MARKER).encode() + block)
+    assert found == [Damage(archive.HEADER_SIZE, len(block), Fault.DAMAGED_BLOCK)]
+
+
+def test_a_payload_that_holds_a_block_of_another_file_is_not_taken_for_one():
+    foreign = written([[(b"forged", None)]], marker=bytes(16))[archive.HEADER_SIZE :]
+    whole = written([[(b"entry", foreign * 3)], [(b"entry", None)]])
+    for start in range(archive.HEADER_SIZE, len(whole)):
+        for each in parts(whole, start):
+            assert isinstance(each, Block)
+            assert all(entry == b"entry" for entry, _ in each.records())
+
+
+def test_large_blocks_are_cut():
+    file = io.BytesIO()
+    payload = Random(1).randbytes(1 << 20)
+    with ArchiveWriter(file, "ssb", marker=MARKER) as writer:
+        for number in range(10):
+            writer.append(b"%d" % number, payload)
+    found = parts(file.getvalue())
+    assert [each.count for each in found] == [3, 3, 3, 1]
+
+
+def test_many_small_records_are_cut():
+    file = io.BytesIO()
+    archive.write_archive(file, "ssb", ((b"", None) for _ in range(70_000)))
+    assert [each.count for each in parts(file.getvalue())] == [65_536, 4464]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda header: header[:63],
+        lambda header: b"",
+        lambda header: b"x" + header[1:],
+        lambda header: header[:8] + b"\2" + header[9:],
+        lambda header: header[:10] + b"\1" + header[11:],
+        lambda header: header[:16] + bytes(16) + header[32:],
+        lambda header: header[:16] + b"\xff" + header[17:],
+        lambda header: header[:17] + b"\n" + header[18:],
+        lambda header: header[:63] + b"\1",
+    ],
+)
+def test_what_does_not_begin_as_an_archive_is_none(change):
+    data = change(written([])[: archive.HEADER_SIZE])
+    with pytest.raises(ArchiveError) as raised:
+        archive.read_header(io.BytesIO(data))
+    assert raised.value.fault is Fault.NO_ARCHIVE
+
+
+@pytest.mark.parametrize("kind", ["", "seventeen letters", "Ä", "a\n"])
+def test_kinds_are_short_and_plain(kind):
+    with pytest.raises(ValueError, match="a kind has"):
+        ArchiveWriter(io.BytesIO(), kind)
+
+
+def test_arguments_are_checked():
+    writer = ArchiveWriter(io.BytesIO(), "ssb")
+    for wrong in ((None,), ("text",), (b"", "text"), (b"", 7)):
+        with pytest.raises(TypeError):
+            writer.append(*wrong)
+    with pytest.raises(ValueError, match="marker"):
+        ArchiveWriter(io.BytesIO(), "ssb", marker=b"short")
+    file = io.BytesIO(written([]))
+    with pytest.raises(ValueError, match="start"):
+        list(archive.read_blocks(file, archive.read_header(file), start=-1))
+
+
+def test_a_damaged_archive_is_not_read_in_silence():
+    data = written([[(b"one", None)], [(b"two", None)]])[:-1]
+    reading = archive.read_archive(io.BytesIO(data))
+    assert next(reading) == (b"one", None)
+    with pytest.raises(ArchiveError, match="are no blocks") as raised:
+        next(reading)
+    assert raised.value.fault is Fault.TRUNCATED_BLOCK
+
+
+def test_a_writer_that_fails_writes_no_more():
+    file = io.BytesIO()
+
+    def fail() -> None:
+        with ArchiveWriter(file, "ssb") as writer:
+            writer.append(b"entry")
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        fail()
+    assert len(file.getvalue()) == archive.HEADER_SIZE

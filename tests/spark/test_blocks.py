@@ -1,0 +1,140 @@
+"""Summaries of blocks: what is known of a part of a log without the rest, by a dumb twin."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from culm.bamboo.errors import Reason
+from culm.bamboo.links import SEQNUM_MAX, has_lipmaalink, lipmaa
+from culm.spark.blocks import BLOCK_BITS, LOWEST, Signed, summarise
+from culm.spark.reasons import bits
+
+LOG = b"l" * 40
+SIZE = 1 << BLOCK_BITS
+
+
+def link_of(seqnum: int) -> bytes:
+    return b"hash %d" % seqnum
+
+
+def signed(seqnum: int, **changes: object) -> Signed:
+    """The one honest row of this number."""
+    row = Signed(
+        LOG,
+        seqnum + LOWEST,
+        link_of(seqnum),
+        lipmaa(seqnum) + LOWEST,
+        link_of(seqnum - 1) if seqnum > 1 else None,
+        link_of(lipmaa(seqnum)) if has_lipmaalink(seqnum) else None,
+        False,
+        False,
+    )
+    return row._replace(**changes)
+
+
+def whole(block: int) -> list[Signed]:
+    last = min((block + 1) * SIZE, SEQNUM_MAX + 1)
+    return [signed(seqnum) for seqnum in range(max(1, block * SIZE), last)]
+
+
+@pytest.mark.parametrize("block", [0, 1, 2, 26, 1000, SEQNUM_MAX >> BLOCK_BITS])
+def test_a_whole_block_has_no_faults_and_few_links_that_leave_it(block):
+    found = summarise(whole(block))
+    assert found.log == LOG
+    assert found.block - (LOWEST >> BLOCK_BITS) == block
+    assert found.rows == found.entries == len(whole(block))
+    assert found.marks == []
+    assert found.unbroken is None
+    assert (found.forks, found.gaps) == (0, 0)
+    assert len(found.links) < 30
+    assert (found.links == []) == (block == 0)
+
+
+@pytest.mark.parametrize("block", [1, 2, 26, 1093, 3280])
+def test_what_later_blocks_link_to_is_open(block):
+    """Each link that leaves a block leads to an entry that its own block has left open."""
+    for link in summarise(whole(block)).links:
+        at = (link["target"] - LOWEST) >> BLOCK_BITS
+        opens = {each["n"]: each["hashes"] for each in summarise(whole(at)).opens}
+        assert opens[link["target"]] == [link["link"]]
+
+
+def dumb(rows: list[Signed]) -> dict[str, object]:
+    """What is to be known, row by row, with nothing remembered."""
+    block = (rows[0].n - LOWEST) >> BLOCK_BITS
+    numbers = range(max(1, block * SIZE), (block + 1) * SIZE)
+    there = {row.n - LOWEST for row in rows}
+    missing = [seqnum for seqnum in numbers if seqnum not in there]
+
+    def hashes(seqnum: int) -> set[bytes]:
+        return {row.hash for row in rows if row.n - LOWEST == seqnum}
+
+    back, lipmaas, forks = set(), set(), set()
+    for row in rows:
+        seqnum = row.n - LOWEST
+        if seqnum - 1 in there and row.backlink not in hashes(seqnum - 1):
+            back.add((row.n, row.hash))
+        target = lipmaa(seqnum)
+        if row.lipmaalink and target in there and row.lipmaalink not in hashes(target):
+            lipmaas.add((row.n, row.hash))
+        if len(hashes(seqnum)) > 1:
+            forks.add((row.n, row.hash))
+    return {
+        "rows": len(rows),
+        "entries": len(there),
+        "highest": max(there) + LOWEST,
+        "forks": len({n for n, _ in forks}),
+        "gaps": len([n for n in there if n - 1 in numbers and n - 1 not in there]),
+        "unbroken": missing[0] - 1 + LOWEST if missing else None,
+        "forked_at": min((n for n, _ in forks), default=None),
+        "lied_at": min((row.n for row in rows if row.lied), default=None),
+        "ended_at": min((row.n for row in rows if row.ended), default=None),
+        "back_at": min((n for n, _ in back), default=None),
+        "lipmaa_at": min((n for n, _ in lipmaas), default=None),
+        "marks": {
+            *((n, hash, bits(Reason.WRONG_BACKLINK)) for n, hash in back),
+            *((n, hash, bits(Reason.WRONG_LIPMAALINK)) for n, hash in lipmaas),
+            *((n, hash, bits(Reason.FORK)) for n, hash in forks),
+        },
+    }
+
+
+@given(
+    st.sampled_from([0, 1, 2, 1093]),
+    st.sets(st.integers(0, SIZE - 1), max_size=4),
+    st.lists(st.integers(0, SIZE - 1), max_size=4),
+    st.integers(0, 40),
+    st.randoms(use_true_random=False),
+)
+def test_a_block_with_faults_is_summed_up_as_row_by_row(block, missing, hit, size, chance):
+    rows = whole(block)[: chance.choice([size, SIZE])]
+    rows = [row for at, row in enumerate(rows) if at not in missing]
+    for at in hit:
+        if at < len(rows):
+            rows[at : at + 1] = changed(rows[at], chance)
+    if rows:
+        found = summarise(rows)
+        wanted = dumb(rows)
+        marks = {(mark["n"], mark["hash"], mark["bits"]) for mark in found.marks}
+        assert {name: getattr(found, name) for name in wanted} | {"marks": marks} == wanted
+        assert len(found.marks) == len(marks)
+
+
+def changed(row: Signed, chance: Random) -> list[Signed]:
+    match chance.randrange(6):
+        case 0:
+            return [row, row]
+        case 1:
+            return [row._replace(hash=b"other"), row]
+        case 2:
+            return [row._replace(backlink=row.backlink and b"other")]
+        case 3:
+            return [row._replace(lipmaalink=row.lipmaalink and b"other")]
+        case 4:
+            return [row._replace(ended=True)]
+        case _:
+            return [row, row._replace(lied=True)]

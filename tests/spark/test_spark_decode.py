@@ -1,0 +1,110 @@
+"""Columns say what `culm.bamboo` says of each entry; no row is lost."""
+
+from __future__ import annotations
+
+from collections import Counter
+from random import Random
+
+import pytest
+from planted import FAULTS, Row, expected, honest_log, plant
+
+from culm.bamboo import Reason
+from culm.bamboo.entry import decode
+from culm.bamboo.links import lipmaa
+from culm.spark.decode import DECODED, NO_ENTRY, VERIFIED, decode_entries, verify_entries
+from culm.spark.errors import ColumnError
+from culm.spark.reasons import names, reasons_of
+from culm.wire.errors import DecodeError
+from culm.wire.multihash import YAMF, YASMF
+
+ALONE = {
+    Reason.MALFORMED,
+    Reason.BAD_SIGNATURE,
+    Reason.PAYLOAD_HASH,
+    Reason.PAYLOAD_SIZE,
+    Reason.PAYLOAD_SIZE_LIE,
+}
+
+
+def some_rows(family) -> list[Row]:
+    chance = Random(4)
+    rows: list[Row] = []
+    for number, fault in enumerate(FAULTS):
+        rows += plant(
+            fault, honest_log(number, 9, family, 2**64 - 1 - number), number, family, chance
+        )
+    return rows
+
+
+def signed(value: int) -> int:
+    """As Spark has it."""
+    return value - 2**64 if value >= 2**63 else value
+
+
+@pytest.mark.parametrize("family", [YAMF, YASMF], ids=repr)
+def test_columns_are_the_fields_of_entries(spark, family):
+    rows = some_rows(family)
+    given = [(number, *row) for number, row in enumerate(rows)]
+    frame = spark.createDataFrame(given, "number int, entry binary, payload binary")
+    found = verify_entries(frame, family)
+    assert found.dtypes == [("number", "int"), ("entry", "binary"), *VERIFIED]
+    table = found.select("*", names("reasons").alias("names")).collect()
+    assert sorted(each.number for each in table) == list(range(len(rows)))
+    for each in table:
+        row = rows[each.number]
+        check_fields(each, row, family)
+        assert each.names == [reason.name for reason in sorted(reasons_of(each.reasons))]
+    alone = Counter((rows[each.number], reasons_of(each.reasons)) for each in table)
+    assert alone == Counter((row, reasons & ALONE) for row, reasons, _ in expected(rows, family))
+
+
+def check_fields(found, row: Row, family) -> None:
+    fields = [name for name, _ in DECODED if name != "fault"]
+    if found.fault is not None:
+        with pytest.raises(DecodeError) as raised:
+            decode(row.entry or b"", family=family)
+        assert found.fault == (NO_ENTRY if row.entry is None else raised.value.code.name)
+        assert [getattr(found, name) for name in fields] == [None] * len(fields)
+        return
+    entry = decode(row.entry or b"", family=family)
+    wanted = {
+        "log": entry.author + entry.log_id.to_bytes(8, "big"),
+        "author": entry.author,
+        "log_id": signed(entry.log_id),
+        "seqnum": signed(entry.seqnum),
+        "end_of_log": entry.end_of_log,
+        "lipmaa": signed(lipmaa(entry.seqnum)),
+        "lipmaalink": entry.lipmaalink,
+        "backlink": entry.backlink,
+        "payload_size": signed(entry.payload_size),
+        "payload_hash": entry.payload_hash,
+        "signature": entry.signature,
+        "hash": entry.hash(),
+    }
+    assert {name: getattr(found, name) for name in fields} == wanted
+
+
+def test_what_a_source_could_not_read_keeps_its_fault(spark):
+    row = honest_log(1, 1)[0]
+    frame = spark.createDataFrame(
+        [(None, "DAMAGED_BLOCK", "a"), (row.entry, None, "b"), (b"?", None, "c")],
+        "entry binary, fault string, file string",
+    )
+    found = decode_entries(frame, YASMF, keep=["file"])
+    assert found.dtypes == [("file", "string"), *DECODED]
+    faults = {each.file: each.fault for each in found.collect()}
+    assert faults == {"a": "DAMAGED_BLOCK", "b": None, "c": "BAD_TYPE"}
+
+
+def test_columns_are_checked(spark):
+    frame = spark.createDataFrame([], "entry binary, payload string, fault int")
+    with pytest.raises(ColumnError, match="column entry is missing; this job needs it as binary"):
+        decode_entries(frame.drop("entry"), YASMF)
+    with pytest.raises(ColumnError, match="column payload is string"):
+        verify_entries(frame, YASMF)
+    with pytest.raises(ColumnError, match="column fault is int"):
+        decode_entries(frame, YASMF)
+    with pytest.raises(ColumnError, match="column file is missing"):
+        decode_entries(frame.drop("fault"), YASMF, keep=["file"])
+    with pytest.raises(TypeError, match="family"):
+        decode_entries(frame.drop("fault"), "YASMF")
