@@ -22,12 +22,11 @@ import socket
 import sys
 import time
 from collections import defaultdict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import replace
-from functools import partial
-from typing import Any, cast
+from typing import Any
 
-from culm.machine import Closed, Event, LocalProtocolError
+from culm.machine import Event, LocalProtocolError
 from culm.oxen import (
     LeaveReason,
     MessageReceived,
@@ -42,6 +41,7 @@ from culm.oxen import (
     format_contacts,
     format_peers,
 )
+from drivers.udp_driver import UdpDriver
 
 HOST = "127.0.0.1"
 CLEAR = "\x1b[2J\x1b[H"
@@ -60,68 +60,13 @@ def paced(pace: float) -> Timing:
     return replace(timing, **scaled)
 
 
-class UdpDriver(asyncio.DatagramProtocol):
-    """Drives one node over a UDP socket: one input, then drain."""
+def _address_of(sid: Hashable) -> tuple[str, int] | None:
+    """IDs come from the network: what is no port is nobody's address."""
+    return (HOST, int(sid)) if isinstance(sid, bytes) and _is_port(sid) else None
 
-    def __init__(self, node: Node, on_event: Callable[[Event], None]) -> None:
-        self.node = node
-        self.closed = asyncio.Event()
-        self._on_event = on_event
-        self._loop = asyncio.get_running_loop()
-        self._alarm: asyncio.TimerHandle | None = None
-        self._transport: asyncio.DatagramTransport | None = None
 
-    @classmethod
-    async def open(cls, port: int, pace: float, on_event: Callable[[Event], None]) -> UdpDriver:
-        loop = asyncio.get_running_loop()
-        node = Node(
-            me=b"%d" % port,
-            rng=random.SystemRandom(),
-            epoch=time.time() - loop.time(),
-            timing=paced(pace),
-        )
-        driver = cls(node, on_event)
-        await loop.create_datagram_endpoint(lambda: driver, local_addr=(HOST, port))
-        return driver
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.DatagramTransport, transport)
-
-    def datagram_received(self, data: bytes, addr: tuple[Any, ...]) -> None:
-        if addr[0] == HOST:
-            self.do(lambda node: node.receive_datagram(data, source=b"%d" % addr[1]))
-
-    def error_received(self, exc: Exception) -> None:
-        """Nobody listens at a port: to the node that is a datagram lost."""
-
-    def do(self, action: Callable[[Node], object]) -> object:
-        """Tell the node the time, do `action` to it, drain it."""
-        self.node.advance(self._loop.time())
-        try:
-            return action(self.node)
-        finally:
-            self._drain()
-
-    def close(self) -> None:
-        if self._alarm is not None:
-            self._alarm.cancel()
-        if self._transport is not None:
-            self._transport.close()
-
-    def _drain(self) -> None:
-        while (event := self.node.next_event()) is not None:
-            self._on_event(event)
-            if isinstance(event, Closed):
-                self.closed.set()
-        for to, data in self.node.datagrams_to_send():
-            # IDs come from the network: what is no port is nobody's address.
-            if self._transport is not None and isinstance(to, bytes) and _is_port(to):
-                self._transport.sendto(data, (HOST, int(to)))
-        if self._alarm is not None:
-            self._alarm.cancel()
-        deadline = self.node.next_deadline()
-        if deadline is not None:
-            self._alarm = self._loop.call_at(deadline, lambda: self.do(lambda node: None))
+def _name_of(address: tuple[Any, ...]) -> bytes | None:
+    return b"%d" % address[1] if address[0] == HOST else None
 
 
 def _is_port(sid: bytes) -> bool:
@@ -188,26 +133,36 @@ async def run_node(port: int, join: int | None, pace: float, as_json: bool) -> N
 
     def note(event: Event) -> None:
         chat.note(event)
-        if isinstance(event, PeerUnreachable) and driver.node.state is NodeState.JOINING:
+        if isinstance(event, PeerUnreachable) and node.state is NodeState.JOINING:
             # Nobody there yet: ask again, once this event has been dealt with.
-            asyncio.get_running_loop().call_soon(driver.do, lambda node: node.join(event.peer))
+            asked = event.peer
+            loop.call_soon(lambda: driver.call(node.join, asked))
 
-    driver = await UdpDriver.open(port, pace, note)
-    driver.do(lambda node: node.start() if join is None else node.join(b"%d" % join))
+    loop = asyncio.get_running_loop()
+    node = Node(
+        me=b"%d" % port,
+        rng=random.SystemRandom(),
+        epoch=time.time() - loop.time(),
+        timing=paced(pace),
+    )
+    driver = UdpDriver(node, address_of=_address_of, name_of=_name_of, on_event=note)
+    await loop.create_datagram_endpoint(lambda: driver, local_addr=(HOST, port))
+    if join is None:
+        driver.call(node.start)
+    else:
+        driver.call(node.join, b"%d" % join)
     chat.prompt(clear=True)
     reader = asyncio.StreamReader(limit=LINE_SIZE_MAX)
-    loop = asyncio.get_running_loop()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
-    typing = asyncio.create_task(_obey(driver, reader, chat))
-    showing = asyncio.create_task(_show(driver, chat))
-    await driver.closed.wait()
+    typing = asyncio.create_task(_obey(driver, node, reader, chat))
+    showing = asyncio.create_task(_show(node, chat))
+    await driver.wait_closed()
     for task in (typing, showing):
         task.cancel()
-    chat.show(driver.node, last=True)
-    driver.close()
+    chat.show(node, last=True)
 
 
-async def _obey(driver: UdpDriver, reader: asyncio.StreamReader, chat: Chat) -> None:
+async def _obey(driver: UdpDriver, node: Node, reader: asyncio.StreamReader, chat: Chat) -> None:
     """Say what is typed, until ``/leave`` or the end of input."""
     while octets := await reader.readline():
         chat.prompt()
@@ -217,16 +172,16 @@ async def _obey(driver: UdpDriver, reader: asyncio.StreamReader, chat: Chat) -> 
         if not line:
             continue
         try:
-            driver.do(partial(Node.broadcast_in_order, data=line.encode()))
+            driver.call(node.broadcast_in_order, line.encode())
             chat.lines.append(f"you: {line}")
         except LocalProtocolError as error:
             chat.lines.append(f"not sent: {error}")
-    driver.do(lambda node: node.leave())
+    driver.call(node.leave)
 
 
-async def _show(driver: UdpDriver, chat: Chat) -> None:
+async def _show(node: Node, chat: Chat) -> None:
     while True:
-        chat.show(driver.node)
+        chat.show(node)
         await asyncio.sleep(0.25)
 
 

@@ -220,7 +220,7 @@ class Service:
         await self._driver.listen("127.0.0.1", ports["raft"])
         control = await asyncio.start_server(self._control, "127.0.0.1", ports["control"])
         try:
-            await self._driver.failed
+            await self._driver.wait_closed()
         finally:
             control.close()
             await self._driver.stop()

@@ -339,7 +339,8 @@ def _parser() -> argparse.ArgumentParser:
         type=_interval,
         default=600.0,
         metavar="SECONDS",
-        help="a client that answers and asks nothing for so long has to go (default: %(default)s)",
+        help="a client that answers and asks nothing, or takes nothing of what it has asked for,"
+        " has to go after so long (default: %(default)s)",
     )
     command.add_argument(
         "--poll",

@@ -11,21 +11,20 @@ from dataclasses import dataclass, field, replace
 from culm.bamboo import ForkProof, LogKey, LogStore
 from culm.bamboo.effects import perform
 from culm.machine import Closed, Event
-from culm.point2point import (
+from culm.point2point import Limits, Role, State
+from culm.point2point.replication import (
     EntryStored,
     ForkFound,
     Interest,
-    Limits,
     LogOffered,
     LogRefused,
     PayloadProgress,
     Replicator,
     ReplicatorLimits,
-    Role,
     Settled,
-    State,
     Want,
 )
+from culm.pump import AbortedError
 from directory.records import PAYLOAD_SIZE_MAX
 from directory.survey import Survey, survey_log
 from drivers.asyncio_driver import MachineProtocol
@@ -198,9 +197,11 @@ class Fetcher:
         self.connected()
         try:
             self._judge(await protocol.wait_closed())
+        except AbortedError:
+            pass  # whoever does that has said why
         except (OSError, sqlite3.Error) as error:  # as of a full disk
             self.fetched.fail(Failure("CANNOT_STORE", str(error)))
-        self.fetched.wire_bytes += protocol.bytes_received + protocol.bytes_sent
+        self.fetched.wire_bytes += protocol.pump.bytes_received + protocol.pump.bytes_sent
         await self.finish()
         if self._has_too_large():
             self.fetched.fail(_too_large("a log has a payload that is larger than any record"))

@@ -10,7 +10,7 @@ from typing import Any
 
 from culm.bamboo import LogStore
 from culm.machine import Event
-from culm.point2point import EntryStored, LogSynced
+from culm.point2point.replication import EntryStored, LogSynced
 from directory.fetch import Failure, Fetched, Fetcher, Terms
 
 __all__ = ["follow_logs"]

@@ -12,16 +12,9 @@ from typing import Final, cast
 
 from culm.bamboo import LogKey, LogStore
 from culm.bamboo.effects import perform
-from culm.point2point import (
-    Interest,
-    Limits,
-    Replicator,
-    ReplicatorLimits,
-    Request,
-    RequestState,
-    Role,
-    State,
-)
+from culm.point2point import Limits, Request, RequestState, Role, State
+from culm.point2point.replication import Interest, Replicator, ReplicatorLimits
+from culm.pump import AbortedError
 from drivers.asyncio_driver import MachineProtocol
 
 __all__ = ["Bounds", "serve_logs"]
@@ -30,6 +23,8 @@ _PIECE_MIN = 1 << 12
 _REQUEST_SIZE = 1 << 11  # what a request costs, about
 # How long clients may take to answer our goodbye, in seconds.
 _PATIENCE_S = 2.0
+# How long one that takes nothing of what waits for it may have its reasons.
+_STALL_S = 5.0
 _INTEREST: Final = Interest(live=True, accept_new_logs=False, offer_stored=True)
 
 
@@ -39,12 +34,12 @@ class Bounds:
 
     clients_max, address_max
         Connections at once, in all and from one address.  If there is no room for another one,
-        the one that has had nothing under way for longest has to go.
+        the one for which nothing has moved for longest has to go.
     memory_max
         For what is read, received and held for clients: each has its share of it.
     idle_max_s
-        How long a client may leave all that it is offered unanswered.  One that has answered, and
-        waits for what is to come, may stay: it follows.
+        How long a client may leave all that it is offered unanswered, and take nothing of what it
+        has asked for.  One that has answered, and waits for what is to come, may stay: it follows.
     """
 
     clients_max: int = 64
@@ -106,7 +101,9 @@ async def serve_logs(
             return True
 
         server = await loop.create_server(
-            lambda: _Client(store, executor, limits, admitted).protocol, host, port
+            lambda: _Client(store, executor, limits, bounds.idle_max_s, admitted).protocol,
+            host,
+            port,
         )
         address = server.sockets[0].getsockname()
         on_listening(address[0], address[1])
@@ -117,7 +114,7 @@ async def serve_logs(
                     for client in list(clients):
                         client.tell(log)
                 for client in list(clients):
-                    client.leave_if_idle(bounds.idle_max_s)
+                    client.leave_if_idle()
                 with suppress(TimeoutError):
                     await asyncio.wait_for(stop.wait(), poll_s)
 
@@ -146,7 +143,7 @@ def _make_room(new: _Client, clients: set[_Client], bounds: Bounds) -> bool:
         staying = [client for client in group if not client.leaving]
         if len(staying) < count_max:
             continue
-        idle = [client for client in staying if client.idle_since is not None]
+        idle = [client for client in staying if client.idle_since() is not None]
         if not idle:
             return False
         min(idle, key=_Client.rank).make_way()
@@ -163,6 +160,7 @@ class _Client:
         store: LogStore,
         executor: ThreadPoolExecutor,
         limits: ReplicatorLimits,
+        idle_max_s: float,
         admitted: Callable[[_Client], bool],
     ) -> None:
         self.replicator = Replicator(
@@ -174,9 +172,11 @@ class _Client:
             executor=executor,
         )
         self.protocol.admitted = lambda: admitted(self)
-        self.leaving = False
         self._loop = asyncio.get_running_loop()
-        self._idle_since: float | None = self._loop.time()
+        self._idle_max_s = idle_max_s
+        self._moved_at = self._loop.time()
+        self._left_size = 0  # bytes of data that the client has taken
+        self._leaves_at: float | None = None  # if need be, without its goodbye
 
     @property
     def address(self) -> str:
@@ -185,14 +185,32 @@ class _Client:
         peer = None if transport is None else transport.get_extra_info("peername")
         return str(peer[0]) if peer else ""
 
-    @property
     def idle_since(self) -> float | None:
-        """Since when nothing has been under way; ``None``: something is."""
-        if any(map(_is_asked, self.replicator.connection.requests.values())):
-            self._idle_since = None
-        elif self._idle_since is None:
-            self._idle_since = self._loop.time()
-        return self._idle_since
+        """Since when nothing has moved; ``None``: something does, or has a moment ago."""
+        now, connection = self._loop.time(), self.replicator.connection
+        asks = any(map(_is_asked, connection.requests.values()))
+        if asks and (self._has_taken_more() or not self._owed_size()):
+            self._moved_at = now
+            return None
+        patience_s = min(_STALL_S, self._idle_max_s) if asks else 0.0
+        return self._moved_at if now >= self._moved_at + patience_s else None
+
+    def _has_taken_more(self) -> bool:
+        """Whether data has left since this was asked last.
+
+        What waits in the transport has not, though no connection can take it back.
+        """
+        left = self.replicator.connection.taken_size() - self._unwritten_size()
+        more, self._left_size = left > self._left_size, max(left, self._left_size)
+        return more
+
+    def _owed_size(self) -> int:
+        """How many bytes wait for the client to take them."""
+        return self.replicator.connection.unsent_size() + self._unwritten_size()
+
+    def _unwritten_size(self) -> int:
+        transport = self.protocol.transport
+        return 0 if transport is None else transport.get_write_buffer_size()
 
     @property
     def follows(self) -> bool:
@@ -203,22 +221,26 @@ class _Client:
 
     def rank(self) -> tuple[bool, float]:
         """Who of the idle ones has to go first: who has not even answered, and for longest."""
-        return self.follows, self.idle_since or 0.0
+        return self.follows, self.idle_since() or 0.0
 
-    def leave_if_idle(self, idle_max_s: float) -> None:
-        """Say goodbye to a client that has asked and answered nothing for so long."""
-        since = self.idle_since
-        if since is None or self._loop.time() < since + idle_max_s:
-            return
-        if self.leaving:  # and has not answered
-            self.protocol.abort()
-        elif not self.follows:
-            self.leaving, self._idle_since = True, self._loop.time() + _PATIENCE_S - idle_max_s
+    @property
+    def leaving(self) -> bool:
+        """Whether it has been told to go."""
+        return self._leaves_at is not None
+
+    def leave_if_idle(self) -> None:
+        """Say goodbye to a client that has moved nothing for too long."""
+        now, since = self._loop.time(), self.idle_since()
+        if self._leaves_at is not None:
+            if now >= self._leaves_at:
+                self.protocol.abort()
+        elif since is not None and now >= since + self._idle_max_s and not self.follows:
+            self._leaves_at = now + _PATIENCE_S
             self.protocol.call(self.replicator.close)
 
     def make_way(self) -> None:
         """Leave at once: another client needs the room."""
-        self.leaving = True
+        self._leaves_at = self._loop.time()
         self.protocol.abort()
 
     def tell(self, log: LogKey) -> None:
@@ -230,6 +252,8 @@ class _Client:
         """Wait for the end of the connection."""
         try:
             reason = str((await self.protocol.wait_closed()).error or "in good order")
+        except AbortedError:
+            reason = "aborted"
         except Exception as error:  # the store has failed: that ends this client, not all
             reason = f"{type(error).__name__}: {error}"
         transport = self.protocol.transport

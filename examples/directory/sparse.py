@@ -18,7 +18,7 @@ from culm.bamboo.entry import Entry, decode
 from culm.bamboo.links import lower_pool, upper_pool
 from culm.bamboo.verify import payload_fault
 from culm.machine import Event
-from culm.point2point import (
+from culm.point2point.replication import (
     EntryStored,
     Interest,
     LogOffered,

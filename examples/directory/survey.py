@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from culm.bamboo import LogKey, LogStore
-from culm.point2point import Want
+from culm.point2point.replication import Want
 
 __all__ = ["Survey", "survey_log"]
 

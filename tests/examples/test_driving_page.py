@@ -15,6 +15,7 @@ from random import Random
 from typing import Any
 
 import pytest
+import trio
 from nacl.signing import SigningKey
 
 from culm.bamboo import LogAuthor, MemoryStore
@@ -31,18 +32,15 @@ from culm.machine import (
     StreamMachine,
     Timed,
 )
-from culm.point2point import (
-    EntryStored,
-    Interest,
-    Limits,
-    Replicator,
-    ReplicatorLimits,
-    Role,
-)
+from culm.point2point import Limits, Role
+from culm.point2point.replication import EntryStored, Interest, Replicator, ReplicatorLimits
+from culm.pump import Limits as PumpLimits
+from culm.pump import Pump
 from culm.testing.held import held_size
 from culm.wire.multihash import YAMF
 from drivers import socket_driver
 from drivers.asyncio_driver import MachineProtocol
+from drivers.trio_driver import MachineDriver
 from toy_machines import Keeper, LineReceived, Lines, ToyErrorCode
 
 Run = Callable[..., Closed]
@@ -65,10 +63,20 @@ def page() -> dict[str, Any]:
     return names
 
 
-def run_page(*args: Any, **kwargs: Any) -> Closed:
-    closed = page()["run"](*args, **kwargs)
+def run_page(machine: Any, connection: socket.socket, **handlers: Any) -> Closed:
+    closed = page()["run"](Pump(machine, **handlers), connection)
     assert isinstance(closed, Closed)
     return closed
+
+
+def run_trio(machine: Any, connection: socket.socket, **handlers: Any) -> Closed:
+    """The same with the driver for trio, in a loop of its own."""
+
+    async def main() -> Closed:
+        stream = trio.SocketStream(trio.socket.from_stdlib_socket(connection))
+        return await MachineDriver(machine, stream, **handlers).run()
+
+    return trio.run(main)
 
 
 def run_asyncio(machine: Any, connection: socket.socket, **handlers: Any) -> Closed:
@@ -84,7 +92,7 @@ def run_asyncio(machine: Any, connection: socket.socket, **handlers: Any) -> Clo
     return asyncio.run(main())
 
 
-@pytest.fixture(params=[run_page, run_asyncio])
+@pytest.fixture(params=[run_page, run_asyncio, run_trio])
 def run(request: pytest.FixtureRequest) -> Run:
     """What the page promises, other drivers do as well."""
     found: Run = request.param
@@ -252,7 +260,7 @@ def test_a_peer_that_asks_for_everything_and_reads_nothing(stalled: threading.Ev
         talk = pool.submit(peer)
         run_page(meter, metered, perform=lambda effect: perform(effect, store))
         talk.result(SECONDS_MAX)
-    assert 0 < meter.held_max <= page()["PIECE_SIZE"]
+    assert 0 < meter.held_max <= PumpLimits().piece_size_max
     assert meter.size_max < 4_000_000
 
 
@@ -436,11 +444,6 @@ def test_silence_is_measured_from_the_moment_when_something_came(
     now = 1000.0
     near, far = pair()
 
-    class Clock:
-        @staticmethod
-        def monotonic() -> float:
-            return now
-
     class Selector(selectors.DefaultSelector):
         def select(self, timeout: float | None = None) -> Any:
             nonlocal now
@@ -458,7 +461,7 @@ def test_silence_is_measured_from_the_moment_when_something_came(
             return super().select(1)
 
     monkeypatch.setattr(selectors, "DefaultSelector", Selector)
-    monkeypatch.setitem(page(), "time", Clock)
+    monkeypatch.setitem(page(), "monotonic", lambda: now)
     with far:
         assert run_page(Keeper(idle=60.0), near, perform=lambda effect: 0) == Closed()
         assert read_all(far) == b"ok\nbye\n"

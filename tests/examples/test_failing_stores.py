@@ -46,7 +46,7 @@ def test_a_failure_of_the_store_ends_the_node_and_is_told(elsewhere: bool) -> No
         )
         driver.soon()
         with pytest.raises(OSError, match="the disk is full"):
-            await driver.failed
+            await driver.wait_closed()
         await driver.stop()
 
     with ThreadPoolExecutor(1) as executor:

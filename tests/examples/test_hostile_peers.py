@@ -20,17 +20,8 @@ from culm.bamboo import LogAuthor, LogKey, LogStore, MemoryStore, NewEntry, Stor
 from culm.bamboo.effects import perform
 from culm.bamboo.entry import Entry
 from culm.machine import Effect, Event
-from culm.point2point import (
-    NOTIFY,
-    Connection,
-    CreditReceived,
-    Interest,
-    Proposal,
-    Proposed,
-    Replicator,
-    Role,
-    Setup,
-)
+from culm.point2point import NOTIFY, Connection, CreditReceived, Proposal, Proposed, Role, Setup
+from culm.point2point.replication import Interest, Replicator
 from culm.wire.multihash import YAMF
 from directory.records import PAYLOAD_SIZE_MAX, File, Removed, encode
 from drivers.asyncio_driver import MachineProtocol
@@ -261,7 +252,7 @@ def test_a_payload_that_comes_although_it_is_too_large(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The peer, which is in this process, does not care what is asked of it."""
-    monkeypatch.setattr("culm.point2point.track.check_wanted", lambda *_: None)
+    monkeypatch.setattr("culm.point2point.direction.check_wanted", lambda *_: None)
     huge = LogAuthor(KEY, family=YAMF).publish(
         payload_size=(1 << 64) - 1, payload_hash=YAMF.hash(b"")
     )

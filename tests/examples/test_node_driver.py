@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import random
+import socket
 
+from culm.garlic.digest import Nonces
+from culm.garlic.handshake import ServerHandshake
 from culm.garlic.limits import Limits
 from culm.garlic.messages import RESPONSE_SIZE, MessageType, Request, Response
 from culm.garlic.node import Node
@@ -28,9 +31,7 @@ async def ask_much_and_read_late() -> tuple[list[Response], int]:
     loop = asyncio.get_running_loop()
     node = Node(server_id=1, stored=store.load(), rng=random.Random(1), now=loop.time())
     driver = NodeDriver(node, store)
-    await driver.listen("127.0.0.1", 0)
-    assert driver._server is not None
-    port = driver._server.sockets[0].getsockname()[1]
+    _, port = await driver.listen("127.0.0.1", 0)
     while node.leader != 1 or node.applied_index < 1:
         await asyncio.sleep(0.01)
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -44,6 +45,34 @@ async def ask_much_and_read_late() -> tuple[list[Response], int]:
     return [
         Response.decode(data[at : at + RESPONSE_SIZE], limits) for at in pieces
     ], node.commit_index
+
+
+async def ask_for_a_wrong_path_and_go_on(size: int) -> bytes:
+    """A client says more than anybody wants to hear before it reads; what it reads."""
+    loop = asyncio.get_running_loop()
+    node = Node(server_id=1, stored=Stored(), rng=random.Random(1), now=loop.time())
+    nonces = Nonces(rng=random.Random(2))
+
+    def handshake(server: Server | None) -> ServerHandshake:
+        return ServerHandshake(lookup={}.get, nonces=nonces, now=loop.time())
+
+    driver = NodeDriver(node, MemoryStore(Values(), Stored()), handshake=handshake)
+    _, port = await driver.listen("127.0.0.1", 0)
+
+    def talk() -> bytes:
+        with socket.create_connection(("127.0.0.1", port)) as client:
+            client.sendall(b"GET /elsewhere HTTP/1.1\r\nHost: x\r\n\r\n" + bytes(size))
+            return b"".join(iter(lambda: client.recv(1 << 16), b""))
+
+    said = await asyncio.to_thread(talk)
+    await driver.stop()
+    return said
+
+
+def test_last_words_reach_a_client_that_still_talks() -> None:
+    """To close a connection with unread bytes would reset it, and the answer be lost."""
+    said = asyncio.run(ask_for_a_wrong_path_and_go_on(3_000_000))
+    assert said.startswith(b"HTTP/1.1 404")
 
 
 def test_a_client_that_reads_late_is_answered_in_full() -> None:

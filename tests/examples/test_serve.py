@@ -19,7 +19,8 @@ from culm.bamboo import LogAuthor
 from culm.bamboo.entry import sign
 from culm.bamboo.links import lipmaa
 from culm.machine import Event
-from culm.point2point import CancelReason, Connection, Limits, Proposal, Replicator, Role
+from culm.point2point import CancelReason, Connection, Limits, Proposal, Role
+from culm.point2point.replication import Replicator
 from culm.testing.point2point_hostile import BOMBS
 from culm.wire.multihash import YAMF
 from directory.serve import Bounds
@@ -56,11 +57,11 @@ def greeting() -> bytes:
 class Hostile:
     """A client that says what it likes, and reads only when it is told to."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, window: int = 1 << 30) -> None:
         self.socket = socket.create_connection(("127.0.0.1", port))
         self.socket.settimeout(60)
         self.machine = Connection(
-            role=Role.PROACTIVE, limits=Limits(data_window_max=1 << 30), in_runs=False
+            role=Role.PROACTIVE, limits=Limits(data_window_max=window), in_runs=False
         )
         self.say()
         while not self.machine.proposal_credit:
@@ -119,6 +120,26 @@ def test_who_asks_nothing_has_to_go(published: Path) -> None:
         idle.sendall(greeting())
         while idle.recv(1 << 16):  # its setup, its proposals, its goodbye
             pass
+
+
+def test_who_asks_and_takes_nothing_has_to_go(published: Path) -> None:
+    """It reads what is said to it, but lets no data come."""
+    with serving(published, "--idle", "0.3") as port, Hostile(port, window=0) as hostile:
+        hostile.ask(1, last=COUNT)
+        while hostile.socket.recv(1 << 16):
+            pass
+
+
+@pytest.mark.parametrize("window", [0, 1 << 30])
+def test_those_that_ask_and_take_nothing_lock_nobody_out(
+    tmp_path: Path, heavy: Path, window: int
+) -> None:
+    """Whether they give no credit, or do not read."""
+    with serving(heavy, "--clients-max", 4, "--idle", "1") as port, ExitStack() as stack:
+        for _ in range(4):
+            stack.enter_context(Hostile(port, window)).ask(1, last=24)
+        time.sleep(2)
+        assert fetch(tmp_path / "store", port).status == 0
 
 
 @pytest.mark.parametrize("has", ["nothing", "another log", "all"])

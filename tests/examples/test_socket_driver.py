@@ -19,6 +19,7 @@ from culm.machine import (
     StoreFailed,
     StreamBase,
 )
+from culm.pump import AbortedError, Limits, Pump
 from drivers import socket_driver
 from toy_machines import (
     Keep,
@@ -49,6 +50,10 @@ def connection(peer: Callable[[socket.socket], object]) -> Iterator[socket.socke
     assert near.fileno() == -1
 
 
+def drive(machine: StreamBase, near: socket.socket, **handlers: Any) -> Closed:
+    return socket_driver.run(Pump(machine, **handlers), near)
+
+
 def read_all(peer: socket.socket) -> bytes:
     return b"".join(iter(lambda: peer.recv(1 << 16), b""))
 
@@ -69,7 +74,7 @@ def test_a_conversation_with_a_store() -> None:
 
     events: list[Event] = []
     with connection(peer) as near:
-        closed = socket_driver.run(Keeper(), near, perform=perform, on_event=events.append)
+        closed = drive(Keeper(), near, perform=perform, on_event=events.append)
     assert closed == events[-1] == Closed()
     assert kept == [b"one", b"two", b"three"]
     assert [event for event in events if isinstance(event, Kept)] == [
@@ -89,7 +94,7 @@ def test_a_message_cut_short(reset: bool) -> None:
 
     events: list[Event] = []
     with connection(peer) as near:
-        closed = socket_driver.run(Lines(), near, on_event=events.append)
+        closed = drive(Lines(), near, on_event=events.append)
     assert closed.error is not None
     assert closed.error.code is ToyErrorCode.CUT_SHORT
     assert events == [LineReceived(text=b"line"), closed]
@@ -102,7 +107,7 @@ def test_time_is_told_when_it_is_due() -> None:
 
     started = time.monotonic()
     with connection(peer) as near:
-        assert socket_driver.run(Keeper(idle=0.1), near) == Closed()
+        assert drive(Keeper(idle=0.1), near) == Closed()
     assert 0.09 < time.monotonic() - started < 5
 
 
@@ -121,12 +126,11 @@ def test_a_peer_that_reads_slowly_gets_everything() -> None:
     machine = Lanes()
     machine.put(0, bytes(1_000_000))
     with connection(peer) as near:
-        assert socket_driver.run(machine, near) == Closed()
+        assert drive(machine, near) == Closed()
     assert received
 
 
-def test_last_words_that_nobody_takes_are_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(socket_driver, "LINGER_S", 0.05)
+def test_last_words_that_nobody_takes_are_given_up() -> None:
     done = threading.Event()
 
     def peer(far: socket.socket) -> None:
@@ -144,7 +148,7 @@ def test_last_words_that_nobody_takes_are_given_up(monkeypatch: pytest.MonkeyPat
             return Closed()
 
     with connection(peer) as near:
-        assert socket_driver.run(Talker(), near) == Closed()
+        assert drive(Talker(), near, limits=Limits(linger_s=0.05)) == Closed()
         done.set()
 
 
@@ -157,10 +161,9 @@ class Scolder(Lines):
             self._outbox.append(b"wrong\n")
 
 
-def test_last_words_reach_a_peer_that_still_talks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_last_words_reach_a_peer_that_still_talks() -> None:
     """Nor do we wait any longer than for its end."""
-    monkeypatch.setattr(socket_driver, "LINGER_S", 3600)
-    monkeypatch.setattr(socket_driver, "LINGER_AFTER_ERROR_S", 3600)
+    limits = Limits(linger_s=3600, linger_after_error_s=3600)
     received: list[bytes] = []
 
     def peer(far: socket.socket) -> None:
@@ -168,15 +171,12 @@ def test_last_words_reach_a_peer_that_still_talks(monkeypatch: pytest.MonkeyPatc
         received.append(read_all(far))
 
     with connection(peer) as near:
-        assert socket_driver.run(Scolder(), near).error is not None
+        assert drive(Scolder(), near, limits=limits).error is not None
     assert received == [b"wrong\n"]
 
 
-def test_a_peer_at_fault_that_goes_on_is_not_heard_for_long(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(socket_driver, "LINGER_S", 3600)
-    monkeypatch.setattr(socket_driver, "LINGER_AFTER_ERROR_S", 0.05)
+def test_a_peer_at_fault_that_goes_on_is_not_heard_for_long() -> None:
+    limits = Limits(linger_s=3600, linger_after_error_s=0.05)
 
     def peer(far: socket.socket) -> None:
         with suppress(OSError):
@@ -184,7 +184,7 @@ def test_a_peer_at_fault_that_goes_on_is_not_heard_for_long(
                 far.sendall(bytes(100_000))
 
     with connection(peer) as near:
-        assert socket_driver.run(Scolder(), near).error is not None
+        assert drive(Scolder(), near, limits=limits).error is not None
 
 
 def test_a_failure_of_the_store_is_told_to_the_machine_and_raised() -> None:
@@ -198,7 +198,7 @@ def test_a_failure_of_the_store_is_told_to_the_machine_and_raised() -> None:
         connection(lambda far: far.sendall(b"line\n")) as near,
         pytest.raises(OSError, match="the disk is full") as caught,
     ):
-        socket_driver.run(Keeper(), near, perform=fail, on_event=events.append)
+        drive(Keeper(), near, perform=fail, on_event=events.append)
     assert caught.value is failure
     failed = next(event for event in events if isinstance(event, StoreFailed))
     assert failed.error is failure
@@ -213,23 +213,26 @@ def test_a_failure_of_the_users_is_raised_and_the_socket_closed() -> None:
         connection(lambda far: far.sendall(b"line\n")) as near,
         pytest.raises(ZeroDivisionError),
     ):
-        socket_driver.run(Lines(), near, on_event=fail)
+        drive(Lines(), near, on_event=fail)
     with (
         connection(lambda far: far.sendall(b"line\n")) as near,
         pytest.raises(TypeError, match="nobody performs Keep"),
     ):
-        socket_driver.run(Keeper(), near)
+        drive(Keeper(), near)
 
 
 @pytest.mark.timeout(20)
 def test_abort_stops_between_any_two_events() -> None:
     """Also where the machine always has one more."""
     machine = Endless()
-    with (
-        connection(lambda far: far.recv(1)) as near,
-        pytest.raises(ConnectionAbortedError),
-    ):
-        socket_driver.run(machine, near, aborted=lambda: machine.taken == 10)
+
+    def on_event(event: Event) -> None:
+        if machine.taken == 10:
+            pump.abort()
+
+    pump = Pump(machine, on_event=on_event)
+    with connection(lambda far: far.recv(1)) as near, pytest.raises(AbortedError):
+        socket_driver.run(pump, near)
     assert machine.taken == 10
 
 
@@ -246,6 +249,6 @@ def test_another_thread_aborts(build: Callable[[], StreamBase]) -> None:
 
         timer = threading.Timer(0.1, abort)
         timer.start()
-        with pytest.raises(ConnectionAbortedError):
-            socket_driver.run(build(), near, aborted=aborted.is_set)
+        with pytest.raises(AbortedError):
+            socket_driver.run(Pump(build()), near, aborted=aborted.is_set)
         timer.join()

@@ -1,0 +1,194 @@
+"""One connection: the piece that is on its way out, and how far its end has come."""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+from typing import Protocol
+
+from culm.buffer import Buffer
+
+__all__ = ["Channel", "ConnectionState", "Half", "Source"]
+
+
+class ConnectionState(Enum):
+    """How far the end of a connection has come."""
+
+    OPEN = auto()
+    """The machine goes on."""
+    LAST_WORDS = auto()
+    """The machine has ended, and what it said last is on its way."""
+    END_DUE = auto()
+    """All is said: our half of the connection is to be ended (`StreamPump.eof_to_send`)."""
+    LINGERING = auto()
+    """The peer is read until it ends its half, so that it gets our last words."""
+    HUNG_UP = auto()
+    """All is said on both sides: the connection is to be closed."""
+    CUT_OFF = auto()
+    """The connection is lost or given up: it is to be closed, whatever was on its way."""
+
+
+class Half(Enum):
+    """One direction of a connection."""
+
+    OPEN = auto()
+    ENDED = auto()
+    LOST = auto()
+
+
+class _End(Enum):
+    """How the machine, or the link, has ended."""
+
+    NONE = auto()
+    ASKED_FOR = auto()  # the pump has closed it, and its end has not come yet
+    ORDERLY = auto()
+    ERROR = auto()
+    ABORTED = auto()
+
+
+_DONE = (ConnectionState.HUNG_UP, ConnectionState.CUT_OFF)
+
+
+def _state_after(
+    end: _End, reads: Half, writes: Half, *, unsent: bool, half_close: bool
+) -> ConnectionState:
+    """How far a connection has come whose machine, or link, has ended."""
+    if writes is Half.LOST:
+        return ConnectionState.CUT_OFF
+    if unsent:
+        return ConnectionState.LAST_WORDS
+    if reads is not Half.OPEN:
+        return ConnectionState.HUNG_UP
+    if writes is Half.ENDED:
+        return ConnectionState.LINGERING
+    if half_close:
+        return ConnectionState.END_DUE
+    # Both directions end at once, as with TLS.  Closing while the peer still writes would reset
+    # the connection, and our last words would be lost; after a goodbye it has nothing to write.
+    return ConnectionState.LINGERING if end is _End.ERROR else ConnectionState.HUNG_UP
+
+
+class Source(Protocol):
+    """What a connection feeds, and is filled from: a stream machine, or a link."""
+
+    def receive_data(self, data: Buffer) -> None: ...
+    def receive_eof(self) -> None: ...
+    def read_size(self) -> int: ...
+    def data_to_send(self, size_max: int | None = None) -> bytes: ...
+    def close(self) -> None: ...
+
+
+class Channel:
+    """The state of one connection of `source`."""
+
+    def __init__(self, source: Source, *, piece_size_max: int, half_close: bool = True) -> None:
+        self.source = source
+        self.outgoing = memoryview(b"")
+        self.bytes_received = 0
+        self.bytes_sent = 0
+        self.reads = self.writes = Half.OPEN
+        self._end = _End.NONE
+        self._piece_size_max = piece_size_max
+        self._half_close = half_close
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the machine, or the link, has not ended."""
+        return self._end is _End.NONE or self._end is _End.ASKED_FOR
+
+    @property
+    def state(self) -> ConnectionState:
+        if self.is_open:
+            return ConnectionState.OPEN
+        unsent = len(self.outgoing) > 0
+        return _state_after(
+            self._end, self.reads, self.writes, unsent=unsent, half_close=self._half_close
+        )
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the connection is to be closed."""
+        return not self.is_open and self.state in _DONE
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether the peer has said all, and nothing is left to say to it."""
+        return self.reads is not Half.OPEN and self._end is _End.NONE and not self.outgoing
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether nothing comes and nothing goes."""
+        return self.reads is not Half.OPEN and self.writes is Half.LOST
+
+    @property
+    def is_at_work(self) -> bool:
+        """Whether nothing about it has begun to end."""
+        return self._end is _End.NONE and self.reads is Half.OPEN and self.writes is Half.OPEN
+
+    def read_size(self) -> int:
+        if self.reads is not Half.OPEN:
+            return 0
+        if self.is_open:
+            return min(self._piece_size_max, self.source.read_size())
+        return 0 if self.is_done else self._piece_size_max
+
+    def connected(self, *, half_close: bool) -> None:
+        self._half_close = half_close
+
+    def received(self, size: int) -> None:
+        self.bytes_received += size
+
+    def fill(self) -> bool:
+        """Take a piece if there is room for it; whether there was one.
+
+        What nobody takes is dropped until the machine has ended, since it may wait for that.
+        """
+        if self.outgoing or (self.writes is Half.LOST and not self.is_open):
+            return False
+        data = self.source.data_to_send(self._piece_size_max)
+        if data and self.writes is Half.OPEN:
+            self.outgoing = memoryview(data)
+        return bool(data)
+
+    def sent(self, size: int) -> None:
+        if not 0 <= size <= len(self.outgoing):
+            raise ValueError(f"size must be in [0, {len(self.outgoing)}], not {size}")
+        self.bytes_sent += size
+        self.outgoing = self.outgoing[size:]
+        if not self.is_open:
+            self.fill()
+
+    def end_reads(self) -> None:
+        """The peer sends no more."""
+        if self.reads is Half.OPEN:
+            self.reads = Half.ENDED
+
+    def end_writes(self) -> None:
+        """The peer has been told that we send no more."""
+        if self.writes is Half.OPEN:
+            self.writes = Half.ENDED
+
+    def lose_writes(self) -> None:
+        """The peer takes no more."""
+        self.writes, self.outgoing = Half.LOST, memoryview(b"")
+
+    def lose(self) -> None:
+        """The connection is gone."""
+        self.reads = Half.LOST
+        self.lose_writes()
+
+    def ask_for_end(self) -> None:
+        """Close the machine, or the link; its end follows."""
+        if self._end is _End.NONE:
+            self._end = _End.ASKED_FOR
+            self.source.close()
+
+    def ended(self, *, erred: bool) -> None:
+        """The machine, or the link, has ended: from now on `outgoing` is empty if all is said."""
+        if self.is_open:
+            self._end = _End.ERROR if erred else _End.ORDERLY
+            self.fill()
+
+    def abort(self) -> None:
+        """Whatever the machine does, this connection is at its end."""
+        self._end = _End.ABORTED
+        self.lose()

@@ -1,0 +1,55 @@
+"""The pump of a machine over datagrams."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Hashable
+from functools import partial
+from typing import Unpack
+
+from culm.buffer import Buffer
+from culm.machine import DatagramMachine
+from culm.pump.engine import Engine, Handlers
+
+__all__ = ["DatagramPump"]
+
+
+class DatagramPump(Engine):
+    """Drives a machine over datagrams; see `Handlers` for what else it takes.
+
+    What is to be sent is taken from the machine when all that was taken before has gone, so
+    that the rest stays within the machine's limits.
+    """
+
+    def __init__(self, machine: DatagramMachine, **handlers: Unpack[Handlers]) -> None:
+        super().__init__(machine, **handlers)
+        self._datagrams = machine
+        self._outgoing: deque[tuple[Hashable, bytes]] = deque()
+
+    def receive_datagram(self, data: Buffer, now: float, *, source: Hashable) -> None:
+        """A datagram has come from the address `source`."""
+        self._input(now, partial(self._datagrams.receive_datagram, data, source=source))
+
+    def next_datagram(self, now: float) -> tuple[Hashable, bytes] | None:
+        """Take a datagram to send, after its destination; ``None`` if there is none.
+
+        Whoever cannot send it at once may drop it, as the network may.
+        """
+        if not self._outgoing:
+            return None
+        datagram = self._outgoing.popleft()
+        if not self._outgoing:
+            self._input(now, lambda: None)  # there is room for more
+        return datagram
+
+    def _take_bytes(self) -> bool:
+        if self._outgoing:
+            return False
+        self._outgoing.extend(self._datagrams.datagrams_to_send())
+        return len(self._outgoing) > 0
+
+    def _is_hung_up(self) -> bool:
+        return not self._outgoing
+
+    def _hang_up(self) -> None:
+        self._outgoing.clear()

@@ -1,0 +1,294 @@
+"""What every pump does with its machine: time, events, effects, and when it is over."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any, ParamSpec, TypedDict, TypeVar
+
+from culm.effects import Answer
+from culm.machine import (
+    Closed,
+    Durable,
+    Effect,
+    Event,
+    Machine,
+    StoreFailed,
+    Timed,
+    check_time,
+)
+from culm.pump.limits import Limits
+
+__all__ = ["AbortedError", "Engine", "Handlers"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_DEFAULT_LIMITS = Limits()
+
+
+class AbortedError(Exception):
+    """`abort` has ended a pump before its machine had ended."""
+
+
+class Handlers(TypedDict, total=False):
+    """What a driver may give to a pump, each by its name.
+
+    on_event
+        Gets every event.  It may call verbs of the machine.
+    perform
+        Does what an effect asks and returns the answer, at once; what it raises is told to
+        the machine, and raised by `result`.
+    defer
+        Instead of `perform`: gets every effect, of which the answer comes later, by `answer`.
+        A machine that is `Durable` needs one of the two.
+    wake
+        Called after every drain: what is to be sent, read or waited for may have changed.  It
+        may call the pump.
+    limits
+        Bounds of what is held, done in a row, and waited for.
+
+    What `on_event` and `defer` raise ends all connections at once, and `result` raises it.
+    """
+
+    on_event: Callable[[Event], object] | None
+    perform: Callable[[Effect[Any]], object] | None
+    defer: Callable[[Effect[Any]], object] | None
+    wake: Callable[[], object] | None
+    limits: Limits
+
+
+class Engine(ABC):
+    """Drives a machine; how its bytes come and go is a subclass's concern."""
+
+    def __init__(
+        self,
+        machine: Machine,
+        *,
+        on_event: Callable[[Event], object] | None = None,
+        perform: Callable[[Effect[Any]], object] | None = None,
+        defer: Callable[[Effect[Any]], object] | None = None,
+        wake: Callable[[], object] | None = None,
+        limits: Limits = _DEFAULT_LIMITS,
+    ) -> None:
+        if perform is not None and defer is not None:
+            raise ValueError("effects are either performed or deferred")
+        self._machine = machine
+        self._timed = machine if isinstance(machine, Timed) else None
+        self._durable = machine if isinstance(machine, Durable) else None
+        self._on_event, self._perform, self._defer = on_event, perform, defer
+        self._wake = wake
+        self._limits = limits
+        self._now: float | None = None
+        self._deadline: float | None = None  # the machine's, as of the last drain
+        self._closed: Closed | None = None
+        self._error: Exception | None = None  # why not one more event is taken
+        self._store_error: Exception | None = None  # with which the machine's store has failed
+        self._deferred = 0  # effects that are with the driver
+        self._unfinished = False  # a drain has given way
+        # Handlers may call the pump: then the loop that has called them goes on.
+        self._draining = self._waking = self._has_news = False
+
+    @property
+    def closed(self) -> Closed | None:
+        """The machine's last event, once it has come."""
+        return self._closed
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing is left to do, neither with a connection nor with the store."""
+        ended = self._closed is not None or self._error is not None
+        return ended and not self._deferred and self._is_hung_up()
+
+    def result(self) -> Closed:
+        """The machine's last event, once the pump is over.
+
+        Raises what the store has failed with, what a handler has raised, `AbortedError` after
+        `abort`, and `RuntimeError` if it is too early to say.
+        """
+        error = self._store_error or self._error
+        if error is not None:
+            raise error
+        if self._closed is None:
+            raise RuntimeError("the machine has not ended")
+        return self._closed
+
+    def next_deadline(self) -> float | None:
+        """When `advance` is due at the latest, in seconds; a pure query.
+
+        The time last told, if there is more to do at once: others may have their turn first.
+        """
+        if self._unfinished:
+            return self._now
+        linger = self._linger_deadline()
+        if linger is None or self._deadline is None:
+            return self._deadline if linger is None else linger
+        return min(linger, self._deadline)
+
+    def advance(self, now: float) -> None:
+        """Tell the time: before all other inputs, and when the deadline has come.
+
+        All times are monotonic seconds.  Where a clock goes back nevertheless, time stands
+        still until it has caught up.  Raises `LocalProtocolError` (``NOT_A_TIME``) as
+        `culm.machine.check_time` does.
+        """
+        self._tell_time(now)
+        self._expire()
+        self._drain()
+
+    def call(self, now: float, verb: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call a verb of the machine: it is an input as any other.  Raises what the verb raises.
+
+        Handlers of events may call verbs themselves: a drain follows in any case.
+        """
+        self._tell_time(now, early=True)
+        result = verb(*args, **kwargs)
+        self._drain()
+        return result
+
+    def answer(self, answer: Answer[Any], now: float) -> None:
+        """Take the answer to an effect that was deferred.
+
+        It may have been made in another thread, and is given in that of the pump.
+        """
+        if self._durable is None:
+            raise TypeError("the machine has no effects")
+        if self._error is None:
+            self._tell_time(now, early=True)
+            answer.give(self._durable)
+        self._deferred -= 1
+        self._drain()
+
+    def abort(self) -> None:
+        """Not one more event is taken, and every connection is at its end."""
+        if self._closed is None:
+            self._stop(AbortedError())
+        self._hang_up()
+        self._deadline = None
+        self._notify()
+
+    # What differs between kinds of machines.
+
+    @abstractmethod
+    def _take_bytes(self) -> bool:
+        """Take bytes for the peer as far as there is room; whether there were some."""
+
+    @abstractmethod
+    def _is_hung_up(self) -> bool:
+        """Whether nothing is left to do with any connection."""
+
+    @abstractmethod
+    def _hang_up(self) -> None:
+        """Let nothing be left to do."""
+
+    def _ended(self, closed: Closed) -> None:  # noqa: B027
+        """The machine has ended."""
+
+    def _settle(self) -> bool:
+        """See how far connections have come; whether that gave the machine something to do."""
+        return False
+
+    def _linger_deadline(self) -> float | None:
+        """When the next connection has lingered for long enough."""
+        return None
+
+    def _expire(self) -> None:  # noqa: B027
+        """Hang up connections that have lingered for long enough."""
+
+    def _wake_up(self) -> None:
+        """Let the driver look again at what is to be done."""
+        if self._wake is not None:
+            self._wake()
+
+    # The law.
+
+    def _input(self, now: float, method: Callable[..., object], *args: object) -> None:
+        if self._error is None:
+            self._tell_time(now, early=True)
+            method(*args)
+        self._drain()
+
+    def _tell_time(self, now: float, *, early: bool = False) -> None:
+        """Tell the time, so that what the machine measures from its next input on is exact.
+
+        early: only if nothing is due yet.  Else `advance` does it after the inputs that are
+        here: a peer is not silent because we are slow.
+        """
+        check_time(now, None)
+        self._now = now = now if self._now is None else max(now, self._now)
+        if self._timed is None or self._draining or self._error is not None:
+            return
+        if not early or self._deadline is None or now < self._deadline:
+            self._timed.advance(now)
+
+    def _drain(self) -> None:
+        if self._draining:
+            return
+        self._run()
+        while self._settle():
+            self._run()
+        self._deadline = None
+        if self._timed is not None and self._closed is None and self._error is None:
+            self._deadline = self._timed.next_deadline()
+        self._notify()
+
+    def _run(self) -> None:
+        """Events, effects, bytes, until a round brings nothing."""
+        self._draining = True
+        try:
+            for _ in range(self._limits.steps_max):
+                if self._error is not None or not (
+                    self._take_event() or self._take_effect() or self._take_bytes()
+                ):
+                    self._unfinished = False
+                    return
+            self._unfinished = True
+        except Exception as error:
+            self._stop(error)
+            self._hang_up()
+        finally:
+            self._draining = False
+
+    def _take_event(self) -> bool:
+        event = self._machine.next_event()
+        if event is None:
+            return False
+        if isinstance(event, Closed):
+            self._closed = event
+            self._ended(event)
+        elif isinstance(event, StoreFailed):
+            self._store_error = event.error
+        if self._on_event is not None:
+            self._on_event(event)
+        return True
+
+    def _take_effect(self) -> bool:
+        effect = None if self._durable is None else self._durable.next_effect()
+        if effect is None:
+            return False
+        assert self._durable is not None
+        if self._defer is not None:
+            self._deferred += 1
+            self._defer(effect)
+        elif self._perform is not None:
+            Answer.of(effect, self._perform).give(self._durable)
+        else:
+            raise TypeError(f"nobody performs {type(effect).__name__}")
+        return True
+
+    def _stop(self, error: Exception) -> None:
+        if self._error is None:
+            self._error = error
+        self._unfinished = False
+
+    def _notify(self) -> None:
+        self._has_news = True
+        if self._waking:
+            return
+        self._waking = True
+        try:
+            while self._has_news:
+                self._has_news = False
+                self._wake_up()
+        finally:
+            self._waking = False

@@ -1,0 +1,133 @@
+"""The pump of a machine with several links."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Unpack
+
+from culm.machine import Link, LinkedMachine
+from culm.pump.channel import Channel, ConnectionState
+from culm.pump.engine import Handlers
+from culm.pump.stream import Connected, StreamPump
+
+__all__ = ["LinkPump", "LinkedPump"]
+
+
+class LinkPump(StreamPump):
+    """One connection of a `LinkedPump`."""
+
+    def __init__(self, channel: Channel, feed: Callable[..., None]) -> None:
+        super().__init__(channel)
+        self._feed = feed
+
+    def _input(self, now: float, method: Callable[..., object], *args: object) -> None:
+        self._feed(now, method, *args)
+
+
+class LinkedPump(Connected):
+    """Drives a machine with several links, each over a connection of its own.
+
+    Whoever accepts or makes a connection opens the link, with `call` and the machine's verb,
+    and then has it carried: `attach` gives the connection's `LinkPump`.  A link is closed when
+    its connection is lost.  See `Handlers` for what else it takes.
+    """
+
+    def __init__(self, machine: LinkedMachine, **handlers: Unpack[Handlers]) -> None:
+        super().__init__(machine, **handlers)
+        self._linked = machine
+        self._links: dict[int, tuple[Link, Callable[[], object] | None]] = {}  # and whom to wake
+        self._stirred: dict[int, None] = {}  # may have bytes to send
+        self._touched: dict[int, None] = {}  # may have something to do for the driver
+        self._leaving: dict[int, ConnectionState] = {}  # have ended, or their connections
+        self._paused: dict[int, None] = {}  # are not read for the moment
+
+    def attach(
+        self, link: Link, *, wake: Callable[[], object] | None = None, half_close: bool = True
+    ) -> LinkPump:
+        """Let a new connection carry `link`; look at once at what it asks for.
+
+        wake: called when there may be something to do for that connection.
+        half_close: whether our half of it can be ended by itself; not so with TLS.
+
+        Raises `ValueError` if the link has a connection.
+        """
+        number = link.number
+        if number in self._channels:
+            raise ValueError(f"link {number} has a connection")
+        size_max = self._limits.piece_size_max
+        channel = Channel(link, piece_size_max=size_max, half_close=half_close)
+        self._channels[number], self._links[number] = channel, (link, wake)
+        if self._error is not None:
+            channel.abort()
+        channel.fill()
+        self._stirred[number] = self._touched[number] = None
+        return LinkPump(channel, partial(self._feed, number))
+
+    def _feed(self, number: int, now: float, method: Callable[..., object], *args: object) -> None:
+        self._stirred[number] = self._touched[number] = None
+        self._input(now, method, *args)
+
+    def _take_bytes(self) -> bool:
+        stirred = [*self._stirred, *(link.number for link in self._linked.links_to_send())]
+        self._stirred.clear()
+        moved = False
+        for number in stirred:
+            channel = self._channels.get(number)
+            if channel is None:
+                continue
+            self._touched[number] = None
+            if channel.fill():
+                moved = True
+                if not channel.outgoing:  # nobody takes it: it is dropped, to the last byte
+                    self._stirred[number] = None
+        return moved
+
+    def _settle(self) -> bool:
+        acted = False
+        for number in [*self._touched, *self._leaving]:
+            if number in self._channels:
+                acted |= self._settle_link(number)
+        for number in tuple(self._paused):
+            if number not in self._channels or self._channels[number].read_size():
+                del self._paused[number]
+                self._touched[number] = None
+        return acted
+
+    def _settle_link(self, number: int) -> bool:
+        """See how far a connection has come; whether its link was closed for that."""
+        channel, (link, _) = self._channels[number], self._links[number]
+        if channel.is_at_work and not link.closed:
+            if not link.read_size():
+                self._paused[number] = None
+            return False
+        asks = channel.is_lost and channel.is_quiet and not self._unfinished
+        if asks:
+            channel.ask_for_end()
+            self._stirred[number] = None
+        if link.closed:
+            channel.ended(erred=True)
+        self._settle_linger(number, self._limits.linger_after_error_s)
+        state = channel.state
+        if self._leaving.get(number) is not state:
+            self._leaving[number] = state
+            self._touched[number] = None
+        return asks
+
+    def _wake_up(self) -> None:
+        while self._touched:
+            number = next(iter(self._touched))
+            del self._touched[number]
+            if number not in self._channels:
+                continue
+            _, wake = self._links[number]
+            if self._channels[number].is_done:
+                del self._channels[number], self._links[number]
+                self._leaving.pop(number, None)
+            if wake is not None:
+                wake()
+        super()._wake_up()
+
+    def _hang_up(self) -> None:
+        super()._hang_up()
+        self._touched.update(dict.fromkeys(self._channels))

@@ -1,0 +1,113 @@
+"""Every driver for streams as a function: a machine, a connected socket, perhaps TLS."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections.abc import Callable
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import trio
+
+from culm.machine import Closed
+from culm.pump import Pump
+from drivers import socket_driver
+from drivers.asyncio_driver import MachineProtocol
+from drivers.trio_driver import MachineDriver
+
+__all__ = ["CERTIFICATE", "DRIVERS", "Drive", "Tls", "connected"]
+
+CERTIFICATE = Path(__file__).with_name("localhost.pem")  # with its key
+
+
+@dataclass(frozen=True)
+class Tls:
+    """Which end of TLS a connection is."""
+
+    server_side: bool
+
+    @property
+    def context(self) -> ssl.SSLContext:
+        if not self.server_side:
+            return ssl.create_default_context(cafile=CERTIFICATE)
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        context.load_cert_chain(CERTIFICATE)
+        return context
+
+    @property
+    def host(self) -> str | None:
+        return None if self.server_side else "localhost"
+
+
+Drive = Callable[..., Closed]  # (machine, socket, Tls or None, **handlers)
+
+
+def drive_socket(
+    machine: Any, connection: socket.socket, tls: Tls | None = None, **handlers: Any
+) -> Closed:
+    if tls is not None:
+        connection = tls.context.wrap_socket(
+            connection, server_side=tls.server_side, server_hostname=tls.host
+        )
+    return socket_driver.run(Pump(machine, **handlers), connection)
+
+
+def drive_asyncio(
+    machine: Any, connection: socket.socket, tls: Tls | None = None, **handlers: Any
+) -> Closed:
+    async def main() -> Closed:
+        loop = asyncio.get_running_loop()
+        protocol = MachineProtocol(machine, **handlers)
+        context = None if tls is None else tls.context
+        if tls is not None and tls.server_side:
+            await loop.connect_accepted_socket(lambda: protocol, connection, ssl=context)
+        else:
+            host = None if tls is None else tls.host
+            await loop.create_connection(
+                lambda: protocol, sock=connection, ssl=context, server_hostname=host
+            )
+        return await protocol.wait_closed()
+
+    return asyncio.run(main())
+
+
+def drive_trio(
+    machine: Any, connection: socket.socket, tls: Tls | None = None, **handlers: Any
+) -> Closed:
+    async def main() -> Closed:
+        stream: trio.abc.Stream = trio.SocketStream(trio.socket.from_stdlib_socket(connection))
+        if tls is not None:
+            stream = trio.SSLStream(
+                stream, tls.context, server_side=tls.server_side, server_hostname=tls.host
+            )
+        return await MachineDriver(machine, stream, **handlers).run()
+
+    return trio.run(main)
+
+
+DRIVERS: dict[str, Drive] = {
+    "sockets": drive_socket,
+    "asyncio": drive_asyncio,
+    "trio": drive_trio,
+}
+
+
+@contextmanager
+def connected(size: int = 8192) -> Any:
+    """Both ends of a TCP connection with little room between them."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        near = socket.create_connection(server.getsockname())
+        far = server.accept()[0]
+    for end in (near, far):
+        end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, size)
+        end.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, size)
+    try:
+        yield near, far
+    finally:  # wakes up who waits
+        for end in (near, far):
+            if end.fileno() >= 0:
+                end.close()

@@ -1,0 +1,116 @@
+"""The driver for datagrams, on real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import socket
+from typing import Any
+
+import pytest
+
+from culm.machine import Closed, Event
+from culm.oxen import MessageReceived, Node, PeerJoined, PeerLeft, Timing
+from drivers.udp_driver import UdpDriver
+from toy_machines import Answered, Pinged, Pinger
+
+HOST = "127.0.0.1"
+
+
+class Book:
+    """Who is where."""
+
+    def __init__(self) -> None:
+        self.addresses: dict[Any, Any] = {}
+
+    def name_of(self, address: Any) -> Any:
+        names = (name for name, where in self.addresses.items() if where == address)
+        return next(names, None)
+
+    async def open(self, name: Any, machine: Any, events: list[Event]) -> UdpDriver:
+        driver = UdpDriver(
+            machine,
+            address_of=self.addresses.get,
+            name_of=self.name_of,
+            on_event=events.append,
+        )
+        loop = asyncio.get_running_loop()
+        transport, _ = await loop.create_datagram_endpoint(lambda: driver, local_addr=(HOST, 0))
+        self.addresses[name] = transport.get_extra_info("sockname")
+        return driver
+
+
+async def until(events: list[Event], event: Event) -> None:
+    async with asyncio.timeout(20):
+        while event not in events:
+            await asyncio.sleep(0.005)
+
+
+def test_two_nodes_of_oxen() -> None:
+    async def main() -> None:
+        book, loop = Book(), asyncio.get_running_loop()
+        events: dict[bytes, list[Event]] = {b"one": [], b"two": []}
+        nodes = {
+            name: Node(me=name, rng=random.Random(name), epoch=-loop.time(), timing=Timing())
+            for name in events
+        }
+        one, two = [await book.open(name, node, events[name]) for name, node in nodes.items()]
+        one.call(nodes[b"one"].start)
+        two.call(nodes[b"two"].join, b"one")
+        await until(events[b"one"], PeerJoined(peer=b"two"))
+        await until(events[b"two"], PeerJoined(peer=b"one"))
+        two.call(nodes[b"two"].broadcast_in_order, b"hello")
+        async with asyncio.timeout(20):
+            while not any(isinstance(event, MessageReceived) for event in events[b"one"]):
+                await asyncio.sleep(0.005)
+        two.call(nodes[b"two"].leave)
+        assert await two.wait_closed() == Closed()
+        async with asyncio.timeout(20):
+            while not any(isinstance(event, PeerLeft) for event in events[b"one"]):
+                await asyncio.sleep(0.005)
+        one.call(nodes[b"one"].close)
+        assert await one.wait_closed() == Closed()
+
+    asyncio.run(main())
+
+
+def test_who_is_not_known_is_not_heard_and_what_is_for_nobody_is_lost() -> None:
+    async def main() -> None:
+        book, events = Book(), list[Event]()
+        machine = Pinger(peers=["known", "lost"], interval=0.05)
+        driver = await book.open("me", machine, events)
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as known:
+            known.bind((HOST, 0))
+            known.setblocking(False)
+            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
+                stranger.sendto(b"P\0\1", book.addresses["me"])
+            book.addresses["known"] = known.getsockname()
+            known.sendto(b"P\0\2", book.addresses["me"])
+            await until(events, Pinged(peer="known", number=2))
+            driver.call(machine.ping, "lost")
+            driver.call(machine.ping, "known")
+            known.sendto(b"A\0\2", book.addresses["me"])
+            await until(events, Answered(peer="known", number=2))
+        assert Pinged(peer="known", number=1) not in events
+        driver.call(machine.close)
+        assert await driver.wait_closed() == Closed()
+
+    asyncio.run(main())
+
+
+def test_what_a_handler_raises_is_raised_in_the_end() -> None:
+    async def main() -> None:
+        def fail(event: Event) -> None:
+            raise ZeroDivisionError
+
+        machine = Pinger()
+        driver = UdpDriver(
+            machine, address_of=lambda name: None, name_of=lambda where: None, on_event=fail
+        )
+        loop = asyncio.get_running_loop()
+        await loop.create_datagram_endpoint(lambda: driver, local_addr=(HOST, 0))
+        driver.call(machine.close)
+        with pytest.raises(ZeroDivisionError):
+            await driver.wait_closed()
+
+    asyncio.run(main())
