@@ -16,7 +16,7 @@ from culm.bamboo.entry import Entry
 from culm.bamboo.forks import ForkProof
 from culm.bamboo.links import lipmaa, lower_pool, upper_pool
 from culm.bamboo.store import StoredEntry
-from culm.machine import Closed, Event
+from culm.machine import Closed, Event, LocalProtocolError
 from culm.point2point import (
     EVERYTHING,
     NOTIFY,
@@ -28,6 +28,7 @@ from culm.point2point import (
     Connection,
     EntriesReceived,
     EntryWanted,
+    ErrorCode,
     ForkSuspected,
     HashWanted,
     Limits,
@@ -283,7 +284,7 @@ class Player:
         assert set(self.connection.requests) == set(self.games)
         for request_id, game in self.games.items():
             request = self.connection.requests[request_id]
-            assert request is game.request
+            assert request == game.request
             if game.state in (RequestState.CANCELLED, RequestState.CANCELLING):
                 assert request.state in (RequestState.CANCELLED, RequestState.CANCELLING)
                 continue
@@ -323,14 +324,18 @@ class Player:
         request_id = None
         if dice.chance(3):  # an id that was used, perhaps
             request_id = 2 * dice.below(4) + self.role
-            if not self.is_free(request_id):
-                return
-        request = self.connection.propose(proposal, request_id=request_id)
+        try:
+            request = self.connection.propose(proposal, request_id=request_id)
+        except LocalProtocolError as error:
+            if error.code is not ErrorCode.ID_IN_USE or not self.may_be_in_use(request_id):
+                raise
+            return
         self.games[request.request_id] = Game(request, mine=True)
         self.drain()
 
-    def is_free(self, request_id: int) -> bool:
-        return self.connection._control._ids.is_free(request_id)
+    def may_be_in_use(self, request_id: int | None) -> bool:
+        """By a request, or by a marker that has not left."""
+        return request_id in self.games or self.connection.unsent_size() > 0
 
     @staticmethod
     def upper(dice: Dice, end: int) -> int:
@@ -437,9 +442,10 @@ class Player:
             return [lambda: self.apologize(game)] if self.may_apologize(game) else []
         demand = request.peer_demand
         assert demand is not None
-        place = min(view.place for view in request.incoming.views)
+        received = request.snapshot().incoming
+        place = min(cursor.place for cursor in received.cursors)
         behind = 0
-        if not request.incoming.apology_owed:
+        if not received.apology_owed:
             behind = max(0, sent.passed_by(place) - sent.index)
         left = len(sent.pieces) - sent.index
         found: list[Action] = []
@@ -539,7 +545,7 @@ class Player:
         game.sent.metadata.add(seqnum)
         game.sent.move(game.sent.index + 1)
         targets = {seqnum - 1, lipmaa(seqnum)} if seqnum > 1 else set()
-        game.sent.unsure = any(game.request.outgoing.link(n) is None for n in targets)
+        game.sent.unsure = any(game.request.link(n) is None for n in targets)
 
     def send_entries(self, game: Game, dice: Dice) -> None:
         """As many as go in one go; perhaps none."""
@@ -672,10 +678,10 @@ class Duel:
             assert mirrored[game.state] is other.state
             assert (game.sent.end, game.sent.upper) == (other.sent.end, other.sent.upper)
             for one, two in ((game.request, other.request), (other.request, game.request)):
-                place, views = one.send_cursor, two.incoming.views
-                assert place.range.bounds in views._ranges
-                assert place in [view.retargeted(place.range) for view in views]
+                place, received = one.send_cursor, two.snapshot().incoming
+                assert place.range.bounds in received.ranges
+                assert place in [each.retargeted(place.range) for each in received.cursors]
                 if game.state is RequestState.CONFIRMED:
                     assert one.peer_demand == two.our_demand
         for one, two in ((left, right), (right, left)):
-            assert one.connection.proposal_credit == two.connection._control.granted
+            assert one.connection.proposal_credit == two.connection.snapshot().granted

@@ -117,46 +117,11 @@ def refusal(call: Callable[..., object], *args: Any, **options: Any) -> ErrorCod
     return caught.value.code
 
 
-def picture(connection: Connection) -> Any:
-    """All that a refused verb might have changed."""
-    control, sender = connection._control, connection._sender
-    return (
-        connection.state,
-        connection.proposal_credit,
-        control.granted,
-        control._ids._next,
-        connection._control_stream.unsent_size,
-        sender.queued_total,
-        sender._current,
-        sender._only_switch,
-        [
-            (
-                request_id,
-                request.state,
-                request.discarding,
-                [
-                    (
-                        [(v.range, v.index, v.offset) for v in track.views],
-                        track.views.demands,
-                        track.last,
-                        track.apology_owed,
-                        track.apologized,
-                        dict(track.links),
-                        track.end_of_log,
-                    )
-                    for track in (request.outgoing, request.incoming)
-                ],
-            )
-            for request_id, request in connection.requests.items()
-        ],
-    )
-
-
 def refuses(connection: Connection, code: ErrorCode, call: Callable[..., object]) -> None:
     """The call is refused with that code, and has changed nothing."""
-    before = picture(connection)
+    before = connection.snapshot()
     assert refusal(call) is code
-    assert picture(connection) == before
+    assert connection.snapshot() == before
 
 
 # Bytes by hand.

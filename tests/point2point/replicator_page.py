@@ -30,27 +30,29 @@ from culm.point2point import (
     Closed,
     Confirmed,
     CreditReceived,
-    EntryStored,
     EntryWanted,
     Established,
-    ForkFound,
     HashWanted,
+    PayloadReceived,
+    Proposal,
+    ProposalDropped,
+    Proposed,
+    RequestEnded,
+)
+from culm.point2point.replication import (
+    EntryStored,
+    ForkFound,
     Interest,
     LogOffered,
     LogRefused,
     LogSynced,
     PayloadProgress,
-    PayloadReceived,
     PiecesNotified,
-    Proposal,
-    ProposalDropped,
-    Proposed,
     ReplicatorLimits,
-    RequestEnded,
     Settled,
     Want,
 )
-from culm.point2point.replication_events import LogEvent
+from culm.point2point.replication.events import LogEvent
 
 PAGE = Path(__file__).parents[2] / "docs" / "replicator.md"
 OTHER = {"A": "B", "B": "A"}

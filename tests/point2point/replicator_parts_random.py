@@ -12,7 +12,8 @@ from replicator_support import Cable, End, Node, World, check_store, same, settl
 from culm.bamboo.author import LogAuthor
 from culm.bamboo.links import lower_pool, shortest_path
 from culm.bamboo.store import MemoryStore
-from culm.point2point import NOTIFY, ErrorCode, Interest, Want, payloads_up_to
+from culm.point2point import NOTIFY, ErrorCode, payloads_up_to
+from culm.point2point.replication import Interest, Want
 from culm.testing.link import random_chunks
 from culm.wire.multihash import YAMF
 

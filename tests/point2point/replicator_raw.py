@@ -31,14 +31,8 @@ from culm.bamboo.effects import perform
 from culm.bamboo.entry import LogKey
 from culm.bamboo.store import LogStore, MemoryStore, NewEntry
 from culm.machine import Closed, Effect, Event
-from culm.point2point import (
-    ErrorCode,
-    Interest,
-    Replicator,
-    ReplicatorLimits,
-    Role,
-    Setup,
-)
+from culm.point2point import ErrorCode, Role, Setup
+from culm.point2point.replication import Interest, Replicator, ReplicatorLimits
 from culm.wire.multihash import YAMF
 
 __all__ = [

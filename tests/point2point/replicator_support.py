@@ -22,18 +22,14 @@ from culm.bamboo.effects import perform
 from culm.bamboo.entry import LogKey
 from culm.bamboo.store import LogStore, MemoryStore, NewEntry
 from culm.machine import Closed, Effect, Event
-from culm.point2point import (
+from culm.point2point import ErrorCode, Limits, Role, Setup, State
+from culm.point2point.replication import (
     EntryStored,
-    ErrorCode,
     ForkFound,
     Interest,
-    Limits,
     Replicator,
     ReplicatorLimits,
-    Role,
     Settled,
-    Setup,
-    State,
 )
 from culm.testing.link import Chunker, whole
 from culm.testing.stores import contents
@@ -158,7 +154,7 @@ class End:
         The dumb twin of `Proposer.settled`.
         """
         machine = self.machine
-        if not len(machine._desk):
+        if not machine._work.load:
             settled = all(replica.settled for replica in machine._replicas.values())
             assert machine._proposer.settled is settled
 

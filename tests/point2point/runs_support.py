@@ -340,7 +340,7 @@ class Outcome:
     events: list[Event] = field(default_factory=list)
     refusals: list[object] = field(default_factory=list)
     sent: list[bytes] = field(default_factory=list)
-    answers: list[object] = field(default_factory=list)
+    snapshots: list[object] = field(default_factory=list)
     connection: Connection | None = None
 
     @property
@@ -389,31 +389,10 @@ def expanded(events: Sequence[Event]) -> list[Event]:
     return found
 
 
-def answers(connection: Connection) -> object:
+def requests_of(connection: Connection) -> object:
     """What a connection says of its requests, and would say."""
-    return connection.state, [
-        (
-            id,
-            request.state,
-            request.discarding,
-            request.verifier is None,
-            [
-                (
-                    [(view.range, view.index, view.offset, view.piece) for view in track.views],
-                    track.views.demands,
-                    [n for n in range(LENGTH + 20) if n in track.metadata],
-                    track.links,
-                    track.end_of_log,
-                    track.last,
-                    track.entry,
-                    track.reached,
-                    track.apology_owed,
-                )
-                for track in (request.incoming, request.outgoing)
-            ],
-        )
-        for id, request in sorted(connection.requests.items())
-    ]
+    snapshot = connection.snapshot()
+    return snapshot.state, sorted(snapshot.requests, key=lambda request: request.request_id)
 
 
 def replay(kept: Conversation, *, in_runs: bool, cuts: Callable[[bytes], list[bytes]]) -> Outcome:
@@ -436,7 +415,7 @@ def replay(kept: Conversation, *, in_runs: bool, cuts: Callable[[bytes], list[by
                 connection.receive_data(piece)
                 found.events += drain(connection, kept.log)
         found.sent.append(connection.data_to_send())
-        found.answers.append(answers(connection))
+        found.snapshots.append(requests_of(connection))
     return found
 
 
@@ -506,4 +485,4 @@ def assert_alike(plain: Outcome, runs: Outcome) -> None:
     assert runs.refusals == plain.refusals
     assert runs.sent == plain.sent
     if plain.code is None:
-        assert runs.answers == plain.answers
+        assert runs.snapshots == plain.snapshots

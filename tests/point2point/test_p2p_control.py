@@ -535,7 +535,7 @@ class TestOverlaps:
         pair.right.propose(proposal(start))
         pair.pump()
         for one, other in ((pair.left, pair.right), (pair.right, pair.left)):
-            assert one.proposal_credit == other._control.granted
+            assert one.proposal_credit == other.snapshot().granted
         assert {pair.left.proposal_credit, pair.right.proposal_credit} == {2, 3}
 
     def test_no_credit_comes_back_beyond_the_highest(self) -> None:
@@ -548,7 +548,7 @@ class TestOverlaps:
         peer.connection.propose(proposal(3))
         peer.control(propose(1, 5))
         peer.connection.propose(proposal(3))
-        assert peer.connection._control.granted == MAX
+        assert peer.connection.snapshot().granted == MAX
 
     @pytest.mark.parametrize("start", [1, 40])
     def test_one_may_cross_two(self, start: int) -> None:

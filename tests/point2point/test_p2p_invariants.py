@@ -676,7 +676,7 @@ class TestData:
     def test_links_that_are_sent_along_are_checked_by_the_receiver(self) -> None:
         """Who forks is told so; it is no violation to have another branch."""
         _, request = sending(start=4)
-        request.know_link(3, FORK[3].entry.hash())
+        request.provide_hash(3, FORK[3].entry.hash())
         assert entry(4).backlink != FORK[3].entry.hash()
         request.send_metadata(entry(4))
 

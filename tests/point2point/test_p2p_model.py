@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from random import Random
 from typing import Any
 
@@ -11,8 +10,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from p2p_model import Dice, Duel, Player
-from p2p_support import picture, refusal
+from p2p_support import refusal
 
+import effort
 from culm.point2point import (
     NOTIFY,
     CancelReason,
@@ -24,7 +24,7 @@ from culm.point2point import (
     SkipReason,
 )
 
-RUNS = {"default": 200, "brief": 100, "ci": 300, "long": 10_000}
+RUNS = {"default": 200, "brief": 20, "ci": 100, "long": 10_000}
 
 SIDES = st.integers(0, 1)
 
@@ -153,9 +153,9 @@ class TwoConnections(RuleBasedStateMachine):
         if game is None:
             return
         call, codes = throws.pick(illegal(player, game))
-        before = picture(player.connection)
+        before = player.connection.snapshot()
         assert refusal(call) in codes
-        assert picture(player.connection) == before
+        assert player.connection.snapshot() == before
 
     def teardown(self) -> None:
         if not hasattr(self, "duel"):
@@ -274,6 +274,6 @@ def illegal(player: Player, game: Any) -> list[tuple[Any, set[ErrorCode]]]:
 TestTwoConnections = pytest.mark.timeout(7200)(TwoConnections.TestCase)
 TestTwoConnections.settings = settings(
     report_multiple_bugs=False,
-    max_examples=RUNS[os.environ.get("CULM_HYPOTHESIS_PROFILE", "default")],
+    max_examples=RUNS[effort.PROFILE],
     stateful_step_count=40,
 )

@@ -91,28 +91,28 @@ class TestAdjustments:
         peer.data(switch(0))
         for number in range(1, 10):
             peer.data(metadata(entry(number), backlink=False), raw(payload(number)))
-        assert request.incoming.views.possibilities == 3
+        assert len(request.snapshot().incoming.ranges) == 3
         # After 9 and its pool (10, 11, 12, 13) nothing comes; the other ends have payloads.
         peer.data(metadata(entry(10)), metadata(entry(11)))
-        assert request.incoming.views.possibilities == 1
+        assert len(request.snapshot().incoming.ranges) == 1
         peer.control(*ends(8, 7))
         assert not of(peer, RequestGivenUp)
         peer.control(*ends(6))
         assert of(peer, RequestGivenUp)
         assert peer.code is None
 
-    def test_what_is_said_before_the_confirmation_is_no_riddle(self) -> None:
+    def test_what_is_said_before_the_confirmation_leaves_nothing_open(self) -> None:
         """Neither endpoint sends data before it has heard it."""
         peer = Raw(limits=self.LIMITS)
         peer.control(propose(1, 5, end=(40, 40)))
         peer.control(*[adjust(1, flags=8, extra=varu64(n)) for n in range(39, 5, -1)])
         request = peer.connection.request(1)
-        assert request.incoming.views.possibilities == 1
+        assert len(request.snapshot().incoming.ranges) == 1
         request.confirm(EVERYTHING)
         assert request.receive_cursor.range.end == request.send_cursor.range.end == 6
         assert not of(peer, RequestGivenUp)
 
-    def test_wishes_of_the_peer_are_no_riddle(self) -> None:
+    def test_wishes_of_the_peer_leave_nothing_open(self) -> None:
         """What it wants of us holds from when we hear it."""
         peer = Raw(limits=self.LIMITS)
         peer.connection.propose(proposal(5, end=40))
@@ -215,7 +215,7 @@ class TestDropped:
         assert len(of(peer, ProposalDropped)) == 1000
         peer.data(*[switch(1) + marker(request_id) for request_id in range(1, 2001, 2)])
         assert peer.code is None
-        assert len(peer.connection._control._dropped) == 1
+        assert peer.connection.snapshot().dropped == ((1, 1999),)
 
     def test_ids_of_ours_are_not_among_them(self) -> None:
         peer = Raw()
@@ -288,7 +288,7 @@ class TestEntriesAskedFor:
             ErrorCode.UNKNOWN_PAYLOAD_SIZE,
             lambda: request.send_payload(payload(5), entry=entry(5)),
         )
-        assert request.outgoing.entry is None
+        assert request.snapshot().outgoing.entry is None
         request.notify()  # which is allowed, whatever the eagerness
 
     def test_after_what_we_have_sent_ourselves(self) -> None:

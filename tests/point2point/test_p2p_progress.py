@@ -36,18 +36,15 @@ from culm.point2point import (
     Connection,
     ErrorCode,
     GivenUp,
-    Interest,
     Limits,
-    LogRefused,
     PayloadReceived,
-    ReplicatorLimits,
     Request,
     RequestEnded,
     RequestGivenUp,
     RequestState,
     Role,
-    Settled,
 )
+from culm.point2point.replication import Interest, LogRefused, ReplicatorLimits, Settled
 from culm.wire.multihash import YAMF
 
 LIMITS = Limits(silence_max_s=30, keepalive_s=30, progress_max_s=100)

@@ -173,14 +173,15 @@ def test_an_empty_payload_has_no_packed_bytes() -> None:
 
 
 def test_who_passes_over_a_request_has_answered() -> None:
-    peer, request = receiving(12)
-    request.incoming.links.clear()
-    request.outgoing.links.clear()
+    peer = Raw()
+    request = peer.connection.propose(proposal(12))
+    peer.control(adjust(0, "all"))
     peer.connection.propose(proposal(40, end=40))
     peer.control(adjust(2, "all"))
     behind = switch(2) + metadata(entry(40), backlink=True)
-    peer.data(metadata(entry(12), backlink=True), behind)
-    assert peer.events[-1] == HashWanted(request_id=0, seqnum=8)
+    peer.data(switch(0), metadata(entry(12), backlink=True), raw(payload(12)))
+    peer.data(metadata(entry(13), backlink=False), behind)
+    assert peer.events[-1] == HashWanted(request_id=0, seqnum=4)
     request.pass_over()
     peer.data(b"")
     event = peer.events[-1]
@@ -378,7 +379,7 @@ def confirming(start: int, offset: int | None = None, **options: Any) -> Raw:
     peer.control(propose(1, start, offset=offset))
     request = peer.connection.request(1)
     request.confirm(EVERYTHING, **options)
-    request.know_link(lipmaa(start), link(lipmaa(start)))
+    request.provide_hash(lipmaa(start), link(lipmaa(start)))
     request.provide_entry(entry(start))
     peer.data(switch(1))
     return peer
@@ -477,3 +478,20 @@ def test_nobody_goes_back_from_the_pool_to_a_larger_range() -> None:
     peer, _ = at_the_border(told=False)
     peer.data(b"\x03\x02", b"\x06")
     assert peer.code is ErrorCode.PIECE_OUT_OF_TURN
+
+
+@pytest.mark.parametrize("in_runs", [True, False])
+@pytest.mark.parametrize(("end", "upper"), [(1, 1), (1, 4), (2, 4)])
+def test_a_confirmation_that_ends_the_range_before_the_payload_that_is_under_way(
+    end: int, upper: int, in_runs: bool
+) -> None:
+    """Data may come before the confirmation; it has to be of the range that is confirmed."""
+    peer = Raw(in_runs=in_runs)
+    peer.connection.propose(proposal(1))
+    peer.data(switch(0), metadata(entry(1)), raw(payload(1)))
+    data = raw(payload(2))
+    peer.data(metadata(entry(2)), data[:5])
+    peer.control(adjust(0, "all", flags=0b1100, extra=varu64(end) + varu64(upper)))
+    assert peer.code is None
+    peer.data(data[5:])
+    assert peer.code is (ErrorCode.PAST_END if end < 2 else None)

@@ -114,6 +114,7 @@ def mutate(data: bytes, chance: Random) -> bytes:
     return bytes(changed)
 
 
+@pytest.mark.once
 @settings(max_examples=settings.default.max_examples * 2)  # type: ignore[union-attr]
 @given(conversations(), st.integers(0, 1 << 32))
 def test_in_runs_is_piece_by_piece_with_bytes_changed(kept: Conversation, seed: int) -> None:
@@ -285,7 +286,7 @@ def test_what_the_peer_has_sent_counts_for_more_than_what_we_know() -> None:
     request = peer.connection.propose(proposal())
     peer.control(adjust(0, "all"))
     peer.data(switch(0), *raw_run(3))
-    request.know_link(3, FORK[3].entry.hash())
+    request.provide_hash(3, FORK[3].entry.hash())
     peer.data(*raw_run(13)[3:])
     assert in_runs_received(peer) == list(range(1, 14))
 
@@ -353,8 +354,8 @@ def test_links_out_of_reach_are_forgotten_in_runs_too() -> None:
             Connection(role=role, family=YASMF, in_runs=in_runs and role is Role.PROACTIVE)
             for role in Role
         ]
-        left = next(each for each in pair if each._control._role is Role.PROACTIVE)
-        right = next(each for each in pair if each is not left)
+        left = pair[Role.PROACTIVE]
+        right = pair[Role.REACTIVE]
 
         def pump(left: Connection = left, right: Connection = right) -> None:
             while (up := left.data_to_send()) + (down := right.data_to_send()):
@@ -375,7 +376,7 @@ def test_links_out_of_reach_are_forgotten_in_runs_too() -> None:
         assert request.receive_cursor.piece == (401, Part.METADATA)
         requests.append(request)
     for request in requests:
-        links = request.incoming.links
+        links = request.snapshot().incoming.links
         assert len(links) <= 129
         for target in open_targets(400):
             assert links[target] == log[target].entry.hash()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -20,7 +21,6 @@ from p2p_support import (
     cancel,
     ended_log,
     metadata,
-    picture,
     proposal,
     propose,
     raw,
@@ -29,7 +29,7 @@ from p2p_support import (
     varu64,
     write,
 )
-from runs_support import Conversation, answers, converse, make_log, replay, stored, whole
+from runs_support import Conversation, converse, make_log, replay, stored, whole
 
 from culm.bamboo.links import lipmaa
 from culm.bamboo.store import NewEntry, StoredEntry
@@ -48,6 +48,8 @@ from culm.point2point import (
     Setup,
     State,
 )
+from culm.point2point.request import RequestRecord
+from culm.point2point.runs import write_run
 from culm.wire.multihash import YAMF, YASMF
 
 NO_WINDOW = Setup(send_window_max=0, receive_window_max=0)
@@ -119,9 +121,13 @@ def in_pieces(request: Request, news: list[NewEntry]) -> None:
 
 def state(connection: Connection) -> object:
     """Of all but what might be taken back: nothing, as what is sent has been verified."""
-    connection_state, requests = answers(connection)  # type: ignore[misc]
-    return connection_state, [
-        (*request[:4], [(*track[:5], *track[6:]) for track in request[4]]) for request in requests
+    return [
+        replace(
+            request,
+            incoming=replace(request.incoming, last=None),
+            outgoing=replace(request.outgoing, last=None),
+        )
+        for request in connection.snapshot().requests
     ]
 
 
@@ -263,7 +269,7 @@ def test_it_stops_at_the_end_of_the_log() -> None:
     request.confirm(NOTIFY)
     assert request.send_entries(stored(new) for new in log.values()) == 4
     in_pieces(request, [log[5]])
-    assert request.outgoing.end_of_log == 5
+    assert request.snapshot().outgoing.end_of_log == 5
     peer.take()
     unchanged(peer, request, [stored(new) for new in beyond_the_end(5)])
 
@@ -314,13 +320,14 @@ def test_a_run_is_about_as_large_as_our_limit() -> None:
 @pytest.mark.parametrize(("wrong", "count"), [(1, 9), (3, 9), (4, 2), (5, 0)])
 def test_it_stops_before_what_forks_what_is_known(by_us: bool, wrong: int, count: int) -> None:
     """Entries 8 and 13 link to 4, and 6 links to 5; no other links to what is before it."""
-    peer = Raw(trust_caller=True, setup=NO_WINDOW)
-    request = asked(peer)
-    in_pieces(request, [LOG[n] for n in range(1, 6)])
-    track = request.outgoing if by_us else request.incoming
-    track.links[wrong] = FORK[wrong].entry.hash()
+    record = RequestRecord(1, proposal(), ours=False)
+    record.outgoing.take_run({n: LOG[n].entry.hash() for n in range(1, 6)})
+    forked = record.outgoing if by_us else record.incoming
+    forked.links[wrong] = FORK[wrong].entry.hash()
     assert {lipmaa(n) for n in range(6, 15)} & {1, 2, 3, 4, 5} == {4, 5}
-    assert request.send_entries(rows(6, 14)) == count
+    stored = rows(6, 14)
+    _, hashes = write_run(record, stored, compress=lambda _: None, family=YAMF, size_max=1 << 16)
+    assert len(hashes) == count
 
 
 def test_the_first_entry_is_left_to_the_pieces_if_the_one_before_is_not_known() -> None:
@@ -335,9 +342,9 @@ def test_the_first_entry_is_left_to_the_pieces_if_the_one_before_is_not_known() 
 
 
 def unchanged(peer: Raw, request: Request, given: Any) -> None:
-    before = picture(peer.connection)
+    before = peer.connection.snapshot()
     assert request.send_entries(given) == 0
-    assert picture(peer.connection) == before
+    assert peer.connection.snapshot() == before
     assert peer.take() == (b"", b"")
 
 
@@ -412,10 +419,10 @@ def test_rows_that_cannot_be_read_leave_no_trace() -> None:
         request.confirm(NOTIFY)
         peer.take()
         if fails:
-            before = picture(peer.connection)
+            before = peer.connection.snapshot()
             with pytest.raises(Disk):
                 request.send_entries(failing())
-            assert picture(peer.connection) == before
+            assert peer.connection.snapshot() == before
         assert request.send_entries(stored(new) for new in log.values()) == 45
         sent.append(peer.take())
     assert sent[0] == sent[1]

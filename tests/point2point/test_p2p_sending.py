@@ -54,8 +54,9 @@ from culm.point2point import (
     Setup,
     SkipReason,
 )
+from culm.point2point.direction import Direction
+from culm.point2point.messages import Demand
 from culm.point2point.pieces import Range
-from culm.point2point.track import Track
 from culm.wire.multihash import YAMF
 
 SIGNING_KEY = SigningKey(b"\7" * 32)
@@ -179,10 +180,10 @@ def test_markers_are_counted_until_they_have_left() -> None:
     connection, one, two = without_credit()
     for request in (one, two):
         request.cancel(CancelReason.DO_NOT_RETRY)
-    sizes = [connection._sender.unsent_markers_size()]
+    sizes = [connection.snapshot().markers_size]
     for _ in range(4):
         take_data(connection, 1)
-        sizes.append(connection._sender.unsent_markers_size())
+        sizes.append(connection.snapshot().markers_size)
     assert sizes == [4, 3, 2, 1, 0]
 
 
@@ -301,7 +302,7 @@ def test_metadata_with_its_backlink_is_valid_though_we_know_nothing_before_it(st
     """The peer finds it so, and would close at an apology."""
     pair = Pair(GREEDY, GREEDY)
     _, theirs = pair.confirmed(start=start)
-    theirs.know_link(4, link(4))
+    theirs.provide_hash(4, link(4))
     theirs.send_metadata(entry(start))
     refuses(pair.right, ErrorCode.APOLOGY_FOR_VALID_DATA, theirs.apologize)
     theirs.send_payload(payload(start))
@@ -435,7 +436,8 @@ def test_the_peer_is_only_surely_passed_where_it_surely_is() -> None:
     peer.data(switch(0))
     peer.control(adjust(0, flags=8, extra=varu64(5)))
     peer.data(b"\x03\x0c")
-    behind = [request.send_cursor.is_behind(view) for view in request.incoming.views]
+    cursors = request.snapshot().incoming.cursors
+    behind = [request.send_cursor.is_behind(cursor) for cursor in cursors]
     assert len(set(behind)) == 2
     code = ErrorCode.EAGERNESS_VIOLATED
     refuses(peer.connection, code, lambda: request.notify(max(behind)))
@@ -459,9 +461,9 @@ def test_an_entry_is_forgotten_with_its_payload_however_that_is_passed() -> None
     peer, request = sending()
     peer.control(adjust(1, "up to", extra=varu64(0)))
     request.send_metadata(entry(2))
-    assert request.outgoing.entry == entry(2)
+    assert request.snapshot().outgoing.entry == entry(2)
     request.notify()
-    assert request.outgoing.entry is None
+    assert request.snapshot().outgoing.entry is None
 
 
 def test_an_entry_of_a_certificate_pool_is_not_remembered() -> None:
@@ -470,7 +472,7 @@ def test_an_entry_of_a_certificate_pool_is_not_remembered() -> None:
     request = peer.connection.request(1)
     request.confirm(EVERYTHING)
     request.send_metadata(entry(4))
-    assert request.outgoing.entry is None
+    assert request.snapshot().outgoing.entry is None
 
 
 # Memory.
@@ -480,20 +482,23 @@ def test_an_entry_of_a_certificate_pool_is_not_remembered() -> None:
 def test_of_entries_that_were_sent_now_and_then_only_the_last_are_remembered(
     in_runs: bool,
 ) -> None:
-    range_ = Range.of(proposal())
-    track = Track(range_)
-    track.other = Track(range_)
-    track.notify(2)
+    sent = Direction(Range.of(proposal()), Demand())
+
+    def pass_over(count: int) -> None:
+        sent.pass_over(sent.candidates.possible, count)
+
+    pass_over(2)
     for seqnum in range(2, 3001, 2):
         if in_runs:
-            track.take_entries({seqnum: link(1)})
-            track.notify(2)
+            sent.take_run({seqnum: link(1)})
+            pass_over(2)
         else:
             lipmaalink = link(1) if has_lipmaalink(seqnum) else None
-            track.take_metadata(replace(entry(2), seqnum=seqnum, lipmaalink=lipmaalink))
-            track.notify(3)
-    assert len(track.metadata) == 1024
-    assert 3000 in track.metadata
-    assert 2 not in track.metadata
-    assert len(track.links) <= 129
-    assert track.entry is track.last is None
+            new = replace(entry(2), seqnum=seqnum, lipmaalink=lipmaalink)
+            sent.take_metadata(sent.check_metadata(), new)
+            pass_over(3)
+    assert len(sent.metadata) == 1024
+    assert 3000 in sent.metadata
+    assert 2 not in sent.metadata
+    assert len(sent.links) <= 129
+    assert sent.entry is sent.last is None

@@ -14,7 +14,8 @@ from replicator_support import FETCH, KEEP, SERVE, SMALL, news_of, store_of
 
 from culm.bamboo.effects import perform
 from culm.bamboo.store import MemoryStore, NewEntry
-from culm.point2point import Interest, Replicator, Role, Setup, Want
+from culm.point2point import Role, Setup
+from culm.point2point.replication import Interest, Replicator, Want
 from culm.testing import transcript
 from culm.testing.link import Link
 from culm.testing.machines import MachineSpec, Scenario, lookup

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from replicator_support import FETCH, KEEP, SERVE, World, news_of, same, store_of
 
-from culm.point2point import Interest, ReplicatorLimits
+from culm.point2point.replication import Interest, ReplicatorLimits
 
 COUNT, PAYLOAD_SIZE = 1000, 100
 # Tag, size, hash of the payload, signature, and three bytes for all the rest.

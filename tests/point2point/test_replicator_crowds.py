@@ -10,7 +10,8 @@ from replicator_support import KEEP, SMALL, Node, World, same
 
 from culm.bamboo.author import LogAuthor
 from culm.bamboo.store import MemoryStore
-from culm.point2point import CancelReason, LogRefused, ReplicatorLimits
+from culm.point2point import CancelReason
+from culm.point2point.replication import LogRefused, ReplicatorLimits
 from culm.wire.multihash import YAMF
 
 
@@ -72,6 +73,7 @@ def test_everything_arrives_and_what_comes_later_too(
     crowd.check()
 
 
+@pytest.mark.once
 def test_a_thousand_logs_each_with_the_default_limits() -> None:
     limits = ReplicatorLimits()
     assert limits.connection.requests_max < 1000

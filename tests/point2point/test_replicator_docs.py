@@ -9,11 +9,9 @@ from dataclasses import fields
 import pytest
 from replicator_page import PAGE, filled, parts
 
-from culm import point2point
-from culm.machine import Closed, Event, StoreFailed
-from culm.point2point import Interest, ReplicatorLimits, Want
-from culm.point2point.events import RequestEvent
-from culm.point2point.replication_events import LogEvent, Settled
+from culm.machine import Event
+from culm.point2point import replication
+from culm.point2point.replication import Interest, ReplicatorLimits, Want
 
 
 @pytest.fixture(scope="module")
@@ -50,14 +48,8 @@ def test_every_event_is_explained(page: str) -> None:
     told = set(re.findall(r"^\| `(\w+)` \|", table, flags=re.M))
     kinds = {
         name
-        for name in point2point.__all__
-        if isinstance(kind := getattr(point2point, name), type)
-        and issubclass(kind, Event)
-        and (
-            issubclass(kind, LogEvent)
-            or kind in (Settled, Closed, StoreFailed, point2point.ForkFound)
-        )
-        and not issubclass(kind, RequestEvent)
+        for name in replication.__all__
+        if isinstance(kind := getattr(replication, name), type) and issubclass(kind, Event)
     }
     assert len(kinds) == 11
     assert told == kinds

@@ -19,7 +19,8 @@ from replicator_support import (
 
 from culm.bamboo.effects import WriteEffect, perform
 from culm.machine import Closed, Effect, StoreFailed
-from culm.point2point import EntryStored, ErrorCode, ForkFound, Mode, Setup
+from culm.point2point import ErrorCode, Mode, Setup
+from culm.point2point.replication import EntryStored, ForkFound
 
 SIZES = (10, 0, 300, 50, 64, 65, 200, 1, 2, 150)
 NEWS = news_of(SIZES)

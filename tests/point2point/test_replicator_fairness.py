@@ -6,7 +6,6 @@ is that of the requirement (1 GiB) in the long profile.
 
 from __future__ import annotations
 
-import os
 from collections import deque
 from hashlib import blake2b
 
@@ -19,19 +18,12 @@ from culm.bamboo.effects import perform
 from culm.bamboo.entry import Entry, LogKey
 from culm.bamboo.store import MemoryStore, NewEntry, StoredEntry, StoreError, StoreErrorCode
 from culm.machine import Closed, Effect, Event
-from culm.point2point import (
-    EntryStored,
-    Interest,
-    Limits,
-    Replicator,
-    ReplicatorLimits,
-    Role,
-    Setup,
-)
+from culm.point2point import Limits, Role, Setup
+from culm.point2point.replication import EntryStored, Interest, Replicator, ReplicatorLimits
 from culm.testing.held import held_size
 from culm.wire.multihash import YAMF
+from effort import LONG
 
-LONG = os.environ.get("CULM_HYPOTHESIS_PROFILE") == "long"
 SIZE = 1 << 30 if LONG else 1 << 23
 BLOCK = blake2b(b"some bytes").digest() * 1024  # 64 KiB
 LIMITS = ReplicatorLimits(
@@ -179,9 +171,10 @@ class Pair:
         """Whether its metadata has reached the receiver."""
         requests = self.receiver.machine.connection.requests.values()
         return any(
-            entry.seqnum in request.incoming.metadata
+            first <= entry.seqnum <= last
             for request in requests
             if request.proposal.log == entry.log
+            for first, last in request.snapshot().incoming.metadata
         )
 
     def has(self, log: LogKey, seqnum: int) -> bool:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 from replicator_support import KEEP, World
 
+from culm.bamboo.answers import is_of_family
 from culm.bamboo.effects import (
     ReadEntries,
     ReadEntry,
     ReadFork,
     ReadHashes,
     ReadHead,
+    ReadLog,
     ReadLogs,
     ReadNewest,
     ReadPayload,
@@ -22,8 +25,8 @@ from culm.bamboo.effects import (
 )
 from culm.bamboo.forks import ForkProof
 from culm.bamboo.store import MemoryStore
+from culm.effects import StoreWork
 from culm.machine import ContractErrorCode, LocalProtocolError
-from culm.point2point.desk import Desk
 from culm.testing.store_model import make_log
 from culm.wire.multihash import YAMF, YASMF, HashFamily
 
@@ -39,7 +42,7 @@ def store_of(family: HashFamily) -> MemoryStore:
     return store
 
 
-LOG, FORKED = (make_log(YAMF, log_id)[0].entry.log for log_id in (0, 1))
+LOG, FORKED, NOBODYS = (make_log(YAMF, log_id)[0].entry.log for log_id in (0, 1, 2))
 STORES = {family: store_of(family) for family in (YAMF, YASMF)}
 
 
@@ -53,23 +56,26 @@ STORES = {family: store_of(family) for family in (YAMF, YASMF)}
         (ReadEntries, {"log": LOG}),
         (ReadHashes, {"log": LOG, "seqnums": SEQNUMS}),
         (ReadFork, {"log": FORKED}),
+        (ReadLog, {"log": LOG}),
+        (ReadLog, {"log": FORKED}),
+        (ReadLog, {"log": LOG, "entry": 2, "hashes": SEQNUMS}),
     ],
 )
 def test_no_answer_of_the_other_family_is_taken(
     family: HashFamily, kind: Callable[..., StoreEffect[Any]], fields: dict[str, Any]
 ) -> None:
-    desk = Desk(family)
+    work = StoreWork(suits=partial(is_of_family, family))
     got: list[object] = []
-    desk.ask(kind, got.append, **fields)
-    effect = desk.next_effect()
+    work.ask(kind, got.append, **fields)
+    effect = work.next_effect()
     assert isinstance(effect, StoreEffect)
     right, wrong = (perform(effect, STORES[each]) for each in (family, other(family)))
     assert effect.accepts(wrong)
     with pytest.raises(LocalProtocolError) as caught:
-        desk.complete(effect.ticket, wrong)
+        work.complete(effect.ticket, wrong)
     assert caught.value.code is ContractErrorCode.WRONG_RESULT
     assert got == []
-    desk.complete(effect.ticket, right)
+    work.complete(effect.ticket, right)
     assert got == [right]
 
 
@@ -81,18 +87,19 @@ def test_no_answer_of_the_other_family_is_taken(
         (ReadEntry, {"log": LOG, "seqnum": 1000}),
         (ReadEntries, {"log": LOG, "start": 1000}),
         (ReadHashes, {"log": LOG, "seqnums": ()}),
+        (ReadLog, {"log": NOBODYS}),
     ],
 )
 def test_an_answer_without_hashes_is_of_every_family(
     kind: Callable[..., StoreEffect[Any]], fields: dict[str, Any]
 ) -> None:
-    desk = Desk(YASMF)
+    work = StoreWork(suits=partial(is_of_family, YASMF))
     got: list[object] = []
-    desk.ask(kind, got.append, **fields)
-    effect = desk.next_effect()
+    work.ask(kind, got.append, **fields)
+    effect = work.next_effect()
     assert isinstance(effect, StoreEffect)
     answer = perform(effect, STORES[YAMF])
-    desk.complete(effect.ticket, answer)
+    work.complete(effect.ticket, answer)
     assert got == [answer]
 
 

@@ -26,7 +26,7 @@ from culm.bamboo.effects import ReadEntries
 from culm.bamboo.forks import ForkProof
 from culm.bamboo.links import lipmaa
 from culm.bamboo.store import NewEntry
-from culm.point2point import ForkFound, Interest, LogRefused, Want
+from culm.point2point.replication import ForkFound, Interest, LogRefused, Want
 
 SIZES = (5, 100, 3, 9, 70, 5, 5, 200, 5, 5, 5, 5, 5, 5, 5, 5, 5)
 TRUNK = news_of(SIZES)
@@ -99,6 +99,34 @@ def test_a_fork_that_nobody_sees_comes_out_with_the_next_entry(at: int) -> None:
     nodes[1].add(branch(at)[at])
     world.settle()
     assert_forked(at, *nodes)
+
+
+@pytest.mark.parametrize("length", range(1, 17))
+def test_what_two_logs_of_one_length_see_of_a_fork(length: int) -> None:
+    """Forks up to the lipmaalink target of the next entry, at once; none behind it."""
+    seen = lipmaa(length + 1)
+    for at in {1, seen, min(seen + 1, length), length}:
+        world = World(steps_max=2000)
+        nodes = world.node(store_of(TRUNK[:length])), world.node(store_of(branch(at)[:length]))
+        world.connect(*nodes)
+        world.settle()
+        if at <= seen:
+            assert_forked(at, *nodes)
+        else:
+            assert all(node.store.fork(LOG) is None for node in nodes)
+            assert all(node.store.head(LOG) is not None for node in nodes)
+
+
+@pytest.mark.parametrize("at", [3, 12])
+def test_a_fork_that_nobody_sees_comes_out_with_a_third_peer(at: int) -> None:
+    world = World()
+    nodes = world.node(store_of(TRUNK[:at])), world.node(store_of(branch(at)[:at]))
+    world.connect(*nodes)
+    world.settle()
+    third = world.node(store_of(TRUNK[: at + 1]))
+    world.connect(third, nodes[1])
+    world.settle()
+    assert_forked(at, *nodes, third)
 
 
 @pytest.mark.parametrize("at", [3, 12])

@@ -35,20 +35,16 @@ from culm.bamboo.effects import AppendEntries, ReadEntries, WritePayload
 from culm.bamboo.entry import LogKey
 from culm.bamboo.forks import ForkProof
 from culm.bamboo.store import MemoryStore, NewEntry
-from culm.point2point import (
-    NOTIFY,
-    CancelReason,
+from culm.point2point import NOTIFY, CancelReason, ErrorCode, Limits, State
+from culm.point2point.replication import (
     EntryStored,
-    ErrorCode,
     ForkFound,
     Interest,
-    Limits,
     LogEnded,
     LogRefused,
     LogSynced,
     PiecesNotified,
     ReplicatorLimits,
-    State,
     Want,
 )
 from culm.testing.held import held_size
@@ -538,7 +534,7 @@ def test_what_the_peer_has_to_take_back_is_not_passed_by_us() -> None:
         peer.drain()
     seen = len(peer.data_seen)
     peer.data(switch(0), flipped(metadata(NEWS[0].entry)))
-    assert peer.machine.connection.requests[0].incoming.apology_owed
+    assert peer.machine.connection.requests[0].snapshot().incoming.apology_owed
     peer.slow = False
     peer.drain()
     assert peer.data_seen[seen:].startswith(switch(0) + metadata(NEWS[0].entry))

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from culm.bamboo.store import NewEntry
-from culm.point2point.desk import Desk
-from culm.point2point.inventory import Inventory
+from culm.effects import StoreWork
+from culm.point2point.replication.inventory import Inventory
 from culm.testing.store_model import head_of, make_log
 from culm.wire.multihash import YAMF
 
@@ -26,7 +26,9 @@ from culm.wire.multihash import YAMF
 def test_what_is_stored_counts_whatever_the_batches(batches: list[list[tuple[int, str]]]) -> None:
     """Gaps, entries that come again, and batches of nothing."""
     log = make_log(YAMF)
-    inventory = Inventory(log[0].entry.log, desk=Desk(YAMF), family=YAMF, forked=lambda proof: None)
+    inventory = Inventory(
+        log[0].entry.log, work=StoreWork(), family=YAMF, forked=lambda proof: None
+    )
     position = newest = 0
     due = False
     for batch in batches:

@@ -9,8 +9,10 @@ from p2p_support import varu64, write
 from replicator_raw import RawPeer, adjust, cancel, marker, proposal_of
 from replicator_support import SERVE, key_of, news_of
 
-from culm.bamboo.effects import ReadEntries, ReadPayload
-from culm.point2point import Limits, ReplicatorLimits
+from culm.bamboo.effects import ReadEntries, ReadPayload, perform
+from culm.machine import Effect
+from culm.point2point import Limits
+from culm.point2point.replication import ReplicatorLimits
 from culm.testing.held import held_size
 
 KIB = 1 << 10
@@ -106,3 +108,30 @@ def test_one_packet_is_always_read() -> None:
         peer = RawPeer(news, interest=SERVE, limits=limits)
         peer.control(proposal_of(key_of(news), 0, 1, end=(len(news), len(news))))
         assert cancel(0, 130) in peer.control_seen
+
+
+@pytest.mark.parametrize("news", [SMALL, LARGE, TINY], ids=["small", "large", "tiny"])
+def test_without_credit_no_byte_of_a_payload_is_read(news: tuple) -> None:  # type: ignore[type-arg]
+    """But what it takes to say that there is nothing, or no more, is."""
+    peer = RawPeer(news, interest=SERVE, limits=LIMITS, data_credit=0)
+    read: list[int] = []
+    respond = peer.respond
+
+    def counting(effect: Effect) -> object:
+        result = respond(effect)
+        if isinstance(effect, ReadPayload):
+            read.append(len(perform(effect, peer.store)))
+        elif isinstance(effect, ReadEntries):
+            read.extend(len(each.payload or b"") for each in perform(effect, peer.store))
+        return result
+
+    peer.respond = counting
+    last = len(news)
+    for number in range(50):
+        peer.control(proposal_of(key_of(news), 2 * number, 1, end=(last, last)))
+    assert read
+    assert sum(read) == 0
+    assert len(read) < 5
+    peer.receive(bytes([0x00, 1, 0]))  # credit without end
+    assert sum(read) == 50 * sum(len(new.payload or b"") for new in news)
+    assert all(cancel(2 * number, 130) in peer.control_seen for number in range(50))

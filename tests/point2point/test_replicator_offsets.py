@@ -8,7 +8,7 @@ from replicator_raw import RawPeer, adjust, cancel, proposal_of
 from replicator_support import KEEP, SERVE, key_of, news_of
 
 from culm.bamboo.store import MemoryStore
-from culm.point2point import Interest
+from culm.point2point.replication import Interest
 from culm.wire.multihash import YAMF
 
 SIZES = (5, 0, 20, 700, 5)

@@ -22,16 +22,14 @@ from replicator_support import (
 from culm.bamboo.entry import LogKey
 from culm.bamboo.links import lower_pool
 from culm.bamboo.store import NewEntry
-from culm.point2point import (
-    NOTIFY,
-    CancelReason,
+from culm.point2point import NOTIFY, CancelReason, payloads_up_to
+from culm.point2point.replication import (
     EntryStored,
     Interest,
     LogOffered,
     LogRefused,
     LogSynced,
     Want,
-    payloads_up_to,
 )
 
 MIXED = news_of((10, 0, 300, 50, 64, 65, 700, 1, 2, 3, 4, 5, 6, 900))

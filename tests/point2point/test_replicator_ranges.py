@@ -32,8 +32,8 @@ from rules import rule
 
 from culm.bamboo.links import lower_pool
 from culm.bamboo.store import NewEntry
-from culm.point2point import (
-    CancelReason,
+from culm.point2point import CancelReason
+from culm.point2point.replication import (
     EntryStored,
     Interest,
     LogEnded,

@@ -21,7 +21,8 @@ from replicator_support import (
 )
 
 from culm.bamboo.store import NewEntry
-from culm.point2point import EntryStored, ErrorCode, Interest, Want
+from culm.point2point import ErrorCode
+from culm.point2point.replication import EntryStored, Interest, Want
 
 # Random payloads, so that compression makes nothing smaller.
 NEWS = news_of((40, 3000, 7, 0, 1500, 64, 65))
@@ -251,7 +252,7 @@ def test_it_may_end_at_any_moment(way: str) -> None:
                 continue
             assert end.closed is not None, (way, cut)
             assert end.code is (None if way.startswith("close") else ErrorCode.UNEXPECTED_EOF)
-            assert not end.machine._desk.unwritten_size
+            assert not end.machine._work.unwritten_size
         check_store(reader.store)
         connect(world, server, reader, proactive=True)
         world.settle()

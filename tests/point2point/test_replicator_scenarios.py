@@ -31,22 +31,17 @@ from culm.bamboo.entry import decode
 from culm.bamboo.links import certificate_pool, lower_pool, shortest_path
 from culm.bamboo.store import NewEntry
 from culm.bamboo.verify import LogVerifier
-from culm.point2point import (
-    NOTIFY,
-    CancelReason,
+from culm.point2point import NOTIFY, CancelReason, Mode, Role, Setup, payloads_up_to
+from culm.point2point.replication import (
     EntryStored,
     Interest,
     LogEnded,
     LogOffered,
     LogRefused,
     LogSynced,
-    Mode,
     PiecesNotified,
     Replicator,
-    Role,
-    Setup,
     Want,
-    payloads_up_to,
 )
 from culm.testing.link import Link, byte_by_byte, random_chunks, random_sizes, whole
 from culm.testing.stores import contents

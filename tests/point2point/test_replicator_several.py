@@ -19,9 +19,10 @@ from replicator_support import (
     store_of,
 )
 
-from culm.bamboo.effects import ReadHead, perform
+from culm.bamboo.effects import ReadLog, perform
 from culm.machine import Effect
-from culm.point2point import Limits, LogRefused, PayloadProgress
+from culm.point2point import Limits
+from culm.point2point.replication import EntryStored, LogRefused, PayloadProgress
 from culm.testing.link import random_chunks
 
 # A payload takes many packets, and few of them fit into the window.
@@ -54,6 +55,24 @@ def test_a_payload_that_comes_twice_is_not_sent_back(seed: int) -> None:
         assert not end.of(PayloadProgress)
 
 
+@pytest.mark.parametrize("seed", range(30))
+def test_what_comes_back_to_its_author_is_told_as_it_is_stored(seed: int) -> None:
+    """Its metadata may come back before the author's replicators have been told of it."""
+    world, author, reader = between(seed)
+    for _ in range(2):
+        world.connect(author, reader)
+    world.run(seed)
+    log = author.store.logs()[0]
+    for news in news_of((0, 900, 3, 300, 0, 70))[1:]:
+        author.store.append(log, [news])
+        author.changed.append((None, log))
+        world.run(3 * seed)
+    world.wait(100)
+    assert all_is_well(author, reader)
+    for end in author.ends:
+        assert all(event.payload_stored for event in end.of(EntryStored))
+
+
 @pytest.mark.parametrize("seed", range(40))
 def test_a_payload_is_sent_behind_metadata_that_the_peer_has_from_somebody_else(seed: int) -> None:
     world, author, reader = between(seed)
@@ -77,7 +96,7 @@ def test_an_author_publishes_while_the_store_is_looked_at(before: int, left: boo
 
     def respond(effect: Effect) -> object:
         head = author.store.head(key_of(news))
-        if isinstance(effect, ReadHead) and (0 if head is None else head.seqnum) == before:
+        if isinstance(effect, ReadLog) and (0 if head is None else head.seqnum) == before:
             author.store.append(key_of(news), news[before:])
         return perform(effect, author.store)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from random import Random
 from typing import Any
@@ -32,10 +31,11 @@ from culm.bamboo.effects import (
 )
 from culm.bamboo.store import StoreError
 from culm.machine import Effect
-from culm.point2point import ErrorCode, Interest, Limits, Mode, ReplicatorLimits, Setup
+from culm.point2point import ErrorCode, Limits, Mode, Setup
+from culm.point2point.replication import Interest, ReplicatorLimits
 from culm.testing.held import held_size
+from effort import LONG, amount
 
-LONG = os.environ.get("CULM_HYPOTHESIS_PROFILE") == "long"
 SIZES = (10, 0, 300, 50, 64, 65, 200, 1, 2, 150)
 NEWS = news_of(SIZES)
 OTHER = news_of(SIZES, branch=b"other", fork_at=6)
@@ -299,7 +299,7 @@ def spoil(out: bytearray, at: int, rng: Random) -> None:
             out[at:at] = rng.randbytes(rng.randint(1, 3))
 
 
-@pytest.mark.parametrize("chunk", range(200 if LONG else 4))
+@pytest.mark.parametrize("chunk", range(amount(2, long=200)))
 def test_changed_bytes_make_nothing_false_stored(chunk: int) -> None:
     for seed in range(chunk * 25, chunk * 25 + 25):
         try:

@@ -10,7 +10,8 @@ from replicator_raw import RawPeer, cancel, marker, proposal_of
 from replicator_support import KEEP, SERVE, SMALL, key_of, news_of
 
 from culm.bamboo.entry import LogKey
-from culm.point2point import CancelReason, ReplicatorLimits
+from culm.point2point import CancelReason
+from culm.point2point.replication import ReplicatorLimits
 from culm.testing.held import held_size
 
 LOG_SIZE_MAX = 8 << 10  # bytes for each log that is kept track of

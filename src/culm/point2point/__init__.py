@@ -1,8 +1,8 @@
 """Bamboo Point-2-Point: two endpoints replicate bamboo logs over one stream of bytes."""
 
 from culm.bymux import Role
-from culm.machine import Closed, StoreFailed
-from culm.point2point.connection import Connection, State
+from culm.machine import Closed
+from culm.point2point.connection import Connection
 from culm.point2point.errors import ErrorCode
 from culm.point2point.events import (
     Adjusted,
@@ -26,6 +26,7 @@ from culm.point2point.events import (
     RequestGivenUp,
     SkipReason,
 )
+from culm.point2point.handles import Request
 from culm.point2point.limits import Limits
 from culm.point2point.messages import (
     EVERYTHING,
@@ -38,24 +39,9 @@ from culm.point2point.messages import (
     payloads_up_to,
 )
 from culm.point2point.pieces import Part, Piece
-from culm.point2point.replication_events import (
-    EntryStored,
-    ForkFound,
-    Interest,
-    LogEnded,
-    LogOffered,
-    LogRefused,
-    LogSynced,
-    PayloadProgress,
-    PiecesNotified,
-    ReplicatorLimits,
-    Settled,
-    Want,
-)
-from culm.point2point.replicator import Replicator
-from culm.point2point.request import Request
 from culm.point2point.setup import Mode, Session, Setup
-from culm.point2point.states import RequestState
+from culm.point2point.snapshots import ConnectionSnapshot, DirectionSnapshot, RequestSnapshot
+from culm.point2point.states import RequestState, State
 
 __all__ = [
     "EVERYTHING",
@@ -69,48 +55,37 @@ __all__ = [
     "Closed",
     "Confirmed",
     "Connection",
+    "ConnectionSnapshot",
     "CreditReceived",
+    "DirectionSnapshot",
     "Eagerness",
     "EntriesReceived",
-    "EntryStored",
     "EntryWanted",
     "ErrorCode",
     "Established",
-    "ForkFound",
     "ForkSuspected",
     "GivenUp",
     "HashWanted",
-    "Interest",
     "Limits",
-    "LogEnded",
-    "LogOffered",
-    "LogRefused",
-    "LogSynced",
     "MetadataReceived",
     "Mode",
     "Notified",
     "Part",
-    "PayloadProgress",
     "PayloadReceived",
     "PayloadSkipped",
     "Piece",
-    "PiecesNotified",
     "Proposal",
     "ProposalDropped",
     "Proposed",
-    "Replicator",
-    "ReplicatorLimits",
     "Request",
     "RequestEnded",
     "RequestGivenUp",
+    "RequestSnapshot",
     "RequestState",
     "Role",
     "Session",
-    "Settled",
     "Setup",
     "SkipReason",
     "State",
-    "StoreFailed",
-    "Want",
     "payloads_up_to",
 ]

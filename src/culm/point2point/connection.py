@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from enum import Enum
 from typing import Final
 
 from culm.arguments import check_type
@@ -23,18 +22,21 @@ from culm.machine import (
 )
 from culm.point2point.control import ControlChannel
 from culm.point2point.errors import ErrorCode, Violation
-from culm.point2point.events import Established
+from culm.point2point.events import Established, GivenUp
+from culm.point2point.handles import Channels, Request, Requests, check_knowledge, local
 from culm.point2point.limits import Limits
 from culm.point2point.messages import Proposal
-from culm.point2point.patience import Patience
-from culm.point2point.receiving import DataReceiver
-from culm.point2point.request import Request, check_knowledge, local
+from culm.point2point.receiving import DataReceiver, MarkerReceived
+from culm.point2point.requests import RequestTable
 from culm.point2point.sending import DataSender
 from culm.point2point.setup import Session, Setup, decode_setup, encode_setup
+from culm.point2point.snapshots import ConnectionSnapshot, RequestSnapshot
+from culm.point2point.states import State
+from culm.point2point.timeouts import Timeouts
 from culm.wire.errors import Truncated
 from culm.wire.multihash import YAMF, HashFamily
 
-__all__ = ["Connection", "State"]
+__all__ = ["Connection"]
 
 _CONTROL, _DATA = 0, 1
 _SETUP_SIZE_MAX = 1 + 2 * 9
@@ -94,15 +96,6 @@ def _close_with(closed: Closed) -> Event:
     raise RemoteProtocolError(ErrorCode.MUX_VIOLATION, str(error))
 
 
-class State(Enum):
-    """Where a connection stands."""
-
-    SETUP = "waiting for the peer's setup"
-    ESTABLISHED = "established"
-    CLOSING = "closing"
-    CLOSED = "closed"
-
-
 class Connection(StreamBase):
     """Bamboo Point-2-Point over bymux on one stream of bytes.
 
@@ -144,22 +137,24 @@ class Connection(StreamBase):
         self._mux = Mux(role=role, limits=mux_limits, initial=_INITIAL, as_it_comes=in_runs)
         self._control_stream = self._mux.stream(_CONTROL)
         self._data_stream = self._mux.stream(_DATA)
+        requests = RequestTable(role=role, dropped_max=limits.dropped_max)
         self._sender = DataSender(
             self._data_stream, family=family, limits=limits, trust_caller=trust_caller
         )
-        self._receiver = DataReceiver(family=family, limits=limits, in_runs=in_runs)
+        self._receiver = DataReceiver(
+            family=family, limits=limits, requests=requests, in_runs=in_runs
+        )
         self._control = ControlChannel(
-            role=role,
             family=family,
             limits=limits,
+            requests=requests,
+            stream=self._control_stream,
             sender=self._sender,
-            receiver=self._receiver,
-            send=self._send_control,
         )
-        self._receiver.control = self._control
-        self._patience = Patience(
-            limits=limits, control=self._control, sender=self._sender, receiver=self._receiver
+        self._timeouts = Timeouts(
+            limits=limits, requests=requests, sender=self._sender, receiver=self._receiver
         )
+        self._channels = Channels(self._control, self._sender, self._receiver)
         self._outbox.append(encode_setup(self._setup))
         self._control.grant(limits.requests_max)
         self._data_stream.set_window(limits.data_window_max)
@@ -182,7 +177,7 @@ class Connection(StreamBase):
     @property
     def requests(self) -> Mapping[int, Request]:
         """The requests that are not over, by id."""
-        return self._control.requests
+        return Requests(self._channels)
 
     @property
     def proposal_credit(self) -> int:
@@ -191,11 +186,35 @@ class Connection(StreamBase):
 
     def unsent_size(self) -> int:
         """How many bytes of data wait for `data_to_send`, or for the peer's credit."""
-        return self._sender.outbox.size + self._data_stream.unsent_size
+        return self._sender.unsent_size
+
+    def taken_size(self) -> int:
+        """How many bytes of data have left, with `data_to_send`, since the connection began."""
+        return self._sender.flushed_total()
+
+    def send_credit(self) -> int:
+        """How many bytes of data the peer takes now, besides those that wait for it."""
+        return max(0, self._data_stream.send_credit - self.unsent_size())
 
     def send_size(self) -> int:
         """How many bytes of data are welcome now; 0: the peer is slower than we are."""
         return max(0, self._limits.unsent_size_max - self.unsent_size())
+
+    def snapshot(self) -> ConnectionSnapshot:
+        """All that the connection knows of its requests, as a value."""
+        control, sender = self._control, self._sender
+        return ConnectionSnapshot(
+            state=self.state,
+            credit=control.credit,
+            granted=control.granted,
+            requests=tuple(map(RequestSnapshot.of, control.requests)),
+            dropped=control.requests.dropped_ids(),
+            control_size=self._control_stream.unsent_size,
+            data_size=sender.unsent_size,
+            markers_size=sender.unsent_markers_size(),
+            queued_total=sender.queued_total,
+            current_id=sender.current_id,
+        )
 
     # Verbs.
 
@@ -214,10 +233,10 @@ class Connection(StreamBase):
         others ``NO_CREDIT``.
         """
         check_knowledge(links, verifier, family=self._control.family)
-        request = self._control.propose(proposal, request_id)
-        request.outgoing.links.update(links or {})
-        request.verifier = verifier
-        return request
+        record = self._control.propose(proposal, request_id)
+        record.outgoing.know_links(links or {})
+        record.incoming.know_beginning(verifier)
+        return Request(record, self._channels)
 
     @local
     def grant_proposals(self, amount: int) -> None:
@@ -227,10 +246,10 @@ class Connection(StreamBase):
 
     def request(self, request_id: int) -> Request:
         """A handle; raises `LocalProtocolError` (``UNKNOWN_REQUEST``)."""
-        request = self._control.requests.get(request_id)
-        if request is None:
+        record = self._control.requests.get(request_id)
+        if record is None:
             raise LocalProtocolError(ErrorCode.UNKNOWN_REQUEST, f"{request_id}")
-        return request
+        return Request(record, self._channels)
 
     def check_open(self) -> None:
         """Raise `LocalProtocolError` if it is too late for any verb."""
@@ -247,10 +266,6 @@ class Connection(StreamBase):
     @property
     def trailing_data(self) -> bytes:
         return self._mux.trailing_data + super().trailing_data
-
-    def _send_control(self, data: bytes) -> None:
-        if not self._control.over:
-            self._control_stream.send_data(data)
 
     def receive_eof(self) -> None:
         super().receive_eof()
@@ -283,22 +298,22 @@ class Connection(StreamBase):
 
     def next_deadline(self) -> float | None:
         """When `advance` is due (monotonic seconds); a pure query."""
-        if self._closed is not None or self._receiver.waiting is not None:
+        if self._closed is not None or self._receiver.waiting:
             return None
-        return self._patience.deadline()
+        return self._timeouts.deadline()
 
     def advance(self, now: float) -> None:
         """Tell the time: a silent peer is asked for a sign of life, and given up at last.
 
         Raises `LocalProtocolError` (``NOT_A_TIME``, ``TIME_WENT_BACK``).
         """
-        asks = self._patience.advance(now)
+        asks = self._timeouts.advance(now)
         if asks and self._closed is None and not self._control.over:
             self._control_stream.ping()
 
     def excuse_silence(self) -> None:
         """The peer could not go on because we did not read: its silence does not count."""
-        self._patience.excuse()
+        self._timeouts.excuse()
 
     # Steps.
 
@@ -309,10 +324,10 @@ class Connection(StreamBase):
             raise RemoteProtocolError(violation.code, violation.message) from None
 
     def _step_inside(self) -> Event | None:
-        events = self._control.events
         while True:
-            if events:
-                return events.popleft()
+            event = self._control.next_event()
+            if event is not None:
+                return event
             if self._session is None:
                 event = self._take_setup()
                 if event is not None:
@@ -321,14 +336,15 @@ class Connection(StreamBase):
                     break
             if self._control.step():
                 continue
-            event = self._receiver.step()
-            if self._receiver.waiting is not None:
-                self._patience.excuse()  # as far as we listen: the caller has to answer first
+            event = self._step_data()
+            if self._receiver.waiting:
+                self._timeouts.excuse()  # as far as we listen: the caller has to answer first
                 return event
             if event is not None:
                 return event
-            if events:
-                continue
+            event = self._control.next_event()
+            if event is not None:
+                return event
             self._feed_mux()
             below = self._mux.next_event()
             if below is None:
@@ -336,8 +352,20 @@ class Connection(StreamBase):
             if isinstance(below, Closed):
                 return _close_with(below)
             self._take_from_mux(below)
-        self._patience.judge()
-        return events.popleft() if events else None
+        for record in self._timeouts.stalled():
+            self._control.give_up(record, GivenUp.STALLED)
+        return self._control.next_event()
+
+    def _step_data(self) -> Event | None:
+        """Take what has come on the data channel until something has happened there."""
+        while (outcome := self._receiver.step()) is not None:
+            if isinstance(outcome, Event):
+                return outcome
+            if isinstance(outcome, MarkerReceived):
+                self._control.end_if_due(outcome.record)
+            else:
+                self._control.give_up(outcome.record, GivenUp.UNTRACEABLE)
+        return None
 
     def _take_setup(self) -> Event | None:
         if not self._inbox.size:
@@ -350,34 +378,33 @@ class Connection(StreamBase):
         self._session = Session.derive(self._setup, theirs)
         self._sender.establish(self._session)
         self._receiver.establish(self._session)
-        self._patience.established()
+        self._timeouts.established()
         if self._eof:
             self._feed_mux()
             self._mux.receive_eof()
         return Established(session=self._session)
 
     def _feed_data_stream(self, size_max: int | None) -> None:
-        if self._sender.outbox.size and not self._control.over:
-            for piece in self._sender.outbox.take_pieces(size_max):
-                self._data_stream.send_data(piece)
+        if not self._control.over:
+            self._sender.feed(size_max)
 
     def _feed_mux(self) -> None:
         if self._inbox.size:
-            self._patience.heard()
+            self._timeouts.heard()
             self._mux.receive_data(self._inbox.take(self._inbox.size))
 
     def _take_from_mux(self, event: Event) -> None:
         if isinstance(event, StreamData):
             if event.stream_id == _CONTROL:
-                self._control.inbox.append(event.data)
+                self._control.receive(event.data)
             else:
-                self._patience.moved()
-                self._receiver.inbox.append(event.data)
+                self._timeouts.moved()
+                self._receiver.receive(event.data)
                 if not self._in_runs:
                     self._data_stream.consumed(len(event.data))
         elif isinstance(event, StopReadReceived):
             if event.stream_id == _DATA:
-                self._sender.outbox.clear()  # may not be sent any more
+                self._sender.drop_unsent()  # may not be sent any more
             super().close()  # the peer takes nothing more: it is saying goodbye
 
     def _step_eof(self) -> Event | None:
@@ -387,19 +414,19 @@ class Connection(StreamBase):
 
     def close(self) -> None:
         """Say goodbye; what the peer still sends until `Closed` is passed over in silence."""
-        for request in self._control.requests.values():
-            request.discarding = True
-            self._receiver.resume(request)
+        for record in self._control.requests:
+            record.incoming.discard()
         self._receiver.want_no_more()
         super().close()
 
     def _goodbye(self) -> None:
         self._feed_data_stream(None)
-        self._control.over = True
+        self._control.end()
+        self._timeouts.say_goodbye()
         self._mux.close()
 
     def _ended(self, error: RemoteProtocolError | None) -> None:
-        self._control.over = True
+        self._control.end()
         if error is not None:
             # How much had come in behind the fault would be seen in it.
             self._data_stream.withdraw_credit()

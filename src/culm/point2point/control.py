@@ -1,18 +1,14 @@
-"""The control channel: proposal credit, the table of requests, the overlap rule."""
+"""The control channel: proposal credit, and what becomes of requests."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
 
 from culm.arguments import check_int, check_type
-from culm.bamboo.entry import Entry
-from culm.bamboo.forks import ForkProof
-from culm.buffer import ReceiveBuffer
-from culm.bymux import Role
+from culm.buffer import Buffer, ReceiveBuffer
+from culm.bymux import Stream
 from culm.machine import ContractErrorCode, Event, LocalProtocolError
 from culm.point2point.control_codec import decode_control, encode_control, message_size_max
-from culm.point2point.demand import Demand
 from culm.point2point.errors import ErrorCode, Violation
 from culm.point2point.events import (
     Adjusted,
@@ -25,26 +21,25 @@ from culm.point2point.events import (
     RequestEnded,
     RequestGivenUp,
 )
-from culm.point2point.ids import Ids
-from culm.point2point.intervals import Intervals
 from culm.point2point.limits import Limits
 from culm.point2point.messages import (
     Adjust,
     Cancel,
     CancelReason,
+    ControlMessage,
+    Demand,
     GrantCredit,
     Proposal,
     Propose,
 )
-from culm.point2point.receiving import DataReceiver
-from culm.point2point.request import Request
-from culm.point2point.rivals import Rivals
+from culm.point2point.request import RequestRecord
+from culm.point2point.requests import RequestTable
 from culm.point2point.rules import (
     check_adjust,
     check_credit,
     check_proof,
     check_proposal,
-    is_riddle,
+    is_ambiguous,
 )
 from culm.point2point.sending import DataSender
 from culm.point2point.states import Input, RequestState
@@ -58,44 +53,46 @@ __all__ = ["ControlChannel"]
 class ControlChannel:
     """What has been agreed on the control channel.
 
-    Owns credit and requests.  Its methods raise `Violation`; whose mistake that is
-    depends on who has called.
+    Its methods raise `Violation`; whose mistake that is depends on who has called.
     """
 
     def __init__(
         self,
         *,
-        role: Role,
         family: HashFamily,
         limits: Limits,
+        requests: RequestTable,
+        stream: Stream,
         sender: DataSender,
-        receiver: DataReceiver,
-        send: Callable[[bytes], None],
     ) -> None:
         self.family = family
-        self.requests: dict[int, Request] = {}
-        self.events: deque[Event] = deque()
-        self.credit = 0  # proposals that we may send
-        self.granted = 0  # proposals that the peer may send
-        self.inbox = ReceiveBuffer()
-        self.over = False  # nothing more is sent
-        self._role = role
-        self._limits = limits
+        self.requests = requests
+        self.credit = 0
+        """Proposals that we may send."""
+        self.granted = 0
+        """Proposals that the peer may send."""
+        self.over = False
+        """Nothing more is sent."""
+        self._adjustments_max = limits.request_adjustments_max
+        self._stream = stream
         self._sender = sender
-        self._receiver = receiver
-        self._send = send
-        self._rivals = Rivals(role=role)
-        self._ids = Ids(role=role, used=self.requests, sender=sender)
-        # Halves of the ids (all of one parity) of the peer's proposals that the overlap rule
-        # dropped: it may have adjusted or cancelled them before it knew.
-        self._dropped = Intervals()
+        self._inbox = ReceiveBuffer()
+        self._events: deque[Event] = deque()
 
-    # What we do.
+    def next_event(self) -> Event | None:
+        """What has happened, in its order."""
+        return self._events.popleft() if self._events else None
 
     def check_open(self) -> None:
         """Raise `LocalProtocolError` if it is too late for any verb."""
         if self.over:
             raise LocalProtocolError(ContractErrorCode.ALREADY_CLOSED)
+
+    def end(self) -> None:
+        """Send nothing from now on."""
+        self.over = True
+
+    # What we do.
 
     def grant(self, amount: int) -> None:
         """Let the peer make `amount` more proposals."""
@@ -103,7 +100,7 @@ class ControlChannel:
         self.granted += amount
         self._send(encode_control(GrantCredit(amount=amount)))
 
-    def propose(self, proposal: Proposal, request_id: int | None = None) -> Request:
+    def propose(self, proposal: Proposal, request_id: int | None = None) -> RequestRecord:
         """Spend a unit of credit on a proposal."""
         check_type("proposal", proposal, Proposal)
         if request_id is not None:
@@ -111,238 +108,193 @@ class ControlChannel:
         check_proposal(proposal, family=self.family)
         if self.credit == 0:
             raise Violation(ErrorCode.NO_CREDIT)
+        flushed = self._sender.flushed_total()
         if request_id is None:
-            request_id = self._ids.choose()
-        self._ids.check(request_id, ours=True)
+            request_id = self.requests.free_id(flushed=flushed)
+        self.requests.check_id(request_id, ours=True, flushed=flushed)
         encoded = encode_control(Propose(request_id=request_id, proposal=proposal))
-        request = self._open(request_id, proposal, ours=True)
+        record = self.requests.open(request_id, proposal, ours=True)
         self.credit -= 1
-        self._ids.take(request_id)
         self._send(encoded)
-        self._drop_overlaps(request)
-        return request
+        self._drop_overlaps(record)
+        return record
 
-    def confirm(self, request: Request, adjust: Adjust) -> None:
+    def confirm(self, record: RequestRecord, adjust: Adjust) -> None:
         """Accept a proposal of the peer."""
-        self._apply_ours(request, Input.CONFIRM, adjust)
+        if adjust.eagerness is None:
+            raise Violation(ErrorCode.CONFIRMATION_WITHOUT_EAGERNESS)
+        demand, encoded = self._checked(record, adjust, Input.CONFIRM)
+        record.move(Input.CONFIRM)
+        self.requests.answer(record)
+        # What is sent is sent after it has arrived.
+        record.incoming.candidates.ask(demand)
+        record.incoming.retarget(adjust, record.outgoing)
+        record.outgoing.retarget(adjust, record.incoming)
+        self._send(encoded)
 
-    def adjust(self, request: Request, adjust: Adjust) -> None:
+    def adjust(self, record: RequestRecord, adjust: Adjust) -> None:
         """Adjust a request."""
-        self._apply_ours(request, Input.ADJUST, adjust)
+        demand, encoded = self._checked(record, adjust, Input.ADJUST)
+        record.move(Input.ADJUST)
+        record.incoming.candidates.may_be_asked(demand)
+        record.incoming.may_be_retargeted(adjust, record.outgoing, by_sender=False)
+        record.outgoing.retarget(adjust, record.incoming)
+        self._send(encoded)
 
-    def cancel(
-        self,
-        request: Request,
-        reason: CancelReason,
-        *,
-        entry: Entry | None,
-        seqnum: int | None,
-        proof: ForkProof | None,
-    ) -> None:
+    def _checked(self, record: RequestRecord, adjust: Adjust, input: Input) -> tuple[Demand, bytes]:
+        """What we want with an adjustment that is in order, and its bytes."""
+        candidates = record.incoming.candidates
+        demand = (candidates.demand or Demand()).adjusted(adjust)
+        check_adjust(record, adjust)
+        if input is Input.ADJUST and is_ambiguous(record, adjust):
+            raise Violation(ErrorCode.SPARSE_END_FIXED, f"request {record.request_id}")
+        if candidates.count >= self._adjustments_max:
+            raise Violation(ErrorCode.TOO_MANY_ADJUSTMENTS, f"request {record.request_id}")
+        return demand, encode_control(adjust)
+
+    def cancel(self, record: RequestRecord, cancel: Cancel) -> None:
         """Cancel a request for a reason of our own."""
-        cancel = Cancel(
-            request_id=request.request_id, reason=reason, entry=entry, seqnum=seqnum, proof=proof
-        )
-        if reason is CancelReason.CONFIRM:
+        if cancel.reason is CancelReason.CONFIRM:
             raise Violation(ErrorCode.BAD_CANCEL_CONFIRMATION, "nothing to confirm")
-        check_proof(request, cancel)
-        request.move(Input.CANCEL)
-        request.discarding = True
-        self._receiver.resume(request)
-        self._send_cancel(request, cancel)
+        check_proof(record, cancel)
+        record.move(Input.CANCEL)
+        record.incoming.discard()
+        self._send_cancel(record, cancel)
+
+    def give_up(self, record: RequestRecord, reason: GivenUp) -> None:
+        """Cancel a request that comes to nothing."""
+        request_id = record.request_id
+        self.cancel(record, Cancel(request_id=request_id, reason=CancelReason.RESOURCE_LIMIT))
+        self._events.append(RequestGivenUp(request_id=request_id, reason=reason))
 
     # What the peer does.
 
+    def receive(self, data: Buffer) -> None:
+        """Take bytes of the channel."""
+        self._inbox.append(data)
+
     def step(self) -> bool:
-        """Take one message of the peer from the inbox, if there is a whole one."""
-        if not self.inbox.size:
+        """Deal with one message of the peer, if there is a whole one."""
+        if not self._inbox.size:
             return False
         size_max = message_size_max(self.family)
         try:
-            message, size = decode_control(self.inbox.peek(size_max), family=self.family)
+            message, size = decode_control(self._inbox.peek(size_max), family=self.family)
         except Truncated:
             return False
-        self.inbox.consume(size)
-        match message:
-            case GrantCredit():
-                self._receive_credit(message.amount)
-            case Propose():
-                self._receive_proposal(message)
-            case Adjust():
-                self._receive_adjust(message)
-            case Cancel():
-                self._receive_cancel(message)
+        self._inbox.consume(size)
+        self._take(message)
         return True
 
-    def receive_marker(self, request_id: int) -> None:
-        """The peer has confirmed a cancellation on the data channel."""
-        request = self.requests.get(request_id)
-        if request is None:
-            if self.was_dropped(request_id):
-                return
-            raise Violation(ErrorCode.UNKNOWN_REQUEST, f"marker for {request_id}")
-        if request.marked_by_peer:
-            raise Violation(ErrorCode.ALREADY_MARKED_CANCELLED, f"{request_id}")
-        request.marked_by_peer = True
-        self._end_if_due(request)
+    def _take(self, message: ControlMessage) -> None:
+        match message:
+            case GrantCredit():
+                self._take_credit(message.amount)
+            case Propose():
+                self._take_proposal(message)
+            case Adjust():
+                self._take_adjust(message)
+            case Cancel():
+                self._take_cancel(message)
 
-    def was_dropped(self, request_id: int) -> bool:
-        """Whether the peer may not know that its proposal of this id has been dropped."""
-        return request_id // 2 in self._dropped and request_id % 2 == self._role.peer
-
-    def give_up(self, request: Request, reason: GivenUp) -> None:
-        """Cancel a request that comes to nothing."""
-        self.cancel(request, CancelReason.RESOURCE_LIMIT, entry=None, seqnum=None, proof=None)
-        self.events.append(RequestGivenUp(request_id=request.request_id, reason=reason))
-
-    def _receive_credit(self, amount: int) -> None:
+    def _take_credit(self, amount: int) -> None:
         check_credit(self.credit, amount)
         self.credit += amount
-        self.events.append(CreditReceived(amount=amount, credit=self.credit))
+        self._events.append(CreditReceived(amount=amount, credit=self.credit))
 
-    def _receive_proposal(self, message: Propose) -> None:
+    def _take_proposal(self, message: Propose) -> None:
         request_id, proposal = message.request_id, message.proposal
         if self.granted == 0:
             raise Violation(ErrorCode.NO_CREDIT, f"proposal {request_id}")
-        self._ids.check(request_id, ours=False)
+        self.requests.check_id(request_id, ours=False, flushed=self._sender.flushed_total())
         check_proposal(proposal, family=self.family)
         self.granted -= 1
-        self._dropped.discard(request_id // 2)
-        request = self._open(request_id, proposal, ours=False)
-        self.events.append(Proposed(request_id=request_id, proposal=proposal))
-        self._drop_overlaps(request)
+        record = self.requests.open(request_id, proposal, ours=False)
+        self._events.append(Proposed(request_id=request_id, proposal=proposal))
+        self._drop_overlaps(record)
 
-    def _receive_adjust(self, message: Adjust) -> None:
-        request = self._addressed(message.request_id)
-        if request is None:
+    def _take_adjust(self, message: Adjust) -> None:
+        record = self._addressed(message.request_id)
+        if record is None:
             return
-        before = request.state
-        demand = request.peer_demand or Demand()
-        if request.ours and request.unanswered and message.eagerness is None:
+        before, answers = record.state, record.ours and self.requests.is_unanswered(record)
+        if answers and message.eagerness is None:
             raise Violation(ErrorCode.CONFIRMATION_WITHOUT_EAGERNESS)
-        demand = demand.adjusted(message)
-        check_adjust(request, message)
-        riddle = is_riddle(request, message)
-        request.move(Input.PEER_ADJUST)
-        if request.ours:
-            self._answered(request)
-        request.outgoing.views.demand(demand)
-        request.outgoing.retarget(message.end, message.upper_certpool)
+        incoming, outgoing = record.incoming, record.outgoing
+        demand = (outgoing.candidates.demand or Demand()).adjusted(message)
+        check_adjust(record, message)
+        ambiguous = is_ambiguous(record, message)
+        record.move(Input.PEER_ADJUST)
+        if answers:
+            self.requests.answer(record)
+        outgoing.candidates.ask(demand)
+        outgoing.retarget(message, incoming)
         event = Confirmed if before is RequestState.PROPOSED_BY_US else Adjusted
-        self.events.append(event(request_id=request.request_id, adjustment=message))
-        views = request.incoming.views
+        self._events.append(event(request_id=record.request_id, adjustment=message))
         if before is not RequestState.CONFIRMED:  # what is sent is sent after it
-            views.retarget(message.end, message.upper_certpool)
+            incoming.retarget(message, outgoing)
             return
-        views.may_be_retargeted(message.end, message.upper_certpool, by_sender=True)
-        if riddle or views.possibilities > self._limits.request_adjustments_max:
-            self.give_up(request, GivenUp.UNTRACEABLE)
+        incoming.may_be_retargeted(message, outgoing, by_sender=True)
+        if ambiguous or incoming.candidates.count > self._adjustments_max:
+            self.give_up(record, GivenUp.UNTRACEABLE)
 
-    def _receive_cancel(self, message: Cancel) -> None:
-        request = self._addressed(message.request_id)
-        if request is None:
+    def _take_cancel(self, message: Cancel) -> None:
+        record = self._addressed(message.request_id)
+        if record is None:
             return
-        check_proof(request, message)
+        check_proof(record, message)
         confirms = message.reason is CancelReason.CONFIRM
-        crossed = request.cancelled_by_us
-        request.move(Input.PEER_CONFIRM_CANCEL if confirms else Input.PEER_CANCEL)
-        self._answered(request)
+        crossed = record.state is RequestState.CANCELLING
+        record.move(Input.PEER_CONFIRM_CANCEL if confirms else Input.PEER_CANCEL)
+        self.requests.answer(record)
+        request_id = record.request_id
         if not confirms:
-            self.events.append(Cancelled(request_id=request.request_id, cancel=message))
+            self._events.append(Cancelled(request_id=request_id, cancel=message))
         if not crossed:
-            confirmation = Cancel(request_id=request.request_id, reason=CancelReason.CONFIRM)
-            self._send_cancel(request, confirmation)
-        self._end_if_due(request)
+            self._send_cancel(record, Cancel(request_id=request_id, reason=CancelReason.CONFIRM))
+        self.end_if_due(record)
 
-    def _addressed(self, request_id: int) -> Request | None:
+    def _addressed(self, request_id: int) -> RequestRecord | None:
         """The request that the peer speaks of; ``None`` if it cannot know that it is gone."""
-        request = self.requests.get(request_id)
-        if request is None and not self.was_dropped(request_id):
+        record = self.requests.get(request_id)
+        if record is None and not self.requests.was_dropped(request_id):
             raise Violation(ErrorCode.UNKNOWN_REQUEST, f"{request_id}")
-        return request
+        return record
 
     # What both do.
 
-    def _apply_ours(self, request: Request, input: Input, adjust: Adjust) -> None:
-        if input is Input.CONFIRM and adjust.eagerness is None:
-            raise Violation(ErrorCode.CONFIRMATION_WITHOUT_EAGERNESS)
-        demand = (request.our_demand or Demand()).adjusted(adjust)
-        check_adjust(request, adjust)
-        if input is Input.ADJUST and is_riddle(request, adjust):
-            raise Violation(ErrorCode.SPARSE_END_FIXED, f"request {request.request_id}")
-        if request.incoming.views.possibilities >= self._limits.request_adjustments_max:
-            raise Violation(ErrorCode.TOO_MANY_ADJUSTMENTS, f"request {request.request_id}")
-        encoded = encode_control(adjust)
-        request.move(input)
-        if not request.ours:
-            self._answered(request)
-        views = request.incoming.views
-        if input is Input.CONFIRM:  # what is sent is sent after it has arrived
-            views.demand(demand)
-            views.retarget(adjust.end, adjust.upper_certpool)
-        else:
-            views.may_be_demanded(demand)
-            views.may_be_retargeted(adjust.end, adjust.upper_certpool, by_sender=False)
-        request.outgoing.retarget(adjust.end, adjust.upper_certpool)
-        self._send(encoded)
+    def end_if_due(self, record: RequestRecord) -> None:
+        """End the request if all four messages of its cancellation have been exchanged."""
+        if record.state is not RequestState.CANCELLED or not record.incoming.marked:
+            return
+        self.requests.end(record, marked_at=self._sender.queued_total)
+        if not record.ours and self.granted < MAX:
+            self.grant(1)
+        self._events.append(RequestEnded(request_id=record.request_id))
 
-    def _send_cancel(self, request: Request, cancel: Cancel) -> None:
-        request.cancelled_by_us = True
-        if not request.ours:
-            self._answered(request)
+    def _send(self, encoded: bytes) -> None:
+        if not self.over:
+            self._stream.send_data(encoded)
+
+    def _send_cancel(self, record: RequestRecord, cancel: Cancel) -> None:
+        if not record.ours:
+            self.requests.answer(record)
         self._send(encode_control(cancel))
-        self._sender.mark_cancelled(request)
+        self._sender.mark_cancelled(record)
 
-    def _answered(self, request: Request) -> None:
-        """Who did not propose it has confirmed or cancelled it: it overlaps nothing any more."""
-        request.unanswered = False
-        self._rivals.discard(request)
-
-    def _end_if_due(self, request: Request) -> None:
-        if request.state is RequestState.CANCELLED and request.marked_by_peer:
-            request.move(Input.END)
-            self._forget(request)
-            if not request.ours and self.granted < MAX:
-                self.grant(1)
-            self.events.append(RequestEnded(request_id=request.request_id))
-
-    def _forget(self, request: Request) -> None:
-        del self.requests[request.request_id]
-        self._rivals.discard(request)
-        self._receiver.forget(request)
-        self._sender.forget(request)
-        if request.ours:
-            self._ids.release(request.request_id)
-
-    def _open(self, request_id: int, proposal: Proposal, *, ours: bool) -> Request:
-        request = Request(
-            request_id,
-            proposal,
-            ours=ours,
-            control=self,
-            sender=self._sender,
-            receiver=self._receiver,
-        )
-        self.requests[request_id] = request
-        self._rivals.add(request)
-        return request
-
-    def _drop_overlaps(self, new: Request) -> None:
-        for loser, winner in self._rivals.overlaps(new):
+    def _drop_overlaps(self, new: RequestRecord) -> None:
+        for loser, winner in self.requests.overlaps(new):
             self._drop(loser, winner)
 
-    def _drop(self, loser: Request, winner: Request) -> None:
+    def _drop(self, loser: RequestRecord, winner: RequestRecord) -> None:
         """As if it had never been sent: its credit is its proposer's again, at both ends."""
-        loser.move(Input.DROP)
-        self._forget(loser)
-        self.events.append(
+        self.requests.drop(loser, marked_at=self._sender.queued_total)
+        self._events.append(
             ProposalDropped(
                 request_id=loser.request_id, ours=loser.ours, winner_id=winner.request_id
             )
         )
         if loser.ours:
-            self._receive_credit(min(1, MAX - self.credit))
+            self._take_credit(min(1, MAX - self.credit))
         else:
             self.granted = min(self.granted + 1, MAX)
-            self._dropped.add(loser.request_id // 2)
-            self._dropped.keep_last(self._limits.dropped_max)

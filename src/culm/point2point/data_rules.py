@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from culm.point2point.demand import Demand
 from culm.point2point.errors import ErrorCode, Violation
 from culm.point2point.events import SkipReason
 from culm.point2point.intervals import Intervals
+from culm.point2point.messages import Demand
 from culm.point2point.pieces import Cursor, Part
 
 __all__ = [
@@ -20,17 +20,17 @@ __all__ = [
 ]
 
 
-def check_part(view: Cursor, part: Part) -> int:
+def check_part(cursor: Cursor, part: Part) -> int:
     """That part of an entry is due; returns its sequence number."""
-    if view.piece is None:
+    if cursor.piece is None:
         raise Violation(ErrorCode.PAST_END)
-    if view.piece.part is not part:
+    if cursor.piece.part is not part:
         raise Violation(
             ErrorCode.PIECE_OUT_OF_TURN,
-            f"{part.name.lower()} although {view.piece.part.name.lower()} "
-            f"of entry {view.piece.seqnum} is due",
+            f"{part.name.lower()} although {cursor.piece.part.name.lower()} "
+            f"of entry {cursor.piece.seqnum} is due",
         )
-    return view.piece.seqnum
+    return cursor.piece.seqnum
 
 
 def check_skip(demand: Demand, reason: SkipReason, seqnum: int, size: int | None) -> None:
@@ -67,32 +67,34 @@ def check_wanted(demand: Demand, payload_size: int | None = None) -> None:
         )
 
 
-def payload_told(view: Cursor, sent: Intervals, received: Intervals) -> int | None:
+def payload_told(cursor: Cursor, sent: Intervals, received: Intervals) -> int | None:
     """The entry whose payload is due, if it is, and the receiver knows the entry.
 
     It does if the metadata was transmitted, in whatever direction, or if it had the entry before.
     """
-    piece, proposal = view.piece, view.range.proposal
+    piece, proposal = cursor.piece, cursor.range.proposal
     if piece is None or piece.part is Part.METADATA:
         return None
     had = proposal.payload_only or (
-        proposal.start_offset is not None and piece.seqnum == view.range.start
+        proposal.start_offset is not None and piece.seqnum == cursor.range.start
     )
     return piece.seqnum if had or piece.seqnum in sent or piece.seqnum in received else None
 
 
-def pieces_behind(view: Cursor, others: Iterable[Cursor], reached: Cursor | None) -> int:
+def pieces_behind(cursor: Cursor, others: Iterable[Cursor], reached: Cursor | None) -> int:
     """How many pieces the other endpoint has wholly passed that this one has not.
 
     `others`: where the other endpoint may be; `reached`: where it has been.
     """
-    behind = min(view.is_behind(ahead) for ahead in others)
-    return behind if reached is None else max(behind, view.is_behind(reached))
+    behind = min(cursor.is_behind(ahead) for ahead in others)
+    return behind if reached is None else max(behind, cursor.is_behind(reached))
 
 
-def has_passed(view: Cursor, size: int, others: Iterable[Cursor], reached: Cursor | None) -> bool:
+def has_passed(cursor: Cursor, size: int, others: Iterable[Cursor], reached: Cursor | None) -> bool:
     """Whether the other endpoint has passed `size` more bytes of the payload that is due."""
-    if pieces_behind(view, others, reached):
+    if pieces_behind(cursor, others, reached):
         return True
     places = [*others] if reached is None else [*others, reached]
-    return any(ahead.piece == view.piece and ahead.offset >= view.offset + size for ahead in places)
+    return any(
+        ahead.piece == cursor.piece and ahead.offset >= cursor.offset + size for ahead in places
+    )

@@ -23,6 +23,10 @@ class Intervals:
     def __len__(self) -> int:
         return len(self._starts)
 
+    def runs(self) -> tuple[tuple[int, int], ...]:
+        """First and last number of each run of neighbours."""
+        return tuple(zip(self._starts, self._ends, strict=True))
+
     def add(self, number: int) -> None:
         starts, ends = self._starts, self._ends
         if ends and ends[-1] == number - 1:  # by far the most frequent case

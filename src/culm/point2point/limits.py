@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from culm.arguments import check_numbers
-from culm.point2point.inflation import INFLATION_FACTOR
 
-__all__ = ["Limits"]
+__all__ = ["INFLATION_FACTOR", "Limits"]
+
+# What we send becomes at most so many times its size, and so much do we allow by default.
+INFLATION_FACTOR = 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -250,6 +250,10 @@ class Cursor:
         self.piece = self.range.piece(index)
         self.offset = self.start_of(self.piece)
 
+    def move_inside(self, size: int) -> None:
+        """Go on by `size` bytes within the payload that is due."""
+        self.offset += size
+
     def start_of(self, piece: Piece | None) -> int:
         """Where in the payload the range lets `piece` begin."""
         if piece is not None and piece.part is Part.PAYLOAD and piece.seqnum == self.range.start:
@@ -261,10 +265,9 @@ class Cursor:
         if range_ is self.range:
             return self
         last = self.range.piece(self.index - 1) if self.index else None
-        moved = Cursor(range_, range_.index_after(last) if last is not None else 0)
-        if moved.piece == self.piece:
-            moved.offset = self.offset
-        return moved
+        index = range_.index_after(last) if last is not None else 0
+        same = range_.piece(index) == self.piece
+        return Cursor(range_, index, self.offset if same else None)
 
     def is_behind(self, other: Cursor) -> int:
         """How many pieces `other` has wholly passed that this cursor has not."""

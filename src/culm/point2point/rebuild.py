@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from culm.bamboo.entry import Entry, decode, verify_signature
 from culm.bamboo.links import has_lipmaalink, lipmaa
+from culm.point2point.candidates import Possible
 from culm.point2point.data_codec import Metadata
 from culm.point2point.errors import ErrorCode, Violation
-from culm.point2point.request import Request
+from culm.point2point.request import RequestRecord
 from culm.wire import varu64
 from culm.wire.multihash import HashFamily
 
-__all__ = ["HashMissing", "rebuild", "rebuild_one"]
+__all__ = ["HashMissing", "Rebuilt", "rebuild_one"]
+
+
+class Rebuilt(NamedTuple):
+    """An entry, and whether its author has signed it.
+
+    linked: its links are those that the request knows.
+    """
+
+    entry: Entry
+    signed: bool
+    linked: bool
 
 
 class HashMissing(Exception):
@@ -21,27 +35,53 @@ class HashMissing(Exception):
         self.seqnum = seqnum
 
 
-def rebuild(
-    request: Request, seqnum: int, metadata: Metadata, *, family: HashFamily
-) -> tuple[Entry, bool, bool]:
-    """Rebuild entry `seqnum` of a request.
+def rebuild_one(
+    record: RequestRecord, possible: Possible, metadata: Metadata, *, family: HashFamily
+) -> Rebuilt:
+    """Rebuild that of the entries which may be due for which it works.
 
-    Also returns whether the author has signed it, and whether its links are those that
-    this request knows.  Raises `HashMissing`, or `Violation` if the sender should (not)
-    have sent the backlink.
+    There is more than one candidate only after an adjustment of the range.  Raises
+    `HashMissing`, or `Violation` if the sender should (not) have sent the backlink.
     """
-    log = request.proposal.log
+    found: Rebuilt | None = None
+    missing: HashMissing | None = None
+    violation: Violation | None = None
+    candidates = (cursor.piece.seqnum for cursor in possible.cursors if cursor.piece)
+    for seqnum in dict.fromkeys(candidates):
+        try:
+            rebuilt = _rebuild(record, seqnum, metadata, family=family)
+        except HashMissing as error:
+            missing = missing or error
+        except Violation as error:
+            violation = violation or error
+        else:
+            if rebuilt.signed:
+                return rebuilt
+            found = found or rebuilt
+    if missing is not None:
+        raise missing
+    if found is None:
+        assert violation is not None
+        raise violation
+    return found
+
+
+def _rebuild(
+    record: RequestRecord, seqnum: int, metadata: Metadata, *, family: HashFamily
+) -> Rebuilt:
+    """Rebuild entry `seqnum`."""
+    log, incoming, outgoing = record.proposal.log, record.incoming, record.outgoing
     distinct = has_lipmaalink(seqnum)
     if metadata.backlink is not None and not distinct:
         raise Violation(ErrorCode.BACKLINK_REDUNDANT, f"entry {seqnum} has one link")
-    backlink = known_backlink = request.incoming.link(seqnum - 1)
+    backlink = known_backlink = incoming.link(seqnum - 1, outgoing)
     if distinct:
-        backlink = _backlink(request, seqnum, metadata.backlink, known_backlink)
+        backlink = _backlink(record, seqnum, metadata.backlink, known_backlink)
     elif seqnum > 1 and backlink is None:
         raise HashMissing(seqnum - 1)
     lipmaalink = b""
     if distinct:
-        lipmaalink = request.incoming.link(lipmaa(seqnum)) or b""
+        lipmaalink = incoming.link(lipmaa(seqnum), outgoing) or b""
         if not lipmaalink:
             raise HashMissing(lipmaa(seqnum))
     encoded = b"".join(
@@ -57,49 +97,20 @@ def rebuild(
     )
     entry = decode(encoded, family=family)
     linked = known_backlink is None or entry.backlink in (None, known_backlink)
-    return entry, verify_signature(entry), linked
+    return Rebuilt(entry, verify_signature(entry), linked)
 
 
-def rebuild_one(
-    request: Request, metadata: Metadata, *, family: HashFamily
-) -> tuple[Entry, bool, bool]:
-    """Rebuild, as `rebuild` does, that of the entries which may be due for which it works.
-
-    There is more than one candidate only after an adjustment of the range.
-    """
-    found: tuple[Entry, bool, bool] | None = None
-    missing: HashMissing | None = None
-    violation: Violation | None = None
-    candidates = (view.piece.seqnum for view in request.incoming.views if view.piece)
-    for seqnum in dict.fromkeys(candidates):
-        try:
-            rebuilt = rebuild(request, seqnum, metadata, family=family)
-        except HashMissing as error:
-            missing = missing or error
-        except Violation as error:
-            violation = violation or error
-        else:
-            if rebuilt[1]:
-                return rebuilt
-            found = found or rebuilt
-    if missing is not None:
-        raise missing
-    if found is None:
-        assert violation is not None
-        raise violation
-    return found
-
-
-def _backlink(request: Request, seqnum: int, sent: bytes | None, known: bytes | None) -> bytes:
+def _backlink(record: RequestRecord, seqnum: int, sent: bytes | None, known: bytes | None) -> bytes:
     """The backlink of an entry that has both links."""
     before = seqnum - 1
+    received = before in record.incoming.metadata
     if sent is not None:
         # We may have transmitted the entry before while this packet was on its way, but
         # the sender knows what it has transmitted itself.
-        if before in request.incoming.metadata:
+        if received:
             raise Violation(ErrorCode.BACKLINK_REDUNDANT, f"metadata {before} was sent before")
         return sent
-    if before not in request.incoming.metadata and before not in request.outgoing.metadata:
+    if not received and before not in record.outgoing.metadata:
         raise Violation(ErrorCode.BACKLINK_MISSING, f"of entry {seqnum}")
     if known is None:
         raise HashMissing(before)

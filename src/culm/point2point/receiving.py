@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import NamedTuple, TypeAlias
 
-from culm.bamboo.verify import PayloadVerifier
-from culm.buffer import ReceiveBuffer
+from culm.buffer import Buffer, ReceiveBuffer
 from culm.machine import Event
+from culm.point2point.candidates import TooManyCandidates
 from culm.point2point.data_codec import NUMBERS, PacketType, decode_metadata, metadata_size_max
 from culm.point2point.errors import ErrorCode, Violation
 from culm.point2point.events import (
@@ -14,7 +14,6 @@ from culm.point2point.events import (
     EntriesReceived,
     EntryWanted,
     ForkSuspected,
-    GivenUp,
     HashWanted,
     MetadataReceived,
     Notified,
@@ -25,22 +24,34 @@ from culm.point2point.events import (
 from culm.point2point.limits import Limits
 from culm.point2point.payload_body import PayloadBody
 from culm.point2point.rebuild import HashMissing, rebuild_one
+from culm.point2point.request import RequestRecord
+from culm.point2point.requests import RequestTable
 from culm.point2point.runs import RunReader
 from culm.point2point.setup import Mode, Session
 from culm.point2point.states import Input, RequestState
-from culm.point2point.views import Strained
 from culm.wire import varu64
 from culm.wire.errors import Truncated
 from culm.wire.multihash import HashFamily
 
-if TYPE_CHECKING:
-    from culm.point2point.control import ControlChannel
-    from culm.point2point.request import Request
-
-__all__ = ["DataReceiver"]
+__all__ = ["DataReceiver", "MarkerReceived", "Outcome", "Untraceable"]
 
 _SKIPS = {reason.value: reason for reason in SkipReason}
 _PACKET_HEADER_SIZE_MAX = 1 + 2 * 9
+
+
+class MarkerReceived(NamedTuple):
+    """The peer has confirmed a cancellation."""
+
+    record: RequestRecord
+
+
+class Untraceable(NamedTuple):
+    """What the data of a request is for cannot be told any more."""
+
+    record: RequestRecord
+
+
+Outcome: TypeAlias = Event | MarkerReceived | Untraceable
 
 
 class DataReceiver:
@@ -49,23 +60,33 @@ class DataReceiver:
     `step` raises `Violation`, always for the peer's mistakes.
     """
 
-    control: ControlChannel  # set by the connection: the two channels know each other
-
-    def __init__(self, *, family: HashFamily, limits: Limits, in_runs: bool) -> None:
-        self.inbox = ReceiveBuffer()
+    def __init__(
+        self, *, family: HashFamily, limits: Limits, requests: RequestTable, in_runs: bool
+    ) -> None:
+        self._inbox = ReceiveBuffer()
         self._family = family
+        self._requests = requests
         self._safe = True
-        self._current: Request | None = None
+        self._current: RequestRecord | None = None
         self._only_switch = False  # the current request was cancelled
-        self.waiting: Request | None = None  # its caller owes an answer
         self._refused = False
-        self._body = PayloadBody(self.inbox, limits=limits)
-        self._runs = RunReader(self.inbox, self._body, family=family) if in_runs else None
+        self._body = PayloadBody(self._inbox, limits=limits)
+        self._runs = RunReader(self._inbox, self._body, family=family) if in_runs else None
 
     def establish(self, session: Session) -> None:
         """The modes are known from now on."""
         self._safe = session.receive_mode is Mode.SAFE
         self._body.establish(session.decompression_window)
+
+    def receive(self, data: Buffer) -> None:
+        """Take bytes of the channel."""
+        self._inbox.append(data)
+
+    @property
+    def waiting(self) -> bool:
+        """Whether the caller owes an answer."""
+        current = self._current
+        return current is not None and current.waiting
 
     @property
     def inside(self) -> bool:
@@ -74,22 +95,19 @@ class DataReceiver:
 
     @property
     def _in_packet(self) -> bool:
-        return self.inbox.size > 0 or self._body.open
+        return self._inbox.size > 0 or self._body.open
 
-    def is_inside(self, request: Request) -> bool:
+    def is_inside(self, record: RequestRecord) -> bool:
         """Whether the peer has begun a packet or a payload of that request, and not finished it."""
-        if request.state is not RequestState.CONFIRMED:
+        if record.state is not RequestState.CONFIRMED:
             return False
-        cursor = request.incoming.cursor
-        in_payload = cursor.offset > cursor.start_of(cursor.piece)
-        return in_payload or (self._in_packet and self._current is request)
+        # After an adjustment it may have stopped, as far as we know.
+        in_payload = all(
+            cursor.offset > cursor.start_of(cursor.piece) for cursor in record.incoming.candidates
+        )
+        return in_payload or (self._in_packet and self._current is record)
 
-    # What the caller and the control channel tell.
-
-    def resume(self, request: Request) -> None:
-        """The caller has answered, or does not need what it was asked for any more."""
-        if self.waiting is request:
-            self.waiting = None
+    # What the caller tells.
 
     def refuse(self) -> None:
         """The caller found something wrong that only it can know."""
@@ -99,50 +117,49 @@ class DataReceiver:
         """Whatever still comes is of no use."""
         self._body.want_no_more()
 
-    def forget(self, request: Request) -> None:
-        """The request has ended."""
-        self.resume(request)
-        if self._current is request:
-            self._current = None
-
     # Packets.
 
-    def step(self) -> Event | None:
-        """Take packets until something has happened; ``None`` if more bytes are needed."""
+    def step(self) -> Outcome | None:
+        """Take packets until something has happened; ``None`` if more bytes are needed.
+
+        Or if the caller owes an answer.
+        """
         if self._refused:
             raise Violation(ErrorCode.INVALID_DATA, "refused by the caller")
         if self._runs is not None:
             self._runs.check()
-        event: Event | None = None
-        while event is None and self.waiting is None:
+        outcome: Outcome | None
+        while not self.waiting:
             try:
                 if self._body.open:
-                    event = self._bring(self._data_request(), self._body.take())
-                elif self.inbox.size:
-                    event = self._take_run() or self._take_packet()
+                    outcome = self._bring(self._data_request(), self._body.take())
+                elif self._inbox.size:
+                    outcome = self._take_run() or self._take_packet()
                 else:
                     return None
             except Truncated:
                 return None
-            except Strained:
-                self.control.give_up(self._data_request(), GivenUp.UNTRACEABLE)
-        return event
+            except TooManyCandidates:
+                return Untraceable(self._data_request())
+            if outcome is not None:
+                return outcome
+        return None
 
     def _take_run(self) -> Event | None:
         """Many entries at a time, if that is wanted and possible."""
-        request = self._current
-        if self._runs is None or request is None or self.inbox[0] != PacketType.METADATA:
+        record = self._current
+        if self._runs is None or record is None or self._inbox[0] != PacketType.METADATA:
             return None
-        if not self._safe or request.discarding or request.state is not RequestState.CONFIRMED:
+        if not self._safe or not record.takes_data:
             return None
-        entries = self._runs.take(request)
+        entries = self._runs.take(record)
         if entries:
-            return EntriesReceived(request_id=request.request_id, entries=entries)
+            return EntriesReceived(request_id=record.request_id, entries=entries)
         self._runs.check()
         return None
 
-    def _take_packet(self) -> Event | None:
-        first = self.inbox[0]
+    def _take_packet(self) -> Outcome | None:
+        first = self._inbox[0]
         if first >= PacketType.METADATA:
             return self._take_metadata(first)
         count = NUMBERS.get(first)
@@ -150,108 +167,109 @@ class DataReceiver:
             raise Violation(ErrorCode.UNUSED_DATA_BYTE, f"{first}")
         numbers, end = [0, 0], 1
         if count:
-            header = self.inbox.peek(_PACKET_HEADER_SIZE_MAX)
+            header = self._inbox.peek(_PACKET_HEADER_SIZE_MAX)
             for index in range(count):
                 numbers[index], end = varu64.decode(header, end)
+        outcome: Outcome | None = None
         if first == PacketType.SWITCH:
             self._switch(numbers[0])
         elif first == PacketType.CANCELLED:
-            self._take_marker(numbers[0])
+            outcome = self._take_marker(numbers[0])
         else:
-            event = self._take_for_current(first, numbers)
-            if self.waiting is None:
-                self.inbox.consume(end)
-            return event
-        self.inbox.consume(end)
-        return None
+            outcome = self._take_for_current(first, numbers)
+        if not self.waiting:
+            self._inbox.consume(end)
+        return outcome
 
     def _switch(self, request_id: int) -> None:
-        request = self.control.requests.get(request_id)
-        if request is None and not self.control.was_dropped(request_id):
+        record = self._requests.get(request_id)
+        if record is None and not self._requests.was_dropped(request_id):
             raise Violation(ErrorCode.SWITCH_TO_UNKNOWN_REQUEST, f"{request_id}")
-        if request is not None and request.marked_by_peer:
+        if record is not None and record.incoming.marked:
             raise Violation(ErrorCode.SWITCH_TO_UNKNOWN_REQUEST, f"{request_id} is cancelled")
-        self._current, self._only_switch = request, False
+        self._current, self._only_switch = record, False
 
-    def _take_marker(self, request_id: int) -> None:
+    def _take_marker(self, request_id: int) -> MarkerReceived | None:
         if self._only_switch:
             raise Violation(ErrorCode.NO_CURRENT_REQUEST, f"marker for {request_id}")
-        self._only_switch = self._current is not None and self._current.request_id == request_id
-        if self._only_switch:
-            self._current = None
-        self.control.receive_marker(request_id)
+        record = self._requests.get(request_id)
+        if record is None:
+            if self._requests.was_dropped(request_id):
+                return None
+            raise Violation(ErrorCode.UNKNOWN_REQUEST, f"marker for {request_id}")
+        if record.incoming.marked:
+            raise Violation(ErrorCode.ALREADY_MARKED_CANCELLED, f"{request_id}")
+        if self._current is record:
+            self._current, self._only_switch = None, True
+        record.incoming.mark()
+        return MarkerReceived(record)
 
-    def _data_request(self) -> Request:
+    def _data_request(self) -> RequestRecord:
         """The request that data is for."""
-        request = self._current
-        if request is None:
+        record = self._current
+        if record is None or record.state is RequestState.ENDED:  # the overlap rule dropped it
             raise Violation(ErrorCode.NO_CURRENT_REQUEST)
-        if request.state is not RequestState.CONFIRMED:
-            request.move(Input.PEER_DATA)
-            asked = request.incoming.views.demands
-            answered = request.peer_demand or request.state is not RequestState.CANCELLED
-            if not asked or not answered:
+        if record.state is not RequestState.CONFIRMED:
+            record.move(Input.PEER_DATA)
+            if not record.expects_data:
                 raise Violation(ErrorCode.NOT_CONFIRMED, "and now cancelled")
-        return request
+        return record
 
     def _take_for_current(self, first: int, numbers: list[int]) -> Event | None:
-        request = self._data_request()
+        record = self._data_request()
         number = numbers[0]
-        if request.discarding and first not in (PacketType.RAW, PacketType.COMPRESSED):
+        if record.incoming.discarding and first not in (PacketType.RAW, PacketType.COMPRESSED):
             return None
         match first:
             case PacketType.NOTIFY_ONE:
-                return self._take_notification(request, 1)
+                return self._take_notification(record, 1)
             case PacketType.NOTIFY:
-                return self._take_notification(request, number)
+                return self._take_notification(record, number)
             case PacketType.JUMP:
-                return self._take_jump(request, number)
+                return self._take_jump(record, number)
             case PacketType.APOLOGY:
-                return self._take_apology(request)
+                return self._take_apology(record)
             case PacketType.RAW:
-                return self._begin_payload(request, number, None)
+                return self._begin_payload(record, number, None)
             case PacketType.COMPRESSED:
-                return self._begin_payload(request, number, numbers[1])
-        request.incoming.check_skip(_SKIPS[first])
-        request.verifier = None
-        piece = request.incoming.notify(1)
-        return PayloadSkipped(
-            request_id=request.request_id, seqnum=piece.seqnum, reason=_SKIPS[first]
-        )
+                return self._begin_payload(record, number, numbers[1])
+        return self._take_skip(record, _SKIPS[first])
 
-    def _take_notification(self, request: Request, count: int) -> Event:
-        request.incoming.check_notify(count)
-        request.verifier = None
-        piece = request.incoming.notify(count)
+    def _take_notification(self, record: RequestRecord, count: int) -> Event:
+        possible = record.incoming.check_notify(count, record.outgoing)
+        piece = record.incoming.pass_over(possible, count)
         return Notified(
-            request_id=request.request_id, seqnum=piece.seqnum, part=piece.part, count=count
+            request_id=record.request_id, seqnum=piece.seqnum, part=piece.part, count=count
         )
 
-    def _take_jump(self, request: Request, size: int) -> Event | None:
-        wanted = self._want_entry(request)
+    def _take_skip(self, record: RequestRecord, reason: SkipReason) -> Event:
+        possible = record.incoming.check_skip(reason, record.outgoing)
+        piece = record.incoming.pass_over(possible, 1)
+        return PayloadSkipped(request_id=record.request_id, seqnum=piece.seqnum, reason=reason)
+
+    def _take_jump(self, record: RequestRecord, size: int) -> Event | None:
+        wanted = self._want_entry(record)
         if wanted is not None:
             return wanted
-        request.incoming.check_jump(size)
-        request.verifier = None
-        cursor = request.incoming.cursor
-        assert cursor.piece is not None
-        seqnum, offset = cursor.piece.seqnum, cursor.offset
-        finished = request.incoming.jump(size)
+        incoming = record.incoming
+        possible = incoming.check_jump(size, record.outgoing)
+        seqnum, offset = possible.piece.seqnum, possible.cursors[0].offset
+        finished = incoming.jump(possible, size, record.outgoing)
         return PayloadReceived(
-            request_id=request.request_id,
+            request_id=record.request_id,
             seqnum=seqnum,
             offset=offset + size,
             data=b"",
             finished=finished,
         )
 
-    def _take_apology(self, request: Request) -> Event:
+    def _take_apology(self, record: RequestRecord) -> Event:
         if self._safe:
             raise Violation(ErrorCode.APOLOGY_IN_SAFE_MODE)
-        piece = request.incoming.check_apology()[0]
-        request.incoming.apologize()
-        request.verifier = None
-        return Apologized(request_id=request.request_id, seqnum=piece.seqnum, part=piece.part)
+        pieces = record.incoming.check_apology()
+        record.incoming.apologize(pieces)
+        seqnum, part = pieces[0]
+        return Apologized(request_id=record.request_id, seqnum=seqnum, part=part)
 
     # Metadata.
 
@@ -259,79 +277,65 @@ class DataReceiver:
         if first > PacketType.METADATA_END_OF_LOG:
             raise Violation(ErrorCode.UNUSED_DATA_BYTE, f"{first}")
         metadata, size = decode_metadata(
-            self.inbox.peek(metadata_size_max(self._family)), family=self._family
+            self._inbox.peek(metadata_size_max(self._family)), family=self._family
         )
-        request = self._data_request()
-        if request.discarding:
-            self.inbox.consume(size)
+        record = self._data_request()
+        incoming = record.incoming
+        if incoming.discarding:
+            self._inbox.consume(size)
             return None
-        track = request.incoming
-        track.check_metadata()
+        possible = incoming.check_metadata()
         try:
-            entry, verified, linked = rebuild_one(request, metadata, family=self._family)
+            rebuilt = rebuild_one(record, possible, metadata, family=self._family)
         except HashMissing as missing:
-            self.waiting = request
-            return HashWanted(request_id=request.request_id, seqnum=missing.seqnum)
-        if not verified and self._safe:
+            incoming.wait()
+            return HashWanted(request_id=record.request_id, seqnum=missing.seqnum)
+        entry = rebuilt.entry
+        if not rebuilt.signed and self._safe:
             raise Violation(ErrorCode.INVALID_DATA, f"metadata of entry {entry.seqnum}")
-        self.inbox.consume(size)
-        request.verifier = None
-        if not verified:
-            track.take_invalid_metadata(entry)
-        elif linked:
-            track.take_metadata(entry)
-            track.last = None  # it is valid
+        self._inbox.consume(size)
+        if rebuilt.signed and not rebuilt.linked:
+            incoming.discard()
+            return ForkSuspected(request_id=record.request_id, entry=entry)
+        if rebuilt.signed:
+            incoming.take_metadata(possible, entry, valid=True)
         else:
-            request.discarding = True
-            return ForkSuspected(request_id=request.request_id, entry=entry)
-        return MetadataReceived(request_id=request.request_id, entry=entry, verified=verified)
+            incoming.take_invalid_metadata(possible, entry)
+        return MetadataReceived(request_id=record.request_id, entry=entry, verified=rebuilt.signed)
 
     # Payloads.
 
-    def _want_entry(self, request: Request) -> Event | None:
+    def _want_entry(self, record: RequestRecord) -> Event | None:
         """Ask for the entry whose payload is due, unless it is known."""
-        seqnum = request.incoming.unknown_payload()
+        seqnum = record.incoming.unknown_payload(record.outgoing)
         if seqnum is None:
             return None
-        self.waiting = request
-        return EntryWanted(request_id=request.request_id, seqnum=seqnum)
+        record.incoming.wait()
+        return EntryWanted(request_id=record.request_id, seqnum=seqnum)
 
-    def _begin_payload(self, request: Request, size: int, packed_size: int | None) -> Event | None:
-        if not request.discarding:
-            wanted = self._want_entry(request)
+    def _begin_payload(
+        self, record: RequestRecord, size: int, packed_size: int | None
+    ) -> Event | None:
+        if not record.incoming.discarding:
+            wanted = self._want_entry(record)
             if wanted is not None:
                 return wanted
-            request.incoming.check_payload(size)
+            possible = record.incoming.check_payload(size, record.outgoing)
+            record.incoming.begin_payload(possible, record.outgoing)
         self._body.begin(size, packed_size)
         return None
 
-    def _bring(self, request: Request, data: bytes) -> Event | None:
+    def _bring(self, record: RequestRecord, data: bytes) -> Event | None:
         """Bytes of a payload have come (none: of an empty one)."""
-        if request.discarding or not (data or self._body.is_empty):
+        incoming = record.incoming
+        if incoming.discarding or not (data or self._body.is_empty):
             return None
-        track = request.incoming
-        cursor = track.cursor
-        assert cursor.piece is not None
-        seqnum, offset = cursor.piece.seqnum, cursor.offset
-        if offset == 0:
-            entry = track.payload_entry()
-            assert entry is not None
-            request.verifier = PayloadVerifier(entry)
-        verifier = request.verifier
-        if verifier is not None:
-            verifier.update(data)
-        finished = track.take_payload(len(data))
-        verified = None
-        if finished and verifier is not None:
-            request.verifier = None
-            verified = verifier.fault() is None
-            if not verified and self._safe:
-                raise Violation(ErrorCode.INVALID_DATA, f"payload of entry {seqnum}")
-            track.apology_owed = not verified
-            if verified:
-                track.last = None
+        seqnum, offset = incoming.payload_due().seqnum, incoming.cursor.offset
+        finished, verified = incoming.take_payload(data)
+        if verified is False and self._safe:
+            raise Violation(ErrorCode.INVALID_DATA, f"payload of entry {seqnum}")
         return PayloadReceived(
-            request_id=request.request_id,
+            request_id=record.request_id,
             seqnum=seqnum,
             offset=offset,
             data=data,

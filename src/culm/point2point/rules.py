@@ -6,11 +6,11 @@ from culm.bamboo.entry import Entry, verify_signature
 from culm.bamboo.links import lower_pool
 from culm.point2point.errors import ErrorCode, Violation
 from culm.point2point.messages import Adjust, Cancel, CancelReason, Proposal
-from culm.point2point.request import Request
+from culm.point2point.request import RequestRecord
 from culm.wire.multihash import HashFamily
 from culm.wire.varu64 import MAX
 
-__all__ = ["check_adjust", "check_credit", "check_proof", "check_proposal", "is_riddle"]
+__all__ = ["check_adjust", "check_credit", "check_proof", "check_proposal", "is_ambiguous"]
 
 
 def check_credit(old: int, amount: int) -> None:
@@ -41,34 +41,34 @@ def check_proposal(proposal: Proposal, *, family: HashFamily) -> None:
         raise Violation(ErrorCode.BAD_HASH, "of the expected start")
 
 
-def check_adjust(request: Request, adjust: Adjust) -> None:
+def check_adjust(record: RequestRecord, adjust: Adjust) -> None:
     """An adjustment has to change something, its end and upper certpool info have to fit."""
     if adjust == Adjust(request_id=adjust.request_id):
         raise Violation(ErrorCode.EMPTY_PACKET, "adjustment of nothing")
     if 0 in (adjust.end, adjust.upper_certpool):
         raise Violation(ErrorCode.ZERO_SEQNUM)
-    if adjust.end is not None and adjust.end < request.proposal.start:
-        raise Violation(ErrorCode.END_BEFORE_START, f"{adjust.end} < {request.proposal.start}")
-    end = request.outgoing.cursor.range.bounds.tightened(adjust.end, None).end
+    if adjust.end is not None and adjust.end < record.proposal.start:
+        raise Violation(ErrorCode.END_BEFORE_START, f"{adjust.end} < {record.proposal.start}")
+    end = record.outgoing.cursor.range.bounds.tightened(adjust.end, None).end
     upper = adjust.upper_certpool
     if upper is not None and (end is None or upper < end):
         raise Violation(ErrorCode.UPPER_CERTPOOL_BEFORE_END, f"{upper} < {end}")
 
 
-def is_riddle(request: Request, adjust: Adjust) -> bool:
+def is_ambiguous(record: RequestRecord, adjust: Adjust) -> bool:
     """Whether nobody could tell which entry data is for that crosses the adjustment.
 
     The path through a sparse range depends on its end.  Metadata tells by its signature what it
     is; payloads alone do not.
     """
-    bounds = request.outgoing.cursor.range.bounds
-    closed = request.proposal.sparse and request.proposal.payload_only
+    bounds = record.outgoing.cursor.range.bounds
+    closed = record.proposal.sparse and record.proposal.payload_only
     return closed and bounds.tightened(adjust.end, None) != bounds
 
 
-def check_proof(request: Request, cancel: Cancel) -> None:
+def check_proof(record: RequestRecord, cancel: Cancel) -> None:
     """What a cancel carries has to prove what it says."""
-    proposal = request.proposal
+    proposal = record.proposal
     needed = {
         CancelReason.HASH_MISMATCH: cancel.entry,
         CancelReason.END_OF_LOG: cancel.seqnum,

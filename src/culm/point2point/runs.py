@@ -20,8 +20,7 @@ from culm.kernels import runs as kernel
 from culm.point2point.data_codec import PacketType
 from culm.point2point.errors import ErrorCode, Violation
 from culm.point2point.payload_body import PayloadBody
-from culm.point2point.request import Request
-from culm.point2point.track import Track
+from culm.point2point.request import RequestRecord
 from culm.wire import varu64
 from culm.wire.multihash import HashFamily
 
@@ -39,36 +38,12 @@ _RAW = bytes([PacketType.RAW])
 _COMPRESSED = bytes([PacketType.COMPRESSED])
 
 
-class _Due(NamedTuple):
-    """Which entries may come in a run, and the sizes of their payloads."""
-
-    seqnum: int
-    count_max: int
-    size_min: int
-    size_max: int
-
-
 class _Fault(NamedTuple):
     """What is wrong with an entry of a request, which is the next `size` bytes."""
 
     violation: Violation
-    request: Request
+    record: RequestRecord
     size: int
-
-
-def _due(request: Request, track: Track) -> _Due | None:
-    only = track.views.only
-    if only is None or track.apology_owed or track.end_of_log is not None:
-        return None
-    cursor, demand = only
-    count, piece = cursor.range.entries_from(cursor.index), cursor.piece
-    if not count or piece is None:
-        return None
-    before = piece.seqnum - 1
-    if before and before not in track.metadata and before not in track.other.metadata:
-        return None  # its hash is needed, and might have to be asked for
-    size_max = min(demand.size_max, demand.eagerness.payload_size_max)
-    return _Due(piece.seqnum, count, demand.size_min, size_max)
 
 
 class RunReader:
@@ -91,17 +66,18 @@ class RunReader:
         if fault is None:
             return
         history_is_good = fault.violation.code is ErrorCode.INVALID_DATA
-        if not fault.request.discarding or (self._body.wanted and not history_is_good):
+        if not fault.record.incoming.discarding or (self._body.wanted and not history_is_good):
             raise fault.violation
         self._inbox.consume(fault.size)
 
-    def take(self, request: Request) -> tuple[NewEntry, ...]:
+    def take(self, record: RequestRecord) -> tuple[NewEntry, ...]:
         """Take what there is of a run, verified; nothing if it does not begin with an entry."""
-        track = request.incoming
-        due = _due(request, track)
+        incoming, outgoing = record.incoming, record.outgoing
+        due = incoming.run_due(outgoing)
         if due is None or due.size_max < due.size_min:
             return ()
-        author, log_id = request.proposal.log
+        log = record.proposal.log
+        author, log_id = log
         records = kernel.read(
             self._inbox.peek(_RUN_SIZE_MAX),
             author + varu64.encode(log_id),
@@ -109,23 +85,22 @@ class RunReader:
             min(due.count_max, self._count_max),
             due.size_min,
             min(due.size_max, self._body.piece_size_max),
-            {**track.other.links, **track.links},
+            {**outgoing.links, **incoming.links},
             self._family.prefix,
             self._family.encoded_size,
             self._family.hash,
         )
-        entries, violation = self._verified(request.proposal.log, records)
+        entries, violation = self._verified(log, records)
         if len(entries) < len(records):
             self._count_max = max(_COUNT_MIN, 2 * len(entries))
         elif len(records) == self._count_max:
             self._count_max *= 2
         end = records[len(entries) - 1][-1] if entries else 0
         if violation is not None:
-            self._fault = _Fault(violation, request, records[len(entries)][-1] - end)
+            self._fault = _Fault(violation, record, records[len(entries)][-1] - end)
         if entries:
             self._inbox.consume(end)
-            track.take_entries({record[0]: record[7] for record in records[: len(entries)]})
-            request.verifier = None
+            incoming.take_run({read[0]: read[7] for read in records[: len(entries)]})
         return tuple(entries)
 
     def _verified(
@@ -140,9 +115,9 @@ class RunReader:
         author, log_id = log
         entries: list[NewEntry] = []
         size = 0
-        for record in records:
-            number, lipmaalink, backlink, payload_size, payload_hash = record[:5]
-            signature, encoded, hash, payload, compressed, _ = record[5:]
+        for read in records:
+            number, lipmaalink, backlink, payload_size, payload_hash = read[:5]
+            signature, encoded, hash, payload, compressed, _ = read[5:]
             entry = assemble(
                 family,
                 author,
@@ -176,7 +151,7 @@ class RunReader:
 
 
 def write_run(
-    request: Request,
+    record: RequestRecord,
     stored: Iterable[StoredEntry],
     *,
     compress: Callable[[bytes], bytes | None],
@@ -188,7 +163,7 @@ def write_run(
     There are none where something stands against it.  `compress` is called for what is
     sent only.
     """
-    chosen = _choose(request, stored, link_size=family.encoded_size, size_max=size_max)
+    chosen = _choose(record, stored, link_size=family.encoded_size, size_max=size_max)
     packets: list[bytes] = []
     hashes: dict[int, bytes] = {}
     for seqnum, hash, tail, size_encoded, payload in chosen:
@@ -203,13 +178,13 @@ def write_run(
 
 
 def _choose(
-    request: Request, stored: Iterable[StoredEntry], *, link_size: int, size_max: int
+    record: RequestRecord, stored: Iterable[StoredEntry], *, link_size: int, size_max: int
 ) -> list[tuple[int, bytes, bytes, bytes, bytes]]:
     """Which of `stored` can be sent: seqnum, hash, metadata but for its first byte, payload size
     (encoded), payload."""
-    track, log = request.outgoing, request.proposal.log
-    due = _due(request, track)
-    if due is None or any(seqnum >= due.seqnum for seqnum in (*track.links, *track.other.links)):
+    outgoing, incoming, log = record.outgoing, record.incoming, record.proposal.log
+    due = outgoing.run_due(incoming)
+    if due is None or any(seqnum >= due.seqnum for seqnum in (*outgoing.links, *incoming.links)):
         return []
     head = b"\0" + log.author + varu64.encode(log.log_id)
     payload_size_max = min(due.size_max, size_max)
@@ -226,7 +201,7 @@ def _choose(
         size_encoded = varu64.encode(payload_size)
         tail_at = len(encoded) - len(size_encoded) - link_size - SIGNATURE_SIZE
         if (number == first or has_lipmaalink(number)) and not _continues(
-            request, number, first, encoded[:tail_at], link_size
+            record, number, first, encoded[:tail_at], link_size
         ):
             break
         chosen.append((number, hash, encoded[tail_at:], size_encoded, payload))
@@ -234,14 +209,16 @@ def _choose(
     return chosen
 
 
-def _continues(request: Request, seqnum: int, first: int, front: bytes, link_size: int) -> bool:
+def _continues(
+    record: RequestRecord, seqnum: int, first: int, front: bytes, link_size: int
+) -> bool:
     """Whether links from a run to what is before it are those that the request knows.
 
     `front` is the encoded entry up to its links.
     """
-    if seqnum == first and seqnum > 1 and not request.agrees(seqnum - 1, front[-link_size:]):
+    if seqnum == first and seqnum > 1 and not record.agrees(seqnum - 1, front[-link_size:]):
         return False
     if not has_lipmaalink(seqnum):
         return True
     target = lipmaa(seqnum)
-    return target >= first or request.agrees(target, front[-2 * link_size : -link_size])
+    return target >= first or record.agrees(target, front[-2 * link_size : -link_size])

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 from culm.bamboo.entry import Entry, verify_signature
 from culm.bamboo.links import has_lipmaalink, lipmaa
@@ -15,19 +14,15 @@ from culm.bymux import Stream
 from culm.point2point.data_codec import PacketType
 from culm.point2point.errors import ErrorCode, Violation
 from culm.point2point.events import SkipReason
-from culm.point2point.inflation import INFLATION_FACTOR, padding
-from culm.point2point.limits import Limits
+from culm.point2point.limits import INFLATION_FACTOR, Limits
 from culm.point2point.pieces import Part
+from culm.point2point.request import RequestRecord
 from culm.point2point.runs import write_run
 from culm.point2point.setup import Mode, Session
 from culm.point2point.states import Input
-from culm.point2point.track import Track
 from culm.wire import varu64
 from culm.wire.lzfoo import Compressor
 from culm.wire.multihash import HashFamily
-
-if TYPE_CHECKING:
-    from culm.point2point.request import Request
 
 __all__ = ["DataSender"]
 
@@ -50,13 +45,14 @@ class DataSender:
     def __init__(
         self, stream: Stream, *, family: HashFamily, limits: Limits, trust_caller: bool
     ) -> None:
-        self.outbox = Outbox()
-        self.queued_total = 0  # bytes ever put on the channel
+        self.queued_total = 0
+        """Bytes ever put on the channel."""
+        self._outbox = Outbox()
         self._family = family
         self._packet_size_max = limits.packet_size_max
         self._trust_caller = trust_caller
         self._stream = stream
-        self._current: Request | None = None
+        self._current: RequestRecord | None = None
         self._only_switch = False  # the current request was cancelled
         # Where cancellation markers are that may not have left: such as follow each other in one.
         self._markers: deque[tuple[int, int]] = deque()
@@ -72,13 +68,25 @@ class DataSender:
         if session.compression_window:
             self._compressor = Compressor(session.compression_window)
 
+    @property
+    def current_id(self) -> int | None:
+        """The request that data is for unless we switch to another."""
+        return None if self._current is None else self._current.request_id
+
+    # What waits.
+
+    @property
+    def unsent_size(self) -> int:
+        """Bytes that have not left, or wait for the peer's credit."""
+        return self._outbox.size + self._stream.unsent_size
+
     def waits(self) -> bool:
         """Whether there is something that the peer has not taken."""
-        return self.flushed_total() < self.queued_total
+        return self.unsent_size > 0
 
     def flushed_total(self) -> int:
         """Bytes that nothing can overtake any more."""
-        return self.queued_total - self.outbox.size - self._stream.unsent_size
+        return self.queued_total - self.unsent_size
 
     def unsent_markers_size(self) -> int:
         """Bytes of cancellation markers that have not left yet."""
@@ -91,158 +99,168 @@ class DataSender:
         gone = flushed - self._markers[0][0] if self._markers else 0
         return self._markers_size - max(0, gone)
 
-    def metadata(self, request: Request, entry: Entry) -> None:
+    def feed(self, size_max: int | None) -> None:
+        """Let about `size_max` bytes into the stream, where only control data overtakes them."""
+        for piece in self._outbox.take_pieces(size_max):
+            self._stream.send_data(piece)
+
+    def drop_unsent(self) -> None:
+        """The peer takes nothing more."""
+        self._outbox.clear()
+
+    # Metadata.
+
+    def metadata(self, record: RequestRecord, entry: Entry) -> None:
         """Send the metadata of `entry`."""
         self._check_entry(entry)
-        self._permit(request)
-        track = request.outgoing
-        piece = track.check_metadata()
-        if entry.seqnum != piece.seqnum or entry.log != request.proposal.log:
+        record.move(Input.SEND)
+        possible = record.outgoing.check_metadata()
+        seqnum = possible.piece.seqnum
+        if entry.seqnum != seqnum or entry.log != record.proposal.log:
             raise Violation(
                 ErrorCode.PIECE_OUT_OF_TURN,
-                f"metadata of entry {entry.seqnum} although {piece.seqnum} is due",
+                f"metadata of entry {entry.seqnum} although {seqnum} is due",
             )
-        if self._checks and not _verifies(entry, track):
+        if self._checks and not _verifies(entry, record):
             raise Violation(ErrorCode.INVALID_DATA, f"metadata of entry {entry.seqnum}")
-        self._switch(request)
-        self._put(
-            b"".join(
-                (
-                    b"\x81" if entry.end_of_log else b"\x80",
-                    _backlink_to_send(entry, track),
-                    _ENCODE(entry.payload_size),
-                    entry.payload_hash,
-                    entry.signature,
-                )
-            )
+        packet = (
+            b"\x81" if entry.end_of_log else b"\x80",
+            _backlink_to_send(entry, record),
+            _ENCODE(entry.payload_size),
+            entry.payload_hash,
+            entry.signature,
         )
-        track.take_metadata(entry)
+        self._put(record, b"".join(packet))
+        record.outgoing.take_metadata(possible, entry)
+
+    # Payloads.
 
     def payload(
-        self, request: Request, data: Buffer, *, entry: Entry | None, compress: bool
+        self, record: RequestRecord, data: Buffer, *, entry: Entry | None, compress: bool
     ) -> bool:
         """Send payload bytes in packets of at most the size of our limit."""
-        self._permit(request)
-        track, view = request.outgoing, memoryview(data).cast("B")
-        self._know(request, entry, lambda: self._check_payload(track, view))
-        self._switch(request)
+        record.move(Input.SEND)
+        outgoing, incoming, view = record.outgoing, record.incoming, memoryview(data).cast("B")
+        given = self._given(record, entry)
+        possible = outgoing.check_payload(len(view), incoming, given)
+        hashed = not self._trust_caller or not self._is_safe
+        if self._checks:
+            due = outgoing.payload_entry(incoming, given)
+            assert due is not None
+            if outgoing.cursor.offset + len(view) == due.payload_size:
+                self._check_payload(record, due, view)
+                hashed = False  # it has been
+        self._put(record, *self._payload_packets(view, compress=compress))
+        outgoing.begin_payload(possible, incoming, given)
+        return outgoing.take_payload(view, hashed=hashed)[0]
+
+    def _payload_packets(self, data: memoryview, *, compress: bool) -> Iterable[Buffer]:
         size_max = self._packet_size_max
-        for start in range(0, len(view) or 1, size_max):
-            part = view[start : start + size_max] if len(view) > size_max else view
+        for start in range(0, len(data) or 1, size_max):
+            part = data[start : start + size_max] if len(data) > size_max else data
             packed = self._compressed(part) if compress else None
             if packed is None:
-                self._put(b"\x08" + _ENCODE(len(part)))
-                self._put(part)
+                yield b"\x08" + _ENCODE(len(part))
+                yield part
             else:
-                self._put(b"\x09" + _ENCODE(len(part)) + _ENCODE(len(packed)) + packed)
-        if not self._is_safe:
-            return self._take_greedily(track, view)
-        if self._checks and _ended_by(track, len(view)) is None:
-            _hash(track, view)
-        return track.take_payload(len(view))
+                yield b"\x09" + _ENCODE(len(part)) + _ENCODE(len(packed)) + packed
 
-    def entries(self, request: Request, stored: Iterable[StoredEntry]) -> int:
+    def _check_payload(self, record: RequestRecord, entry: Entry, data: memoryview) -> None:
+        """The payload of `entry`, which ends with `data`, is right."""
+        outgoing = record.outgoing
+        if outgoing.cursor.offset == 0:
+            verifier: PayloadVerifier | None = PayloadVerifier(entry)
+        else:  # nothing is known of a payload that did not begin here
+            verifier = outgoing.verifier and outgoing.verifier.copy()
+        if verifier is not None:
+            verifier.update(data)
+            if verifier.fault() is not None:
+                raise Violation(ErrorCode.INVALID_DATA, f"payload of entry {entry.seqnum}")
+
+    def _given(self, record: RequestRecord, entry: Entry | None) -> Entry | None:
+        """What the caller says of the entry whose payload is due."""
+        if entry is None:
+            return None
+        self._check_entry(entry)
+        piece = record.outgoing.cursor.piece
+        if piece is None or piece.part is Part.METADATA:
+            return None
+        if entry.seqnum != piece.seqnum or entry.log != record.proposal.log:
+            raise Violation(
+                ErrorCode.PIECE_OUT_OF_TURN,
+                f"payload of entry {entry.seqnum} although {piece.seqnum} is due",
+            )
+        return entry
+
+    def jump(self, record: RequestRecord, size: int, *, entry: Entry | None) -> None:
+        """Pass over bytes of a payload."""
+        record.move(Input.SEND)
+        given = self._given(record, entry)
+        possible = record.outgoing.check_jump(size, record.incoming, given)
+        self._put(record, b"\x07" + _ENCODE(size))
+        record.outgoing.jump(possible, size, record.incoming, given)
+
+    # Runs of entries.
+
+    def entries(self, record: RequestRecord, stored: Iterable[StoredEntry]) -> int:
         """Send the first of `stored` with their payloads, about a packet's worth of them.
 
         Returns how many; none where each piece has to be dealt with by itself.
         """
-        self._permit(request)
+        record.move(Input.SEND)
         if not (self._is_safe and self._trust_caller):
             return 0
         packets, hashes = write_run(
-            request,
+            record,
             stored,
             compress=self._compressed,
             family=self._family,
             size_max=self._packet_size_max,
         )
         if hashes:
-            self._switch(request)
-            self._put(packets)
-            request.outgoing.take_entries(hashes)
+            self._put(record, packets)
+            record.outgoing.take_run(hashes)
         return len(hashes)
 
-    def _check_payload(self, track: Track, data: memoryview) -> None:
-        """The payload that `data` ends is right, if that is for us to see to."""
-        track.check_payload(len(data))
-        entry = _ended_by(track, len(data)) if self._checks else None
-        if entry is None:
-            return
-        if track.cursor.offset == 0:
-            verifier: PayloadVerifier | None = PayloadVerifier(entry)
-        else:  # nothing is known of a payload that did not begin here
-            verifier = track.verifier and track.verifier.copy()
-        if verifier is not None:
-            verifier.update(data)
-            if verifier.fault() is not None:
-                raise Violation(ErrorCode.INVALID_DATA, f"payload of entry {entry.seqnum}")
+    # What is not sent, or taken back.
 
-    def _take_greedily(self, track: Track, data: Buffer) -> bool:
-        """The caller may find out that `data` is wrong; but it may turn out to be right."""
-        verifier = _hash(track, data)
-        finished = track.take_payload(len(data))
-        if finished and verifier is not None:
-            track.apology_owed = verifier.fault() is not None
-            if not track.apology_owed:
-                track.last = None  # it is valid
-        return finished
-
-    def notify(self, request: Request, count: int) -> None:
+    def notify(self, record: RequestRecord, count: int) -> None:
         """Pass over `count` pieces."""
-        self._permit(request)
-        request.outgoing.check_notify(count)
-        packet = b"\x02" if count == 1 else b"\x03" + _ENCODE(count)
-        self._switch(request)
-        self._put(packet)
-        request.outgoing.notify(count)
+        record.move(Input.SEND)
+        possible = record.outgoing.check_notify(count, record.incoming)
+        self._put(record, b"\x02" if count == 1 else b"\x03" + _ENCODE(count))
+        record.outgoing.pass_over(possible, count)
 
-    def skip(self, request: Request, reason: SkipReason) -> None:
+    def skip(self, record: RequestRecord, reason: SkipReason) -> None:
         """Pass over a payload."""
-        self._permit(request)
-        request.outgoing.check_skip(reason)
-        self._switch(request)
-        self._put(bytes([reason.value]))
-        request.outgoing.notify(1)
+        record.move(Input.SEND)
+        possible = record.outgoing.check_skip(reason, record.incoming)
+        self._put(record, bytes([reason.value]))
+        record.outgoing.pass_over(possible, 1)
 
-    def jump(self, request: Request, size: int, *, entry: Entry | None) -> None:
-        """Pass over bytes of a payload."""
-        self._permit(request)
-        track = request.outgoing
-        self._know(request, entry, lambda: track.check_jump(size))
-        self._switch(request)
-        self._put(b"\x07" + _ENCODE(size))
-        track.jump(size)
-
-    def apologize(self, request: Request) -> None:
+    def apologize(self, record: RequestRecord) -> None:
         """Take back the last piece, which was invalid."""
-        self._permit(request)
+        record.move(Input.SEND)
         if self._is_safe:
             raise Violation(ErrorCode.APOLOGY_IN_SAFE_MODE)
-        track = request.outgoing
-        pieces = track.check_apology()
-        if pieces[0].part is Part.METADATA and _is_valid(track):
+        pieces = record.outgoing.check_apology()
+        if pieces[0].part is Part.METADATA and _is_valid(record):
             raise Violation(ErrorCode.APOLOGY_FOR_VALID_DATA, f"for {pieces[0]}")
-        self._switch(request)
-        self._put(bytes([PacketType.APOLOGY]))
-        track.remember_place()
-        track.apologize()
+        self._put(record, bytes([PacketType.APOLOGY]))
+        record.outgoing.apologize(pieces)
 
-    def mark_cancelled(self, request: Request) -> None:
+    def mark_cancelled(self, record: RequestRecord) -> None:
         """Confirm a cancellation on the data channel; no data of the request follows."""
         start = self.queued_total
         if self._only_switch:
-            self._switch(request)
-        self._queue(b"\x20" + _ENCODE(request.request_id))
+            self._switch(record)
+        self._queue(b"\x20" + _ENCODE(record.request_id))
         self._markers_size += self.queued_total - start
         if self._markers and self._markers[-1][1] == start:
             start, _ = self._markers.pop()
         self._markers.append((start, self.queued_total))
-        self._only_switch = self._current is request
-        self.forget(request)
-
-    def forget(self, request: Request) -> None:
-        """The request has ended or is about to."""
-        if self._current is request:
+        self._only_switch = self._current is record
+        if self._only_switch:
             self._current = None
 
     @property
@@ -258,31 +276,23 @@ class DataSender:
         if not isinstance(entry, Entry) or entry.family is not self._family:
             raise TypeError(f"no entry of {self._family}: {type(entry).__name__}")
 
-    def _permit(self, request: Request) -> None:
-        request.move(Input.SEND)
+    # Bytes.
 
-    def _know(self, request: Request, entry: Entry | None, check: Callable[[], None]) -> None:
-        """Take the entry whose payload is due from the caller, unless `check` raises then."""
-        if entry is not None:
-            self._check_entry(entry)
-        known, piece = request.outgoing.entry, request.outgoing.cursor.piece
-        if entry is not None and piece is not None and piece.part is Part.PAYLOAD:
-            if entry.seqnum != piece.seqnum or entry.log != request.proposal.log:
-                raise Violation(
-                    ErrorCode.PIECE_OUT_OF_TURN,
-                    f"payload of entry {entry.seqnum} although {piece.seqnum} is due",
-                )
-            request.outgoing.entry = entry
-        try:
-            check()
-        except Violation:
-            request.outgoing.entry = known
-            raise
+    def _put(self, record: RequestRecord, *pieces: Buffer) -> None:
+        """Queue data of a request, and make it the current one."""
+        if self._current is not record:
+            self._switch(record)
+        for piece in pieces:
+            self._queue(piece)
+        record.outgoing.queued(self.queued_total)
 
-    def _switch(self, request: Request) -> None:
-        if self._current is not request:
-            self._current, self._only_switch = request, False
-            self._put(b"\0" + _ENCODE(request.request_id))
+    def _switch(self, record: RequestRecord) -> None:
+        self._current, self._only_switch = record, False
+        self._queue(b"\0" + _ENCODE(record.request_id))
+
+    def _queue(self, data: Buffer) -> None:
+        self._outbox.append(data)
+        self.queued_total += len(data)
 
     def _compressed(self, data: Buffer) -> bytes | None:
         """`data` compressed, if that is smaller; it has entered the history then."""
@@ -298,69 +308,45 @@ class DataSender:
             return None
         self._raw_run = 0
         if len(packed) * INFLATION_FACTOR < len(data):
-            packed = padding(len(data), len(packed)) + packed
+            packed = _padding(len(data), len(packed)) + packed
         return packed
 
-    def _put(self, data: Buffer) -> None:
-        """Queue data of the current request."""
-        self._queue(data)
-        assert self._current is not None
-        self._current.sent_until = self.queued_total
 
-    def _queue(self, data: Buffer) -> None:
-        self.outbox.append(data)
-        self.queued_total += len(data)
+def _padding(size: int, packed_size: int) -> bytes:
+    """Elements of length zero to go before a packet of `size` bytes that is packed too well."""
+    return bytes(max(0, -(-size // INFLATION_FACTOR) - packed_size))
 
 
-def _ended_by(track: Track, size: int) -> Entry | None:
-    """The entry whose payload is complete with `size` more bytes, if it is."""
-    entry = track.payload_entry()
-    if entry is None or track.cursor.offset + size < entry.payload_size:
-        return None
-    return entry
-
-
-def _hash(track: Track, data: Buffer) -> PayloadVerifier | None:
-    """Hash the next bytes of a payload that began here."""
-    entry = track.payload_entry()
-    if entry is not None and track.cursor.offset == 0:
-        track.verifier = PayloadVerifier(entry)
-    if track.verifier is not None:
-        track.verifier.update(data)
-    return track.verifier
-
-
-def _backlink_to_send(entry: Entry, track: Track) -> bytes:
+def _backlink_to_send(entry: Entry, record: RequestRecord) -> bytes:
     """The backlink, unless there is none to send because the peer can tell it."""
     before = entry.seqnum - 1
     if entry.backlink is None or not has_lipmaalink(entry.seqnum):
         return b""
-    known = before in track.metadata or before in track.other.metadata
+    known = before in record.outgoing.metadata or before in record.incoming.metadata
     return b"" if known else entry.backlink
 
 
-def _links_left_out(entry: Entry, track: Track) -> list[tuple[int, bytes]]:
-    """The links, and their targets, that the peer has to know or to ask for."""
+def _links_left_out(entry: Entry, record: RequestRecord) -> list[tuple[bytes | None, bytes]]:
+    """Links that the peer has to know or to ask for: what the request tells, what they are."""
     links = [(lipmaa(entry.seqnum), entry.lipmaalink)]
-    if not _backlink_to_send(entry, track):
+    if not _backlink_to_send(entry, record):
         links.append((entry.seqnum - 1, entry.backlink))
-    return [(target, link) for target, link in links if link is not None]
+    told = record.outgoing.link
+    return [(told(target, record.incoming), link) for target, link in links if link is not None]
 
 
-def _verifies(entry: Entry, track: Track) -> bool:
+def _verifies(entry: Entry, record: RequestRecord) -> bool:
     """Whether the metadata of `entry` verifies with the links that the request tells."""
-    left_out = _links_left_out(entry, track)
-    told = all(track.link(target) in (None, link) for target, link in left_out)
-    return told and verify_signature(entry)
+    left_out = _links_left_out(entry, record)
+    return all(told in (None, link) for told, link in left_out) and verify_signature(entry)
 
 
-def _is_valid(track: Track) -> bool:
+def _is_valid(record: RequestRecord) -> bool:
     """Whether the peer will find the metadata valid that was sent last.
 
     Links that were left out are those that it knows; a backlink that was sent proves itself.
     """
-    assert track.last is not None
-    entry = track.last.entry
-    left_out = _links_left_out(entry, track)
-    told = all(track.link(target) == link for target, link in left_out)
-    return told and verify_signature(entry)
+    assert record.outgoing.last is not None
+    entry = record.outgoing.last.entry
+    left_out = _links_left_out(entry, record)
+    return all(told == link for told, link in left_out) and verify_signature(entry)

@@ -10,7 +10,16 @@ from enum import Enum
 
 from culm.point2point.errors import ErrorCode, Violation
 
-__all__ = ["TRANSITIONS", "Input", "RequestState", "after"]
+__all__ = ["TRANSITIONS", "Input", "RequestState", "State", "after"]
+
+
+class State(Enum):
+    """Where a connection stands."""
+
+    SETUP = "waiting for the peer's setup"
+    ESTABLISHED = "established"
+    CLOSING = "closing"
+    CLOSED = "closed"
 
 
 class RequestState(Enum):

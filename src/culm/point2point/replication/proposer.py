@@ -7,12 +7,12 @@ from typing import NamedTuple
 
 from culm.bamboo.entry import LogKey
 from culm.point2point.connection import Connection
-from culm.point2point.inventory import Resumption
+from culm.point2point.handles import Request
 from culm.point2point.messages import Proposal
-from culm.point2point.replica import Replica
-from culm.point2point.request import Request
-from culm.point2point.seeking import Seeking
-from culm.point2point.traffic import Traffic
+from culm.point2point.replication.payloads import BegunPayload
+from culm.point2point.replication.replica import Replica
+from culm.point2point.replication.seeking import Seeking
+from culm.point2point.replication.traffic import Traffic
 
 __all__ = ["Proposer"]
 
@@ -23,7 +23,7 @@ class _Wish(NamedTuple):
     seeking: Seeking
     proposal: Proposal
     links: dict[int, bytes]
-    resumption: Resumption | None
+    begun_payload: BegunPayload | None
 
 
 class Proposer:
@@ -93,13 +93,13 @@ class Proposer:
         """Propose what there is credit for."""
         while self._wishes and self._connection.proposal_credit:
             wish = self._wishes.popleft()
-            wish.seeking.queued = False
+            wish.seeking.waits(queued=False)
             self.unsettle(wish.seeking.replica)
             if not wish.seeking.still_wants(wish.proposal):
                 wish.seeking.look_again()
                 continue
             request = self._connection.propose(wish.proposal, links=wish.links)
-            self._traffic.open(request, wish.seeking.replica, wish.resumption)
+            self._traffic.open(request, wish.seeking.replica, wish.begun_payload)
             wish.seeking.proposed(request)
 
     def retry(self) -> None:
@@ -122,11 +122,11 @@ class Proposer:
         seeking: Seeking,
         proposal: Proposal,
         links: dict[int, bytes],
-        resumption: Resumption | None,
+        begun_payload: BegunPayload | None,
     ) -> None:
         """Propose as soon as there is credit."""
-        self._wishes.append(_Wish(seeking, proposal, links, resumption))
-        seeking.queued = True
+        self._wishes.append(_Wish(seeking, proposal, links, begun_payload))
+        seeking.waits(queued=True)
         self.go_on()
         if seeking.queued:
             seeking.replica.answering.give_way()

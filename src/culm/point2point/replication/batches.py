@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
-from culm.bamboo.effects import AppendEntries
-from culm.bamboo.store import NewEntry, StoreError
-from culm.machine import Event
-from culm.point2point.desk import Desk, Slot
-from culm.point2point.readahead import ENTRY_SIZE
-from culm.point2point.replication_events import EntryStored, ReplicatorLimits
-from culm.point2point.request import Request
-from culm.point2point.staging import Staging
+from culm.bamboo.effects import AppendEntries, ReadEntries
+from culm.bamboo.store import NewEntry, StoredEntry, StoreError
+from culm.effects import Place, StoreWork
+from culm.point2point.handles import Request
+from culm.point2point.replication.events import EntryStored, ReplicatorLimits
+from culm.point2point.replication.payloads import StagedPayload
+from culm.point2point.replication.readahead import ENTRY_SIZE
 
 if TYPE_CHECKING:
-    from culm.point2point.replica import Replica
+    from culm.point2point.replication.replica import Replica
 
 __all__ = ["Batches"]
 
@@ -27,10 +26,10 @@ __all__ = ["Batches"]
 class _Batch:
     """Entries that go into the store in one step; `staging` goes on with the last of them."""
 
-    slot: Slot
+    place: Place
     news: list[NewEntry] = field(default_factory=list)
     size: int = 0
-    staging: Staging | None = None
+    staging: StagedPayload | None = None
 
 
 class Batches:
@@ -43,17 +42,17 @@ class Batches:
     """
 
     def __init__(
-        self, request: Request, replica: Replica, *, desk: Desk, limits: ReplicatorLimits
+        self, request: Request, replica: Replica, *, work: StoreWork, limits: ReplicatorLimits
     ) -> None:
         self._request = request
         self._replica = replica
-        self._desk = desk
+        self._work = work
         self._limits = limits
         self._batch: _Batch | None = None
         self._waiting: deque[_Batch] = deque()
         self._appending = False  # a batch that the store has not confirmed
         self._refused = False  # the store has not taken a batch
-        self._unfinished: Staging | None = None  # which has to be over before the next batch
+        self._unfinished: StagedPayload | None = None  # which has to be over before the next batch
 
     @property
     def open(self) -> bool:
@@ -78,27 +77,27 @@ class Batches:
             if full:
                 break
         batch.news += news[:count]
-        self._desk.unwritten_size += size - batch.size
+        self._work.hold(size - batch.size)
         batch.size = size
         if full and not batch.news[-1].staged:
             self.close()
         return news[count:]
 
     def _new_batch(self) -> _Batch:
-        self._replica.writing += 1
-        return _Batch(self._desk.reserve())
+        self._replica.write()
+        return _Batch(self._work.reserve())
 
-    def close(self, staging: Staging | None = None) -> None:
+    def close(self, staging: StagedPayload | None = None) -> None:
         """No more entries for this batch; of its last one `staging` may still get more."""
         if self._batch is None and self._refused and staging is not None:
-            staging.begun(stored=False)
+            staging.begun(needed=False)
         if self._batch is not None:
             self._batch.staging = staging
             self._waiting.append(self._batch)
             self._batch = None
         self._append()
 
-    def wait_for(self, staging: Staging) -> None:
+    def wait_for(self, staging: StagedPayload) -> None:
         """Let a payload whose entry is stored have its turn."""
         self.close()
         self._batch = self._new_batch()
@@ -124,7 +123,7 @@ class Batches:
                 continue
             self._unfinished = batch.staging
             self._appending = True
-            self._desk.ask(
+            self._work.ask(
                 AppendEntries,
                 partial(self._answered, batch),
                 log=self._replica.log,
@@ -133,23 +132,23 @@ class Batches:
 
     def _wait_for(self, batch: _Batch) -> None:
         """The batch is nothing but the turn of a payload whose entry is stored."""
-        batch.slot.events = []
-        if batch.staging is None or batch.staging.ended:
+        batch.place.fill()
+        if batch.staging is None or batch.staging.done:
             self._replica.written()
         else:
             self._unfinished = batch.staging
 
     def _drop(self, batch: _Batch) -> None:
         """The batch must not be stored."""
-        self._desk.unwritten_size -= batch.size
-        batch.slot.events = []
+        self._work.release(batch.size)
+        batch.place.fill()
         if batch.staging is not None:
             self._unfinished = batch.staging
-            batch.staging.begun(stored=False)
+            batch.staging.begun(needed=False)
         else:
             self._replica.written()
 
-    def payload_over(self, staging: Staging) -> None:
+    def payload_over(self, staging: StagedPayload) -> None:
         """All that has come of a payload is in the store."""
         if staging is self._unfinished:
             self._unfinished = None
@@ -158,45 +157,84 @@ class Batches:
 
     def _answered(self, batch: _Batch, result: object) -> None:
         self._appending = False
-        self._desk.unwritten_size -= batch.size
-        refused = isinstance(result, StoreError)
+        self._work.release(batch.size)
         if isinstance(result, StoreError):
             self._refused = True
             self._save(result, batch)
+            if batch.staging is not None:
+                batch.staging.begun(needed=False)
         else:
-            batch.slot.events = self._appended(batch.news)
-        if batch.staging is not None:
-            batch.staging.begun(stored=not refused)
-        else:
+            self._appended(batch.news, batch.place, batch.staging)
+        if batch.staging is None:
             self._replica.written()
         self._append()
 
-    def _appended(self, batch: list[NewEntry]) -> list[Event]:
-        log = self._replica.log
-        events: list[Event] = [
-            EntryStored(
-                log=log,
-                seqnum=entry.seqnum,
-                payload_size=entry.payload_size,
-                payload_stored=payload is not None and not staged,
+    def _appended(self, batch: list[NewEntry], place: Place, staging: StagedPayload | None) -> None:
+        """Tell of the entries; of those without their payloads the store may have had these."""
+        log, news = self._replica.log, self._replica.stored(batch)
+        complete: set[int] = {each.entry.seqnum for each in batch if _is_whole(each)}
+
+        def fill() -> None:
+            stored = (
+                EntryStored(
+                    log=log,
+                    seqnum=each.entry.seqnum,
+                    payload_size=each.entry.payload_size,
+                    payload_stored=each.entry.seqnum in complete,
+                )
+                for each in batch
             )
-            for entry, payload, staged in batch
-        ]
-        return events + self._replica.stored(batch)
+            place.fill([*stored, *news])
+            if staging is not None:
+                staging.begun(needed=staging.entry.seqnum not in complete)
+
+        rows = _rows(each.entry.seqnum for each in batch if not _is_whole(each))
+        waiting = len(rows)
+
+        def got(found: list[StoredEntry]) -> None:
+            nonlocal waiting
+            waiting -= 1
+            complete.update(each.seqnum for each in found if each.payload_complete)
+            if not waiting:
+                fill()
+
+        for first, last in rows:
+            count_max = last - first + 1
+            self._work.ask(ReadEntries, got, log=log, start=first, end=last, count_max=count_max)
+        if not rows:
+            fill()
 
     def _save(self, refusal: StoreError, batch: _Batch) -> None:
         """Keep what comes before the entry that the store does not take."""
         valid = [new for new in batch.news if new.entry.seqnum < refusal.seqnum]
         if valid:
-            self._desk.ask(
+            self._work.ask(
                 AppendEntries,
-                lambda result: self._saved(valid, batch.slot, result),
+                lambda result: self._saved(valid, batch.place, result),
                 log=self._replica.log,
                 entries=tuple(valid),
             )
         else:
-            batch.slot.events = []
+            batch.place.fill()
         self._replica.contradicted(self._request, refusal, [new.entry for new in batch.news])
 
-    def _saved(self, batch: list[NewEntry], slot: Slot, result: object) -> None:
-        slot.events = [] if isinstance(result, StoreError) else self._appended(batch)
+    def _saved(self, batch: list[NewEntry], place: Place, result: object) -> None:
+        if isinstance(result, StoreError):
+            place.fill()
+        else:
+            self._appended(batch, place, None)
+
+
+def _is_whole(new: NewEntry) -> bool:
+    return new.payload is not None and not new.staged
+
+
+def _rows(seqnums: Iterable[int]) -> list[tuple[int, int]]:
+    """Ascending numbers as rows of neighbours."""
+    rows: list[tuple[int, int]] = []
+    for seqnum in seqnums:
+        if rows and rows[-1][1] == seqnum - 1:
+            rows[-1] = rows[-1][0], seqnum
+        else:
+            rows.append((seqnum, seqnum))
+    return rows

@@ -7,17 +7,18 @@ from typing import Any
 
 from culm.bamboo.entry import LogKey
 from culm.buffer import Buffer
+from culm.effects import StoreWork
 from culm.machine import Effect
-from culm.point2point.connection import Connection, State
-from culm.point2point.desk import Desk
+from culm.point2point.connection import Connection
 from culm.point2point.events import PayloadReceived, RequestEvent
-from culm.point2point.fetching import Fetching
-from culm.point2point.inventory import Resumption
-from culm.point2point.readahead import ENTRY_SIZE, ReadAhead
-from culm.point2point.replica import Replica
-from culm.point2point.replication_events import ReplicatorLimits
-from culm.point2point.request import Request
-from culm.point2point.serving import Serving
+from culm.point2point.handles import Request
+from culm.point2point.replication.events import ReplicatorLimits
+from culm.point2point.replication.fetching import Fetching
+from culm.point2point.replication.payloads import BegunPayload
+from culm.point2point.replication.readahead import ENTRY_SIZE, ReadAhead
+from culm.point2point.replication.replica import Replica
+from culm.point2point.replication.serving import Serving
+from culm.point2point.states import State
 from culm.wire.multihash import HashFamily
 
 __all__ = ["Traffic"]
@@ -27,10 +28,15 @@ class Traffic:
     """Fetching and serving of each request, by id."""
 
     def __init__(
-        self, connection: Connection, *, desk: Desk, limits: ReplicatorLimits, family: HashFamily
+        self,
+        connection: Connection,
+        *,
+        work: StoreWork,
+        limits: ReplicatorLimits,
+        family: HashFamily,
     ) -> None:
         self._connection = connection
-        self._desk = desk
+        self._work = work
         self._limits = limits
         self._family = family
         self._involved: dict[int, Replica] = {}  # in the request of that id
@@ -56,23 +62,24 @@ class Traffic:
         """The replica that a request is about."""
         return self._involved.get(request_id)
 
-    def open(self, request: Request, replica: Replica, resumption: Resumption | None) -> None:
+    def open(self, request: Request, replica: Replica, begun_payload: BegunPayload | None) -> None:
         """Data of a request may flow, now or when the peer has confirmed it."""
         request_id = request.request_id
         self.involve(request, replica)
         fetching = Fetching(
-            request, replica, desk=self._desk, limits=self._limits, family=self._family
+            request, replica, work=self._work, limits=self._limits, family=self._family
         )
-        if resumption is not None:
-            fetching.resume_payload(resumption)
+        if begun_payload is not None:
+            fetching.resume_payload(begun_payload)
         self._fetching[request_id] = fetching
         serving = self._serving[request_id] = Serving(
             request,
             replica,
-            desk=self._desk,
+            work=self._work,
             limits=self._limits,
             family=self._family,
             ahead=self.ahead,
+            may_send=lambda: self._connection.send_credit() > 0,
             rouse=lambda fresh: self.rouse(request_id, fresh=fresh),
         )
         self._by_log.setdefault(replica.log, {})[request_id] = serving
@@ -112,7 +119,7 @@ class Traffic:
         """Ask the store for what is due by now, if it has been asked for nothing else."""
         self._flush()
         self.send_some()
-        return self._desk.next_effect()
+        return self._work.next_effect()
 
     def _flush(self) -> None:
         """Write what has come in."""
@@ -169,7 +176,7 @@ class Traffic:
 
         Each request gets its turn, a packet at a time; one that has just got something does not
         wait for those that go on and on, nor they for more than one of these.  Nothing is put
-        behind data that waits for the peer's credit.
+        behind data that waits for the peer's credit, nor read for that.
         """
         connection = self._connection
         if not self._turn() or connection.state is not State.ESTABLISHED:
@@ -179,7 +186,11 @@ class Traffic:
             self._prepare()
             return False
         size_max = self._limits.connection.packet_size_max
-        while unsent_size < size_max and (queue := self._turn()):
+        while (
+            unsent_size < size_max
+            and (not unsent_size or connection.send_credit())
+            and (queue := self._turn())
+        ):
             request_id, serving = queue.popitem(last=False)
             self._fresh_had_turn = queue is self._fresh
             if serving.step():

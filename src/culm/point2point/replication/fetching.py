@@ -7,9 +7,8 @@ from culm.bamboo.entry import Entry, decode
 from culm.bamboo.errors import Reason
 from culm.bamboo.store import NewEntry, StoredEntry
 from culm.bamboo.verify import PayloadVerifier
+from culm.effects import StoreWork
 from culm.machine import Event
-from culm.point2point.batches import Batches
-from culm.point2point.desk import Desk
 from culm.point2point.events import (
     Apologized,
     EntriesReceived,
@@ -21,12 +20,12 @@ from culm.point2point.events import (
     PayloadReceived,
     PayloadSkipped,
 )
-from culm.point2point.inventory import Resumption
+from culm.point2point.handles import Request
 from culm.point2point.pieces import Part, Piece
-from culm.point2point.replica import Replica
-from culm.point2point.replication_events import PiecesNotified, ReplicatorLimits
-from culm.point2point.request import Request
-from culm.point2point.staging import Staging
+from culm.point2point.replication.batches import Batches
+from culm.point2point.replication.events import PiecesNotified, ReplicatorLimits
+from culm.point2point.replication.payloads import BegunPayload, StagedPayload
+from culm.point2point.replication.replica import Replica
 from culm.wire.multihash import HashFamily
 
 __all__ = ["Fetching"]
@@ -40,27 +39,27 @@ class Fetching:
         request: Request,
         replica: Replica,
         *,
-        desk: Desk,
+        work: StoreWork,
         limits: ReplicatorLimits,
         family: HashFamily,
     ) -> None:
         self.request = request
         self.replica = replica
-        self._desk = desk
+        self._work = work
         self._limits = limits
         self._family = family
-        self._batches = Batches(request, replica, desk=desk, limits=limits)
+        self._batches = Batches(request, replica, work=work, limits=limits)
         self._complete = False  # the range is at its end
         self._entry: Entry | None = None  # whose payload is coming in
         self._pieces: list[bytes] = []  # of that payload, not written
         self._pieces_size = 0
-        self._staging: Staging | None = None  # of that payload, once it is too large
+        self._staging: StagedPayload | None = None  # of that payload, once it is too large
 
-    def resume_payload(self, resumption: Resumption) -> None:
+    def resume_payload(self, begun_payload: BegunPayload) -> None:
         """The range begins inside a payload of which the beginning is stored."""
-        self._entry = resumption.entry
-        if resumption.stored:
-            self._stage_from(resumption.entry, resumption.stored, resumption.verifier)
+        self._entry = begun_payload.entry
+        if begun_payload.stored:
+            self._stage_from(begun_payload.entry, begun_payload.stored, begun_payload.verifier)
 
     def handle(self, event: Event) -> None:
         """Take one event of the connection about this request."""
@@ -86,7 +85,7 @@ class Fetching:
                     [event.seqnum], lambda hashes: self._provide_hash(event.seqnum, hashes)
                 )
             case EntryWanted():
-                self._desk.ask(
+                self._work.ask(
                     ReadEntry,
                     lambda stored: self._provide_entry(event.seqnum, stored),
                     log=self.replica.log,
@@ -102,7 +101,7 @@ class Fetching:
         cursor = self.request.receive_cursor
         passed = cursor.range.end if cursor.piece is None else cursor.piece.seqnum - 1
         self.replica.notified(passed or 0)
-        self._desk.emit(
+        self._work.emit(
             PiecesNotified(
                 log=self.replica.log, seqnum=event.seqnum, part=event.part, count=event.count
             )
@@ -174,7 +173,7 @@ class Fetching:
         if entry is not None and entry.seqnum == event.seqnum:
             return entry
         # Metadata that was transmitted by us, and so is stored.
-        entry = self.request.outgoing.entry
+        entry = self.request.due_entry
         if entry is None or entry.seqnum != event.seqnum:
             return None
         self._give_up_payload()
@@ -193,11 +192,11 @@ class Fetching:
 
     def _new_staging(
         self, entry: Entry, offset: int = 0, verifier: PayloadVerifier | None = None
-    ) -> Staging:
-        return Staging(
+    ) -> StagedPayload:
+        return StagedPayload(
             entry,
             owner=self.replica,
-            desk=self._desk,
+            work=self._work,
             offset=offset,
             verifier=verifier,
             over=self._batches.payload_over,
@@ -241,7 +240,7 @@ class Fetching:
         self._take_pieces()
         staging, self._staging = self._staging, None
         if staging is not None:
-            staging.discard()
+            staging.take_back()
 
     # Answers.
 

@@ -8,17 +8,15 @@ from culm.bamboo.errors import Reason
 from culm.bamboo.links import lipmaa
 from culm.bamboo.store import StoredEntry
 from culm.buffer import Buffer
-from culm.point2point.data_rules import payload_told
-from culm.point2point.demand import Demand
-from culm.point2point.desk import Desk
+from culm.effects import StoreWork
 from culm.point2point.events import SkipReason
-from culm.point2point.messages import CancelReason
+from culm.point2point.handles import Request
+from culm.point2point.messages import CancelReason, Demand
 from culm.point2point.pieces import Cursor, Part, Piece
-from culm.point2point.readahead import ReadAhead
-from culm.point2point.reading import Reading
-from culm.point2point.replica import Replica
-from culm.point2point.replication_events import ReplicatorLimits
-from culm.point2point.request import Request
+from culm.point2point.replication.events import ReplicatorLimits
+from culm.point2point.replication.readahead import ReadAhead
+from culm.point2point.replication.reading import Reading
+from culm.point2point.replication.replica import Replica
 from culm.point2point.states import RequestState
 from culm.wire.multihash import HashFamily
 
@@ -33,19 +31,21 @@ class Serving:
         request: Request,
         replica: Replica,
         *,
-        desk: Desk,
+        work: StoreWork,
         limits: ReplicatorLimits,
         family: HashFamily,
         ahead: ReadAhead,
+        may_send: Callable[[], bool],
         rouse: Callable[[bool], None],
     ) -> None:
         self.request = request
         self.replica = replica
         self._limits = limits
+        self._may_send = may_send  # as far as the peer's credit is concerned
         self._rouse = rouse
         self._reading = Reading(
             replica.log,
-            desk=desk,
+            work=work,
             limits=limits,
             family=family,
             ahead=ahead,
@@ -82,7 +82,7 @@ class Serving:
         demand, cursor = self.request.peer_demand, self.request.send_cursor
         if demand is None or cursor.piece is None or self._reading.busy or not self._is_confirmed():
             return
-        passed = self._passed_by_peer()
+        passed = self.request.passed_cursor
         if self._only_fetches(demand) or cursor.is_behind(passed) or _is_further(passed, cursor):
             return
         self._find(cursor.piece.seqnum)
@@ -101,8 +101,7 @@ class Serving:
             if request.all_received or not self._wants_metadata():
                 request.cancel(CancelReason.END_OF_RANGE)
             return False
-        passed = self._passed_by_peer()
-        behind = self._pieces_behind(passed)
+        passed, behind = request.passed_cursor, request.behind
         begun = cursor.offset > cursor.start_of(piece)
         target = piece if not behind else passed.piece
         if target is None or (behind and begun):  # who waits for the rest would wait for ever
@@ -127,26 +126,6 @@ class Serving:
         else:
             return self._send_payload(piece, stored, demand)
         return True
-
-    def _passed_by_peer(self) -> Cursor:
-        """How far the peer is, without what it has to take back."""
-        passed = self.request.receive_cursor
-        if self.request.incoming.apology_owed:
-            passed = Cursor(passed.range, passed.index - 1)
-        return passed
-
-    def _pieces_behind(self, passed: Cursor) -> int:
-        """How many pieces we pass over because the peer has them.
-
-        Metadata that it has from somebody else, and only notified, is not among them if the
-        payload is due: that can be sent only behind it.
-        """
-        request, due = self.request, passed.piece
-        behind = request.send_cursor.is_behind(passed)
-        if not behind or due is None or due.part is Part.METADATA:
-            return behind
-        told = payload_told(passed, request.incoming.metadata, request.outgoing.metadata)
-        return behind - 1 if told is None else behind
 
     def _only_fetches(self, demand: Demand) -> bool:
         """Whether it is for the peer alone to move through the range, which is not at its end."""
@@ -189,8 +168,12 @@ class Serving:
         end = self.request.send_cursor.range.end
         if end is not None and seqnum > end:
             in_a_row = False
+        ahead = self._may_send()  # else the entry tells what is to be done; no byte of a payload
         self._reading.ask(
-            seqnum, end if in_a_row else seqnum, lambda entries: self._got(seqnum, entries)
+            seqnum,
+            end if in_a_row and ahead else seqnum,
+            lambda entries: self._got(seqnum, entries),
+            payloads=ahead,
         )
 
     def _got(self, seqnum: int, entries: list[StoredEntry]) -> None:
@@ -284,9 +267,9 @@ class Serving:
             left = stored.payload_size - offset
             self._reading.ask_payload(piece.seqnum, offset, left, lambda: self._rouse(False))
             return False
-        entry = None if self.request.outgoing.entry is not None else self._reading.decoded(stored)
+        entry = None if self.request.due_entry is not None else self._reading.decoded(stored)
         self.request.send_payload(packet, entry=entry)
-        if self.request.outgoing.apology_owed:  # what the store has is not what was verified
+        if self.request.apology_owed:  # what the store has is not what was verified
             self._spoiled = piece.seqnum
             self.request.apologize()
         return True

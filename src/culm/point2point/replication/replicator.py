@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from culm.arguments import check_type
+from culm.bamboo.answers import is_of_family
 from culm.bamboo.effects import ReadLogs
 from culm.bamboo.entry import LogKey, check_log
 from culm.buffer import Buffer
 from culm.bymux import Role
+from culm.effects import StoreWork
 from culm.machine import (
     Closed,
     ContractErrorCode,
@@ -19,8 +22,7 @@ from culm.machine import (
     Ticket,
     check_time,
 )
-from culm.point2point.connection import Connection, State
-from culm.point2point.desk import Desk
+from culm.point2point.connection import Connection
 from culm.point2point.events import (
     Cancelled,
     CreditReceived,
@@ -33,13 +35,13 @@ from culm.point2point.events import (
     RequestGivenUp,
 )
 from culm.point2point.messages import CancelReason
-from culm.point2point.proposer import Proposer
-from culm.point2point.replica import Replica
-from culm.point2point.replication_events import Interest, ReplicatorLimits, Settled, Want
-from culm.point2point.settling import Settling
+from culm.point2point.replication.events import Interest, ReplicatorLimits, Settled, Want
+from culm.point2point.replication.proposer import Proposer
+from culm.point2point.replication.replica import Replica
+from culm.point2point.replication.settling import Settling
+from culm.point2point.replication.traffic import Traffic
 from culm.point2point.setup import Setup
-from culm.point2point.states import RequestState
-from culm.point2point.traffic import Traffic
+from culm.point2point.states import RequestState, State
 from culm.wire.multihash import YAMF, HashFamily
 
 __all__ = ["Replicator"]
@@ -84,9 +86,9 @@ class Replicator:
         self._limits = limits
         self._interest = interest
         self._family = family
-        self._desk = Desk(family)
+        self._work = StoreWork(suits=partial(is_of_family, family))
         self._replicas: dict[LogKey, Replica] = {}
-        self._traffic = Traffic(self.connection, desk=self._desk, limits=limits, family=family)
+        self._traffic = Traffic(self.connection, work=self._work, limits=limits, family=family)
         self._early: list[Proposed] = []  # proposals that came before the logs were known
         self._proposer = Proposer(self.connection, self._traffic)
         self._logs_read = False
@@ -129,7 +131,7 @@ class Replicator:
     # Bytes and time.
 
     def receive_data(self, data: Buffer) -> None:
-        self.connection.receive_data(b"" if self._desk.failed else data)
+        self.connection.receive_data(b"" if self._work.failed else data)
 
     def receive_eof(self) -> None:
         self.connection.receive_eof()
@@ -167,18 +169,18 @@ class Replicator:
 
     def next_effect(self) -> Effect[Any] | None:
         """Take the next piece of work for the store; see `culm.bamboo.effects.perform`."""
-        return self._desk.next_effect() or self._traffic.next_effect()
+        return self._work.next_effect() or self._traffic.next_effect()
 
     def complete(self, ticket: Ticket[R], result: R) -> None:
         """Answer an effect; see `Durable.complete`."""
-        self._unless_over(self._desk.complete, ticket, result)
+        self._unless_over(self._work.complete, ticket, result)
 
     def fail(self, ticket: Ticket[Any], error: Exception) -> None:
         """The store could not do it: the connection is given up, with a goodbye.
 
         What has come in and is not in the store is dropped; see `Durable.fail`.
         """
-        self._desk.fail(ticket, error)
+        self._work.fail(ticket, error)
         self._closed = self._closed or Closed()
         self.connection.close()
 
@@ -194,7 +196,7 @@ class Replicator:
 
     def next_event(self) -> Event | None:
         while not self._ended:
-            event = self._desk.next_event()
+            event = self._work.next_event()
             if event is not None:
                 return event
             if self._closed is not None:
@@ -220,20 +222,21 @@ class Replicator:
 
     def _finish(self) -> Event | None:
         """End as soon as what was received is in the store."""
-        if not self._desk.idle or self._desk.unwritten_size:
+        if not self._work.all_told or self._work.unwritten_size:
             return None
         self._ended = True
         return self._closed
 
     def _is_quiet(self) -> bool:
-        desk, proposer = self._desk, self._proposer
-        if not self._logs_read or self._early or len(desk) or not desk.idle:
+        proposer = self._proposer
+        if not self._logs_read or self._early or self._work.load:
             return False
         return not proposer.expecting and proposer.settled
 
     def _store_is_behind(self) -> bool:
         load_max = self._limits.outstanding_max - len(self._early)
-        return self._desk.has_more_than(self._limits.unwritten_size_max, load_max)
+        over = self._work.unwritten_size > self._limits.unwritten_size_max
+        return over or self._work.load > load_max
 
     # What the connection tells.
 
@@ -276,7 +279,7 @@ class Replicator:
             for event in early:
                 self._consider(event)
 
-        self._desk.ask(ReadLogs, got, after=after, count_max=_LOGS_READ_MAX)
+        self._work.ask(ReadLogs, got, after=after, count_max=_LOGS_READ_MAX)
 
     def _replica(self, log: LogKey, want: Want | None = None) -> Replica | None:
         """What is known of `log`, for something new; ``None`` if there are too many."""
@@ -286,7 +289,7 @@ class Replicator:
             replica = Replica(
                 log,
                 owner=self._proposer,
-                desk=self._desk,
+                work=self._work,
                 interest=self._interest,
                 family=self._family,
                 following=want is not None and not want.is_range,

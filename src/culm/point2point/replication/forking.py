@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 from culm.bamboo.forks import ForkProof
 from culm.machine import LocalProtocolError
+from culm.point2point.handles import Request
 from culm.point2point.messages import CancelReason, Proposal
-from culm.point2point.proposals import propose_forked
-from culm.point2point.request import Request
-from culm.point2point.seeking import Owner, Seeking
+from culm.point2point.replication.proposals import propose_forked
+from culm.point2point.replication.seeking import Owner, Seeking
 from culm.point2point.states import RequestState
 
 if TYPE_CHECKING:
-    from culm.point2point.replica import Replica
+    from culm.point2point.replication.replica import Replica
 
 __all__ = ["ForkSeeking"]
 

@@ -10,9 +10,9 @@ from culm.bamboo.effects import ReadEntries, ReadPayload
 from culm.bamboo.entry import Entry, LogKey, decode
 from culm.bamboo.store import StoredEntry
 from culm.buffer import Buffer
-from culm.point2point.desk import Desk
-from culm.point2point.readahead import ENTRY_SIZE, ReadAhead
-from culm.point2point.replication_events import ReplicatorLimits
+from culm.effects import StoreWork
+from culm.point2point.replication.events import ReplicatorLimits
+from culm.point2point.replication.readahead import ENTRY_SIZE, ReadAhead
 from culm.wire.multihash import HashFamily
 
 __all__ = ["Reading"]
@@ -31,7 +31,7 @@ class Reading:
         self,
         log: LogKey,
         *,
-        desk: Desk,
+        work: StoreWork,
         limits: ReplicatorLimits,
         family: HashFamily,
         ahead: ReadAhead,
@@ -40,7 +40,7 @@ class Reading:
         self.entries: deque[StoredEntry] = deque()  # the one that is due, and later ones
         self.busy = False  # the store has been asked
         self._log = log
-        self._desk = desk
+        self._work = work
         self._limits = limits
         self._family = family
         self._room = ahead.lease(rouse)
@@ -121,8 +121,15 @@ class Reading:
 
     # The store.
 
-    def ask(self, seqnum: int, end: int | None, then: Callable[[list[StoredEntry]], None]) -> None:
-        """Read from entry `seqnum` on, as soon as there is room."""
+    def ask(
+        self,
+        seqnum: int,
+        end: int | None,
+        then: Callable[[list[StoredEntry]], None],
+        *,
+        payloads: bool,
+    ) -> None:
+        """Read from entry `seqnum` on, as soon as there is room; with small `payloads`, or none."""
         limits = self._limits
         size, count = limits.batch_size_max, limits.batch_count_max
         self._keep(())
@@ -139,7 +146,7 @@ class Reading:
             then(entries)
 
         self.busy = True
-        self._desk.ask(
+        self._work.ask(
             ReadEntries,
             got,
             log=self._log,
@@ -147,7 +154,7 @@ class Reading:
             end=end,
             count_max=count,
             size_max=size,
-            payload_size_max=limits.connection.packet_size_max,
+            payload_size_max=limits.connection.packet_size_max if payloads else None,
         )
 
     def ask_payload(self, seqnum: int, offset: int, left: int, then: Callable[[], None]) -> None:
@@ -170,7 +177,7 @@ class Reading:
         if size < left:
             size -= size % min(size, self._limits.connection.packet_size_max)  # whole packets
         self._room.resize(self._size + size)
-        self._desk.ask(
+        self._work.ask(
             ReadPayload,
             got,
             log=self._log,

@@ -10,13 +10,12 @@ from culm.bamboo.errors import Reason
 from culm.bamboo.forks import ForkProof
 from culm.bamboo.links import lipmaa
 from culm.bamboo.store import NewEntry, StoredEntry, StoreError, StoreErrorCode
+from culm.effects import StoreWork
 from culm.machine import Event
-from culm.point2point.answering import Answering
-from culm.point2point.desk import Desk
-from culm.point2point.forking import ForkSeeking
-from culm.point2point.inventory import Inventory
+from culm.point2point.handles import Request
 from culm.point2point.messages import Cancel, CancelReason, Proposal
-from culm.point2point.replication_events import (
+from culm.point2point.replication.answering import Answering
+from culm.point2point.replication.events import (
     Interest,
     LogEnded,
     LogOffered,
@@ -24,8 +23,9 @@ from culm.point2point.replication_events import (
     LogSynced,
     Want,
 )
-from culm.point2point.request import Request
-from culm.point2point.seeking import NextSeeking, Owner, RangeSeeking, Seeking
+from culm.point2point.replication.forking import ForkSeeking
+from culm.point2point.replication.inventory import Inventory
+from culm.point2point.replication.seeking import NextSeeking, Owner, RangeSeeking, Seeking
 from culm.point2point.states import RequestState
 from culm.wire.multihash import HashFamily
 
@@ -47,7 +47,7 @@ class Replica:
         log: LogKey,
         *,
         owner: Owner,
-        desk: Desk,
+        work: StoreWork,
         interest: Interest,
         family: HashFamily,
         following: bool,
@@ -58,16 +58,17 @@ class Replica:
         self._offered = 0  # the last entry that the peer has spoken of
         self.passed = 0  # the last entry that it has notified or sent
         self.writing = 0  # what has come and is not in the store, in batches
-        self.inventory = Inventory(log, desk=desk, family=family, forked=self._forked)
+        self.inventory = Inventory(log, work=work, family=family, forked=self._forked)
         want = interest.want
-        self.inventory.want = want = Want() if want is None or want.is_range else want
+        want = Want() if want is None or want.is_range else want
+        self.inventory.want_payloads(want)
         self.next = NextSeeking(self, owner, want)
         self.ranges = RangeSeeking(self, owner)
         self.forks = ForkSeeking(self, owner)
-        self.answering = Answering(self, owner, desk=desk, family=family)
+        self.answering = Answering(self, owner, work=work, family=family)
         self.heard = False  # the peer has spoken of the log
         self._owner = owner
-        self._desk = desk
+        self._work = work
         self._synced: int | None = None  # what LogSynced has told last
 
     def load(self) -> None:
@@ -85,7 +86,7 @@ class Replica:
 
         def looked() -> None:
             self.tell_news()
-            self.next.deferred = False
+            self.next.allow_again()
             self.seek()
             then()
 
@@ -111,7 +112,7 @@ class Replica:
 
     def _change_mind(self, want: Want) -> None:
         """Something else is wanted than what is under way: begin anew."""
-        self.inventory.want = want
+        self.inventory.want_payloads(want)
         self.next.replace(want)
         self.passed = 0  # what was only told may have to be fetched
         joined = self.answering.joined
@@ -134,7 +135,7 @@ class Replica:
 
     def emit(self, event: Event) -> None:
         """Let an event come out in its turn."""
-        self._desk.emit(event)
+        self._work.emit(event)
 
     def stored(self, batch: list[NewEntry]) -> list[Event]:
         """The entries are in the store; what there is to say of that."""
@@ -159,11 +160,11 @@ class Replica:
                 want = Want(first=entry.seqnum, last=entry.seqnum, payload_only=True)
                 self.ranges.add(want, again=True)
 
-        self._desk.ask(ReadEntry, look, log=self.log, seqnum=entry.seqnum)
+        self._work.ask(ReadEntry, look, log=self.log, seqnum=entry.seqnum)
 
-    def verify_payload(self, entry: Entry, then: Callable[[bool], None]) -> None:
-        """Read back the whole payload and tell whether it is right."""
-        self.inventory.verify_payload(entry, then)
+    def write(self) -> None:
+        """A batch is to come."""
+        self.writing += 1
 
     def written(self) -> None:
         """A batch is in the store."""
@@ -201,7 +202,7 @@ class Replica:
 
     def received_all(self, request: Request) -> None:
         """The peer has sent all of a request."""
-        if request is self.ranges.request:
+        if request == self.ranges.request:
             self.ranges.received_all()
 
     def is_deferred(self, request_id: int) -> bool:
@@ -237,7 +238,8 @@ class Replica:
 
     def retry(self) -> None:
         """The peer may have room again."""
-        self.next.deferred = self.ranges.deferred = False
+        self.next.allow_again()
+        self.ranges.allow_again()
         self.seek()
 
     def cancelled(self, request_id: int, cancel: Cancel) -> None:
@@ -268,14 +270,14 @@ class Replica:
         if self.inventory.ended and self.inventory.position == seqnum:
             return True
         if seqnum <= self.inventory.newest:
-            self.next.probe = seqnum
+            self.next.probe_for(seqnum)
         else:
             self.ranges.ask_for_end(seqnum)
         return False
 
     def give_up(self, request: Request, fault: Reason | None = None) -> None:
         """Something is wrong with what the peer sends, or it sends nothing, or with our store."""
-        (self._seeking_of(request.request_id) or self.next).refused = True
+        (self._seeking_of(request.request_id) or self.next).refuse()
         if request.state in _OPEN:
             request.cancel(CancelReason.DO_NOT_RETRY)
         else:
@@ -293,7 +295,7 @@ class Replica:
             self.heard = True
             self._owner.stir(self.next.request)
             if not self._offered:
-                self.next.refused = False  # for then it had nothing
+                self.next.forgive()  # for then it had nothing
             self._offered = max(self._offered, last)
             self.emit(LogOffered(log=self.log, seqnum=last))
         self.answering.consider(request)
@@ -302,7 +304,7 @@ class Replica:
 
     def suspect(self, request: Request, seqnum: int, fault: Reason) -> None:
         """The peer seems to have another entry `seqnum` than we: ask for it."""
-        self.next.probe = seqnum
+        self.next.probe_for(seqnum)
         self.give_up(request, fault)
 
     def contradicted(self, request: Request, refusal: StoreError, entries: list[Entry]) -> None:
@@ -323,7 +325,7 @@ class Replica:
     def _forked(self, proof: ForkProof) -> None:
         """What is open ends before the fork; what begins behind it is cancelled for that reason."""
         self._owner.unsettle(self)
-        self.next.refused = False  # what comes before the fork may be had yet
+        self.next.forgive()  # what comes before the fork may be had yet
         self.forks.shorten()
         self._look_before(proof)
 
@@ -332,7 +334,8 @@ class Replica:
 
         def compare(ours: dict[int, bytes]) -> None:
             other = [seqnum for seqnum, link in _links(proof) if ours.get(seqnum, link) != link]
-            self.next.probe = min(other, default=self.next.probe)
+            if other:
+                self.next.probe_for(min(other))
             self.seek()
 
         self.inventory.hashes([seqnum for seqnum, _ in _links(proof)], compare)

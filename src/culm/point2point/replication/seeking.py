@@ -9,19 +9,20 @@ from typing import TYPE_CHECKING, Protocol
 
 from culm.bamboo.entry import LogKey
 from culm.bamboo.links import lipmaa, lower_pool, open_targets
-from culm.point2point.inventory import Inventory, Resumption
+from culm.point2point.handles import Request
 from culm.point2point.messages import CancelReason, Proposal
-from culm.point2point.proposals import (
+from culm.point2point.replication.events import LogRefused, LogSynced, Want
+from culm.point2point.replication.inventory import Inventory
+from culm.point2point.replication.payloads import BegunPayload
+from culm.point2point.replication.proposals import (
     propose_next,
     propose_probe,
     propose_range,
 )
-from culm.point2point.replication_events import LogRefused, LogSynced, Want
-from culm.point2point.request import Request
 from culm.point2point.states import RequestState
 
 if TYPE_CHECKING:
-    from culm.point2point.replica import Replica
+    from culm.point2point.replication.replica import Replica
 
 __all__ = ["NextSeeking", "Owner", "RangeSeeking", "Seeking"]
 
@@ -38,7 +39,7 @@ class Owner(Protocol):
         seeking: Seeking,
         proposal: Proposal,
         links: dict[int, bytes],
-        resumption: Resumption | None,
+        begun_payload: BegunPayload | None,
     ) -> None:
         """Propose as soon as there is credit; `Seeking.proposed` is told then."""
         ...
@@ -124,6 +125,22 @@ class Seeking(ABC):
         """Whether the proposal, which had to wait for credit, is still the right one."""
         return True
 
+    def waits(self, *, queued: bool) -> None:
+        """The proposal waits for credit; or it has its turn."""
+        self.queued = queued
+
+    def allow_again(self) -> None:
+        """There may be room for a proposal."""
+        self.deferred = False
+
+    def refuse(self) -> None:
+        """The peer will not have what we propose, or we not what it sends."""
+        self.refused = True
+
+    def forgive(self) -> None:
+        """It may have something for us after all."""
+        self.refused = False
+
     def crowded_out(self) -> None:
         """There is no credit, and nothing will come of waiting for it."""
         self._proposing, self.queued, self.deferred = False, False, True
@@ -134,9 +151,9 @@ class Seeking(ABC):
         return self._proposing and not self.queued
 
     def _offer(
-        self, proposal: Proposal, links: dict[int, bytes], resumption: Resumption | None = None
+        self, proposal: Proposal, links: dict[int, bytes], begun_payload: BegunPayload | None = None
     ) -> None:
-        self._owner.propose(self, proposal, links, resumption)
+        self._owner.propose(self, proposal, links, begun_payload)
 
     def proposed(self, request: Request) -> None:
         """The proposal has been sent."""
@@ -230,6 +247,10 @@ class NextSeeking(Seeking):
             return False
         return not (self._is_behind() or replica.writing) and (replica.heard or not patient)
 
+    def probe_for(self, seqnum: int) -> None:
+        """The peer may have another one of that entry: ask for it."""
+        self.probe = seqnum
+
     def rest(self) -> None:
         """Leave the request to other logs, until there is something new."""
         self._resting = True
@@ -278,28 +299,29 @@ class NextSeeking(Seeking):
         else:
             self._offer(propose_probe(self.replica.log, probe, links), links)
 
-    def _offer_rest(self, resumption: Resumption | None) -> None:
+    def _offer_rest(self, begun_payload: BegunPayload | None) -> None:
         position = self.inventory.position
-        if resumption is None:
+        if begun_payload is None:
             self.look_again()
         else:
             self.inventory.hashes(
-                open_targets(position), lambda links: self._offer_next(position, links, resumption)
+                open_targets(position),
+                lambda links: self._offer_next(position, links, begun_payload),
             )
 
     def _offer_next(
-        self, position: int, links: dict[int, bytes], resumption: Resumption | None
+        self, position: int, links: dict[int, bytes], begun_payload: BegunPayload | None
     ) -> None:
         inventory = self.inventory
         if position != inventory.position or not self._lacks_next():
             self.look_again()  # something was written meanwhile
             return
         end = None if self._is_endless() else max(self.replica.offered, position)
-        if resumption is None and position and lipmaa(position + 1) not in links:
+        if begun_payload is None and position and lipmaa(position + 1) not in links:
             inventory.look(self.look_again)  # the log has become shorter: it is forked
             return
-        proposal = propose_next(inventory, self.want, links, resumption, end=end)
-        self._offer(proposal, links, resumption)
+        proposal = propose_next(inventory, self.want, links, begun_payload, end=end)
+        self._offer(proposal, links, begun_payload)
 
     def proposed(self, request: Request) -> None:
         super().proposed(request)
@@ -374,13 +396,13 @@ class RangeSeeking(Seeking):
         self.inventory.hashes(lower_pool(first), got_links)
 
     def _offer_range(
-        self, want: Want, links: dict[int, bytes], resumption: Resumption | None
+        self, want: Want, links: dict[int, bytes], begun_payload: BegunPayload | None
     ) -> None:
-        if resumption is not None and not resumption.stored:
-            resumption = None
+        if begun_payload is not None and not begun_payload.stored:
+            begun_payload = None
         replica = self.replica
-        proposal = propose_range(replica.log, want, links, resumption, newest=replica.offered)
-        self._offer(proposal, links, None if proposal.start_offset is None else resumption)
+        proposal = propose_range(replica.log, want, links, begun_payload, newest=replica.offered)
+        self._offer(proposal, links, None if proposal.start_offset is None else begun_payload)
 
     def proposed(self, request: Request) -> None:
         super().proposed(request)

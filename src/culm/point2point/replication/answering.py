@@ -8,15 +8,15 @@ from culm.bamboo.effects import ReadEntry
 from culm.bamboo.entry import decode
 from culm.bamboo.links import open_targets
 from culm.bamboo.store import StoredEntry
-from culm.point2point.desk import Desk
+from culm.effects import StoreWork
+from culm.point2point.handles import Request
 from culm.point2point.messages import NOTIFY, CancelReason, Proposal
-from culm.point2point.request import Request
-from culm.point2point.seeking import Owner
+from culm.point2point.replication.seeking import Owner
 from culm.point2point.states import RequestState
 from culm.wire.multihash import HashFamily
 
 if TYPE_CHECKING:
-    from culm.point2point.replica import Replica
+    from culm.point2point.replication.replica import Replica
 
 __all__ = ["Answering"]
 
@@ -24,11 +24,13 @@ __all__ = ["Answering"]
 class Answering:
     """Confirms or cancels what the peer proposes."""
 
-    def __init__(self, replica: Replica, owner: Owner, *, desk: Desk, family: HashFamily) -> None:
+    def __init__(
+        self, replica: Replica, owner: Owner, *, work: StoreWork, family: HashFamily
+    ) -> None:
         self.joined: Request | None = None  # for what comes next: we take part, or think about it
         self._replica = replica
         self._owner = owner
-        self._desk = desk
+        self._work = work
         self._family = family
         self._undecided: list[Request] = []
         self._let_gone: list[Request] = []  # that a proposal of ours is to displace
@@ -88,7 +90,7 @@ class Answering:
         else:
             if self._is_wanted(proposal):
                 self.joined = request
-            self._desk.ask(
+            self._work.ask(
                 ReadEntry,
                 lambda stored: self._compare(request, stored),
                 log=self._replica.log,

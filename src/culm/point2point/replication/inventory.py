@@ -6,40 +6,20 @@ from collections.abc import Callable, Sequence
 
 from culm.bamboo.effects import (
     AddFork,
+    LogStatus,
     ReadEntry,
-    ReadFork,
     ReadHashes,
-    ReadHead,
-    ReadNewest,
-    ReadPayload,
+    ReadLog,
 )
 from culm.bamboo.entry import Entry, LogKey, decode
 from culm.bamboo.forks import ForkProof, find_fork
 from culm.bamboo.store import Head, NewEntry, StoredEntry
-from culm.bamboo.verify import PayloadVerifier
-from culm.point2point.desk import Desk
-from culm.point2point.replication_events import ForkFound, Want
+from culm.effects import StoreWork
+from culm.point2point.replication.events import ForkFound, Want
+from culm.point2point.replication.payloads import BegunPayload, read_begun
 from culm.wire.multihash import HashFamily
 
-__all__ = ["Inventory", "Resumption"]
-
-_READ_SIZE = 1 << 20
-
-
-class Resumption:
-    """The payload at the end of the log of which only a beginning is stored, or nothing."""
-
-    __slots__ = ("entry", "stored", "verifier")
-
-    def __init__(self, entry: Entry) -> None:
-        self.entry = entry
-        self.stored = 0
-        self.verifier = PayloadVerifier(entry)
-
-    def add(self, data: bytes) -> None:
-        """Take stored bytes, in order."""
-        self.verifier.update(data)
-        self.stored += len(data)
+__all__ = ["Inventory"]
 
 
 class Inventory:
@@ -49,7 +29,12 @@ class Inventory:
     """
 
     def __init__(
-        self, log: LogKey, *, desk: Desk, family: HashFamily, forked: Callable[[ForkProof], None]
+        self,
+        log: LogKey,
+        *,
+        work: StoreWork,
+        family: HashFamily,
+        forked: Callable[[ForkProof], None],
     ) -> None:
         self.log = log
         self.loaded = False
@@ -58,7 +43,7 @@ class Inventory:
         self.newest = 0  # the last entry, whatever is missing before it
         self.payload_due = False  # of the entry at the head: it is on its way into the store
         self.want = Want()  # which payloads are
-        self._desk = desk
+        self._work = work
         self._family = family
         self._forked = forked
         self._waiting: list[Callable[[], None]] = []  # for what is being read
@@ -74,6 +59,10 @@ class Inventory:
         """Whether the author has ended the log, and all of it is here."""
         return self.head is not None and self.head.end_of_log and not self.payload_due
 
+    def want_payloads(self, want: Want) -> None:
+        """These are the payloads that are wanted from now on."""
+        self.want = want
+
     # Looking.
 
     def look(self, then: Callable[[], None]) -> None:
@@ -85,38 +74,22 @@ class Inventory:
         self._read()
 
     def _read(self) -> None:
-        def got_fork(fork: ForkProof | None) -> None:
-            if fork is not None and (self.fork is None or fork.seqnum < self.fork.seqnum):
-                self.fork = fork
-                if self.loaded:  # by another replicator over the same store
-                    self._forked(fork)
-            self._desk.ask(ReadNewest, got_newest, log=self.log)
+        self._work.ask(ReadLog, self._looked, log=self.log)
 
-        def got_newest(newest: Head | None) -> None:
-            self.newest = 0 if newest is None else newest.seqnum
-            self._desk.ask(ReadHead, got_head, log=self.log)
-
-        def got_head(head: Head | None) -> None:
-            shorter = (0 if head is None else head.seqnum) < self.position  # there is a fork
-            if head is None:
-                self._looked(None, None, shorter=shorter)
-            else:
-                self._desk.ask(
-                    ReadEntry,
-                    lambda last: self._looked(head, last, shorter=shorter),
-                    log=self.log,
-                    seqnum=head.seqnum,
-                )
-
-        self._desk.ask(ReadFork, got_fork, log=self.log)
-
-    def _looked(self, head: Head | None, last: StoredEntry | None, *, shorter: bool) -> None:
-        self.loaded = True
+    def _looked(self, status: LogStatus) -> None:
+        fork, head = status.fork, status.head
         seqnum = 0 if head is None else head.seqnum
-        self.newest = max(self.newest, seqnum)  # the log may have grown since it was asked for
-        if shorter or seqnum >= self.position:  # else we have stored more since
+        if fork is not None and (self.fork is None or fork.seqnum < self.fork.seqnum):
+            self.fork = fork
+            if self.loaded:  # by another replicator over the same store
+                self._forked(fork)
+        newest = 0 if status.newest is None else status.newest.seqnum
+        self.newest = max(newest, seqnum)  # the log may have grown since it was asked for
+        # Else it is shorter because of a fork, or we have stored more since.
+        if seqnum >= self.position or status.fork is not None:
             self.head = head
-            self.payload_due = last is not None and self._is_due(last)
+            self.payload_due = status.last is not None and self._is_due(status.last)
+        self.loaded = True
         waiting, self._waiting, self._later = self._waiting, self._later, []
         if self._waiting:
             self._read()
@@ -130,10 +103,10 @@ class Inventory:
             return False
         return last.payload_begun or want.payload_mandatory  # which was deleted, then
 
-    def resume(self, seqnum: int, then: Callable[[Resumption | None], None]) -> None:
+    def resume(self, seqnum: int, then: Callable[[BegunPayload | None], None]) -> None:
         """Read and hash what is stored of the payload of an entry: it was never verified.
 
-        There is no resumption if there is nothing to resume (any more).
+        Nothing is read if there is nothing to resume (any more).
         """
 
         def got(stored: StoredEntry | None) -> None:
@@ -142,42 +115,14 @@ class Inventory:
                     self.payload_due = False
                 then(None)
             else:
-                resumption = Resumption(decode(stored.encoded, family=self._family))
-                self._read_payload(resumption, stored.payload_stored, lambda: then(resumption))
+                entry = decode(stored.encoded, family=self._family)
+                read_begun(self._work, entry, stored.payload_stored, then)
 
-        self._desk.ask(ReadEntry, got, log=self.log, seqnum=seqnum)
-
-    def verify_payload(self, entry: Entry, then: Callable[[bool], None]) -> None:
-        """Read and hash the whole payload of `entry`; tells whether it is the right one."""
-        stored = Resumption(entry)
-        self._read_payload(
-            stored, entry.payload_size, lambda: then(stored.verifier.fault() is None)
-        )
-
-    def _read_payload(self, into: Resumption, size: int, then: Callable[[], None]) -> None:
-        def got(data: bytes) -> None:
-            into.add(data)
-            if data:
-                self._read_payload(into, size, then)
-            else:
-                then()
-
-        left = size - into.stored
-        if left <= 0:
-            then()
-            return
-        self._desk.ask(
-            ReadPayload,
-            got,
-            log=self.log,
-            seqnum=into.entry.seqnum,
-            offset=into.stored,
-            size=min(_READ_SIZE, left),
-        )
+        self._work.ask(ReadEntry, got, log=self.log, seqnum=seqnum)
 
     def hashes(self, seqnums: list[int], then: Callable[[dict[int, bytes]], None]) -> None:
         """Read the hashes of those of the entries that are stored."""
-        self._desk.ask(ReadHashes, then, log=self.log, seqnums=tuple(seqnums))
+        self._work.ask(ReadHashes, then, log=self.log, seqnums=tuple(seqnums))
 
     # What has been stored.
 
@@ -222,17 +167,17 @@ class Inventory:
                     self.add_fork(proof)
             then()
 
-        self._desk.ask(ReadEntry, got, log=self.log, seqnum=entry.seqnum)
+        self._work.ask(ReadEntry, got, log=self.log, seqnum=entry.seqnum)
 
     def add_fork(self, proof: ForkProof) -> None:
         """A (verified) fork of the log has become known; the log ends before it."""
         if self.fork is not None and self.fork.seqnum <= proof.seqnum:
             return
         self.fork = proof
-        slot = self._desk.reserve()
+        place = self._work.reserve()
 
         def kept(_: object) -> None:
-            slot.events = [ForkFound(log=self.log, proof=proof)]
+            place.fill([ForkFound(log=self.log, proof=proof)])
             self.look(lambda: self._forked(proof))
 
-        self._desk.ask(AddFork, kept, log=self.log, proof=proof)
+        self._work.ask(AddFork, kept, log=self.log, proof=proof)

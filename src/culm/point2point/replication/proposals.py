@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from culm.bamboo.entry import LogKey
 from culm.bamboo.forks import ForkProof
 from culm.bamboo.links import lipmaa, lower_pool, upper_pool
-from culm.point2point.inventory import Inventory, Resumption
 from culm.point2point.messages import Proposal
-from culm.point2point.replication_events import Want
+from culm.point2point.replication.events import Want
+from culm.point2point.replication.inventory import Inventory
+from culm.point2point.replication.payloads import BegunPayload
 
 __all__ = ["propose_forked", "propose_next", "propose_probe", "propose_range"]
 
@@ -20,7 +21,7 @@ def propose_next(
     inventory: Inventory,
     want: Want,
     links: Links,
-    resumption: Resumption | None,
+    resumption: BegunPayload | None,
     *,
     end: int | None,
 ) -> Proposal:
@@ -44,7 +45,7 @@ def propose_next(
 
 
 def propose_range(
-    log: LogKey, want: Want, links: Links, resumption: Resumption | None, *, newest: int
+    log: LogKey, want: Want, links: Links, resumption: BegunPayload | None, *, newest: int
 ) -> Proposal:
     """A range, with what we lack of the certificate pools around it.
 

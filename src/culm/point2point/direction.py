@@ -1,0 +1,512 @@
+"""One direction of one request: what its sender has sent, and what it may send next.
+
+Both endpoints keep both directions of a request, so one set of checks serves both: before
+sending, a broken rule is the caller's mistake; when receiving, it is the peer's.
+
+Only the sender of a direction knows exactly what holds for it.  An adjustment is not
+acknowledged, so after we have sent (or received) one, the peer's data may follow the old
+state or the new one.  The receiving side therefore keeps every possibility (`Candidates`)
+and drops those which the data contradicts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+from typing import NamedTuple
+
+from culm.bamboo.entry import Entry
+from culm.bamboo.links import open_targets
+from culm.bamboo.verify import PayloadVerifier
+from culm.buffer import Buffer
+from culm.point2point.candidates import Candidates, Possible
+from culm.point2point.data_rules import (
+    check_part,
+    check_skip,
+    check_wanted,
+    has_passed,
+    payload_told,
+    pieces_behind,
+)
+from culm.point2point.errors import ErrorCode, Violation
+from culm.point2point.events import SkipReason
+from culm.point2point.intervals import Intervals
+from culm.point2point.messages import Adjust, Demand
+from culm.point2point.pieces import Cursor, Part, Piece, Range
+
+__all__ = ["Direction", "Incoming", "Intake", "Last", "Outgoing", "Run"]
+
+# Hashes of link targets are pruned to those that later entries can reach when there are
+# more than this; open_targets() never has more than 42.
+_LINKS_MAX = 128
+
+# Runs of entries whose metadata was transmitted; there is one unless notifications and
+# metadata alternate.
+_RUNS_MAX = 1024
+
+
+class Last(NamedTuple):
+    """What was transmitted last, and may be taken back: it is not known to be valid.
+
+    There is more than one piece if it is open which of them it was.
+    """
+
+    pieces: tuple[Piece, ...]
+    entry: Entry
+
+
+class Run(NamedTuple):
+    """Entries that may come one after the other with their payloads, and the sizes of these."""
+
+    seqnum: int
+    count_max: int
+    size_min: int
+    size_max: int
+
+
+class Direction:
+    """The state of one direction of one request.
+
+    Methods named ``check_*`` raise `Violation` and change nothing; they return which of the
+    possibilities allow it, for the method that does it.
+
+    `other` is the other direction of the same request, `given` an entry that the caller
+    knows.
+    """
+
+    __slots__ = (
+        "apologized",
+        "apology_owed",
+        "candidates",
+        "end_of_log",
+        "entry",
+        "last",
+        "links",
+        "metadata",
+        "reached",
+        "verifier",
+    )
+
+    def __init__(self, range_: Range, demand: Demand | None) -> None:
+        self.candidates = Candidates(range_, demand)
+        self.entry: Entry | None = None  # of the payload that is due, where it is known
+        self.links: dict[int, bytes] = {}  # hashes of entries that later ones link to
+        self.metadata = Intervals()  # entries whose metadata was transmitted
+        self.end_of_log: int | None = None
+        self.last: Last | None = None
+        self.apology_owed = False  # the last piece was invalid
+        self.apologized: Piece | None = None
+        self.reached: Cursor | None = None  # where the sender was before it went back
+        self.verifier: PayloadVerifier | None = None  # of the payload that is under way
+
+    @property
+    def cursor(self) -> Cursor:
+        """Where the sender is (under the oldest possibility, if there are several)."""
+        return self.candidates.first
+
+    # Notifications.
+
+    def check_notify(self, count: int, other: Direction) -> Possible:
+        """`count` pieces may be passed over with a notification."""
+        self._check_no_apology_owed()
+        if count < 1:
+            raise Violation(ErrorCode.EMPTY_PACKET, "notification of nothing")
+        return self.candidates.allowing(
+            lambda cursor, demand: self._check_notify(cursor, demand, count, other), count
+        )
+
+    def _check_notify(self, cursor: Cursor, demand: Demand, count: int, other: Direction) -> None:
+        if count > cursor.range.count - cursor.index:
+            raise Violation(ErrorCode.PAST_END, f"notification of {count} pieces")
+        # The others catch up with what the other endpoint has transmitted.
+        fresh = count - pieces_behind(cursor, other.candidates, other.reached)
+        if fresh > 0 and not self._may_notify(cursor, demand, count, fresh, other):
+            raise Violation(
+                ErrorCode.EAGERNESS_VIOLATED, f"{fresh} pieces notified that are wanted"
+            )
+
+    def _may_notify(
+        self, cursor: Cursor, demand: Demand, count: int, fresh: int, other: Direction
+    ) -> bool:
+        if not demand.eagerness.wants_metadata:
+            return True
+        piece = cursor.range.piece(cursor.index + count - 1)
+        if fresh > 1 or piece is None or piece.part is Part.METADATA:
+            return False
+        entry = self._known_entry(piece.seqnum, other)
+        return entry is None or not demand.eagerness.wants_payload(entry.payload_size)
+
+    def check_skip(self, reason: SkipReason, other: Direction) -> Possible:
+        """The payload that is due may be passed over for that reason."""
+        self._check_no_apology_owed()
+
+        def check(cursor: Cursor, demand: Demand) -> None:
+            seqnum = check_part(cursor, Part.PAYLOAD)
+            entry = self._known_entry(seqnum, other)
+            check_skip(demand, reason, seqnum, None if entry is None else entry.payload_size)
+
+        return self.candidates.allowing(check)
+
+    def pass_over(self, possible: Possible, count: int) -> Piece:
+        """Pass over `count` pieces, for whatever reason; returns the first of them."""
+        self.candidates.keep(possible)
+        piece = possible.piece
+        self.candidates.advance(count)
+        self.last = self.verifier = None
+        self._forget_entry()
+        return piece
+
+    # Metadata.
+
+    def check_metadata(self) -> Possible:
+        """Metadata may be sent now."""
+        self._check_no_apology_owed()
+        return self.candidates.allowing(self._check_metadata)
+
+    def _check_metadata(self, cursor: Cursor, demand: Demand) -> None:
+        check_part(cursor, Part.METADATA)
+        if self.end_of_log is not None:
+            raise Violation(ErrorCode.AFTER_END_OF_LOG, f"the log ends at {self.end_of_log}")
+        check_wanted(demand)
+
+    def take_metadata(self, possible: Possible, entry: Entry, *, valid: bool = False) -> None:
+        """The metadata of `entry` has been transmitted; `valid` if that is known."""
+        seqnum = entry.seqnum
+        piece = Piece(seqnum, Part.METADATA)
+        self.candidates.keep(possible)
+        self.candidates.keep_piece(piece)
+        self.metadata.add(seqnum)
+        self.metadata.keep_last(_RUNS_MAX)
+        self.links[seqnum] = entry.hash()
+        self._prune_links(seqnum)
+        if entry.end_of_log:
+            self.end_of_log = seqnum
+        self.last = None if valid else Last((piece,), entry)
+        self.entry, self.verifier = entry, None
+        self.candidates.advance(1)
+        self._forget_entry()
+
+    def take_invalid_metadata(self, possible: Possible, entry: Entry) -> None:
+        """Metadata has been transmitted that is not valid; `entry` is how it was understood."""
+        pieces = (cursor.piece for cursor in possible.cursors)
+        self.candidates.keep(possible)
+        self.last = Last(tuple(dict.fromkeys(piece for piece in pieces if piece)), entry)
+        self.apology_owed = True
+        self.entry = self.verifier = None
+        self.candidates.advance(1)
+
+    # Runs of entries.
+
+    def run_due(self, other: Direction) -> Run | None:
+        """The entries that are due and need no decision of their own, each with its payload."""
+        only = self.candidates.only
+        if only is None or self.apology_owed or self.end_of_log is not None:
+            return None
+        cursor, demand = only
+        count, piece = cursor.range.entries_from(cursor.index), cursor.piece
+        if not count or piece is None:
+            return None
+        before = piece.seqnum - 1
+        if before and before not in self.metadata and before not in other.metadata:
+            return None  # its hash is needed, and might have to be asked for
+        size_max = min(demand.size_max, demand.eagerness.payload_size_max)
+        return Run(piece.seqnum, count, demand.size_min, size_max)
+
+    def take_run(self, hashes: dict[int, bytes]) -> None:
+        """Valid entries of the run that is due, with these hashes, have been transmitted."""
+        seqnums = list(hashes)
+        self.metadata.add_run(seqnums[0], seqnums[-1])
+        self.metadata.keep_last(_RUNS_MAX)
+        self.links.update(hashes)
+        self._prune_links(seqnums[-1])
+        self.entry = self.last = self.verifier = None
+        self.candidates.advance(2 * len(hashes))
+
+    def _prune_links(self, seqnum: int) -> None:
+        if len(self.links) > _LINKS_MAX:
+            reachable = set(open_targets(seqnum))
+            self.links = {n: link for n, link in self.links.items() if n in reachable}
+
+    # Payloads.
+
+    def check_payload(self, size: int, other: Direction, given: Entry | None = None) -> Possible:
+        """`size` bytes of the payload that is due may be sent."""
+        self._check_no_apology_owed()
+
+        def check(cursor: Cursor, demand: Demand) -> None:
+            check_part(cursor, Part.PAYLOAD)
+            payload_size = self._check_payload_size(cursor, size, other, given)
+            if size == 0 and cursor.offset < payload_size:
+                raise Violation(ErrorCode.EMPTY_PACKET, "payload packet without data")
+            check_wanted(demand, payload_size)
+
+        return self.candidates.allowing(check)
+
+    def _check_payload_size(
+        self, cursor: Cursor, size: int, other: Direction, given: Entry | None
+    ) -> int:
+        assert cursor.piece is not None
+        told = payload_told(cursor, self.metadata, other.metadata)
+        entry = None if told is None else self._known_entry(told, other, given)
+        if entry is None:
+            raise Violation(ErrorCode.UNKNOWN_PAYLOAD_SIZE, f"of entry {cursor.piece.seqnum}")
+        if size > entry.payload_size - cursor.offset:
+            raise Violation(
+                ErrorCode.PAYLOAD_SIZE_EXCEEDED,
+                f"{cursor.offset} + {size} of {entry.payload_size} bytes",
+            )
+        return entry.payload_size
+
+    def begin_payload(
+        self, possible: Possible, other: Direction, given: Entry | None = None
+    ) -> None:
+        """A packet with bytes of the payload that is due begins."""
+        self.candidates.keep(possible)
+        self.entry = self.payload_entry(other, given)  # which the other direction may forget
+
+    def payload_due(self) -> Entry:
+        """The entry whose payload the packet that has begun goes on with.
+
+        Raises `Violation`: a confirmation that came late may have ended the range before it.
+        """
+        entry, piece = self.entry, self.cursor.piece
+        if entry is None or piece != (entry.seqnum, Part.PAYLOAD):
+            raise Violation(ErrorCode.PAST_END, "payload beyond the range that was confirmed")
+        return entry
+
+    def take_payload(self, data: Buffer, *, hashed: bool = True) -> tuple[bool, bool | None]:
+        """Bytes of the packet that has begun have been transmitted.
+
+        Returns whether the payload is complete, and whether it is right: ``None`` before its
+        end, and if not all of it was `hashed`.
+        """
+        entry = self.payload_due()
+        if hashed:
+            if self.cursor.offset == 0:
+                self.verifier = PayloadVerifier(entry)
+            if self.verifier is not None:
+                self.verifier.update(data)
+        verifier = self.verifier
+        if not self._pass_inside(entry, len(data)):
+            return False, None
+        self.verifier = None
+        if not hashed or verifier is None:
+            return True, None
+        right = verifier.fault() is None
+        self.apology_owed = not right
+        if right:
+            self.last = None
+        return True, right
+
+    def _pass_inside(self, entry: Entry, size: int) -> bool:
+        """Pass `size` bytes of its payload; returns whether they are the last ones."""
+        piece = Piece(entry.seqnum, Part.PAYLOAD)
+        self.candidates.keep_piece(piece)
+        if self.cursor.offset + size < entry.payload_size:
+            self.candidates.advance_inside(size)
+            return False
+        self.last = Last((piece,), entry)
+        self.candidates.advance(1)
+        self._forget_entry()
+        return True
+
+    def check_jump(self, size: int, other: Direction, given: Entry | None = None) -> Possible:
+        """`size` bytes of the payload that is due may be passed over to catch up."""
+        self._check_no_apology_owed()
+
+        def check(cursor: Cursor, demand: Demand) -> None:
+            check_part(cursor, Part.PAYLOAD)
+            if size < 1:
+                raise Violation(ErrorCode.EMPTY_PACKET, "jump over no bytes")
+            if not has_passed(cursor, size, other.candidates, other.reached):
+                raise Violation(ErrorCode.CATCH_UP_ONLY, f"jump of {size} bytes ahead of the other")
+            self._check_payload_size(cursor, size, other, given)
+
+        return self.candidates.allowing(check)
+
+    def jump(
+        self, possible: Possible, size: int, other: Direction, given: Entry | None = None
+    ) -> bool:
+        """Pass over `size` bytes of the payload; returns whether that was the rest."""
+        self.begin_payload(possible, other, given)
+        finished = self._pass_inside(self.payload_due(), size)
+        self.verifier = None
+        if finished:
+            self.last = None
+        return finished
+
+    # Taking data back.
+
+    def check_apology(self) -> tuple[Piece, ...]:
+        """The last piece may be taken back; returns which it may have been."""
+        cursor = self.cursor
+        if cursor.piece is not None and cursor.offset > cursor.start_of(cursor.piece):
+            pieces: tuple[Piece, ...] = (cursor.piece,)
+        elif self.last is None:
+            raise Violation(ErrorCode.APOLOGY_FOR_VALID_DATA)
+        else:
+            pieces = self.last.pieces
+        if pieces == (self.apologized,):
+            raise Violation(ErrorCode.SECOND_APOLOGY, f"for {pieces[0]}")
+        return pieces
+
+    def apologize(self, pieces: tuple[Piece, ...]) -> None:
+        """Go back to the beginning of the last piece; it has never been transmitted."""
+        last, self.last, self.verifier = self.last, None, None
+        self.apologized = pieces[0] if len(pieces) == 1 else None
+        self.apology_owed = False
+        if last is None or last.pieces != pieces:
+            self.candidates.begin_again(pieces[0])
+            return
+        seqnum, part = pieces[0]
+        if part is Part.PAYLOAD:
+            self.entry = last.entry
+        else:
+            self.entry = None
+            self.metadata.discard(seqnum)
+            if self.links.get(seqnum) == last.entry.hash():
+                del self.links[seqnum]
+            if self.end_of_log == seqnum:
+                self.end_of_log = None
+        self.candidates.go_back_to(pieces)
+
+    # What is known of entries.
+
+    def link(self, seqnum: int, other: Direction) -> bytes | None:
+        """The hash of entry `seqnum`, where this request tells it."""
+        found = self.links.get(seqnum)
+        return other.links.get(seqnum) if found is None else found
+
+    def payload_entry(self, other: Direction, given: Entry | None = None) -> Entry | None:
+        """The entry whose payload is due, where it is known."""
+        piece = self.cursor.piece
+        return None if piece is None else self._known_entry(piece.seqnum, other, given)
+
+    def _known_entry(
+        self, seqnum: int, other: Direction, given: Entry | None = None
+    ) -> Entry | None:
+        for entry in (given, self.entry, other.entry):
+            if entry is not None and entry.seqnum == seqnum:
+                return entry
+        return None
+
+    def _forget_entry(self) -> None:
+        due = self.cursor.piece
+        if self.entry is not None and (
+            due is None or due.part is Part.METADATA or due.seqnum != self.entry.seqnum
+        ):
+            self.entry = None
+
+    def _check_no_apology_owed(self) -> None:
+        if self.apology_owed:
+            raise Violation(ErrorCode.APOLOGY_OWED)
+
+
+class Outgoing(Direction):
+    """What we send."""
+
+    __slots__ = ("sent_until",)
+
+    def __init__(self, range_: Range, demand: Demand | None) -> None:
+        super().__init__(range_, demand)
+        self.sent_until = 0
+        """Where the last of it ends among all bytes that we have put on the data channel."""
+
+    def retarget(self, adjust: Adjust, other: Direction) -> None:
+        """A smaller range holds for us from now on."""
+        before = self.cursor
+        self._remember_place()
+        self.candidates.retarget(adjust.end, adjust.upper_certpool, other.candidates)
+        if self.cursor.piece != before.piece and before.offset > before.start_of(before.piece):
+            self.last = self.verifier = None  # something followed it
+
+    def apologize(self, pieces: tuple[Piece, ...]) -> None:
+        self._remember_place()
+        super().apologize(pieces)
+
+    def _remember_place(self) -> None:
+        """We go back; the peer may be on its way to where we have been."""
+        if self.reached is None or self.reached.place < self.cursor.place:
+            self.reached = self.cursor.copy()
+
+    def know_links(self, links: Mapping[int, bytes]) -> None:
+        """Remember the hashes of entries that others may link to."""
+        self.links.update(links)
+
+    def queued(self, until: int) -> None:
+        """Data of this request has been put on the data channel."""
+        self.sent_until = until
+
+
+class Intake(Enum):
+    """What becomes of the data that comes in for a request."""
+
+    TAKEN = "taken"
+    WAITING = "waiting for the caller's answer"
+    PASSED_OVER = "passed over"
+
+
+class Incoming(Direction):
+    """What the peer sends."""
+
+    __slots__ = ("intake", "marked")
+
+    def __init__(self, range_: Range, demand: Demand | None) -> None:
+        super().__init__(range_, demand)
+        self.intake = Intake.TAKEN
+        self.marked = False
+        """The peer has confirmed the cancellation here: it sends nothing more."""
+
+    # Adjustments.
+
+    def retarget(self, adjust: Adjust, other: Direction) -> None:
+        """A smaller range holds for all that comes."""
+        self.candidates.retarget(adjust.end, adjust.upper_certpool, other.candidates)
+
+    def may_be_retargeted(self, adjust: Adjust, other: Direction, *, by_sender: bool) -> None:
+        """A smaller range holds for what comes from now on, or later."""
+        self.candidates.may_be_retargeted(
+            adjust.end, adjust.upper_certpool, other.candidates, by_sender=by_sender
+        )
+
+    # What the caller knows and wants.
+
+    def unknown_payload(self, other: Direction) -> int | None:
+        """The entry whose payload is due, if it is one, and to be had from the caller."""
+        told = (payload_told(each, self.metadata, other.metadata) for each in self.candidates)
+        due = [seqnum for seqnum in told if seqnum is not None]
+        known = self.apology_owed or any(self._known_entry(seqnum, other) for seqnum in due)
+        return None if known or not due else due[0]
+
+    def know_entry(self, entry: Entry) -> None:
+        """The caller says which entry the payload is of that is due."""
+        if self.entry is None or self.intake is Intake.WAITING:
+            self.entry = entry
+        self.resume()
+
+    def know_beginning(self, verifier: PayloadVerifier | None) -> None:
+        """The caller has hashed the payload up to where the range begins."""
+        self.verifier = verifier
+
+    def wait(self) -> None:
+        """The caller has been asked for something."""
+        self.intake = Intake.WAITING
+
+    def resume(self) -> None:
+        """The caller has answered."""
+        if self.intake is Intake.WAITING:
+            self.intake = Intake.TAKEN
+
+    def discard(self) -> None:
+        """Whatever still comes is of no use."""
+        self.intake = Intake.PASSED_OVER
+
+    @property
+    def discarding(self) -> bool:
+        return self.intake is Intake.PASSED_OVER
+
+    # What the peer says.
+
+    def mark(self) -> None:
+        """The peer has confirmed the cancellation on the data channel."""
+        self.marked = True

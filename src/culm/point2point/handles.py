@@ -1,0 +1,402 @@
+"""The caller's view of requests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import wraps
+from typing import Concatenate, NamedTuple, ParamSpec, Protocol, TypeVar
+
+from culm.arguments import check_int, check_type
+from culm.bamboo.entry import Entry
+from culm.bamboo.forks import ForkProof
+from culm.bamboo.store import StoredEntry
+from culm.bamboo.verify import PayloadVerifier
+from culm.buffer import Buffer
+from culm.machine import LocalProtocolError
+from culm.point2point.control import ControlChannel
+from culm.point2point.data_rules import payload_told
+from culm.point2point.errors import Violation
+from culm.point2point.events import SkipReason
+from culm.point2point.messages import Adjust, Cancel, CancelReason, Demand, Eagerness, Proposal
+from culm.point2point.pieces import Cursor, Part
+from culm.point2point.receiving import DataReceiver
+from culm.point2point.request import RequestRecord
+from culm.point2point.sending import DataSender
+from culm.point2point.snapshots import RequestSnapshot
+from culm.point2point.states import RequestState
+from culm.wire.multihash import HashFamily
+
+__all__ = ["Channels", "Request", "Requests", "check_knowledge", "local"]
+
+P = ParamSpec("P")
+S = TypeVar("S", bound="Openable")
+R = TypeVar("R")
+
+
+class Openable(Protocol):
+    """Something whose verbs are of use only as long as the connection lasts."""
+
+    def check_open(self) -> None:
+        """Raise `LocalProtocolError` if it is too late for any verb."""
+        ...
+
+
+def local(verb: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
+    """Make every rule that `verb` breaks the caller's mistake, and coming too late, too."""
+
+    @wraps(verb)
+    def checked(self: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        self.check_open()
+        try:
+            return verb(self, *args, **kwargs)
+        except Violation as violation:
+            raise LocalProtocolError(violation.code, violation.message) from None
+
+    return checked
+
+
+def check_knowledge(
+    links: Mapping[int, bytes] | None,
+    verifier: PayloadVerifier | None = None,
+    *,
+    family: HashFamily,
+) -> None:
+    """Raise `TypeError` or `ValueError` for what is no hashes of entries, or no verifier."""
+    if links is not None:
+        check_type("links", links, Mapping)
+        for seqnum, hash in links.items():
+            check_int("seqnum", seqnum, 1)
+            family.check("hash", hash)
+    if verifier is not None:
+        check_type("verifier", verifier, PayloadVerifier)
+
+
+class Channels(NamedTuple):
+    """What the verbs of a request are carried out by."""
+
+    control: ControlChannel
+    sender: DataSender
+    receiver: DataReceiver
+
+
+class Request:
+    """A light handle on one synchronisation request of a `Connection`.
+
+    Handles on the same request are equal.  A handle outlives its request: then its verbs
+    raise, and a later request with the same id has handles of its own.
+
+    Every verb raises `LocalProtocolError` if a rule forbids it; nothing has changed
+    then.  The codes are those that the peer's connection would be closed with.
+    """
+
+    __slots__ = ("_channels", "_record")
+
+    def __init__(self, record: RequestRecord, channels: Channels) -> None:
+        self._record = record
+        self._channels = channels
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Request) and other._record is self._record
+
+    def __hash__(self) -> int:
+        return hash(self._record)
+
+    def __repr__(self) -> str:
+        return f"<Request {self.request_id} {self.state.value}>"
+
+    def check_open(self) -> None:
+        """Raise `LocalProtocolError` if it is too late for any verb."""
+        self._channels.control.check_open()
+
+    # What there is to know.
+
+    @property
+    def request_id(self) -> int:
+        return self._record.request_id
+
+    @property
+    def proposal(self) -> Proposal:
+        return self._record.proposal
+
+    @property
+    def ours(self) -> bool:
+        """Whether we have proposed it."""
+        return self._record.ours
+
+    @property
+    def state(self) -> RequestState:
+        return self._record.state
+
+    @property
+    def unanswered(self) -> bool:
+        """Whether who did not propose it has neither confirmed nor cancelled it."""
+        return self._channels.control.requests.is_unanswered(self._record)
+
+    @property
+    def discarding(self) -> bool:
+        """Whether what the peer still sends is passed over."""
+        return self._record.incoming.discarding
+
+    @property
+    def send_cursor(self) -> Cursor:
+        """What we send next."""
+        return self._record.outgoing.cursor
+
+    @property
+    def receive_cursor(self) -> Cursor:
+        """What the peer sends next."""
+        return self._record.incoming.cursor
+
+    @property
+    def all_received(self) -> bool:
+        """Whether nothing more will come that counts.
+
+        After an adjustment the peer may be told to be within the larger range yet; what it
+        has on its way there is not wanted any more.
+        """
+        return any(cursor.piece is None for cursor in self._record.incoming.candidates)
+
+    @property
+    def passed_cursor(self) -> Cursor:
+        """How far the peer has come, without what it has to take back.
+
+        At the end of the range if `all_received`, whatever else the peer may be within.
+        """
+        incoming = self._record.incoming
+        for cursor in incoming.candidates:
+            if cursor.piece is None:
+                return cursor
+        passed = incoming.cursor
+        return Cursor(passed.range, passed.index - 1) if incoming.apology_owed else passed
+
+    @property
+    def behind(self) -> int:
+        """How many pieces we may pass over because the peer has passed them.
+
+        Metadata that the peer has only notified is not among them if the payload is due to it:
+        that can be sent only behind it.
+        """
+        incoming, outgoing, passed = (
+            self._record.incoming,
+            self._record.outgoing,
+            self.passed_cursor,
+        )
+        behind, due = outgoing.cursor.is_behind(passed), passed.piece
+        if not behind or due is None or due.part is Part.METADATA:
+            return behind
+        told = payload_told(passed, incoming.metadata, outgoing.metadata)
+        return behind - 1 if told is None else behind
+
+    @property
+    def due_entry(self) -> Entry | None:
+        """The entry whose payload we send next, if the connection knows it."""
+        return self._record.outgoing.entry
+
+    @property
+    def apology_owed(self) -> bool:
+        """Whether what we have sent last was wrong: only `apologize` is allowed."""
+        return self._record.outgoing.apology_owed
+
+    @property
+    def peer_demand(self) -> Demand | None:
+        """What the peer wants of us; ``None`` before it has confirmed."""
+        return self._record.outgoing.candidates.demand
+
+    @property
+    def our_demand(self) -> Demand | None:
+        """What we want of the peer; ``None`` before we have confirmed."""
+        return self._record.incoming.candidates.demand
+
+    def snapshot(self) -> RequestSnapshot:
+        """All that is known of the request, as a value."""
+        return RequestSnapshot.of(self._record)
+
+    def link(self, seqnum: int) -> bytes | None:
+        """The hash of entry `seqnum`, where the request tells it."""
+        return self._record.outgoing.link(seqnum, self._record.incoming)
+
+    def agrees(self, seqnum: int, hash: bytes) -> bool:
+        """Whether all that this request tells of entry `seqnum` is that it has that hash."""
+        return self._record.agrees(seqnum, hash)
+
+    # Control channel.
+
+    @local
+    def confirm(
+        self,
+        eagerness: Eagerness,
+        *,
+        allow_skipping: bool = False,
+        end: int | None = None,
+        upper_certpool: int | None = None,
+        size_min: int | None = None,
+        size_max: int | None = None,
+        links: Mapping[int, bytes] | None = None,
+        verifier: PayloadVerifier | None = None,
+    ) -> None:
+        """Accept the peer's proposal; from now on data may flow in both directions.
+
+        `links` are hashes of stored entries (by sequence number) that entries of the
+        range link to, so that they need not be asked for with `HashWanted`; the open
+        targets of ``start - 1`` suffice.  `verifier` has seen the bytes before the
+        proposal's ``start_offset``.
+        """
+        control, record = self._channels.control, self._record
+        check_knowledge(links, verifier, family=control.family)
+        adjust = Adjust(
+            request_id=record.request_id,
+            eagerness=eagerness,
+            allow_skipping=allow_skipping,
+            end=end,
+            upper_certpool=upper_certpool,
+            size_min=size_min,
+            size_max=size_max,
+        )
+        control.confirm(record, adjust)
+        record.outgoing.know_links(links or {})
+        record.incoming.know_beginning(verifier)
+
+    @local
+    def adjust(
+        self,
+        *,
+        eagerness: Eagerness | None = None,
+        allow_skipping: bool = False,
+        end: int | None = None,
+        upper_certpool: int | None = None,
+        size_min: int | None = None,
+        size_max: int | None = None,
+    ) -> None:
+        """Narrow the range, or change what we want of the peer.
+
+        An `end` or `upper_certpool` that is not less than the one in force is ignored.
+        """
+        adjust = Adjust(
+            request_id=self._record.request_id,
+            eagerness=eagerness,
+            allow_skipping=allow_skipping,
+            end=end,
+            upper_certpool=upper_certpool,
+            size_min=size_min,
+            size_max=size_max,
+        )
+        self._channels.control.adjust(self._record, adjust)
+
+    @local
+    def cancel(
+        self,
+        reason: CancelReason,
+        *,
+        entry: Entry | None = None,
+        seqnum: int | None = None,
+        proof: ForkProof | None = None,
+    ) -> None:
+        """Cancel; what the peer still sends for this request is passed over in silence.
+
+        `entry` is needed with ``HASH_MISMATCH``, `seqnum` with ``END_OF_LOG`` and `proof`
+        with ``FORK``.
+        """
+        request_id = self._record.request_id
+        cancel = Cancel(
+            request_id=request_id, reason=reason, entry=entry, seqnum=seqnum, proof=proof
+        )
+        self._channels.control.cancel(self._record, cancel)
+
+    # Data channel, what we send.
+
+    @local
+    def send_metadata(self, entry: Entry) -> None:
+        """Send the metadata of the entry that is due."""
+        self._channels.sender.metadata(self._record, entry)
+
+    @local
+    def send_payload(
+        self, data: Buffer, *, entry: Entry | None = None, compress: bool = True
+    ) -> bool:
+        """Send the next bytes of the payload that is due; returns whether it is complete.
+
+        `entry` is needed if its metadata was not sent just before.  An empty payload is
+        sent as such.  Compression is used where it makes the packet smaller.
+        """
+        return self._channels.sender.payload(self._record, data, entry=entry, compress=compress)
+
+    @local
+    def send_entries(self, entries: Iterable[StoredEntry]) -> int:
+        """Send metadata and payloads of entries that follow each other, in one go.
+
+        Takes the first of `entries`, as many as make about a packet of the size that is
+        our limit, and returns how many.  None if the first is not the one that is due, if
+        its payload is not there, or if there is something to decide: then it has to be
+        sent piece by piece; and none but from a trusted caller.
+        """
+        return self._channels.sender.entries(self._record, entries)
+
+    @local
+    def notify(self, count: int = 1) -> None:
+        """Pass over `count` pieces that the peer does not want or has sent itself."""
+        check_int("count", count)
+        self._channels.sender.notify(self._record, count)
+
+    @local
+    def skip_payload(self, reason: SkipReason) -> None:
+        """Pass over the payload that is due."""
+        check_type("reason", reason, SkipReason)
+        self._channels.sender.skip(self._record, reason)
+
+    @local
+    def jump(self, size: int, *, entry: Entry | None = None) -> None:
+        """Pass over `size` bytes of the payload that is due, which the peer has sent."""
+        check_int("size", size)
+        self._channels.sender.jump(self._record, size, entry=entry)
+
+    @local
+    def apologize(self) -> None:
+        """Take back the last piece, which was invalid (greedy mode only)."""
+        self._channels.sender.apologize(self._record)
+
+    # Data channel, what we receive.
+
+    def provide_hash(self, seqnum: int, hash: bytes) -> None:
+        """Answer `HashWanted`; or tell the hash of a stored entry before it is asked for."""
+        check_knowledge({seqnum: hash}, family=self._channels.control.family)
+        self._record.outgoing.know_links({seqnum: hash})
+        self._record.incoming.resume()
+
+    def provide_entry(self, entry: Entry) -> None:
+        """Answer `EntryWanted`."""
+        check_type("entry", entry, Entry)
+        self._record.incoming.know_entry(entry)
+
+    def pass_over(self) -> None:
+        """Take nothing more of what the peer sends for this request.
+
+        An answer to `HashWanted` and `EntryWanted`, too, for a request that is cancelled already.
+        """
+        self._record.incoming.discard()
+
+    def refuse(self) -> None:
+        """Close the connection: what the peer has sent cannot be right.
+
+        To be used if a payload that came with ``verified=None`` is wrong, or if
+        `EntryWanted` asks for an entry that the peer had to send first.
+        """
+        self._channels.receiver.refuse()
+        self._record.incoming.resume()
+
+
+class Requests(Mapping[int, Request]):
+    """The requests that have not ended, by id: a view that follows the connection."""
+
+    __slots__ = ("_channels",)
+
+    def __init__(self, channels: Channels) -> None:
+        self._channels = channels
+
+    def __getitem__(self, request_id: int) -> Request:
+        return Request(self._channels.control.requests.by_id[request_id], self._channels)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._channels.control.requests.by_id)
+
+    def __len__(self) -> int:
+        return len(self._channels.control.requests)

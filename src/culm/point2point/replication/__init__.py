@@ -1,0 +1,36 @@
+"""Log sync over Point-2-Point: two stores of bamboo logs become alike."""
+
+from culm.machine import Closed, StoreFailed
+from culm.point2point.replication.events import (
+    EntryStored,
+    ForkFound,
+    Interest,
+    LogEnded,
+    LogOffered,
+    LogRefused,
+    LogSynced,
+    PayloadProgress,
+    PiecesNotified,
+    ReplicatorLimits,
+    Settled,
+    Want,
+)
+from culm.point2point.replication.replicator import Replicator
+
+__all__ = [
+    "Closed",
+    "EntryStored",
+    "ForkFound",
+    "Interest",
+    "LogEnded",
+    "LogOffered",
+    "LogRefused",
+    "LogSynced",
+    "PayloadProgress",
+    "PiecesNotified",
+    "Replicator",
+    "ReplicatorLimits",
+    "Settled",
+    "StoreFailed",
+    "Want",
+]

@@ -1,0 +1,403 @@
+"""A large payload on its way into the store, piece by piece."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from enum import Enum
+from typing import Final, Protocol
+
+from culm.bamboo.effects import DiscardPayload, FinishPayload, ReadPayload, WritePayload
+from culm.bamboo.entry import Entry, LogKey
+from culm.bamboo.store import StoreError
+from culm.bamboo.verify import PayloadVerifier
+from culm.effects import Place, StoreWork
+from culm.machine import Event
+from culm.point2point.replication.events import EntryStored, PayloadProgress
+
+__all__ = [
+    "CONCLUSIONS",
+    "TASKS",
+    "Arrival",
+    "BegunPayload",
+    "Conclusion",
+    "Kept",
+    "StagedPayload",
+    "Task",
+    "Verdict",
+    "read_begun",
+]
+
+_READ_SIZE = 1 << 20
+
+
+class BegunPayload:
+    """A payload of which only a beginning is stored, or nothing."""
+
+    __slots__ = ("entry", "stored", "verifier")
+
+    def __init__(self, entry: Entry) -> None:
+        self.entry = entry
+        self.stored = 0
+        self.verifier = PayloadVerifier(entry)
+
+    def add(self, data: bytes) -> None:
+        """Take stored bytes, in order."""
+        self.verifier.update(data)
+        self.stored += len(data)
+
+
+def read_begun(
+    work: StoreWork, entry: Entry, size: int, then: Callable[[BegunPayload], None]
+) -> None:
+    """Read back and hash the first `size` bytes of a payload, as far as they are stored."""
+    begun = BegunPayload(entry)
+
+    def ask() -> None:
+        left = size - begun.stored
+        if left <= 0:
+            then(begun)
+            return
+        work.ask(
+            ReadPayload,
+            got,
+            log=entry.log,
+            seqnum=entry.seqnum,
+            offset=begun.stored,
+            size=min(_READ_SIZE, left),
+        )
+
+    def got(data: bytes) -> None:
+        begun.add(data)
+        if data:
+            ask()
+        else:
+            then(begun)
+
+    ask()
+
+
+class Arrival(Enum):
+    """What is still to come of a payload."""
+
+    COMING = "more may come"
+    WHOLE = "the last piece has come"
+    STOPPED = "nothing more comes, though it is not whole"
+    WRONG = "nothing more comes, and what came was wrong"
+
+
+class Kept(Enum):
+    """What the store has of a payload, up to where the next piece begins."""
+
+    SAME = "what has come"
+    LESS = "less than what has come"
+    OTHER = "something else than what has come"
+
+
+class Task(Enum):
+    """What is to be done for a payload of which no piece waits to be written."""
+
+    WAIT = "wait for more of it"
+    CONCLUDE = "see whether it is right"
+    DISCARD = "drop what is stored"
+    END = "nothing more"
+
+
+TASKS: Final[dict[tuple[Arrival, Kept], Task]] = {
+    **{(Arrival.COMING, kept): Task.WAIT for kept in Kept},
+    **{(Arrival.WHOLE, kept): Task.CONCLUDE for kept in Kept},
+    **{(Arrival.STOPPED, kept): Task.END for kept in Kept},
+    **{(Arrival.WRONG, kept): Task.END for kept in Kept},
+    (Arrival.WRONG, Kept.SAME): Task.DISCARD,
+}
+
+
+class Verdict(Enum):
+    """What is known of all that has come of a payload."""
+
+    RIGHT = "its hash is that of the payload"
+    WRONG = "its hash is another one"
+    UNKNOWN = "nobody has seen all of it"
+
+
+class Conclusion(Enum):
+    """What follows for a payload that is whole."""
+
+    FINISH = "it counts as stored"
+    READ_BACK = "read all of it back, and hash it"
+    START_OVER = "drop what is stored, and fetch it again"
+    FETCH_AGAIN = "fetch it again, unless somebody else has stored it"
+
+
+CONCLUSIONS: Final[dict[tuple[Kept, Verdict], Conclusion]] = {
+    (Kept.SAME, Verdict.RIGHT): Conclusion.FINISH,
+    (Kept.SAME, Verdict.WRONG): Conclusion.START_OVER,
+    (Kept.SAME, Verdict.UNKNOWN): Conclusion.READ_BACK,
+    **{(Kept.LESS, verdict): Conclusion.FETCH_AGAIN for verdict in Verdict},
+    (Kept.OTHER, Verdict.RIGHT): Conclusion.START_OVER,
+    (Kept.OTHER, Verdict.WRONG): Conclusion.FETCH_AGAIN,
+    (Kept.OTHER, Verdict.UNKNOWN): Conclusion.FETCH_AGAIN,
+}
+
+
+class _Doing(Enum):
+    NOTHING = "the store has nothing to do for it"
+    SOMETHING = "the store has something to do for it"
+    DONE = "nothing more will be written"
+
+
+class PayloadOwner(Protocol):
+    """What a payload needs of whoever keeps its log in step."""
+
+    @property
+    def log(self) -> LogKey: ...
+
+    def payload_stored(self, entry: Entry) -> list[Event]:
+        """The payload is complete; returns what there is to say of that."""
+        ...
+
+    def payload_lost(self, entry: Entry) -> None:
+        """What is stored of the payload is not what came: it has to be fetched again."""
+        ...
+
+
+class StagedPayload:
+    """Puts the pieces of one payload into the store, one after the other.
+
+    Others may be at the same payload: replicators of other peers over the same store.
+    So the store decides where a piece goes.  What it has already is read back and
+    compared, and everything from the beginning to where we are is what our peer has sent.  As
+    soon as that is not so, nothing more is written; once our peer's payload turns out to be
+    the right one, what is stored is dropped, and the payload is fetched again.
+
+    over: called when no more will be written.
+    offset: where what comes begins.
+    verifier: has seen all before that; without it and with an offset, the whole payload is read
+        back at the end.
+    """
+
+    def __init__(
+        self,
+        entry: Entry,
+        *,
+        owner: PayloadOwner,
+        work: StoreWork,
+        over: Callable[[StagedPayload], None],
+        offset: int = 0,
+        verifier: PayloadVerifier | None = None,
+    ) -> None:
+        self.entry = entry
+        self.received = offset  # where what comes next begins
+        self._owner = owner
+        self._work = work
+        self._over = over
+        self._verifier = verifier
+        self._pieces: deque[tuple[bytes, Place]] = deque()
+        self._at = offset  # where the first of the pieces begins
+        self._arrival = Arrival.COMING
+        self._kept = Kept.SAME
+        self._doing = _Doing.NOTHING
+        self._verdict = Verdict.UNKNOWN
+        self._last_place: Place | None = None  # for what there is to say at the end
+
+    @property
+    def done(self) -> bool:
+        """Whether no more will be written."""
+        return self._doing is _Doing.DONE
+
+    # What comes.
+
+    def begin(self, data: bytes) -> None:
+        """The first piece is about to be stored together with its entry."""
+        self._doing = _Doing.SOMETHING
+        self.received += len(data)
+        self._queue(data)
+
+    def begun(self, *, needed: bool) -> None:
+        """The entry is stored, and its first piece if there was none before.
+
+        Not `needed`: it was not, or its payload is complete.
+        """
+        self._doing = _Doing.NOTHING
+        if needed:
+            self._compare()
+        else:
+            self._go_astray(Kept.LESS)
+
+    def take(self, data: bytes) -> None:
+        """The next piece has come."""
+        self.received += len(data)
+        if self._verifier is not None:
+            self._verifier.update(data)
+        if data and self._kept is Kept.SAME:
+            self._queue(data)
+            self._go_on()
+
+    def finish(self, *, verified: bool) -> None:
+        """The last piece has come; `verified`: the connection says that all are right."""
+        self._arrival = Arrival.WHOLE
+        if self._verifier is not None:
+            verified = verified or self._verifier.fault() is None
+            self._verdict = Verdict.RIGHT if verified else Verdict.WRONG
+        elif verified:
+            self._verdict = Verdict.RIGHT
+        self._last_place = self._work.reserve()
+        self._go_on()
+
+    def stop(self) -> None:
+        """Nothing more comes, though the payload is not complete."""
+        if self._arrival is Arrival.COMING:
+            self._arrival = Arrival.STOPPED
+            self._go_on()
+
+    def take_back(self) -> None:
+        """What came was wrong."""
+        self._arrival = Arrival.WRONG
+        self._drop_pieces()
+        self._go_on()
+
+    # What the store does.
+
+    def _queue(self, data: bytes) -> None:
+        self._work.hold(len(data))
+        self._pieces.append((data, self._work.reserve()))
+
+    def _go_on(self) -> None:
+        if self._doing is not _Doing.NOTHING:
+            return
+        if self._pieces:
+            self._write()
+            return
+        match TASKS[self._arrival, self._kept]:
+            case Task.CONCLUDE:
+                self._doing = _Doing.SOMETHING
+                self._conclude()
+            case Task.DISCARD:
+                self._discard(self._end)
+            case Task.END:
+                self._end()
+            case Task.WAIT:
+                pass
+
+    def _write(self) -> None:
+        self._doing = _Doing.SOMETHING
+        self._work.ask(
+            WritePayload,
+            self._written,
+            log=self._owner.log,
+            seqnum=self.entry.seqnum,
+            offset=self._at,
+            data=self._pieces[0][0],
+        )
+
+    def _written(self, refusal: StoreError | None) -> None:
+        self._doing = _Doing.NOTHING
+        if refusal is not None and self._pieces:
+            self._compare()
+        elif self._pieces:
+            self._have_stored()
+        self._go_on()
+
+    def _compare(self) -> None:
+        """Somebody else has written: see what is there."""
+        if not self._pieces:
+            self._go_on()
+            return
+        self._doing = _Doing.SOMETHING
+        self._work.ask(
+            ReadPayload,
+            self._compared,
+            log=self._owner.log,
+            seqnum=self.entry.seqnum,
+            offset=self._at,
+            size=len(self._pieces[0][0]),
+        )
+
+    def _compared(self, found: bytes) -> None:
+        self._doing = _Doing.NOTHING
+        if self._pieces:
+            data, place = self._pieces[0]
+            if found == data:
+                self._have_stored()
+            elif found and data.startswith(found):
+                self._at += len(found)
+                self._work.release(len(found))
+                self._pieces[0] = data[len(found) :], place
+            else:
+                self._go_astray(Kept.OTHER if found else Kept.LESS)
+        self._go_on()
+
+    def _have_stored(self) -> None:
+        """The first piece is in the store."""
+        data, place = self._pieces.popleft()
+        self._at += len(data)
+        self._work.release(len(data))
+        progress = PayloadProgress(
+            log=self._owner.log,
+            seqnum=self.entry.seqnum,
+            stored=self._at,
+            size=self.entry.payload_size,
+        )
+        place.fill([progress])
+
+    def _go_astray(self, kept: Kept) -> None:
+        self._kept = kept
+        self._drop_pieces()
+        self._go_on()
+
+    def _drop_pieces(self) -> None:
+        for data, place in self._pieces:
+            self._work.release(len(data))
+            place.fill()
+        self._pieces.clear()
+
+    def _discard(self, then: Callable[[], None]) -> None:
+        place = self._work.reserve()
+
+        def discarded(_: object) -> None:
+            place.fill()
+            then()
+
+        self._doing = _Doing.SOMETHING
+        self._work.ask(DiscardPayload, discarded, log=self._owner.log, seqnum=self.entry.seqnum)
+
+    # The end.
+
+    def _conclude(self) -> None:
+        match CONCLUSIONS[self._kept, self._verdict]:
+            case Conclusion.FINISH:
+                self._work.ask(
+                    FinishPayload, self._finished, log=self._owner.log, seqnum=self.entry.seqnum
+                )
+            case Conclusion.READ_BACK:
+                read_begun(self._work, self.entry, self.entry.payload_size, self._read_back)
+            case Conclusion.START_OVER:
+                self._discard(self._lose)
+            case Conclusion.FETCH_AGAIN:
+                self._lose()
+
+    def _read_back(self, read: BegunPayload) -> None:
+        self._verdict = Verdict.RIGHT if read.verifier.fault() is None else Verdict.WRONG
+        self._conclude()
+
+    def _finished(self, refusal: StoreError | None) -> None:
+        if refusal is not None:
+            self._lose()
+            return
+        stored = EntryStored(
+            log=self._owner.log,
+            seqnum=self.entry.seqnum,
+            payload_size=self.entry.payload_size,
+            payload_stored=True,
+        )
+        self._end([stored, *self._owner.payload_stored(self.entry)])
+
+    def _lose(self) -> None:
+        self._end()
+        self._owner.payload_lost(self.entry)
+
+    def _end(self, events: list[Event] | None = None) -> None:
+        if self._last_place is not None:
+            self._last_place.fill(events or ())
+        self._doing = _Doing.DONE
+        self._over(self)

@@ -1,0 +1,284 @@
+"""How long the peer is waited for: for signs of life, and for what it owes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from enum import Enum
+from typing import NamedTuple
+
+from culm.machine import check_time
+from culm.point2point.errors import ErrorCode, Violation
+from culm.point2point.limits import Limits
+from culm.point2point.receiving import DataReceiver
+from culm.point2point.request import RequestRecord
+from culm.point2point.requests import RequestTable
+from culm.point2point.sending import DataSender
+from culm.point2point.states import RequestState
+
+__all__ = ["Debt", "Owed", "Timeouts"]
+
+_CANCELLED = frozenset({RequestState.CANCELLING, RequestState.CANCELLED})
+
+
+class Debt(Enum):
+    """What the peer may owe."""
+
+    ANSWER = "a confirmation of our proposal, or a cancel"
+    DATA = "the rest of a range that has an end, or of an entry"
+    CANCELLATION = "its two messages of the cancellation of a request"
+    GOODBYE = "its part in closing the connection"
+    TAKING = "credit for, or the taking of, data that it has asked for"
+
+
+class Owed(NamedTuple):
+    """A debt, and the request of which it is, unless it is the connection's.
+
+    `paid`: how much has been paid of what is paid bit by bit.
+    """
+
+    debt: Debt
+    record: RequestRecord | None = None
+    paid: int = 0
+
+
+class Timeouts:
+    """Signs of life (`Liveness`) and progress (`Progress`) of the peer, and what if they lack.
+
+    What it sends is no excuse for not taking, nor the other way round: each has its `Progress`.
+    """
+
+    __slots__ = (
+        "_liveness",
+        "_receiver",
+        "_requests",
+        "_saying_goodbye",
+        "_sender",
+        "_sending",
+        "_setup_is_due",
+        "_taking",
+    )
+
+    def __init__(
+        self,
+        *,
+        limits: Limits,
+        requests: RequestTable,
+        sender: DataSender,
+        receiver: DataReceiver,
+    ) -> None:
+        self._requests = requests
+        self._sender = sender
+        self._receiver = receiver
+        self._liveness = Liveness(
+            silence_max_s=limits.silence_max_s, keepalive_s=limits.keepalive_s
+        )
+        self._sending = Progress(limits.progress_max_s)
+        self._taking = Progress(limits.progress_max_s)
+        self._setup_is_due = True
+        self._saying_goodbye = False
+
+    def established(self) -> None:
+        """The peer's setup has come."""
+        self._setup_is_due = False
+        self._liveness.heard()
+
+    def say_goodbye(self) -> None:
+        """From now on the peer owes nothing but its goodbye."""
+        self._saying_goodbye = True
+
+    def heard(self) -> None:
+        """Bytes have come."""
+        self._liveness.heard()
+
+    def moved(self) -> None:
+        """Data has come."""
+        self._sending.moved()
+
+    def excuse(self) -> None:
+        """The peer could not go on because of us."""
+        self._liveness.heard()
+        self._sending.moved()
+        self._taking.moved()
+
+    def deadline(self) -> float | None:
+        """When `advance` is due."""
+        deadlines = [self._liveness.deadline(self._is_inside())]
+        if not self._is_idle():
+            deadlines.append(self._sending.deadline())
+        if self._is_waited_for():
+            deadlines.append(self._taking.deadline())
+        return min((each for each in deadlines if each is not None), default=None)
+
+    def advance(self, now: float) -> bool:
+        """Tell the time; returns whether the peer is to be asked for a sign of life.
+
+        Raises `LocalProtocolError` (``NOT_A_TIME``, ``TIME_WENT_BACK``).
+        """
+        check_time(now, self._liveness.now)
+        self._sending.advance(now, idle=self._is_idle())
+        self._taking.advance(now, idle=not self._is_waited_for())
+        return self._liveness.advance(now, self._is_inside())
+
+    def stalled(self) -> list[RequestRecord]:
+        """The requests to be given up.  Raises `Violation` if that is not enough."""
+        if self._liveness.is_over(self._is_inside()):
+            raise Violation(ErrorCode.PEER_SILENT)
+        records: dict[int, RequestRecord] = {}  # one may lack what it sends and what it takes
+        for debt, record, _ in self._sending.stalled(self._owed) + self._taking.stalled(
+            self._taken
+        ):
+            if record is None or debt is Debt.CANCELLATION:
+                raise Violation(ErrorCode.PEER_STALLED, debt.value)
+            records[record.request_id] = record
+        return list(records.values())
+
+    def _owed(self) -> dict[int | None, Owed]:
+        if self._saying_goodbye:
+            return {None: Owed(Debt.GOODBYE)}
+        debts = ((_debt_of(each, self._receiver), each) for each in self._requests)
+        return {each.request_id: Owed(debt, each) for debt, each in debts if debt is not None}
+
+    def _taken(self) -> dict[int | None, Owed]:
+        return {} if self._saying_goodbye else _taking(self._requests, self._sender)
+
+    def _is_waited_for(self) -> bool:
+        return self._sender.waits() and not self._saying_goodbye
+
+    def _is_idle(self) -> bool:
+        return not (len(self._requests) or self._saying_goodbye)
+
+    def _is_inside(self) -> bool:
+        return self._setup_is_due or self._receiver.inside
+
+
+def _debt_of(record: RequestRecord, receiver: DataReceiver) -> Debt | None:
+    """What the peer owes for a request, as far as it does not wait for something itself.
+
+    A range without an end is never owed: there may be nothing new in that log for years.
+    """
+    state, incoming = record.state, record.incoming
+    if state is RequestState.PROPOSED_BY_US:
+        return Debt.ANSWER
+    if state is RequestState.CONFIRMED and not incoming.discarding:
+        demand, cursor = incoming.candidates.demand, incoming.cursor
+        asked = record.ours and demand is not None and demand.eagerness.wants_metadata
+        unfinished = cursor.range.end is not None and cursor.piece is not None
+        return Debt.DATA if (asked and unfinished) or receiver.is_inside(record) else None
+    return Debt.CANCELLATION if state in _CANCELLED else None
+
+
+def _taking(requests: Iterable[RequestRecord], sender: DataSender) -> dict[int | None, Owed]:
+    """What the peer owes as long as data waits for it.
+
+    Of each request that has data there; if none goes on that has, of the connection.
+    """
+    if not sender.waits():
+        return {}
+    flushed = sender.flushed_total()
+    waiting = [
+        each
+        for each in requests
+        if each.state is RequestState.CONFIRMED and each.outgoing.sent_until > flushed
+    ]
+    if not waiting:
+        return {None: Owed(Debt.TAKING, paid=flushed)}
+    return {each.request_id: Owed(Debt.TAKING, each, flushed) for each in waiting}
+
+
+class Liveness:
+    """How long the peer has been silent, and what is to be done about it.
+
+    Times are monotonic seconds.  Nothing is known before the first `advance`.  A peer
+    that has begun something (`inside`) must go on within `silence_max_s`.  Otherwise it
+    is asked for a sign of life after `keepalive_s`, and then has `silence_max_s`.
+    """
+
+    __slots__ = ("_asked", "_heard", "_keepalive_s", "_silence_max_s", "_since", "now")
+
+    def __init__(self, *, silence_max_s: float, keepalive_s: float) -> None:
+        self._silence_max_s = silence_max_s
+        self._keepalive_s = keepalive_s
+        self.now: float | None = None
+        self._since = 0.0  # when the peer was heard last
+        self._heard = False  # since the time was told last
+        self._asked = False
+
+    def heard(self) -> None:
+        """The peer has given a sign of life."""
+        self._heard = True
+        self._asked = False
+
+    def deadline(self, inside: bool) -> float | None:
+        """When `advance` is due."""
+        if self.now is None:
+            return None
+        since = self.now if self._heard else self._since
+        if inside:
+            return since + self._silence_max_s
+        return since + self._keepalive_s + (self._silence_max_s if self._asked else 0.0)
+
+    def advance(self, now: float, inside: bool) -> bool:
+        """Tell the time; returns whether the peer is to be asked for a sign of life."""
+        if self.now is None or self._heard:
+            self._since, self._heard = now, False
+        self.now = now
+        if inside or self._asked or now < self._since + self._keepalive_s:
+            return False
+        self._asked = True
+        return True
+
+    def is_over(self, inside: bool) -> bool:
+        """Whether the peer has been silent for too long."""
+        deadline = self.deadline(inside)
+        return (
+            deadline is not None
+            and self.now is not None
+            and self.now >= deadline
+            and (inside or self._asked)
+        )
+
+
+class Progress:
+    """Looks at what the peer owes, every `progress_max_s` (seconds).
+
+    What it owes at two looks in a row is stalled if nothing else that was owed has been paid
+    in between, and no data at all has come.  Whatever comes is a reason to wait for the
+    rest: each request has to wait for its turn.
+    """
+
+    __slots__ = ("_max_s", "_moved", "_now", "_owed", "_since")
+
+    def __init__(self, progress_max_s: float) -> None:
+        self._max_s = progress_max_s
+        self._now: float | None = None
+        self._since = 0.0  # when was looked last
+        self._moved = False  # since then
+        self._owed: Mapping[int | None, Owed] = {}  # then, by request id
+
+    def moved(self) -> None:
+        """Data has come, or could not come because of us."""
+        self._moved = True
+
+    def deadline(self) -> float | None:
+        """When `advance` is due, if there is something to look at."""
+        return None if self._now is None else self._since + self._max_s
+
+    def advance(self, now: float, *, idle: bool) -> None:
+        """Tell the time, and whether there is nothing to look at."""
+        if self._now is None or idle:
+            self._since = now
+        self._now = now
+
+    def stalled(self, owed: Callable[[], Mapping[int | None, Owed]]) -> list[Owed]:
+        """What the peer owes and has not begun to pay, if it is time to look."""
+        if self._now is None or self._now < self._since + self._max_s:
+            return []
+        before, now = self._owed, owed()
+        goes_on = self._moved or any(_is_paid(each, now.get(key)) for key, each in before.items())
+        self._owed, self._since, self._moved = now, self._now, False
+        return [] if goes_on else [each for key, each in now.items() if each == before.get(key)]
+
+
+def _is_paid(before: Owed, now: Owed | None) -> bool:
+    """Whether the peer has paid a debt; that of a request which we have cancelled it has not."""
+    return now is None or (now != before and now.debt is not Debt.CANCELLATION)
