@@ -7,16 +7,22 @@ of its rounds', so that another load on the machine hits all alike.  Wire costs 
 
 from __future__ import annotations
 
+import hashlib
 import platform
 from array import array
 from collections.abc import Callable
+from random import Random
 from statistics import median
 from time import thread_time
 
 import cramjam
 import lz4.block
+from blake3 import blake3
+from nacl.bindings import crypto_sign_open
+from nacl.signing import SigningKey
 
 from culm import kernels
+from culm.kernels import hashing
 from culm.wire import lzfoo, varu64
 from samples import SAMPLES, loop_decode, loop_encode, numbers
 from wire_cost import bound, cost_of, log_of, replicate
@@ -24,6 +30,8 @@ from wire_cost import bound, cost_of, log_of, replicate
 SIZE = 1 << 20
 SIZE_FOR_LOOPS = 1 << 15
 COUNT = 10_000
+COUNT_SIGNED = 500
+MESSAGE_SIZE = 188  # what is signed of a usual entry
 WINDOW = 1 << 16
 ROUNDS = 15
 ROUNDS_FOR_LOOPS = 5
@@ -109,6 +117,33 @@ def print_row(name: str, loops: tuple[Work, Work], ours: Work, *others: Work) ->
     print(f"{name:<28}" + "".join(f"{ratio:>14.2f}" for ratio in ratios))
 
 
+def compare_hashing() -> None:
+    key, chance = SigningKey(bytes(32)), Random(1)
+    messages = [chance.randbytes(MESSAGE_SIZE) for _ in range(COUNT_SIGNED)]
+    signed = [bytes(key.sign(message)) for message in messages]
+    public = bytes(key.verify_key)
+    data = b"".join(messages)
+    offsets = array("i", range(0, len(data) + 1, MESSAGE_SIZE))
+    columns = (public * COUNT_SIGNED, b"".join(each[:64] for each in signed), data, offsets)
+    rows: dict[str, tuple[Work, Work]] = {
+        "verify Ed25519": (
+            lambda: hashing.verify_many(*columns, 0),
+            lambda: [crypto_sign_open(each, public) for each in signed],
+        ),
+        "hash BLAKE2b": (
+            lambda: hashing.hash_many(hashing.BLAKE2B, data, offsets, b""),
+            lambda: [hashlib.blake2b(each).digest() for each in messages],
+        ),
+        "hash BLAKE3": (
+            lambda: hashing.hash_many(hashing.BLAKE3, data, offsets, b""),
+            lambda: [blake3(each).digest() for each in messages],
+        ),
+    }
+    print(f"{'Columns, times as fast as':<28}{'a Python loop':>14}")
+    for name, (ours, theirs) in rows.items():
+        print(f"{name:<28}{speedup(ours, theirs, ROUNDS_FOR_LOOPS):>14.2f}")
+
+
 def count_wire_cost() -> None:
     count, payload_size = 1000, 100
     said = replicate(log_of(count, payload_size), take_size=1 << 16)[1]
@@ -126,6 +161,8 @@ def main() -> None:
     compare_varu64()
     print()
     compare_lzfoo()
+    print()
+    compare_hashing()
     print()
     count_wire_cost()
 

@@ -19,7 +19,8 @@ from pytest_benchmark.fixture import BenchmarkFixture
 
 from culm.bamboo import LogAuthor, MemoryStore, NewEntry
 from culm.bamboo.entry import verify_signature
-from culm.point2point import Interest, Limits, Replicator, ReplicatorLimits, Role
+from culm.point2point import Limits, Role
+from culm.point2point.replication import Interest, Replicator, ReplicatorLimits
 from culm.wire.multihash import YAMF
 from samples import SAMPLES, records
 from two_replicators import End, exchange

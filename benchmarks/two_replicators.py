@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from culm.bamboo import LogStore
 from culm.bamboo.effects import perform
-from culm.point2point import Replicator
+from culm.point2point.replication import Replicator
 
 __all__ = ["End", "exchange"]
 

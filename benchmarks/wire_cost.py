@@ -16,7 +16,8 @@ from nacl.signing import SigningKey
 from culm.bamboo import LogAuthor, LogStore, MemoryStore
 from culm.buffer import ReceiveBuffer
 from culm.bymux.packets import PacketType, take_packet
-from culm.point2point import Interest, Replicator, Role
+from culm.point2point import Role
+from culm.point2point.replication import Interest, Replicator
 from culm.point2point.setup import Setup, encode_setup
 from culm.wire import varu64
 from culm.wire.multihash import YAMF

@@ -2,18 +2,18 @@
 
 ``CULM_HYPOTHESIS_PROFILE`` (or ``--hypothesis-profile``) chooses how hard is searched:
 ``default`` finishes in seconds a file, ``ci`` tries the same examples in every run, ``brief``
-fewer of them, ``long`` is for campaigns.
+fewer of them, ``long`` is for campaigns; ``effort`` has what they mean beside examples.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+import effort
 from culm.testing import transcript
 
 TRANSCRIPTS = Path(__file__).parent / "transcripts"
@@ -23,10 +23,10 @@ _COMMON = settings(
     deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow], max_examples=60
 )
 settings.register_profile("default", _COMMON)
-settings.register_profile("ci", _COMMON, derandomize=True, max_examples=100)
-settings.register_profile("brief", settings.get_profile("ci"), max_examples=40)
+settings.register_profile("ci", _COMMON, derandomize=True, max_examples=40)
+settings.register_profile("brief", settings.get_profile("ci"), max_examples=8)
 settings.register_profile("long", _COMMON, max_examples=10_000)
-settings.load_profile(os.environ.get("CULM_HYPOTHESIS_PROFILE", "default"))
+settings.load_profile(effort.PROFILE)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -35,6 +35,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="write what the conversations are now to tests/transcripts instead of comparing",
     )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """``slow`` tests run in campaigns only, those marked ``once`` on one interpreter only."""
+    left_out = {
+        marker for marker, without in (("slow", not effort.LONG), ("once", effort.BRIEF)) if without
+    }
+    kept, left = [], []
+    for item in items:
+        (left if any(map(item.get_closest_marker, left_out)) else kept).append(item)
+    config.hook.pytest_deselected(items=left)
+    items[:] = kept
 
 
 @pytest.fixture

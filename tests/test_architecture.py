@@ -9,7 +9,7 @@ import ast
 import subprocess
 import symtable
 import sys
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -18,8 +18,8 @@ import pytest
 SOURCE = Path(__file__).resolve().parents[1] / "src"
 MODULES = sorted((SOURCE / "culm").rglob("*.py"))
 
+# A class is as long as the state it owns asks for.
 FILE_LINES_MAX = 600
-CLASS_LINES_MAX = 300
 FUNCTION_LINES_MAX = 60
 
 # "module.py" or "module.py::Class.function" -> why it has to be so big.
@@ -53,10 +53,11 @@ def too_big(path: Path) -> Iterator[str]:
     if lines > FILE_LINES_MAX:
         yield f"{name}: {lines} lines"
     for dotted, node in definitions(tree(path)):
-        limit = CLASS_LINES_MAX if isinstance(node, ast.ClassDef) else FUNCTION_LINES_MAX
+        if isinstance(node, ast.ClassDef):
+            continue
         assert node.end_lineno is not None
         size = node.end_lineno - node.lineno + 1
-        if size > limit:
+        if size > FUNCTION_LINES_MAX:
             yield f"{name}::{dotted}: {size} lines"
 
 
@@ -72,7 +73,7 @@ def imported(node: ast.AST) -> set[str]:
 
 
 @pytest.mark.parametrize("path", MODULES, ids=identify)
-def test_files_classes_and_functions_stay_small(path: Path) -> None:
+def test_files_and_functions_stay_small(path: Path) -> None:
     big = {what: what.rsplit(":", 1)[0] for what in too_big(path)}
     assert [what for what, name in big.items() if name not in ALLOWED] == []
 
@@ -80,6 +81,105 @@ def test_files_classes_and_functions_stay_small(path: Path) -> None:
 def test_what_is_allowed_to_be_big_is_big() -> None:
     big = {what.rsplit(":", 1)[0] for path in MODULES for what in too_big(path)}
     assert set(ALLOWED) <= big
+
+
+# Rooms that still have objects which write into others, and a circle of imports.
+WRITING_ROOMS = (
+    "culm/garlic",
+    "culm/oxen",
+    "culm/p2panda",
+    "culm/point2point/replication",
+    "culm/ssb",
+    "culm/testing",
+    "culm/spark",
+    "culm/kernels",  # pure twins are written as their compiled kernels are
+)
+CIRCLE = "culm.point2point.replication."
+
+# "module.py: target" -> why it is right.
+ALLOWED_WRITES = {
+    "culm/machine.py: error.__cause__": "an exception that is kept must not keep frames",
+    "culm/machine.py: error.__context__": "the same",
+    "culm/bamboo/store.py: found.fork": "a row of the store in memory",
+    "culm/bamboo/store.py: found.pieces.setdefault(seqnum, _Pieces([], 0)).complete": "the same",
+}
+
+
+def module_name(path: Path) -> str:
+    return ".".join(path.relative_to(SOURCE).with_suffix("").parts).removesuffix(".__init__")
+
+
+def test_no_imports_in_a_circle() -> None:
+    """Wherever in a module, under ``TYPE_CHECKING`` too."""
+    paths = {module_name(path): path for path in MODULES}
+    left = {name: set(modules_imported(path, paths)) - {name} for name, path in paths.items()}
+    while free := {name for name, needed in left.items() if not needed & left.keys()}:
+        left = {name: needed for name, needed in left.items() if name not in free}
+    while free := left.keys() - set().union(*left.values()):
+        left = {name: needed for name, needed in left.items() if name not in free}
+    assert [name for name in sorted(left) if not name.startswith(CIRCLE)] == []
+
+
+def modules_imported(path: Path, known: Container[str]) -> Iterator[str]:
+    """The modules of culm that a module imports."""
+    for node in ast.walk(tree(path)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            for alias in node.names:
+                inner = f"{node.module}.{alias.name}"
+                yield inner if inner in known else node.module or ""
+
+
+@pytest.mark.parametrize("path", MODULES, ids=identify)
+def test_no_object_writes_into_anothers_attributes(path: Path) -> None:
+    if not identify(path).startswith(WRITING_ROOMS):
+        found = {f"{identify(path)}: {target}" for target in foreign_writes(tree(path))}
+        assert found - ALLOWED_WRITES.keys() == set()
+
+
+def foreign_writes(module: ast.Module) -> Iterator[str]:
+    """Attributes that are set or deleted of what is neither ``self`` nor has just been made."""
+    for function in ast.walk(module):
+        if isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Module)):
+            inside = list(within(function))
+            own = {"self", "cls", *(name for node in inside for name in made(node))}
+            for node in inside:
+                stored = isinstance(node, ast.Attribute) and isinstance(
+                    node.ctx, (ast.Store, ast.Del)
+                )
+                if stored and not (isinstance(node.value, ast.Name) and node.value.id in own):
+                    yield ast.unparse(node)
+
+
+def within(function: ast.AST) -> Iterator[ast.AST]:
+    """What is in a function, but not in those that are defined in it."""
+    for child in ast.iter_child_nodes(function):
+        if not isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            yield child
+            yield from within(child)
+
+
+def made(node: ast.AST) -> Iterator[str]:
+    """The names to which a new object is given: ``name = Class(...)``."""
+    if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
+        called = ast.unparse(node.value.func).split(".")[-1].lstrip("_")
+        if called[:1].isupper() or called in {"cls", "new__"}:
+            yield from (target.id for target in node.targets if isinstance(target, ast.Name))
+
+
+def test_a_write_into_another_object_is_told_from_others() -> None:
+    def writes(body: str) -> list[str]:
+        return list(foreign_writes(ast.parse(f"def f(self, x):\n    {body}")))
+
+    assert writes("x.a = 1") == ["x.a"]
+    assert writes("self.x.a += 1") == ["self.x.a"]
+    assert writes("del x[0].a") == ["x[0].a"]
+    assert writes("x.a, self.b = 1, 2") == ["x.a"]
+    assert writes("for x.a in self: pass") == ["x.a"]
+    assert writes("self.a = x.a") == []
+    assert writes("y = Thing(); y.a = 1") == []
+    assert writes("y = x.thing(); y.a = 1") == ["y.a"]
 
 
 @pytest.mark.parametrize("path", MODULES, ids=identify)

@@ -18,9 +18,14 @@ import culm.garlic.raft
 import culm.machine
 import culm.oxen
 import culm.oxen.errors
+import culm.p2panda
 import culm.point2point
 import culm.reconcile
 import culm.ssb
+import culm.ssb.ebt
+import culm.ssb.messages
+import culm.ssb.muxrpc
+import culm.ssb.peer
 from test_architecture import MODULES
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
@@ -45,7 +50,13 @@ TABLES = [
     Table(culm.oxen.ErrorCode, "oxen.md", "## Errors"),
     Table(culm.garlic.errors.GarlicErrorCode, "garlic.md", before="And of the core"),
     Table(culm.garlic.raft.RaftErrorCode, "garlic.md", "And of the core"),
+    Table(culm.p2panda.ErrorCode, "p2panda.md", before="## What is wrong with data"),
+    Table(culm.p2panda.Reason, "p2panda.md", "## What is wrong with data"),
     Table(culm.ssb.ErrorCode, "ssb.md"),
+    Table(culm.ssb.ebt.EbtErrorCode, "ssb-ebt.md", before="Of a `Peer` and its links"),
+    Table(culm.ssb.peer.PeerErrorCode, "ssb-ebt.md", "Of a `Peer` and its links"),
+    Table(culm.ssb.muxrpc.ErrorCode, "ssb-muxrpc.md"),
+    Table(culm.ssb.messages.MessageErrorCode, "ssb-messages.md"),
     Table(culm.reconcile.ErrorCode, "reconcile.md"),
 ]
 

@@ -1,26 +1,28 @@
 """Effects on their way to the user's store and back.
 
-`Tickets` is what a machine keeps of them; `Answer` is how a driver does one and says what
-came of it.
+`Tickets` is what a machine keeps of them, `StoreWork` what it keeps if its events wait for the
+store, too; `Answer` is how a driver does one and says what came of it.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from culm.machine import (
     ContractErrorCode,
     Durable,
     Effect,
+    Event,
     LocalProtocolError,
     StoreFailed,
     Ticket,
 )
 
-__all__ = ["Answer", "Then", "Tickets"]
+__all__ = ["Answer", "Place", "StoreWork", "Then", "Tickets"]
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -110,6 +112,132 @@ class Tickets(Generic[T]):
         if found is None:
             raise LocalProtocolError(ContractErrorCode.UNKNOWN_TICKET, f"{ticket!r}")
         return found
+
+
+class Place:
+    """A place in the order of a machine's events, to be filled when the store has answered."""
+
+    __slots__ = ("_events",)
+
+    def __init__(self) -> None:
+        self._events: deque[Event] | None = None
+
+    @property
+    def filled(self) -> bool:
+        """Whether it is known what comes here."""
+        return self._events is not None
+
+    def fill(self, events: Iterable[Event] = ()) -> None:
+        """Put the events here, or none."""
+        self._events = deque(events)
+
+    def take(self) -> Event | None:
+        """The next of the events."""
+        return self._events.popleft() if self._events else None
+
+
+class StoreWork:
+    """What is asked of the store, the events that wait for it, and the bytes that it has not got.
+
+    Events come out in the order in which their causes came in: one that waits for the store
+    holds back those behind it.  Once the store has failed, nothing is asked of it any more.
+
+    suits: what an answer must be besides what its effect accepts.
+    """
+
+    __slots__ = ("_failed", "_places", "_tickets", "_unwritten_size")
+
+    def __init__(self, *, suits: Callable[[object], bool] | None = None) -> None:
+        self._tickets: Tickets[Then] = Tickets(suits=suits)
+        self._places: deque[Place] = deque()
+        self._unwritten_size = 0
+        self._failed = False
+
+    # What there is to know.
+
+    @property
+    def failed(self) -> bool:
+        """Whether the store could not do what it was asked to."""
+        return self._failed
+
+    @property
+    def unwritten_size(self) -> int:
+        """Bytes received of which the store has not said that it has them."""
+        return self._unwritten_size
+
+    @property
+    def all_told(self) -> bool:
+        """Whether no event waits."""
+        return not self._places
+
+    @property
+    def load(self) -> int:
+        """How many answers are outstanding, and places in the order of events taken."""
+        return len(self._tickets) + len(self._places)
+
+    # Effects.
+
+    def ask(self, kind: Callable[..., Effect[R]], then: Callable[[R], None], **fields: Any) -> None:
+        """Hand out an effect in its turn; its result goes to `then`."""
+        if not self._failed:
+            self._tickets.ask(kind, then, **fields)
+
+    def next_effect(self) -> Effect[Any] | None:
+        """Take the next effect."""
+        return self._tickets.next_effect()
+
+    def complete(self, ticket: Ticket[R], result: R) -> None:
+        """Answer an effect (see `Tickets.answered`); to no effect once the store has failed."""
+        then = self._tickets.answered(ticket, result)
+        if not self._failed:
+            then(result)
+
+    def fail(self, ticket: Ticket[Any], error: Exception) -> None:
+        """There is no answer to an effect (see `Tickets.failed`).
+
+        What waits for the store never happens, and what waits behind that is not told.
+        """
+        failure, _ = self._tickets.failed(ticket, error)
+        if self._failed:
+            return
+        self._failed = True
+        self._tickets.drop_asked()
+        self._places = deque(takewhile(lambda place: place.filled, self._places))
+        self._unwritten_size = 0
+        self.emit(failure)
+
+    # Bytes.
+
+    def hold(self, size: int) -> None:
+        """Bytes have come that the store is to get."""
+        if not self._failed:
+            self._unwritten_size += size
+
+    def release(self, size: int) -> None:
+        """The store has them, or is not to get them any more."""
+        if not self._failed:
+            self._unwritten_size -= size
+
+    # Events.
+
+    def emit(self, event: Event) -> None:
+        """Let an event come out in its turn."""
+        self.reserve().fill([event])
+
+    def reserve(self) -> Place:
+        """Take a place in the order for events of which the store decides."""
+        place = Place()
+        self._places.append(place)
+        return place
+
+    def next_event(self) -> Event | None:
+        """Take the next event, unless it waits for the store."""
+        while self._places and self._places[0].filled:
+            event = self._places[0].take()
+            if event is not None:
+                return event
+            self._places.popleft()
+        return None
 
 
 def _wrong(effect: Effect[Any], result: object) -> LocalProtocolError:

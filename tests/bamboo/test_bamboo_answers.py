@@ -12,11 +12,13 @@ from culm.bamboo.effects import (
     AppendEntries,
     DiscardPayload,
     FinishPayload,
+    LogStatus,
     ReadEntries,
     ReadEntry,
     ReadFork,
     ReadHashes,
     ReadHead,
+    ReadLog,
     ReadLogs,
     ReadNewest,
     ReadPayload,
@@ -51,6 +53,7 @@ THIRD = STORE.entries(LOG, 3, 3, payload_size_max=100)[0]
 NO_PAYLOAD = THIRD._replace(payload=None)
 HEAD = STORE.head(LOG)
 assert HEAD is not None
+STATUS = LogStatus(None, HEAD, HEAD, STORE.entry(LOG, HEAD.seqnum), NO_PAYLOAD, {1: THIRD.hash})
 
 
 @pytest.mark.parametrize("family", [YAMF, YASMF], ids=str)
@@ -140,6 +143,22 @@ WRONG: list[tuple[Effect[Any], list[Any]]] = [
     (
         ReadHashes(ticket=TICKET, log=LOG, seqnums=(1, 3)),
         [None, [], {2: THIRD.hash}, {3: None}, {3: b""}, {3: THIRD.hash[:-1]}, {"3": THIRD.hash}],
+    ),
+    (
+        ReadLog(ticket=TICKET, log=LOG, entry=3, hashes=(1,)),
+        [
+            None,
+            tuple(STATUS),
+            STATUS._replace(fork=OTHER_FORK),
+            STATUS._replace(head=3),
+            STATUS._replace(head=None),  # and a last entry
+            STATUS._replace(newest=False),
+            STATUS._replace(last=NO_PAYLOAD),
+            STATUS._replace(entry=STATUS.last),
+            STATUS._replace(hashes=[]),
+            STATUS._replace(hashes={2: THIRD.hash}),
+            STATUS._replace(hashes={1: b""}),
+        ],
     ),
     (
         ReadPayload(ticket=TICKET, log=LOG, seqnum=3, offset=0, size=5),

@@ -11,9 +11,11 @@ from broken_stores import BROKEN, Reopened
 from culm.bamboo import effects
 from culm.bamboo.entry import LogKey
 from culm.bamboo.store import LogStore, MemoryStore, StoreError, StoreErrorCode
-from culm.machine import Effect
-from culm.testing.stores import LogStoreSuite
+from culm.machine import Effect, Ticket
+from culm.testing.stores import LogStoreSuite, make_log
 from culm.wire.multihash import YAMF, HashFamily
+
+_TICKET: Ticket[effects.LogStatus] = Ticket(1)
 
 
 class TestMemoryStore(LogStoreSuite):
@@ -64,8 +66,8 @@ def test_every_store_effect_is_performed_by_the_operation_of_its_name() -> None:
         effects.AddFork: "add_fork",
         effects.ReadFork: "fork",
     }
-    names = set(effects.__all__) - {"StoreEffect", "WriteEffect", "answer", "perform"}
-    assert {kind.__name__ for kind in operations} == names
+    others = {"LogStatus", "ReadLog", "StoreEffect", "WriteEffect", "answer", "perform"}
+    assert {kind.__name__ for kind in operations} == set(effects.__all__) - others
     assert all(issubclass(kind, effects.StoreEffect) for kind in operations)
     assert set(operations.values()) | {"family"} == {
         name for name in vars(LogStore) if not name.startswith("_")
@@ -84,6 +86,25 @@ def test_every_store_effect_is_performed_by_the_operation_of_its_name() -> None:
             "self": None,
             **values,
         }
+
+
+def test_all_of_a_log_is_what_the_operations_tell_one_by_one() -> None:
+    news = make_log(YAMF)
+    log, store = news[0].entry.log, MemoryStore(family=YAMF)
+    for count in (0, 5):
+        store.append(log, news[:count])
+        if count:
+            store.append(log, [news[7]])
+        head = store.head(log)
+        effect = effects.ReadLog(ticket=_TICKET, log=log, entry=3, hashes=(1, 2, 9))
+        assert effects.perform(effect, store) == effects.LogStatus(
+            fork=store.fork(log),
+            head=head,
+            newest=store.newest(log),
+            last=head and store.entry(log, head.seqnum),
+            entry=store.entry(log, 3),
+            hashes=store.hashes(log, (1, 2, 9)),
+        )
 
 
 def test_what_is_no_store_effect_is_refused() -> None:

@@ -63,6 +63,7 @@ class Transitions:
         patch.setattr(watched, "__setattr__", watch)
 
 
+@pytest.mark.once
 def test_the_diagrams_show_the_transitions_that_happen_and_no_others(
     page: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

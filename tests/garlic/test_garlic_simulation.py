@@ -6,21 +6,19 @@ campaign), ``CULM_GARLIC_FIRST_SEED`` where to begin.
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 
 import pytest
 from garlic_simulator import GarlicSimulator, run_garlic_seed
 from raft_checks import Violation
 
+import effort
 from culm.garlic.raft import messages as m
 from culm.garlic.raft.journal import Journal
 from culm.garlic.translate import Translator
 from culm.garlic.values import encode_log
 
-LONG = os.environ.get("CULM_HYPOTHESIS_PROFILE") == "long"
-SEEDS = int(os.environ.get("CULM_GARLIC_SEEDS", 10_000 if LONG else 200))
-FIRST = int(os.environ.get("CULM_GARLIC_FIRST_SEED", 0))
+SEEDS = effort.seeds("GARLIC", usual=200, long=10_000)
 BLOCK = 100
 
 # In so many of 100 seeds at least; about half of what is measured.
@@ -42,11 +40,11 @@ HAPPENS = {
 }
 
 
-@pytest.mark.parametrize("first", range(FIRST, FIRST + SEEDS, BLOCK))
+@pytest.mark.parametrize("first", SEEDS[::BLOCK])
 def test_nodes_are_safe_and_live_on_connections_that_break(first: int) -> None:
     found: Counter[str] = Counter()
     sizes: set[int] = set()
-    count = min(BLOCK, FIRST + SEEDS - first)
+    count = min(BLOCK, SEEDS.stop - first)
     for seed in range(first, first + count):
         simulator = run_garlic_seed(seed)
         found.update(kind for kind, times in simulator.happened.items() if times)

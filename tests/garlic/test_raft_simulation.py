@@ -1,6 +1,6 @@
 """Many seeds of the simulator, and proof that it would notice.
 
-``CULM_RAFT_SEEDS`` says how many seeds to try (1,000 by default, 100,000 in a long
+``CULM_RAFT_SEEDS`` says how many seeds to try (600 by default, 100,000 in a long
 campaign), ``CULM_RAFT_FIRST_SEED`` where to begin.
 """
 
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import os
 import random
 from collections import Counter
 from itertools import combinations, permutations
@@ -21,13 +20,12 @@ from linearizability import Operation, find_violation
 from raft_checks import Violation
 from raft_simulator import Simulator, Weather, run_seed
 
+import effort
 from culm.garlic.raft import Configuration, Persist
 from culm.garlic.raft.journal import Journal
 from culm.garlic.raft.replicator import Replicator
 
-LONG = os.environ.get("CULM_HYPOTHESIS_PROFILE") == "long"
-SEEDS = int(os.environ.get("CULM_RAFT_SEEDS", 100_000 if LONG else 1_000))
-FIRST = int(os.environ.get("CULM_RAFT_FIRST_SEED", 0))
+SEEDS = effort.seeds("RAFT", usual=600, long=100_000)
 BLOCK = 100
 
 STORM = Weather(
@@ -45,10 +43,10 @@ STORM = Weather(
 )
 
 
-@pytest.mark.parametrize("first", range(FIRST, FIRST + SEEDS, BLOCK))
+@pytest.mark.parametrize("first", SEEDS[::BLOCK])
 def test_safety_linearizability_and_liveness(first: int) -> None:
     commits = 0
-    for seed in range(first, min(first + BLOCK, FIRST + SEEDS)):
+    for seed in range(first, min(first + BLOCK, SEEDS.stop)):
         commits += len(run_seed(seed).checker.committed)
     assert commits > 0
 

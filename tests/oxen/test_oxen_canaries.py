@@ -162,6 +162,7 @@ def goodbyes_are_not_waited_for(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Associations, "settled", property(lambda self: True))
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("name", CANARIES)
 def test_the_simulation_notices_that(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     CANARIES[name](monkeypatch)
@@ -173,6 +174,7 @@ def test_the_simulation_notices_that(name: str, monkeypatch: pytest.MonkeyPatch)
     pytest.fail(f"nobody notices that {name}")
 
 
+@pytest.mark.once
 def test_sound_nodes_pass_these_seeds() -> None:
     for seed in SEEDS[:40]:
         simulate(seed, scars=seed % 2 == 1)

@@ -44,6 +44,7 @@ def test_the_page_has_the_costs_of_three_sizes() -> None:
     assert [int(size) for size, _ in ROWS] == [3, 16, 64]
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(("size", "told"), ROWS)
 def test_an_idle_node_costs_what_the_page_says(size: str, told: str) -> None:
     cluster = joined(int(size))

@@ -36,6 +36,7 @@ SMALL = Limits(
 )
 
 
+@pytest.mark.once
 def test_tables_that_claim_any_number_of_peers() -> None:
     """In datagrams of the greatest size, each with other names, all of them said to be alive."""
     table = Table(limits=Limits(datagram_size_max=65_507, inbox_size_max=2**20))
@@ -138,6 +139,7 @@ def test_a_flood_of_parcels_true_or_mutated(dialect: Dialect, seed: int) -> None
     assert node.dropped[DropReason.MALFORMED] > 100
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("dialect", list(Dialect))
 def test_a_flood_leaves_nothing_behind(dialect: Dialect) -> None:
     """The second half of a flood needs no more memory than the first."""

@@ -1,28 +1,27 @@
 """Whole clusters on a faulty network keep their promises, whatever the seed.
 
-``CULM_OXEN_SEEDS`` says how many stories to try (1,000 by default, 100,000 in a long
+``CULM_OXEN_SEEDS`` says how many stories to try (300 by default, 100,000 in a long
 campaign), ``CULM_OXEN_FIRST_SEED`` where to begin.
 """
 
 from __future__ import annotations
 
 import gc
-import os
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
 import pytest
 from oxen_simulation import EPOCH, LIMITS, TIMING, Simulation, simulate
 
+import effort
 from culm.machine import Closed, Event
 from culm.oxen import Delivery, MessageReceived, Node, PeerState, Timing
 from culm.testing.cluster import Cluster
 from culm.testing.cluster import Node as Host
 from culm.testing.network import Conditions, Network
 
-LONG = os.environ.get("CULM_HYPOTHESIS_PROFILE") == "long"
-SEEDS = int(os.environ.get("CULM_OXEN_SEEDS", 100_000 if LONG else 1_000))
-FIRST_SEED = int(os.environ.get("CULM_OXEN_FIRST_SEED", 0))
+STORIES = effort.seeds("OXEN", usual=300, long=100_000)
+SEEDS, FIRST_SEED = len(STORIES), STORIES.start
 PARTS = 20
 
 

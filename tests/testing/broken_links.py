@@ -35,6 +35,16 @@ class RemembersAllThatWasSaid(Chat):
         return event
 
 
+class _Forgetful(ChatLink):
+    def data_to_send(self, size_max: int | None = None) -> bytes:
+        return super().data_to_send()[:size_max]
+
+
+@breaks("pumped", CHAT, "sends other bytes")
+class ForgetsWhatIsNotTakenAtOnce(Chat):
+    link_type = _Forgetful
+
+
 @breaks("pieces", CHAT, "differ")
 class NamesOneLinkOnly(Chat):
     def links_to_send(self) -> list[ChatLink]:

@@ -135,6 +135,24 @@ class TrailingDataByChunk(Lines):
             super().receive_data(data)
 
 
+# Pumped
+
+
+@breaks("pumped", KEEPER, "pump")
+class CountsHowOftenItIsToldTheTime(Keeper):
+    def advance(self, now: float) -> None:
+        super().advance(now)
+        self._kept.append(LineReceived(text=b"tick"))
+
+
+@breaks("pumped", PINGER, "pump")
+class PingsAgainWheneverItIsToldTheTime(Pinger):
+    def advance(self, now: float) -> None:
+        super().advance(now)
+        for peer, number in self._tries:
+            self._out.append((peer, b"P" + number.to_bytes(2, "big")))
+
+
 # Determinism
 
 

@@ -59,6 +59,8 @@ def is_of_family(family: HashFamily, answer: object) -> bool:
             return all(len(hash) == size for hash in answer.values())
         case ForkProof():
             return answer.first.family is answer.second.family is family
+        case tuple():  # all that is to be known of a log
+            return all(is_of_family(family, part) for part in answer)
     return True
 
 

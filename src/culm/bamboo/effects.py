@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeGuard, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeGuard, TypeVar
 
 from culm.bamboo.answers import are_logs, are_stored_entries, is_hash, is_head
 from culm.bamboo.entry import LogKey
@@ -22,11 +22,13 @@ __all__ = [
     "AppendEntries",
     "DiscardPayload",
     "FinishPayload",
+    "LogStatus",
     "ReadEntries",
     "ReadEntry",
     "ReadFork",
     "ReadHashes",
     "ReadHead",
+    "ReadLog",
     "ReadLogs",
     "ReadNewest",
     "ReadPayload",
@@ -84,10 +86,7 @@ class ReadEntry(StoreEffect[StoredEntry | None]):
     seqnum: int
 
     def accepts(self, result: object) -> TypeGuard[StoredEntry | None]:
-        if result is None:
-            return True
-        found = [result]
-        return are_stored_entries(found, self.log, None) and found[0].seqnum == self.seqnum
+        return _is_entry(result, self.log, self.seqnum)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,6 +150,48 @@ class ReadFork(StoreEffect[ForkProof | None]):
 
     def accepts(self, result: object) -> TypeGuard[ForkProof | None]:
         return result is None or (isinstance(result, ForkProof) and result.log == self.log)
+
+
+class LogStatus(NamedTuple):
+    """How a store stands with one log; see `ReadLog`."""
+
+    fork: ForkProof | None
+    head: Head | None
+    newest: Head | None
+    last: StoredEntry | None
+    entry: StoredEntry | None
+    hashes: dict[int, bytes]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadLog(StoreEffect[LogStatus]):
+    """All that is to be known of a log at once; answered with `LogStatus`.
+
+    That is `LogStore.fork`, `head`, `newest`, the entry at the head (`last`), and what is asked
+    for besides: one `entry`, and the `hashes` of others.
+    """
+
+    log: LogKey
+    entry: int | None = None
+    hashes: Sequence[int] = ()
+
+    def accepts(self, result: object) -> TypeGuard[LogStatus]:
+        if not isinstance(result, LogStatus):
+            return False
+        fork, head, newest, last, entry, hashes = result
+        return (
+            self._is_fork(fork)
+            and (head is None or is_head(head))
+            and (newest is None or is_head(newest))
+            and _is_entry(last, self.log, None if head is None else head.seqnum)
+            and _is_entry(entry, self.log, self.entry)
+            and isinstance(hashes, dict)
+            and hashes.keys() <= set(self.hashes)
+            and all(map(is_hash, hashes.values()))
+        )
+
+    def _is_fork(self, fork: object) -> bool:
+        return fork is None or (isinstance(fork, ForkProof) and fork.log == self.log)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -236,12 +277,32 @@ class AddFork(WriteEffect):
     proof: ForkProof
 
 
+def _is_entry(value: object, log: LogKey, seqnum: int | None) -> bool:
+    if value is None:
+        return True
+    found = [value]
+    return are_stored_entries(found, log, None) and found[0].seqnum == seqnum
+
+
+def _read_log(effect: ReadLog, store: LogStore) -> LogStatus:
+    log, head = effect.log, store.head(effect.log)
+    return LogStatus(
+        fork=store.fork(log),
+        head=head,
+        newest=store.newest(log),
+        last=None if head is None else store.entry(log, head.seqnum),
+        entry=None if effect.entry is None else store.entry(log, effect.entry),
+        hashes=store.hashes(log, effect.hashes) if effect.hashes else {},
+    )
+
+
 def _at_most(count_max: int | None, items: Sequence[object]) -> bool:
     return count_max is None or len(items) <= max(count_max, 1)
 
 
 _OPERATIONS: dict[type[Effect[Any]], Callable[[Any, LogStore], object]] = {
     ReadLogs: lambda e, store: store.logs(e.after, count_max=e.count_max),
+    ReadLog: _read_log,
     ReadHead: lambda e, store: store.head(e.log),
     ReadNewest: lambda e, store: store.newest(e.log),
     ReadEntry: lambda e, store: store.entry(e.log, e.seqnum),

@@ -214,7 +214,7 @@ class Driver:
         """Do `operation` and drain; a `LocalProtocolError` is noted in the turn."""
         try:
             result = self.apply(operation)
-            if self._is_linked and isinstance(result, Link):
+            if result is not None and self._is_linked and isinstance(result, Link):
                 result = result.number
         except LocalProtocolError as error:
             return self.drain(operation, error=error.with_traceback(None))

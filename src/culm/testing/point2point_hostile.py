@@ -26,6 +26,7 @@ _MAX = varu64.MAX
 _FAR = 1_000_000  # an entry behind all that is sent
 
 ManyOf = Callable[[int], Scenario]
+Change = Callable[[int], Mapping[str, int]]  # what the adjustment of that number says
 
 #: Measured twofold: an adjustment of the longest path costs 2,300 steps, others up to 1,400,
 #: and a packet of one byte 70.  An input that is mostly payload costs 10 for each of its bytes.
@@ -132,9 +133,30 @@ def _crossing(count: int) -> Scenario:
     return _scenario("proposals from both sides", script, requests_max=count)
 
 
-def _adjustments(
-    side: Side, changes: Callable[[int], Mapping[str, int]], **proposed: int
-) -> ManyOf:
+def _one(start: int) -> Call:
+    return call("propose", start=start, expected=1, **_end(start))
+
+
+def _apart(count: int) -> Scenario:
+    """Of one log, and none overlaps another."""
+    script: _Script = [
+        *(("left", _one(2 * n)) for n in range(1, count + 1)),
+        *(("right", _one(2 * n + 1)) for n in range(1, count + 1)),
+    ]
+    return _scenario("proposals that lie apart", script, requests_max=count)
+
+
+def _losing(count: int) -> Scenario:
+    """All from one side overlap the last from the other one."""
+    script: _Script = [
+        *(("left", _one(2 * n)) for n in range(1, count + 1)),
+        ("left", call("propose", start=_FAR, expected=1)),
+        *(("right", _one(_FAR + n)) for n in range(1, count + 1)),
+    ]
+    return _scenario("proposals that lose to one", script, requests_max=count + 1)
+
+
+def _adjustments(side: Side, changes: Change, **proposed: int) -> ManyOf:
     """As many notifications while as many adjustments are pending."""
 
     def many(count: int) -> Scenario:
@@ -149,6 +171,18 @@ def _adjustments(
     return many
 
 
+def _both(count: int) -> Scenario:
+    """Each side cuts the range again and again, while no data tells what holds."""
+    sides: Sequence[Side] = ("left", "right")
+    script: _Script = [
+        ("left", call("propose", eagerness="notify")),
+        ("right", call("confirm", request=0)),
+        *((sides[n % 2], call("adjust", request=0, **_end(_FAR - n))) for n in range(2 * count)),
+        *(("right", call("notify", request=0, count=1)) for _ in range(count)),
+    ]
+    return _scenario("adjustments by both", script, request_adjustments_max=2 * count + 1)
+
+
 def _end(seqnum: int) -> Mapping[str, int]:
     return {"end": seqnum, "upper_certpool": seqnum}
 
@@ -156,12 +190,15 @@ def _end(seqnum: int) -> Mapping[str, int]:
 GROWTH: Mapping[str, ManyOf] = {
     "proposals": _proposals,
     "proposals from both sides": _crossing,
+    "proposals that lie apart": _apart,
+    "proposals that lose to one": _losing,
     "ends, later and later": _adjustments("left", lambda number: _end(_FAR + number)),
     "ends, earlier and earlier": _adjustments("left", lambda number: _end(_FAR - number)),
     "ends told by the sender": _adjustments("right", lambda number: _end(_FAR + number)),
     "ends of the longest path": _adjustments(
         "left", lambda number: _end(_MAX - 1 - number), sparse=True, **_end(_MAX)
     ),
+    "ends told by both": _both,
     "demands": _adjustments("left", lambda number: {"size_min": number}),
 }
 

@@ -21,6 +21,7 @@ from culm.bamboo.effects import (
     ReadFork,
     ReadHashes,
     ReadHead,
+    ReadLog,
     ReadLogs,
     ReadNewest,
     ReadPayload,
@@ -115,7 +116,7 @@ class RandomEffects:
         new = news[seqnum - 1]
         payload = new.payload or b""
         offset = random.randint(0, len(payload))
-        match random.randrange(20):
+        match random.randrange(21):
             case 0:
                 return ReadLogs(ticket=_TICKET, after=random.choice((None, log)), count_max=1)
             case 1:
@@ -147,6 +148,9 @@ class RandomEffects:
             case 10 if seqnum > 8:
                 proof = ForkProof(new.entry, other[seqnum - 1].entry)
                 return AddFork(ticket=_TICKET, log=log, proof=proof)
+            case 20:
+                hashes = range(seqnum, seqnum + 3)
+                return ReadLog(ticket=_TICKET, log=log, entry=seqnum, hashes=hashes)
             case 11:
                 return AppendEntries(ticket=_TICKET, log=log, entries=[new, other[seqnum - 1]])
             case 12 | 13 | 14 | 15:

@@ -1,4 +1,4 @@
-"""Bamboo Point-2-Point: ``point2point`` (the wire machine) and ``point2point-replicator``.
+"""Bamboo Point-2-Point, the wire machine: ``point2point``.
 
 The log is always the same: `culm.testing.stores.make_log`, 14 entries of YAMF.  Verbs
 name its entries by sequence number and requests by id.
@@ -6,36 +6,28 @@ name its entries by sequence number and requests by id.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from culm.bamboo.effects import perform
-from culm.bamboo.entry import Entry, LogKey
+from culm.bamboo.entry import LogKey
 from culm.bamboo.forks import ForkProof
 from culm.bamboo.links import lipmaa
-from culm.bamboo.store import MemoryStore, NewEntry
-from culm.machine import Effect, Event, LocalProtocolError
+from culm.bamboo.store import NewEntry
+from culm.machine import Event, LocalProtocolError
 from culm.point2point import (
     EVERYTHING,
     NOTIFY,
     CancelReason,
-    Closed,
     Connection,
     Eagerness,
-    EntryStored,
-    ForkFound,
-    Interest,
     Limits,
     Mode,
     PayloadReceived,
     Proposal,
-    Replicator,
-    ReplicatorLimits,
     Request,
     Role,
     Setup,
-    Want,
     payloads_up_to,
 )
 from culm.testing.arguments import on_handle
@@ -58,7 +50,6 @@ from culm.testing.point2point_hostile import (
     BOMBS,
     ENDLESS,
     GROWTH,
-    LOGS,
     WORK,
     cancelled,
     proposal,
@@ -68,16 +59,26 @@ from culm.testing.stores import make_log
 from culm.wire.multihash import YAMF
 from culm.wire.varu64 import MAX
 
-__all__ = ["CONNECTION", "REPLICATOR"]
+__all__ = [
+    "CONNECTION",
+    "CONNECTION_KEYS",
+    "LOG",
+    "LOG_KEY",
+    "OTHER_BRANCH",
+    "RIGHT",
+    "TIGHT",
+    "limits_of",
+    "setup_of",
+]
 
-_LOG = {new.entry.seqnum: new for new in make_log(YAMF)}
-_OTHER = {new.entry.seqnum: new for new in make_log(YAMF, branch=b"other")}
-_KEY: LogKey = _LOG[1].entry.log
+LOG = {new.entry.seqnum: new for new in make_log(YAMF)}
+OTHER_BRANCH = {new.entry.seqnum: new for new in make_log(YAMF, branch=b"other")}
+LOG_KEY: LogKey = LOG[1].entry.log
 
 _EAGERNESS = {"all": EVERYTHING, "notify": NOTIFY}
 
 # Small limits, for floods: what one machine holds then is counted in kilobytes.
-_TIGHT = {
+TIGHT = {
     "requests_max": 4,
     "data_window_max": 8192,
     "packet_size_max": 1024,
@@ -88,11 +89,8 @@ _TIGHT = {
 }
 
 
-# The wire machine.
-
-
 _LIMITS = keys_of(Limits)
-_CONNECTION_KEYS = (
+CONNECTION_KEYS = (
     Key(name="role", type=Role, default=Role.PROACTIVE, meaning="Which endpoint it is."),
     Key(
         name="send_mode",
@@ -122,17 +120,19 @@ _CONNECTION_KEYS = (
 )
 
 
-def _limits(config: Config) -> Limits:
+def limits_of(config: Config) -> Limits:
+    """The limits of the wire machine that `config` names."""
     return Limits(**{key.name: config[key.name] for key in _LIMITS})
 
 
-def _setup(config: Config) -> Setup:
+def setup_of(config: Config) -> Setup:
+    """What that machine says of itself first."""
     names = "send_mode", "receive_mode", "send_window_max", "receive_window_max"
     return Setup(**{name: config[name] for name in names})
 
 
 def _build_connection(config: Config) -> Connection:
-    return Connection(role=config["role"], setup=_setup(config), limits=_limits(config))
+    return Connection(role=config["role"], setup=setup_of(config), limits=limits_of(config))
 
 
 def _request(machine: Connection, request: int) -> Request:
@@ -140,7 +140,7 @@ def _request(machine: Connection, request: int) -> Request:
 
 
 def _new(seqnum: int) -> NewEntry:
-    new = _LOG.get(seqnum)
+    new = LOG.get(seqnum)
     if new is None:
         raise LocalProtocolError(SpecErrorCode.NO_SUCH_HANDLE, f"entry {seqnum}")
     return new
@@ -164,21 +164,22 @@ def _propose(
     lower_certpool: int | None = None,
     start_offset: int | None = None,
     request_id: int | None = None,
+    expected: int | None = None,
     **options: Any,
 ) -> int:
+    """Propose; `expected`: with the hash of that entry, whichever would be the right one."""
     if start_offset is None and lower_certpool is None:
         lower_certpool = start
-    expected: bytes | None = None
-    if start_offset is not None:
-        expected = _new(start).entry.hash()
-    elif lower_certpool is not None and lower_certpool > 1:
-        expected = _new(lipmaa(lower_certpool)).entry.hash()
+    if expected is None and start_offset is not None:
+        expected = start
+    elif expected is None and lower_certpool is not None and lower_certpool > 1:
+        expected = lipmaa(lower_certpool)
     proposal = Proposal(
-        log=_KEY,
+        log=LOG_KEY,
         start=start,
         lower_certpool=lower_certpool,
         start_offset=start_offset,
-        expected_hash=expected,
+        expected_hash=None if expected is None else _new(expected).entry.hash(),
         **_options(options),
     )
     return machine.propose(proposal, request_id=request_id).request_id
@@ -204,9 +205,9 @@ def _cancel(
 ) -> None:
     _request(machine, request).cancel(
         reason,
-        entry=None if entry is None else _OTHER[entry].entry,
+        entry=None if entry is None else OTHER_BRANCH[entry].entry,
         seqnum=seqnum,
-        proof=None if fork is None else ForkProof(_LOG[fork].entry, _OTHER[fork].entry),
+        proof=None if fork is None else ForkProof(LOG[fork].entry, OTHER_BRANCH[fork].entry),
     )
 
 
@@ -280,7 +281,7 @@ def _up_to(seqnum: int) -> dict[str, int]:
 
 
 _ID = 0  # the first request of the proactive endpoint, left in all scenarios
-_RIGHT = {"role": "reactive"}
+RIGHT = {"role": "reactive"}
 _GREEDY = {"send_mode": "greedy", "receive_mode": "greedy"}
 
 CONNECTION = register(
@@ -289,8 +290,8 @@ CONNECTION = register(
         build=_build_connection,
         held_max=96_000,
         work=WORK,
-        keys=_CONNECTION_KEYS,
-        tight=_TIGHT,
+        keys=CONNECTION_KEYS,
+        tight=TIGHT,
         lazy_output=True,
         normalise=_by_request,
         verbs={
@@ -312,7 +313,7 @@ CONNECTION = register(
         scenarios=(
             Scenario(
                 name="a whole log",
-                right=_RIGHT,
+                right=RIGHT,
                 script=(
                     ("left", call("propose")),
                     ("right", call("confirm", request=_ID)),
@@ -324,7 +325,7 @@ CONNECTION = register(
             Scenario(
                 name="Writes of many pieces through a narrow window",
                 left={"data_window_max": 500, "packet_size_max": 60},
-                right=_RIGHT,
+                right=RIGHT,
                 script=(
                     ("left", call("propose", end=9, upper_certpool=9)),
                     ("right", call("confirm", request=_ID)),
@@ -335,7 +336,7 @@ CONNECTION = register(
             ),
             Scenario(
                 name="a range with its certificate pools, some of it passed over",
-                right=_RIGHT,
+                right=RIGHT,
                 script=(
                     (
                         "left",
@@ -368,7 +369,7 @@ CONNECTION = register(
             Scenario(
                 name="greedy, with apologies",
                 left=_GREEDY,
-                right={**_RIGHT, **_GREEDY},
+                right={**RIGHT, **_GREEDY},
                 script=(
                     ("left", call("propose", end=3, upper_certpool=3)),
                     ("right", call("confirm", request=_ID)),
@@ -385,7 +386,7 @@ CONNECTION = register(
             ),
             Scenario(
                 name="proposals that cross, a fork, payloads from the middle on",
-                right=_RIGHT,
+                right=RIGHT,
                 script=(
                     ("left", call("propose", start=9)),
                     ("right", call("propose", start=4)),
@@ -403,7 +404,7 @@ CONNECTION = register(
             ),
             Scenario(
                 name="a path through the longest of logs, shortened",
-                right=_RIGHT,
+                right=RIGHT,
                 script=(
                     ("left", call("propose", sparse=True, **_up_to(MAX))),
                     ("right", call("confirm", request=_ID)),
@@ -411,10 +412,10 @@ CONNECTION = register(
                     ("right", call("adjust", request=_ID, **_up_to(MAX - 2))),
                 ),
             ),
-            Scenario(name="no more than the setup", right=_RIGHT),
+            Scenario(name="no more than the setup", right=RIGHT),
             Scenario(
                 name="an endless payload",
-                right=_RIGHT,
+                right=RIGHT,
                 script=(
                     ("left", call("propose")),
                     ("right", call("confirm", request=_ID)),
@@ -446,155 +447,5 @@ CONNECTION = register(
             *(Flood(unit=bomb, after="an endless payload/left") for bomb in BOMBS),
             Flood(unit=proposal, calls=cancelled, after="no more than the setup/right"),
         ),
-    )
-)
-
-
-# The replicator.
-
-
-_REPLICATOR_LIMITS = keys_of(ReplicatorLimits, without=["connection"])
-_REPLICATOR_KEYS = (
-    *_CONNECTION_KEYS,
-    *_REPLICATOR_LIMITS,
-    Key(
-        name="live",
-        type=bool,
-        default=True,
-        meaning="Whether it keeps logs up to date for as long as the connection lasts.",
-    ),
-    Key(
-        name="accept_new_logs",
-        type=bool,
-        default=True,
-        meaning="Whether it takes logs that its store does not have.",
-    ),
-    Key(
-        name="following",
-        type=bool,
-        default=True,
-        meaning="Whether it fetches what there is without a call of `replicate`.",
-    ),
-    Key(
-        name="entries",
-        type=int,
-        default=0,
-        meaning="How many entries of the log its own store has, which answers if it is asked to.",
-    ),
-    Key(
-        name="forked",
-        type=bool,
-        default=False,
-        meaning="Whether these entries are of another branch of the log.",
-    ),
-)
-
-
-def _build_replicator(config: Config) -> Replicator:
-    limits = {key.name: config[key.name] for key in _REPLICATOR_LIMITS}
-    return Replicator(
-        role=config["role"],
-        setup=_setup(config),
-        limits=ReplicatorLimits(connection=_limits(config), **limits),
-        interest=Interest(
-            live=config["live"],
-            accept_new_logs=config["accept_new_logs"],
-            want=Want() if config["following"] else None,
-        ),
-    )
-
-
-def _respond(config: Config) -> Callable[[Effect[Any]], object]:
-    store = MemoryStore(family=YAMF)
-    log = _OTHER if config["forked"] else _LOG
-    store.append(_KEY, [log[n] for n in range(1, config["entries"] + 1)])
-    return lambda effect: perform(effect, store)
-
-
-def _replicate(machine: Replicator, log_id: int = 0, **want: Any) -> None:
-    machine.replicate(LogKey(_KEY.author, log_id), Want(**want) if want else None)
-
-
-def _outcome(events: Sequence[Event]) -> object:
-    """What was stored and how it ended: the rest depends on what crosses on the wire.
-
-    So does which forks were found before the earliest one.
-    """
-    stored = {(e.seqnum, e.payload_stored) for e in events if isinstance(e, EntryStored)}
-    forks = [e.proof for e in events if isinstance(e, ForkFound)]
-    ends = [e for e in events if isinstance(e, Closed)]
-    return sorted(stored), min(forks, key=lambda proof: proof.seqnum, default=None), ends
-
-
-def _entry(value: Any) -> Entry:
-    return _new(value).entry
-
-
-REPLICATOR = register(
-    MachineSpec(
-        name="point2point-replicator",
-        build=_build_replicator,
-        held_max=256_000,
-        work=WORK,
-        keys=_REPLICATOR_KEYS,
-        tight={
-            **_TIGHT,
-            "unwritten_size_max": 8192,
-            "batch_size_max": 4096,
-            "batch_count_max": 8,
-            "payload_inline_max": 1024,
-            "logs_max": 8,
-            "outstanding_max": 32,
-        },
-        lazy_output=True,
-        normalise=_outcome,
-        respond=_respond,
-        verbs={"replicate": _replicate},
-        scenarios=(
-            Scenario(
-                name="one has all",
-                left={"entries": 0},
-                right={**_RIGHT, "entries": 14},
-                script=(("left", call("close")),),
-            ),
-            Scenario(
-                name="payloads come in pieces, entries in small batches",
-                left={
-                    "entries": 0,
-                    "packet_size_max": 10,
-                    "payload_inline_max": 16,
-                    "batch_count_max": 3,
-                },
-                right={**_RIGHT, "entries": 9},
-                script=(("left", call("close")),),
-            ),
-            Scenario(
-                name="one is ahead, and fetches nothing",
-                left={"entries": 9, "live": False},
-                right={**_RIGHT, "entries": 4},
-                script=(("right", call("close")),),
-            ),
-            Scenario(
-                name="one entry with its certificate pools, then the payloads of others",
-                left={"entries": 0, "live": False, "following": False},
-                right={**_RIGHT, "entries": 14},
-                script=(
-                    ("left", call("replicate", first=10, last=10, sparse=True)),
-                    ("left", call("replicate", first=4, last=4, payload_only=True)),
-                    ("left", call("close")),
-                ),
-            ),
-            Scenario(
-                name="a fork",
-                left={"entries": 5},
-                right={**_RIGHT, "entries": 9, "forked": True},
-                script=(("left", call("close")), ("right", call("close"))),
-            ),
-        ),
-        encodings=(VARU64, *BIG_ENDIAN),
-        unwrapped=unwrapped,
-        bombs=BOMBS,
-        growth=LOGS,
-        bad_calls=(),
     )
 )

@@ -25,6 +25,7 @@ from culm.testing.suite.answers import answers, every_answer
 from culm.testing.suite.arguments import arguments, every_argument
 from culm.testing.suite.floods import floods, limits
 from culm.testing.suite.processes import LeftOutWarning, processes
+from culm.testing.suite.pumped import pumped
 from culm.testing.suite.runs import SECONDS_MAX, PropertyError, watchdog
 from culm.testing.suite.strategies import Draw
 from culm.testing.suite.times import time
@@ -145,6 +146,7 @@ PROPERTIES: tuple[Property, ...] = (
         check_example=properties.pieces,
         applies=lambda spec: _is_of(spec, "data_to_send", "links_to_send"),
     ),
+    Property(name="pumped", check_example=pumped, share=0.25),
     Property(
         name="work",
         check_once=at_once,

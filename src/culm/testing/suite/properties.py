@@ -73,6 +73,7 @@ __all__ = [
 
 _REFUSALS_MAX = 16
 _PROBES_MAX = 32
+_SINGLE_MAX = 64  # bytes of a message of a hostile peer that come one by one
 _QUESTIONS = frozenset({"next_deadline", "read_size"})
 _LATENCY_MAX = 0.001
 
@@ -137,7 +138,8 @@ def survives(spec: MachineSpec, draw: Draw) -> None:
     story: Story = []
     for operation in hostile(spec, told, draw):
         if isinstance(operation, Receive):
-            story += [replace(operation, data=data) for data in chunks(operation.data, draw)]
+            pieces = chunks(operation.data, draw, single_max=_SINGLE_MAX)
+            story += [replace(operation, data=data) for data in pieces]
         else:
             story.append(operation)
     with retold(spec, told, story):

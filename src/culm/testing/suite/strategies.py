@@ -69,13 +69,21 @@ def ways_in(told: Conversation) -> list[Receive | ReceiveDatagram]:
     return list(dict.fromkeys(replace(op, data=b"") for op in heard))
 
 
-def chunks(data: bytes, draw: Draw) -> list[bytes]:
-    """`data` cut byte by byte or at random places."""
+def chunks(data: bytes, draw: Draw, *, single_max: int | None = None) -> list[bytes]:
+    """`data` cut byte by byte or at random places.
+
+    single_max: how many bytes come one by one at most, somewhere in `data`; ``None`` is all.
+    """
     if len(data) < 2:
         return [data]
+    last = len(data) - 1
     if draw(st.booleans()):
-        return [data[i : i + 1] for i in range(len(data))]
-    cuts = sorted(draw(st.sets(st.integers(1, len(data) - 1), max_size=12)))
+        single, start = last, 1
+        if single_max is not None and single_max < last:
+            single, start = single_max, draw(st.integers(1, 1 + last - single_max))
+        cuts = list(range(start, start + single))
+    else:
+        cuts = sorted(draw(st.sets(st.integers(1, last), max_size=12)))
     return [data[i:j] for i, j in zip([0, *cuts], [*cuts, len(data)], strict=True)]
 
 

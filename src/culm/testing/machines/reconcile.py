@@ -1,0 +1,162 @@
+"""Reconciliation: ``reconcile-compact``.
+
+Config: the role, which items there are, the parameters and the limits.  Items are made from
+their names: ``shared`` ones both sides have, ``own`` ones are those of the role.
+"""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from random import Random
+
+from culm.arguments import check_int, check_type
+from culm.machine import StreamMachine
+from culm.reconcile import CompactParameters, CompactSession, Limits, Role, Tree, named
+from culm.reconcile.frames import FrameKind, Hello, encode_frame
+from culm.testing.machines import (
+    Config,
+    Flood,
+    Key,
+    MachineSpec,
+    Scenario,
+    Work,
+    call,
+    keys_of,
+    register,
+)
+
+__all__ = ["COMPACT", "TWINS", "tree_of"]
+
+#: Two items of 8 bytes whose hashes end with the same four.
+TWINS = (bytes.fromhex("800000000000a70e"), bytes.fromhex("800000000000b6c7"))
+
+_COUNT_MAX = 10_000
+
+_PARAMETERS = keys_of(CompactParameters)
+_LIMITS = keys_of(Limits)
+_KEYS = (
+    Key(name="role", type=Role, default=Role.RESPONDER, meaning="Which side it is."),
+    Key(name="seed", type=int, default=0, meaning="Of its random numbers."),
+    Key(name="shared", type=int, default=40, meaning="How many items both sides have."),
+    Key(name="own", type=int, default=3, meaning="How many items only this side has."),
+    Key(name="more", type=list, default=[], meaning="Items that it has besides."),
+    Key(name="item_size", type=int, default=8, meaning="Bytes of each item."),
+    Key(name="varying", type=bool, default=False, meaning="Items are of any size up to that."),
+    Key(name="monoid", type=str, default="xxh3-sum", meaning="How its tree makes fingerprints."),
+    *_PARAMETERS,
+    *_LIMITS,
+)
+
+
+def _item_named(name: str, config: Config) -> bytes:
+    """The item of that name, of a size that the name decides as well if sizes vary."""
+    size = config["item_size"]
+    item = blake2b(name.encode(), digest_size=size).digest()
+    return item[: item[-1] % (size + 1)] if config["varying"] else item
+
+
+def tree_of(config: Config) -> Tree:
+    """A tree of the items that the config says."""
+    check_type("role", config["role"], Role)
+    check_type("more", config["more"], list)
+    for name in ("shared", "own"):
+        check_int(name, config[name], 0, _COUNT_MAX)
+    tree = Tree(item_size=config["item_size"], varying=config["varying"], monoid=config["monoid"])
+    owner = config["role"].value
+    for name, count in (("shared", config["shared"]), (owner, config["own"])):
+        for number in range(count):
+            tree.insert(_item_named(f"{name} {number}", config))
+    for item in config["more"]:
+        tree.insert(item)
+    return tree
+
+
+def _build(config: Config) -> StreamMachine:
+    seed = config["seed"]
+    check_int("seed", seed)
+    return CompactSession(
+        view=tree_of(config),
+        role=config["role"],
+        rng=Random(seed),
+        parameters=CompactParameters(**{key.name: config[key.name] for key in _PARAMETERS}),
+        limits=Limits(**{key.name: config[key.name] for key in _LIMITS}),
+    )
+
+
+_INITIATOR = {"role": "initiator", "seed": 1}
+_MANY = {"shared": 400, "own": 120, "item_size": 16, "first_split": 4}
+_VARYING = {"varying": True, "item_size": 5, "shared": 100, "first_split": 2}
+_TIGHT = {"ranges_max": 4096}
+
+_HELLO = Hello(
+    sum_size=8,
+    monoid=named("xxh3-sum"),
+    item_size=8,
+    varying=False,
+    ranges_max=4096,
+    salt=bytes(16),
+)
+_OPENING = encode_frame(FrameKind.HELLO, _HELLO.encode())
+
+
+def _piece(body: bytes) -> bytes:
+    return encode_frame(FrameKind.PIECE, body)
+
+
+# One frame costs some 150 steps, and what is said in answer to it is at most all that there is
+# to be said of the items: 560 of 16 bytes.
+_WORK = Work(base=3000, per_byte=30)
+
+COMPACT = register(
+    MachineSpec(
+        name="reconcile-compact",
+        build=_build,
+        # Four times a frame that is not whole, 32 KiB that are not taken and one frame more,
+        # 4096 questions, and as much again for what Python keeps in reserve.
+        held_max=600_000,
+        work=_WORK,
+        keys=_KEYS,
+        tight=_TIGHT,
+        lazy_output=True,
+        scenarios=(
+            Scenario(name="a few items differ", left=_INITIATOR),
+            Scenario(name="many items differ", left={**_INITIATOR, **_MANY}, right=_MANY),
+            Scenario(
+                name="items of varying size",
+                left={**_INITIATOR, **_VARYING},
+                right={**_VARYING, "list_threshold": 1, "branching": 3},
+            ),
+            Scenario(name="one side is empty", left={**_INITIATOR, "shared": 0, "own": 0}),
+            Scenario(
+                name="both sides have the same",
+                left={**_INITIATOR, "own": 0},
+                right={"own": 0},
+            ),
+            Scenario(name="with a key", left={**_INITIATOR, "keyed": True}, right={"keyed": True}),
+            Scenario(
+                name="the check fails and a run with a key follows",
+                left={**_INITIATOR, "sum_size": 4, "more": [TWINS[0]], "own": 0},
+                right={"more": [TWINS[1]], "own": 1},
+            ),
+            Scenario(
+                name="sums that cannot be taken apart",
+                left={**_INITIATOR, "monoid": "xxh3-xor"},
+                right={"monoid": "xxh3-xor"},
+            ),
+            Scenario(
+                name="the initiator leaves",
+                left={**_INITIATOR, "list_threshold": 1},
+                script=(("left", call("close")),),
+            ),
+        ),
+        floods=(
+            Flood(unit=b"x"),
+            Flood(unit=_piece(b""), opening=_OPENING),
+            # Parts of everything that all differ, and then lists.
+            Flood(unit=_piece(bytes([1, 0xF2]) + b"\x7f" + b"\x02" * 9), opening=_OPENING),
+            Flood(unit=_piece(bytes([1, 0x15, 0x01, 7]) + bytes(4)), opening=_OPENING),
+            Flood(unit=_piece(bytes([1, 0x11]) + b"item size"[:8]), opening=_OPENING),
+            Flood(unit=b"\xff" * 100, opening=_OPENING + bytes([FrameKind.PIECE, 0xFA, 1, 0, 0])),
+        ),
+    )
+)

@@ -1,0 +1,349 @@
+"""Epidemic Broadcast Trees: ``ssb-ebt``, a replicator whose links carry lines of JSON.
+
+Members of a meeting are named by words, of which their feeds' ids are made; verbs take words,
+too.  ``dial`` asks for a connection, ``dialled`` and ``accepted`` open links, ``publish`` appends
+messages to the own feed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from culm.machine import Event, LocalProtocolError
+from culm.ssb.ebt import (
+    FeedExtended,
+    Head,
+    Limits,
+    LoadClock,
+    PeerClock,
+    ReadMessages,
+    SessionEnded,
+    SessionOpened,
+    SessionRole,
+    Settings,
+    SourceChanged,
+)
+from culm.ssb.store import MemoryStore
+from culm.testing.encodings import DECIMAL
+from culm.testing.machines import (
+    Advance,
+    Config,
+    Dialling,
+    Eof,
+    Flood,
+    Key,
+    MachineSpec,
+    Meeting,
+    Operation,
+    Receive,
+    SpecErrorCode,
+    Work,
+    call,
+    keys_of,
+    register,
+)
+from culm.testing.ssb_lines import (
+    DialWanted,
+    LineLink,
+    ReplicatorOverLines,
+    encode_fields,
+    feed,
+    next_message,
+)
+
+__all__ = ["EBT"]
+
+_LIMITS, _SETTINGS = keys_of(Limits), keys_of(Settings)
+_NAMES = {feed(name): name for name in ("alice", "bob", "carol", "dave", "eve")}
+
+
+def _build(config: Config) -> ReplicatorOverLines:
+    machine = ReplicatorOverLines(
+        feed(config["me"]),
+        now=0.0,
+        settings=Settings(**{key.name: config[key.name] for key in _SETTINGS}),
+        limits=Limits(**{key.name: config[key.name] for key in _LIMITS}),
+    )
+    for name in config["follows"]:
+        machine.follow(feed(name), True)
+    return machine
+
+
+def _follow(machine: ReplicatorOverLines, name: str, value: bool = True) -> None:
+    machine.follow(feed(name), value)
+
+
+def _block(machine: ReplicatorOverLines, author: str, target: str, value: bool = True) -> None:
+    machine.block(feed(author), feed(target), value)
+
+
+def _publish(machine: ReplicatorOverLines, text: str) -> None:
+    machine.append(next_message(machine.me, machine.head(machine.me), text))
+
+
+def _dial(machine: ReplicatorOverLines, name: str) -> None:
+    machine.dial(feed(name))
+
+
+def _dialled(machine: ReplicatorOverLines, name: str) -> LineLink:
+    return machine.open(SessionRole.CLIENT, feed(name))
+
+
+def _accepted(machine: ReplicatorOverLines) -> LineLink:
+    return machine.open(SessionRole.SERVER, None)
+
+
+def _dial_failed(machine: ReplicatorOverLines, name: str) -> None:
+    """Nobody was there; nothing follows from that."""
+
+
+def _close_link(machine: ReplicatorOverLines, link: int) -> None:
+    for each in machine.links:
+        if each.number == link:
+            each.close()
+            return
+    raise LocalProtocolError(SpecErrorCode.NO_SUCH_HANDLE, f"link {link}")
+
+
+def _wanted(event: Event) -> str | None:
+    return _NAMES.get(event.peer, "nobody") if isinstance(event, DialWanted) else None
+
+
+def _normalised(events: Sequence[Event]) -> list[Event]:
+    """What is stored in the end, and what has ended; how it came there is a matter of chance."""
+    last: dict[str, int] = {}
+    for event in events:
+        if isinstance(event, FeedExtended):
+            last[event.feed] = event.last
+    kinds = (FeedExtended, SourceChanged, DialWanted, SessionEnded, SessionOpened)
+    others = [event for event in events if not isinstance(event, kinds)]
+    return [
+        *others,
+        *(FeedExtended(feed=name, first=1, last=last[name]) for name in sorted(last)),
+    ]
+
+
+def _peer_clock(plain: Any) -> PeerClock:
+    fields = plain["fields"]
+    return PeerClock(told=fields["told"], refused=frozenset(fields["refused"]))
+
+
+def _line(value: Any) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode() + b"\n"
+
+
+def _feed_of(name: str, count: int, text: str = "text") -> list[bytes]:
+    """The lines of a feed's first messages."""
+    lines: list[bytes] = []
+    head: Head | None = None
+    for _ in range(count):
+        message = next_message(feed(name), head, text)
+        head = Head(message.sequence, message.id)
+        lines.append(message.data + b"\n")
+    return lines
+
+
+def _hello(name: str, **notes: int) -> bytes:
+    """What `name` says first: who it is, and notes."""
+    return _line(feed(name)) + _line({feed(each): value for each, value in notes.items()})
+
+
+_ALL = ["alice", "bob", "carol"]
+_BOBS = _feed_of("bob", 6)
+_INVALID = _BOBS[1].replace(b'"content"', b'"valid":false,"content"')
+_OTHER = _feed_of("bob", 4, "another")
+
+
+def _members(*names: str, **config: Any) -> dict[str, Config]:
+    return {name: {"me": name, "follows": _ALL, **config} for name in names}
+
+
+def _said(name: str, text: str) -> tuple[str, Operation]:
+    return name, call("publish", text=text)
+
+
+_MEETINGS = (
+    Meeting(
+        name="three in a ring",
+        members=_members(*_ALL),
+        script=(
+            _said("alice", "one"),
+            _said("alice", "two"),
+            _said("bob", "hello"),
+            ("alice", call("dial", name="bob")),
+            ("bob", call("dial", name="carol")),
+            ("carol", call("dial", name="alice")),
+            _said("alice", "three"),
+            _said("carol", "hi"),
+            _said("alice", "four"),
+            ("alice", Advance(1.0)),
+            ("bob", call("close_link", link=1)),
+            _said("alice", "five"),
+            ("alice", Advance(5.0)),
+            ("carol", call("close")),
+            ("alice", call("close")),
+        ),
+    ),
+    Meeting(
+        name="small limits",
+        members=_members("alice", "bob", read_count_max=2, unsent_size_max=300, notes_max=1),
+        script=(
+            *(_said("alice", f"message {number}") for number in range(7)),
+            ("bob", call("dial", name="alice")),
+            _said("alice", "live"),
+        ),
+    ),
+    Meeting(
+        name="changes of mind",
+        members={**_members("alice"), "bob": {"me": "bob", "follows": ["bob"]}},
+        script=(
+            _said("alice", "one"),
+            ("bob", call("dial", name="alice")),
+            ("bob", call("follow", name="alice")),
+            ("bob", call("follow", name="alice", value=False)),
+            _said("alice", "two"),
+            ("alice", call("block", author="alice", target="bob")),
+            ("alice", call("block", author="alice", target="bob", value=False)),
+            ("bob", call("follow", name="alice")),
+            ("bob", call("dial", name="alice")),
+            ("alice", call("block", author="carol", target="bob")),
+            ("bob", call("close_link", link=2)),
+            ("bob", call("dial", name="alice")),
+            ("bob", call("dial", name="dave")),
+        ),
+    ),
+    Meeting(
+        name="a stalled peer",
+        members=_members("alice"),
+        script=(
+            ("alice", call("accepted")),
+            ("alice", Receive(_hello("carol", bob=10), 1)),
+            ("alice", call("accepted")),
+            ("alice", Receive(_hello("dave", bob=12), 2)),
+            ("alice", Receive(_BOBS[0] + _BOBS[1], 1)),
+            ("alice", Advance(3.5)),
+            ("alice", Receive(b"".join(_BOBS[2:]), 2)),
+            ("alice", Advance(9.0)),
+            ("alice", Eof(2)),
+            ("alice", Eof(1)),
+        ),
+    ),
+    Meeting(
+        name="a fork",
+        members=_members("alice"),
+        script=(
+            ("alice", call("accepted")),
+            ("alice", Receive(_hello("dave", bob=10, eve=4, alice=0), 1)),
+            ("alice", Receive(_BOBS[0] + _BOBS[1], 1)),
+            ("alice", Receive(_OTHER[2] + _OTHER[3] + _line({feed("carol"): 2}), 1)),
+        ),
+    ),
+    Meeting(
+        name="what is not valid",
+        members=_members("alice"),
+        script=(
+            ("alice", call("dialled", name="dave")),
+            ("alice", Receive(_line({feed("bob"): 10}), 1)),
+            (
+                "alice",
+                Receive(_BOBS[0] + _BOBS[1].replace(b'"content"', b'"valid":false,"content"'), 1),
+            ),
+            ("alice", Receive(_BOBS[1], 1)),
+        ),
+    ),
+    Meeting(
+        name="a new connection", members=_members("alice"), script=(("alice", call("accepted")),)
+    ),
+    Meeting(
+        name="a session",
+        members=_members("alice"),
+        script=(
+            _said("alice", "one"),
+            ("alice", call("accepted")),
+            ("alice", Receive(_hello("dave", alice=0), 1)),
+        ),
+    ),
+)
+
+
+def _stranger(number: int) -> bytes:
+    """A note of a feed that nobody follows."""
+    return _line({feed(f"stranger {number}"): 2})
+
+
+def _again(number: int) -> bytes:
+    """The first feed is wanted, and not wanted."""
+    return _line({feed("alice"): number % 2})
+
+
+def _growing(number: int) -> bytes:
+    """Bob's messages, without end."""
+    fields = {"previous": None, "author": feed("bob"), "sequence": number + 1, "content": "x" * 64}
+    return encode_fields(fields).data + b"\n"
+
+
+_TIGHT = {
+    "sessions_max": 4,
+    "feeds_max": 16,
+    "unsent_size_max": 1024,
+    "read_count_max": 4,
+    "unwritten_size_max": 8192,
+    "write_count_max": 8,
+}
+
+EBT = register(
+    MachineSpec(
+        name="ssb-ebt",
+        build=_build,
+        # For each link a line that comes in, what waits to be sent, and feeds' notes; once what
+        # waits to be written.
+        held_max=80_000,
+        work=Work(base=2500, per_byte=25),
+        encodings=[DECIMAL],
+        keys=(
+            Key(name="me", type=str, default="alice", meaning="Whose peer it is, by a word."),
+            Key(
+                name="follows",
+                type=list,
+                default=("alice", "bob"),
+                meaning="The feeds that it follows, by words.",
+            ),
+            *_SETTINGS,
+            *_LIMITS,
+        ),
+        tight=_TIGHT,
+        verbs={
+            "follow": _follow,
+            "block": _block,
+            "publish": _publish,
+            "dial": _dial,
+            "dialled": _dialled,
+            "dial_failed": _dial_failed,
+            "accepted": _accepted,
+            "close_link": _close_link,
+        },
+        respond=lambda config: MemoryStore().perform,
+        results={
+            LoadClock: _peer_clock,
+            ReadMessages: tuple,
+        },
+        meetings=_MEETINGS,
+        dialling=Dialling(
+            wanted=_wanted,
+            made=lambda name: call("dialled", name=name),
+            failed=lambda name: call("dial_failed", name=name),
+            accepted=call("accepted"),
+        ),
+        bad_calls=(call("close_link", link=99),),
+        floods=(
+            Flood(unit=_stranger, after="a session/alice", link=1),
+            Flood(unit=_again, after="a session/alice", link=1),
+            Flood(unit=_growing, after="a session/alice", link=1),
+            Flood(unit=b"x", after="a new connection/alice", link=1),
+        ),
+        normalise=_normalised,
+        lazy_output=True,
+    )
+)
