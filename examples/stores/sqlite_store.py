@@ -312,6 +312,13 @@ class SqliteStore:
             self._payloads.drop(id, complete=complete)
             self._touch(self._log(log))
 
+    def discard_staged(self, log: LogKey, seqnum: int) -> None:
+        with self._database.transaction("IMMEDIATE"):
+            id, _, _, complete = self._require(log, seqnum)
+            if not complete:
+                self._payloads.drop(id, complete=False)
+                self._touch(self._log(log))
+
     def add_fork(self, log: LogKey, proof: ForkProof) -> None:
         if proof.log != log or proof.first.family is not self._family:
             raise StoreError(StoreErrorCode.WRONG_LOG, log, proof.seqnum)

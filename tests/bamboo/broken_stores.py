@@ -264,6 +264,12 @@ class DiscardsOnce(MemoryStore):
         super().discard_payload(log, seqnum)
 
 
+@breaks("only_what_is_staged_is_discarded_with_it")
+class DiscardsWhatSomebodyHasFinished(MemoryStore):
+    def discard_staged(self, log: LogKey, seqnum: int) -> None:
+        self.discard_payload(log, seqnum)
+
+
 @breaks("payloads_of_unknown_entries_are_refused")
 class IsSilentAboutUnknownEntries(MemoryStore):
     def write_payload(self, log: LogKey, seqnum: int, offset: int, data: bytes) -> None:

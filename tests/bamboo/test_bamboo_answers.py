@@ -11,6 +11,7 @@ from culm.bamboo.effects import (
     AddFork,
     AppendEntries,
     DiscardPayload,
+    DiscardStaged,
     FinishPayload,
     LogStatus,
     ReadEntries,
@@ -187,6 +188,7 @@ WRITES: list[WriteEffect] = [
     WritePayload(ticket=TICKET, log=LOG, seqnum=3, offset=0, data=b""),
     FinishPayload(ticket=TICKET, log=LOG, seqnum=3),
     DiscardPayload(ticket=TICKET, log=LOG, seqnum=3),
+    DiscardStaged(ticket=TICKET, log=LOG, seqnum=3),
     AddFork(ticket=TICKET, log=LOG, proof=FORK),
 ]
 

@@ -63,6 +63,7 @@ def test_every_store_effect_is_performed_by_the_operation_of_its_name() -> None:
         effects.WritePayload: "write_payload",
         effects.FinishPayload: "finish_payload",
         effects.DiscardPayload: "discard_payload",
+        effects.DiscardStaged: "discard_staged",
         effects.AddFork: "add_fork",
         effects.ReadFork: "fork",
     }

@@ -7,7 +7,7 @@ from itertools import product
 import pytest
 from replicator_support import news_of
 
-from culm.bamboo.effects import DiscardPayload, FinishPayload, ReadPayload, perform
+from culm.bamboo.effects import DiscardStaged, FinishPayload, ReadPayload, perform
 from culm.bamboo.entry import Entry, LogKey
 from culm.bamboo.store import MemoryStore, NewEntry
 from culm.bamboo.verify import PayloadVerifier
@@ -99,7 +99,7 @@ def test_what_is_not_whole(arrival: Arrival, kept: Kept) -> None:
         staged.payload.take_back()
     staged.run()
     task = TASKS[arrival, kept]
-    assert staged.kinds == ([DiscardPayload] if task is Task.DISCARD else [])
+    assert staged.kinds == ([DiscardStaged] if task is Task.DISCARD else [])
     assert staged.over == (task is not Task.WAIT)
     assert not staged.lost
     assert not staged.work.unwritten_size
@@ -121,7 +121,7 @@ def test_what_is_whole(kept: Kept, verdict: Verdict) -> None:
         case Conclusion.READ_BACK:
             expected = [ReadPayload, FinishPayload]
         case Conclusion.START_OVER:
-            expected = [DiscardPayload]
+            expected = [DiscardStaged]
         case Conclusion.FETCH_AGAIN:
             expected = []
     assert staged.kinds == expected
@@ -142,5 +142,17 @@ def test_what_is_read_back_and_wrong_is_fetched_again() -> None:
     staged.payload.finish(verified=False)
     staged.kinds.clear()
     staged.run()
-    assert staged.kinds == [ReadPayload, DiscardPayload]
+    assert staged.kinds == [ReadPayload, DiscardStaged]
     assert staged.lost == 1
+
+
+def test_what_somebody_else_has_finished_stays() -> None:
+    """Though our peer's payload was wrong from where we had come to."""
+    staged = Staged(Kept.SAME, RIGHT, verifier=False)
+    staged.store.write_payload(staged.log, 1, 150, RIGHT[150:])
+    staged.store.finish_payload(staged.log, 1)
+    staged.payload.take_back()
+    staged.run()
+    kept = staged.store.entry(staged.log, 1)
+    assert kept is not None
+    assert kept.payload_complete

@@ -20,7 +20,9 @@ from replicator_support import (
     store_of,
 )
 
+from culm.bamboo.effects import DiscardStaged
 from culm.bamboo.store import NewEntry
+from culm.machine import Effect
 from culm.point2point import ErrorCode
 from culm.point2point.replication import EntryStored, Interest, Want
 
@@ -297,4 +299,38 @@ def test_what_is_staged_may_be_dropped_at_any_moment(interest: Interest, known: 
             reader.store.discard_payload(LOG, 2)
         world.settle()
         assert same(server, reader), at
+        check_store(reader.store)
+
+
+@pytest.mark.parametrize("later", range(1, 4))
+def test_somebody_else_may_go_on_while_what_is_begun_is_read(later: int) -> None:
+    """What was read of one payload is never taken for the beginning of the one behind it."""
+    size = SMALL.payload_piece_size
+    for at in range(1, 20):
+        world = World(capacity=400)
+        server = world.node(store_of(NEWS), interest=SERVE)
+        begun = NewEntry(NEWS[1].entry, (NEWS[1].payload or b"")[:1000], staged=True)
+        reader = world.node(store_of((NEWS[0], begun)), interest=KEEP)
+        perform, done = reader.respond, []
+
+        def respond(effect: Effect, perform=perform, done=done) -> object:
+            done.append(type(effect))
+            return perform(effect)
+
+        reader.respond = respond
+        world.connect(server, reader)
+        world.run(at)
+        reader.changed.append((None, LOG))  # so that it looks again
+        world.run(later)
+        kept = reader.store.entry(LOG, 2)
+        if kept is not None and not kept.payload_complete:
+            rest = (NEWS[1].payload or b"")[kept.payload_stored :]
+            reader.store.write_payload(LOG, 2, kept.payload_stored, rest)
+            reader.store.finish_payload(LOG, 2)
+            next_begun = NewEntry(NEWS[2].entry, (NEWS[2].payload or b"")[:size], staged=True)
+            reader.store.append(LOG, [next_begun])
+            reader.changed.append((None, LOG))
+        world.settle()
+        assert same(server, reader), at
+        assert DiscardStaged not in done, at
         check_store(reader.store)

@@ -21,6 +21,7 @@ __all__ = [
     "AddFork",
     "AppendEntries",
     "DiscardPayload",
+    "DiscardStaged",
     "FinishPayload",
     "LogStatus",
     "ReadEntries",
@@ -271,6 +272,13 @@ class DiscardPayload(_PayloadWrite):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DiscardStaged(_PayloadWrite):
+    """`LogStore.discard_staged`."""
+
+    REFUSALS: ClassVar = frozenset({StoreErrorCode.UNKNOWN_ENTRY})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AddFork(WriteEffect):
     """`LogStore.add_fork`, which nobody else's write can keep from being done."""
 
@@ -320,6 +328,7 @@ _OPERATIONS: dict[type[Effect[Any]], Callable[[Any, LogStore], object]] = {
     WritePayload: lambda e, store: store.write_payload(e.log, e.seqnum, e.offset, e.data),
     FinishPayload: lambda e, store: store.finish_payload(e.log, e.seqnum),
     DiscardPayload: lambda e, store: store.discard_payload(e.log, e.seqnum),
+    DiscardStaged: lambda e, store: store.discard_staged(e.log, e.seqnum),
     AddFork: lambda e, store: store.add_fork(e.log, e.proof),
     ReadFork: lambda e, store: store.fork(e.log),
 }

@@ -187,8 +187,18 @@ class LogStore(Protocol):
     def discard_payload(self, log: LogKey, seqnum: int) -> None:
         """Drop what is on hand of the payload, staged or complete; the entry stays.
 
-        A payload that was not complete has still begun: it turned out to be wrong, and is
-        to be had from somebody else.  A complete one is left out from now on.
+        A payload that was not complete has still begun, and is to be had from somebody.  A
+        complete one is left out from now on.
+
+        Raises `StoreError`: ``UNKNOWN_ENTRY``.
+        """
+        ...
+
+    def discard_staged(self, log: LogKey, seqnum: int) -> None:
+        """Drop what is staged of the payload: it turned out to be wrong.
+
+        It has still begun, and is to be had from somebody else.  A complete payload stays:
+        somebody has seen it all, and found it right.
 
         Raises `StoreError`: ``UNKNOWN_ENTRY``.
         """
@@ -405,6 +415,10 @@ class MemoryStore:
         found.kept[seqnum] = NewEntry(found.kept[seqnum].entry)
         if found.pieces.pop(seqnum, None) is not None and not complete:
             found.pieces[seqnum] = _Pieces([], 0)
+
+    def discard_staged(self, log: LogKey, seqnum: int) -> None:
+        if not self._require(log, seqnum).on_hand(seqnum)[1]:
+            self.discard_payload(log, seqnum)
 
     def add_fork(self, log: LogKey, proof: ForkProof) -> None:
         if proof.log != log or proof.first.family is not self._family:

@@ -99,6 +99,9 @@ class AskedStore:
     def discard_payload(self, log: LogKey, seqnum: int) -> None:
         self._ask(effects.DiscardPayload, log=log, seqnum=seqnum)
 
+    def discard_staged(self, log: LogKey, seqnum: int) -> None:
+        self._ask(effects.DiscardStaged, log=log, seqnum=seqnum)
+
     def add_fork(self, log: LogKey, proof: ForkProof) -> None:
         self._ask(effects.AddFork, log=log, proof=proof)
 

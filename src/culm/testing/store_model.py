@@ -15,6 +15,7 @@ from culm.bamboo.effects import (
     AddFork,
     AppendEntries,
     DiscardPayload,
+    DiscardStaged,
     FinishPayload,
     ReadEntries,
     ReadEntry,
@@ -116,7 +117,7 @@ class RandomEffects:
         new = news[seqnum - 1]
         payload = new.payload or b""
         offset = random.randint(0, len(payload))
-        match random.randrange(21):
+        match random.randrange(22):
             case 0:
                 return ReadLogs(ticket=_TICKET, after=random.choice((None, log)), count_max=1)
             case 1:
@@ -151,6 +152,8 @@ class RandomEffects:
             case 20:
                 hashes = range(seqnum, seqnum + 3)
                 return ReadLog(ticket=_TICKET, log=log, entry=seqnum, hashes=hashes)
+            case 21:
+                return DiscardStaged(ticket=_TICKET, log=log, seqnum=seqnum)
             case 11:
                 return AppendEntries(ticket=_TICKET, log=log, entries=[new, other[seqnum - 1]])
             case 12 | 13 | 14 | 15:
@@ -281,6 +284,10 @@ class ModelStore:
     def discard_payload(self, log: LogKey, seqnum: int) -> None:
         row = self._row(log, seqnum)
         row.payload, row.complete = b"", False
+
+    def discard_staged(self, log: LogKey, seqnum: int) -> None:
+        row = self._row(log, seqnum)
+        row.payload = row.payload if row.complete else b""
 
     def add_fork(self, log: LogKey, proof: ForkProof) -> None:
         known = self._forks.get(log)

@@ -369,6 +369,18 @@ class _PayloadRules(StoreSuite):
             store.finish_payload(log, 3)
             assert store.entry(log, 3) == stored_form(news[2])
 
+    def test_only_what_is_staged_is_discarded_with_it(self) -> None:
+        for store, news, log in self.stores():
+            store.append(log, [*news[:2], NewEntry(news[2].entry), NewEntry(news[3].entry)])
+            store.write_payload(log, 3, 0, b"staged")
+            for seqnum in (1, 3, 4, 3):
+                store.discard_staged(log, seqnum)
+                store = self.reopened(store)
+            assert store.entry(log, 1) == stored_form(news[0])
+            assert store.read_payload(log, 1, 0, 100) == news[0].payload
+            assert store.entry(log, 3) == stored_form(news[2], 0)
+            assert store.entry(log, 4) == stored_form(NewEntry(news[3].entry))
+
     def test_payloads_of_unknown_entries_are_refused(self) -> None:
         for store, news, log in self.stores():
             store.append(log, news[:1])
@@ -378,6 +390,8 @@ class _PayloadRules(StoreSuite):
                 store.finish_payload(log, 2)
             with self.refused(store, StoreErrorCode.UNKNOWN_ENTRY, 2):
                 store.discard_payload(log, 2)
+            with self.refused(store, StoreErrorCode.UNKNOWN_ENTRY, 2):
+                store.discard_staged(log, 2)
 
 
 class _ForkRules(StoreSuite):

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Final, Protocol
 
-from culm.bamboo.effects import DiscardPayload, FinishPayload, ReadPayload, WritePayload
+from culm.bamboo.effects import DiscardStaged, FinishPayload, ReadPayload, WritePayload
 from culm.bamboo.entry import Entry, LogKey
 from culm.bamboo.store import StoreError
 from culm.bamboo.verify import PayloadVerifier
@@ -359,7 +359,7 @@ class StagedPayload:
             then()
 
         self._doing = _Doing.SOMETHING
-        self._work.ask(DiscardPayload, discarded, log=self._owner.log, seqnum=self.entry.seqnum)
+        self._work.ask(DiscardStaged, discarded, log=self._owner.log, seqnum=self.entry.seqnum)
 
     # The end.
 

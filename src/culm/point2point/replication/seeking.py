@@ -282,7 +282,8 @@ class NextSeeking(Seeking):
         if self.probe is not None:
             inventory.hashes(lower_pool(self.probe), self._offer_probe)
         elif self._payload_due:
-            inventory.resume(inventory.position, self._offer_rest)
+            position = inventory.position
+            inventory.resume(position, lambda begun: self._offer_rest(position, begun))
         else:
             self._prepare_next()
 
@@ -299,10 +300,9 @@ class NextSeeking(Seeking):
         else:
             self._offer(propose_probe(self.replica.log, probe, links), links)
 
-    def _offer_rest(self, begun_payload: BegunPayload | None) -> None:
-        position = self.inventory.position
-        if begun_payload is None:
-            self.look_again()
+    def _offer_rest(self, position: int, begun_payload: BegunPayload | None) -> None:
+        if begun_payload is None or position != self.inventory.position:
+            self.look_again()  # it is complete, or there is something behind it
         else:
             self.inventory.hashes(
                 open_targets(position),
