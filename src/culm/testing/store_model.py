@@ -142,8 +142,9 @@ class RandomEffects:
                 return ReadPayload(ticket=_TICKET, log=log, seqnum=seqnum, offset=offset, size=30)
             case 7:
                 return FinishPayload(ticket=_TICKET, log=log, seqnum=seqnum)
-            case 8:
-                return DiscardPayload(ticket=_TICKET, log=log, seqnum=seqnum)
+            case 8 | 21:
+                kind = random.choice((DiscardPayload, DiscardStaged))
+                return kind(ticket=_TICKET, log=log, seqnum=seqnum)
             case 9:
                 return ReadFork(ticket=_TICKET, log=log)
             case 10 if seqnum > 8:
@@ -152,8 +153,6 @@ class RandomEffects:
             case 20:
                 hashes = range(seqnum, seqnum + 3)
                 return ReadLog(ticket=_TICKET, log=log, entry=seqnum, hashes=hashes)
-            case 21:
-                return DiscardStaged(ticket=_TICKET, log=log, seqnum=seqnum)
             case 11:
                 return AppendEntries(ticket=_TICKET, log=log, entries=[new, other[seqnum - 1]])
             case 12 | 13 | 14 | 15:
