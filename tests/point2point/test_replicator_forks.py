@@ -6,7 +6,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from replicator_raw import RawPeer, adjust, cancel, marker, proposal_of, switch, varu64
+from replicator_raw import RawPeer, adjust, cancel, grant, marker, proposal_of, switch, varu64
 from replicator_support import (
     FETCH,
     KEEP,
@@ -350,3 +350,24 @@ def test_ranges_that_are_being_served_end_before_a_fork_that_comes_to_be_known()
     assert TRUNK[7].entry.signature in peer.data_seen
     assert TRUNK[8].entry.signature not in peer.data_seen
     assert peer.code is None
+
+
+def test_a_fork_for_which_there_was_no_room_is_told_when_there_is_some() -> None:
+    """The peer has room for one request, and does not answer that for long."""
+    peer = RawPeer(news_of((5, 6), log_id=7), interest=SERVE, credit=1)
+    peer.store.append(LOG, TRUNK)
+    peer.store.add_fork(LOG, ForkProof(TRUNK[8].entry, branch(9)[8].entry))
+    peer.machine.stored(LOG)
+    for now in range(9):  # who waits for credit gives up
+        peer.machine.advance(float(now))
+        peer.drain()
+    assert {event.log for event in peer.of(LogRefused)} == {LOG}
+    peer.control(cancel(1, 128))
+    peer.data(marker(1))
+    peer.control(grant(1))
+    assert cancel(3, 135, proof_bytes(9)) in peer.control_seen
+    for request_id in (3, 5):  # nor has it room now; 5 tells what comes before the fork
+        peer.control(cancel(request_id, 129 if request_id == 3 else 131))
+        peer.data(marker(request_id))
+        peer.control(grant(1))
+    assert cancel(7, 135, proof_bytes(9)) in peer.control_seen

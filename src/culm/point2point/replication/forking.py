@@ -64,6 +64,11 @@ class ForkSeeking(Seeking):
         """The peer has seen that proof, or will."""
         self._peer_knows = min(fork.seqnum, self._peer_knows or fork.seqnum)
 
+    def peer_cancels(self, reason: CancelReason) -> None:
+        super().peer_cancels(reason)
+        if self.deferred:
+            self._peer_knows = None  # it has no room for the log, nor for its fork
+
     def over(self, *, dropped: bool) -> None:
         super().over(dropped=dropped)
         if dropped:

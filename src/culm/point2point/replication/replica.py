@@ -229,7 +229,7 @@ class Replica:
     @property
     def deferred(self) -> bool:
         """Whether the peer has had too much to do for a proposal of ours."""
-        return self.next.deferred or self.ranges.deferred
+        return any(seeking.deferred for seeking in (self.next, self.ranges, self.forks))
 
     def crowded_out(self) -> None:
         """There are more logs than requests, and none of them ends."""
@@ -238,8 +238,8 @@ class Replica:
 
     def retry(self) -> None:
         """The peer may have room again."""
-        self.next.allow_again()
-        self.ranges.allow_again()
+        for seeking in (self.next, self.ranges, self.forks):
+            seeking.allow_again()
         self.seek()
 
     def cancelled(self, request_id: int, cancel: Cancel) -> None:
