@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import struct
 from hashlib import sha256
 from typing import Any
 
@@ -21,6 +23,22 @@ def identity(name: str) -> SigningKey:
 
 def feed_of(name: str) -> str:
     return feed_id_of(bytes(identity(name).verify_key))
+
+
+def packet(number: int, body: Any, *, flags: int = 10) -> bytes:
+    data = body if isinstance(body, bytes) else json.dumps(body, separators=(",", ":")).encode()
+    return struct.pack(">BIi", flags, len(data), number) + data
+
+
+def packets(data: bytes) -> list[tuple[int, int, Any]]:
+    """Flags, number and body of each packet."""
+    found = []
+    while data:
+        flags, size, number = struct.unpack(">BIi", data[:9])
+        body = data[9 : 9 + size]
+        found.append((flags, number, json.loads(body) if body else None))
+        data = data[9 + size :]
+    return found
 
 
 class Node:

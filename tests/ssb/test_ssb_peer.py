@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import json
-import struct
 from itertools import pairwise
 from typing import Any
 
 import pytest
 from nacl.public import PrivateKey
-from peer_support import Node, connect, feed_of, run
+from peer_support import Node, connect, feed_of, packet, packets, run
 
 from culm.machine import Closed, LinkedMachine, LocalProtocolError
 from culm.ssb.ebt import EbtErrorCode, EndReason, SessionEnded, SessionRole, State
 from culm.ssb.messages import read_message
 from culm.ssb.muxrpc import BodyType, CallType, Connection
 from culm.ssb.peer import (
-    ExchangeInput,
-    ExchangeMode,
-    FellBack,
     Limits,
     PeerConnected,
     PeerDisconnected,
@@ -27,26 +23,9 @@ from culm.ssb.peer import (
     Settings,
     read_frame,
 )
-from culm.ssb.peer.states import EXCHANGE_RULES
 
 POST = {"type": "post", "text": "hello"}
 OPEN = b'{"name":["ebt","replicate"],"args":[{"version":3,"format":"classic"}],"type":"duplex"}'
-
-
-def packet(number: int, body: Any, *, flags: int = 10) -> bytes:
-    data = body if isinstance(body, bytes) else json.dumps(body, separators=(",", ":")).encode()
-    return struct.pack(">BIi", flags, len(data), number) + data
-
-
-def packets(data: bytes) -> list[tuple[int, int, Any]]:
-    """Flags, number and body of each packet."""
-    found = []
-    while data:
-        flags, size, number = struct.unpack(">BIi", data[:9])
-        body = data[9 : 9 + size]
-        found.append((flags, number, json.loads(body) if body else None))
-        data = data[9 + size :]
-    return found
 
 
 def served(**options: Any) -> tuple[Node, PeerLink]:
@@ -259,64 +238,6 @@ def test_a_peer_without_pings_is_not_asked_again() -> None:
     tell(bob, link, packet(-2, {"message": "method:gossip,ping is not in list"}, flags=14))
     bob.advance(29.0)
     assert not link.closed
-
-
-# The fallback mechanism
-
-
-def fallen(node: Node) -> list[ExchangeInput]:
-    return [event.reason for event in node.told(FellBack)]
-
-
-def test_scenario_1_a_session_that_ends_in_an_error() -> None:
-    bob = Node("bob")
-    link = bob.peer.attached(feed_of("alice"), role=SessionRole.CLIENT)
-    bob.take(link)
-    error = {"message": "method:ebt,replicate is not in list of allowed methods", "name": "Error"}
-    tell(bob, link, packet(-1, error, flags=14))
-    assert fallen(bob) == [ExchangeInput.SESSION_REFUSED]
-
-
-@pytest.mark.parametrize("words", ["unexpected end of parent stream", "reconnected to peer"])
-def test_an_end_of_the_connection_is_no_reason_to_fall_back(words: str) -> None:
-    bob = Node("bob")
-    link = bob.peer.attached(feed_of("alice"), role=SessionRole.CLIENT)
-    bob.take(link)
-    tell(bob, link, packet(-1, {"message": words, "name": "Error", "stack": ""}, flags=14))
-    assert fallen(bob) == []
-
-
-def test_scenario_3_no_session_in_time() -> None:
-    alice, _ = served(settings=Settings(session_s=7.0))
-    alice.drain()
-    assert alice.peer.next_deadline() == 7.0
-    alice.advance(7.0)
-    assert fallen(alice) == [ExchangeInput.WAITED]
-
-
-def test_a_session_in_time_is_no_reason_to_fall_back() -> None:
-    alice, link = served()
-    tell(alice, link, packet(1, OPEN))
-    alice.advance(100.0)
-    assert fallen(alice) == []
-
-
-def test_scenario_4_the_server_asks_for_a_session() -> None:
-    alice, link = served(settings=Settings(asks_as_server=True))
-    alice.take(link)
-    alice.peer.advance(5.0)
-    assert alice.take(link) == packet(1, OPEN)
-    tell(alice, link, packet(-1, {"message": "no", "name": "Error"}, flags=14))
-    assert fallen(alice) == [ExchangeInput.SESSION_REFUSED]
-
-
-def test_every_mode_goes_on_as_the_table_says() -> None:
-    for mode in ExchangeMode:
-        rules = EXCHANGE_RULES[mode]
-        assert (ExchangeMode.HISTORY in rules.values()) is (
-            mode in (ExchangeMode.WAITING, ExchangeMode.ASKED, ExchangeMode.EBT)
-        )
-        assert rules[ExchangeInput.SESSION_OPENED] is ExchangeMode.EBT
 
 
 # Whom we take

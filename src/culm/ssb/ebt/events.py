@@ -62,9 +62,12 @@ class FeedForked(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageRefused(Event):
-    """A peer has sent a message that is not valid; the feed is not taken from it any more."""
+    """A peer has sent a message that is not valid; the feed is not taken from it any more.
 
-    session: int
+    session: ``None`` if it has not sent that in a session.
+    """
+
+    session: int | None
     peer: str
     feed: str
     sequence: int

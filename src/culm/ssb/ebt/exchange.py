@@ -213,7 +213,30 @@ class Exchange:
             if session.clock[author] <= sequence < feed.claimed:
                 self.sources.wait(feed)  # somebody else is ahead
 
+    def receive_outside(self, peer: str, author: str, sequence: int, received: Any) -> bool:
+        """A message came from a peer outside of sessions; whether more is welcome."""
+        feed = self.feeds.get(author)
+        if feed is None or not self.shares(author, peer):
+            return False
+        if sequence != feed.received + 1:
+            return True
+        try:
+            message = self._format.check(feed.last_id, received)
+        except ForkedFeedError as error:
+            self._contradict(feed, error.data)
+        except InvalidMessageError as error:
+            self._tell_refused(None, peer, feed, sequence, str(error))
+        else:
+            self.append(feed, message)
+            return True
+        return False
+
     # Who exchanges what
+
+    def shares(self, feed_id: str, peer: str) -> bool:
+        """Whether the feed is exchanged with that peer."""
+        feed = self.feeds.get(feed_id)
+        return feed is not None and feed.wanted and not self.feeds.blocks(feed_id, peer)
 
     def _shares(self, feed: Feed, session: Session) -> bool:
         """Whether the feed is exchanged in that session."""
@@ -253,21 +276,22 @@ class Exchange:
     # What is wrong with messages
 
     def _refuse(self, session: Session, feed: Feed, sequence: int, reason: str) -> None:
-        self.events.append(
-            MessageRefused(
-                session=session.number,
-                peer=session.peer,
-                feed=feed.id,
-                sequence=sequence,
-                reason=reason,
-            )
-        )
+        self._tell_refused(session.number, session.peer, feed, sequence, reason)
         try:
             session.distrust(feed.id)
         except RemoteProtocolError as error:
             self.fail(session, error)
         else:
             self._withdraw_from(feed, session)
+
+    def _tell_refused(
+        self, session: int | None, peer: str, feed: Feed, sequence: int, reason: str
+    ) -> None:
+        self.events.append(
+            MessageRefused(
+                session=session, peer=peer, feed=feed.id, sequence=sequence, reason=reason
+            )
+        )
 
     def _contradict(self, feed: Feed, theirs: bytes) -> None:
         """The author has signed two messages of which one cannot follow the other."""

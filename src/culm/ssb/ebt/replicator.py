@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import count
 from typing import Any, Final, TypeVar
 
@@ -117,6 +117,11 @@ class Replicator:
         """The last message of a feed that was taken, perhaps not stored yet."""
         return self._exchange.feeds.head(feed)
 
+    def stored(self, feed: str) -> int:
+        """The last sequence of a feed that the store has; 0 if there is none."""
+        found = self._exchange.feeds.get(feed)
+        return 0 if found is None else found.stored
+
     def source(self, feed: str) -> str | None:
         """The peer from which a feed is received."""
         return self._exchange.sources.peer_of(feed)
@@ -127,6 +132,18 @@ class Replicator:
     def blocks(self, author: str, target: str) -> bool:
         """Whether `author` blocks `target`."""
         return self._exchange.feeds.blocks(author, target)
+
+    @property
+    def followed(self) -> tuple[str, ...]:
+        """The feeds that are followed, in the order in which they were."""
+        return tuple(feed.id for feed in self._exchange.feeds.followed)
+
+    def shares(self, feed: str, peer: str) -> bool:
+        """Whether that peer may have the feed, and we would have it from that peer.
+
+        It is followed and has not forked, and its author does not block the peer.
+        """
+        return self._exchange.shares(feed, peer)
 
     def is_ready(self, session: int) -> bool:
         """Whether the session takes frames: it has loaded what it remembers."""
@@ -179,6 +196,38 @@ class Replicator:
             gap = f"{message.sequence} after {feed.received}"
             raise LocalProtocolError(EbtErrorCode.WRONG_SEQUENCE, gap)
         self._exchange.append(feed, message)
+
+    # Beside sessions
+
+    def read(
+        self,
+        feed: str,
+        *,
+        first: int,
+        count_max: int,
+        size_max: int,
+        then: Callable[[tuple[bytes, ...]], None],
+    ) -> None:
+        """Have messages read for a peer that has no session; the feed has the first one.
+
+        `then` gets them when the store has read (`ReadMessages`), and never if it could not.
+        """
+        check_int("first", first, 1, self.stored(feed))
+        check_int("count_max", count_max, 1)
+        check_int("size_max", size_max, 1)
+        if self._state in (State.OPEN, State.CLOSING):
+            self._exchange.work.read(
+                then, feed=feed, first=first, count_max=count_max, size_max=size_max
+            )
+
+    def receive_outside(self, peer: str, author: str, sequence: int, received: Any) -> bool:
+        """Take a message of a peer that has not sent it in a session; see `receive_message`.
+
+        Whether more of that feed is welcome from that peer.
+        """
+        if self._state is not State.OPEN:
+            return False
+        return self._exchange.receive_outside(peer, author, sequence, received)
 
     # Sessions
 

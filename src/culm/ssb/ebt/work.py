@@ -68,6 +68,10 @@ class Work:
             size_max=self._limits.unsent_size_max,
         )
 
+    def read(self, then: Callable[[tuple[bytes, ...]], None], **fields: Any) -> None:
+        """Read messages for somebody without a session."""
+        self._tickets.ask(ReadMessages, then, **fields)
+
     def mark_forked(self, feed: Feed, ours: bytes, theirs: bytes, then: Then) -> None:
         self._tickets.ask(MarkForked, then, feed=feed.id, ours=ours, theirs=theirs)
 

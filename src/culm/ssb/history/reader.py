@@ -19,6 +19,7 @@ from culm.ssb.muxrpc import (
     CallState,
     CallType,
     Connection,
+    State,
     ValueReceived,
 )
 from culm.timers import Deadlines
@@ -26,6 +27,7 @@ from culm.timers import Deadlines
 __all__ = ["HistoryReader"]
 
 _DEFAULT_SETTINGS: Final = Settings()
+_TICK_S: Final = 0.1  # so that whoever has no patience does not ask without end
 
 
 class _Feed:
@@ -116,6 +118,8 @@ class HistoryReader:
             return []
         if ahead < 0:
             return []
+        for sequence in [each for each in feed.early if each < wanted]:
+            del feed.early[sequence]  # it has come from somebody else
         feed.early[message.sequence] = message
         found: list[ClassicMessage] = []
         while wanted in feed.early:
@@ -141,9 +145,9 @@ class HistoryReader:
         self._drop_call(feed)
         if state is FeedState.LIVE:
             self._peer_is_live = False
-            self._rest(feed, FeedInput.ENDED, now + self._settings.pause_s)
+            self._rest(feed, FeedInput.ENDED, now, self._settings.pause_s)
         elif event.failure is not None or left_out:
-            self._rest(feed, FeedInput.ENDED, now + self._settings.retry_s)
+            self._rest(feed, FeedInput.ENDED, now, self._settings.retry_s)
         elif received >= self._settings.limit:
             feed.move(FeedInput.MORE)
             self._queue.append(feed)
@@ -152,8 +156,14 @@ class HistoryReader:
             self._live += 1
             self._make_call(feed, live=True)
         else:
-            self._rest(feed, FeedInput.LEVEL, now + self._settings.pause_s)
+            self._rest(feed, FeedInput.LEVEL, now, self._settings.pause_s)
         self._ask(now)
+
+    def stop(self, now: float) -> None:
+        """Forget all feeds: calls that are open are ended."""
+        self._queue.clear()
+        for feed in list(self._feeds):
+            self.forget(feed, now)
 
     def close(self) -> None:
         """The connection has ended."""
@@ -176,21 +186,23 @@ class HistoryReader:
                 self._queue.append(feed)
             else:
                 self._drop_call(feed)
-                self._rest(feed, FeedInput.ENDED, now + self._settings.retry_s)
+                self._rest(feed, FeedInput.ENDED, now, self._settings.retry_s)
         self._ask(now)
 
     def _wait(self, feed: _Feed, now: float) -> None:
         """Of what is asked for something has to come; who follows a feed waits for ever."""
         if feed.state is FeedState.ASKED:
-            self._deadlines.set(feed.id, now + self._settings.patience_s)
+            self._deadlines.set(feed.id, now + max(self._settings.patience_s, _TICK_S))
 
-    def _rest(self, feed: _Feed, happened: FeedInput, until: float) -> None:
+    def _rest(self, feed: _Feed, happened: FeedInput, now: float, pause_s: float) -> None:
         feed.move(happened)
-        self._deadlines.set(feed.id, until)
+        self._deadlines.set(feed.id, now + max(pause_s, _TICK_S))
 
     # Calls
 
     def _ask(self, now: float) -> None:
+        if self._connection.state is not State.OPEN:
+            return
         while self._queue and self._asked < self._settings.calls_max:
             feed = self._queue.popleft()
             if feed.state is FeedState.QUEUED and self._feeds.get(feed.id) is feed:
@@ -221,7 +233,7 @@ class HistoryReader:
         self._deadlines.cancel(feed.id)
         self._asked -= feed.state is FeedState.ASKED
         self._live -= feed.state is FeedState.LIVE
-        if call.state is CallState.RECEIVING:
+        if call.state is CallState.RECEIVING and self._connection.state is State.OPEN:
             call.end()
 
 

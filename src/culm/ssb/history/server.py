@@ -12,7 +12,7 @@ from culm.ssb.history.limits import Limits
 from culm.ssb.history.request import HistoryRequest
 from culm.ssb.history.states import REPLY_RULES, ReplyInput, ReplyState
 from culm.ssb.messages import read_message
-from culm.ssb.muxrpc import Call, Connection
+from culm.ssb.muxrpc import Call, CallState, Connection
 from culm.ssb.v8json import JsonValue, stringify
 
 __all__ = ["HistoryServer", "Read"]
@@ -138,10 +138,18 @@ class HistoryServer:
         """The peer may not have that feed any more: calls for it end."""
         for reply in [each for each in self._replies.values() if each.request.feed == feed]:
             self.call_ended(reply.call.number)
-            reply.call.fail("not for you")
+            if reply.call.state is CallState.SENDING:
+                reply.call.fail("not for you")
+
+    def grown(self, feed: str) -> None:
+        """The store has new messages of a feed, which have to be read."""
+        for reply in list(self._live.get(feed, {}).values()):
+            if reply.next <= self._last_of(feed):
+                self._fall_behind(reply)
+        self.serve()
 
     def extended(self, feed: str, first: int, messages: Sequence[bytes]) -> None:
-        """A feed has new messages, from sequence `first` on."""
+        """The same, and they are at hand: from sequence `first` on."""
         for reply in list(self._live.get(feed, {}).values()):
             last = first + len(messages) - 1
             if last < reply.next:
@@ -151,10 +159,13 @@ class HistoryServer:
                 if reply.left == 0:
                     self._finish(reply)
             else:
-                self._leave(reply)
-                reply.move(ReplyInput.BEHIND)
-                self._queue.append(reply)
+                self._fall_behind(reply)
         self.serve()
+
+    def _fall_behind(self, reply: _Reply) -> None:
+        self._leave(reply)
+        reply.move(ReplyInput.BEHIND)
+        self._queue.append(reply)
 
     def serve(self) -> None:
         """Go on, as far as there is room."""
@@ -182,9 +193,9 @@ class HistoryServer:
         )
 
     def _take(self, reply: _Reply, messages: Sequence[bytes]) -> None:
-        """The store has read for a reply, which may be over since."""
+        """The store has read for a reply, which may be over since, or the connection be closing."""
         self._reads -= 1
-        if reply.state is ReplyState.READING:
+        if reply.state is ReplyState.READING and reply.call.state is CallState.SENDING:
             self._send(reply, messages)
             self._settle(reply)
         self.serve()

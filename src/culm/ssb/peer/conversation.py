@@ -8,6 +8,7 @@ from math import isinf
 from typing import Final
 
 from culm.machine import Event, RemoteProtocolError
+from culm.ssb import history
 from culm.ssb.ebt import Replicator, SessionRole
 from culm.ssb.muxrpc import (
     CallEnded,
@@ -15,10 +16,12 @@ from culm.ssb.muxrpc import (
     CallType,
     Connection,
     Manifest,
+    State,
     ValueReceived,
 )
 from culm.ssb.peer.errors import PeerErrorCode
 from culm.ssb.peer.exchange import LinkExchange
+from culm.ssb.peer.fallback import LinkHistory
 from culm.ssb.peer.limits import Settings
 from culm.ssb.peer.ping import Ping, PingState
 from culm.ssb.v8json import JsonValue
@@ -37,6 +40,7 @@ MANIFEST: Final = Manifest(
         "ebt.replicateFormat": CallType.DUPLEX,
         "gossip.ping": CallType.DUPLEX,
         "blobs.createWants": CallType.SOURCE,
+        ".".join(history.METHOD): CallType.SOURCE,
     }
 )
 
@@ -45,13 +49,16 @@ MANIFEST: Final = Manifest(
 class Context:
     """What all conversations of a peer share.
 
+    now: the time of the machine.
     time_ms: what our clock shows at a time of the machine, in milliseconds since 1970.
     sessions: who looks after the replicator's sessions, by their number.
     """
 
     core: Replicator
     settings: Settings
+    history_limits: history.Limits
     tell: Callable[[Event], None]
+    now: Callable[[], float]
     time_ms: Callable[[float], int]
     sessions: dict[int, LinkExchange] = field(default_factory=dict)
 
@@ -60,13 +67,31 @@ class Conversation:
     """Of one link."""
 
     def __init__(
-        self, *, link: int, peer: str, role: SessionRole, rpc: Connection, context: Context
+        self,
+        *,
+        link: int,
+        peer: str,
+        role: SessionRole,
+        rpc: Connection,
+        context: Context,
+        wake: Callable[[], None],
     ) -> None:
         self.peer = peer
+        self.history = LinkHistory(
+            peer=peer,
+            rpc=rpc,
+            core=context.core,
+            settings=context.settings.history,
+            limits=context.history_limits,
+            now=context.now,
+            time_ms=context.time_ms,
+            wake=wake,
+        )
         self.exchange = LinkExchange(
             link=link,
             peer=peer,
             rpc=rpc,
+            history=self.history,
             core=context.core,
             settings=context.settings,
             tell=context.tell,
@@ -96,6 +121,8 @@ class Conversation:
             case ValueReceived(number=number):
                 if self.exchange.is_of(number):
                     self.exchange.receive(event)
+                elif self.history.is_of(number):
+                    self.history.receive(event)
                 elif number in self._pings:
                     self._receive_ping(event, now)
             case CallReceived():
@@ -103,6 +130,7 @@ class Conversation:
             case CallEnded(number=number, failure=failure):
                 if self.exchange.is_of(number):
                     self.exchange.call_ended(failure)
+                self.history.call_ended(event)
                 self._pings.pop(number, None)
                 self._deadlines.cancel(number)
             case _:
@@ -113,6 +141,9 @@ class Conversation:
         match event.name:
             case ("ebt", _):
                 self.exchange.open(event)
+            case history.METHOD:
+                self.exchange.history_asked()
+                self.history.open(event)
             case ("gossip", "ping"):
                 self._pings[call.number] = Ping(call)
             case ("blobs", "createWants"):
@@ -136,13 +167,25 @@ class Conversation:
         self._pings[number].serve(now, self._context.time_ms(now))
         self._deadlines.set(number, now + self._context.settings.ping_s)
 
+    # What is to be sent
+
+    def fill(self, size_max: int) -> None:
+        """Put feeds into the connection, as far as they are welcome there."""
+        self.exchange.fill(size_max)
+        self.history.serve()
+
     # Time
 
     def next_deadline(self) -> float | None:
-        return self._deadlines.next()
+        if self._rpc.state is not State.OPEN:
+            return None  # nothing more can be said
+        times = (self._deadlines.next(), self.history.next_deadline())
+        return min((time for time in times if time is not None), default=None)
 
     def advance(self, now: float) -> None:
         """Raises `RemoteProtocolError` (``SILENT``)."""
+        if self._rpc.state is not State.OPEN:
+            return
         while (number := self._deadlines.pop_due(now)) is not None:
             if number == _SESSION:
                 self.exchange.wait_over()
@@ -150,9 +193,11 @@ class Conversation:
                 raise RemoteProtocolError(PeerErrorCode.SILENT, "no answer to a ping")
             else:
                 self._serve(number, now)
+        self.history.advance()
 
     def disconnect(self) -> None:
         """The link has ended."""
         self._deadlines.clear()
         self._pings.clear()
         self.exchange.disconnect()
+        self.history.disconnect()

@@ -36,12 +36,11 @@ class PeerDisconnected(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FellBack(Event):
-    """The peer seems not to support EBT: feeds would have to be asked for one by one.
+    """The peer seems not to support EBT: feeds are asked for one by one (`culm.ssb.history`).
 
-    `Peer` does not do that (`culm.ssb.history` is what it takes); a session that the peer opens
-    later is welcome.
+    `Settings.falls_back` says whether they are; a session that the peer opens later takes over.
 
-    reason: ``SESSION_REFUSED`` (scenario 1), ``WAITED`` (scenario 3).
+    reason: ``SESSION_REFUSED`` (scenarios 1 and 4), ``HISTORY_ASKED`` (2), ``WAITED`` (3).
     """
 
     link: int

@@ -17,6 +17,7 @@ from culm.ssb.muxrpc import (
     ValueReceived,
 )
 from culm.ssb.peer.events import FellBack
+from culm.ssb.peer.fallback import LinkHistory
 from culm.ssb.peer.frames import MessageFrame, read_frame
 from culm.ssb.peer.limits import Settings
 from culm.ssb.peer.states import EXCHANGE_RULES, ExchangeInput, ExchangeMode
@@ -42,6 +43,7 @@ class LinkExchange:
         link: int,
         peer: str,
         rpc: Connection,
+        history: LinkHistory,
         core: Replicator,
         settings: Settings,
         tell: Callable[[Event], None],
@@ -52,6 +54,7 @@ class LinkExchange:
         self.link = link
         self._peer = peer
         self._rpc = rpc
+        self._history = history
         self._core = core
         self._settings = settings
         self._tell = tell
@@ -62,18 +65,25 @@ class LinkExchange:
     def holds(self) -> bool:
         """Whether frames have to wait until the session has loaded, or others are written."""
         if self.session is None:
-            return False
+            return self.mode is ExchangeMode.HISTORY and not self._core.takes_messages
         return not (self._core.takes_messages and self._core.is_ready(self.session))
 
     # The beginning
 
     def begin(self, role: SessionRole) -> None:
         """The peer is known."""
-        if role is SessionRole.CLIENT:
+        if not self._settings.speaks_ebt:
+            self._move(ExchangeInput.CONNECTED_WITHOUT_EBT)
+        elif role is SessionRole.CLIENT:
             self._move(ExchangeInput.CONNECTED_AS_CLIENT)
             self._ask()
         else:
             self._move(ExchangeInput.CONNECTED_AS_SERVER)
+
+    def history_asked(self) -> None:
+        """The peer asks for a feed: a client that does so before it opens a session opens none."""
+        if self.mode is ExchangeMode.WAITING:
+            self._fall_back(ExchangeInput.HISTORY_ASKED)
 
     def wait_over(self) -> None:
         """The peer has had its time to open a session."""
@@ -193,7 +203,11 @@ class LinkExchange:
         self._tell(FellBack(link=self.link, peer=self._peer, reason=reason))
 
     def _move(self, happened: ExchangeInput) -> None:
-        self.mode = EXCHANGE_RULES[self.mode][happened]
+        before, self.mode = self.mode, EXCHANGE_RULES[self.mode][happened]
+        if before is ExchangeMode.HISTORY:
+            self._history.stop()
+        elif self.mode is ExchangeMode.HISTORY and self._settings.falls_back:
+            self._history.begin()
 
 
 def _refusal(args: list[JsonValue]) -> str | None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from math import inf
 
 from culm.arguments import check_int, check_numbers, check_type
-from culm.ssb import ebt, muxrpc
+from culm.ssb import ebt, history, muxrpc
 
 __all__ = ["Limits", "Settings"]
 
@@ -25,23 +25,29 @@ class Limits:
         Of each connection's calls.
     ebt
         Of the replicator.
+    history
+        Of each connection's answers to createHistoryStream.
     """
 
     links_max: int = 1024
     fill_size_max: int = 1 << 16
     rpc: muxrpc.Limits = field(default_factory=muxrpc.Limits)
     ebt: ebt.Limits = field(default_factory=ebt.Limits)
+    history: history.Limits = field(default_factory=history.Limits)
 
     def __post_init__(self) -> None:
         check_int("links_max", self.links_max, 1)
         check_int("fill_size_max", self.fill_size_max, 1)
         check_type("rpc", self.rpc, muxrpc.Limits)
         check_type("ebt", self.ebt, ebt.Limits)
+        check_type("history", self.history, history.Limits)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Times, in seconds.  Raises `ValueError` below 0, `TypeError` for what is no number.
+    """How we replicate; times are in seconds.
+
+    Raises `ValueError` for one below 0, `TypeError` for what is none.
 
     handshake_s
         How long the secret handshake may take.
@@ -50,6 +56,12 @@ class Settings:
         asks for one itself (scenario 4).
     asks_as_server
         Whether a server asks for a session itself before it falls back (scenario 4).
+    speaks_ebt
+        Whether there are sessions at all; without them feeds are asked for one by one from the
+        beginning.
+    falls_back
+        Whether feeds are asked for one by one where there is no session.  Who asks us for feeds in
+        that way is answered in any case.
     ping_s
         How often the peer is asked for a sign of life, and how long it has for that; infinite:
         never.
@@ -57,16 +69,23 @@ class Settings:
         How long a peer has to answer our goodbye.
     ebt
         Of the replicator.
+    history
+        How feeds are asked for one by one.
     """
 
     handshake_s: float = 15.0
     session_s: float = 5.0
     asks_as_server: bool = False
+    speaks_ebt: bool = True
+    falls_back: bool = True
     ping_s: float = inf
     goodbye_s: float = 5.0
     ebt: ebt.Settings = field(default_factory=ebt.Settings)
+    history: history.Settings = field(default_factory=history.Settings)
 
     def __post_init__(self) -> None:
         check_numbers(self)
-        check_type("asks_as_server", self.asks_as_server, bool)
+        for name in ("asks_as_server", "speaks_ebt", "falls_back"):
+            check_type(name, getattr(self, name), bool)
         check_type("ebt", self.ebt, ebt.Settings)
+        check_type("history", self.history, history.Settings)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from itertools import count
 
 from culm.machine import Closed, LocalProtocolError, RemoteProtocolError, StreamMachine
@@ -27,6 +28,8 @@ class Links:
         self._context = context
         self._limits = limits
         self._now = now
+        offers_all = context.settings.speaks_ebt
+        self._manifest = MANIFEST if offers_all else MANIFEST.allowed(deny=["ebt"])
         self._numbers = count(1)
         self._links: dict[int, PeerLink] = {}
         self._conversations: dict[int, Conversation] = {}
@@ -46,7 +49,7 @@ class Links:
         """Raises `LocalProtocolError` (``TOO_MANY_LINKS``)."""
         if len(self._links) >= self._limits.links_max:
             raise LocalProtocolError(PeerErrorCode.TOO_MANY_LINKS)
-        rpc = Connection(manifest=MANIFEST, limits=self._limits.rpc)
+        rpc = Connection(manifest=self._manifest, limits=self._limits.rpc)
         link = PeerLink(
             number=next(self._numbers),
             role=role,
@@ -64,7 +67,12 @@ class Links:
     def connected(self, link: PeerLink, peer: str) -> None:
         """It is known who is at the other end."""
         conversation = Conversation(
-            link=link.number, peer=peer, role=link.role, rpc=link.rpc, context=self._context
+            link=link.number,
+            peer=peer,
+            role=link.role,
+            rpc=link.rpc,
+            context=self._context,
+            wake=partial(self._wake, link),
         )
         self._conversations[link.number] = conversation
         self._context.tell(PeerConnected(link=link.number, peer=peer))
@@ -136,6 +144,16 @@ class Links:
             if link is not None:
                 self._wake(link)
 
+    def update(self, feed: str) -> None:
+        """With whom a feed is exchanged may have changed."""
+        for conversation in self._conversations.values():
+            conversation.history.update(feed)
+
+    def grown(self, feed: str) -> None:
+        """The store has new messages of a feed."""
+        for conversation in self._conversations.values():
+            conversation.history.grown(feed)
+
     def release(self) -> None:
         """The store has done something: links that wait for it look again."""
         held, self._held = self._held, {}
@@ -160,7 +178,7 @@ class Links:
     def _fill(self, link: PeerLink) -> None:
         conversation = self._conversations.get(link.number)
         if conversation is not None:
-            conversation.exchange.fill(self._limits.fill_size_max)
+            conversation.fill(self._limits.fill_size_max)
 
     def _holds(self, link: PeerLink) -> bool:
         conversation = self._conversations.get(link.number)

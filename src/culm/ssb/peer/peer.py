@@ -20,6 +20,8 @@ from culm.machine import (
     Ticket,
 )
 from culm.ssb.ebt import (
+    FeedExtended,
+    FeedForked,
     Head,
     Message,
     Progress,
@@ -110,7 +112,14 @@ class Peer:
         self._ending: Closed | None = None  # the replicator has ended
         self._closed: Closed | None = None
         self._links = Links(
-            Context(core=self._core, settings=settings, tell=self._tell, time_ms=self._time_ms),
+            Context(
+                core=self._core,
+                settings=settings,
+                history_limits=limits.history,
+                tell=self._tell,
+                now=lambda: self._now,
+                time_ms=self._time_ms,
+            ),
             limits=limits,
             now=now,
         )
@@ -161,6 +170,7 @@ class Peer:
     def follow(self, feed: str, value: bool = True) -> None:
         """Exchange a feed with all peers, or do so no more; see `Replicator.follow`."""
         self._core.follow(feed, value)
+        self._links.update(feed)
 
     def block(self, author: str, target: str, value: bool = True) -> None:
         """`author` blocks `target`, or no more; see `Replicator.block`.
@@ -168,6 +178,7 @@ class Peer:
         Whom we block ourselves is disconnected.
         """
         self._core.block(author, target, value)
+        self._links.update(author)
         if value and author == self.me:
             self._links.close_peer(target)
 
@@ -260,8 +271,7 @@ class Peer:
             if isinstance(event, Closed):
                 self._ending = event
             elif event is not None:
-                if isinstance(event, SessionEnded):
-                    self._links.session_ended(event)
+                self._heed(event)
                 return event
             elif not self._links.step():
                 if self._ending is None or self._links.all:
@@ -269,6 +279,18 @@ class Peer:
                 self._closed = self._ending
                 return self._closed
         return None
+
+    def _heed(self, event: Event) -> None:
+        """What the replicator tells concerns links, too."""
+        match event:
+            case SessionEnded():
+                self._links.session_ended(event)
+            case FeedExtended(feed=feed):
+                self._links.grown(feed)
+            case FeedForked(feed=feed):
+                self._links.update(feed)
+            case _:
+                pass
 
     def next_effect(self) -> Effect[Any] | None:
         return self._core.next_effect()

@@ -20,7 +20,7 @@ class ExchangeMode(Enum):
     """We have opened a session, of which the peer has not said anything yet."""
     EBT = "ebt"
     HISTORY = "history"
-    """The peer seems not to support EBT: feeds have to be asked for one by one."""
+    """One of the two seems not to support EBT: feeds are asked for one by one."""
 
 
 class ExchangeInput(Enum):
@@ -28,10 +28,12 @@ class ExchangeInput(Enum):
 
     CONNECTED_AS_CLIENT = "connected as client"
     CONNECTED_AS_SERVER = "connected as server"
+    CONNECTED_WITHOUT_EBT = "connected without EBT"  # which we do not speak
     SESSION_OPENED = "session opened"  # by the peer
     NOTES_CAME = "notes came"  # in the session that we have opened
     SESSION_REFUSED = "session refused"  # ended by the peer with an error: scenario 1
     SESSION_ENDED = "session ended"  # without one, or by us
+    HISTORY_ASKED = "history asked"  # by the peer, instead of a session: scenario 2
     WAITED = "waited"  # long enough for a session: scenario 3
     ASKED_IN_VAIN = "asked in vain"  # the same, and we ask: scenario 4
 
@@ -42,10 +44,12 @@ EXCHANGE_RULES: Final[Mapping[ExchangeMode, Mapping[ExchangeInput, ExchangeMode]
     _M.NOTHING: {
         _I.CONNECTED_AS_CLIENT: _M.ASKED,
         _I.CONNECTED_AS_SERVER: _M.WAITING,
+        _I.CONNECTED_WITHOUT_EBT: _M.HISTORY,
         _I.SESSION_OPENED: _M.EBT,
     },
     _M.WAITING: {
         _I.SESSION_OPENED: _M.EBT,
+        _I.HISTORY_ASKED: _M.HISTORY,
         _I.WAITED: _M.HISTORY,
         _I.ASKED_IN_VAIN: _M.ASKED,
     },

@@ -1,0 +1,155 @@
+"""Feeds over one link without a session: createHistoryStream, answered and asked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from culm.ssb.ebt import Replicator
+from culm.ssb.history import HistoryReader, HistoryServer, Limits, Settings
+from culm.ssb.muxrpc import CallEnded, CallReceived, Connection, ValueReceived
+
+__all__ = ["LinkHistory"]
+
+
+class LinkHistory:
+    """Of one link, whose peer is known.
+
+    now: the time of the machine.
+    time_ms: what our clock shows then, in milliseconds since 1970.
+    wake: called when there may be something to send.
+
+    Both sides are made when they are needed: most peers speak EBT.
+    """
+
+    def __init__(
+        self,
+        *,
+        peer: str,
+        rpc: Connection,
+        core: Replicator,
+        settings: Settings,
+        limits: Limits,
+        now: Callable[[], float],
+        time_ms: Callable[[float], int],
+        wake: Callable[[], None],
+    ) -> None:
+        self._peer = peer
+        self._rpc = rpc
+        self._core = core
+        self._settings = settings
+        self._limits = limits
+        self._now = now
+        self._time_ms = time_ms
+        self._wake = wake
+        self._server: HistoryServer | None = None
+        self._reader: HistoryReader | None = None
+
+    def is_of(self, number: int) -> bool:
+        """Whether a call is one of ours that asks for a feed."""
+        return self._reader is not None and self._reader.is_of(number)
+
+    # Asking
+
+    def begin(self) -> None:
+        """Ask for all feeds that are exchanged with the peer."""
+        self._reader = HistoryReader(
+            connection=self._rpc, next_of=self._next_of, settings=self._settings
+        )
+        for feed in self._core.followed:
+            self.update(feed)
+
+    def stop(self) -> None:
+        """Ask for nothing any more: there is a session."""
+        reader, self._reader = self._reader, None
+        if reader is not None:
+            reader.stop(self._now())
+
+    def _next_of(self, feed: str) -> int:
+        head = self._core.head(feed)
+        return 1 if head is None else head.sequence + 1
+
+    def receive(self, event: ValueReceived) -> None:
+        """The peer has sent something of a feed."""
+        reader = self._reader
+        if reader is None:
+            return
+        for message in reader.receive(event, self._now()):
+            if not self._core.receive_outside(
+                self._peer, message.author, message.sequence, message
+            ):
+                reader.reject(message.author, self._now())
+                return
+
+    # Answering
+
+    def open(self, event: CallReceived) -> None:
+        """The peer asks for a feed."""
+        if self._server is None:
+            self._server = HistoryServer(
+                connection=self._rpc,
+                last_of=self._core.stored,
+                may_read=lambda feed: self._core.shares(feed, self._peer),
+                read=self._read,
+                time_ms=lambda: self._time_ms(self._now()),
+                limits=self._limits,
+            )
+        self._server.open(self._rpc.call(event.number), event.args)
+
+    def _read(
+        self,
+        feed: str,
+        *,
+        first: int,
+        count_max: int,
+        size_max: int,
+        then: Callable[[Sequence[bytes]], None],
+    ) -> None:
+        def read(messages: Sequence[bytes]) -> None:
+            then(messages)
+            self._wake()
+
+        self._core.read(feed, first=first, count_max=count_max, size_max=size_max, then=read)
+
+    def serve(self) -> None:
+        """There may be room for what the peer has asked for."""
+        if self._server is not None:
+            self._server.serve()
+
+    # What concerns both
+
+    def update(self, feed: str) -> None:
+        """Whether the feed is exchanged with the peer may have changed."""
+        shares = self._core.shares(feed, self._peer)
+        if self._server is not None and not shares:
+            self._server.withdraw(feed)
+        if self._reader is not None:
+            (self._reader.want if shares else self._reader.forget)(feed, self._now())
+        self._wake()
+
+    def grown(self, feed: str) -> None:
+        """The store has new messages of a feed."""
+        if self._server is not None:
+            self._server.grown(feed)
+            self._wake()
+
+    def call_ended(self, event: CallEnded) -> None:
+        if self._server is not None:
+            self._server.call_ended(event.number)
+        if self._reader is not None:
+            self._reader.call_ended(event, self._now())
+
+    def disconnect(self) -> None:
+        """The link has ended."""
+        if self._server is not None:
+            self._server.close()
+        if self._reader is not None:
+            self._reader.close()
+
+    # Time
+
+    def next_deadline(self) -> float | None:
+        return None if self._reader is None else self._reader.next_deadline()
+
+    def advance(self) -> None:
+        if self._reader is not None:
+            self._reader.advance(self._now())
