@@ -381,7 +381,7 @@ class TestFloods:
             peer.drain()
             peer.receive(peer.unread)
             assert peer.machine.read_size() > 0
-        assert len(peer.machine._replicas) <= 16
+        assert len(peer.machine.snapshot().logs) <= 16
 
     def test_a_log_is_proposed_again_and_again(self) -> None:
         """Served, cancelled, proposed: nothing is left of what was."""

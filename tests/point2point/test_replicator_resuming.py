@@ -254,7 +254,7 @@ def test_it_may_end_at_any_moment(way: str) -> None:
                 continue
             assert end.closed is not None, (way, cut)
             assert end.code is (None if way.startswith("close") else ErrorCode.UNEXPECTED_EOF)
-            assert not end.machine._work.unwritten_size
+            assert not end.machine.snapshot().unwritten_size
         check_store(reader.store)
         connect(world, server, reader, proactive=True)
         world.settle()

@@ -47,7 +47,7 @@ def test_proposals_for_new_logs_without_end(slow: bool) -> None:
     offer(peer, 64)
     full = held_size(peer.machine)
     offer(peer, 200, first=64)
-    assert len(peer.machine._replicas) <= 16
+    assert len(peer.machine.snapshot().logs) <= 16
     assert held_size(peer.machine) < full + 4096
     if not slow:
         assert cancel(2 * 100, CancelReason.RESOURCE_LIMIT)[:2] in peer.control_seen
@@ -58,7 +58,7 @@ def test_proposals_for_logs_that_are_not_taken() -> None:
     offer(peer, 16)
     before = held_size(peer.machine)
     offer(peer, 400, first=16)
-    assert not peer.machine._replicas
+    assert not peer.machine.snapshot().logs
     assert held_size(peer.machine) < before + 2048
 
 
@@ -68,7 +68,7 @@ def test_what_a_log_costs() -> None:
     for count in (100, 300):
         peer = RawPeer(interest=KEEP, limits=limited(logs_max=1000), credit=1 << 20)
         offer(peer, count)
-        assert len(peer.machine._replicas) == count
+        assert len(peer.machine.snapshot().logs) == count
         costs.append(held_size(peer.machine))
     assert (costs[1] - costs[0]) / 200 < LOG_SIZE_MAX
 
@@ -80,7 +80,8 @@ def test_news_of_a_log_cost_nothing_for_the_requests_of_others() -> None:
         peer = RawPeer(*logs, interest=SERVE, limits=limits, credit=0)
         for number, news in enumerate(logs):
             peer.control(proposal_of(key_of(news), 2 * number, 1))
-        assert len(peer.machine._traffic._serving) == others + 1
-        return lines(lambda: peer.machine._traffic.wake(key_of(logs[0])))
+        assert peer.machine.snapshot().transfers == others + 1
+        log = key_of(logs[0])
+        return lines(lambda: (peer.machine.stored(log), peer.drain()))
 
     assert cost(10) == cost(200)

@@ -16,6 +16,7 @@ from culm.point2point.replication.events import (
     Want,
 )
 from culm.point2point.replication.replicator import Replicator
+from culm.point2point.replication.snapshots import LogSnapshot, ReplicatorSnapshot
 
 __all__ = [
     "Closed",
@@ -25,11 +26,13 @@ __all__ = [
     "LogEnded",
     "LogOffered",
     "LogRefused",
+    "LogSnapshot",
     "LogSynced",
     "PayloadProgress",
     "PiecesNotified",
     "Replicator",
     "ReplicatorLimits",
+    "ReplicatorSnapshot",
     "Settled",
     "StoreFailed",
     "Want",

@@ -26,6 +26,7 @@ from culm.point2point.replication.events import (
 from culm.point2point.replication.forking import ForkSeeking
 from culm.point2point.replication.inventory import Inventory
 from culm.point2point.replication.seeking import NextSeeking, Owner, RangeSeeking, Seeking
+from culm.point2point.replication.snapshots import LogSnapshot
 from culm.point2point.states import RequestState
 from culm.wire.multihash import HashFamily
 
@@ -132,6 +133,15 @@ class Replica:
         """Whether nothing is under way that will come to an end by itself."""
         known = self.inventory.loaded and self.answering.settled
         return known and all(seeking.settled for seeking in (self.next, self.ranges, self.forks))
+
+    def snapshot(self) -> LogSnapshot:
+        """The log as it is now."""
+        return LogSnapshot(
+            log=self.log,
+            position=self.inventory.position,
+            offered=self.offered,
+            settled=self.settled,
+        )
 
     def emit(self, event: Event) -> None:
         """Let an event come out in its turn."""

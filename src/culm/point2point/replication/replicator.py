@@ -39,6 +39,7 @@ from culm.point2point.replication.events import Interest, ReplicatorLimits, Sett
 from culm.point2point.replication.proposer import Proposer
 from culm.point2point.replication.replica import Replica
 from culm.point2point.replication.settling import Settling
+from culm.point2point.replication.snapshots import ReplicatorSnapshot
 from culm.point2point.replication.traffic import Traffic
 from culm.point2point.setup import Setup
 from culm.point2point.states import RequestState, State
@@ -99,6 +100,18 @@ class Replicator:
     @property
     def state(self) -> State:
         return State.CLOSED if self._ended else self.connection.state
+
+    def snapshot(self) -> ReplicatorSnapshot:
+        """All that it knows, as values; the work is proportional to the number of logs."""
+        return ReplicatorSnapshot(
+            state=self.state,
+            logs=tuple(replica.snapshot() for replica in self._replicas.values()),
+            settled=self._proposer.settled,
+            transfers=self._traffic.count,
+            outstanding=self._work.load,
+            unwritten_size=self._work.unwritten_size,
+            read_ahead_size=self._traffic.ahead.size,
+        )
 
     # Verbs.
 

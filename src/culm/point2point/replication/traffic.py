@@ -54,6 +54,11 @@ class Traffic:
             read_size_max=limits.connection.packet_size_max + ENTRY_SIZE,
         )
 
+    @property
+    def count(self) -> int:
+        """How many requests there are for which data may flow, now or once they are confirmed."""
+        return len(self._serving)
+
     def involve(self, request: Request, replica: Replica) -> None:
         """A proposal of the peer is about that replica."""
         self._involved[request.request_id] = replica
