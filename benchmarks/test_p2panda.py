@@ -19,7 +19,7 @@ from culm.p2panda.author import Author
 from culm.p2panda.effects import perform
 from culm.p2panda.store import MemoryStore
 from culm.wire.multihash import YASMF
-from two_replicators import exchange
+from two_replicators import End, exchange
 
 OPERATIONS, PER_DOCUMENT = 10_000, 10
 ROUNDS = 5
@@ -27,32 +27,11 @@ READ_SIZE = 1 << 20
 SCHEMA = "panda_" + YASMF.hash(b"pandas").hex()
 
 
-class End:
-    """A replicator and its store."""
-
-    def __init__(self, name: bytes, peer: bytes, store: MemoryStore, mode: Mode) -> None:
-        self.store = store
-        policy = Policy(asks=name < peer, mode=mode, live=False)
-        self.replicator = Replicator(local_peer=name, remote_peer=peer, policy=policy)
-        self.replicator.announce([SCHEMA], timestamp=1)
-
-    def drain(self) -> bool:
-        replicator, moved, more = self.replicator, False, True
-        while more:
-            more = False
-            while replicator.next_event() is not None:
-                more = True
-            while (effect := replicator.next_effect()) is not None:
-                replicator.complete(effect.ticket, perform(effect, self.store))
-                more = True
-            moved |= more
-        return moved
-
-    def send_to(self, other: End, size_max: int) -> bool:
-        data = self.replicator.data_to_send(min(size_max, other.replicator.read_size()))
-        if data:
-            other.replicator.receive_data(data)
-        return bool(data)
+def end(name: bytes, peer: bytes, store: MemoryStore, mode: Mode) -> End:
+    policy = Policy(asks=name < peer, mode=mode, live=False)
+    replicator = Replicator(local_peer=name, remote_peer=peer, policy=policy)
+    replicator.announce([SCHEMA], timestamp=1)
+    return End(replicator, store, perform=perform)
 
 
 def written() -> MemoryStore:
@@ -77,8 +56,8 @@ def test_replication_beside_its_signatures(mode: Mode) -> None:
         alone = thread_time() - start
         store = MemoryStore()
         start = thread_time()
-        ends = End(b"a", b"b", store, mode), End(b"b", b"a", full, mode)
-        exchange(*ends, size_max=READ_SIZE)  # type: ignore[arg-type]
+        ends = end(b"a", b"b", store, mode), end(b"b", b"a", full, mode)
+        exchange(*ends, size_max=READ_SIZE)
         took = thread_time() - start
         assert len(store.read_new([SCHEMA], count_max=OPERATIONS, size_max=1 << 40)) == len(kept)
         ratios.append(alone / took)

@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, Protocol
 
-from culm.bamboo import LogStore
 from culm.bamboo.effects import perform
-from culm.point2point.replication import Replicator
+from culm.machine import Durable, StreamMachine
 
 __all__ = ["End", "exchange"]
 
 
+class Replicator(StreamMachine, Durable, Protocol):
+    """A machine over a store, of any protocol."""
+
+
 @dataclass
 class End:
-    """A replicator and its store; `said` is what it has sent, if that is to be kept."""
+    """A replicator and its store, in which `perform` does its effects.
+
+    said: what it has sent, if that is to be kept.
+    """
 
     replicator: Replicator
-    store: LogStore
+    store: Any
     said: bytearray | None = None
+    perform: Callable[..., Any] = perform
 
     def drain(self) -> bool:
         """Take events and effects, in rounds; whether there were any."""
@@ -27,7 +36,7 @@ class End:
             while replicator.next_event() is not None:
                 more = True
             while (effect := replicator.next_effect()) is not None:
-                replicator.complete(effect.ticket, perform(effect, self.store))
+                replicator.complete(effect.ticket, self.perform(effect, self.store))
                 more = True
             moved |= more
         return moved

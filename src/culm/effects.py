@@ -206,6 +206,10 @@ class StoreWork:
         self._unwritten_size = 0
         self.emit(failure)
 
+    def drop_asked(self) -> None:
+        """Forget what was asked for and not handed out: nobody waits for it any more."""
+        self._tickets.drop_asked()
+
     # Bytes.
 
     def hold(self, size: int) -> None:

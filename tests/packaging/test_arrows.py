@@ -12,7 +12,9 @@ from packaging_project import ROOT
 SOURCE = ROOT / "src"
 MODULES = sorted((SOURCE / "culm").rglob("*.py"))
 
-CONTRACT = {"arguments", "buffer", "effects", "machine", "stack", "timers"}
+CONTRACT = {
+    *("arguments", "buffer", "durable", "effects", "intervals", "machine", "stack", "timers"),
+}
 
 # room -> the rooms that it may import from, besides itself.  A new protocol gets a line, and
 # a package within one that has a line is a room of its own.
@@ -21,6 +23,8 @@ ARROWS = {
     "arguments": {"buffer"},
     "machine": {"buffer"},
     "effects": {"machine"},
+    "durable": {"buffer", "effects", "machine"},
+    "intervals": set[str](),
     "pump": {"arguments", "buffer", "effects", "machine", "timers"},
     "stack": {"buffer", "effects", "machine"},
     "timers": set[str](),

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from replicator_support import KEEP, World, news_of, store_of
 
-from culm.point2point.intervals import Intervals
+from culm.intervals import Intervals
 from culm.testing.held import held_size
 from culm.testing.machines import Scenario, call, lookup
 from culm.testing.point2point_hostile import GROWTH

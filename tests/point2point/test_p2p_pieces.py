@@ -12,8 +12,8 @@ from range_twin import HORIZON, METADATA, PAYLOAD, index_after, lipmaa, path, pi
 from rules import rule
 
 from culm.bamboo.links import SEQNUM_MAX, lower_pool
+from culm.intervals import Intervals
 from culm.point2point import Part, Piece, Proposal
-from culm.point2point.intervals import Intervals
 from culm.point2point.pieces import Cursor, Range
 from culm.wire.multihash import YAMF
 

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator, Mapping
 from enum import Enum
 
 from culm.bamboo.entry import LogKey
+from culm.effects import Place, StoreWork
 from culm.machine import ContractErrorCode, LocalProtocolError, RemoteProtocolError
 from culm.p2panda.comparison import Comparison
-from culm.p2panda.desk import Desk, Slot
 from culm.p2panda.effects import OpenRange
 from culm.p2panda.errors import ErrorCode
 from culm.p2panda.events import DoneReceived, HaveReceived, RangeReceived, SessionEnded
@@ -55,7 +55,7 @@ class Exchange:
         self,
         session: Session,
         *,
-        desk: Desk,
+        work: StoreWork,
         limits: ReplicatorLimits,
         policy: Policy,
         monoid: str,
@@ -63,19 +63,19 @@ class Exchange:
     ) -> None:
         self.session = session
         self.phase = Phase.ASKED
-        self._desk = desk
+        self._work = work
         self._limits = limits
         self._policy = policy
         self._monoid = monoid
         self._count_fault = count_fault
-        self.serving = Serving(session.schema_ids, desk=desk, limits=limits, send=self._send)
+        self.serving = Serving(session.schema_ids, work=work, limits=limits, send=self._send)
         self.comparison: Comparison | None = None
         self._range: Range | None = None
         self._first: HaveReceived | RangeReceived | None = None  # heard before the range is known
         self._fault: RemoteProtocolError | None = None
         self._unstored = 0  # entries on their way into the store
         self._repeated = 0  # entries that we had, and have not made up for
-        self._end: Slot | None = None  # where the session's end is to be told
+        self._end: Place | None = None  # where the session's end is to be told
 
     # For whoever takes its entries.
 
@@ -128,7 +128,7 @@ class Exchange:
         """The session has begun, with the peer's `first` message if we had asked for it."""
         self.phase = Phase.OPENING
         self._first = first
-        self._desk.ask(OpenRange, self._opened, schema_ids=self.schema_ids, monoid=self._monoid)
+        self._work.ask(OpenRange, self._opened, schema_ids=self.schema_ids, monoid=self._monoid)
 
     def _opened(self, range: Range) -> None:
         if self.phase is not Phase.OPENING:
@@ -288,13 +288,13 @@ class Exchange:
         if self.phase is not Phase.BROKEN:
             self.phase = Phase.OVER
         self.comparison = None
-        self._end = self._desk.reserve()
+        self._end = self._work.reserve()
         self._tell_end()
 
     def _tell_end(self) -> None:
         """Tell of the end when nothing of the session is on its way into the store any more."""
         if self._end is not None and not self._unstored:
-            self._end.events = (SessionEnded(session_id=self.session_id, error=self._fault),)
+            self._end.fill([SessionEnded(session_id=self.session_id, error=self._fault)])
             self._end = None
 
     def _break(self, error: RemoteProtocolError) -> None:

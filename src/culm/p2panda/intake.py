@@ -14,8 +14,8 @@ from culm.bamboo import Reason as LogReason
 from culm.bamboo.entry import Entry, LogKey
 from culm.bamboo.entry import decode as decode_entry
 from culm.bamboo.verify import payload_fault
+from culm.effects import Place, StoreWork
 from culm.machine import Event, RemoteProtocolError
-from culm.p2panda.desk import Desk, Slot
 from culm.p2panda.effects import AppendOperations, LookUp
 from culm.p2panda.errors import ErrorCode, InvalidOperation, Reason
 from culm.p2panda.limits import ReplicatorLimits
@@ -77,16 +77,16 @@ class Sender(Protocol):
 class Arrival:
     """An entry with its operation, and the place of what is told of it."""
 
-    __slots__ = ("entry", "operation", "sender", "size", "slot")
+    __slots__ = ("entry", "operation", "place", "sender", "size")
 
     def __init__(
-        self, sender: Sender, entry: Entry, operation: Operation, size: int, slot: Slot
+        self, sender: Sender, entry: Entry, operation: Operation, size: int, place: Place
     ) -> None:
         self.sender = sender
         self.entry = entry
         self.operation = operation
         self.size = size
-        self.slot = slot
+        self.place = place
 
 
 class _Log:
@@ -100,7 +100,7 @@ class _Log:
         self.document_id = None if state is None else state.document_id
 
 
-class _Work(Enum):
+class _Doing(Enum):
     """What the store is doing for us."""
 
     NOTHING = "nothing"
@@ -111,24 +111,17 @@ class _Work(Enum):
 class Intake:
     """Takes the entries of all sessions, in the order in which they came.
 
-    unwritten_size: bytes of which the store has not said that it has them, and what they take
-        besides.
+    As unwritten count their bytes and what they take besides.
     """
 
-    def __init__(self, *, desk: Desk, limits: ReplicatorLimits) -> None:
-        self.unwritten_size = 0
-        self._desk = desk
+    def __init__(self, *, work: StoreWork, limits: ReplicatorLimits) -> None:
+        self._work = work
         self._limits = limits
         self._queue: deque[Arrival] = deque()
-        self._work = _Work.NOTHING
+        self._doing = _Doing.NOTHING
         self._batch: list[Arrival] = []  # which the store is working on
         self._logs: OrderedDict[LogKey, _Log] = OrderedDict()
         self._operations: OrderedDict[bytes, OperationState] = OrderedDict()
-
-    @property
-    def idle(self) -> bool:
-        """Whether all that came is in the store."""
-        return not self._queue and self._work is _Work.NOTHING
 
     def take(self, sender: Sender, encoded: bytes, payload: bytes | None) -> None:
         """Take an entry.
@@ -142,19 +135,19 @@ class Intake:
         if operation.schema_id not in sender.schema_ids:
             raise RemoteProtocolError(ErrorCode.NOT_REQUESTED, operation.schema_id)
         size = _ENTRY_SIZE + len(encoded) + entry.payload_size
-        self.unwritten_size += size
+        self._work.hold(size)
         sender.expect()
-        self._queue.append(Arrival(sender, entry, operation, size, self._desk.reserve()))
+        self._queue.append(Arrival(sender, entry, operation, size, self._work.reserve()))
 
     def ask(self) -> bool:
         """Ask the store for what the next entries need; whether that has been done."""
-        if self._work is not _Work.NOTHING or not self._queue:
+        if self._doing is not _Doing.NOTHING or not self._queue:
             return False
         self._batch = self._next_batch()
         logs = {arrival.entry.log: None for arrival in self._batch}
         wanted = {each: None for arrival in self._batch for each in arrival.operation.previous}
-        self._work = _Work.LOOKING_UP
-        self._desk.ask(
+        self._doing = _Doing.LOOKING_UP
+        self._work.ask(
             LookUp,
             self._looked_up,
             logs=tuple(log for log in logs if log not in self._logs),
@@ -191,9 +184,9 @@ class Intake:
         if not valid:
             self._rest()
             return
-        self._work = _Work.WRITING
+        self._doing = _Doing.WRITING
         operations = tuple(new for _, new in valid)
-        self._desk.ask(
+        self._work.ask(
             AppendOperations,
             lambda result: self._appended(operations, result),
             operations=operations,
@@ -287,13 +280,13 @@ class Intake:
         self._settle(arrival, (), None)
 
     def _settle(self, arrival: Arrival, events: tuple[Event, ...], position: int | None) -> None:
-        self.unwritten_size -= arrival.size
-        arrival.slot.events = events
+        self._work.release(arrival.size)
+        arrival.place.fill(events)
         arrival.sender.settle(position)
 
     def _rest(self) -> None:
         """The batch is done with."""
-        self._work = _Work.NOTHING
+        self._doing = _Doing.NOTHING
         self._batch = []
         _trim(self._logs, self._limits.logs_known_max)
         _trim(self._operations, self._limits.operations_known_max)

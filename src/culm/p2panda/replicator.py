@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from culm.arguments import check_type
-from culm.buffer import Buffer
-from culm.machine import (
-    Closed,
-    Effect,
-    Event,
-    LocalProtocolError,
-    RemoteProtocolError,
-    Ticket,
-)
+from culm.durable import DurableBase
+from culm.effects import StoreWork
+from culm.machine import Closed, Effect, Event, LocalProtocolError, RemoteProtocolError
 from culm.p2panda.codec import Dialect
 from culm.p2panda.connection import Connection
-from culm.p2panda.desk import Desk
 from culm.p2panda.errors import ErrorCode
 from culm.p2panda.events import (
     Announced,
@@ -41,13 +34,11 @@ from culm.reconcile import DEFAULT, named
 
 __all__ = ["Replicator"]
 
-R = TypeVar("R")
-
 _DEFAULT_LIMITS: Final = ReplicatorLimits()
 _DEFAULT_POLICY: Final = Policy()
 
 
-class Replicator:
+class Replicator(DurableBase[Connection]):
     """Drives a `Connection` over a store of operations: compares, sends, verifies, stores.
 
     The store is reached through effects (`culm.p2panda.effects`).  After bytes have been taken
@@ -69,20 +60,18 @@ class Replicator:
         check_type("limits", limits, ReplicatorLimits)
         check_type("policy", policy, Policy)
         named(monoid)
-        self.connection = Connection(
+        connection = Connection(
             local_peer=local_peer,
             remote_peer=remote_peer,
             dialect=dialect,
             limits=limits.connection,
         )
+        super().__init__(connection, work=StoreWork())
         self._limits = limits
         self._policy = policy
         self._monoid = monoid
-        self._desk = Desk()
-        self._intake = Intake(desk=self._desk, limits=limits)
+        self._intake = Intake(work=self._work, limits=limits)
         self._exchanges: dict[int, Exchange] = {}  # those that are not over, oldest first
-        self._closed: Closed | None = None  # of the connection, before it has come out
-        self._ended = False
 
     @property
     def state(self) -> State:
@@ -131,17 +120,6 @@ class Replicator:
 
     # Bytes and time.
 
-    def receive_data(self, data: Buffer) -> None:
-        self.connection.receive_data(b"" if self._desk.failed else data)
-
-    def receive_eof(self) -> None:
-        self.connection.receive_eof()
-
-    def read_size(self) -> int:
-        """How many bytes are welcome; 0 while the store is behind."""
-        waits = self._closed is not None or self._store_is_behind()
-        return 0 if waits else self.connection.read_size()
-
     def data_to_send(self, size_max: int | None = None) -> bytes:
         """Take bytes for the peer; what is to be said of ranges is made as late as possible."""
         while size_max is None or self.connection.unsent_size < size_max:
@@ -149,10 +127,6 @@ class Replicator:
             if not any(spoken):
                 break
         return self.connection.data_to_send(size_max)
-
-    @property
-    def trailing_data(self) -> bytes:
-        return self.connection.trailing_data if self._ended else b""
 
     def next_deadline(self) -> float | None:
         return None if self._ended else self.connection.next_deadline()
@@ -167,9 +141,9 @@ class Replicator:
 
     def next_effect(self) -> Effect[Any] | None:
         """Take the next piece of work for the store; see `culm.p2panda.effects.perform`."""
-        effect = self._desk.next_effect()
-        if effect is None and not self._desk.failed and self._ask():
-            effect = self._desk.next_effect()
+        effect = self._work.next_effect()
+        if effect is None and not self._work.failed and self._ask():
+            effect = self._work.next_effect()
         return effect
 
     def _ask(self) -> bool:
@@ -186,56 +160,20 @@ class Replicator:
                 return True
         return False
 
-    def complete(self, ticket: Ticket[R], result: R) -> None:
-        """Answer an effect; see `Durable.complete`."""
-        self._desk.complete(ticket, result)
-
-    def fail(self, ticket: Ticket[Any], error: Exception) -> None:
-        """The store could not do it: the connection is given up, with a goodbye.
-
-        What has come in and is not in the store is dropped; see `Durable.fail`.
-        """
-        self._desk.fail(ticket, error)
-        self.connection.close()
-        self._closed = self._closed or Closed()
-
-    # Events.
-
-    def next_event(self) -> Event | None:
-        while not self._ended:
-            event = self._desk.next_event()
-            if event is not None:
-                return event
-            if self._closed is not None:
-                return self._finish()
-            below = None if self._store_is_behind() else self.connection.next_event()
-            if below is None:
-                return None
-            self._handle(below)
-        return None
-
-    def _finish(self) -> Event | None:
-        """End as soon as what was received is in the store."""
-        if not self._desk.failed and not (self._intake.idle and self._desk.idle):
-            return None
-        self._ended = True
-        self._exchanges.clear()
-        self._desk.drop_asked()
-        return self._closed
-
     def _store_is_behind(self) -> bool:
-        if self._desk.failed:
-            return False
-        if self._intake.unwritten_size > self._limits.unwritten_size_max:
+        if self._work.unwritten_size > self._limits.unwritten_size_max:
             return True
         return any(exchange.opening for exchange in self._exchanges.values())
+
+    def _over(self) -> None:
+        self._exchanges.clear()
 
     # What the connection tells.
 
     def _handle(self, event: Event) -> None:
         match event:
             case Closed():
-                self._closed = event
+                pass  # what has come before goes on
             case EntryReceived() | RangeReceived() | HaveReceived() | DoneReceived():
                 exchange = self._exchanges.get(event.session_id)
                 if exchange is not None:
@@ -243,7 +181,7 @@ class Replicator:
             case SessionEnded() if event.session_id in self._exchanges:
                 self._exchanges.pop(event.session_id).end(event)
             case _:
-                self._desk.emit(event)
+                self._work.emit(event)
                 self._follow(event)
 
     def _tell(
@@ -294,7 +232,7 @@ class Replicator:
     def _add(self, session: Session) -> Exchange:
         exchange = Exchange(
             session,
-            desk=self._desk,
+            work=self._work,
             limits=self._limits,
             policy=self._policy,
             monoid=self._monoid,

@@ -16,10 +16,10 @@ from itertools import islice
 from typing import Any, TypeVar
 
 from culm.bamboo.entry import LogKey
-from culm.p2panda.desk import Desk
+from culm.effects import StoreWork
+from culm.intervals import Intervals
 from culm.p2panda.effects import FindDocuments, ReadNew, ReadOperations, StoreEffect
 from culm.p2panda.limits import ReplicatorLimits
-from culm.p2panda.runs import Runs
 from culm.p2panda.store import DocumentLogs, Span, StoredOperation
 
 __all__ = ["Serving"]
@@ -49,13 +49,13 @@ class Serving:
         self,
         schema_ids: tuple[str, ...],
         *,
-        desk: Desk,
+        work: StoreWork,
         limits: ReplicatorLimits,
         send: Callable[[StoredOperation], None],
     ) -> None:
-        self.theirs = Runs()
+        self.theirs = Intervals()
         self._schema_ids = schema_ids
-        self._desk = desk
+        self._work = work
         self._limits = limits
         self._send = send
         self._stage = _Stage.OPEN
@@ -138,7 +138,7 @@ class Serving:
             then(result)
 
         self._asked += 1
-        self._desk.ask(kind, answered, **of)
+        self._work.ask(kind, answered, **of)
 
     def _find_documents(self) -> None:
         count = min(len(self._wanted), self._limits.spans_max)
@@ -184,7 +184,7 @@ class Serving:
                     self._send(stored)
             if operations:
                 self._after = last = operations[-1].position
-                self.theirs.forget(last)
+                self.theirs.forget_until(last)
                 if last != end:
                     self._scan = last, end
 

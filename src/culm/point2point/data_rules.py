@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from culm.intervals import Intervals
 from culm.point2point.errors import ErrorCode, Violation
 from culm.point2point.events import SkipReason
-from culm.point2point.intervals import Intervals
 from culm.point2point.messages import Demand
 from culm.point2point.pieces import Cursor, Part
 

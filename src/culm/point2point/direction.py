@@ -19,6 +19,7 @@ from culm.bamboo.entry import Entry
 from culm.bamboo.links import open_targets
 from culm.bamboo.verify import PayloadVerifier
 from culm.buffer import Buffer
+from culm.intervals import Intervals
 from culm.point2point.candidates import Candidates, Possible
 from culm.point2point.data_rules import (
     check_part,
@@ -30,7 +31,6 @@ from culm.point2point.data_rules import (
 )
 from culm.point2point.errors import ErrorCode, Violation
 from culm.point2point.events import SkipReason
-from culm.point2point.intervals import Intervals
 from culm.point2point.messages import Adjust, Demand
 from culm.point2point.pieces import Cursor, Part, Piece, Range
 

@@ -6,8 +6,8 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 
 from culm.bymux import Role
+from culm.intervals import Intervals
 from culm.point2point.errors import ErrorCode, Violation
-from culm.point2point.intervals import Intervals
 from culm.point2point.messages import Proposal
 from culm.point2point.request import RequestRecord
 from culm.point2point.rivals import Rivals

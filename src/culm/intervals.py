@@ -69,6 +69,12 @@ class Intervals:
             self._starts.insert(index, start)
             self._ends.insert(index, number - 1)
 
+    def forget_until(self, number: int) -> None:
+        """Forget the runs that end with `number` or before it."""
+        count = bisect_right(self._ends, number)
+        del self._starts[:count]
+        del self._ends[:count]
+
     def keep_last(self, count: int) -> None:
         """Forget all but the `count` highest runs."""
         surplus = len(self._starts) - count

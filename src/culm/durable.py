@@ -1,0 +1,108 @@
+"""A machine over another one and a store: what replicators have in common."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, Generic, TypeVar
+
+from culm.buffer import Buffer
+from culm.effects import StoreWork
+from culm.machine import Closed, Effect, Event, StreamMachine, Ticket
+
+__all__ = ["DurableBase"]
+
+R = TypeVar("R")
+M = TypeVar("M", bound=StreamMachine)
+
+
+class DurableBase(ABC, Generic[M]):
+    """Drives a wire machine, `connection`, over a store, which it reaches through effects.
+
+    No byte is read while the store is behind, and the end of the connection is not told before all
+    that it brought is in the store.  If the store fails, the connection is given up.
+
+    A subclass says when the store is behind, and takes the connection's events (`_handle`).
+    """
+
+    def __init__(self, connection: M, *, work: StoreWork) -> None:
+        self.connection = connection
+        self._work = work
+        self._closed: Closed | None = None  # of the connection, before it has come out
+        self._ended = False
+
+    @abstractmethod
+    def _store_is_behind(self) -> bool:
+        """Whether the store is to do something before more is read."""
+
+    @abstractmethod
+    def _handle(self, event: Event) -> None:
+        """Take an event of the connection; `Closed` too, which is the last."""
+
+    def _at_rest(self) -> Event | None:
+        """Say what follows from the fact that nothing more comes from the connection by now."""
+        return None
+
+    def _over(self) -> None:
+        """Release what is held; called just before `Closed` is returned."""
+
+    # Bytes.
+
+    def receive_data(self, data: Buffer) -> None:
+        self.connection.receive_data(b"" if self._work.failed else data)
+
+    def receive_eof(self) -> None:
+        self.connection.receive_eof()
+
+    def read_size(self) -> int:
+        """How many bytes are welcome; 0 while the store is behind."""
+        reads = self._closed is None and not self._store_is_behind()
+        return self.connection.read_size() if reads else 0
+
+    @property
+    def trailing_data(self) -> bytes:
+        return self.connection.trailing_data if self._ended else b""
+
+    # Effects.
+
+    def next_effect(self) -> Effect[Any] | None:
+        """Take the next piece of work for the store."""
+        return self._work.next_effect()
+
+    def complete(self, ticket: Ticket[R], result: R) -> None:
+        """Answer an effect; see `Durable.complete`."""
+        self._work.complete(ticket, result)
+
+    def fail(self, ticket: Ticket[Any], error: Exception) -> None:
+        """The store could not do it: the connection is given up, with a goodbye.
+
+        What has come in and is not in the store is dropped; see `Durable.fail`.
+        """
+        self._work.fail(ticket, error)
+        self._closed = self._closed or Closed()
+        self.connection.close()
+
+    # Events.
+
+    def next_event(self) -> Event | None:
+        while not self._ended:
+            event = self._work.next_event()
+            if event is not None:
+                return event
+            if self._closed is not None:
+                return self._finish()
+            below = None if self._store_is_behind() else self.connection.next_event()
+            if below is None:
+                return self._at_rest()
+            if isinstance(below, Closed):
+                self._closed = below
+            self._handle(below)
+        return None
+
+    def _finish(self) -> Event | None:
+        """End as soon as what was received is in the store."""
+        if not self._work.all_told or self._work.unwritten_size:
+            return None
+        self._ended = True
+        self._work.drop_asked()
+        self._over()
+        return self._closed
