@@ -32,12 +32,14 @@ from culm.p2panda.effects import AppendOperations, perform
 from culm.p2panda.items import encode_item
 from culm.p2panda.messages import (
     Done,
+    EmptyPayload,
     EmptySet,
     Fingerprint,
     Have,
     LowerBound,
     Message,
     Payload,
+    RangeMessage,
     Reconcile,
     SendEntry,
     SyncDone,
@@ -268,20 +270,36 @@ def test_two_heights_of_one_log_are_a_fault():
     assert victim.code(*rounds(LowerBound(LOW), *map(Payload, items))) is ErrorCode.BAD_ITEM
 
 
-def test_a_peer_that_asks_for_ever_is_cut_off():
+@pytest.mark.parametrize(
+    ("question", "answers", "code"),
+    [
+        # 99 items, which we have not: we ask back, as often as rounds are allowed.
+        (Fingerprint(b"\x01" * 16 + bytes(7) + b"\x63", LOW), 2, ErrorCode.TOO_MANY_ROUNDS),
+        # What says all that there is has one answer, and is not asked about again.
+        (Payload(HIGH, LOW, True), 1, ErrorCode.UNEXPECTED_MESSAGE),
+        (EmptyPayload(LOW), 1, ErrorCode.UNEXPECTED_MESSAGE),
+    ],
+)
+def test_a_peer_that_asks_for_ever_is_cut_off(
+    question: RangeMessage, answers: int, code: ErrorCode
+):
     victim = Victim(documents=20, parameters=Parameters(rounds_max=6, list_from=4))
     victim.begin()
-    liar = rounds(LowerBound(LOW), Fingerprint(b"\x01" * 16 + bytes(7) + b"\x63", LOW), Terminal())
-    events: list[Event] = []
-    for _ in range(10):
-        events += victim.tell(*liar)
-        if any(isinstance(each, SessionEnded) for each in events):
-            break
-    (ended,) = [each for each in events if isinstance(each, SessionEnded)]
-    assert ended.error is None or ended.error.code in (
-        ErrorCode.TOO_MANY_ROUNDS,
-        ErrorCode.UNEXPECTED_MESSAGE,
-    )
+    for _ in range(answers):
+        assert victim.tell(*rounds(LowerBound(LOW), question, Terminal())) == []
+    assert victim.code(*rounds(LowerBound(LOW), question, Terminal())) is code
+    said = [each for each in victim.said if not isinstance(each, SendEntry)]
+    assert [each for each in said if isinstance(each, SyncDone)][-1:] == [said[-1]]
+    assert len([each for each in said if each == Reconcile(0, Terminal())]) == 1 + answers
+
+
+@pytest.mark.parametrize("documents", [0, 3])
+def test_a_peer_says_once_that_it_has_nothing(documents: int):
+    victim = Victim(documents=documents)
+    victim.begin()
+    answer = Reconcile(0, EmptySet(False))
+    assert victim.tell(answer) == []
+    assert victim.code(answer) is ErrorCode.UNEXPECTED_MESSAGE
 
 
 def test_a_peer_that_claims_everything_of_2_to_the_63_costs_nothing():

@@ -72,6 +72,7 @@ class Exchange:
         self.comparison: Comparison | None = None
         self._range: Range | None = None
         self._first: HaveReceived | RangeReceived | None = None  # heard before the range is known
+        self._late: RangeMessage | None = None  # what the peer may say when all is compared
         self._fault: RemoteProtocolError | None = None
         self._unstored = 0  # entries on their way into the store
         self._repeated = 0  # entries that we had, and have not made up for
@@ -188,6 +189,7 @@ class Exchange:
     def _say_nothing(self) -> None:
         """We have nothing, and so the peer lacks nothing."""
         self._say(lambda: self.session.send_range(EmptySet(True)))
+        self._late = EmptySet(False)
         self._know(iter(()))
 
     def hear(self, message: RangeMessage) -> None:
@@ -195,8 +197,9 @@ class Exchange:
         if self.phase is Phase.ASKED:
             self.open(RangeReceived(session_id=self.session_id, message=message))
         elif self.phase is not Phase.COMPARING or self._range is None:
-            if message != EmptySet(False):  # which answers that we have nothing
+            if message != self._late:
                 self._break(RemoteProtocolError(ErrorCode.UNEXPECTED_MESSAGE, "all is compared"))
+            self._late = None
         elif isinstance(message, EmptySet):
             self._hear_empty_set(self._range)
         else:
