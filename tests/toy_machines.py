@@ -63,7 +63,7 @@ class LineReceived(Event):
     text: bytes
 
 
-class Lines(StreamBase):
+class Lines(StreamBase[Event]):
     """Lines both ways; the line ``bye`` is the goodbye, answered by another."""
 
     def __init__(self, *, line_max: int = LINE_MAX) -> None:
@@ -118,7 +118,7 @@ class Lines(StreamBase):
         self._state = ToyState.CLOSED
 
 
-class Frames(StreamBase):
+class Frames(StreamBase[Event]):
     """A conduit: a length byte and as many bytes; length 0 is the goodbye, answered in kind.
 
     With `greeting` nothing is sent before the peer's greeting (one byte 0x47) has come.
@@ -214,7 +214,7 @@ class Keeper(Lines):
         self._idle = idle
         self._now: float | None = None
         self._deadlines: Deadlines[str] = Deadlines()
-        self._tickets: Tickets[bytes] = Tickets()
+        self._tickets: Tickets[bytes, Effect[bytes]] = Tickets()
         self._kept: deque[Event] = deque()
         self._failed = False
 
@@ -288,7 +288,7 @@ class LaneData(Event):
     data: bytes
 
 
-class Lanes(StreamBase):
+class Lanes(StreamBase[Event]):
     """Two lanes in turns; how much of a lane goes into a frame is decided when it is taken."""
 
     def __init__(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 from culm.buffer import Buffer
 from culm.effects import StoreWork
@@ -13,13 +13,17 @@ __all__ = ["DurableBase"]
 
 R = TypeVar("R")
 M = TypeVar("M", bound=StreamMachine)
+V = TypeVar("V", bound=Event)
+F = TypeVar("F", bound=Effect[Any])
 
 
-class DurableBase(ABC, Generic[M]):
+class DurableBase(ABC, Generic[M, V, F]):
     """Drives a wire machine, `connection`, over a store, which it reaches through effects.
 
     No byte is read while the store is behind, and the end of the connection is not told before all
     that it brought is in the store.  If the store fails, the connection is given up.
+
+    ``V`` and ``F`` are the unions of the events and of the effects that a subclass gives.
 
     A subclass says when the store is behind, and takes the connection's events (`_handle`).
     """
@@ -38,7 +42,7 @@ class DurableBase(ABC, Generic[M]):
     def _handle(self, event: Event) -> None:
         """Take an event of the connection; `Closed` too, which is the last."""
 
-    def _at_rest(self) -> Event | None:
+    def _at_rest(self) -> V | None:
         """Say what follows from the fact that nothing more comes from the connection by now."""
         return None
 
@@ -64,9 +68,9 @@ class DurableBase(ABC, Generic[M]):
 
     # Effects.
 
-    def next_effect(self) -> Effect[Any] | None:
+    def next_effect(self) -> F | None:
         """Take the next piece of work for the store."""
-        return self._work.next_effect()
+        return cast("F | None", self._work.next_effect())
 
     def complete(self, ticket: Ticket[R], result: R) -> None:
         """Answer an effect; see `Durable.complete`."""
@@ -83,11 +87,11 @@ class DurableBase(ABC, Generic[M]):
 
     # Events.
 
-    def next_event(self) -> Event | None:
+    def next_event(self) -> V | Closed | None:
         while not self._ended:
             event = self._work.next_event()
             if event is not None:
-                return event
+                return cast("V", event)
             if self._closed is not None:
                 return self._finish()
             below = None if self._store_is_behind() else self.connection.next_event()
@@ -98,7 +102,7 @@ class DurableBase(ABC, Generic[M]):
             self._handle(below)
         return None
 
-    def _finish(self) -> Event | None:
+    def _finish(self) -> Closed | None:
         """End as soon as what was received is in the store."""
         if not self._work.all_told or self._work.unwritten_size:
             return None

@@ -27,12 +27,15 @@ __all__ = ["Answer", "Place", "StoreWork", "Then", "Tickets"]
 T = TypeVar("T")
 R = TypeVar("R")
 E = TypeVar("E", bound=Effect[Any])
+F = TypeVar("F", bound=Effect[Any])
 
 Then: TypeAlias = Callable[[Any], None]  # gets the answer
 
 
-class Tickets(Generic[T]):
+class Tickets(Generic[T, F]):
     """Effects in the order of their tickets, and for each a ``T``: what waits for its answer.
+
+    ``F`` is the union of the effects that `ask` makes.
 
     Only effects that have been handed out can be answered, each once.
 
@@ -44,19 +47,19 @@ class Tickets(Generic[T]):
     def __init__(self, *, suits: Callable[[object], bool] | None = None) -> None:
         self._suits = suits
         self._last = 0
-        self._asked: deque[tuple[Effect[Any], T]] = deque()
+        self._asked: deque[tuple[F, T]] = deque()
         self._open: dict[int, tuple[Effect[Any], T]] = {}
 
     def __len__(self) -> int:
         """How many answers are outstanding, those to effects not handed out yet included."""
         return len(self._asked) + len(self._open)
 
-    def ask(self, kind: Callable[..., Effect[Any]], waits: T, **fields: Any) -> None:
+    def ask(self, kind: Callable[..., F], waits: T, **fields: Any) -> None:
         """Make an effect of that kind, for `next_effect` to hand out in its turn."""
         self._last += 1
         self._asked.append((kind(ticket=Ticket(self._last), **fields), waits))
 
-    def next_effect(self) -> Effect[Any] | None:
+    def next_effect(self) -> F | None:
         """Hand out the next of those that were asked for."""
         if not self._asked:
             return None
@@ -148,7 +151,7 @@ class StoreWork:
     __slots__ = ("_failed", "_places", "_tickets", "_unwritten_size")
 
     def __init__(self, *, suits: Callable[[object], bool] | None = None) -> None:
-        self._tickets: Tickets[Then] = Tickets(suits=suits)
+        self._tickets: Tickets[Then, Effect[Any]] = Tickets(suits=suits)
         self._places: deque[Place] = deque()
         self._unwritten_size = 0
         self._failed = False

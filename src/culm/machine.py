@@ -357,8 +357,14 @@ class Durable(Protocol):
         ...
 
 
-class StreamBase(ABC):
+E_co = TypeVar("E_co", bound=Event, covariant=True)
+
+
+class StreamBase(ABC, Generic[E_co]):
     """What every stream machine does alike: buffering, ending once, trailing data.
+
+    ``E_co`` is the union of the events that a subclass gives: with it, type checkers see whether
+    a ``match`` has a case for each.
 
     A subclass provides `_step`, which reads from ``self._inbox`` and writes to
     ``self._outbox``, and says what the end of the stream means (`_step_eof`) and how
@@ -374,7 +380,7 @@ class StreamBase(ABC):
         self._closed: Closed | None = None
 
     @abstractmethod
-    def _step(self) -> Event | None:
+    def _step(self) -> E_co | Closed | None:
         """Take one step; ``None`` if nothing can happen before more input.
 
         Returning `Closed` ends the machine.  Raise `RemoteProtocolError` when the
@@ -382,7 +388,7 @@ class StreamBase(ABC):
         """
 
     @abstractmethod
-    def _step_eof(self) -> Event | None:
+    def _step_eof(self) -> E_co | Closed | None:
         """Say what end of stream means when `_step` has nothing left to do.
 
         Return `Closed`, raise `RemoteProtocolError`, or return another event if one is
@@ -393,10 +399,10 @@ class StreamBase(ABC):
     def _goodbye(self) -> None:
         """Write the orderly goodbye; `_step` returns `Closed` when it is due."""
 
-    def _ended(self, error: RemoteProtocolError | None) -> None:  # noqa: B027
+    def _ended(self, error: RemoteProtocolError | None) -> None:
         """Release what is held; called just before `Closed` is returned."""
 
-    def next_event(self) -> Event | None:
+    def next_event(self) -> E_co | Closed | None:
         if self._closed is not None:
             return None
         try:

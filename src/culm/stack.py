@@ -98,7 +98,7 @@ class _Parts:
     def __init__(self) -> None:
         self._timed: list[Timed] = []
         self._durable: list[Durable] = []
-        self._tickets: Tickets[tuple[Durable, Effect[Any]]] = Tickets()
+        self._tickets: Tickets[tuple[Durable, Effect[Any]], Effect[Any]] = Tickets()
         self._failures: list[tuple[Effect[Any], StoreFailed]] = []  # by the parts' effects
         self._now: float | None = None
 

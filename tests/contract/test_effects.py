@@ -12,8 +12,8 @@ from toy_machines import Keep, Keeper, Kept, LineReceived
 
 
 @pytest.fixture
-def tickets() -> Tickets[str]:
-    tickets: Tickets[str] = Tickets()
+def tickets() -> Tickets[str, Keep]:
+    tickets: Tickets[str, Keep] = Tickets()
     for name in ("first", "second"):
         tickets.ask(Keep, name, text=name.encode())
     return tickets
@@ -25,7 +25,9 @@ def code_of(act: Any, *args: Any) -> object:
     return caught.value.code
 
 
-def test_effects_come_in_the_order_in_which_they_were_asked_for(tickets: Tickets[str]) -> None:
+def test_effects_come_in_the_order_in_which_they_were_asked_for(
+    tickets: Tickets[str, Keep],
+) -> None:
     assert len(tickets) == 2
     assert tickets.next_effect() == Keep(ticket=Ticket(1), text=b"first")
     assert tickets.hand_out(Keep, "third", text=b"third").ticket == 3
@@ -34,7 +36,9 @@ def test_effects_come_in_the_order_in_which_they_were_asked_for(tickets: Tickets
     assert len(tickets) == 3
 
 
-def test_an_effect_is_answered_once_and_only_when_it_was_handed_out(tickets: Tickets[str]) -> None:
+def test_an_effect_is_answered_once_and_only_when_it_was_handed_out(
+    tickets: Tickets[str, Keep],
+) -> None:
     effect = tickets.next_effect()
     assert effect is not None
     assert code_of(tickets.answered, 2, 0) is ContractErrorCode.UNKNOWN_TICKET
@@ -46,19 +50,19 @@ def test_an_effect_is_answered_once_and_only_when_it_was_handed_out(tickets: Tic
 
 
 @pytest.mark.parametrize("ticket", [None, "1", 1.5, [], {}, object(), -1, 0, 1 << 70])
-def test_what_is_no_ticket_is_unknown(tickets: Tickets[str], ticket: Any) -> None:
+def test_what_is_no_ticket_is_unknown(tickets: Tickets[str, Keep], ticket: Any) -> None:
     tickets.next_effect()
     assert code_of(tickets.answered, ticket, 0) is ContractErrorCode.UNKNOWN_TICKET
 
 
 @pytest.mark.parametrize("result", [None, True, "0", 0.0, b"", -1, OSError("full"), object()])
-def test_a_wrong_answer_leaves_the_ticket_open(tickets: Tickets[str], result: Any) -> None:
+def test_a_wrong_answer_leaves_the_ticket_open(tickets: Tickets[str, Keep], result: Any) -> None:
     tickets.next_effect()
     assert code_of(tickets.answered, 1, result) is ContractErrorCode.WRONG_RESULT
     assert tickets.answered(Ticket[int](1), 0) == "first"
 
 
-def test_a_failure_is_an_exception(tickets: Tickets[str]) -> None:
+def test_a_failure_is_an_exception(tickets: Tickets[str, Keep]) -> None:
     effect, error = tickets.next_effect(), OSError("full")
     assert effect is not None
     for wrong in ("full", None, OSError, KeyboardInterrupt()):
@@ -67,7 +71,7 @@ def test_a_failure_is_an_exception(tickets: Tickets[str]) -> None:
     assert (failure, waits) == (StoreFailed(effect=effect, error=error), "first")
 
 
-def test_what_is_dropped_is_not_handed_out(tickets: Tickets[str]) -> None:
+def test_what_is_dropped_is_not_handed_out(tickets: Tickets[str, Keep]) -> None:
     tickets.next_effect()
     tickets.drop_asked()
     assert len(tickets) == 1

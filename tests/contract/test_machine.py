@@ -233,7 +233,7 @@ def test_output_written_before_the_end_can_be_taken_after_it() -> None:
     assert lines.data_to_send(3) + lines.data_to_send() == b"x\nbye\n"
 
 
-class Blames(StreamBase):
+class Blames(StreamBase[Event]):
     """Raises with a cause whose frame holds something big."""
 
     state = ToyState.OPEN

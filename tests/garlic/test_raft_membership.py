@@ -424,7 +424,7 @@ def test_a_closed_core_says_nothing_more() -> None:
     assert ChangeFailed(server_id=4) in lab.events
     assert lab.events[-1] == Closed()
     assert lab.core.state is Role.CLOSED
-    assert refusal(lambda: lab.core.propose([b"x"])) is RaftErrorCode.CLOSED
+    assert refusal(lambda: lab.core.propose([b"x"])) is ContractErrorCode.ALREADY_CLOSED
     lab.core.receive_message(
         VoteRequest(source=2, destination=1, term=9, last_log_index=0, last_log_term=0)
     )

@@ -7,11 +7,10 @@ from random import Random
 import pytest
 from oxen_support import EPOCH, ME, Table
 
-from culm.machine import Closed, LocalProtocolError
+from culm.machine import Closed, ContractErrorCode, LocalProtocolError
 from culm.oxen import (
     Delivery,
     Dialect,
-    ErrorCode,
     LeaveReason,
     Limits,
     MessageReceived,
@@ -90,7 +89,7 @@ def test_a_node_that_leaves_sends_nothing_more() -> None:
     ):
         with pytest.raises(LocalProtocolError) as caught:
             send()
-        assert caught.value.code is ErrorCode.LEAVING
+        assert caught.value.code is ContractErrorCode.ALREADY_CLOSED
     table.wait(10.0, alive=(P,))
     assert {body.id for body in table.bodies(MessageData)} == {last.id}
 

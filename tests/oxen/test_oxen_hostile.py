@@ -13,7 +13,7 @@ from oxen_simulation import EPOCH as SIM_EPOCH
 from oxen_simulation import LIMITS, TIMING
 from oxen_support import EPOCH, ME, Table
 
-from culm.machine import LocalProtocolError
+from culm.machine import ContractErrorCode, LocalProtocolError
 from culm.oxen import (
     Delivery,
     Dialect,
@@ -298,9 +298,9 @@ def test_calls_at_the_wrong_time_or_with_wrong_names() -> None:
         with pytest.raises(LocalProtocolError):
             node.advance(bad)
     node.leave()
-    assert code(node.start) is ErrorCode.LEAVING
-    assert code(node.join, P) is ErrorCode.LEAVING
-    assert code(node.broadcast_in_order, b"x") is ErrorCode.LEAVING
+    assert code(node.start) is ContractErrorCode.ALREADY_CLOSED
+    assert code(node.join, P) is ContractErrorCode.ALREADY_CLOSED
+    assert code(node.broadcast_in_order, b"x") is ContractErrorCode.ALREADY_CLOSED
     with pytest.raises(LocalProtocolError) as caught:
         Node(me=b"", rng=Random(1))
     assert caught.value.code is ErrorCode.BAD_SID

@@ -13,6 +13,7 @@ from culm.machine import (
     Buffer,
     Closed,
     DataReceived,
+    Effect,
     Event,
     LocalProtocolError,
     RemoteProtocolError,
@@ -54,6 +55,10 @@ class Canary:
 
 
 CANARIES: list[Canary] = []
+
+
+class Forget(Effect[None]):
+    """Not what a `Keeper` asks for."""
 
 
 def breaks(
@@ -299,6 +304,18 @@ class TrailsBeforeTheEnd(Lines):
 class ReadsAfterTheEnd(Lines):
     def read_size(self) -> int:
         return 64
+
+
+@breaks("ends", KEEPER, "does not declare Kept")
+class GivesMoreThanItDeclares(Keeper):
+    def next_event(self) -> LineReceived | Closed | None:
+        return super().next_event()
+
+
+@breaks("ends", KEEPER, "does not declare Keep")
+class AsksMoreThanItDeclares(Keeper):
+    def next_effect(self) -> Forget | None:
+        return super().next_effect()
 
 
 # Refusals

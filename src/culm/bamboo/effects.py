@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, TypeGuard, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeAlias, TypeGuard, TypeVar
 
 from culm.bamboo.answers import are_logs, are_stored_entries, is_hash, is_head
 from culm.bamboo.entry import LogKey
@@ -23,6 +23,7 @@ __all__ = [
     "DiscardPayload",
     "DiscardStaged",
     "FinishPayload",
+    "LogEffect",
     "LogStatus",
     "ReadEntries",
     "ReadEntry",
@@ -283,6 +284,25 @@ class AddFork(WriteEffect):
     """`LogStore.add_fork`, which nobody else's write can keep from being done."""
 
     proof: ForkProof
+
+
+LogEffect: TypeAlias = (
+    ReadLogs
+    | ReadHead
+    | ReadNewest
+    | ReadEntry
+    | ReadEntries
+    | ReadHashes
+    | ReadPayload
+    | ReadFork
+    | ReadLog
+    | AppendEntries
+    | WritePayload
+    | FinishPayload
+    | DiscardPayload
+    | DiscardStaged
+    | AddFork
+)
 
 
 def _is_entry(value: object, log: LogKey, seqnum: int | None) -> bool:

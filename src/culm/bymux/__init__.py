@@ -4,6 +4,7 @@ from culm.bymux.connection import Connection
 from culm.bymux.errors import ErrorCode
 from culm.bymux.events import (
     CloseReceived,
+    ConnectionEvent,
     CreationCredit,
     PingReceived,
     PongReceived,
@@ -26,6 +27,7 @@ __all__ = [
     "CloseReceived",
     "Closed",
     "Connection",
+    "ConnectionEvent",
     "CreationCredit",
     "ErrorCode",
     "HalfState",

@@ -7,7 +7,7 @@ from typing import Final
 from culm.arguments import check_int, check_type
 from culm.buffer import Buffer
 from culm.bymux.errors import ErrorCode
-from culm.bymux.events import StreamCreated, StreamData, StreamEnded
+from culm.bymux.events import ConnectionEvent, StreamCreated, StreamData, StreamEnded
 from culm.bymux.handles import Stream, Streams
 from culm.bymux.initial import VANILLA, InitialState
 from culm.bymux.limits import Limits
@@ -16,14 +16,14 @@ from culm.bymux.scheduler import Scheduler
 from culm.bymux.scope import GlobalScope
 from culm.bymux.states import Role, State
 from culm.bymux.stream import StreamScope
-from culm.machine import Closed, Event, LocalProtocolError, RemoteProtocolError, StreamBase
+from culm.machine import Closed, LocalProtocolError, RemoteProtocolError, StreamBase
 
 __all__ = ["Connection"]
 
 _DEFAULT_LIMITS: Final = Limits()
 
 
-class Connection(StreamBase):
+class Connection(StreamBase[ConnectionEvent]):
     """Many streams over one ordered, reliable, bidirectional stream of bytes.
 
     `role` decides whose ids are even; `initial` must be the mirror image of the peer's
@@ -181,7 +181,7 @@ class Connection(StreamBase):
         self._scheduler.close()
         self._scopes.clear()
 
-    def _step(self) -> Event | None:
+    def _step(self) -> ConnectionEvent | None:
         if self._ending is not None:
             return self._forget(self._ending)
         while True:
@@ -196,14 +196,14 @@ class Connection(StreamBase):
             if event is not None:
                 return event
 
-    def _step_eof(self) -> Event | None:
+    def _step_eof(self) -> ConnectionEvent | None:
         if self._incoming is not None or self._inbox.size:
             raise RemoteProtocolError(ErrorCode.EOF_IN_PACKET)
         if self._scopes:
             raise RemoteProtocolError(ErrorCode.EOF_WITH_STREAMS, f"{len(self._scopes)} streams")
         return Closed()
 
-    def _receive(self, packet: Packet) -> Event | None:
+    def _receive(self, packet: Packet) -> ConnectionEvent | None:
         packet_type, stream_id, amount = packet
         if stream_id is None:
             event = self._global.receive(packet_type, amount)
@@ -222,7 +222,7 @@ class Connection(StreamBase):
             self._ending = scope
         return event
 
-    def _accept_stream(self, stream_id: int) -> Event:
+    def _accept_stream(self, stream_id: int) -> ConnectionEvent:
         code = self._unfit(stream_id, self._role.peer)
         if code is None and len(self._scopes) >= self._limits.streams_max:
             code = ErrorCode.STREAMS_LIMIT
@@ -239,7 +239,7 @@ class Connection(StreamBase):
             scope.end()
         return StreamCreated(stream_id=stream_id)
 
-    def _take_piece(self, scope: StreamScope) -> Event | None:
+    def _take_piece(self, scope: StreamScope) -> ConnectionEvent | None:
         """Bring up the next piece of a Write as soon as it is whole."""
         size = min(self._incoming_size, self._limits.piece_size_max)
         if self._inbox.size < size:
@@ -265,7 +265,7 @@ class Connection(StreamBase):
             scope.take_piece(min(size, there - begin), consumed=True)
         return self._inbox.take_view(there)
 
-    def _forget(self, scope: StreamScope) -> Event:
+    def _forget(self, scope: StreamScope) -> ConnectionEvent:
         """Free the id of a stream that has ended."""
         self._ending = None
         del self._scopes[scope.stream_id]

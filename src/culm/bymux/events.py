@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeAlias
 
-from culm.machine import Event
+from culm.machine import Closed, Event
 
 __all__ = [
     "CloseReceived",
+    "ConnectionEvent",
     "CreationCredit",
     "PingReceived",
     "PongReceived",
@@ -94,3 +96,17 @@ class StreamEnded(Event):
     """Both endpoints have sent both Close and StopRead; the id is free again."""
 
     stream_id: int
+
+
+ConnectionEvent: TypeAlias = (
+    StreamCreated
+    | StreamData
+    | StreamCredit
+    | CreationCredit
+    | PingReceived
+    | PongReceived
+    | CloseReceived
+    | StopReadReceived
+    | StreamEnded
+    | Closed
+)

@@ -7,11 +7,13 @@ the same on either side of it.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Final
+from collections.abc import Mapping
+from typing import Final, TypeAlias
 
 from culm.bymux.errors import ErrorCode
 from culm.bymux.events import (
     CloseReceived,
+    ConnectionEvent,
     CreationCredit,
     PingReceived,
     PongReceived,
@@ -21,11 +23,13 @@ from culm.bymux.initial import InitialState
 from culm.bymux.packets import UINT64_MAX, PacketType
 from culm.bymux.scheduler import Scheduler
 from culm.bymux.states import ANSWERS, GLOBAL_RULES, HalfState, Rules
-from culm.machine import ContractErrorCode, Event, LocalProtocolError, RemoteProtocolError
+from culm.machine import ContractErrorCode, LocalProtocolError, RemoteProtocolError
 
 __all__ = ["GlobalScope", "Scope"]
 
-_PLAIN_EVENTS: Final = {
+_PlainEvent: TypeAlias = PingReceived | PongReceived | CloseReceived | StopReadReceived
+
+_PLAIN_EVENTS: Final[Mapping[PacketType, type[_PlainEvent]]] = {
     PacketType.PING: PingReceived,
     PacketType.PONG: PongReceived,
     PacketType.CLOSE: CloseReceived,
@@ -90,7 +94,7 @@ class Scope(ABC):
             if self.may_send(packet_type):
                 self.send(packet_type)
 
-    def receive(self, packet_type: PacketType, amount: int | None) -> Event | None:
+    def receive(self, packet_type: PacketType, amount: int | None) -> ConnectionEvent | None:
         """Check the peer's packet against the rules, take it in, and answer it.
 
         Raises `RemoteProtocolError`.
@@ -109,7 +113,7 @@ class Scope(ABC):
         """What the rules say of our sending a packet of that type now."""
         return self._rules[self.local][packet_type]
 
-    def _take_in(self, packet_type: PacketType, amount: int | None) -> Event | None:
+    def _take_in(self, packet_type: PacketType, amount: int | None) -> ConnectionEvent | None:
         """Change what a packet that the rules allow changes besides the remote half."""
         if amount is None:
             return _PLAIN_EVENTS[packet_type](stream_id=self.stream_id)
@@ -119,7 +123,7 @@ class Scope(ABC):
         return None
 
     @abstractmethod
-    def _take_credit(self, amount: int) -> Event | None:
+    def _take_credit(self, amount: int) -> ConnectionEvent | None:
         """Add the peer's Credit to ours.  Raises `RemoteProtocolError`."""
 
     @abstractmethod
@@ -150,7 +154,7 @@ class GlobalScope(Scope):
         self.remote_credit += count
         self._scheduler.owe(self, PacketType.CREDIT, count)
 
-    def _take_credit(self, amount: int) -> Event | None:
+    def _take_credit(self, amount: int) -> ConnectionEvent | None:
         if self.local_credit + amount > UINT64_MAX:
             raise self.blame(ErrorCode.GLOBAL_CREDIT_OVERFLOW)
         self.local_credit += amount

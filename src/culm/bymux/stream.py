@@ -6,12 +6,11 @@ from typing import Final
 
 from culm.buffer import Buffer, Outbox
 from culm.bymux.errors import ErrorCode
-from culm.bymux.events import StopReadReceived, StreamCredit
+from culm.bymux.events import ConnectionEvent, StopReadReceived, StreamCredit
 from culm.bymux.packets import INFINITE, PacketType, encode
 from culm.bymux.scheduler import Scheduler
 from culm.bymux.scope import Scope
 from culm.bymux.states import STREAM_RULES, HalfState
-from culm.machine import Event
 
 __all__ = ["StreamScope"]
 
@@ -157,7 +156,7 @@ class StreamScope(Scope):
         elif self._receive_window is not None:
             self._unconsumed_size += size
 
-    def _take_in(self, packet_type: PacketType, amount: int | None) -> Event | None:
+    def _take_in(self, packet_type: PacketType, amount: int | None) -> ConnectionEvent | None:
         if packet_type is PacketType.STOP_READ:
             return StopReadReceived(stream_id=self.stream_id, unsent_size=self._drop_unsent())
         return super()._take_in(packet_type, amount)
@@ -169,7 +168,7 @@ class StreamScope(Scope):
         self._scheduler.leave(self)
         return dropped_size
 
-    def _take_credit(self, amount: int) -> Event | None:
+    def _take_credit(self, amount: int) -> ConnectionEvent | None:
         if self.send_credit == INFINITE:
             if amount:
                 raise self.blame(ErrorCode.CREDIT_ON_INFINITE)

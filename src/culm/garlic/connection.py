@@ -7,7 +7,7 @@ from enum import Enum
 
 from culm.arguments import check_type
 from culm.garlic.errors import GarlicErrorCode
-from culm.garlic.events import RequestReceived, ResponseReceived
+from culm.garlic.events import ConnectionEvent, RequestReceived, ResponseReceived
 from culm.garlic.limits import Limits
 from culm.garlic.messages import (
     REQUEST_HEADER_SIZE,
@@ -19,7 +19,13 @@ from culm.garlic.messages import (
     is_request,
     message_type,
 )
-from culm.machine import Closed, Event, LocalProtocolError, RemoteProtocolError, StreamBase
+from culm.machine import (
+    Closed,
+    ContractErrorCode,
+    LocalProtocolError,
+    RemoteProtocolError,
+    StreamBase,
+)
 
 __all__ = ["Connection", "ConnectionRole", "ConnectionState"]
 
@@ -39,7 +45,7 @@ class ConnectionState(Enum):
     CLOSED = "closed"
 
 
-class Connection(StreamBase):
+class Connection(StreamBase[ConnectionEvent]):
     """A stream machine of Garlic Farm's frames.
 
     :param role: dialler or listener.
@@ -91,14 +97,14 @@ class Connection(StreamBase):
     def send_request(self, request: Request) -> None:
         """Queue a request.
 
-        Raises `LocalProtocolError`: ``WRONG_STATE`` for a listener, a closing connection
-        or a response's type; ``LOG_TOO_LARGE``; ``QUEUE_FULL``.
+        Raises `LocalProtocolError`: ``WRONG_STATE`` for a listener or a response's type;
+        ``LOG_TOO_LARGE``; ``QUEUE_FULL``; ``ALREADY_CLOSED``.
         """
         check_type("request", request, Request)
         if self._role is not ConnectionRole.DIALLER or not is_request(request.type):
             raise LocalProtocolError(GarlicErrorCode.WRONG_STATE, "only diallers ask")
         if self._closing or self._closed is not None:
-            raise LocalProtocolError(GarlicErrorCode.WRONG_STATE, "the connection is closed")
+            raise LocalProtocolError(ContractErrorCode.ALREADY_CLOSED)
         if len(request.log) > self._limits.log_size_max:
             raise LocalProtocolError(GarlicErrorCode.LOG_TOO_LARGE)
         if len(self._unanswered) >= self._unanswered_max:
@@ -109,29 +115,29 @@ class Connection(StreamBase):
     def send_response(self, response: Response) -> None:
         """Answer the oldest unanswered request.
 
-        Raises `LocalProtocolError` (``WRONG_STATE``) if none is unanswered, the type is
-        not that request's, or the connection is closed.
+        Raises `LocalProtocolError`: ``WRONG_STATE`` if none is unanswered or the type is not
+        that request's, ``ALREADY_CLOSED``.
         """
         check_type("response", response, Response)
         check_type("type of the response", response.type, MessageType)
+        if self._closed is not None:
+            raise LocalProtocolError(ContractErrorCode.ALREADY_CLOSED)
         if self._role is not ConnectionRole.LISTENER or not self._unanswered:
             raise LocalProtocolError(GarlicErrorCode.WRONG_STATE, "nothing to answer")
-        if self._closed is not None:
-            raise LocalProtocolError(GarlicErrorCode.WRONG_STATE, "the connection is closed")
         if response.type is not RESPONSE_OF[self._unanswered[0].type]:
             raise LocalProtocolError(GarlicErrorCode.WRONG_STATE, f"{response.type.name} answers")
         encoded = response.encode()
         self._unanswered.popleft()
         self._outbox.append(encoded)
 
-    def _step(self) -> Event | None:
+    def _step(self) -> ConnectionEvent | None:
         if self._closing:
             return Closed()
         if self._role is ConnectionRole.LISTENER:
             return self._read_request()
         return self._read_response()
 
-    def _read_request(self) -> Event | None:
+    def _read_request(self) -> ConnectionEvent | None:
         if not len(self._inbox) or self.full:
             return None
         kind = message_type(self._inbox[0])
@@ -148,7 +154,7 @@ class Connection(StreamBase):
         self._unanswered.append(request)
         return RequestReceived(request=request)
 
-    def _read_response(self) -> Event | None:
+    def _read_response(self) -> ConnectionEvent | None:
         if not len(self._inbox):
             return None
         kind: MessageType = message_type(self._inbox[0])
@@ -159,7 +165,7 @@ class Connection(StreamBase):
         response = Response.decode(self._inbox.take(RESPONSE_SIZE), self._limits)
         return ResponseReceived(request=self._unanswered.popleft(), response=response)
 
-    def _step_eof(self) -> Event | None:
+    def _step_eof(self) -> ConnectionEvent | None:
         listens = self._role is ConnectionRole.LISTENER
         if len(self._inbox) and listens and self.full:
             return None  # whole requests may still be read once answers have gone out

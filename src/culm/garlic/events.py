@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from culm.garlic.messages import Request, Response
+from culm.garlic.raft.effects import RaftEffect
+from culm.garlic.raft.events import RaftEvent
 from culm.garlic.raft.model import Server
-from culm.machine import Event, RemoteProtocolError
+from culm.machine import Closed, Event, RemoteProtocolError
 
 __all__ = [
     "Authenticated",
     "Challenged",
+    "ConnectionEvent",
     "DialWanted",
+    "HandshakeEvent",
     "LinkClosed",
+    "NodeEffect",
+    "NodeEvent",
     "RequestReceived",
     "ResponseReceived",
 ]
@@ -68,3 +75,9 @@ class LinkClosed(Event):
     link: int
     peer: int | None
     error: RemoteProtocolError | None
+
+
+HandshakeEvent: TypeAlias = Authenticated | Challenged | Closed
+ConnectionEvent: TypeAlias = RequestReceived | ResponseReceived | Closed
+NodeEvent: TypeAlias = RaftEvent | DialWanted | LinkClosed  # `Closed` is one of the core's
+NodeEffect: TypeAlias = RaftEffect

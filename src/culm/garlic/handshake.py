@@ -27,9 +27,9 @@ from culm.garlic.digest import (
     parse_challenges,
 )
 from culm.garlic.errors import GarlicErrorCode
-from culm.garlic.events import Authenticated, Challenged
+from culm.garlic.events import Authenticated, Challenged, HandshakeEvent
 from culm.garlic.limits import Limits
-from culm.machine import Closed, Event, RemoteProtocolError, StreamBase, check_time
+from culm.machine import Closed, RemoteProtocolError, StreamBase, check_time
 
 __all__ = ["ClientHandshake", "HandshakeState", "ServerHandshake", "path_of"]
 
@@ -49,7 +49,7 @@ def path_of(cluster: str, version: str) -> str:
     return f"/GarlicFarm/{cluster}/{version}/websocket"
 
 
-class _Handshake(StreamBase):
+class _Handshake(StreamBase[HandshakeEvent]):
     """One HTTP head each way; both sides share how it is read."""
 
     def __init__(self, limits: Limits, now: float) -> None:
@@ -85,12 +85,12 @@ class _Handshake(StreamBase):
             raise RemoteProtocolError(GarlicErrorCode.HEAD_TOO_LARGE)
         return None
 
-    def _step(self) -> Event | None:
+    def _step(self) -> HandshakeEvent | None:
         if self._closing:
             return Closed()
         if self._final is not None:
             return self._final
-        event: Event | None = None
+        event: HandshakeEvent | None = None
         while event is None and (head := self._take_head()) is not None:
             try:
                 event = self._read(head)
@@ -99,7 +99,7 @@ class _Handshake(StreamBase):
                 raise RemoteProtocolError(GarlicErrorCode.BAD_HTTP) from None
         return event
 
-    def _read(self, head: bytes) -> Event | None:
+    def _read(self, head: bytes) -> HandshakeEvent | None:
         raise NotImplementedError
 
     def _finish(self, state: HandshakeState, error: RemoteProtocolError | None = None) -> Closed:
@@ -107,7 +107,7 @@ class _Handshake(StreamBase):
         self._final = Closed(error=error)
         return self._final
 
-    def _step_eof(self) -> Event | None:
+    def _step_eof(self) -> HandshakeEvent | None:
         if self._final is not None:
             return self._final
         raise RemoteProtocolError(GarlicErrorCode.TRUNCATED, "the stream ends in the handshake")
@@ -158,7 +158,7 @@ class ServerHandshake(_Handshake):
         self._realm = realm
         self._http = h11.Connection(h11.SERVER)
 
-    def _read(self, head: bytes) -> Event | None:
+    def _read(self, head: bytes) -> HandshakeEvent | None:
         self._http.receive_data(head)
         request = self._http.next_event()
         if not isinstance(request, h11.Request):
@@ -174,7 +174,7 @@ class ServerHandshake(_Handshake):
             return self._finish(HandshakeState.REFUSED, error)
         return self._authenticate(request, uri)
 
-    def _authenticate(self, request: h11.Request, uri: str) -> Event:
+    def _authenticate(self, request: h11.Request, uri: str) -> HandshakeEvent:
         given = _header_values(request.headers, b"authorization")
         if not given:
             self._challenge(stale=False)
@@ -273,7 +273,7 @@ class ClientHandshake(_Handshake):
         self._outbox.append(self._http.send(request) or b"")
         self._outbox.append(self._http.send(h11.EndOfMessage()) or b"")
 
-    def _read(self, head: bytes) -> Event | None:
+    def _read(self, head: bytes) -> HandshakeEvent | None:
         self._http.receive_data(head)
         response = self._http.next_event()
         if not isinstance(response, h11.InformationalResponse | h11.Response):

@@ -16,6 +16,8 @@ from culm.garlic.events import (
     Authenticated,
     DialWanted,
     LinkClosed,
+    NodeEffect,
+    NodeEvent,
     RequestReceived,
     ResponseReceived,
 )
@@ -26,8 +28,7 @@ from culm.garlic.raft import messages as m
 from culm.garlic.translate import Translator, fitting, value_size_max
 from culm.machine import (
     Closed,
-    Effect,
-    Event,
+    ContractErrorCode,
     LocalProtocolError,
     RemoteProtocolError,
     StreamMachine,
@@ -166,7 +167,7 @@ class Node:
     def accepted(self, *, handshake: StreamMachine | None = None) -> Link:
         """A connection was accepted.
 
-        Raises `LocalProtocolError` (``QUEUE_FULL``) if there are too many.
+        Raises `LocalProtocolError`: ``QUEUE_FULL`` if there are too many, ``ALREADY_CLOSED``.
         """
         return self._open(ConnectionRole.LISTENER, None, handshake, self._requests_max)
 
@@ -174,8 +175,9 @@ class Node:
         """The connection to `peer` that `DialWanted` asked for is there.
 
         Raises `LocalProtocolError`: ``UNKNOWN_PEER`` if it was not asked for,
-        ``QUEUE_FULL`` if there are too many connections.
+        ``QUEUE_FULL`` if there are too many connections, ``ALREADY_CLOSED``.
         """
+        self._check_open()
         if not self._dials.under_way(peer):
             raise LocalProtocolError(GarlicErrorCode.UNKNOWN_PEER, str(peer))
         link = self._open(ConnectionRole.DIALLER, peer, handshake, self._asked_max)
@@ -197,8 +199,7 @@ class Node:
     ) -> Link:
         if handshake is not None:
             check_type("handshake", handshake, StreamMachine)
-        if self._closing:
-            raise LocalProtocolError(GarlicErrorCode.WRONG_STATE, "the node is closed")
+        self._check_open()
         if len(self._links) >= self._links_max:
             raise LocalProtocolError(GarlicErrorCode.QUEUE_FULL, "connections")
         link = Link(
@@ -218,13 +219,17 @@ class Node:
             self._handshakes.set(link.number, self._now + self._handshake_timeout)
         return link
 
+    def _check_open(self) -> None:
+        if self._closing:
+            raise LocalProtocolError(ContractErrorCode.ALREADY_CLOSED)
+
     def _wake(self, link: Link) -> None:
         if link.number in self._links:
             self._awake[link.number] = self._stirred[link.number] = link
 
     # The contract
 
-    def next_event(self) -> Event | None:
+    def next_event(self) -> NodeEvent | None:
         while True:
             # The end of the node is told after that of its links.
             if not (self._closing and self._links):
@@ -238,11 +243,11 @@ class Node:
                 return DialWanted(server=server)
             if not self._awake:
                 return None
-            event = self._step(next(iter(self._awake.values())))
-            if event is not None:
-                return event
+            ended = self._step(next(iter(self._awake.values())))
+            if ended is not None:
+                return ended
 
-    def _step(self, link: Link) -> Event | None:
+    def _step(self, link: Link) -> LinkClosed | None:
         event = link.next_event()
         try:
             match event:
@@ -280,7 +285,7 @@ class Node:
             self._core.unreachable(peer)
         return LinkClosed(link=link.number, peer=peer, error=closed.error)
 
-    def next_effect(self) -> Effect[Any] | None:
+    def next_effect(self) -> NodeEffect | None:
         return self._core.next_effect()
 
     def complete(self, ticket: Ticket[R], result: R) -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import Counter, deque
 
-from culm.machine import Event
 from culm.oxen.clock import Clock
 from culm.oxen.courier import Courier
 from culm.oxen.errors import DropReason
@@ -16,6 +15,7 @@ from culm.oxen.events import (
     FailReason,
     LeaveReason,
     MessageReceived,
+    NodeEvent,
     PeerJoined,
     PeerLeft,
     PeerReachable,
@@ -50,7 +50,7 @@ class Associations:
         clock: Clock,
         dropped: Counter[DropReason],
     ) -> None:
-        self.events: deque[Event] = deque()
+        self.events: deque[NodeEvent] = deque()
         self.leaving = False
         self._me = me
         self._roster = roster

@@ -13,18 +13,16 @@ class ErrorCode(IntEnum):
     NOT_STARTED = 1
     """`start` or `join` comes first."""
     ALREADY_STARTED = 2
-    LEAVING = 3
-    """The node is leaving or has left the cluster."""
-    BAD_SID = 4
+    BAD_SID = 3
     """A server ID is `bytes`, neither empty nor longer than `Limits.sid_size_max`, and here
     not the node's own."""
-    NOT_JOINED = 5
+    NOT_JOINED = 4
     """No peer of that server ID has joined; also one that was given up or is leaving."""
-    PAYLOAD_TOO_LARGE = 6
+    PAYLOAD_TOO_LARGE = 5
     """The parcel could exceed `Limits.datagram_size_max`."""
-    QUEUE_FULL = 7
+    QUEUE_FULL = 6
     """`Limits.queue_max` messages wait for a peer's acknowledgement."""
-    PEERS_LIMIT = 8
+    PEERS_LIMIT = 7
     """`Limits.peers_max` or `Limits.candidates_max` servers are known already."""
 
 

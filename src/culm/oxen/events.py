@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import TypeAlias
 
-from culm.machine import Event
+from culm.machine import Closed, Event
 
 __all__ = [
     "Delivery",
     "FailReason",
     "LeaveReason",
     "MessageReceived",
+    "NodeEvent",
     "PeerJoined",
     "PeerLeft",
     "PeerReachable",
@@ -102,3 +104,8 @@ class SendFailed(Event):
     peer: bytes
     message: int
     reason: FailReason
+
+
+NodeEvent: TypeAlias = (
+    MessageReceived | PeerJoined | PeerLeft | PeerUnreachable | PeerReachable | SendFailed | Closed
+)

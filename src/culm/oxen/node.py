@@ -8,11 +8,11 @@ from enum import Enum, IntEnum, auto
 from random import Random
 from types import MappingProxyType
 
-from culm.machine import Buffer, Closed, Event, LocalProtocolError, check_time
+from culm.machine import Buffer, Closed, ContractErrorCode, LocalProtocolError, check_time
 from culm.oxen.associations import Associations
 from culm.oxen.clock import Clock
 from culm.oxen.errors import DropReason, ErrorCode
-from culm.oxen.events import Delivery, PeerJoined
+from culm.oxen.events import Delivery, NodeEvent, PeerJoined
 from culm.oxen.inbox import Inbox
 from culm.oxen.limits import Limits, Timing
 from culm.oxen.links import Links
@@ -124,7 +124,7 @@ class Node:
     def start(self) -> None:
         """Start a cluster of one.
 
-        Raises `LocalProtocolError` (``ALREADY_STARTED``, ``LEAVING``).
+        Raises `LocalProtocolError` (``ALREADY_STARTED``, and ``ALREADY_CLOSED`` after `leave`).
         """
         self._refuse_when_leaving()
         if self._state is not _IDLE:
@@ -136,7 +136,7 @@ class Node:
 
         `PeerJoined` follows for it and for everybody whom one hears of then, or
         `PeerUnreachable` if it does not answer.  Raises `LocalProtocolError` (``BAD_SID``,
-        ``LEAVING``, ``PEERS_LIMIT``).
+        ``ALREADY_CLOSED``, ``PEERS_LIMIT``).
         """
         self._refuse_when_leaving()
         if _checked_sid(sid, self._limits) == self._me:
@@ -167,7 +167,7 @@ class Node:
         If it is not to be `acknowledged` it is sent once, and may be lost.
 
         Returns the number by which `SendFailed` calls the message.  Raises
-        `LocalProtocolError` (``NOT_STARTED``, ``LEAVING``, ``NOT_JOINED``,
+        `LocalProtocolError` (``NOT_STARTED``, ``ALREADY_CLOSED``, ``NOT_JOINED``,
         ``PAYLOAD_TOO_LARGE``, ``QUEUE_FULL``); so do the three other ways to send.
         """
         return self._send(to, data, Delivery.DATAGRAM, acknowledged)
@@ -231,7 +231,7 @@ class Node:
         if not self._inbox.put(sid, data):
             self._dropped[DropReason.INBOX_FULL] += 1
 
-    def next_event(self) -> Event | None:
+    def next_event(self) -> NodeEvent | None:
         """Move one step and say what happened; ``None`` if nothing is left to be done."""
         events, inbox = self._associations.events, self._inbox
         while self._state is not _CLOSED:
@@ -349,7 +349,7 @@ class Node:
 
     def _refuse_when_leaving(self) -> None:
         if self._state is _LEAVING or self._state is _CLOSED:
-            raise LocalProtocolError(ErrorCode.LEAVING)
+            raise LocalProtocolError(ContractErrorCode.ALREADY_CLOSED)
 
 
 def _checked_sid(sid: object, limits: Limits) -> bytes:

@@ -5,6 +5,7 @@ from culm.p2panda.author import Author
 from culm.p2panda.codec import Dialect
 from culm.p2panda.connection import Connection
 from culm.p2panda.document import Document, materialise, sort_operations, view_id
+from culm.p2panda.effects import ReplicatorEffect
 from culm.p2panda.errors import ErrorCode, InvalidOperation, Reason
 from culm.p2panda.events import (
     Announced,
@@ -66,6 +67,7 @@ __all__ = [
     "RangeReceived",
     "Reason",
     "Replicator",
+    "ReplicatorEffect",
     "ReplicatorEvent",
     "ReplicatorLimits",
     "RequestDropped",

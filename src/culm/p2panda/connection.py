@@ -10,7 +10,6 @@ from culm.arguments import check_int, check_type
 from culm.machine import (
     Closed,
     ContractErrorCode,
-    Event,
     LocalProtocolError,
     RemoteProtocolError,
     StreamBase,
@@ -61,7 +60,7 @@ _DEFAULT_LIMITS: Final = Limits()
 _MODES: Final = {int(mode): mode for mode in Mode}
 
 
-class Connection(StreamBase):
+class Connection(StreamBase[ConnectionEvent]):
     """Announcements and sessions with one peer, over an ordered, reliable stream of bytes.
 
     `local_peer` and `remote_peer` are what the transport calls the two; where requests cross, the
@@ -233,7 +232,7 @@ class Connection(StreamBase):
 
     # Events.
 
-    def _step(self) -> Event | None:
+    def _step(self) -> ConnectionEvent | None:
         while True:
             if self._events:
                 return self._events.popleft()
@@ -248,7 +247,7 @@ class Connection(StreamBase):
             if event is not None:
                 return event
 
-    def _step_eof(self) -> Event | None:
+    def _step_eof(self) -> ConnectionEvent | None:
         if self._inbox.size:
             raise RemoteProtocolError(ErrorCode.EOF_IN_MESSAGE)
         running = [talk for talk in self._sessions if talk.local is not Half.BROKEN]
@@ -262,7 +261,7 @@ class Connection(StreamBase):
 
     # What the peer says.
 
-    def _receive(self, message: Message) -> Event | None:
+    def _receive(self, message: Message) -> ConnectionEvent | None:
         match message:
             case Announce():
                 reason = self._theirs.hear(message)
@@ -284,7 +283,7 @@ class Connection(StreamBase):
             self._break_off(talk, error)
             return None
 
-    def _hear(self, talk: Talk, message: SessionMessage) -> Event:
+    def _hear(self, talk: Talk, message: SessionMessage) -> ConnectionEvent:
         session_id = talk.session_id
         match message:
             case SendEntry(_, entry, operation):
@@ -308,7 +307,7 @@ class Connection(StreamBase):
                 self._settle(talk, was)
                 return DoneReceived(session_id=session_id, live_mode=live_mode)
 
-    def _accept(self, request: SyncRequest) -> Event:
+    def _accept(self, request: SyncRequest) -> ConnectionEvent:
         mode = _MODES.get(request.mode)
         reason: Ignored | None = None
         if mode is None:
@@ -324,7 +323,7 @@ class Connection(StreamBase):
             reason = found
         return RequestIgnored(session_id=request.session_id, reason=reason)
 
-    def _begin(self, talk: Talk, *rivals: Talk, old_id: int) -> Event:
+    def _begin(self, talk: Talk, *rivals: Talk, old_id: int) -> ConnectionEvent:
         """A session of the peer's begins, and those of ours give way that it has met."""
         self._watch(talk)
         self._events.append(
@@ -341,7 +340,7 @@ class Connection(StreamBase):
                 self._events.append(RequestDropped(session_id=rival.session_id))
         return self._events.popleft()
 
-    def _ignore(self, message: SessionMessage) -> Event | None:
+    def _ignore(self, message: SessionMessage) -> ConnectionEvent | None:
         """A message of no session: a last word may come late, anything else is a fault."""
         if isinstance(message, SyncDone):
             return None

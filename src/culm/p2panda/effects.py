@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, TypeGuard, TypeVar
+from typing import Any, TypeAlias, TypeGuard, TypeVar
 
 from culm.arguments import UINT64_MAX
 from culm.bamboo.answers import is_head
@@ -40,6 +40,7 @@ __all__ = [
     "OpenRange",
     "ReadNew",
     "ReadOperations",
+    "ReplicatorEffect",
     "StoreEffect",
     "answer",
     "perform",
@@ -157,6 +158,11 @@ class ReadNew(StoreEffect[list[StoredOperation]]):
         if not _are_stored(result, self.after, self.count_max, self.size_max):
             return False
         return self.end is None or not result or result[-1].position <= self.end
+
+
+ReplicatorEffect: TypeAlias = (
+    OpenRange | LookUp | AppendOperations | FindDocuments | ReadOperations | ReadNew
+)
 
 
 def _are_stored(

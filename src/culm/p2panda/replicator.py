@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 from culm.arguments import check_type
 from culm.durable import DurableBase
 from culm.effects import StoreWork
-from culm.machine import Closed, Effect, Event, LocalProtocolError, RemoteProtocolError
+from culm.machine import Closed, Event, LocalProtocolError, RemoteProtocolError
 from culm.p2panda.codec import Dialect
 from culm.p2panda.connection import Connection
+from culm.p2panda.effects import ReplicatorEffect
 from culm.p2panda.errors import ErrorCode
 from culm.p2panda.events import (
     Announced,
@@ -28,7 +29,7 @@ from culm.p2panda.handles import Session
 from culm.p2panda.intake import Intake
 from culm.p2panda.limits import ReplicatorLimits
 from culm.p2panda.messages import Mode
-from culm.p2panda.replication_events import Policy
+from culm.p2panda.replication_events import Policy, ReplicatorEvent
 from culm.p2panda.states import SessionState, State
 from culm.reconcile import DEFAULT, named
 
@@ -38,7 +39,7 @@ _DEFAULT_LIMITS: Final = ReplicatorLimits()
 _DEFAULT_POLICY: Final = Policy()
 
 
-class Replicator(DurableBase[Connection]):
+class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
     """Drives a `Connection` over a store of operations: compares, sends, verifies, stores.
 
     The store is reached through effects (`culm.p2panda.effects`).  After bytes have been taken
@@ -139,11 +140,11 @@ class Replicator(DurableBase[Connection]):
 
     # Effects.
 
-    def next_effect(self) -> Effect[Any] | None:
+    def next_effect(self) -> ReplicatorEffect | None:
         """Take the next piece of work for the store; see `culm.p2panda.effects.perform`."""
-        effect = self._work.next_effect()
+        effect = super().next_effect()
         if effect is None and not self._work.failed and self._ask():
-            effect = self._work.next_effect()
+            effect = super().next_effect()
         return effect
 
     def _ask(self) -> bool:

@@ -10,23 +10,23 @@ from culm.bamboo.verify import PayloadVerifier
 from culm.buffer import Buffer
 from culm.bymux import INFINITE, InitialState, InitialStream, Role, StopReadReceived, StreamData
 from culm.bymux import Connection as Mux
+from culm.bymux import ConnectionEvent as MuxEvent
 from culm.bymux import ErrorCode as MuxErrorCode
 from culm.bymux import Limits as MuxLimits
 from culm.bymux.packets import HEADER_SIZE_MAX
 from culm.machine import (
     Closed,
-    Event,
     LocalProtocolError,
     RemoteProtocolError,
     StreamBase,
 )
 from culm.point2point.control import ControlChannel
 from culm.point2point.errors import ErrorCode, Violation
-from culm.point2point.events import Established, GivenUp
+from culm.point2point.events import ConnectionEvent, Established, GivenUp
 from culm.point2point.handles import Channels, Request, Requests, check_knowledge, local
 from culm.point2point.limits import Limits
 from culm.point2point.messages import Proposal
-from culm.point2point.receiving import DataReceiver, MarkerReceived
+from culm.point2point.receiving import DataReceiver, MarkerReceived, Untraceable
 from culm.point2point.requests import RequestTable
 from culm.point2point.sending import DataSender
 from culm.point2point.setup import Session, Setup, decode_setup, encode_setup
@@ -87,7 +87,7 @@ def _check_made_of(setup: Setup, limits: Limits, family: HashFamily) -> None:
     check_type("family", family, HashFamily)
 
 
-def _close_with(closed: Closed) -> Event:
+def _close_with(closed: Closed) -> Closed:
     error = closed.error
     if error is None:
         return closed
@@ -96,7 +96,7 @@ def _close_with(closed: Closed) -> Event:
     raise RemoteProtocolError(ErrorCode.MUX_VIOLATION, str(error))
 
 
-class Connection(StreamBase):
+class Connection(StreamBase[ConnectionEvent]):
     """Bamboo Point-2-Point over bymux on one stream of bytes.
 
     Enforces every invariant of the seed, in both directions, and rebuilds and verifies
@@ -317,13 +317,13 @@ class Connection(StreamBase):
 
     # Steps.
 
-    def _step(self) -> Event | None:
+    def _step(self) -> ConnectionEvent | None:
         try:
             return self._step_inside()
         except Violation as violation:
             raise RemoteProtocolError(violation.code, violation.message) from None
 
-    def _step_inside(self) -> Event | None:
+    def _step_inside(self) -> ConnectionEvent | None:
         while True:
             event = self._control.next_event()
             if event is not None:
@@ -356,18 +356,18 @@ class Connection(StreamBase):
             self._control.give_up(record, GivenUp.STALLED)
         return self._control.next_event()
 
-    def _step_data(self) -> Event | None:
+    def _step_data(self) -> ConnectionEvent | None:
         """Take what has come on the data channel until something has happened there."""
         while (outcome := self._receiver.step()) is not None:
-            if isinstance(outcome, Event):
-                return outcome
             if isinstance(outcome, MarkerReceived):
                 self._control.end_if_due(outcome.record)
-            else:
+            elif isinstance(outcome, Untraceable):
                 self._control.give_up(outcome.record, GivenUp.UNTRACEABLE)
+            else:
+                return outcome
         return None
 
-    def _take_setup(self) -> Event | None:
+    def _take_setup(self) -> ConnectionEvent | None:
         if not self._inbox.size:
             return None
         try:
@@ -393,7 +393,7 @@ class Connection(StreamBase):
             self._timeouts.heard()
             self._mux.receive_data(self._inbox.take(self._inbox.size))
 
-    def _take_from_mux(self, event: Event) -> None:
+    def _take_from_mux(self, event: MuxEvent) -> None:
         if isinstance(event, StreamData):
             if event.stream_id == _CONTROL:
                 self._control.receive(event.data)
@@ -407,7 +407,7 @@ class Connection(StreamBase):
                 self._sender.drop_unsent()  # may not be sent any more
             super().close()  # the peer takes nothing more: it is saying goodbye
 
-    def _step_eof(self) -> Event | None:
+    def _step_eof(self) -> ConnectionEvent | None:
         if self._session is None:
             raise RemoteProtocolError(ErrorCode.UNEXPECTED_EOF, "before the end of the setup")
         return None

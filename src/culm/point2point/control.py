@@ -7,13 +7,14 @@ from collections import deque
 from culm.arguments import check_int, check_type
 from culm.buffer import Buffer, ReceiveBuffer
 from culm.bymux import Stream
-from culm.machine import ContractErrorCode, Event, LocalProtocolError
+from culm.machine import ContractErrorCode, LocalProtocolError
 from culm.point2point.control_codec import decode_control, encode_control, message_size_max
 from culm.point2point.errors import ErrorCode, Violation
 from culm.point2point.events import (
     Adjusted,
     Cancelled,
     Confirmed,
+    ConnectionEvent,
     CreditReceived,
     GivenUp,
     ProposalDropped,
@@ -77,9 +78,9 @@ class ControlChannel:
         self._stream = stream
         self._sender = sender
         self._inbox = ReceiveBuffer()
-        self._events: deque[Event] = deque()
+        self._events: deque[ConnectionEvent] = deque()
 
-    def next_event(self) -> Event | None:
+    def next_event(self) -> ConnectionEvent | None:
         """What has happened, in its order."""
         return self._events.popleft() if self._events else None
 

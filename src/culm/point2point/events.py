@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import TypeAlias
 
 from culm.bamboo.entry import Entry
 from culm.bamboo.store import NewEntry
@@ -18,6 +19,7 @@ __all__ = [
     "Cancelled",
     "Closed",
     "Confirmed",
+    "ConnectionEvent",
     "CreditReceived",
     "EntriesReceived",
     "EntryWanted",
@@ -237,3 +239,26 @@ class EntryWanted(RequestEvent):
     """
 
     seqnum: int
+
+
+ConnectionEvent: TypeAlias = (
+    Established
+    | CreditReceived
+    | Proposed
+    | ProposalDropped
+    | Confirmed
+    | Adjusted
+    | Cancelled
+    | RequestEnded
+    | RequestGivenUp
+    | Notified
+    | PayloadSkipped
+    | MetadataReceived
+    | EntriesReceived
+    | ForkSuspected
+    | PayloadReceived
+    | Apologized
+    | HashWanted
+    | EntryWanted
+    | Closed
+)

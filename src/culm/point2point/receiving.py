@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import NamedTuple, TypeAlias
 
 from culm.buffer import Buffer, ReceiveBuffer
-from culm.machine import Event
 from culm.point2point.candidates import TooManyCandidates
 from culm.point2point.data_codec import NUMBERS, PacketType, decode_metadata, metadata_size_max
 from culm.point2point.errors import ErrorCode, Violation
 from culm.point2point.events import (
     Apologized,
+    ConnectionEvent,
     EntriesReceived,
     EntryWanted,
     ForkSuspected,
@@ -51,7 +51,7 @@ class Untraceable(NamedTuple):
     record: RequestRecord
 
 
-Outcome: TypeAlias = Event | MarkerReceived | Untraceable
+Outcome: TypeAlias = ConnectionEvent | MarkerReceived | Untraceable
 
 
 class DataReceiver:
@@ -145,7 +145,7 @@ class DataReceiver:
                 return outcome
         return None
 
-    def _take_run(self) -> Event | None:
+    def _take_run(self) -> ConnectionEvent | None:
         """Many entries at a time, if that is wanted and possible."""
         record = self._current
         if self._runs is None or record is None or self._inbox[0] != PacketType.METADATA:
@@ -215,7 +215,7 @@ class DataReceiver:
                 raise Violation(ErrorCode.NOT_CONFIRMED, "and now cancelled")
         return record
 
-    def _take_for_current(self, first: int, numbers: list[int]) -> Event | None:
+    def _take_for_current(self, first: int, numbers: list[int]) -> ConnectionEvent | None:
         record = self._data_request()
         number = numbers[0]
         if record.incoming.discarding and first not in (PacketType.RAW, PacketType.COMPRESSED):
@@ -235,19 +235,19 @@ class DataReceiver:
                 return self._begin_payload(record, number, numbers[1])
         return self._take_skip(record, _SKIPS[first])
 
-    def _take_notification(self, record: RequestRecord, count: int) -> Event:
+    def _take_notification(self, record: RequestRecord, count: int) -> ConnectionEvent:
         possible = record.incoming.check_notify(count, record.outgoing)
         piece = record.incoming.pass_over(possible, count)
         return Notified(
             request_id=record.request_id, seqnum=piece.seqnum, part=piece.part, count=count
         )
 
-    def _take_skip(self, record: RequestRecord, reason: SkipReason) -> Event:
+    def _take_skip(self, record: RequestRecord, reason: SkipReason) -> ConnectionEvent:
         possible = record.incoming.check_skip(reason, record.outgoing)
         piece = record.incoming.pass_over(possible, 1)
         return PayloadSkipped(request_id=record.request_id, seqnum=piece.seqnum, reason=reason)
 
-    def _take_jump(self, record: RequestRecord, size: int) -> Event | None:
+    def _take_jump(self, record: RequestRecord, size: int) -> ConnectionEvent | None:
         wanted = self._want_entry(record)
         if wanted is not None:
             return wanted
@@ -263,7 +263,7 @@ class DataReceiver:
             finished=finished,
         )
 
-    def _take_apology(self, record: RequestRecord) -> Event:
+    def _take_apology(self, record: RequestRecord) -> ConnectionEvent:
         if self._safe:
             raise Violation(ErrorCode.APOLOGY_IN_SAFE_MODE)
         pieces = record.incoming.check_apology()
@@ -273,7 +273,7 @@ class DataReceiver:
 
     # Metadata.
 
-    def _take_metadata(self, first: int) -> Event | None:
+    def _take_metadata(self, first: int) -> ConnectionEvent | None:
         if first > PacketType.METADATA_END_OF_LOG:
             raise Violation(ErrorCode.UNUSED_DATA_BYTE, f"{first}")
         metadata, size = decode_metadata(
@@ -305,7 +305,7 @@ class DataReceiver:
 
     # Payloads.
 
-    def _want_entry(self, record: RequestRecord) -> Event | None:
+    def _want_entry(self, record: RequestRecord) -> ConnectionEvent | None:
         """Ask for the entry whose payload is due, unless it is known."""
         seqnum = record.incoming.unknown_payload(record.outgoing)
         if seqnum is None:
@@ -315,7 +315,7 @@ class DataReceiver:
 
     def _begin_payload(
         self, record: RequestRecord, size: int, packed_size: int | None
-    ) -> Event | None:
+    ) -> ConnectionEvent | None:
         if not record.incoming.discarding:
             wanted = self._want_entry(record)
             if wanted is not None:
@@ -325,7 +325,7 @@ class DataReceiver:
         self._body.begin(size, packed_size)
         return None
 
-    def _bring(self, record: RequestRecord, data: bytes) -> Event | None:
+    def _bring(self, record: RequestRecord, data: bytes) -> ConnectionEvent | None:
         """Bytes of a payload have come (none: of an empty one)."""
         incoming = record.incoming
         if incoming.discarding or not (data or self._body.is_empty):

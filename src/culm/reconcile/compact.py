@@ -105,7 +105,7 @@ FRAMES: Final[Mapping[CompactState, frozenset[FrameKind]]] = {
 REFUSALS: Final = frozenset({ErrorCode.OTHER_PARAMETERS, ErrorCode.CHECK_FAILED})
 
 
-class CompactSession(StreamBase):
+class CompactSession(StreamBase[CompactEvent]):
     """One side of a compact session, as a stream machine.
 
     `view` is what our items are; of a tree a snapshot is taken as each run begins, so that it may

@@ -22,8 +22,6 @@ class ErrorCode(IntEnum):
     """More than `Parameters.ranges_max` ranges in a round."""
     TOO_MANY_ROUNDS = 6
     """A question where no round is left to answer it."""
-    ENDED = 7
-    """Raised: the session has ended."""
     BAD_FRAME = 8
     """A frame of no known kind, too large, or cut inside of what it says."""
     BAD_NUMBER = 9

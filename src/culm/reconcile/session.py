@@ -27,7 +27,7 @@ from enum import Enum
 from itertools import pairwise
 from math import ceil
 
-from culm.machine import Closed, Event, LocalProtocolError, RemoteProtocolError
+from culm.machine import Closed, ContractErrorCode, Event, LocalProtocolError, RemoteProtocolError
 from culm.reconcile.errors import ErrorCode
 from culm.reconcile.incoming import Incoming, Question
 from culm.reconcile.messages import (
@@ -162,20 +162,19 @@ class Session:
     def receive(self, message: Message) -> None:
         """Take a message of the peer, whatever it is.
 
-        Raises `LocalProtocolError` once the session has ended.
+        Raises `LocalProtocolError` (``ALREADY_CLOSED``) once the session has ended.
         """
         if self.state is State.ENDED:
-            raise LocalProtocolError(ErrorCode.ENDED, "the session has ended")
+            raise LocalProtocolError(ContractErrorCode.ALREADY_CLOSED)
         try:
             self._receive(message)
         except RemoteProtocolError as error:
             self._close(error)
 
     def close(self) -> None:
-        """End the session; `LocalProtocolError` if it has ended."""
-        if self.state is State.ENDED:
-            raise LocalProtocolError(ErrorCode.ENDED, "the session has ended")
-        self._close(None)
+        """End the session; again: no effect."""
+        if self.state is not State.ENDED:
+            self._close(None)
 
     def _close(self, error: RemoteProtocolError | None) -> None:
         self.state = State.ENDED

@@ -12,7 +12,7 @@
 from culm.machine import Closed, DataReceived
 from culm.ssb.box_stream import BODY_SIZE_MAX, BoxStream, BoxStreamState
 from culm.ssb.errors import ErrorCode
-from culm.ssb.events import Authenticated, Keys, SessionKeys
+from culm.ssb.events import Authenticated, BoxStreamEvent, HandshakeEvent, Keys, SessionKeys
 from culm.ssb.secret_handshake import (
     MAIN_NETWORK,
     ClientHandshake,
@@ -25,11 +25,13 @@ __all__ = [
     "MAIN_NETWORK",
     "Authenticated",
     "BoxStream",
+    "BoxStreamEvent",
     "BoxStreamState",
     "ClientHandshake",
     "Closed",
     "DataReceived",
     "ErrorCode",
+    "HandshakeEvent",
     "HandshakeState",
     "Keys",
     "ServerHandshake",

@@ -18,13 +18,12 @@ from culm.machine import (
     Closed,
     ContractErrorCode,
     DataReceived,
-    Event,
     LocalProtocolError,
     RemoteProtocolError,
     StreamBase,
 )
 from culm.ssb.errors import ErrorCode
-from culm.ssb.events import Keys, SessionKeys
+from culm.ssb.events import BoxStreamEvent, Keys, SessionKeys
 
 __all__ = ["BODY_SIZE_MAX", "BoxStream", "BoxStreamState"]
 
@@ -77,7 +76,7 @@ class _Boxes:
             raise RemoteProtocolError(ErrorCode.BAD_BOX) from None
 
 
-class BoxStream(StreamBase):
+class BoxStream(StreamBase[BoxStreamEvent]):
     """Carries bytes under the keys that a handshake has left: a `culm.machine.Conduit`.
 
     Every body that comes in is one `DataReceived`, whole and authenticated.  What is sent is
@@ -114,7 +113,7 @@ class BoxStream(StreamBase):
             body = bytes(whole[start : start + BODY_SIZE_MAX])
             self._outbox.append(self._sealing.seal_packet(body))
 
-    def _step(self) -> Event | None:
+    def _step(self) -> BoxStreamEvent | None:
         if self._closing and self._state is BoxStreamState.OPEN:
             self._state = BoxStreamState.SAID_GOODBYE
         if self._header is None:
@@ -133,7 +132,7 @@ class BoxStream(StreamBase):
         tag, self._header = self._header[2:], None
         return DataReceived(data=self._opening.open(tag + self._inbox.take(size)))
 
-    def _step_eof(self) -> Event | None:
+    def _step_eof(self) -> BoxStreamEvent | None:
         if self._closing and self._header is None and not self._inbox.size:
             return Closed()
         raise RemoteProtocolError(ErrorCode.TRUNCATED, "no goodbye")

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
-from culm.machine import Event
+from culm.machine import Closed, DataReceived, Event
 
-__all__ = ["Authenticated", "Keys", "SessionKeys"]
+__all__ = ["Authenticated", "BoxStreamEvent", "HandshakeEvent", "Keys", "SessionKeys"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,3 +39,7 @@ class Authenticated(Event):
 
     peer: bytes
     keys: SessionKeys
+
+
+HandshakeEvent: TypeAlias = Authenticated | Closed
+BoxStreamEvent: TypeAlias = DataReceived | Closed

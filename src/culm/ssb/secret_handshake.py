@@ -29,9 +29,9 @@ from nacl.public import PrivateKey
 from nacl.signing import SigningKey, VerifyKey
 
 from culm.arguments import check_bytes
-from culm.machine import Closed, Event, RemoteProtocolError, StreamBase, check_time
+from culm.machine import Closed, RemoteProtocolError, StreamBase, check_time
 from culm.ssb.errors import ErrorCode
-from culm.ssb.events import Authenticated, Keys, SessionKeys
+from culm.ssb.events import Authenticated, HandshakeEvent, Keys, SessionKeys
 
 __all__ = ["MAIN_NETWORK", "ClientHandshake", "HandshakeState", "ServerHandshake"]
 
@@ -60,7 +60,7 @@ class HandshakeState(Enum):
     CLOSED = "closed"  # without having come that far
 
 
-class _SecretHandshake(StreamBase):
+class _SecretHandshake(StreamBase[HandshakeEvent]):
     """What both ends do alike: hellos, secrets, one message after the other."""
 
     def __init__(
@@ -99,10 +99,10 @@ class _SecretHandshake(StreamBase):
 
     # Steps.
 
-    def _step(self) -> Event | None:
+    def _step(self) -> HandshakeEvent | None:
         if self._closing or self._state is HandshakeState.DONE:
             return Closed()
-        event: Event | None = None
+        event: HandshakeEvent | None = None
         while event is None and self._inbox.size >= (due := self._due())[0]:
             size, read = due
             event = read(self._inbox.take(size))
@@ -113,10 +113,10 @@ class _SecretHandshake(StreamBase):
         return None
 
     @abstractmethod
-    def _due(self) -> tuple[int, Callable[[bytes], Event | None]]:
+    def _due(self) -> tuple[int, Callable[[bytes], HandshakeEvent | None]]:
         """Size of the message that is due, and what reads it."""
 
-    def _step_eof(self) -> Event | None:
+    def _step_eof(self) -> HandshakeEvent | None:
         raise RemoteProtocolError(ErrorCode.TRUNCATED, f"before the {self._state.value}")
 
     def _goodbye(self) -> None:
@@ -158,7 +158,7 @@ class _SecretHandshake(StreamBase):
         """What the server signs; `proof` is the client's signature and public key."""
         return self._network + proof + sha256(self._ab).digest()
 
-    def _finish(self, peer: bytes, acceptance_key: bytes) -> Event:
+    def _finish(self, peer: bytes, acceptance_key: bytes) -> HandshakeEvent:
         self._state = HandshakeState.DONE
         secret = sha256(acceptance_key).digest()
         ours = bytes(self._identity.verify_key)
@@ -205,7 +205,7 @@ class ClientHandshake(_SecretHandshake):
         self._acceptance_key = b""
         self._outbox.append(self._hello)
 
-    def _due(self) -> tuple[int, Callable[[bytes], Event | None]]:
+    def _due(self) -> tuple[int, Callable[[bytes], HandshakeEvent | None]]:
         if self._state is HandshakeState.HELLO:
             return _HELLO_SIZE, self._answer_hello
         return _ACCEPTANCE_SIZE, self._read_acceptance
@@ -222,7 +222,7 @@ class ClientHandshake(_SecretHandshake):
         )
         self._state = HandshakeState.ACCEPTANCE
 
-    def _read_acceptance(self, box: bytes) -> Event:
+    def _read_acceptance(self, box: bytes) -> HandshakeEvent:
         signature = _open(box, self._acceptance_key)
         _verify(self._server, self._acceptance_text(self._proof), signature)
         return self._finish(self._server, self._acceptance_key)
@@ -253,7 +253,7 @@ class ServerHandshake(_SecretHandshake):
         )
         self._admits = admits
 
-    def _due(self) -> tuple[int, Callable[[bytes], Event | None]]:
+    def _due(self) -> tuple[int, Callable[[bytes], HandshakeEvent | None]]:
         if self._state is HandshakeState.HELLO:
             return _HELLO_SIZE, self._answer_hello
         return _PROOF_SIZE, self._answer_proof
@@ -263,7 +263,7 @@ class ServerHandshake(_SecretHandshake):
         self._outbox.append(self._hello)
         self._state = HandshakeState.PROOF
 
-    def _answer_proof(self, box: bytes) -> Event:
+    def _answer_proof(self, box: bytes) -> HandshakeEvent:
         own_secret = _share(self._long_term_secret, self._peer_ephemeral)  # aB
         proof = _open(box, self._box_key(own_secret))
         signature, client = proof[:_SIGNATURE_SIZE], proof[_SIGNATURE_SIZE:]

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from culm.effects import Then, Tickets
-from culm.garlic.raft.effects import Apply, Compact, TakeSnapshot
+from culm.garlic.raft.effects import Apply, Compact, RaftEffect, TakeSnapshot
 from culm.garlic.raft.journal import Journal
 from culm.garlic.raft.model import Snapshot
 from culm.garlic.raft.settings import Settings
-from culm.machine import Effect
 
 __all__ = ["Applier"]
 
@@ -22,7 +19,7 @@ class Applier:
     def __init__(
         self,
         journal: Journal,
-        tickets: Tickets[Then],
+        tickets: Tickets[Then, RaftEffect],
         settings: Settings,
         applied_index: int,
     ) -> None:
@@ -40,7 +37,7 @@ class Applier:
         """Whether the state machine is at work."""
         return self._busy
 
-    def next_effect(self) -> Effect[Any] | None:
+    def next_effect(self) -> Apply | Compact | TakeSnapshot | None:
         if self._compact_to is not None:
             index, self._compact_to = self._compact_to, None
             return self._tickets.hand_out(Compact, lambda _: None, index=index)

@@ -9,13 +9,14 @@ from typing import Any, TypeVar
 from culm.arguments import check_type, read_buffers
 from culm.buffer import Buffer
 from culm.garlic.raft import messages as m
+from culm.garlic.raft.effects import RaftEffect
 from culm.garlic.raft.engine import Engine
-from culm.garlic.raft.events import RaftErrorCode, Role, RoleChanged
+from culm.garlic.raft.events import RaftErrorCode, RaftEvent, Role, RoleChanged
 from culm.garlic.raft.leadership import Leadership
 from culm.garlic.raft.model import Configuration, Server, Stored
 from culm.garlic.raft.settings import Settings
 from culm.garlic.raft.shared import Shared
-from culm.machine import Closed, Effect, Event, LocalProtocolError, Ticket, check_time
+from culm.machine import Closed, ContractErrorCode, LocalProtocolError, Ticket, check_time
 
 __all__ = ["Raft"]
 
@@ -128,7 +129,7 @@ class Raft:
         as of now; if it brings another one, or leadership ends before, it may be lost.
 
         Raises `LocalProtocolError`: ``NOT_LEADER`` (see `leader`), ``QUEUE_FULL``,
-        ``VALUE_TOO_LARGE``, ``TRANSFER_IN_PROGRESS``, ``CLOSED``.
+        ``VALUE_TOO_LARGE``, ``TRANSFER_IN_PROGRESS``, ``ALREADY_CLOSED``.
         """
         given = read_buffers("values", values)
         return self._leading().append_values(given)
@@ -136,7 +137,7 @@ class Raft:
     def read(self) -> int:
         """Ask for a linearizable read; `ReadReady` or `ReadFailed` repeats the number.
 
-        Raises `LocalProtocolError`: ``NOT_LEADER``, ``QUEUE_FULL``, ``CLOSED``.
+        Raises `LocalProtocolError`: ``NOT_LEADER``, ``QUEUE_FULL``, ``ALREADY_CLOSED``.
         """
         leadership = self._leading()
         if leadership.reads_full:
@@ -150,7 +151,7 @@ class Raft:
 
         Raises `LocalProtocolError`: ``NOT_LEADER``, ``ALREADY_MEMBER``,
         ``BAD_ENDPOINT``, ``CHANGE_IN_PROGRESS``, ``TRANSFER_IN_PROGRESS``,
-        ``NOTHING_COMMITTED`` (the leader is too young), ``CLOSED``.
+        ``NOTHING_COMMITTED`` (the leader is too young), ``ALREADY_CLOSED``.
         """
         check_type("server", server, Server)
         leadership = self._leading()
@@ -172,7 +173,7 @@ class Raft:
 
         Nothing is proposed meanwhile.  Raises `LocalProtocolError`: ``NOT_LEADER``,
         ``NOT_MEMBER``, ``IS_LEADER``, ``CHANGE_IN_PROGRESS``, ``TRANSFER_IN_PROGRESS``,
-        ``CLOSED``.
+        ``ALREADY_CLOSED``.
         """
         leadership = self._leading()
         self._unless(leadership.refuse_transfer(target))
@@ -185,7 +186,7 @@ class Raft:
 
     def _leading(self) -> Leadership:
         if self._closed:
-            raise LocalProtocolError(RaftErrorCode.CLOSED)
+            raise LocalProtocolError(ContractErrorCode.ALREADY_CLOSED)
         if self._engine.leadership is None:
             raise LocalProtocolError(RaftErrorCode.NOT_LEADER)
         return self._engine.leadership
@@ -197,7 +198,7 @@ class Raft:
 
     # The contract
 
-    def next_event(self) -> Event | None:
+    def next_event(self) -> RaftEvent | None:
         events = self._shared.events
         if not events:
             return None
@@ -208,10 +209,10 @@ class Raft:
             self._state = Role.CLOSED
         return event
 
-    def next_effect(self) -> Effect[Any] | None:
+    def next_effect(self) -> RaftEffect | None:
         if self._closed:
             return None
-        effect: Effect[Any] | None = self._shared.journal.next_effect()
+        effect: RaftEffect | None = self._shared.journal.next_effect()
         if effect is None:
             effect = self._engine.receiver.next_effect()
         if effect is None and not self._engine.receiver.installing:

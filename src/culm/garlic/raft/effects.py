@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeGuard
+from typing import TypeAlias, TypeGuard
 
 from culm.garlic.raft.model import Entry, Snapshot
 from culm.machine import Effect
@@ -13,6 +13,7 @@ __all__ = [
     "Apply",
     "Compact",
     "Persist",
+    "RaftEffect",
     "ReadSnapshot",
     "SnapshotChunk",
     "TakeSnapshot",
@@ -113,3 +114,6 @@ class WriteSnapshot(Effect[bool]):
 
     def accepts(self, result: object) -> TypeGuard[bool]:
         return type(result) is bool
+
+
+RaftEffect: TypeAlias = Persist | Apply | TakeSnapshot | Compact | ReadSnapshot | WriteSnapshot

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum, IntEnum
+from typing import TypeAlias
 
 from culm.garlic.raft.model import Configuration, Snapshot
-from culm.machine import Event
+from culm.machine import Closed, Event, StoreFailed
 
 __all__ = [
     "ChangeFailed",
@@ -14,6 +15,7 @@ __all__ = [
     "LeaderChanged",
     "Left",
     "RaftErrorCode",
+    "RaftEvent",
     "ReadFailed",
     "ReadReady",
     "Role",
@@ -44,8 +46,7 @@ class RaftErrorCode(IntEnum):
     NOT_MEMBER = 7
     IS_LEADER = 8
     BAD_ENDPOINT = 9
-    CLOSED = 10
-    VALUE_TOO_LARGE = 11
+    VALUE_TOO_LARGE = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,3 +111,18 @@ class SnapshotInstalled(Event):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Left(Event):
     """This server is no member any more; it stands for no election."""
+
+
+RaftEvent: TypeAlias = (
+    RoleChanged
+    | LeaderChanged
+    | ConfigurationChanged
+    | ChangeFailed
+    | TransferFailed
+    | ReadReady
+    | ReadFailed
+    | SnapshotInstalled
+    | Left
+    | StoreFailed
+    | Closed
+)

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Sequence
 
 from culm.effects import Then, Tickets
-from culm.garlic.raft.effects import Persist
+from culm.garlic.raft.effects import Persist, RaftEffect
 from culm.garlic.raft.log import Log
 from culm.garlic.raft.membership import Membership
 from culm.garlic.raft.messages import Message
@@ -39,7 +39,7 @@ class Journal:
         "voted_for",
     )
 
-    def __init__(self, stored: Stored, tickets: Tickets[Then]) -> None:
+    def __init__(self, stored: Stored, tickets: Tickets[Then, RaftEffect]) -> None:
         self.log = Log(stored)
         self.term = max(stored.term, self.log.last_term)
         self.voted_for = stored.voted_for if self.term == stored.term else None

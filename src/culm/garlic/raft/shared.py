@@ -6,12 +6,12 @@ from collections import deque
 
 from culm.effects import Then, Tickets
 from culm.garlic.raft.applier import Applier
-from culm.garlic.raft.events import ConfigurationChanged
+from culm.garlic.raft.effects import RaftEffect
+from culm.garlic.raft.events import ConfigurationChanged, RaftEvent
 from culm.garlic.raft.journal import Journal
 from culm.garlic.raft.messages import CLIENT_REQUESTS, RESPONSE_OF, Request
 from culm.garlic.raft.model import Stored
 from culm.garlic.raft.settings import Settings
-from culm.machine import Event
 
 __all__ = ["NO_LEADER", "Shared"]
 
@@ -38,8 +38,8 @@ class Shared:
         self.settings = settings
         self.now = now
         self.leader: int | None = None
-        self.events: deque[Event] = deque()
-        self.tickets: Tickets[Then] = Tickets()
+        self.events: deque[RaftEvent] = deque()
+        self.tickets: Tickets[Then, RaftEffect] = Tickets()
         self.journal = Journal(stored, self.tickets)
         self.applier = Applier(self.journal, self.tickets, settings, stored.applied_index)
 

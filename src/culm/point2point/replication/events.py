@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TypedDict
+from typing import TypeAlias, TypedDict
 
 from culm.arguments import check_fields, check_numbers, check_type
+from culm.bamboo.effects import LogEffect
 from culm.bamboo.entry import LogKey
 from culm.bamboo.errors import Reason
 from culm.bamboo.forks import ForkProof
-from culm.machine import Event
+from culm.machine import Closed, Event, StoreFailed
 from culm.point2point.limits import Limits
 from culm.point2point.messages import EVERYTHING, CancelReason, Eagerness
 from culm.point2point.pieces import Part
@@ -25,6 +26,8 @@ __all__ = [
     "LogSynced",
     "PayloadProgress",
     "PiecesNotified",
+    "ReplicatorEffect",
+    "ReplicatorEvent",
     "ReplicatorLimits",
     "Settled",
     "Want",
@@ -111,6 +114,22 @@ class LogRefused(LogEvent):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settled(Event):
     """Nothing is under way, and has not been for ``ReplicatorLimits.settle_s``."""
+
+
+ReplicatorEvent: TypeAlias = (
+    LogOffered
+    | EntryStored
+    | PiecesNotified
+    | PayloadProgress
+    | LogSynced
+    | LogEnded
+    | ForkFound
+    | LogRefused
+    | Settled
+    | StoreFailed
+    | Closed
+)
+ReplicatorEffect: TypeAlias = LogEffect
 
 
 class Demanded(TypedDict):

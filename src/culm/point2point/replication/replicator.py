@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 from culm.arguments import check_type
 from culm.bamboo.answers import is_of_family
@@ -16,7 +16,6 @@ from culm.effects import StoreWork
 from culm.machine import (
     Closed,
     ContractErrorCode,
-    Effect,
     Event,
     LocalProtocolError,
     Ticket,
@@ -35,7 +34,14 @@ from culm.point2point.events import (
     RequestGivenUp,
 )
 from culm.point2point.messages import CancelReason
-from culm.point2point.replication.events import Interest, ReplicatorLimits, Settled, Want
+from culm.point2point.replication.events import (
+    Interest,
+    ReplicatorEffect,
+    ReplicatorEvent,
+    ReplicatorLimits,
+    Settled,
+    Want,
+)
 from culm.point2point.replication.proposer import Proposer
 from culm.point2point.replication.replica import Replica
 from culm.point2point.replication.settling import Settling
@@ -180,9 +186,10 @@ class Replicator:
 
     # Effects.
 
-    def next_effect(self) -> Effect[Any] | None:
+    def next_effect(self) -> ReplicatorEffect | None:
         """Take the next piece of work for the store; see `culm.bamboo.effects.perform`."""
-        return self._work.next_effect() or self._traffic.next_effect()
+        effect = self._work.next_effect() or self._traffic.next_effect()
+        return cast("ReplicatorEffect | None", effect)
 
     def complete(self, ticket: Ticket[R], result: R) -> None:
         """Answer an effect; see `Durable.complete`."""
@@ -207,11 +214,11 @@ class Replicator:
 
     # Events.
 
-    def next_event(self) -> Event | None:
+    def next_event(self) -> ReplicatorEvent | None:
         while not self._ended:
             event = self._work.next_event()
             if event is not None:
-                return event
+                return cast("ReplicatorEvent", event)
             if self._closed is not None:
                 return self._finish()
             below = None if self._store_is_behind() else self.connection.next_event()
@@ -233,7 +240,7 @@ class Replicator:
                 self._unless_over(self._handle, below)
         return None
 
-    def _finish(self) -> Event | None:
+    def _finish(self) -> Closed | None:
         """End as soon as what was received is in the store."""
         if not self._work.all_told or self._work.unwritten_size:
             return None

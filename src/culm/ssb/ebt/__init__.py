@@ -1,12 +1,20 @@
 """Epidemic Broadcast Trees: feeds exchanged with any number of peers, over few links."""
 
 from culm.machine import Closed, StoreFailed
-from culm.ssb.ebt.effects import AppendMessages, LoadClock, MarkForked, ReadMessages, SaveClock
+from culm.ssb.ebt.effects import (
+    AppendMessages,
+    LoadClock,
+    MarkForked,
+    ReadMessages,
+    ReplicatorEffect,
+    SaveClock,
+)
 from culm.ssb.ebt.errors import EbtErrorCode
 from culm.ssb.ebt.events import (
     FeedExtended,
     FeedForked,
     MessageRefused,
+    ReplicatorEvent,
     SessionEnded,
     SessionOpened,
     SourceChanged,
@@ -47,6 +55,8 @@ __all__ = [
     "Progress",
     "ReadMessages",
     "Replicator",
+    "ReplicatorEffect",
+    "ReplicatorEvent",
     "SaveClock",
     "SessionEnded",
     "SessionOpened",

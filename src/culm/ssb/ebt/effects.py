@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeGuard
+from typing import TypeAlias, TypeGuard
 
 from culm.machine import Effect
 from culm.ssb.ebt.model import Message, PeerClock
 from culm.ssb.ebt.notes import REFUSAL, SEQUENCE_MAX
 from culm.ssb.feed_id import is_feed_id
 
-__all__ = ["AppendMessages", "LoadClock", "MarkForked", "ReadMessages", "SaveClock"]
+__all__ = [
+    "AppendMessages",
+    "LoadClock",
+    "MarkForked",
+    "ReadMessages",
+    "ReplicatorEffect",
+    "SaveClock",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +92,9 @@ class SaveClock(Effect[None]):
 
     peer: str
     clock: PeerClock
+
+
+ReplicatorEffect: TypeAlias = AppendMessages | ReadMessages | MarkForked | LoadClock | SaveClock
 
 
 def _is_feed(name: object) -> bool:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeAlias
 
-from culm.machine import Event, RemoteProtocolError
+from culm.machine import Closed, Event, RemoteProtocolError, StoreFailed
 from culm.ssb.ebt.states import EndReason
 
 __all__ = [
     "FeedExtended",
     "FeedForked",
     "MessageRefused",
+    "ReplicatorEvent",
     "SessionEnded",
     "SessionOpened",
     "SourceChanged",
@@ -84,3 +86,15 @@ class SourceChanged(Event):
     feed: str
     peer: str | None
     stalled: str | None
+
+
+ReplicatorEvent: TypeAlias = (
+    SessionOpened
+    | SessionEnded
+    | FeedExtended
+    | FeedForked
+    | MessageRefused
+    | SourceChanged
+    | StoreFailed
+    | Closed
+)

@@ -7,12 +7,13 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from culm.machine import Event, RemoteProtocolError
+from culm.machine import RemoteProtocolError
 from culm.ssb.ebt.errors import EbtErrorCode
 from culm.ssb.ebt.events import (
     FeedExtended,
     FeedForked,
     MessageRefused,
+    ReplicatorEvent,
     SessionEnded,
     SessionOpened,
 )
@@ -53,7 +54,7 @@ class Exchange:
         self.feeds = Feeds(stored)
         self.work = Work(limits, on_written=self._written)
         self._write = self.work.writer.add
-        self.events: deque[Event] = deque()
+        self.events: deque[ReplicatorEvent] = deque()
         self.sessions: dict[int, Session] = {}
         self.sources = Sources(sessions=self.sessions, settings=settings, now=now)
         self._me = me

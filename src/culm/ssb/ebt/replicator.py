@@ -10,14 +10,14 @@ from culm.arguments import check_int, check_type
 from culm.machine import (
     Closed,
     ContractErrorCode,
-    Effect,
-    Event,
     LocalProtocolError,
     RemoteProtocolError,
     Ticket,
     check_time,
 )
+from culm.ssb.ebt.effects import ReplicatorEffect
 from culm.ssb.ebt.errors import EbtErrorCode
+from culm.ssb.ebt.events import ReplicatorEvent
 from culm.ssb.ebt.exchange import Exchange
 from culm.ssb.ebt.limits import Limits, Settings
 from culm.ssb.ebt.model import Format, Head, Message, Progress, Stored
@@ -314,7 +314,7 @@ class Replicator:
 
     # The contract
 
-    def next_event(self) -> Event | None:
+    def next_event(self) -> ReplicatorEvent | None:
         exchange = self._exchange
         if exchange.events:
             return exchange.events.popleft()
@@ -323,7 +323,7 @@ class Replicator:
             return Closed()
         return None
 
-    def next_effect(self) -> Effect[Any] | None:
+    def next_effect(self) -> ReplicatorEffect | None:
         return self._exchange.work.next_effect()
 
     def complete(self, ticket: Ticket[R], result: R) -> None:

@@ -7,8 +7,15 @@ from functools import partial
 from typing import Any, TypeVar
 
 from culm.effects import Then, Tickets
-from culm.machine import Effect, StoreFailed, Ticket
-from culm.ssb.ebt.effects import AppendMessages, LoadClock, MarkForked, ReadMessages, SaveClock
+from culm.machine import StoreFailed, Ticket
+from culm.ssb.ebt.effects import (
+    AppendMessages,
+    LoadClock,
+    MarkForked,
+    ReadMessages,
+    ReplicatorEffect,
+    SaveClock,
+)
 from culm.ssb.ebt.feed import Feed
 from culm.ssb.ebt.limits import Limits
 from culm.ssb.ebt.model import Message, PeerClock
@@ -33,7 +40,7 @@ class Work:
     ) -> None:
         self._limits = limits
         self._on_written = on_written
-        self._tickets: Tickets[Then] = Tickets()
+        self._tickets: Tickets[Then, ReplicatorEffect] = Tickets()
         self.writer = Writer(limits)
         self._memories: dict[str, PeerClock] = {}  # on their way to the store
         self._readers: dict[int, Session] = {}  # for whom there may be something to read
@@ -93,7 +100,7 @@ class Work:
 
     # Effects
 
-    def next_effect(self) -> Effect[Any] | None:
+    def next_effect(self) -> ReplicatorEffect | None:
         effect = self._tickets.next_effect()
         if effect is not None:
             return effect
@@ -110,7 +117,7 @@ class Work:
             del self._readers[number]
         return None
 
-    def _next_read(self, session: Session) -> Effect[Any] | None:
+    def _next_read(self, session: Session) -> ReplicatorEffect | None:
         relation = session.next_read()
         if relation is None:
             return None

@@ -3,7 +3,13 @@
 from culm.machine import Closed
 from culm.ssb.muxrpc.connection import Connection
 from culm.ssb.muxrpc.errors import ErrorCode
-from culm.ssb.muxrpc.events import CallEnded, CallReceived, ReplyReceived, ValueReceived
+from culm.ssb.muxrpc.events import (
+    CallEnded,
+    CallReceived,
+    ConnectionEvent,
+    ReplyReceived,
+    ValueReceived,
+)
 from culm.ssb.muxrpc.handles import Call, Calls
 from culm.ssb.muxrpc.limits import Limits
 from culm.ssb.muxrpc.manifest import Manifest
@@ -22,6 +28,7 @@ __all__ = [
     "Calls",
     "Closed",
     "Connection",
+    "ConnectionEvent",
     "ErrorCode",
     "Limits",
     "Manifest",

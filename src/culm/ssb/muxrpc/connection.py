@@ -6,10 +6,16 @@ from collections.abc import Sequence
 from typing import Final
 
 from culm.arguments import check_type
-from culm.machine import Closed, Event, LocalProtocolError, RemoteProtocolError, StreamBase
+from culm.machine import Closed, LocalProtocolError, RemoteProtocolError, StreamBase
 from culm.ssb.muxrpc.calls import CallScope, CallTable, Sender
 from culm.ssb.muxrpc.errors import ErrorCode
-from culm.ssb.muxrpc.events import CallEnded, CallReceived, ReplyReceived, ValueReceived
+from culm.ssb.muxrpc.events import (
+    CallEnded,
+    CallReceived,
+    ConnectionEvent,
+    ReplyReceived,
+    ValueReceived,
+)
 from culm.ssb.muxrpc.handles import Call, Calls
 from culm.ssb.muxrpc.limits import Limits
 from culm.ssb.muxrpc.manifest import Manifest
@@ -41,7 +47,7 @@ _PACKETS: Final = {
 _LAST_PACKETS: Final = frozenset({Packet.END, Packet.FAILURE})
 
 
-class Connection(StreamBase):
+class Connection(StreamBase[ConnectionEvent]):
     """Calls in both directions over one ordered, reliable stream of bytes.
 
     `manifest` says what the peer may call; everything else is refused, and the connection
@@ -119,14 +125,14 @@ class Connection(StreamBase):
         self._sender.closed = True
         self._table.clear()
 
-    def _step_eof(self) -> Event | None:
+    def _step_eof(self) -> ConnectionEvent | None:
         if self._inbox.size:
             raise RemoteProtocolError(ErrorCode.TRUNCATED, "within a packet")
         if not self._closing:
             raise RemoteProtocolError(ErrorCode.TRUNCATED, "no goodbye")
         return Closed()
 
-    def _step(self) -> Event | None:
+    def _step(self) -> ConnectionEvent | None:
         while (header := peek_header(self._inbox)) is not None:
             if not header.size and self._inbox.peek(HEADER_SIZE) == GOODBYE:
                 self._inbox.consume(HEADER_SIZE)
@@ -153,7 +159,7 @@ class Connection(StreamBase):
         if header.size > size_max:
             raise RemoteProtocolError(ErrorCode.BODY_TOO_LARGE, f"{header.size} bytes")
 
-    def _receive(self, header: Header, body: bytes) -> Event | None:
+    def _receive(self, header: Header, body: bytes) -> ConnectionEvent | None:
         packet = _PACKETS[header.stream, header.end]
         number = -header.number  # in what we send
         if not number:
@@ -172,7 +178,7 @@ class Connection(StreamBase):
 
     def _receive_last(
         self, scope: CallScope, packet: Packet, body_type: int, body: bytes, *, answered: bool
-    ) -> Event:
+    ) -> ConnectionEvent:
         error = read_error(body, body_type)
         if scope.type is CallType.ASYNC:
             error = error or CallError("no reason given", "")
@@ -184,7 +190,7 @@ class Connection(StreamBase):
 
     def _receive_unknown(
         self, number: int, packet: Packet, body_type: int, body: bytes
-    ) -> Event | None:
+    ) -> ConnectionEvent | None:
         """Take a packet of no call that is open."""
         if number > 0:
             if not self._table.was_made(number):
@@ -199,7 +205,7 @@ class Connection(StreamBase):
 
     def _receive_request(
         self, number: int, body_type: int, body: bytes, *, stream: bool
-    ) -> Event | None:
+    ) -> ConnectionEvent | None:
         self._table.check_unanswered()
         try:
             request = read_request(body, body_type, stream=stream)

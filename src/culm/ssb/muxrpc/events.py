@@ -6,13 +6,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeAlias
 
-from culm.machine import Event
+from culm.machine import Closed, Event
 from culm.ssb.muxrpc.packets import BodyType
 from culm.ssb.muxrpc.requests import CallError, CallType
 from culm.ssb.v8json import JsonValue, parse
 
-__all__ = ["CallEnded", "CallReceived", "ReplyReceived", "ValueReceived"]
+__all__ = ["CallEnded", "CallReceived", "ConnectionEvent", "ReplyReceived", "ValueReceived"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,3 +71,6 @@ class CallEnded(Event):
 
     number: int
     failure: CallError | None = None
+
+
+ConnectionEvent: TypeAlias = CallReceived | ValueReceived | ReplyReceived | CallEnded | Closed

@@ -1,7 +1,7 @@
 """A peer of Secure Scuttlebutt: all layers, over any number of connections."""
 
 from culm.ssb.peer.errors import PeerErrorCode
-from culm.ssb.peer.events import FellBack, PeerConnected, PeerDisconnected
+from culm.ssb.peer.events import FellBack, PeerConnected, PeerDisconnected, PeerEffect, PeerEvent
 from culm.ssb.peer.frames import ClassicFormat, MessageFrame, read_frame
 from culm.ssb.peer.limits import Limits, Settings
 from culm.ssb.peer.link import PeerLink
@@ -18,7 +18,9 @@ __all__ = [
     "Peer",
     "PeerConnected",
     "PeerDisconnected",
+    "PeerEffect",
     "PeerErrorCode",
+    "PeerEvent",
     "PeerLink",
     "Settings",
     "read_frame",

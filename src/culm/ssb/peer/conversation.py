@@ -20,6 +20,7 @@ from culm.ssb.muxrpc import (
     ValueReceived,
 )
 from culm.ssb.peer.errors import PeerErrorCode
+from culm.ssb.peer.events import LinkEvent
 from culm.ssb.peer.exchange import LinkExchange
 from culm.ssb.peer.fallback import LinkHistory
 from culm.ssb.peer.limits import Settings
@@ -57,7 +58,7 @@ class Context:
     core: Replicator
     settings: Settings
     history_limits: history.Limits
-    tell: Callable[[Event], None]
+    tell: Callable[[LinkEvent], None]
     now: Callable[[], float]
     time_ms: Callable[[float], int]
     sessions: dict[int, LinkExchange] = field(default_factory=dict)

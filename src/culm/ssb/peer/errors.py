@@ -20,5 +20,3 @@ class PeerErrorCode(IntEnum):
     """There are `Limits.links_max` links already."""
     BLOCKED = 21
     """The peer is blocked by us."""
-    WRONG_STATE = 22
-    """The call does not fit what has happened so far."""

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from culm.machine import Event, RemoteProtocolError
+from culm.ssb.ebt.effects import ReplicatorEffect
+from culm.ssb.ebt.events import ReplicatorEvent
 from culm.ssb.peer.states import ExchangeInput
 
-__all__ = ["FellBack", "PeerConnected", "PeerDisconnected"]
+__all__ = ["FellBack", "LinkEvent", "PeerConnected", "PeerDisconnected", "PeerEffect", "PeerEvent"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,3 +49,8 @@ class FellBack(Event):
     link: int
     peer: str
     reason: ExchangeInput
+
+
+LinkEvent: TypeAlias = PeerConnected | PeerDisconnected | FellBack
+PeerEvent: TypeAlias = ReplicatorEvent | LinkEvent  # `Closed` is one of the replicator's
+PeerEffect: TypeAlias = ReplicatorEffect

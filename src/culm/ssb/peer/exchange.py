@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from culm.machine import Event, LocalProtocolError, RemoteProtocolError
+from culm.machine import LocalProtocolError, RemoteProtocolError
 from culm.ssb.ebt import EndReason, Replicator, SessionEnded, SessionRole
 from culm.ssb.muxrpc import (
     Call,
@@ -16,7 +16,7 @@ from culm.ssb.muxrpc import (
     Connection,
     ValueReceived,
 )
-from culm.ssb.peer.events import FellBack
+from culm.ssb.peer.events import FellBack, LinkEvent
 from culm.ssb.peer.fallback import LinkHistory
 from culm.ssb.peer.frames import MessageFrame, read_frame
 from culm.ssb.peer.limits import Settings
@@ -46,7 +46,7 @@ class LinkExchange:
         history: LinkHistory,
         core: Replicator,
         settings: Settings,
-        tell: Callable[[Event], None],
+        tell: Callable[[LinkEvent], None],
         sessions: dict[int, LinkExchange],
     ) -> None:
         self.mode = ExchangeMode.NOTHING

@@ -13,8 +13,6 @@ from culm.arguments import check_bytes, check_type
 from culm.machine import (
     Closed,
     ContractErrorCode,
-    Effect,
-    Event,
     LocalProtocolError,
     StreamMachine,
     Ticket,
@@ -35,6 +33,7 @@ from culm.ssb.feed_id import check_feed_id, feed_id_of, public_key_of
 from culm.ssb.messages import ClassicMessage, Place, create_message
 from culm.ssb.peer.conversation import Context
 from culm.ssb.peer.errors import PeerErrorCode
+from culm.ssb.peer.events import LinkEvent, PeerEffect, PeerEvent
 from culm.ssb.peer.frames import ClassicFormat
 from culm.ssb.peer.limits import Limits, Settings
 from culm.ssb.peer.link import PeerLink
@@ -123,7 +122,7 @@ class Peer:
             limits=limits,
             now=now,
         )
-        self._events: deque[Event] = deque()
+        self._events: deque[LinkEvent] = deque()
 
     # What it is
 
@@ -263,7 +262,7 @@ class Peer:
 
     # The contract
 
-    def next_event(self) -> Event | None:
+    def next_event(self) -> PeerEvent | None:
         while self._closed is None:
             if self._events:
                 return self._events.popleft()
@@ -280,7 +279,7 @@ class Peer:
                 return self._closed
         return None
 
-    def _heed(self, event: Event) -> None:
+    def _heed(self, event: PeerEvent) -> None:
         """What the replicator tells concerns links, too."""
         match event:
             case SessionEnded():
@@ -292,7 +291,7 @@ class Peer:
             case _:
                 pass
 
-    def next_effect(self) -> Effect[Any] | None:
+    def next_effect(self) -> PeerEffect | None:
         return self._core.next_effect()
 
     def complete(self, ticket: Ticket[R], result: R) -> None:
@@ -324,5 +323,5 @@ class Peer:
         self._links.close_all()
         self._core.close()
 
-    def _tell(self, event: Event) -> None:
+    def _tell(self, event: LinkEvent) -> None:
         self._events.append(event)

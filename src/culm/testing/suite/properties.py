@@ -32,6 +32,7 @@ from culm.testing.operations import (
 from culm.testing.plain import from_plain, to_plain
 from culm.testing.record import conversations, driver_for, meet, play
 from culm.testing.spec import Conversation, MachineSpec, Meeting, Scenario
+from culm.testing.suite.declared import check_declared
 from culm.testing.suite.runs import (
     PropertyError,
     check_closed,
@@ -156,7 +157,8 @@ def ends(spec: MachineSpec, draw: Draw) -> None:
 
     However a conversation breaks off: after the end of the stream and `close`, with all
     effects answered and every deadline past, a machine is closed.  A second `close` has
-    no effect, and the end of the stream may be told twice.
+    no effect, and the end of the stream may be told twice.  Events and effects are those
+    that ``next_event`` and ``next_effect`` declare.
     """
     told = conversation(spec, draw)
     driver = driver_for(spec, told)
@@ -366,6 +368,7 @@ def _in_chunks(
 def _check_ended(driver: Driver, turns: list[Turn]) -> None:
     turns += finish(driver)
     check_closed(driver, turns)
+    check_declared(driver.machine, turns)
     if driver.closed is None:
         raise PropertyError("eof, close, answers and all deadlines past: still not Closed")
 

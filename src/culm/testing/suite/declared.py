@@ -1,0 +1,69 @@
+"""What the annotations of a machine say that it gives, and whether it gives nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from types import NoneType, UnionType
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from culm.machine import Effect, Event
+from culm.testing.driver import Turn
+from culm.testing.suite.runs import PropertyError
+
+__all__ = ["check_declared", "declared_effects", "declared_events"]
+
+
+def check_declared(machine: object, turns: Sequence[Turn]) -> None:
+    """Raise `PropertyError` if a machine gave an event or an effect that it does not declare."""
+    events, effects = declared_events(type(machine)), declared_effects(type(machine))
+    for turn in turns:
+        for event in turn.events:
+            if not isinstance(event, events):
+                raise PropertyError(f"next_event does not declare {type(event).__name__}")
+        for effect in turn.effects:
+            if not isinstance(effect, effects):
+                raise PropertyError(f"next_effect does not declare {type(effect).__name__}")
+
+
+def declared_events(machine: type[Any]) -> tuple[type[Any], ...]:
+    """The types of what ``next_event`` of that class says that it returns."""
+    return _returned(machine, "next_event") or (Event,)
+
+
+def declared_effects(machine: type[Any]) -> tuple[type[Any], ...]:
+    """The types of what ``next_effect`` of that class says that it returns; none without one."""
+    return (
+        (_returned(machine, "next_effect") or (Effect,)) if hasattr(machine, "next_effect") else ()
+    )
+
+
+def _returned(machine: type[Any], method: str) -> tuple[type[Any], ...]:
+    try:
+        returned = get_type_hints(getattr(machine, method)).get("return", NoneType)
+    except NameError:  # imported for type checkers alone
+        return ()
+    given = {
+        parameter: argument
+        for base in _bases(machine)
+        for parameter, argument in zip(
+            getattr(get_origin(base), "__parameters__", ()), get_args(base), strict=False
+        )
+    }
+    found = dict.fromkeys(_members(returned, given))
+    return tuple(each for each in found if each is not NoneType)
+
+
+def _bases(machine: type[Any]) -> Iterator[Any]:
+    """The generic bases with what was given for their parameters, those of the class first."""
+    for cls in reversed(machine.__mro__):
+        yield from cls.__dict__.get("__orig_bases__", ())
+
+
+def _members(declared: Any, given: dict[Any, Any]) -> Iterator[type[Any]]:
+    if isinstance(declared, TypeVar):
+        yield from _members(given.get(declared, declared.__bound__), given)
+    elif get_origin(declared) in (Union, UnionType):
+        for each in get_args(declared):
+            yield from _members(each, given)
+    else:
+        yield get_origin(declared) or declared

@@ -1,0 +1,77 @@
+"""Every machine says which events and effects it gives: a union that its package exports."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from importlib import import_module
+from pathlib import Path
+from typing import Any, get_args, get_type_hints
+
+import matches
+import pytest
+
+from culm.machine import Closed, Effect, Event
+from culm.testing.suite.declared import declared_effects, declared_events
+
+# The packages that export machines; a machine is what has `next_event` and `close`.
+PACKAGES = [
+    "culm.bymux",
+    "culm.garlic",
+    "culm.garlic.handshake",
+    "culm.garlic.raft",
+    "culm.oxen",
+    "culm.p2panda",
+    "culm.point2point",
+    "culm.point2point.replication",
+    "culm.reconcile",
+    "culm.ssb",
+    "culm.ssb.ebt",
+    "culm.ssb.muxrpc",
+    "culm.ssb.peer",
+]
+
+
+def machines() -> dict[type[Any], str]:
+    """Every machine, and the package that exports it; a link is none."""
+    found: dict[type[Any], str] = {}
+    for package in PACKAGES:
+        for name in import_module(package).__all__:
+            value = getattr(import_module(package), name)
+            is_link = name.endswith("Link")
+            if inspect.isclass(value) and hasattr(value, "next_event") and not is_link:
+                found[value] = package
+    return found
+
+
+MACHINES = machines()
+LEFT_TO = ["assert_never", "match_raft_event", "match_ebt_event"]
+
+
+@pytest.mark.parametrize("machine", MACHINES, ids=lambda machine: machine.__module__)
+def test_a_package_exports_the_unions_of_its_machine(machine: type[Any]) -> None:
+    package = import_module(MACHINES[machine].removesuffix(".handshake"))
+    unions = [set(get_args(getattr(package, name))) for name in package.__all__]
+    for declared, base in ((declared_events(machine), Event), (declared_effects(machine), Effect)):
+        assert base not in declared
+        assert all(issubclass(each, base) for each in declared)
+        if declared:
+            assert set(declared) in unions
+    assert Closed in declared_events(machine)
+
+
+def test_a_match_for_every_machine_is_type_checked() -> None:
+    functions = [each for each in vars(matches).values() if inspect.isfunction(each)]
+    taken = [get_type_hints(function).get("machine") for function in functions]
+    matched = {machine for each in taken for machine in get_args(each) or [each]}
+    assert matched - {None} == MACHINES.keys()
+
+
+def test_no_match_has_a_case_for_all() -> None:
+    """What is left over is what `assert_never` or another match gets."""
+    tree = ast.parse(Path(matches.__file__).read_text(encoding="utf-8"))
+    for case in ast.walk(tree):
+        if isinstance(case, ast.match_case) and isinstance(case.pattern, ast.MatchAs):
+            name, body = case.pattern.name, ast.unparse(case.body[0])
+            assert name is not None
+            assert body in {f"{rest}({name})" for rest in LEFT_TO}
