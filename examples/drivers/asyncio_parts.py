@@ -10,10 +10,10 @@ from enum import Enum, auto
 from typing import Any, Generic, TypeVar, cast
 
 from culm.effects import Answer
-from culm.machine import Effect
-from culm.pump import ConnectionState, StreamPump
+from culm.machine import Effect, Link, LocalProtocolError
+from culm.pump import ConnectionState, LinkedPump, LinkPump, StreamPump
 
-__all__ = ["Alarm", "ConnectionProtocol", "Performer"]
+__all__ = ["Alarm", "ConnectionProtocol", "LinkProtocol", "Performer"]
 
 A = TypeVar("A", bound=StreamPump)
 
@@ -100,6 +100,27 @@ class ConnectionProtocol(asyncio.BufferedProtocol, Generic[A]):
 
     def _send_more(self) -> None:
         self._turn = _Turn.OURS
+        self.update()
+
+
+class LinkProtocol(ConnectionProtocol[LinkPump]):
+    """One connection of a machine with several links; `open_link` is the machine's verb."""
+
+    def __init__(self, machine: LinkedPump, open_link: Callable[[], Link]) -> None:
+        super().__init__()
+        self._machine, self._open_link = machine, open_link
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        assert self.transport is not None
+        try:
+            link = self._machine.call(self._loop.time(), self._open_link)
+        except LocalProtocolError:  # there are too many, or the machine has ended
+            transport.set_protocol(asyncio.Protocol())
+            self.transport.abort()
+            return
+        half_close = self.transport.can_write_eof()
+        self.pump = self._machine.attach(link, wake=self.update, half_close=half_close)
         self.update()
 
 

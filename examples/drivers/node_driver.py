@@ -23,9 +23,9 @@ from culm.garlic.link import Link
 from culm.garlic.node import Node
 from culm.garlic.raft import Server
 from culm.garlic.store import Store
-from culm.machine import Effect, Event, LocalProtocolError, StreamMachine
-from culm.pump import LinkedPump, LinkPump
-from drivers.asyncio_parts import Alarm, ConnectionProtocol, Performer
+from culm.machine import Effect, Event, StreamMachine
+from culm.pump import LinkedPump
+from drivers.asyncio_parts import Alarm, LinkProtocol, Performer
 
 __all__ = ["NodeDriver", "address_of"]
 
@@ -39,27 +39,6 @@ def address_of(endpoint: str) -> tuple[str, int]:
     if scheme not in {"tcp", "ssl"} or not host:
         raise ValueError(f"not an endpoint: {endpoint!r}")
     return host, int(port)
-
-
-class _LinkProtocol(ConnectionProtocol[LinkPump]):
-    """One connection of the node."""
-
-    def __init__(self, node: LinkedPump, open_link: Callable[[], Link]) -> None:
-        super().__init__()
-        self._node, self._open_link = node, open_link
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        super().connection_made(transport)
-        assert self.transport is not None
-        try:
-            link = self._node.call(self._loop.time(), self._open_link)
-        except LocalProtocolError:  # there are too many, or the node has ended
-            transport.set_protocol(asyncio.Protocol())
-            self.transport.abort()
-            return
-        half_close = self.transport.can_write_eof()
-        self.pump = self._node.attach(link, wake=self.update, half_close=half_close)
-        self.update()
 
 
 class NodeDriver:
@@ -100,7 +79,7 @@ class NodeDriver:
     async def listen(self, host: str, port: int) -> tuple[str, int]:
         """Accept connections, and say where; the node runs from now on."""
         self._server = await self._loop.create_server(
-            lambda: _LinkProtocol(self.pump, self._accept), host, port, ssl=self._server_tls
+            lambda: LinkProtocol(self.pump, self._accept), host, port, ssl=self._server_tls
         )
         self._advance()
         address = self._server.sockets[0].getsockname()
@@ -146,8 +125,8 @@ class NodeDriver:
         def open_link() -> Link:
             return self.node.dialled(server.server_id, handshake=self._handshake(server))
 
-        def connected() -> _LinkProtocol:
-            return _LinkProtocol(self.pump, open_link)
+        def connected() -> LinkProtocol:
+            return LinkProtocol(self.pump, open_link)
 
         try:
             host, port = address_of(server.endpoint)

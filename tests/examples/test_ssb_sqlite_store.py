@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import os
-import signal
-import sqlite3
-import warnings
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
+from killing import Killing, fork
 
 from culm.machine import Effect, Ticket
 from culm.ssb.ebt import (
@@ -180,32 +178,10 @@ def states() -> list[tuple[Any, ...]]:
     return found
 
 
-class Killing:
-    """A connection that kills the process before the statement of some number."""
-
-    def __init__(self, inner: sqlite3.Connection, point: int) -> None:
-        self._inner, self._left = inner, point
-
-    def _count(self) -> None:
-        if not self._left:
-            os.kill(os.getpid(), signal.SIGKILL)
-        self._left -= 1
-
-    def execute(self, *args: Any) -> Any:
-        self._count()
-        return self._inner.execute(*args)
-
-    def executemany(self, *args: Any) -> Any:
-        self._count()
-        return self._inner.executemany(*args)
-
-
 def live_and_die(path: Path, point: int) -> int | None:
     """Do the effects in a child that is killed; how many had returned, ``None`` if all."""
     reader, writer = os.pipe()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # of forking with threads
-        child = os.fork()
+    child = fork()
     if not child:
         store = SsbSqliteStore(path)
         store._db = Killing(store._db, point)  # type: ignore[assignment]

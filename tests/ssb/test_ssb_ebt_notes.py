@@ -76,7 +76,11 @@ def test_notes_may_be_wrapped_as_a_clock() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["", "@x", "clock", ALICE[1:], ALICE + "=", ALICE.replace("ed25519", "sha256"), "%x"]
+    "name",
+    [
+        *("", "@x", "clock", "%x", ALICE[1:], ALICE + "=", ALICE.replace("ed25519", "sha256")),
+        "@" + "A" * 42 + "B=.ed25519",  # base64 of the key of zeros, and a bit that is left over
+    ],
 )
 def test_a_malformed_feed_identifier_is_an_error(name: str) -> None:
     assert refusal({name: 0}) is EbtErrorCode.BAD_FEED_ID

@@ -10,12 +10,16 @@ from culm.arguments import check_bytes
 
 __all__ = ["check_feed_id", "feed_id_of", "is_feed_id", "public_key_of"]
 
-_FEED_ID: Final = re.compile(r"@[A-Za-z0-9+/]{43}=\.ed25519")
+# Base64 of 32 bytes: the last letter holds four bits, and two zeros.
+_FEED_ID: Final = re.compile(r"@[A-Za-z0-9+/]{42}[AEIMQUYcgkosw048]=\.ed25519")
 _KEY_SIZE = 32
 
 
 def is_feed_id(name: str) -> bool:
-    """Whether `name` is written as a feed's: ``@...=.ed25519``, 53 characters."""
+    """Whether `name` is written as a feed's: ``@...=.ed25519``, 53 characters.
+
+    There is one way to write a key: base64 with bits left over that are not zero is none.
+    """
     return _FEED_ID.fullmatch(name) is not None
 
 

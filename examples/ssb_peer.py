@@ -1,0 +1,329 @@
+"""A small pub of Secure Scuttlebutt: listens, connects, follows, publishes, shows progress.
+
+    python examples/ssb_peer.py run --dir /tmp/pub --port 8008
+    python examples/ssb_peer.py run --dir /tmp/me --port 0 --connect net:HOST:8008~shs:KEY
+    python examples/ssb_peer.py id --dir /tmp/me
+    python examples/ssb_peer.py messages --dir /tmp/me @KEY.ed25519
+
+``run`` goes on until it is interrupted, and does what it reads on stdin, a line each:
+
+    publish TEXT      a post on our own feed
+    follow FEED       take that feed, and hand it on; unfollow FEED ends that
+    block FEED        have nothing to do with that peer; unblock FEED ends that
+    connect ADDRESS   and again whenever the connection has ended
+    status            say how things stand
+    quit
+
+What has happened is written on stdout in lines of JSON; how far replication has come is drawn on
+stderr, if that is a terminal.  Whom we follow and block is on our own feed (messages of type
+``contact``), where others can see it.  All is in the folder: the key, and the feeds in SQLite; the
+program may be killed at any moment, and what it has said on stdout or to anybody else is kept.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import signal
+import sys
+import time
+from base64 import b64decode
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+from nacl.signing import SigningKey
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
+
+from culm.machine import Closed, Event, LocalProtocolError, StoreFailed
+from culm.ssb import MAIN_NETWORK
+from culm.ssb.ebt import FeedExtended, FeedForked, MessageRefused, SourceChanged
+from culm.ssb.feed_id import feed_id_of, is_feed_id
+from culm.ssb.messages import MessageError, read_message
+from culm.ssb.peer import FellBack, Limits, Peer, PeerConnected, PeerDisconnected, Settings
+from culm.ssb.v8json import JsonValue
+from directory.files import StoreFilesError, load_key, locked
+from drivers.ssb_driver import Address, PeerDriver
+from stores.ssb_sqlite_store import SsbSqliteStore
+
+_STORE = "feeds.sqlite"
+_PING_S = 300.0
+_VERBS = {  # what a contact message says
+    "follow": ("following", True),
+    "unfollow": ("following", False),
+    "block": ("blocking", True),
+    "unblock": ("blocking", False),
+}
+
+
+def say(**fields: JsonValue) -> None:
+    print(json.dumps(fields), flush=True)
+
+
+class Bar:
+    """How many messages have moved, of how many, on stderr; drawn on a terminal only."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        console = Console(stderr=True)
+        self._drawn = console.is_terminal and not quiet
+        self._progress = Progress(
+            SpinnerColumn(),
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[peers]} peers, {task.fields[messages]} messages"),
+            console=console,
+            disable=not self._drawn,
+        )
+        self._task = self._progress.add_task("replicating", total=None, peers=0, messages=0)
+
+    def start(self) -> None:
+        if self._drawn:
+            self._progress.start()
+
+    def stop(self) -> None:
+        if self._drawn:
+            self._progress.stop()
+
+    def show(self, peer: Peer) -> None:
+        if self._drawn:
+            current, target = peer.progress
+            self._progress.update(
+                self._task,
+                completed=current,
+                total=target or None,
+                peers=len(peer.links),
+                messages=sum(peer.clock.values()),
+            )
+
+
+def contacts(messages: list[bytes]) -> Iterator[tuple[str, str, bool]]:
+    """What a feed says of others, in its order: of whom, ``following`` or ``blocking``, whether."""
+    for data in messages:
+        content = read_message(data).content
+        if not isinstance(content, dict) or content.get("type") != "contact":
+            continue
+        whom = content.get("contact")
+        if isinstance(whom, str) and is_feed_id(whom):
+            for name in ("following", "blocking"):
+                value = content.get(name)
+                if isinstance(value, bool):
+                    yield whom, name, value
+
+
+class Pub:
+    """The program while it runs."""
+
+    def __init__(self, options: argparse.Namespace, key: SigningKey, store: SsbSqliteStore) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._bar = Bar(quiet=options.quiet)
+        self._executor = ThreadPoolExecutor(1, "store")
+        self._settings = options
+        self.peer = Peer(
+            identity=key,
+            stored=store.load(),
+            now=self._loop.time(),
+            epoch=time.time() - self._loop.time(),
+            network=options.network,
+            settings=Settings(ping_s=_PING_S, session_s=options.session_s),
+            limits=Limits(links_max=options.links_max),
+        )
+        for whom, name, value in contacts(store.messages(self.peer.me)):
+            self._apply(whom, name, value)
+        self._driver = PeerDriver(
+            self.peer, store, perform_in=self._executor, on_event=self._on_event
+        )
+
+    def _apply(self, whom: str, name: str, value: bool) -> None:
+        if name == "following" and whom != self.peer.me:
+            self.peer.follow(whom, value)
+        elif name == "blocking":
+            self.peer.block(self.peer.me, whom, value)
+
+    async def run(self) -> None:
+        """Until it is told to end, or its store fails."""
+        address = await self._driver.listen(self._settings.host, self._settings.port)
+        say(event="listening", address=str(address), feed=self.peer.me)
+        for each in self._settings.connect:
+            self._driver.keep_connected(each)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            self._loop.add_signal_handler(number, self._close)
+        Thread(target=self._read_lines, daemon=True).start()
+        self._bar.start()
+        try:
+            await self._driver.wait_closed()
+        finally:
+            self._bar.stop()
+            self._executor.shutdown()
+
+    def _close(self) -> None:
+        self._driver.call(self.peer.close)
+
+    # What has happened
+
+    def _on_event(self, event: Event) -> None:
+        match event:
+            case PeerConnected(peer=peer):
+                say(event="connected", peer=peer)
+            case PeerDisconnected(peer=peer, error=error):
+                say(event="disconnected", peer=peer, error=None if error is None else str(error))
+            case FeedExtended(feed=feed, last=last):
+                say(event="stored", feed=feed, sequence=last)
+            case FeedForked(feed=feed):
+                say(event="forked", feed=feed)
+            case MessageRefused(feed=feed, peer=peer, sequence=sequence, reason=reason):
+                say(event="refused", feed=feed, sequence=sequence, peer=peer, reason=reason)
+            case SourceChanged(feed=feed, peer=peer, stalled=stalled):
+                say(event="source", feed=feed, peer=peer, stalled=stalled)
+            case FellBack(peer=peer, reason=reason):
+                say(event="fell back", peer=peer, reason=reason.value)
+            case StoreFailed(error=error):
+                say(event="store failed", error=str(error))
+            case Closed():
+                say(event="closed")
+            case _:
+                pass
+        self._bar.show(self.peer)
+
+    # What we are told to do
+
+    def _read_lines(self) -> None:
+        """Runs in a thread of its own, which may wait for a line for ever."""
+        rest = b""
+        while data := os.read(0, 1 << 16):
+            *lines, rest = (rest + data).split(b"\n")
+            for line in lines:
+                with suppress(RuntimeError):  # all is over
+                    self._loop.call_soon_threadsafe(
+                        self._obey, line.decode("utf-8", "replace").strip()
+                    )
+
+    def _obey(self, line: str) -> None:
+        verb, _, rest = line.partition(" ")
+        try:
+            self._do(verb, rest.strip())
+        except (LocalProtocolError, MessageError, ValueError) as error:
+            say(event="error", line=line, error=str(error))
+
+    def _do(self, verb: str, rest: str) -> None:
+        match verb:
+            case "":
+                pass
+            case "publish":
+                self._publish({"type": "post", "text": rest})
+            case "follow" | "unfollow" | "block" | "unblock":
+                name, value = _VERBS[verb]
+                self._driver.call(self._apply, rest, name, value)
+                self._publish({"type": "contact", "contact": rest, name: value})
+            case "connect":
+                self._driver.keep_connected(Address.parse(rest))
+            case "status":
+                say(event="status", **self._status())
+            case "quit":
+                self._close()
+            case _:
+                raise ValueError(f"there is no {verb!r}")
+
+    def _publish(self, content: JsonValue) -> None:
+        self._driver.call(self.peer.publish, content)
+
+    def _status(self) -> dict[str, JsonValue]:
+        current, target = self.peer.progress
+        return {
+            "feed": self.peer.me,
+            "links": len(self.peer.links),
+            "clock": dict(self.peer.clock),
+            "moved": current,
+            "to_move": target,
+        }
+
+
+# Commands
+
+
+def run(options: argparse.Namespace, path: Path) -> None:
+    async def serve() -> None:
+        await Pub(options, key, store).run()
+
+    with locked(path):
+        key = load_key(path, create=True)
+        store = SsbSqliteStore(path)
+        try:
+            asyncio.run(serve())
+        finally:
+            store.close()
+
+
+def show_id(options: argparse.Namespace, path: Path) -> None:
+    with locked(path):
+        print(feed_id_of(bytes(load_key(path, create=True).verify_key)))
+
+
+def show_messages(options: argparse.Namespace, path: Path) -> None:
+    store = SsbSqliteStore(path)
+    try:
+        for data in store.messages(options.feed):
+            print(json.dumps(json.loads(data)))
+    finally:
+        store.close()
+
+
+def network_of(text: str) -> bytes:
+    key = b64decode(text, validate=True)
+    if len(key) != 32:
+        raise ValueError(text)
+    return key
+
+
+def parser() -> argparse.ArgumentParser:
+    words: dict[str, Any] = {
+        "description": __doc__,
+        "formatter_class": argparse.RawTextHelpFormatter,
+    }
+    made = argparse.ArgumentParser(**words)
+    commands = made.add_subparsers(required=True)
+
+    def command(name: str, do: Callable[[argparse.Namespace, Path], None]) -> Any:
+        found = commands.add_parser(name)
+        found.set_defaults(do=do)
+        found.add_argument(
+            "--dir", type=Path, required=True, help="where the key and the feeds are"
+        )
+        return found
+
+    command("id", show_id)
+    command("messages", show_messages).add_argument("feed")
+    serving = command("run", run)
+    serving.add_argument("--host", default="127.0.0.1", help="where to listen")
+    serving.add_argument("--port", type=int, default=8008, help="0: any that is free")
+    serving.add_argument(
+        "--connect", type=Address.parse, action="append", default=[], metavar="ADDRESS"
+    )
+    serving.add_argument(
+        "--network", type=network_of, default=MAIN_NETWORK, help="the network key, in base64"
+    )
+    serving.add_argument(
+        "--session-s", type=float, default=5.0, help="how long to wait for a client's EBT session"
+    )
+    serving.add_argument("--links-max", type=int, default=1024)
+    serving.add_argument("--quiet", action="store_true", help="draw nothing")
+    return made
+
+
+def main(arguments: list[str] | None = None) -> None:
+    options = parser().parse_args(arguments)
+    options.dir.mkdir(parents=True, exist_ok=True)
+    try:
+        options.do(options, options.dir / _STORE)
+    except (StoreFilesError, OSError) as error:
+        sys.exit(f"ssb_peer: {error}")
+
+
+if __name__ == "__main__":
+    main()

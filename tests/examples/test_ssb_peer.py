@@ -1,0 +1,243 @@
+"""The pub: processes, sockets, files, and kill -9 at any statement of its store."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from killing import Killing, fork
+
+import ssb_peer
+from culm.ssb.feed_id import feed_id_of
+from culm.ssb.messages import check_place, read_message
+from directory.files import load_key
+from drivers.ssb_driver import Address
+from effort import amount
+from stores.ssb_sqlite_store import SsbSqliteStore
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are forked")
+
+PROGRAM = Path(ssb_peer.__file__)
+NETWORK = ["--network", "A" * 43 + "="]
+
+
+class Process:
+    """The program in a forked process, which is killed before the statement of some number."""
+
+    def __init__(self, folder: Path, *options: str, point: int | None = None) -> None:
+        self.folder = folder
+        self.said: list[dict[str, Any]] = []
+        self.status: int | None = None
+        stdin, self._stdin = os.pipe()
+        self._stdout, stdout = os.pipe()
+        self._pid = fork()
+        if not self._pid:
+            try:
+                os.dup2(stdin, 0)
+                os.dup2(stdout, 1)
+                for each in (stdin, self._stdin, stdout, self._stdout):
+                    os.close(each)
+                self._live(options, point)
+            finally:
+                os._exit(1)
+        os.close(stdin)
+        os.close(stdout)
+        self._lines = open(self._stdout, encoding="utf-8")  # noqa: SIM115
+
+    def _live(self, options: tuple[str, ...], point: int | None) -> None:
+        sys.stdout = open(1, "w", encoding="utf-8")  # noqa: SIM115
+        if point is not None:
+            opened = SsbSqliteStore.__init__
+
+            def open_to_die(store: Any, path: Path) -> None:
+                opened(store, path)
+                store._db = Killing(store._db, point)
+
+            SsbSqliteStore.__init__ = open_to_die  # type: ignore[method-assign, assignment]
+        ssb_peer.main(["run", "--dir", str(self.folder), "--port", "0", *NETWORK, *options])
+        os._exit(0)
+
+    def tell(self, *lines: str) -> None:
+        os.write(self._stdin, "".join(f"{line}\n" for line in lines).encode())
+
+    def until(self, good: Callable[[dict[str, Any]], bool]) -> dict[str, Any] | None:
+        """Read on, until something good was said; ``None`` if there is no more."""
+        for line in self._lines:
+            self.said.append(json.loads(line))
+            if good(self.said[-1]):
+                return self.said[-1]
+        return None
+
+    def until_event(self, event: str, **fields: Any) -> dict[str, Any] | None:
+        return self.until(lambda said: {"event": event, **fields}.items() <= said.items())
+
+    def until_stored(self, feed: str, sequence: int) -> bool:
+        def is_it(said: dict[str, Any]) -> bool:
+            return (
+                said["event"] == "stored" and said["feed"] == feed and said["sequence"] >= sequence
+            )
+
+        return any(map(is_it, self.said)) or self.until(is_it) is not None
+
+    def wait(self) -> int:
+        if self.status is None:
+            _, self.status = os.waitpid(self._pid, 0)
+        return self.status
+
+    def close(self) -> None:
+        if self._lines.closed:
+            return
+        if self.status is None:
+            os.kill(self._pid, signal.SIGTERM)
+            for line in self._lines:
+                self.said.append(json.loads(line))
+            self.wait()
+        os.close(self._stdin)
+        self._lines.close()
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[..., Process]]:
+    started: list[Process] = []
+
+    def one(name: str, *options: str, **point: Any) -> Process:
+        started.append(Process(tmp_path / name, *options, **point))
+        return started[-1]
+
+    yield one
+    for each in started:
+        each.close()
+
+
+def address(process: Process) -> tuple[str, str]:
+    """Where it listens, and its feed."""
+    said = process.until_event("listening")
+    assert said is not None
+    return said["address"], said["feed"]
+
+
+def feeds_of(folder: Path, *feeds: str) -> list[list[bytes]]:
+    """What is in a store; every feed has to be a valid one."""
+    store = SsbSqliteStore(folder / "feeds.sqlite")
+    try:
+        assert store.load().forked == frozenset()
+        found = [store.messages(feed) for feed in feeds]
+    finally:
+        store.close()
+    for feed in found:
+        messages = [read_message(data) for data in feed]
+        for before, message in pairwise([None, *messages]):
+            assert message is not None
+            check_place(message, None if before is None else before.place)
+            assert message.verify()
+    return found
+
+
+POSTS = 6
+#: Every one of them is in another place: from the schema to the middle of replication.
+POINTS = range(3, 43, 5)
+
+
+@pytest.mark.parametrize("point", [*POINTS][:: max(1, 8 // amount(4, 8))])
+def test_a_peer_that_is_killed_goes_on_where_it_was(
+    start: Callable[..., Process], point: int
+) -> None:
+    """What it has told anybody is still there, and both have the same in the end."""
+    alice = start("alice")
+    where, alice_feed = address(alice)
+    alice.tell(*(f"publish {number}" for number in range(POSTS)))
+
+    key_folder = alice.folder.with_name("bob")
+    key_folder.mkdir()
+    bob_feed = feed_id_of(bytes(load_key(key_folder / "feeds.sqlite", create=True).verify_key))
+    alice.tell(f"follow {bob_feed}")
+    dying = start("bob", "--connect", where, point=point)
+    dying.tell(f"follow {alice_feed}")
+    told = 0
+    while dying.until_stored(bob_feed, told + 1):
+        told += 1
+        dying.tell(f"publish {told}")
+    assert os.WIFSIGNALED(dying.wait())
+
+    bob = start("bob", "--connect", where)
+    assert address(bob)[1] == bob_feed
+    kept = len(feeds_of(bob.folder, bob_feed)[0])
+    assert kept >= told
+    bob.tell(f"follow {alice_feed}", "publish the last")
+    alice.tell("publish the last")
+    assert alice.until_stored(bob_feed, kept + 2)
+    assert bob.until_stored(alice_feed, POSTS + 2)
+    alice.close()
+    bob.close()
+    found = feeds_of(alice.folder, alice_feed, bob_feed)
+    assert found == feeds_of(bob.folder, alice_feed, bob_feed)
+    assert list(map(len, found)) == [POSTS + 2, kept + 2]
+    assert not {"forked", "refused", "error"} & {said["event"] for said in alice.said + bob.said}
+
+
+def test_it_does_what_it_is_told(start: Callable[..., Process]) -> None:
+    alice = start("alice")
+    where, alice_feed = address(alice)
+    bob = start("bob", "--connect", where)
+    _, bob_feed = address(bob)
+    assert bob.until_event("connected", peer=alice_feed)
+    alice.tell("dance", "follow nobody", "connect nowhere", "status")
+    errors = [alice.until_event("error") for _ in range(3)]
+    assert [error and error["line"] for error in errors] == [
+        "dance",
+        "follow nobody",
+        "connect nowhere",
+    ]
+    assert alice.until_event("status", clock={alice_feed: 0}, links=1)
+    alice.tell("publish hello")
+    bob.tell(f"follow {alice_feed}")
+    assert bob.until_stored(alice_feed, 1)
+    alice.tell(f"block {bob_feed}")
+    assert bob.until_event("disconnected")
+    alice.tell("quit")
+    assert alice.until_event("closed")
+    assert alice.wait() == 0
+    again = start("alice")
+    address(again)
+    again.tell("status")
+    status = again.until_event("status")
+    assert status is not None
+    assert status["clock"] == {alice_feed: 2}
+
+
+def test_the_program_as_a_program(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ran = subprocess.run(
+        [sys.executable, str(PROGRAM), "run", "--dir", str(tmp_path), "--port", "0"],
+        input="publish hello\nquit\n",
+        capture_output=True,
+        text=True,
+    )
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert json.loads(ran.stdout.splitlines()[-1]) == {"event": "closed"}
+    ssb_peer.main(["id", "--dir", str(tmp_path)])
+    feed = capsys.readouterr().out.strip()
+    ssb_peer.main(["messages", "--dir", str(tmp_path), feed])
+    assert json.loads(capsys.readouterr().out)["content"] == {"type": "post", "text": "hello"}
+
+
+def test_only_one_process_writes_a_feed(start: Callable[..., Process]) -> None:
+    address(start("alice"))
+    second = start("alice")
+    assert second.until_event("listening") is None
+    assert second.wait() != 0
+
+
+def test_addresses_are_written_as_other_peers_write_them() -> None:
+    text = "net:127.0.0.1:8008~shs:" + "A" * 43 + "="
+    assert str(Address.parse(text)) == text
+    for wrong in ("127.0.0.1:8008", text + "x", text[:-2] + "B="):
+        with pytest.raises(ValueError, match=r"must be the id|not an address"):
+            Address.parse(wrong)
