@@ -22,6 +22,8 @@ from culm.bamboo.entry import Entry, LogKey
 from culm.bamboo.forks import ForkProof
 from culm.bamboo.store import Head, NewEntry, StoredEntry, StoreError, StoreErrorCode
 from culm.wire.multihash import HashFamily
+from stores.columns import column as _column
+from stores.columns import number as _number
 
 __all__ = ["CHUNK_SIZE", "SqliteStore", "StoreFileError"]
 
@@ -511,21 +513,9 @@ class _Database:
         return None if row is None else row[0]
 
 
-def _column(number: int) -> int | bytes:
-    """An unsigned 64-bit number as it is kept in a column without type.
-
-    SQLite's integers end at 2**63 - 1, and all blobs sort behind all integers.
-    """
-    return number if number < 1 << 63 else number.to_bytes(8)
-
-
 def _limit(count_max: int) -> int:
     """As a bound of a query, which is no more than SQLite can count."""
     return min(count_max, (1 << 63) - 1)
-
-
-def _number(column: int | bytes) -> int:
-    return column if isinstance(column, int) else int.from_bytes(column)
 
 
 def _stored(row: Any, payload: bytes | None = None) -> StoredEntry:

@@ -11,11 +11,12 @@ from typing import NamedTuple, Protocol, runtime_checkable
 from culm.bamboo.entry import Entry, LogKey
 from culm.bamboo.links import open_targets
 from culm.bamboo.store import Head
-from culm.p2panda.items import ITEM_SIZE_MAX, encode_item
+from culm.p2panda.items import Height
 from culm.p2panda.operation import Operation
 from culm.p2panda.operation import decode as decode_operation
+from culm.p2panda.range_trees import RangeTrees
 from culm.reconcile.monoids import DEFAULT
-from culm.reconcile.tree import Tree, View
+from culm.reconcile.tree import View
 
 __all__ = [
     "Conflict",
@@ -215,21 +216,15 @@ class MemoryStore:
         self._logs: dict[LogKey, _Log] = {}
         self._documents: dict[bytes, _Document] = {}
         self._schemas: dict[str, list[int]] = {}  # positions
-        self._trees: dict[tuple[frozenset[str], str], Tree] = {}
-        self._trees_max = trees_max
+        self._trees = RangeTrees(trees_max=trees_max)
 
     def range(self, schema_ids: Sequence[str], *, monoid: str = DEFAULT) -> Range:
-        key = frozenset(schema_ids), monoid
-        tree = self._trees.pop(key, None)
-        if tree is None:
-            tree = Tree(item_size=ITEM_SIZE_MAX, varying=True, monoid=monoid)
-            logs = self._logs.items()
-            wanted = ((log, len(kept.hashes)) for log, kept in logs if kept.schema_id in key[0])
-            tree.load_items(sorted(encode_item(log, seqnum) for log, seqnum in wanted))
-            while self._trees and len(self._trees) >= self._trees_max:
-                del self._trees[next(iter(self._trees))]
-        self._trees[key] = tree
-        return Range(tree.snapshot(), len(self._kept))
+        return Range(self._trees.snapshot(schema_ids, monoid, self._heights), len(self._kept))
+
+    def _heights(self, schema_ids: frozenset[str]) -> Iterator[Height]:
+        for log, kept in self._logs.items():
+            if kept.schema_id in schema_ids:
+                yield Height(log, len(kept.hashes))
 
     def look_up(self, logs: Iterable[LogKey], operations: Iterable[bytes]) -> Found:
         states: dict[LogKey, LogState] = {}
@@ -259,7 +254,9 @@ class MemoryStore:
                 continue
             grown.setdefault(entry.log, entry.seqnum - 1)
             positions.append(self._keep(new))
-        self._update_trees(grown)
+        for each, before in grown.items():
+            kept = self._logs[each]
+            self._trees.grow(each, kept.schema_id, before, len(kept.hashes))
         return positions
 
     def _check(self, operations: Sequence[NewOperation]) -> None:
@@ -298,15 +295,6 @@ class MemoryStore:
         kept.end_of_log = entry.end_of_log
         self._schemas.setdefault(document.schema_id, []).append(position)
         return position
-
-    def _update_trees(self, grown: Mapping[LogKey, int]) -> None:
-        for (schema_ids, _), tree in self._trees.items():
-            for log, before in grown.items():
-                kept = self._logs[log]
-                if kept.schema_id in schema_ids:
-                    if before:
-                        tree.discard(encode_item(log, before))
-                    tree.insert(encode_item(log, len(kept.hashes)))
 
     def documents_of(self, logs: Iterable[LogKey]) -> dict[LogKey, DocumentLogs]:
         found = {}

@@ -1,0 +1,289 @@
+"""A p2panda node: writes documents, and replicates them with other nodes over TCP.
+
+    python examples/p2panda_node.py create --store a.store name=Lu
+    python examples/p2panda_node.py update --store a.store DOCUMENT name=Lulu
+    python examples/p2panda_node.py serve --store a.store --port 2020
+    python examples/p2panda_node.py sync --store b.store --from 127.0.0.1:2020 --live
+    python examples/p2panda_node.py show --store b.store
+
+What a node tells it tells in lines of JSON.  ``serve`` waits for others, ``sync`` goes to them; a
+node may do both.  What comes from one of them goes on to all that stay live.  The author's key is
+in a file beside the store, which is made with the first document.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import os
+import secrets
+import signal
+import socket
+import sys
+import time
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from nacl.signing import SigningKey
+
+from culm.machine import Event
+from culm.p2panda import (
+    Author,
+    InvalidOperation,
+    OperationStored,
+    Policy,
+    Replicator,
+    SessionEnded,
+    SessionLive,
+    materialise,
+)
+from culm.p2panda.effects import perform
+from culm.wire.multihash import YASMF
+from drivers.asyncio_driver import MachineProtocol
+from stores.p2panda_sqlite_store import OperationSqliteStore
+
+SCHEMA = "note_" + YASMF.hash(b"notes").hex()
+
+
+class NodeError(Exception):
+    """Something cannot be done; says why in one line."""
+
+
+def tell(event: str, **of: object) -> None:
+    """A line for whoever has started us."""
+    print(json.dumps({"event": event, **of}), flush=True)
+
+
+# Documents.
+
+
+def author_of(path: Path, store: OperationSqliteStore) -> Author:
+    """The author whose key is beside the store; a new one if there is none."""
+    file = path.with_name(path.name + ".key")
+    with contextlib.suppress(FileExistsError):
+        handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with open(handle, "wb") as made:
+            made.write(secrets.token_bytes(32))
+    return Author(SigningKey(file.read_bytes()), store)
+
+
+def parse_fields(pairs: list[str]) -> dict[str, Any]:
+    """Fields given as ``name=value``; a value that is no JSON is text."""
+    fields: dict[str, Any] = {}
+    for pair in pairs:
+        name, equals, text = pair.partition("=")
+        if not equals:
+            raise NodeError(f"not name=value: {pair}")
+        try:
+            fields[name] = json.loads(text)
+        except ValueError:
+            fields[name] = text
+    return fields
+
+
+def plain(fields: Mapping[str, Any] | None) -> Any:
+    """The fields of a document for JSON; relations and bytes as hex."""
+    return json.loads(json.dumps(fields, default=bytes.hex))
+
+
+def show(store: OperationSqliteStore, schema_id: str) -> dict[str, Any]:
+    """All documents of a schema: their views and their fields."""
+    found = {}
+    for document_id in store.documents(schema_id):
+        document = materialise(store.operations(document_id))
+        found[document_id.hex()] = {"view": document.view_id, "fields": plain(document.fields)}
+    return found
+
+
+# Replication.
+
+
+class Node:
+    """Replicators between one store and any number of peers."""
+
+    def __init__(self, store: OperationSqliteStore, schema_ids: list[str], *, live: bool) -> None:
+        self.failed = False
+        self._store = store
+        self._schema_ids = schema_ids
+        self._live = live
+        self._links: dict[MachineProtocol, Replicator] = {}
+        self._news: set[MachineProtocol] = set()  # who has brought what the others lack
+        self._executor = ThreadPoolExecutor(1)  # which the store belongs to
+
+    async def serve(self, listening: socket.socket) -> None:
+        """Accept peers for ever."""
+        loop = asyncio.get_running_loop()
+        async with asyncio.TaskGroup() as peers:
+            while True:
+                connection, _ = await loop.sock_accept(listening)
+                peers.create_task(self.meet(connection, asks=False))
+
+    async def meet(self, connection: socket.socket, *, asks: bool) -> None:
+        """Replicate with a peer until one of both leaves."""
+        loop = asyncio.get_running_loop()
+        ids = (connection.getsockname(), connection.getpeername())
+        local, remote = (f"{host}:{port}".encode() for host, port, *_ in ids)
+        policy = Policy(asks=asks, live=self._live)
+        replicator = Replicator(local_peer=local, remote_peer=remote, policy=policy)
+        replicator.announce(self._schema_ids, timestamp=int(time.time()))
+        link = MachineProtocol(
+            replicator,
+            perform=partial(perform, store=self._store),
+            executor=self._executor,
+            on_event=lambda event: self._hear(link, event, asks),
+        )
+        self._links[link] = replicator
+        try:
+            connect = loop.create_connection if asks else loop.connect_accepted_socket
+            await connect(lambda: link, sock=connection)
+            closed = await link.wait_closed()
+        finally:
+            del self._links[link]
+        tell("closed", peer=remote.decode(), error=closed.error and str(closed.error))
+        self.failed |= asks and closed.error is not None
+
+    def leave(self) -> None:
+        """Say goodbye to all."""
+        for link, replicator in list(self._links.items()):
+            link.call(replicator.close)
+
+    def _hear(self, link: MachineProtocol, event: Event, asks: bool) -> None:
+        match event:
+            case OperationStored():
+                tell("stored", document=event.document_id.hex(), operation=event.operation_id.hex())
+                if not self._news:
+                    asyncio.get_running_loop().call_soon(self._pass_on)
+                self._news.add(link)
+            case SessionLive():
+                tell("live")
+            case SessionEnded():
+                tell("session ended", error=event.error and str(event.error))
+                self.failed |= asks and event.error is not None
+                if asks:
+                    asyncio.get_running_loop().call_soon(self._part, link)
+
+    def _pass_on(self) -> None:
+        """Let all know of what others than themselves have brought."""
+        news, self._news = self._news, set()
+        for link, replicator in list(self._links.items()):
+            if news != {link}:
+                link.call(replicator.stored)
+
+    def _part(self, link: MachineProtocol) -> None:
+        if link in self._links:
+            link.call(self._links[link].close)
+
+
+async def run(given: argparse.Namespace, store: OperationSqliteStore) -> bool:
+    """Serve, or go to others, or both; whether all went well."""
+    node = Node(store, given.schema or [SCHEMA], live=given.command == "serve" or given.live)
+    loop = asyncio.get_running_loop()
+    serving: asyncio.Task[None] | None = None
+    if given.port is not None:
+        listening = socket.create_server((given.host, given.port))
+        listening.setblocking(False)
+        serving = loop.create_task(node.serve(listening))
+        tell("listening", port=listening.getsockname()[1])
+    peers = [
+        loop.create_task(node.meet(await dial(address), asks=True)) for address in given.peers or []
+    ]
+    enough = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, enough.set)
+    waiting = loop.create_task(enough.wait())
+    over = asyncio.gather(*peers)
+    stops: set[asyncio.Future[Any]] = {waiting, over} if given.port is None else {waiting}
+    await asyncio.wait(stops, return_when=asyncio.FIRST_COMPLETED)
+    node.leave()
+    await over
+    if serving is not None:
+        serving.cancel()
+        await asyncio.wait([serving])
+    waiting.cancel()
+    return not node.failed
+
+
+async def dial(address: str) -> socket.socket:
+    """Connect to ``HOST:PORT``."""
+    host, colon, port = address.rpartition(":")
+    if not colon or not port.isdecimal():
+        raise NodeError(f"not HOST:PORT: {address}")
+    loop = asyncio.get_running_loop()
+    try:
+        return await loop.run_in_executor(None, socket.create_connection, (host, int(port)))
+    except OSError as error:
+        raise NodeError(f"{address}: {error}") from None
+
+
+# The command line.
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    commands = parser.add_subparsers(dest="command", required=True)
+
+    def command(name: str, help: str) -> argparse.ArgumentParser:
+        made = commands.add_parser(name, help=help)
+        made.add_argument("--store", type=Path, required=True, help="the file of the store")
+        made.add_argument("--schema", action="append", help="a schema id (default: of notes)")
+        return made
+
+    create = command("create", "make a document")
+    create.add_argument("fields", nargs="*", metavar="NAME=VALUE")
+    for name, help in (("update", "change a document"), ("delete", "delete a document")):
+        change = command(name, help)
+        change.add_argument("document", type=bytes.fromhex, metavar="DOCUMENT")
+        change.add_argument("fields", nargs="*", metavar="NAME=VALUE")
+    command("show", "show all documents")
+    serve = command("serve", "wait for other nodes")
+    serve.add_argument("--port", type=int, required=True, help="0: any that is free")
+    sync = command("sync", "go to other nodes")
+    sync.add_argument("--port", type=int, help="wait for others, too")
+    sync.add_argument("--live", action="store_true", help="stay, for what is new")
+    for each in (serve, sync):
+        each.add_argument("--host", default="127.0.0.1", help="where to wait")
+        each.add_argument("--from", dest="peers", action="append", metavar="HOST:PORT")
+    return parser.parse_args()
+
+
+def do(given: argparse.Namespace, store: OperationSqliteStore) -> bool:
+    """Do what the command line says; whether all went well."""
+    (schema_id, *_) = given.schema or [SCHEMA]
+    match given.command:
+        case "create":
+            author = author_of(given.store, store)
+            tell("created", document=author.create(schema_id, parse_fields(given.fields)).hex())
+        case "update":
+            fields = parse_fields(given.fields)
+            operation_id = author_of(given.store, store).update(given.document, fields)
+            tell("updated", operation=operation_id.hex())
+        case "delete":
+            operation_id = author_of(given.store, store).delete(given.document)
+            tell("deleted", operation=operation_id.hex())
+        case "show":
+            print(json.dumps(show(store, schema_id)))
+        case _:
+            return asyncio.run(run(given, store))
+    return True
+
+
+def main() -> int:
+    """Run a command; the exit status."""
+    given = parse()
+    try:
+        with OperationSqliteStore(given.store) as store:
+            return 0 if do(given, store) else 1
+    except KeyError as error:
+        print(f"no document {error.args[0].hex()}", file=sys.stderr)
+    except (NodeError, InvalidOperation, ValueError, OSError) as error:
+        print(error, file=sys.stderr)
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

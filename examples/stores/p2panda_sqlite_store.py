@@ -1,0 +1,324 @@
+"""Operations of p2panda in one SQLite file: survives kill -9 at any moment.
+
+What `append` is given is one transaction, and a transaction that is committed is on the disk
+(``synchronous = FULL``): authors need that, for an operation that was sent and then forgotten
+makes the next one a fork.
+
+The file is in WAL mode, and may be written by several processes.
+"""
+
+from __future__ import annotations
+
+import heapq
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from culm.bamboo.entry import LogKey
+from culm.bamboo.links import open_targets
+from culm.bamboo.store import Head
+from culm.p2panda.items import Height
+from culm.p2panda.operation import Operation, decode
+from culm.p2panda.range_trees import RangeTrees
+from culm.p2panda.store import (
+    Conflict,
+    DocumentLogs,
+    Found,
+    LogState,
+    NewOperation,
+    OperationState,
+    Range,
+    Span,
+    StoredOperation,
+)
+from culm.reconcile.monoids import DEFAULT
+from stores.columns import column, number
+
+__all__ = ["OperationSqliteStore"]
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS documents (
+    id INTEGER PRIMARY KEY, document_id BLOB NOT NULL UNIQUE, schema_id TEXT NOT NULL
+);
+CREATE INDEX IF NOT EXISTS documents_of_schema ON documents (schema_id, document_id);
+CREATE TABLE IF NOT EXISTS logs (
+    id INTEGER PRIMARY KEY, author BLOB NOT NULL, log_id NOT NULL,
+    document INTEGER NOT NULL REFERENCES documents,
+    height INTEGER NOT NULL, end_of_log INTEGER NOT NULL,
+    UNIQUE (author, log_id)
+);
+CREATE INDEX IF NOT EXISTS logs_of_document ON logs (document);
+CREATE TABLE IF NOT EXISTS operations (
+    position INTEGER PRIMARY KEY,
+    log INTEGER NOT NULL REFERENCES logs, seqnum INTEGER NOT NULL,
+    schema_id TEXT NOT NULL,  -- of its document
+    operation_id BLOB NOT NULL UNIQUE, entry BLOB NOT NULL, operation BLOB NOT NULL,
+    UNIQUE (log, seqnum)
+);
+CREATE INDEX IF NOT EXISTS operations_of_schema ON operations (schema_id, position);
+"""
+_STORED = (
+    "SELECT position, author, log_id, seqnum, entry, operation FROM operations"
+    " JOIN logs ON logs.id = operations.log WHERE "
+)
+_LOG = "SELECT id, height, end_of_log, document FROM logs WHERE author = ? AND log_id = ?"
+
+
+class OperationSqliteStore:
+    """A `culm.p2panda.store.OperationStore` in the file at `path`, for one thread at a time."""
+
+    def __init__(self, path: Path | str) -> None:
+        self._db = sqlite3.connect(
+            path, isolation_level=None, timeout=30.0, check_same_thread=False
+        )
+        self._db.execute("PRAGMA journal_mode = WAL")
+        self._db.execute("PRAGMA synchronous = FULL")
+        self._db.executescript(_SCHEMA)
+        self._trees = RangeTrees()
+        self._seen = self._version()  # of the file, when the trees were as it is
+
+    def close(self) -> None:
+        """Close the file; the store is of no use any more."""
+        self._db.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # Reading.
+
+    def range(self, schema_ids: Sequence[str], *, monoid: str = DEFAULT) -> Range:
+        with self._transaction("DEFERRED"):
+            self._heed_others()
+            view = self._trees.snapshot(schema_ids, monoid, self._heights)
+            return Range(view, self._last())
+
+    def _heights(self, schema_ids: frozenset[str]) -> Iterator[Height]:
+        for schema_id in schema_ids:
+            for author, log_id, height in self._db.execute(
+                "SELECT author, log_id, height FROM logs"
+                " JOIN documents ON documents.id = logs.document WHERE schema_id = ?",
+                (schema_id,),
+            ):
+                yield Height(LogKey(author, number(log_id)), height)
+
+    def look_up(self, logs: Iterable[LogKey], operations: Iterable[bytes]) -> Found:
+        with self._transaction("DEFERRED"):
+            states = {log: state for log in logs if (state := self._state(log)) is not None}
+            found: dict[bytes, OperationState] = {}
+            for each in operations:
+                row = self._row(
+                    "SELECT document_id, documents.schema_id FROM operations"
+                    " JOIN logs ON logs.id = operations.log"
+                    " JOIN documents ON documents.id = logs.document WHERE operation_id = ?",
+                    (each,),
+                )
+                if row is not None:
+                    found[each] = OperationState(*row)
+            return Found(states, found)
+
+    def _state(self, log: LogKey) -> LogState | None:
+        row = self._log(log)
+        if row is None:
+            return None
+        id, height, end_of_log, document = row
+        hashes = {seqnum: self._hash(id, seqnum) for seqnum in open_targets(height)}
+        head = Head(height, self._hash(id, height), bool(end_of_log))
+        document_id, schema_id = self._row(
+            "SELECT document_id, schema_id FROM documents WHERE id = ?", (document,)
+        )
+        return LogState(head, hashes, document_id, schema_id)
+
+    def documents_of(self, logs: Iterable[LogKey]) -> dict[LogKey, DocumentLogs]:
+        found = {}
+        for log in logs:
+            row = self._row(
+                "SELECT document_id, (SELECT count(*) FROM logs AS others"
+                " WHERE others.document = logs.document) FROM logs"
+                " JOIN documents ON documents.id = logs.document WHERE author = ? AND log_id = ?",
+                (log.author, column(log.log_id)),
+            )
+            if row is not None:
+                found[log] = DocumentLogs(*row)
+        return found
+
+    def read(
+        self, spans: Sequence[Span], *, after: int = 0, count_max: int, size_max: int
+    ) -> list[StoredOperation]:
+        query = (
+            f"{_STORED} author = ? AND log_id = ? AND seqnum BETWEEN ? AND ? AND position > ?"
+            " ORDER BY seqnum LIMIT ?"
+        )
+        rows = (
+            self._db.execute(
+                query, (log.author, column(log.log_id), start, end, after, max(1, count_max))
+            )
+            for log, start, end in spans
+        )
+        return _bounded(rows, count_max, size_max)
+
+    def read_new(
+        self,
+        schema_ids: Sequence[str],
+        *,
+        after: int = 0,
+        end: int | None = None,
+        count_max: int,
+        size_max: int,
+    ) -> list[StoredOperation]:
+        last = self._last() if end is None else end
+        query = (
+            f"{_STORED} schema_id = ? AND position > ? AND position <= ? ORDER BY position LIMIT ?"
+        )
+        rows = (
+            self._db.execute(query, (schema_id, after, last, max(1, count_max)))
+            for schema_id in set(schema_ids)
+        )
+        return _bounded(rows, count_max, size_max)
+
+    def documents(self, schema_id: str) -> list[bytes]:
+        rows = self._db.execute(
+            "SELECT document_id FROM documents WHERE schema_id = ? ORDER BY document_id",
+            (schema_id,),
+        )
+        return [document_id for (document_id,) in rows]
+
+    def operations(self, document_id: bytes) -> dict[bytes, Operation]:
+        rows = self._db.execute(
+            "SELECT operation_id, operation FROM operations"
+            " JOIN logs ON logs.id = operations.log JOIN documents ON documents.id = logs.document"
+            " WHERE document_id = ? ORDER BY position",
+            (document_id,),
+        )
+        return {operation_id: decode(encoded) for operation_id, encoded in rows}
+
+    def logs_of(self, author: bytes) -> dict[int, bytes]:
+        rows = self._db.execute(
+            "SELECT log_id, document_id FROM logs JOIN documents ON documents.id = logs.document"
+            " WHERE author = ? ORDER BY log_id",
+            (author,),
+        )
+        return {number(log_id): document_id for log_id, document_id in rows}
+
+    # Writing.
+
+    def append(self, operations: Sequence[NewOperation]) -> list[int]:
+        grown: dict[LogKey, tuple[str, int, int]] = {}  # schema, height before and after
+        with self._transaction("IMMEDIATE"):
+            self._heed_others()
+            positions = [self._append(new, grown) for new in operations]
+        for log, (schema_id, before, after) in grown.items():
+            self._trees.grow(log, schema_id, before, after)
+        return positions
+
+    def _append(self, new: NewOperation, grown: dict[LogKey, tuple[str, int, int]]) -> int:
+        entry = new.entry
+        log, seqnum = entry.log, entry.seqnum
+        row = self._log(log)
+        height = 0 if row is None else row[1]
+        if seqnum > height + 1:
+            raise ValueError(f"entry {seqnum} has a gap before it")
+        if row is not None and seqnum <= height:
+            position, operation_id = self._row(
+                "SELECT position, operation_id FROM operations WHERE log = ? AND seqnum = ?",
+                (row[0], seqnum),
+            )
+            if operation_id != entry.hash():
+                raise Conflict(log, seqnum)
+            return int(position)
+        document, schema_id = self._document(new)
+        self._db.execute(
+            "INSERT INTO logs (author, log_id, document, height, end_of_log)"
+            " VALUES (?, ?, ?, ?, ?) ON CONFLICT DO UPDATE"
+            " SET height = excluded.height, end_of_log = excluded.end_of_log",
+            (log.author, column(log.log_id), document, seqnum, entry.end_of_log),
+        )
+        id, *_ = self._log(log)
+        position = self._last() + 1
+        self._db.execute(
+            "INSERT INTO operations VALUES (?, ?, ?, ?, ?, ?, ?)",
+            (
+                *(position, id, seqnum, schema_id),
+                *(entry.hash(), entry.encode(), new.operation.encode()),
+            ),
+        )
+        before = grown[log][1] if log in grown else height
+        grown[log] = schema_id, before, seqnum
+        return position
+
+    def _document(self, new: NewOperation) -> tuple[int, str]:
+        """The row of the operation's document, which may be new, and its schema."""
+        self._db.execute(
+            "INSERT OR IGNORE INTO documents (document_id, schema_id) VALUES (?, ?)",
+            (new.document_id, new.operation.schema_id),
+        )
+        id, schema_id = self._row(
+            "SELECT id, schema_id FROM documents WHERE document_id = ?", (new.document_id,)
+        )
+        return id, schema_id
+
+    # Helpers.
+
+    def _heed_others(self) -> None:
+        """Forget the trees if somebody else has written to the file."""
+        version = self._version()
+        if version != self._seen:
+            self._seen = version
+            self._trees.clear()
+
+    def _version(self) -> int:
+        (version,) = self._row("PRAGMA data_version")
+        return int(version)
+
+    def _last(self) -> int:
+        (last,) = self._row("SELECT ifnull(max(position), 0) FROM operations")
+        return int(last)
+
+    def _log(self, log: LogKey) -> Any:
+        return self._row(_LOG, (log.author, column(log.log_id)))
+
+    def _hash(self, log: int, seqnum: int) -> bytes:
+        (hash,) = self._row(
+            "SELECT operation_id FROM operations WHERE log = ? AND seqnum = ?", (log, seqnum)
+        )
+        return bytes(hash)
+
+    def _row(self, query: str, values: Sequence[object] = ()) -> Any:
+        return self._db.execute(query, values).fetchone()
+
+    @contextmanager
+    def _transaction(self, kind: str) -> Iterator[None]:
+        """All of the block or, if it raises, nothing of it; what is read is of one moment."""
+        self._db.execute(f"BEGIN {kind}")
+        try:
+            yield
+            self._db.execute("COMMIT")
+        except BaseException:
+            if self._db.in_transaction:  # SQLite itself gives some up, as on a full disk
+                self._db.execute("ROLLBACK")
+            raise
+
+
+def _bounded(
+    queries: Iterable[Iterable[Any]], count_max: int, size_max: int
+) -> list[StoredOperation]:
+    """Rows of several queries by their positions, within bounds, but one at least."""
+    found: list[StoredOperation] = []
+    size = 0
+    for position, author, log_id, seqnum, entry, operation in heapq.merge(*queries):
+        size += len(entry) + len(operation)
+        if found and (len(found) >= count_max or size > size_max):
+            break
+        log = LogKey(author, number(log_id))
+        found.append(StoredOperation(position, log, seqnum, entry, operation))
+    return found

@@ -1,0 +1,122 @@
+"""Three p2panda nodes in processes: they hold diverging documents, and converge over TCP."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import p2panda_node
+from stores.p2panda_sqlite_store import OperationSqliteStore
+
+PROGRAM = str(Path(__file__).parents[2] / "examples" / "p2panda_node.py")
+SECONDS_MAX = 120
+
+
+class Nodes:
+    """Nodes whose stores are in one folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.running: list[subprocess.Popen[str]] = []
+
+    def start(self, name: str, command: str, *arguments: str) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [sys.executable, PROGRAM, command, "--store", str(self.folder / name), *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.running.append(process)
+        return process
+
+    def sync(self, name: str, *arguments: str) -> None:
+        finish(self.start(name, "sync", *arguments))
+
+    def write(self, name: str, command: str, *arguments: str) -> str:
+        """Write to a store from here; the id that comes of it."""
+        told: list[str] = []
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(p2panda_node, "tell", lambda event, **of: told.extend(of.values()))
+            argv = [PROGRAM, command, "--store", str(self.folder / name), *arguments]
+            patch.setattr(sys, "argv", argv)
+            assert p2panda_node.main() == 0
+        return told[-1]
+
+    def show(self, name: str) -> dict[str, Any]:
+        with OperationSqliteStore(self.folder / name) as store:
+            return p2panda_node.show(store, p2panda_node.SCHEMA)
+
+
+def finish(process: subprocess.Popen[str]) -> None:
+    """Wait for the end of a node, which is to be a good one."""
+    _, errors = process.communicate(timeout=SECONDS_MAX)
+    assert (process.returncode, errors) == (0, "")
+
+
+def until(process: subprocess.Popen[str], event: str, **of: str | None) -> Any:
+    """Read what a node tells up to that event."""
+    assert process.stdout is not None
+    for line in process.stdout:
+        told = json.loads(line)
+        if told["event"] == event and of.items() <= told.items():
+            return told
+    raise AssertionError(f"never told: {event} {of}; {process.communicate()}")
+
+
+@pytest.fixture
+def nodes(tmp_path: Path) -> Iterator[Nodes]:
+    made = Nodes(tmp_path)
+    yield made
+    for process in made.running:
+        process.kill()
+        process.communicate()
+
+
+def test_three_nodes_converge_and_one_stays_live(nodes: Nodes) -> None:
+    documents = [nodes.write(name, "create", f"name={name}") for name in "abc"]
+    server = nodes.start("a", "serve", "--port", "0")
+    here = ("--from", f"127.0.0.1:{until(server, 'listening')['port']}")
+    nodes.sync("b", *here)
+    until(server, "session ended", error=None)  # and so all that came is in the store
+    staying = nodes.start("c", "sync", *here, "--live")
+    until(server, "live")
+    assert nodes.show("b").keys() == set(documents[:2])
+    operation = nodes.write("b", "update", documents[0], "age=7")
+    nodes.sync("b", *here)
+    until(staying, "stored", operation=operation)  # by way of the server
+    for process in (staying, server):
+        process.send_signal(signal.SIGTERM)
+        finish(process)
+    shown = nodes.show("c")
+    assert nodes.show("a") == nodes.show("b") == shown
+    assert sorted(shown) == sorted(documents)
+    assert shown[documents[0]]["fields"] == {"age": 7, "name": "a"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("sync", "--from", "nowhere"), "not HOST:PORT: nowhere"),
+        (("create", "name"), "not name=value: name"),
+        (("update", "00", "age=1"), "no document 00"),
+    ],
+)
+def test_what_cannot_be_done_is_said_in_a_line(
+    nodes: Nodes,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: tuple[str, ...],
+    words: str,
+) -> None:
+    command, *others = arguments
+    argv = [PROGRAM, command, "--store", str(nodes.folder / "a"), *others]
+    monkeypatch.setattr(sys, "argv", argv)
+    assert p2panda_node.main() == 1
+    assert capsys.readouterr().err == f"{words}\n"

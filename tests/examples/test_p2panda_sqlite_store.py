@@ -1,0 +1,180 @@
+"""The SQLite store of operations beside the one in memory: the same answers to the same calls."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from nacl.signing import SigningKey
+
+from culm.bamboo.entry import LogKey, sign
+from culm.p2panda import Action, Author, MemoryStore, Operation, Policy, Replicator
+from culm.p2panda.effects import perform
+from culm.p2panda.store import Conflict, NewOperation, OperationStore, Span
+from culm.testing.link import Link
+from culm.wire.multihash import YASMF
+from stores.p2panda_sqlite_store import OperationSqliteStore
+
+SCHEMAS = ["panda_" + YASMF.hash(b"pandas").hex(), "blob_piece_v1"]
+KEYS = [SigningKey(bytes([number]) * 32) for number in (1, 2)]
+BOUNDS = {"count_max": 4, "size_max": 900}
+
+
+class Recorder(MemoryStore):
+    """Remembers in which pieces it was written."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.batches: list[list[NewOperation]] = []
+
+    def append(self, operations: Any) -> list[int]:
+        self.batches.append(list(operations))
+        return super().append(operations)
+
+
+def written() -> Recorder:
+    """Documents of two schemas, by two authors who change each other's."""
+    store, rng = Recorder(), Random(1)
+    authors = [Author(key, store) for key in KEYS]
+    documents = []
+    for number in range(20):
+        author, schema_id = rng.choice(authors), rng.choice(SCHEMAS)
+        if number < 4:
+            documents.append(author.create(schema_id, {"name": str(number)}))
+        else:
+            author.update(rng.choice(documents), {"age": number})
+    return store
+
+
+def first_of(log_id: int, name: str = "Lu", **of: Any) -> NewOperation:
+    """The first entry of a log of the first author's."""
+    operation = Operation(action=Action.CREATE, schema_id=SCHEMAS[0], fields={"name": name})
+    entry = sign(KEYS[0], family=YASMF, log_id=log_id, seqnum=1, payload=operation.encode(), **of)
+    return NewOperation(entry, operation, entry.hash())
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "operations.sqlite"
+
+
+@pytest.fixture
+def store(path: Path) -> Iterator[OperationSqliteStore]:
+    with OperationSqliteStore(path) as made:
+        yield made
+
+
+def answers(store: OperationStore, twin: Recorder) -> Iterator[object]:
+    """What a store says about all that is in its twin."""
+    news = [new for batch in twin.batches for new in batch]
+    logs = sorted({new.entry.log for new in news})
+    logs.append(LogKey(bytes(32), 2**64 - 1))
+    yield store.look_up(logs, [new.entry.hash() for new in news[::3]] + [bytes(34)])
+    yield store.documents_of(logs)
+    spans = [Span(log, 2, 5) for log in logs]
+    for after in range(0, len(news), 3):
+        yield store.read(spans, after=after, **BOUNDS)
+        yield store.read_new(SCHEMAS, after=after, end=len(news) - 2, **BOUNDS)
+        yield store.read_new(SCHEMAS[1:], after=after, **BOUNDS)
+    for schema_ids in (SCHEMAS, SCHEMAS[:1]):
+        heights = store.range(schema_ids)
+        yield heights.position, list(heights.view.read(0, len(heights.view)))
+    for schema_id in SCHEMAS:
+        yield [store.operations(document_id) for document_id in store.documents(schema_id)]
+    yield store.operations(bytes(34))
+    yield [store.logs_of(bytes(key.verify_key)) for key in KEYS]
+
+
+def test_it_answers_as_the_one_in_memory_does(store: OperationSqliteStore, path: Path):
+    assert isinstance(store, OperationStore)
+    twin = written()
+    said = iter(twin.batches)
+    assert list(answers(store, twin)) == list(answers(MemoryStore(), twin))
+    in_memory = MemoryStore()
+    for batch in said:
+        assert store.append(batch) == in_memory.append(batch)
+        assert store.append(batch) == in_memory.append(batch)  # which changes nothing
+    assert list(answers(store, twin)) == list(answers(in_memory, twin))
+    with OperationSqliteStore(path) as opened:
+        assert list(answers(opened, twin)) == list(answers(in_memory, twin))
+
+
+def test_of_what_has_a_fault_nothing_is_kept(store: OperationSqliteStore):
+    store.append([first_of(0)])
+    store.range(SCHEMAS)
+    with pytest.raises(Conflict) as conflict:
+        store.append([first_of(1), first_of(0, "another")])
+    assert (conflict.value.log, conflict.value.seqnum) == (first_of(0).entry.log, 1)
+    second = written().batches[-1]
+    assert second[0].entry.seqnum > 1
+    with pytest.raises(ValueError, match="gap"):
+        store.append([first_of(1), *second])
+    heights = store.range(SCHEMAS)
+    assert (heights.position, len(heights.view)) == (1, 1)
+
+
+def test_numbers_of_64_bits_are_kept(store: OperationSqliteStore):
+    new = first_of(2**64 - 1)
+    store.append([first_of(2**63 - 1), new])
+    assert store.read([Span(new.entry.log, 1, 1)], **BOUNDS)[0].log == new.entry.log
+    author = bytes(KEYS[0].verify_key)
+    assert list(store.logs_of(author)) == [2**63 - 1, 2**64 - 1]
+
+
+def test_what_others_write_is_in_the_next_range(store: OperationSqliteStore, path: Path):
+    store.append([first_of(0)])
+    before = store.range(SCHEMAS)
+    with OperationSqliteStore(path) as other:
+        other.append([first_of(1)])
+    store.append([first_of(2)])
+    assert len(before.view) == 1
+    assert len(store.range(SCHEMAS).view) == 3
+
+
+def test_a_transaction_that_fails_leaves_nothing(
+    store: OperationSqliteStore, path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    store.append([first_of(0)])
+    store.range(SCHEMAS)
+    for statement in ("documents", "logs", "operations"):
+        with sqlite3.connect(path) as other:
+            other.execute(
+                f"CREATE TRIGGER fails BEFORE INSERT ON {statement} WHEN NEW.rowid IS NOT 1"
+                " BEGIN SELECT RAISE(ABORT, 'the disk is full'); END"
+            )
+        with pytest.raises(sqlite3.IntegrityError):
+            store.append([first_of(1)])
+        with sqlite3.connect(path) as other:
+            other.execute("DROP TRIGGER fails")
+        assert (store.range(SCHEMAS).position, len(store.range(SCHEMAS).view)) == (1, 1)
+    assert store.append([first_of(1)]) == [2]
+
+
+def test_two_nodes_replicate_from_file_to_file(store: OperationSqliteStore, tmp_path: Path):
+    twin = written()
+    for batch in twin.batches:
+        store.append(batch)
+    with OperationSqliteStore(tmp_path / "other.sqlite") as other:
+        link = Link.of_machines(
+            *(
+                Replicator(
+                    local_peer=local, remote_peer=remote, policy=Policy(asks=asks, live=False)
+                )
+                for local, remote, asks in ((b"a", b"b", True), (b"b", b"a", False))
+            ),
+            respond=(
+                lambda effect: perform(effect, store),
+                lambda effect: perform(effect, other),
+            ),
+        )
+        for side in (link.left, link.right):
+            side.machine.announce(SCHEMAS, timestamp=1)  # type: ignore[union-attr]
+        link.run()
+        for schema_id in SCHEMAS:
+            assert store.documents(schema_id) == other.documents(schema_id) != []
+            for each in store.documents(schema_id):
+                assert store.operations(each) == other.operations(each)
