@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from nacl.signing import SigningKey
 from p2panda_nodes import OTHER, SCHEMA, Node
-from p2panda_support import decoded
+from p2panda_victim import Victim, rounds
 
 from culm.bamboo import LogKey
 from culm.bamboo.entry import sign
@@ -21,10 +21,8 @@ from culm.p2panda import (
     Limits,
     Operation,
     OperationStored,
-    Policy,
     Reason,
     Replicator,
-    ReplicatorLimits,
     SessionEnded,
 )
 from culm.p2panda.codec import Codec
@@ -52,59 +50,6 @@ from culm.wire.multihash import YASMF
 
 KEY = SigningKey(b"k" * 32)
 LOG = LogKey(bytes(KEY.verify_key), 0)
-CODEC = Codec(dialect=Dialect.SEED, limits=Limits())
-
-
-class Victim:
-    """A node and its replicator, to which a hostile peer talks."""
-
-    def __init__(self, *, documents: int = 0, **limits: Any) -> None:
-        self.node = Node(1)
-        for number in range(documents):
-            self.node.create(name=f"{number}")
-        self.machine = Replicator(
-            local_peer=b"a",
-            remote_peer=b"b",
-            policy=Policy(asks=False, live=True),
-            limits=ReplicatorLimits(**limits),
-        )
-        self.machine.announce((SCHEMA,), timestamp=1)
-        self.effects: list[str] = []
-        self.said: list[Message] = []
-
-    def tell(self, *messages: Message | bytes) -> list[Event]:
-        for each in messages:
-            self.machine.receive_data(each if isinstance(each, bytes) else CODEC.encode(each))
-        return self.run()
-
-    def run(self) -> list[Event]:
-        found: list[Event] = []
-        busy = True
-        while busy:
-            busy = False
-            while (event := self.machine.next_event()) is not None:
-                found.append(event)
-                busy = True
-            while (effect := self.machine.next_effect()) is not None:
-                self.effects.append(type(effect).__name__)
-                self.machine.complete(effect.ticket, perform(effect, self.node.store))
-                busy = True
-            if data := self.machine.data_to_send():
-                self.said += decoded(data, CODEC)
-                busy = True
-        return found
-
-    def begin(self, mode: int = 1, session_id: int = 0) -> None:
-        self.tell(SyncRequest(session_id, mode, (SCHEMA,)))
-
-    def code(self, *messages: Message | bytes) -> Any:
-        """How the session ends that the peer spoils with these; nothing was stored."""
-        before = len(self.node.documents())
-        events = self.tell(*messages)
-        (ended,) = [each for each in events if isinstance(each, (SessionEnded, Closed))]
-        assert ended.error is not None
-        assert len(self.node.documents()) == before
-        return ended.error.code
 
 
 def operation(action: Action = Action.CREATE, schema_id: str = SCHEMA, **of: Any) -> Operation:
@@ -237,10 +182,6 @@ def test_a_fork_that_another_has_stored_meanwhile_is_refused():
 
 LOW, HIGH = encode_item(LogKey(bytes(32), 0), 1), encode_item(LogKey(b"\xff" * 32, 0), 9)
 MIDDLE = encode_item(LogKey(b"\x80" * 32, 0), 5)
-
-
-def rounds(*messages: Any) -> list[Message]:
-    return [Reconcile(0, each) for each in messages]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,132 @@
+"""What is compared, and what follows from it, message by message."""
+
+from __future__ import annotations
+
+from p2panda_nodes import OTHER, SCHEMA, Node
+from p2panda_support import HIGH, LOW
+from p2panda_victim import Victim, rounds
+
+from culm.bamboo import LogKey
+from culm.bamboo.entry import decode
+from culm.p2panda import Height, SessionEnded, SessionRequested
+from culm.p2panda.comparison import Comparison
+from culm.p2panda.items import decode_item, encode_item
+from culm.p2panda.messages import (
+    EmptySet,
+    Fingerprint,
+    Have,
+    LowerBound,
+    Message,
+    Payload,
+    Reconcile,
+    SendEntry,
+    SyncDone,
+    SyncRequest,
+    Terminal,
+)
+from culm.p2panda.store import OperationStore, Span
+from culm.reconcile import Parameters
+from culm.wire.multihash import YASMF
+
+
+def heights(store: OperationStore, *schema_ids: str) -> list[Height]:
+    view = store.range(schema_ids).view
+    return list(map(decode_item, view.read(0, len(view))))
+
+
+def grown(victim: Victim, *sizes: int) -> list[Height]:
+    """Make documents of so many operations each; the heights of their logs."""
+    author = victim.node.author
+    for size in sizes:
+        document = victim.node.create()
+        for age in range(1, size):
+            author.update(document, {"age": age})
+    return heights(victim.node.store, SCHEMA)
+
+
+def sent(said: list[Message]) -> list[tuple[LogKey, int]]:
+    """The entries among messages."""
+    entries = [decode(each.entry, family=YASMF) for each in said if isinstance(each, SendEntry)]
+    return [(each.log, each.seqnum) for each in entries]
+
+
+def test_the_sync_range_is_all_heights_of_all_logs_of_the_schemas_sorted():
+    """All authors of a document count, and each with all that he has written there."""
+    ours = Node(1)
+    theirs = Node(2, ours.store)
+    document = ours.create()
+    for node in (theirs, theirs, ours):
+        node.author.update(document, {"age": 1})
+    ours.author.create(OTHER, {"name": "elsewhere"})
+    keys = [ours.author.public_key, theirs.author.public_key]
+    wanted = sorted(Height(LogKey(key, 0), 2) for key in keys)
+    assert heights(ours.store, SCHEMA) == wanted
+    elsewhere = Height(LogKey(keys[0], 1), 1)
+    assert heights(ours.store, SCHEMA, OTHER) == sorted([*wanted, elsewhere])
+
+
+def test_what_a_named_height_says_of_what_the_peer_lacks():
+    victim = Victim()
+    (ours,) = grown(victim, 3)
+    unknown = LogKey(b"\xff" * 32, 0)
+    wanted: dict[Height, list[Span]] = {
+        Height(unknown, 5): [],
+        Height(ours.log, 7): [],
+        Height(ours.log, 3): [],
+        Height(ours.log, 1): [Span(ours.log, 2, 3)],
+    }
+    for height, spans in wanted.items():
+        view = victim.node.store.range([SCHEMA]).view
+        comparison = Comparison(view, first=False, parameters=Parameters())
+        comparison.hear(LowerBound(LOW))
+        comparison.hear(Payload(encode_item(*height), LOW, False))
+        assert comparison.take_wanted() == spans
+
+
+def test_entries_are_sent_while_ranges_are_compared():
+    victim = Victim()
+    (ours,) = grown(victim, 3)
+    victim.begin()
+    victim.said.clear()
+    victim.tell(
+        *rounds(LowerBound(LOW), Payload(encode_item(ours.log, 1)), Payload(HIGH, LOW, True))
+    )
+    assert sent(victim.said) == [(ours.log, 2), (ours.log, 3)]
+    assert victim.tell(*rounds(Terminal())) == []
+    assert [each for each in victim.said if isinstance(each, Reconcile)][-1].message == Terminal()
+
+
+def test_a_log_that_the_peer_keeps_quiet_about_is_missing_there():
+    """It names one of two that are listed, and so it has not the other one."""
+    victim = Victim()
+    first, second = grown(victim, 1, 2)
+    victim.begin()
+    lift = b"\x01" * 16 + bytes(7) + b"\x63"
+    victim.tell(*rounds(LowerBound(LOW), Fingerprint(lift, LOW), Terminal()))
+    assert victim.said[-4:-1] == rounds(
+        LowerBound(LOW),
+        Payload(encode_item(*first)),
+        Payload(encode_item(*second), LOW, True),
+    )
+    assert sent(victim.said) == []
+    victim.tell(*rounds(LowerBound(LOW), Payload(encode_item(*first), LOW, False), Terminal()))
+    assert sent(victim.said) == [(second.log, 1), (second.log, 2)]
+    assert victim.said[-1] == SyncDone(0, True)
+
+
+def test_a_have_follows_the_request_and_names_all_logs():
+    victim = Victim()
+    wanted = grown(victim, 1, 3, 2)
+    victim.node.author.create(OTHER, {"name": "not asked for"})
+    victim.said.clear()
+    victim.begin(mode=0)
+    assert victim.said[-1] == Have(0, tuple(wanted))
+
+
+def test_a_session_id_may_come_again_once_it_is_free():
+    victim = Victim()
+    for _ in range(2):
+        (event,) = victim.tell(SyncRequest(0, 1, (SCHEMA,)))
+        assert isinstance(event, SessionRequested)
+        (ended,) = victim.tell(Reconcile(0, EmptySet(False)), SyncDone(0, False))
+        assert ended == SessionEnded(session_id=0)
