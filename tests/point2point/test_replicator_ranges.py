@@ -290,3 +290,18 @@ def test_what_was_refused_for_lack_of_room_is_proposed_again() -> None:
     again = [request.proposal for request in requests.values() if request.request_id > 5]
     assert again == [refused]
     assert peer.code is None
+
+
+def test_a_range_for_which_there_is_room_before_its_refusal_is_over_is_not_lost() -> None:
+    other = news_of((3, 4), log_id=1)
+    peer = RawPeer(interest=FETCH)
+    for log in (LOG, key_of(other)):
+        peer.machine.replicate(log, Want(first=1, last=2))
+    peer.drain()
+    requests = peer.machine.connection.requests
+    wanted = requests[1].proposal
+    peer.control(cancel(1, 129), cancel(3, 128))
+    peer.data(marker(3))  # there is room again
+    assert sorted(requests) == [1]
+    peer.data(marker(1))
+    assert [request.proposal for request in requests.values()] == [wanted]

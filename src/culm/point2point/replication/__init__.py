@@ -17,8 +17,8 @@ from culm.point2point.replication.events import (
     Settled,
     Want,
 )
+from culm.point2point.replication.facts import LogSnapshot, ReplicatorSnapshot
 from culm.point2point.replication.replicator import Replicator
-from culm.point2point.replication.snapshots import LogSnapshot, ReplicatorSnapshot
 
 __all__ = [
     "Closed",

@@ -30,6 +30,23 @@ class _Batch:
     news: list[NewEntry] = field(default_factory=list)
     size: int = 0
     staging: StagedPayload | None = None
+    full: bool = False
+
+    def take(self, news: Sequence[NewEntry], limits: ReplicatorLimits) -> int:
+        """Add the first of `news`, until it is full; returns how many."""
+        count, count_max = 0, limits.batch_count_max - len(self.news)
+        for new in news:
+            self.size += ENTRY_SIZE + len(new.payload or b"")
+            count += 1
+            self.full = self.size >= limits.batch_size_max or count >= count_max
+            if self.full:
+                break
+        self.news += news[:count]
+        return count
+
+    def go_on_with(self, staging: StagedPayload | None) -> None:
+        """Of the payload of its last entry there may come more."""
+        self.staging = staging
 
 
 class Batches:
@@ -68,18 +85,10 @@ class Batches:
 
     def _fill(self, batch: _Batch, news: Sequence[NewEntry]) -> Sequence[NewEntry]:
         """Add entries until the batch is full; returns the others."""
-        limits, size, count, full = self._limits, batch.size, 0, False
-        count_max = limits.batch_count_max - len(batch.news)
-        for new in news:
-            size += ENTRY_SIZE + len(new.payload or b"")
-            count += 1
-            full = size >= limits.batch_size_max or count >= count_max
-            if full:
-                break
-        batch.news += news[:count]
-        self._work.hold(size - batch.size)
-        batch.size = size
-        if full and not batch.news[-1].staged:
+        before = batch.size
+        count = batch.take(news, self._limits)
+        self._work.hold(batch.size - before)
+        if batch.full and not batch.news[-1].staged:
             self.close()
         return news[count:]
 
@@ -92,7 +101,7 @@ class Batches:
         if self._batch is None and self._refused and staging is not None:
             staging.begun(needed=False)
         if self._batch is not None:
-            self._batch.staging = staging
+            self._batch.go_on_with(staging)
             self._waiting.append(self._batch)
             self._batch = None
         self._append()

@@ -8,10 +8,9 @@ from typing import NamedTuple
 from culm.bamboo.entry import LogKey
 from culm.point2point.connection import Connection
 from culm.point2point.handles import Request
-from culm.point2point.messages import Proposal
-from culm.point2point.replication.payloads import BegunPayload
+from culm.point2point.replication.facts import Stage
+from culm.point2point.replication.ours import OurRequest, Prepared
 from culm.point2point.replication.replica import Replica
-from culm.point2point.replication.seeking import Seeking
 from culm.point2point.replication.traffic import Traffic
 
 __all__ = ["Proposer"]
@@ -20,14 +19,13 @@ __all__ = ["Proposer"]
 class _Wish(NamedTuple):
     """A proposal that we want to make."""
 
-    seeking: Seeking
-    proposal: Proposal
-    links: dict[int, bytes]
-    begun_payload: BegunPayload | None
+    replica: Replica
+    ours: OurRequest
+    prepared: Prepared
 
 
 class Proposer:
-    """Makes proposals as far as there is credit, in the order of the wishes (`Owner`).
+    """Makes proposals as far as there is credit, in the order of the wishes (`ReplicaOwner`).
 
     If there are more logs than requests, those without end share what there is: one for which
     both have all that there is ends, and is proposed again when there is something new.
@@ -76,9 +74,9 @@ class Proposer:
             request_id, _ = stirred.popitem(last=False)
             # If it is not idle, something will happen to it again.
             replica = self._traffic.idle(request_id)
-            if replica is not None and replica.next.may_rest(request_id, patient=patient):
+            if replica is not None and replica.may_rest(request_id, patient=patient):
                 self._leaving.add(request_id)
-                replica.next.rest()
+                replica.ours.rest()
 
     def give_up(self) -> None:
         """Nobody makes room: what waits is refused, rather than kept waiting in silence."""
@@ -87,20 +85,17 @@ class Proposer:
             return
         wishes, self._wishes = self._wishes, deque()
         for wish in wishes:
-            wish.seeking.crowded_out()
+            wish.replica.crowded_out(wish.ours)
 
     def go_on(self) -> None:
         """Propose what there is credit for."""
         while self._wishes and self._connection.proposal_credit:
-            wish = self._wishes.popleft()
-            wish.seeking.waits(queued=False)
-            self.unsettle(wish.seeking.replica)
-            if not wish.seeking.still_wants(wish.proposal):
-                wish.seeking.look_again()
-                continue
-            request = self._connection.propose(wish.proposal, links=wish.links)
-            self._traffic.open(request, wish.seeking.replica, wish.begun_payload)
-            wish.seeking.proposed(request)
+            replica, ours, prepared = self._wishes.popleft()
+            self.unsettle(replica)
+            if replica.ours.still_wants(ours, prepared):
+                request = self._connection.propose(prepared.proposal, links=prepared.links)
+                self._traffic.open(request, replica, prepared.begun_payload)
+                replica.ours.sent(ours, request)
 
     def retry(self) -> None:
         """A request has ended: there may be room for one that was refused for lack of it."""
@@ -117,19 +112,12 @@ class Proposer:
         """There has been no room for what it proposes."""
         self._deferred[replica] = None
 
-    def propose(
-        self,
-        seeking: Seeking,
-        proposal: Proposal,
-        links: dict[int, bytes],
-        begun_payload: BegunPayload | None,
-    ) -> None:
+    def propose(self, replica: Replica, ours: OurRequest, prepared: Prepared) -> None:
         """Propose as soon as there is credit."""
-        self._wishes.append(_Wish(seeking, proposal, links, begun_payload))
-        seeking.waits(queued=True)
+        self._wishes.append(_Wish(replica, ours, prepared))
         self.go_on()
-        if seeking.queued:
-            seeking.replica.answering.give_way()
+        if ours.stage is Stage.QUEUED:
+            replica.queued()
 
     def confirmed(self, request: Request, replica: Replica) -> None:
         """Data of a request may flow."""

@@ -1,8 +1,9 @@
-"""One log between our store and one peer: what is offered, wanted and under way."""
+"""One log between our store and one peer: what is known, what is told, and what is under way."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Protocol
 
 from culm.bamboo.effects import ReadEntry
 from culm.bamboo.entry import Entry, LogKey
@@ -11,10 +12,15 @@ from culm.bamboo.forks import ForkProof
 from culm.bamboo.links import lipmaa
 from culm.bamboo.store import NewEntry, StoredEntry, StoreError, StoreErrorCode
 from culm.effects import StoreWork
-from culm.machine import Event
+from culm.machine import Event, LocalProtocolError
 from culm.point2point.handles import Request
 from culm.point2point.messages import Cancel, CancelReason, Proposal
-from culm.point2point.replication.answering import Answering
+from culm.point2point.replication.decisions import (
+    Answer,
+    cut_off,
+    last_before_fork,
+    may_rest,
+)
 from culm.point2point.replication.events import (
     Interest,
     LogEnded,
@@ -23,18 +29,50 @@ from culm.point2point.replication.events import (
     LogSynced,
     Want,
 )
-from culm.point2point.replication.forking import ForkSeeking
+from culm.point2point.replication.facts import Facts, LogSnapshot, Step, Word
 from culm.point2point.replication.inventory import Inventory
-from culm.point2point.replication.seeking import NextSeeking, Owner, RangeSeeking, Seeking
-from culm.point2point.replication.snapshots import LogSnapshot
+from culm.point2point.replication.ours import OurRequest, OurRequests, Prepared
+from culm.point2point.replication.theirs import PeerRequests
 from culm.point2point.states import RequestState
 from culm.wire.multihash import HashFamily
 
-__all__ = ["Replica"]
+__all__ = ["Replica", "ReplicaOwner"]
 
 _OPEN = frozenset(
     {RequestState.PROPOSED_BY_US, RequestState.PROPOSED_BY_PEER, RequestState.CONFIRMED}
 )
+
+
+class ReplicaOwner(Protocol):
+    """What a replica needs of its replicator."""
+
+    def propose(self, replica: Replica, ours: OurRequest, prepared: Prepared) -> None:
+        """Propose as soon as there is credit; `OurRequests.sent` is told then."""
+        ...
+
+    def confirmed(self, request: Request, replica: Replica) -> None:
+        """We have confirmed a request of the peer."""
+        ...
+
+    def payload_stored(self, log: LogKey) -> None:
+        """A payload that has been waited for is in the store."""
+        ...
+
+    def unsettle(self, replica: Replica) -> None:
+        """Something has happened: `Replica.settled` may not hold any more."""
+        ...
+
+    def defer(self, replica: Replica) -> None:
+        """There has been no room for a proposal; `Replica.retry` is called when there may be."""
+        ...
+
+    def stir(self, request: Request | None) -> None:
+        """Something has happened that may let a request of ours rest."""
+        ...
+
+    def under_way(self, log: LogKey) -> list[Request]:
+        """The requests about a log for which data may flow, now or once they are confirmed."""
+        ...
 
 
 class Replica:
@@ -47,37 +85,34 @@ class Replica:
         self,
         log: LogKey,
         *,
-        owner: Owner,
+        owner: ReplicaOwner,
         work: StoreWork,
         interest: Interest,
         family: HashFamily,
         following: bool,
     ) -> None:
         self.log = log
-        self.interest = interest
-        self.following = following
-        self._offered = 0  # the last entry that the peer has spoken of
-        self.passed = 0  # the last entry that it has notified or sent
-        self.writing = 0  # what has come and is not in the store, in batches
         self.inventory = Inventory(log, work=work, family=family, forked=self._forked)
         want = interest.want
         want = Want() if want is None or want.is_range else want
         self.inventory.want_payloads(want)
-        self.next = NextSeeking(self, owner, want)
-        self.ranges = RangeSeeking(self, owner)
-        self.forks = ForkSeeking(self, owner)
-        self.answering = Answering(self, owner, work=work, family=family)
-        self.heard = False  # the peer has spoken of the log
+        self.ours = OurRequests(self, want)
+        self._theirs = PeerRequests(self, self.ours, work=work, family=family)
+        self._interest = interest
+        self._following = following
+        self._offered: int | None = None  # the last entry that the peer has spoken of
+        self._passed = 0  # the last entry that it has notified
+        self._writing = 0  # what has come and is not in the store, in batches
+        self._synced: int | None = None  # what LogSynced has told last
         self._owner = owner
         self._work = work
-        self._synced: int | None = None  # what LogSynced has told last
 
     def load(self) -> None:
         """Ask the store what there is; decisions wait for it."""
         self.inventory.look(self._loaded)
 
     def _loaded(self) -> None:
-        self.answering.loaded()
+        self._theirs.loaded()
         self.seek()
         if self.inventory.fork is not None:
             self._look_before(self.inventory.fork)
@@ -87,61 +122,86 @@ class Replica:
 
         def looked() -> None:
             self.tell_news()
-            self.next.allow_again()
+            self.ours.next.make_room()
             self.seek()
             then()
 
         self.inventory.look(looked)
 
-    def seek(self) -> None:
-        """Propose what is wanted."""
-        self.next.seek()
-        self.ranges.seek()
-        self.forks.seek()
-        self.answering.reconsider()
-
     def ask_for(self, want: Want) -> None:
         """The user wants this now."""
         if want.is_range:
-            self.ranges.add(want)
+            self.ours.add_range(want)
             return
-        self.following, self._synced = True, None
-        self.next.wake()
-        if want != self.next.want:
-            self._change_mind(want)
+        self._following, self._synced = True, None
+        self.ours.wake()
+        if want != self.ours.want:
+            self._change_want(want)
         self.inventory.look(self.seek)
 
-    def _change_mind(self, want: Want) -> None:
+    def _change_want(self, want: Want) -> None:
         """Something else is wanted than what is under way: begin anew."""
         self.inventory.want_payloads(want)
-        self.next.replace(want)
-        self.passed = 0  # what was only told may have to be fetched
-        joined = self.answering.joined
+        self.ours.change_want(want)
+        self._passed = 0  # what was only told may have to be fetched
+        joined = self._theirs.joined
         if joined is not None and joined.state is RequestState.CONFIRMED:
             joined.cancel(CancelReason.RESOURCE_LIMIT)
 
     # What is known.
 
     @property
-    def offered(self) -> int:
+    def facts(self) -> Facts:
+        """What everything is decided from."""
+        inventory, ours, fork = self.inventory, self.ours, self.inventory.fork
+        position = inventory.position
+        return Facts(
+            loaded=inventory.loaded,
+            position=position,
+            newest=inventory.newest,
+            payload_due=inventory.payload_due,
+            ended=inventory.ended,
+            fork=None if fork is None else fork.seqnum,
+            writing=self._writing > 0,
+            following=self._following,
+            live=self._interest.live,
+            serving=self._interest.offer_stored,
+            probe=ours.probe,
+            ranges=len(ours.ranges),
+            payload_apart=inventory.payload_due and ours.fetches_payload(position),
+            offered=self._offered_before_fork,
+            passed=self._passed,
+            standing=ours.standing,
+            told=ours.told,
+            fork_told=ours.fork_told,
+            joined=self._theirs.joined is not None,
+        )
+
+    @property
+    def _offered_before_fork(self) -> int | None:
         """The last valid entry that the peer has spoken of."""
-        fork = self.inventory.fork
-        return self._offered if fork is None else min(self._offered, fork.seqnum - 1)
+        fork, offered = self.inventory.fork, self._offered
+        return offered if offered is None or fork is None else min(offered, fork.seqnum - 1)
 
     @property
     def settled(self) -> bool:
         """Whether nothing is under way that will come to an end by itself."""
-        known = self.inventory.loaded and self.answering.settled
-        return known and all(seeking.settled for seeking in (self.next, self.ranges, self.forks))
+        if not self.inventory.loaded or not self._theirs.settled:
+            return False
+        facts = self.facts
+        return all(ours.is_settled(facts) for ours in self.ours)
 
     def snapshot(self) -> LogSnapshot:
         """The log as it is now."""
         return LogSnapshot(
             log=self.log,
-            position=self.inventory.position,
-            offered=self.offered,
+            facts=self.facts,
+            stages={ours.purpose: ours.stage for ours in self.ours},
+            answers=self._theirs.stages,
             settled=self.settled,
         )
+
+    # What is stored, and what there is to say of it.
 
     def emit(self, event: Event) -> None:
         """Let an event come out in its turn."""
@@ -151,7 +211,7 @@ class Replica:
         """The entries are in the store; what there is to say of that."""
         self.inventory.stored(batch)
         events = self._news()
-        if not self.following:  # there may be gaps before it
+        if not self._following:  # there may be gaps before it
             ends = (new.entry.seqnum for new in batch if new.entry.end_of_log)
             events += [LogEnded(log=self.log, seqnum=seqnum) for seqnum in ends]
         return events
@@ -168,25 +228,25 @@ class Replica:
         def look(stored: StoredEntry | None) -> None:
             if stored is not None and not stored.payload_complete:
                 want = Want(first=entry.seqnum, last=entry.seqnum, payload_only=True)
-                self.ranges.add(want, again=True)
+                self.ours.add_range(want, again=True)
 
         self._work.ask(ReadEntry, look, log=self.log, seqnum=entry.seqnum)
 
     def write(self) -> None:
         """A batch is to come."""
-        self.writing += 1
+        self._writing += 1
 
     def written(self) -> None:
         """A batch is in the store."""
-        self._owner.unsettle(self)
-        self.writing -= 1
-        if not self.writing:
-            self._owner.stir(self.next.request)
+        self.unsettle()
+        self._writing -= 1
+        if not self._writing:
+            self._owner.stir(self.ours.next.handle)
             self.seek()
 
     def notified(self, seqnum: int) -> None:
         """The peer has passed over what comes up to that entry."""
-        self.passed = max(self.passed, seqnum)
+        self._passed = max(self._passed, seqnum)
 
     def tell_news(self) -> None:
         """Say what has become known by looking rather than by storing."""
@@ -195,10 +255,10 @@ class Replica:
 
     def _news(self) -> list[Event]:
         inventory = self.inventory
-        position = inventory.position
-        if not self.following or inventory.payload_due or position < self.offered:
+        position, offered = inventory.position, self._offered_before_fork or 0
+        if not self._following or inventory.payload_due or position < offered:
             return []
-        if self.interest.live and position > self.offered:
+        if self._interest.live and position > offered:
             return []  # the peer's next live entry may be on its way
         if self._synced == position:
             return []
@@ -210,68 +270,95 @@ class Replica:
 
     # Our requests.
 
-    def received_all(self, request: Request) -> None:
-        """The peer has sent all of a request."""
-        if request == self.ranges.request:
-            self.ranges.received_all()
+    def seek(self) -> None:
+        """Propose what is wanted."""
+        for ours in self.ours:
+            self.ours.seek(ours)
+        self._theirs.reconsider()
 
-    def is_deferred(self, request_id: int) -> bool:
-        """Whether the request is ours, and the peer has no room for it."""
-        seeking = self._seeking_of(request_id)
-        return seeking is not None and seeking.deferred
+    def propose(self, ours: OurRequest, prepared: Prepared) -> None:
+        """Propose as soon as there is credit."""
+        self._owner.propose(self, ours, prepared)
 
-    def over(self, request_id: int, *, dropped: bool = False) -> None:
-        """A request is over; what was in its way may have its turn now."""
-        self._owner.unsettle(self)
-        self.answering.over(request_id)
-        seeking = self._seeking_of(request_id)
-        if seeking is not None:
-            seeking.over(dropped=dropped)
-        if not dropped:
-            self.seek()
+    def queued(self) -> None:
+        """There is no credit for that yet."""
+        self._theirs.give_way()
 
-    def _seeking_of(self, request_id: int) -> Seeking | None:
-        for seeking in (self.next, self.ranges, self.forks):
-            if seeking.request is not None and seeking.request.request_id == request_id:
-                return seeking
-        return None
-
-    @property
-    def deferred(self) -> bool:
-        """Whether the peer has had too much to do for a proposal of ours."""
-        return any(seeking.deferred for seeking in (self.next, self.ranges, self.forks))
-
-    def crowded_out(self) -> None:
+    def crowded_out(self, ours: OurRequest) -> None:
         """There are more logs than requests, and none of them ends."""
+        ours.step(Step.GIVE_UP)
         self.emit(LogRefused(log=self.log, reason=CancelReason.RESOURCE_LIMIT))
         self._owner.defer(self)
 
+    @property
+    def deferred(self) -> bool:
+        """Whether there has been no room for a proposal of ours."""
+        return any(ours.is_turned_away for ours in self.ours)
+
+    def is_deferred(self, request_id: int) -> bool:
+        """Whether the request is ours, and the peer has no room for it."""
+        ours = self.ours.of(request_id)
+        return ours is not None and ours.is_turned_away
+
     def retry(self) -> None:
         """The peer may have room again."""
-        for seeking in (self.next, self.ranges, self.forks):
-            seeking.allow_again()
+        for ours in self.ours:
+            ours.make_room()
         self.seek()
+
+    def may_rest(self, request_id: int, *, patient: bool) -> bool:
+        """Whether the request is ours, without end, and both have all there is of the log."""
+        request = self.ours.next.handle
+        if request is None or request.request_id != request_id:
+            return False
+        if request.proposal.end is not None or request.state is not RequestState.CONFIRMED:
+            return False
+        return may_rest(self.facts, patient=patient)
+
+    def unsettle(self) -> None:
+        """See again whether the log has settled."""
+        self._owner.unsettle(self)
+
+    def received_all(self, request: Request) -> None:
+        """The peer has sent all of a request."""
+        self.ours.received_all(request)
+
+    def peer_confirms(self, request_id: int) -> None:
+        """The peer has confirmed a request of ours."""
+        ours = self.ours.of(request_id)
+        if ours is not None:
+            ours.step(Step.PEER_CONFIRMS)
+
+    def over(self, request_id: int, *, dropped: bool = False) -> None:
+        """A request is over; what was in its way may have its turn now."""
+        self.unsettle()
+        self._theirs.over(request_id)
+        ours = self.ours.of(request_id)
+        if ours is not None:
+            self.ours.over(ours, dropped=dropped)
+        if not dropped:
+            self.seek()
 
     def cancelled(self, request_id: int, cancel: Cancel) -> None:
         """The peer has cancelled a request about this log."""
         if cancel.proof is not None:
-            self.forks.peer_knows(cancel.proof)
+            self.ours.peer_knows(cancel.proof)
             self.inventory.add_fork(cancel.proof)
-        seeking, reason = self._seeking_of(request_id), cancel.reason
-        if seeking is None:
-            joined = self.answering.joined
+        ours, reason = self.ours.of(request_id), cancel.reason
+        if ours is None:
+            joined = self._theirs.joined
             rests = joined is not None and joined.request_id == request_id
             if rests and reason is CancelReason.END_OF_RANGE:
-                self.next.peer_rests()
+                self.ours.say(Word.REST)
             return
-        seeking.peer_cancels(reason)
+        self.ours.peer_cancels(ours, reason)
         if cancel.entry is not None:
             self.inventory.compare(cancel.entry)
         known = reason is CancelReason.END_OF_LOG and self._knows_end(cancel.seqnum or 0)
-        if known and seeking is self.next:
+        if known and ours is self.ours.next:
             return
         if reason not in (CancelReason.END_OF_RANGE, CancelReason.FORK):
-            if seeking is self.next:
+            if ours is self.ours.next and self._offered is not None:
                 self._offered = min(self._offered, self.inventory.position)
             self.emit(LogRefused(log=self.log, reason=reason))
 
@@ -280,41 +367,45 @@ class Replica:
         if self.inventory.ended and self.inventory.position == seqnum:
             return True
         if seqnum <= self.inventory.newest:
-            self.next.probe_for(seqnum)
+            self.ours.compare(seqnum)
         else:
-            self.ranges.ask_for_end(seqnum)
+            self.ours.ask_for_end(seqnum)
         return False
 
     def give_up(self, request: Request, fault: Reason | None = None) -> None:
         """Something is wrong with what the peer sends, or it sends nothing, or with our store."""
-        (self._seeking_of(request.request_id) or self.next).refuse()
+        if self.ours.of(request.request_id) in (None, self.ours.next):
+            self.ours.say(Word.REFUSE)
         if request.state in _OPEN:
             request.cancel(CancelReason.DO_NOT_RETRY)
         else:
             request.pass_over()
         self.emit(LogRefused(log=self.log, fault=fault))
 
-    # The peer's proposals.
+    # The peer's requests.
 
     def consider(self, proposal: Proposal, request: Request | None) -> None:
         """Answer a proposal of the peer (``None``: it is over already)."""
         # A proposal for what comes next tells what the peer has.
         last = proposal.start - 1
         tells = proposal.end is None and proposal.lower_certpool in (None, proposal.start)
-        if tells and (last > self._offered or not self.heard):
-            self.heard = True
-            self._owner.stir(self.next.request)
+        if tells and (self._offered is None or last > self._offered):
+            self._owner.stir(self.ours.next.handle)
             if not self._offered:
-                self.next.forgive()  # for then it had nothing
-            self._offered = max(self._offered, last)
+                self.ours.say(Word.FORGIVE)  # for then it had nothing
+            self._offered = max(self._offered or 0, last)
             self.emit(LogOffered(log=self.log, seqnum=last))
-        self.answering.consider(request)
+        self._theirs.consider(request)
+
+    def confirmed(self, request: Request) -> None:
+        """Data of a request of the peer may flow."""
+        self._owner.confirmed(request, self)
 
     # Forks.
 
     def suspect(self, request: Request, seqnum: int, fault: Reason) -> None:
         """The peer seems to have another entry `seqnum` than we: ask for it."""
-        self.next.probe_for(seqnum)
+        self.ours.compare(seqnum)
         self.give_up(request, fault)
 
     def contradicted(self, request: Request, refusal: StoreError, entries: list[Entry]) -> None:
@@ -334,10 +425,30 @@ class Replica:
 
     def _forked(self, proof: ForkProof) -> None:
         """What is open ends before the fork; what begins behind it is cancelled for that reason."""
-        self._owner.unsettle(self)
-        self.next.forgive()  # what comes before the fork may be had yet
-        self.forks.shorten()
+        self.unsettle()
+        self.ours.say(Word.FORGIVE)  # what comes before the fork may be had yet
+        for request in self._owner.under_way(self.log):
+            if request.state in _OPEN:
+                self._shorten(request)
         self._look_before(proof)
+
+    def _shorten(self, request: Request) -> None:
+        """Let a request end before the fork, or cancel it if it does not begin before it."""
+        facts, proof = self.facts, self.inventory.fork
+        assert proof is not None
+        match cut_off(request.proposal, facts):
+            case Answer.SHOW_FORK:
+                self.ours.show_fork(request, proof)
+            case Answer.REFUSE:
+                request.cancel(CancelReason.DO_NOT_RETRY)
+            case _:
+                last = last_before_fork(facts, request.send_cursor.range.upper_certpool)
+                if last is None:
+                    return
+                try:
+                    request.adjust(end=last, upper_certpool=last)
+                except LocalProtocolError:  # once too often, or it is a path of payloads alone
+                    request.cancel(CancelReason.DO_NOT_RETRY)
 
     def _look_before(self, proof: ForkProof) -> None:
         """The fork begins earlier if one of its branches is not the one that we have."""
@@ -345,7 +456,7 @@ class Replica:
         def compare(ours: dict[int, bytes]) -> None:
             other = [seqnum for seqnum, link in _links(proof) if ours.get(seqnum, link) != link]
             if other:
-                self.next.probe_for(min(other))
+                self.ours.compare(min(other))
             self.seek()
 
         self.inventory.hashes([seqnum for seqnum, _ in _links(proof)], compare)

@@ -24,6 +24,7 @@ from culm.machine import (
 from culm.point2point.connection import Connection
 from culm.point2point.events import (
     Cancelled,
+    Confirmed,
     CreditReceived,
     Established,
     GivenUp,
@@ -42,10 +43,10 @@ from culm.point2point.replication.events import (
     Settled,
     Want,
 )
+from culm.point2point.replication.facts import ReplicatorSnapshot
 from culm.point2point.replication.proposer import Proposer
 from culm.point2point.replication.replica import Replica
 from culm.point2point.replication.settling import Settling
-from culm.point2point.replication.snapshots import ReplicatorSnapshot
 from culm.point2point.replication.traffic import Traffic
 from culm.point2point.setup import Setup
 from culm.point2point.states import RequestState, State
@@ -112,7 +113,7 @@ class Replicator:
         return ReplicatorSnapshot(
             state=self.state,
             logs=tuple(replica.snapshot() for replica in self._replicas.values()),
-            settled=self._proposer.settled,
+            settled=not self._work.load and self._proposer.settled,
             transfers=self._traffic.count,
             outstanding=self._work.load,
             unwritten_size=self._work.unwritten_size,
@@ -272,6 +273,11 @@ class Replicator:
                 replica = self._traffic.forget(event.request_id)
                 if replica is not None:
                     replica.over(event.request_id, dropped=True)
+            case Confirmed():
+                replica = self._traffic.replica_of(event.request_id)
+                if replica is not None:
+                    replica.peer_confirms(event.request_id)
+                self._traffic.handle(event)
             case Cancelled():
                 replica = self._traffic.replica_of(event.request_id)
                 if replica is not None:

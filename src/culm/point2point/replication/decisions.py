@@ -1,0 +1,241 @@
+"""What is proposed for a log, and what the peer is answered: decided from facts alone."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from culm.bamboo.store import StoredEntry
+from culm.point2point.messages import Proposal
+from culm.point2point.replication.facts import Facts, Purpose, Stage, Standing
+
+__all__ = [
+    "Action",
+    "Answer",
+    "answer",
+    "answer_compared",
+    "cut_off",
+    "decide",
+    "end_of_next",
+    "give_way",
+    "is_settled",
+    "is_wanted",
+    "lacks_next",
+    "last_before_fork",
+    "may_rest",
+    "start_of_next",
+    "still_wants",
+    "wish",
+]
+
+
+class Action(Enum):
+    """What to do about one of our requests."""
+
+    WAIT = "nothing, for now"
+    PROBE = "propose the entry that is to be compared"
+    RESUME = "propose the rest of a payload, and what comes after it"
+    GO_ON = "propose what comes after what we have"
+    FETCH_RANGE = "propose the first of the ranges"
+    SHOW_FORK = "propose the forked entry, to cancel that with the proof"
+
+
+class Answer(Enum):
+    """What to do about a proposal of the peer."""
+
+    WAIT = "nothing yet: it is not known what our store has"
+    COMPARE = "see whether our log is the peer's where the range begins"
+    CONFIRM = "take part"
+    PASS = "do not take part, and ask for what we lack instead"
+    AWAIT_OURS = "nothing yet: a proposal of ours is to displace it"
+    DEFER = "cancel: RESOURCE_LIMIT"
+    REFUSE = "cancel: DO_NOT_RETRY"
+    SHOW_ENTRY = "cancel: HASH_MISMATCH, with our entry"
+    SHOW_END = "cancel: END_OF_LOG"
+    SHOW_FORK = "cancel: FORK, with the proof"
+
+
+# Our requests.
+
+
+def decide(purpose: Purpose, stage: Stage, facts: Facts) -> Action:
+    """What to do about our request for that purpose."""
+    # What is still on its way into the store would be fetched again.
+    if stage is not Stage.IDLE or not facts.loaded or facts.writing:
+        return Action.WAIT
+    return wish(purpose, facts)
+
+
+def wish(purpose: Purpose, facts: Facts) -> Action:
+    """What is to be proposed, if nothing is under way."""
+    match purpose:
+        case Purpose.NEXT:
+            return _wish_for_next(facts)
+        case Purpose.RANGE:
+            return Action.FETCH_RANGE if facts.ranges else Action.WAIT
+        case Purpose.FORK:
+            fork, told = facts.fork, facts.fork_told
+            knows = fork is None or (told is not None and told <= fork)
+            return Action.WAIT if knows else Action.SHOW_FORK
+
+
+def _wish_for_next(facts: Facts) -> Action:
+    if facts.probe is not None:
+        return Action.PROBE
+    if not lacks_next(facts):
+        return Action.WAIT
+    return Action.RESUME if _payload_comes_first(facts) else Action.GO_ON
+
+
+def lacks_next(facts: Facts) -> bool:
+    """Whether what comes after what we have is to be proposed."""
+    if facts.standing is Standing.REFUSED or not facts.following:
+        return False
+    return _is_endless(facts) or _is_behind(facts)
+
+
+def start_of_next(facts: Facts) -> int:
+    """The entry at which a proposal of what comes next starts."""
+    return facts.position + (not _payload_comes_first(facts))
+
+
+def end_of_next(facts: Facts) -> int | None:
+    """The last entry of such a proposal; ``None``: it is without end."""
+    return None if _is_endless(facts) else max(facts.offered or 0, facts.position)
+
+
+def still_wants(purpose: Purpose, proposal: Proposal, facts: Facts) -> bool:
+    """Whether a proposal that has waited for credit is still the right one."""
+    match purpose:
+        case Purpose.NEXT:
+            current = proposal.start == start_of_next(facts) and _is_endless(facts)
+            return proposal.end is not None or current
+        case Purpose.RANGE:
+            return True
+        case Purpose.FORK:
+            shows = wish(purpose, facts) is Action.SHOW_FORK
+            return shows and proposal.start == facts.fork
+
+
+def is_settled(purpose: Purpose, stage: Stage, facts: Facts, *, endless: bool) -> bool:
+    """Whether nothing is under way that comes to an end by itself.
+
+    `endless`: there is a request, and it has no end.
+    """
+    match purpose:
+        case _ if stage is Stage.PREPARING:
+            return False
+        case Purpose.NEXT:
+            waits = stage is Stage.QUEUED or facts.standing is Standing.REFUSED
+            return waits or not _is_behind(facts)
+        case Purpose.RANGE:
+            waits = stage in (Stage.QUEUED, Stage.TURNED_AWAY, Stage.DEFERRED)
+            return waits or endless or not facts.ranges
+        case Purpose.FORK:
+            return True
+
+
+def may_rest(facts: Facts, *, patient: bool) -> bool:
+    """Whether both have all there is of the log; if not `patient`, as far as anybody knows."""
+    behind = _is_behind(facts) or facts.writing
+    return not behind and (facts.offered is not None or not patient)
+
+
+def _is_behind(facts: Facts) -> bool:
+    """Whether the peer has something for us."""
+    if not facts.following:
+        return False
+    position, offered = facts.position, facts.offered or 0
+    if max(position, facts.passed) < offered:
+        return True
+    return _payload_comes_first(facts) and position <= offered
+
+
+def _is_endless(facts: Facts) -> bool:
+    """Whether a proposal without end is due.
+
+    If the log is forked, or a request of the peer is open already, it only tells the peer of
+    what we have, and is cancelled at once.
+    """
+    if facts.fork is None and facts.standing is not Standing.RESTING:
+        return facts.live and not (facts.joined and facts.told)
+    return facts.live and facts.told < start_of_next(facts)
+
+
+def _payload_comes_first(facts: Facts) -> bool:
+    """Whether the payload at the head comes before other entries, rather than by itself."""
+    return facts.payload_due and not facts.payload_apart
+
+
+# The peer's requests.
+
+
+def answer(proposal: Proposal, facts: Facts) -> Answer:
+    """What to do about a proposal of the peer."""
+    if not facts.loaded:
+        return Answer.WAIT
+    forked = cut_off(proposal, facts)
+    if forked is not None:
+        return forked
+    if facts.ended and proposal.first_seqnum > facts.position:
+        return Answer.SHOW_END
+    if proposal.expected_seqnum > facts.newest:
+        return Answer.PASS
+    return Answer.COMPARE
+
+
+def cut_off(proposal: Proposal, facts: Facts) -> Answer | None:
+    """What to do about a request of either that begins at the fork or behind it."""
+    if facts.fork is None or proposal.start < facts.fork:
+        return None
+    # Something of its certificate pool may come before the fork.
+    return Answer.REFUSE if proposal.first_seqnum < facts.fork else Answer.SHOW_FORK
+
+
+def answer_compared(proposal: Proposal, facts: Facts, stored: StoredEntry | None) -> Answer:
+    """The same, once we have looked: `stored` is our entry of which the peer tells the hash."""
+    if stored is not None and stored.hash != proposal.expected_hash:
+        return Answer.SHOW_ENTRY
+    return Answer.CONFIRM if _in_reach(proposal, facts, stored) else Answer.PASS
+
+
+def give_way(proposal: Proposal, facts: Facts, stage: Stage, *, unanswered: bool) -> Answer:
+    """What to do about a proposal in which we do not take part.
+
+    If we propose something that begins before it, the overlap rule drops it.  `stage` is that of
+    our request for what comes next, and `unanswered` says whether the peer has to answer that.
+    """
+    coming = stage is Stage.PREPARING or unanswered
+    if coming and facts.live and start_of_next(facts) < proposal.start:
+        return Answer.AWAIT_OURS
+    return Answer.DEFER if is_wanted(proposal, facts) else Answer.REFUSE
+
+
+def is_wanted(proposal: Proposal, facts: Facts) -> bool:
+    """Whether we want to take what the peer has there, now and later."""
+    endless = proposal.end is None and not proposal.payload_only
+    return endless and facts.live and facts.following
+
+
+def _in_reach(proposal: Proposal, facts: Facts, stored: StoredEntry | None) -> bool:
+    """Whether the range begins where our log ends, or before.
+
+    `stored` is the entry inside whose payload the range starts, if it does.
+    """
+    wanted = is_wanted(proposal, facts)
+    if not wanted and not facts.serving:
+        return False
+    if proposal.end is not None:
+        return proposal.first_seqnum <= facts.newest
+    if not wanted:
+        return proposal.start <= facts.position
+    if proposal.start == facts.position and facts.payload_due:
+        # Of the payload that is due to both, the peer may have more than we.
+        return stored is None or (proposal.start_offset or 0) <= stored.payload_stored
+    return proposal.start <= start_of_next(facts)
+
+
+def last_before_fork(facts: Facts, upper_certpool: int | None) -> int | None:
+    """The entry before the fork, if a range with that pool reaches over it."""
+    if facts.fork is None or (upper_certpool is not None and upper_certpool < facts.fork):
+        return None
+    return facts.fork - 1

@@ -1,0 +1,261 @@
+"""What is known of a log, and where the requests for it are: values, and two tables of states."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from culm.bamboo.entry import LogKey
+from culm.point2point.states import State
+
+__all__ = [
+    "STAGES",
+    "STANDINGS",
+    "Facts",
+    "LogSnapshot",
+    "PeerStage",
+    "Purpose",
+    "ReplicatorSnapshot",
+    "Stage",
+    "Standing",
+    "Step",
+    "Word",
+]
+
+
+class Purpose(Enum):
+    """What we propose something for.  There is one request of ours at a time for each."""
+
+    NEXT = "what comes after what we have, or one entry to compare it with ours"
+    RANGE = "the first of the ranges that the user has asked for"
+    FORK = "to show the peer that the log is forked"
+
+
+class Stage(Enum):
+    """Where a request of ours is, from before it is made to its end."""
+
+    IDLE = "nothing is under way"
+    PREPARING = "the store is asked for what the proposal needs"
+    QUEUED = "the proposal waits for credit"
+    PROPOSED = "the peer has not answered"
+    OPEN = "the peer has confirmed it"
+    ENDING = "the peer has cancelled it, and what it has sent before may still come"
+    FINISHED = "the same, because it has sent all of it"
+    TURNED_AWAY = "the same, because it has no room for it"
+    REPEATING = "the same, and there may be room by now"
+    DEFERRED = "there was no room: to be tried again when there may be"
+
+
+class Step(Enum):
+    """What can happen to a request of ours."""
+
+    PREPARE = "we want to propose something"
+    OVERTAKE = "what was about to be proposed is not what is wanted any more"
+    QUEUE = "it is known what to propose"
+    SEND = "the proposal leaves"
+    GIVE_UP = "there is no credit, and nothing will come of waiting"
+    PEER_CONFIRMS = "the peer confirms"
+    PEER_CANCELS = "the peer cancels"
+    PEER_FINISHES = "the peer cancels: END_OF_RANGE"
+    PEER_DEFERS = "the peer cancels: RESOURCE_LIMIT"
+    END = "it is over, or was dropped by the overlap rule"
+    MAKE_ROOM = "there may be room again"
+
+
+_CANCELS: Final = {
+    Step.PEER_CANCELS: Stage.ENDING,
+    Step.PEER_FINISHES: Stage.FINISHED,
+    Step.PEER_DEFERS: Stage.TURNED_AWAY,
+    Step.END: Stage.IDLE,
+}
+
+# What is not in it cannot happen.
+STAGES: Final[dict[Stage, dict[Step, Stage]]] = {
+    Stage.IDLE: {Step.PREPARE: Stage.PREPARING},
+    Stage.PREPARING: {Step.OVERTAKE: Stage.IDLE, Step.QUEUE: Stage.QUEUED},
+    Stage.QUEUED: {
+        Step.OVERTAKE: Stage.IDLE,
+        Step.SEND: Stage.PROPOSED,
+        Step.GIVE_UP: Stage.DEFERRED,
+    },
+    Stage.PROPOSED: {Step.PEER_CONFIRMS: Stage.OPEN, **_CANCELS},
+    Stage.OPEN: _CANCELS,
+    Stage.ENDING: {Step.END: Stage.IDLE},
+    Stage.FINISHED: {Step.END: Stage.IDLE},
+    Stage.TURNED_AWAY: {Step.END: Stage.DEFERRED, Step.MAKE_ROOM: Stage.REPEATING},
+    Stage.REPEATING: {Step.END: Stage.IDLE},
+    Stage.DEFERRED: {Step.MAKE_ROOM: Stage.IDLE},
+}
+
+
+class PeerStage(Enum):
+    """Where a request of the peer is, as long as it is not over."""
+
+    WAITING = "it is not known yet what our store has"
+    COMPARING = "the store is asked for what the peer has told the hash of"
+    JOINING = "the same, for a request in which we want to take what comes"
+    PASSED = "we do not take part"
+    AWAITING_OURS = "the same, and a proposal of ours is to displace it"
+    SERVING = "we have confirmed it, and want nothing for ourselves"
+    JOINED = "we have confirmed it, and want what comes"
+    LEAVING = "we were about to, and have cancelled it"
+    CANCELLED = "we have cancelled it"
+
+
+class Standing(Enum):
+    """How it is between us and the peer about what comes next of a log."""
+
+    LASTING = "a request for it lasts as long as the connection"
+    RESTING = "there are more logs than requests: it lasts as long as there is something new"
+    REFUSED = "the peer will not have what we propose, or we not what it sends"
+
+
+class Word(Enum):
+    """What changes that."""
+
+    REST = "one of us ends a request that only waits for what is to come"
+    REFUSE = "something is wrong with what one of us wants or sends"
+    FORGIVE = "there may be something to be had after all"
+    WAKE = "the user wants the log now"
+
+
+STANDINGS: Final[dict[Standing, dict[Word, Standing]]] = {
+    Standing.LASTING: {
+        Word.REST: Standing.RESTING,
+        Word.REFUSE: Standing.REFUSED,
+        Word.FORGIVE: Standing.LASTING,
+        Word.WAKE: Standing.LASTING,
+    },
+    Standing.RESTING: {
+        Word.REST: Standing.RESTING,
+        Word.REFUSE: Standing.REFUSED,
+        Word.FORGIVE: Standing.RESTING,
+        Word.WAKE: Standing.LASTING,
+    },
+    Standing.REFUSED: {
+        Word.REST: Standing.REFUSED,
+        Word.REFUSE: Standing.REFUSED,
+        Word.FORGIVE: Standing.LASTING,
+        Word.WAKE: Standing.LASTING,
+    },
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """All that is decided from, for one log.  Entries are given by their sequence numbers.
+
+    Of our store:
+
+    loaded
+        Whether it has told what it has.
+    position, newest
+        The last entry of the unbroken log, and the last of all; 0: there is none.
+    payload_due
+        Whether the payload of the entry at `position` is wanted, and on its way or missing.
+    ended
+        Whether the author has ended the log, and all of it is there.
+    fork
+        The first forked entry.
+    writing
+        Whether entries are on their way into it.
+
+    Of what we want:
+
+    following
+        What comes next; otherwise only the ranges that the user asks for.
+    live
+        The same as long as the connection lasts, and to tell the peer what we have.
+    serving
+        To serve what is stored to a peer that asks for a range of it.
+    probe
+        An entry to be compared with the peer's.
+    ranges
+        How many ranges the user has asked for.
+    payload_apart
+        Whether the payload of the entry at `position` is one of these.
+
+    Of the peer:
+
+    offered
+        The last valid entry that it has spoken of; ``None``: it has not spoken of the log.
+    passed
+        The last entry that it has only notified us of.
+    standing
+        Whether anything comes of our proposals.
+    told
+        It knows that we have all before this entry.
+    fork_told
+        The first forked entry that it knows of.
+    joined
+        Whether we take part in a request of the peer for what comes next, or are about to.
+    """
+
+    loaded: bool
+    position: int
+    newest: int
+    payload_due: bool
+    ended: bool
+    fork: int | None
+    writing: bool
+    following: bool
+    live: bool
+    serving: bool
+    probe: int | None
+    ranges: int
+    payload_apart: bool
+    offered: int | None
+    passed: int
+    standing: Standing
+    told: int
+    fork_told: int | None
+    joined: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogSnapshot:
+    """One log between our store and the peer, as it is now.
+
+    stages
+        Where our requests are.
+    answers
+        Where the peer's requests are that are not over, by their ids.
+    settled
+        Whether nothing is under way that will come to an end by itself.
+    """
+
+    log: LogKey
+    facts: Facts
+    stages: Mapping[Purpose, Stage]
+    answers: Mapping[int, PeerStage]
+    settled: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicatorSnapshot:
+    """A replicator as it is now.
+
+    logs
+        Those that are kept track of, in the order in which they became known.
+    settled
+        Whether nothing waits for the store, and all logs are settled; that is kept up to date
+        without looking at each.
+    transfers
+        Requests for which data may flow, now or once they are confirmed.
+    outstanding
+        Answers of the store and events that wait for one; see
+        `ReplicatorLimits.outstanding_max`.
+    unwritten_size, read_ahead_size
+        Bytes received that the store has not said to have, and bytes that have been read for
+        the peer.
+    """
+
+    state: State
+    logs: tuple[LogSnapshot, ...]
+    settled: bool
+    transfers: int
+    outstanding: int
+    unwritten_size: int
+    read_ahead_size: int

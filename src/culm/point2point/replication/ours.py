@@ -1,0 +1,404 @@
+"""Our requests for one log: what is wanted, and how far each of them has come."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import replace
+from enum import Enum
+from typing import NamedTuple, Protocol
+
+from culm.bamboo.entry import LogKey
+from culm.bamboo.forks import ForkProof
+from culm.bamboo.links import lipmaa, lower_pool, open_targets
+from culm.machine import Event
+from culm.point2point.handles import Request
+from culm.point2point.messages import CancelReason, Proposal
+from culm.point2point.replication.decisions import (
+    Action,
+    decide,
+    end_of_next,
+    is_settled,
+    lacks_next,
+    still_wants,
+)
+from culm.point2point.replication.events import LogRefused, LogSynced, Want
+from culm.point2point.replication.facts import (
+    STAGES,
+    STANDINGS,
+    Facts,
+    Purpose,
+    Stage,
+    Standing,
+    Step,
+    Word,
+)
+from culm.point2point.replication.inventory import Inventory
+from culm.point2point.replication.payloads import BegunPayload
+from culm.point2point.replication.proposals import (
+    propose_forked,
+    propose_next,
+    propose_probe,
+    propose_range,
+)
+from culm.point2point.states import RequestState
+
+__all__ = ["LogOfOurs", "OurRequest", "OurRequests", "Prepared"]
+
+_UNDER_WAY = frozenset({RequestState.PROPOSED_BY_US, RequestState.CONFIRMED})
+_STEPS = {
+    CancelReason.END_OF_RANGE: Step.PEER_FINISHES,
+    CancelReason.RESOURCE_LIMIT: Step.PEER_DEFERS,
+}
+# After these the same is proposed again, or what comes before the fork.
+_GOES_ON = frozenset({*_STEPS, CancelReason.FORK})
+
+
+class OurRequest:
+    """One proposal of ours at a time, from the wish to the end of the request."""
+
+    __slots__ = ("handle", "purpose", "stage")
+
+    def __init__(self, purpose: Purpose) -> None:
+        self.purpose = purpose
+        self.stage = Stage.IDLE
+        self.handle: Request | None = None  # from its proposal to its end
+
+    def step(self, step: Step) -> None:
+        """Something has happened to it."""
+        self.stage = STAGES[self.stage][step]
+
+    def make_room(self) -> None:
+        """If there was no room for it, there may be now."""
+        if Step.MAKE_ROOM in STAGES[self.stage]:
+            self.step(Step.MAKE_ROOM)
+
+    def sent(self, handle: Request) -> None:
+        """It has been proposed."""
+        self.step(Step.SEND)
+        self.handle = handle
+
+    def ended(self) -> Request:
+        """It is over, or has never been; returns what it was."""
+        handle, self.handle = self.handle, None
+        assert handle is not None
+        self.step(Step.END)
+        return handle
+
+    def cancel(self, reason: CancelReason) -> None:
+        """End it, if it has been proposed."""
+        if self.handle is not None and self.handle.state in _UNDER_WAY:
+            self.handle.cancel(reason)
+
+    @property
+    def unanswered(self) -> bool:
+        """Whether the peer has to answer it."""
+        return self.handle is not None and self.handle.unanswered
+
+    @property
+    def is_turned_away(self) -> bool:
+        """Whether there was no room for it, and there is none yet as far as we know."""
+        return self.stage in (Stage.TURNED_AWAY, Stage.DEFERRED)
+
+    def is_settled(self, facts: Facts) -> bool:
+        """Whether nothing is under way for it that will come to an end by itself."""
+        endless = self.handle is not None and self.handle.proposal.end is None
+        return is_settled(self.purpose, self.stage, facts, endless=endless)
+
+
+class Prepared(NamedTuple):
+    """A proposal that we want to make, and what we know of what it is about."""
+
+    proposal: Proposal
+    links: dict[int, bytes]
+    begun_payload: BegunPayload | None = None
+    want: Want | None = None  # for which it was made, if that may change
+
+
+class _Progress(Enum):
+    """How far the first of the ranges has come."""
+
+    COMING = "it is not here"
+    COMPLETE = "the peer has sent all of it"
+    LOST = "what has come is lost: once more"
+
+
+class LogOfOurs(Protocol):
+    """What our requests need to know of their log, and have done for them."""
+
+    @property
+    def log(self) -> LogKey: ...
+
+    @property
+    def inventory(self) -> Inventory: ...
+
+    @property
+    def facts(self) -> Facts: ...
+
+    def emit(self, event: Event) -> None:
+        """Let an event come out in its turn."""
+        ...
+
+    def propose(self, ours: OurRequest, prepared: Prepared) -> None:
+        """Propose as soon as there is credit; `OurRequests.sent` is told then."""
+        ...
+
+    def unsettle(self) -> None:
+        """See again whether the log has settled."""
+        ...
+
+
+class OurRequests:
+    """One request for each purpose, and what they are for.
+
+    An entry of which the peer may have another one than we (`probe`) goes before what comes next.
+    """
+
+    def __init__(self, log: LogOfOurs, want: Want) -> None:
+        self.next = OurRequest(Purpose.NEXT)
+        self.range = OurRequest(Purpose.RANGE)
+        self.fork = OurRequest(Purpose.FORK)
+        self.want = want  # of what comes next
+        self.probe: int | None = None
+        self.standing = Standing.LASTING
+        self.told = 0  # the peer knows that we have all before this entry
+        self.fork_told: int | None = None  # the first forked entry that it knows of
+        self.ranges: deque[Want] = deque()
+        self._progress = _Progress.COMING  # of the first of them
+        self._peer_end: int | None = None  # where it says that the log ends, before a range does
+        self._log = log
+
+    def __iter__(self) -> Iterator[OurRequest]:
+        return iter((self.next, self.range, self.fork))
+
+    def of(self, request_id: int) -> OurRequest | None:
+        """The one that has that id."""
+        for ours in self:
+            if ours.handle is not None and ours.handle.request_id == request_id:
+                return ours
+        return None
+
+    # What is wanted.
+
+    def fetches_payload(self, seqnum: int) -> bool:
+        """Whether the payload of that entry is to be fetched by itself."""
+        return Want(first=seqnum, last=seqnum, payload_only=True) in self.ranges
+
+    def add_range(self, want: Want, *, again: bool = False) -> None:
+        """Fetch another range; `again`: even if it is the one that is being fetched."""
+        if again and self.range.handle is not None and want == self.ranges[0]:
+            self._progress = _Progress.LOST
+        if want not in self.ranges:
+            self.ranges.append(want)
+        self.range.make_room()
+        self.seek(self.range)
+
+    def ask_for_end(self, seqnum: int) -> None:
+        """The peer says that the log ends there, before what we have asked for: see that entry.
+
+        Once is enough: who says something else then has nothing to show.
+        """
+        if self.ranges and self._peer_end is None:
+            self._peer_end = seqnum
+            self.ranges.append(
+                replace(self.ranges[0], first=seqnum, last=seqnum, sparse=False, payload_only=False)
+            )
+
+    def compare(self, seqnum: int) -> None:
+        """The peer may have another one of that entry than we: ask for it."""
+        self.probe = seqnum
+
+    def say(self, word: Word) -> None:
+        """Something has changed about what comes next."""
+        self.standing = STANDINGS[self.standing][word]
+
+    def wake(self) -> None:
+        """The user wants the log now."""
+        self.say(Word.WAKE)
+        self.next.make_room()
+
+    def change_want(self, want: Want) -> None:
+        """Something else is wanted from now on than what is under way."""
+        self.want = want
+        self.next.cancel(CancelReason.RESOURCE_LIMIT)
+
+    def rest(self) -> None:
+        """Leave the room of the request for what comes next to other logs."""
+        self.say(Word.REST)
+        self.next.cancel(CancelReason.END_OF_RANGE)
+
+    def show_fork(self, request: Request, fork: ForkProof) -> None:
+        """Cancel a request to show the peer the fork."""
+        self.peer_knows(fork)
+        request.cancel(CancelReason.FORK, proof=fork)
+
+    def peer_knows(self, fork: ForkProof) -> None:
+        """The peer has seen that proof, or will."""
+        self.fork_told = min(fork.seqnum, self.fork_told or fork.seqnum)
+
+    # From the wish to the proposal.
+
+    def seek(self, ours: OurRequest) -> None:
+        """Propose what is wanted, unless something is under way."""
+        action = decide(ours.purpose, ours.stage, self._log.facts)
+        if action is not Action.WAIT:
+            ours.step(Step.PREPARE)
+            self._log.unsettle()
+            self._prepare(ours, action)
+
+    def _seek_again(self, ours: OurRequest) -> None:
+        """What was about to be proposed has been overtaken."""
+        ours.step(Step.OVERTAKE)
+        self.seek(ours)
+
+    def _prepare(self, ours: OurRequest, action: Action) -> None:
+        """Find out what the proposal needs."""
+        inventory = self._log.inventory
+        match action:
+            case Action.PROBE:
+                assert self.probe is not None
+                self._prepare_probe(self.probe)
+            case Action.RESUME:
+                self._prepare_rest(inventory.position, self.want)
+            case Action.GO_ON:
+                self._prepare_next(inventory.position, self.want, None)
+            case Action.FETCH_RANGE:
+                self._prepare_range(self.ranges[0])
+            case Action.SHOW_FORK:
+                assert inventory.fork is not None
+                self._offer(ours, Prepared(propose_forked(inventory.fork), {}))
+
+    def _prepare_probe(self, seqnum: int) -> None:
+        def got(links: dict[int, bytes]) -> None:
+            if self.probe != seqnum:
+                self._seek_again(self.next)
+                return
+            self.probe = None
+            if seqnum > 1 and lipmaa(seqnum) not in links:
+                self._seek_again(self.next)  # what would be needed to compare is not here
+            else:
+                self._offer(self.next, Prepared(propose_probe(self._log.log, seqnum, links), links))
+
+        self._log.inventory.hashes(lower_pool(seqnum), got)
+
+    def _prepare_rest(self, position: int, want: Want) -> None:
+        def got(begun_payload: BegunPayload | None) -> None:
+            if begun_payload is None or position != self._log.inventory.position:
+                self._seek_again(self.next)  # it is complete, or there is something behind it
+            else:
+                self._prepare_next(position, want, begun_payload)
+
+        self._log.inventory.resume(position, got)
+
+    def _prepare_next(self, position: int, want: Want, begun_payload: BegunPayload | None) -> None:
+        inventory = self._log.inventory
+
+        def got(links: dict[int, bytes]) -> None:
+            facts = self._log.facts
+            if position != facts.position or want != self.want or not lacks_next(facts):
+                self._seek_again(self.next)  # something was written meanwhile, or is not wanted
+            elif begun_payload is None and position and lipmaa(position + 1) not in links:
+                # The log has become shorter: it is forked.
+                inventory.look(lambda: self._seek_again(self.next))
+            else:
+                end = end_of_next(facts)
+                proposal = propose_next(inventory, want, links, begun_payload, end=end)
+                self._offer(self.next, Prepared(proposal, links, begun_payload, want))
+
+        inventory.hashes(open_targets(position), got)
+
+    def _prepare_range(self, want: Want) -> None:
+        inventory, first = self._log.inventory, want.first or 1
+
+        def got(links: dict[int, bytes]) -> None:
+            if first in links:
+                inventory.resume(first, lambda begun: self._offer_range(want, links, begun))
+            else:
+                self._offer_range(want, links, None)
+
+        inventory.hashes(lower_pool(first), got)
+
+    def _offer_range(
+        self, want: Want, links: dict[int, bytes], begun_payload: BegunPayload | None
+    ) -> None:
+        if begun_payload is not None and not begun_payload.stored:
+            begun_payload = None
+        newest = self._log.facts.offered or 0
+        proposal = propose_range(self._log.log, want, links, begun_payload, newest=newest)
+        begun_payload = None if proposal.start_offset is None else begun_payload
+        self._offer(self.range, Prepared(proposal, links, begun_payload))
+
+    def _offer(self, ours: OurRequest, prepared: Prepared) -> None:
+        ours.step(Step.QUEUE)
+        self._log.propose(ours, prepared)
+
+    def still_wants(self, ours: OurRequest, prepared: Prepared) -> bool:
+        """Whether a proposal that has waited for credit is still the right one; else seek anew."""
+        wanted = prepared.want is None or prepared.want == self.want
+        if wanted and still_wants(ours.purpose, prepared.proposal, self._log.facts):
+            return True
+        self._seek_again(ours)
+        return False
+
+    # From the proposal to the end.
+
+    def sent(self, ours: OurRequest, request: Request) -> None:
+        """It has been proposed."""
+        ours.sent(request)
+        facts, fork = self._log.facts, self._log.inventory.fork
+        under_way = request.state in _UNDER_WAY
+        match ours.purpose:
+            case Purpose.NEXT if request.proposal.end is None:
+                self.told = max(self.told, request.proposal.start)
+                if under_way and (fork is not None or facts.joined):
+                    request.cancel(CancelReason.END_OF_RANGE)
+            case Purpose.FORK if fork is not None and under_way:
+                self.show_fork(request, fork)
+            case _:
+                pass
+
+    def received_all(self, request: Request) -> None:
+        """The peer has sent all of a request; the store will have it before this is told."""
+        if request != self.range.handle:
+            return
+        last = self.ranges[0].last
+        if last is not None and request.receive_cursor.range.end == last:
+            if self._progress is _Progress.COMING:
+                self._progress = _Progress.COMPLETE
+            self._log.emit(LogSynced(log=self._log.log, seqnum=last))
+
+    def peer_cancels(self, ours: OurRequest, reason: CancelReason) -> None:
+        """The peer has cancelled it; what it has sent may still arrive."""
+        ours.step(_STEPS.get(reason, Step.PEER_CANCELS))
+        assert ours.handle is not None
+        match ours.purpose:
+            case Purpose.NEXT if reason not in _GOES_ON:
+                self.say(Word.REFUSE)
+            case Purpose.NEXT if reason is CancelReason.END_OF_RANGE:
+                if ours.handle.proposal.end is None:
+                    self.say(Word.REST)
+            case Purpose.FORK if reason is CancelReason.RESOURCE_LIMIT:
+                self.fork_told = None  # it has no room for the log, nor for its fork
+            case _:
+                pass
+
+    def over(self, ours: OurRequest, *, dropped: bool) -> None:
+        """It has ended; `dropped`: by the overlap rule, before it began."""
+        stage = ours.stage
+        request = ours.ended()
+        endless = request.proposal.end is None  # then that is no more than a rest
+        received = endless or request.discarding or request.receive_cursor.piece is None
+        if stage is Stage.FINISHED and not received:
+            # A peer that ends a range without having sent it would do so again.
+            if ours is self.next:
+                self.say(Word.REFUSE)
+            self._log.emit(LogRefused(log=self._log.log, reason=CancelReason.END_OF_RANGE))
+        if ours is self.fork and dropped:
+            self.fork_told = None  # our proposal counts for nothing, nor does its end
+        if ours is self.range:
+            again = dropped or stage in (Stage.TURNED_AWAY, Stage.REPEATING)
+            if self._progress is _Progress.COMPLETE or (
+                self._progress is _Progress.COMING and not again
+            ):
+                self.ranges.popleft()
+            self._progress = _Progress.COMING

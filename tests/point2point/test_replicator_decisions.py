@@ -1,0 +1,357 @@
+"""What a replicator decides from: the tables of states, and the laws of every decision."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cache
+from itertools import product
+from typing import Any
+
+import pytest
+
+from culm.bamboo.entry import LogKey
+from culm.bamboo.store import StoredEntry
+from culm.point2point import Proposal
+from culm.point2point.replication.decisions import (
+    Action,
+    Answer,
+    answer,
+    answer_compared,
+    decide,
+    end_of_next,
+    give_way,
+    is_settled,
+    is_wanted,
+    last_before_fork,
+    may_rest,
+    start_of_next,
+    still_wants,
+    wish,
+)
+from culm.point2point.replication.facts import (
+    STAGES,
+    STANDINGS,
+    Facts,
+    PeerStage,
+    Purpose,
+    Stage,
+    Standing,
+    Step,
+    Word,
+)
+from culm.point2point.replication.theirs import PEER_STAGES
+
+LOG = LogKey(bytes(32), 0)
+NOTHING = Facts(
+    loaded=True,
+    position=0,
+    newest=0,
+    payload_due=False,
+    ended=False,
+    fork=None,
+    writing=False,
+    following=True,
+    live=True,
+    serving=True,
+    probe=None,
+    ranges=0,
+    payload_apart=False,
+    offered=None,
+    passed=0,
+    standing=Standing.LASTING,
+    told=0,
+    fork_told=None,
+    joined=False,
+)
+
+
+def combined(**choices: tuple[Any, ...]) -> Iterator[Facts]:
+    """Facts with all combinations of the choices."""
+    for values in product(*choices.values()):
+        yield replace(NOTHING, **dict(zip(choices, values, strict=True)))
+
+
+@cache
+def facts_of_next() -> list[Facts]:
+    return [
+        facts
+        for facts in combined(
+            position=(0, 1, 2),
+            payload_due=(False, True),
+            payload_apart=(False, True),
+            fork=(None, 3),
+            following=(False, True),
+            live=(False, True),
+            offered=(None, 2),
+            passed=(0, 2),
+            standing=tuple(Standing),
+            told=(0, 2),
+            joined=(False, True),
+        )
+        if (facts.position or not facts.payload_due)
+        and (facts.payload_due or not facts.payload_apart)
+    ]
+
+
+def proposal(start: int, **options: Any) -> Proposal:
+    fields = {"lower_certpool": start, "expected_hash": b"theirs", **options}
+    end = fields.get("end")
+    return Proposal(log=LOG, start=start, upper_certpool=end, **fields)
+
+
+# The tables.
+
+
+def test_every_stage_is_reached_and_comes_to_its_end() -> None:
+    assert set(STAGES) == set(Stage)
+    reached = {Stage.IDLE}
+    for _ in Stage:
+        reached |= {after for stage in reached for after in STAGES[stage].values()}
+    assert reached == set(Stage)
+    ending = {Stage.IDLE}
+    for _ in Stage:
+        ending |= {stage for stage in Stage if ending & set(STAGES[stage].values())}
+    assert ending == set(Stage)
+
+
+@pytest.mark.parametrize("step", Step)
+def test_what_can_happen_to_a_request_of_ours(step: Step) -> None:
+    """One that has been proposed may end at any time; no other can."""
+    proposed = set(Stage) - {Stage.IDLE, Stage.PREPARING, Stage.QUEUED, Stage.DEFERRED}
+    expected = {
+        Step.PREPARE: {Stage.IDLE},
+        Step.OVERTAKE: {Stage.PREPARING, Stage.QUEUED},
+        Step.QUEUE: {Stage.PREPARING},
+        Step.SEND: {Stage.QUEUED},
+        Step.GIVE_UP: {Stage.QUEUED},
+        Step.PEER_CONFIRMS: {Stage.PROPOSED},
+        Step.END: proposed,
+        Step.MAKE_ROOM: {Stage.TURNED_AWAY, Stage.DEFERRED},
+    }
+    stages = {stage for stage in Stage if step in STAGES[stage]}
+    assert stages == expected.get(step, {Stage.PROPOSED, Stage.OPEN})
+
+
+def test_who_was_turned_away_waits_for_room_and_nobody_else_does() -> None:
+    for stage, after in product(Stage, Stage):
+        if Step.END in STAGES[stage] and STAGES[stage][Step.END] is after:
+            assert (after is Stage.DEFERRED) == (stage is Stage.TURNED_AWAY)
+
+
+def test_how_it_stands_after_every_word() -> None:
+    for standing, word in product(Standing, Word):
+        after = STANDINGS[standing][word]
+        refused = standing is Standing.REFUSED
+        if word is Word.REFUSE or (refused and word is Word.REST):
+            assert after is Standing.REFUSED
+        elif word is Word.REST or (word is Word.FORGIVE and standing is Standing.RESTING):
+            assert after is Standing.RESTING
+        else:
+            assert after is Standing.LASTING
+
+
+def test_a_request_of_the_peer_is_answered_once() -> None:
+    for stage, answers in PEER_STAGES.items():
+        for said, after in answers.items():
+            silent = said in (Answer.WAIT, Answer.COMPARE, Answer.PASS, Answer.AWAIT_OURS)
+            assert silent is (after in PEER_STAGES), (stage, said)
+
+
+# Our requests.
+
+
+def test_nothing_is_proposed_beside_something_or_before_the_store_is_known() -> None:
+    for stage, purpose in product(Stage, Purpose):
+        for facts in combined(
+            loaded=(False, True), writing=(False, True), ranges=(0, 1), fork=(None, 3)
+        ):
+            action = decide(purpose, stage, facts)
+            if stage is Stage.IDLE and facts.loaded and not facts.writing:
+                assert action is wish(purpose, facts)
+            else:
+                assert action is Action.WAIT
+
+
+def test_what_is_wished_for_next() -> None:
+    for facts in facts_of_next():
+        action = wish(Purpose.NEXT, facts)
+        asks = action is not Action.WAIT
+        first = facts.payload_due and not facts.payload_apart
+        offered = facts.offered or 0
+        lacks = offered > max(facts.position, facts.passed) or (first and offered >= facts.position)
+        assert action in (Action.WAIT, Action.RESUME if first else Action.GO_ON)
+        if not facts.following or facts.standing is Standing.REFUSED:
+            assert not asks
+        elif lacks:
+            assert asks
+        elif not facts.live:
+            assert not asks
+        elif facts.fork is None and facts.standing is Standing.LASTING:
+            assert asks is not (facts.joined and facts.told > 0)
+        else:
+            assert asks is (facts.told < start_of_next(facts))  # only to tell what we have
+
+
+def test_an_entry_that_is_in_doubt_goes_before_everything() -> None:
+    for facts in combined(probe=(1, 2), standing=tuple(Standing), following=(False, True)):
+        assert wish(Purpose.NEXT, facts) is Action.PROBE
+
+
+def test_where_what_comes_next_starts_and_ends() -> None:
+    for facts in facts_of_next():
+        start, end = start_of_next(facts), end_of_next(facts)
+        assert start - facts.position in (0, 1)
+        assert (start == facts.position) is (facts.payload_due and not facts.payload_apart)
+        assert end is None or end == max(facts.position, facts.offered or 0)
+        if not facts.live:
+            assert end is not None
+        if wish(Purpose.NEXT, facts) is not Action.WAIT:
+            assert end is None or end >= start  # never an empty range
+            made = proposal(start, end=end)
+            assert still_wants(Purpose.NEXT, made, facts)
+            assert still_wants(Purpose.NEXT, proposal(start + 1, end=end), facts) is (
+                end is not None
+            )
+
+
+def test_ranges_and_forks() -> None:
+    for facts in combined(ranges=(0, 1, 2), fork=(None, 1, 3), fork_told=(None, 1, 2, 3)):
+        assert wish(Purpose.RANGE, facts) is (Action.FETCH_RANGE if facts.ranges else Action.WAIT)
+        shown = wish(Purpose.FORK, facts) is Action.SHOW_FORK
+        assert shown is (facts.fork is not None and (facts.fork_told or 9) > facts.fork)
+        assert still_wants(Purpose.RANGE, proposal(1, end=1), facts)
+        for start in (1, 3):
+            made = proposal(start, end=start)
+            assert still_wants(Purpose.FORK, made, facts) is (shown and start == facts.fork)
+
+
+def test_what_has_settled() -> None:
+    """Nothing while a proposal is being made; else what waits for others, and what is complete."""
+    waiting = {Stage.QUEUED, Stage.TURNED_AWAY, Stage.DEFERRED}
+    for stage, endless in product(Stage, (False, True)):
+        for facts in combined(
+            ranges=(0, 1),
+            standing=tuple(Standing),
+            following=(False, True),
+            offered=(None, 2),
+            passed=(0, 2),
+        ):
+            behind = facts.following and facts.offered == 2 and facts.passed == 0
+            settled = {
+                purpose: is_settled(purpose, stage, facts, endless=endless) for purpose in Purpose
+            }
+            if stage is Stage.PREPARING:
+                assert not any(settled.values())
+                continue
+            assert settled[Purpose.FORK]
+            assert settled[Purpose.RANGE] is (endless or not facts.ranges or stage in waiting)
+            refused = facts.standing is Standing.REFUSED
+            assert settled[Purpose.NEXT] is (refused or not behind or stage is Stage.QUEUED)
+            for patient in (False, True):
+                rests = not behind and (facts.offered is not None or not patient)
+                assert may_rest(facts, patient=patient) is rests
+                assert not may_rest(replace(facts, writing=True), patient=patient)
+
+
+# The peer's.
+
+
+@cache
+def proposals() -> list[Proposal]:
+    return [
+        *(proposal(start, end=end) for start in (1, 2, 3, 4) for end in (None, 4)),
+        *(proposal(start, end=start, payload_only=True) for start in (1, 3)),
+        *(proposal(3, end=4, lower_certpool=lower) for lower in (1, 2)),
+        *(proposal(start, lower_certpool=None, start_offset=5) for start in (1, 3)),
+    ]
+
+
+def stored(hash: bytes, payload_stored: int) -> StoredEntry:
+    return StoredEntry(
+        seqnum=1,
+        hash=hash,
+        encoded=b"",
+        payload_size=9,
+        payload_stored=payload_stored,
+        payload_complete=False,
+        payload=None,
+    )
+
+
+def test_what_a_proposal_is_answered_at_once() -> None:
+    for made in proposals():
+        for facts in combined(
+            loaded=(False, True),
+            position=(0, 2),
+            newest=(2, 4),
+            ended=(False, True),
+            fork=(None, 1, 3),
+        ):
+            said = answer(made, facts)
+            forked = facts.fork is not None and made.start >= facts.fork
+            assert (said is Answer.WAIT) is (not facts.loaded)
+            if not facts.loaded:
+                continue
+            assert (said in (Answer.SHOW_FORK, Answer.REFUSE)) is forked
+            if forked:
+                assert facts.fork is not None
+                assert (said is Answer.SHOW_FORK) is (made.first_seqnum >= facts.fork)
+                continue
+            over = facts.ended and made.first_seqnum > facts.position
+            assert (said is Answer.SHOW_END) is over
+            if not over:
+                known = made.expected_seqnum <= facts.newest
+                assert said is (Answer.COMPARE if known else Answer.PASS)
+
+
+def test_what_it_is_answered_after_comparing() -> None:
+    found = [None, stored(b"ours", 9), stored(b"theirs", 2), stored(b"theirs", 7)]
+    for made, ours in product(proposals(), found):
+        for facts in combined(
+            position=(0, 3),
+            newest=(2, 4),
+            payload_due=(False, True),
+            live=(False, True),
+            following=(False, True),
+            serving=(False, True),
+        ):
+            said = answer_compared(made, facts, ours)
+            assert (said is Answer.SHOW_ENTRY) is (ours is not None and ours.hash == b"ours")
+            if said is Answer.SHOW_ENTRY:
+                continue
+            wanted = is_wanted(made, facts)
+            assert wanted is (
+                made.end is None and not made.payload_only and facts.live and facts.following
+            )
+            if not wanted and not facts.serving:
+                assert said is Answer.PASS
+            elif made.end is not None:
+                assert (said is Answer.CONFIRM) is (made.first_seqnum <= facts.newest)
+            elif made.start > start_of_next(facts) + facts.payload_due:
+                assert said is Answer.PASS  # there would be a gap
+            elif made.start < facts.position:
+                assert said is Answer.CONFIRM
+
+
+def test_a_proposal_is_kept_waiting_only_for_one_of_ours_that_displaces_it() -> None:
+    for made, stage, unanswered in product(proposals(), Stage, (False, True)):
+        for facts in combined(position=(0, 2, 4), live=(False, True), following=(False, True)):
+            said = give_way(made, facts, stage, unanswered=unanswered)
+            coming = unanswered or stage is Stage.PREPARING
+            displaces = coming and facts.live and start_of_next(facts) < made.start
+            assert (said is Answer.AWAIT_OURS) is displaces
+            if not displaces:
+                assert said is (Answer.DEFER if is_wanted(made, facts) else Answer.REFUSE)
+
+
+def test_ranges_end_before_a_fork() -> None:
+    for facts, upper in product(combined(fork=(None, 1, 3)), (None, 1, 2, 3, 4)):
+        last = last_before_fork(facts, upper)
+        over = facts.fork is not None and (upper is None or upper >= facts.fork)
+        assert last == (facts.fork - 1 if over and facts.fork is not None else None)
+
+
+def test_stages_are_told_apart_by_their_words() -> None:
+    for kind in (Stage, PeerStage, Standing, Step, Word, Action, Answer, Purpose):
+        assert len({member.value for member in kind}) == len(kind)
