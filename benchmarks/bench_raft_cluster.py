@@ -41,16 +41,18 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
 
+from culm.garlic.limits import Limits
 from culm.garlic.node import Node
 from culm.garlic.raft import (
     Apply,
     Configuration,
-    Role,
     Server,
-    Settings,
     Snapshot,
+    State,
     Stored,
+    Timing,
 )
+from culm.garlic.raft import Limits as RaftLimits
 from culm.garlic.store import MemoryStore
 from culm.machine import Effect
 from drivers.node_driver import NodeDriver
@@ -82,14 +84,13 @@ async def run_culm(number: int, ports: Sequence[int], window: int, seconds: floa
         stored=store.load(),
         rng=random.Random(number),
         now=asyncio.get_running_loop().time(),
-        settings=Settings(
-            election_timeout_min=1.0,
-            election_timeout_max=2.0,
-            heartbeat_interval=0.3,
-            request_timeout=1.0,
-            in_flight_max=4,
-            snapshot_distance=100_000,
+        timing=Timing(
+            election_timeout_min_s=1.0,
+            election_timeout_max_s=2.0,
+            heartbeat_interval_s=0.3,
+            request_timeout_s=1.0,
         ),
+        limits=Limits(raft=RaftLimits(in_flight_max=4, snapshot_distance=100_000)),
     )
     done = 0
     waiting = 0
@@ -113,7 +114,7 @@ async def run_culm(number: int, ports: Sequence[int], window: int, seconds: floa
     until = time.monotonic() + seconds + 12
     while time.monotonic() < until:
         await asyncio.sleep(0.05)
-        if node.state is Role.LEADER and node.applied_index > 0:
+        if node.state is State.LEADER and node.applied_index > 0:
             submit()
             driver.soon()
             await asyncio.sleep(WARM_UP_S)

@@ -14,11 +14,11 @@ import time
 from culm.garlic.raft import (
     Apply,
     Configuration,
+    Limits,
     Raft,
-    Role,
     Server,
-    Settings,
     Snapshot,
+    State,
     Stored,
     TakeSnapshot,
 )
@@ -30,13 +30,13 @@ class Memory:
     def __init__(self, servers: int) -> None:
         founders = tuple(Server(number, f"mem://{number}") for number in range(1, servers + 1))
         stored = Stored(snapshot=Snapshot(configuration=Configuration(servers=founders)))
-        settings = Settings(snapshot_distance=50_000)
+        limits = Limits(snapshot_distance=50_000)
         self.applied = dict.fromkeys((one.server_id for one in founders), 0)
         self.cores = {
             one.server_id: Raft(
                 server_id=one.server_id,
                 stored=stored,
-                settings=settings,
+                limits=limits,
                 rng=random.Random(one.server_id),
                 now=0.0,
             )
@@ -69,7 +69,7 @@ class Memory:
                 core.advance(now)
             self.run()
             for core in self.cores.values():
-                if core.state is Role.LEADER:
+                if core.state is State.LEADER:
                     return core
 
 

@@ -31,12 +31,12 @@ from culm.oxen import (
     LeaveReason,
     MessageReceived,
     Node,
-    NodeState,
     PeerJoined,
     PeerLeft,
     PeerReachable,
     PeerState,
     PeerUnreachable,
+    State,
     Timing,
     format_contacts,
     format_peers,
@@ -133,7 +133,7 @@ async def run_node(port: int, join: int | None, pace: float, as_json: bool) -> N
 
     def note(event: Event) -> None:
         chat.note(event)
-        if isinstance(event, PeerUnreachable) and node.state is NodeState.JOINING:
+        if isinstance(event, PeerUnreachable) and node.state is State.JOINING:
             # Nobody there yet: ask again, once this event has been dealt with.
             asked = event.peer
             loop.call_soon(lambda: driver.call(node.join, asked))

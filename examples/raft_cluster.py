@@ -35,6 +35,7 @@ from typing import Any
 
 from culm.garlic.digest import CredentialCache, Nonces
 from culm.garlic.handshake import ClientHandshake, ServerHandshake
+from culm.garlic.limits import Limits
 from culm.garlic.node import Node
 from culm.garlic.raft import (
     Apply,
@@ -43,13 +44,14 @@ from culm.garlic.raft import (
     ConfigurationChanged,
     ReadFailed,
     ReadReady,
-    Role,
     Server,
-    Settings,
     Snapshot,
+    State,
     Stored,
+    Timing,
     TransferFailed,
 )
+from culm.garlic.raft import Limits as RaftLimits
 from culm.machine import Effect, Event, LocalProtocolError, StreamMachine
 from drivers.node_driver import NodeDriver
 from stores.raft_sqlite_store import RaftSqliteStore
@@ -58,15 +60,14 @@ CLUSTER_FILE = "cluster.json"
 ANSWER_TIMEOUT_S = 5.0
 CLIENT_TIMEOUT_S = 20.0
 USER = "farm"
-SETTINGS = Settings(
-    election_timeout_min=0.5,
-    election_timeout_max=1.0,
-    heartbeat_interval=0.2,
-    request_timeout=0.6,
-    in_flight_max=4,
-    snapshot_distance=1000,
-    trailing_entries=100,
-    chunk_size=65536,
+TIMING = Timing(
+    election_timeout_min_s=0.5,
+    election_timeout_max_s=1.0,
+    heartbeat_interval_s=0.2,
+    request_timeout_s=0.6,
+)
+LIMITS = Limits(
+    raft=RaftLimits(in_flight_max=4, snapshot_distance=1000, trailing_entries=100, chunk_size=65536)
 )
 
 
@@ -175,7 +176,8 @@ class Service:
             stored=self._store.load(),
             rng=self._rng,
             now=self._loop.time(),
-            settings=SETTINGS,
+            timing=TIMING,
+            limits=LIMITS,
         )
         self._executor = ThreadPoolExecutor(1)
         self._driver = NodeDriver(
@@ -293,7 +295,7 @@ class Service:
             case {"do": "transfer", "id": int(number)}:
                 self.node.transfer_leadership(number)
                 self._driver.soon()
-                while self.node.state is Role.LEADER:
+                while self.node.state is State.LEADER:
                     await asyncio.sleep(0.01)
                 return {"ok": True}
             case {"do": "status"}:

@@ -13,7 +13,7 @@ import pytest
 import culm.bamboo.errors
 import culm.bamboo.store
 import culm.bymux
-import culm.garlic.errors
+import culm.garlic
 import culm.garlic.raft
 import culm.machine
 import culm.oxen
@@ -48,13 +48,13 @@ TABLES = [
     Table(culm.point2point.ErrorCode, "point2point.md"),
     Table(culm.oxen.errors.DropReason, "oxen.md", before="## Errors"),
     Table(culm.oxen.ErrorCode, "oxen.md", "## Errors"),
-    Table(culm.garlic.errors.GarlicErrorCode, "garlic.md", before="And of the core"),
-    Table(culm.garlic.raft.RaftErrorCode, "garlic.md", "And of the core"),
+    Table(culm.garlic.ErrorCode, "garlic.md", before="And of the core"),
+    Table(culm.garlic.raft.ErrorCode, "garlic.md", "And of the core"),
     Table(culm.p2panda.ErrorCode, "p2panda.md", before="## What is wrong with data"),
     Table(culm.p2panda.Reason, "p2panda.md", "## What is wrong with data"),
     Table(culm.ssb.ErrorCode, "ssb.md"),
-    Table(culm.ssb.ebt.EbtErrorCode, "ssb-ebt.md", before="Of a `Peer` and its links"),
-    Table(culm.ssb.peer.PeerErrorCode, "ssb-ebt.md", "Of a `Peer` and its links"),
+    Table(culm.ssb.ebt.ErrorCode, "ssb-ebt.md", before="Of a `Peer` and its links"),
+    Table(culm.ssb.peer.ErrorCode, "ssb-ebt.md", "Of a `Peer` and its links"),
     Table(culm.ssb.muxrpc.ErrorCode, "ssb-muxrpc.md"),
     Table(culm.ssb.messages.MessageErrorCode, "ssb-messages.md"),
     Table(culm.reconcile.ErrorCode, "reconcile.md"),

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from culm.garlic.connection import Connection, ConnectionRole
+from culm.garlic.connection import Connection
 from culm.garlic.digest import CredentialCache, Nonces
 from culm.garlic.events import DialWanted, LinkClosed
 from culm.garlic.handshake import ClientHandshake, ServerHandshake
@@ -14,11 +14,13 @@ from culm.garlic.limits import Limits
 from culm.garlic.link import Link
 from culm.garlic.messages import Request, Response
 from culm.garlic.node import Node
-from culm.garlic.raft import Configuration, Role, Server, Settings, Snapshot, Stored
+from culm.garlic.raft import Configuration, Server, Snapshot, State, Stored
+from culm.garlic.raft import Limits as RaftLimits
+from culm.garlic.states import ConnectionRole
 from culm.garlic.store import MemoryStore
 from culm.machine import Event
 
-SETTINGS = Settings(append_entries_max=200, sync_gap=5, in_flight_max=1)
+CORE_LIMITS = RaftLimits(append_entries_max=200, sync_gap=5, in_flight_max=1)
 
 
 class Journal:
@@ -66,13 +68,12 @@ class Cluster:
     def __init__(
         self,
         *numbers: int,
-        settings: Settings = SETTINGS,
+        core: RaftLimits = CORE_LIMITS,
         handshake: bool = False,
         limits: Limits | None = None,
     ) -> None:
         self.now = 0.0
-        self.settings = settings
-        self.limits = limits
+        self.limits = replace(Limits() if limits is None else limits, raft=core)
         self.handshake = handshake
         self.nonces = Nonces(rng=random.Random(1))
         self.members: dict[int, Member] = {}
@@ -90,7 +91,6 @@ class Cluster:
             stored=store.load(),
             rng=random.Random(number),
             now=self.now,
-            settings=self.settings,
             limits=self.limits,
         )
         self.members[number] = Member(node, machine, store)
@@ -220,7 +220,7 @@ class Cluster:
 
         def ready() -> bool:
             return any(
-                member.node.state is Role.LEADER
+                member.node.state is State.LEADER
                 and member.node.commit_index == member.node._core.last_index
                 for number, member in self.members.items()
                 if number not in self.down
@@ -230,7 +230,7 @@ class Cluster:
         leaders = [
             member
             for number, member in self.members.items()
-            if member.node.state is Role.LEADER and number not in self.down
+            if member.node.state is State.LEADER and number not in self.down
         ]
         return max(leaders, key=lambda member: member.node.term)
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from raft_simulator import Node, Simulator
-from raft_weather import ELECTION_TIMEOUT
+from raft_weather import ELECTION_TIMEOUT, TIMING
 
 from culm import garlic
 from culm.garlic.digest import CredentialCache, Nonces
@@ -89,10 +89,11 @@ class GarlicSimulator(Simulator):
         core = garlic.Node(
             server_id=node.id,
             stored=stored,
-            settings=self.settings,
+            timing=TIMING,
+            limits=garlic.Limits(raft=self.limits),
             rng=random.Random(self.rng.random()),
             now=self.now * node.rate,
-            handshake_timeout=ELECTION_TIMEOUT,
+            handshake_timeout_s=ELECTION_TIMEOUT,
         )
         node.core, node.raft = core, core._core
         self._secrets.setdefault(node.id, Secrets(Nonces(rng=random.Random(node.id))))

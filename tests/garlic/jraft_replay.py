@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import vectors
@@ -17,21 +18,20 @@ from culm.garlic.limits import Limits
 from culm.garlic.link import Link
 from culm.garlic.messages import REQUEST_HEADER_SIZE, RESPONSE_OF, MessageType, Request, Response
 from culm.garlic.node import Node
-from culm.garlic.raft import Configuration, Entry, Server, Settings, Snapshot, Stored
+from culm.garlic.raft import Configuration, Entry, Server, Snapshot, Stored, Timing
+from culm.garlic.raft import Limits as RaftLimits
 from culm.garlic.store import MemoryStore
 from culm.garlic.values import decode_entries, encode_log
 
 LIMITS = Limits()
 # Those that the transcripts were recorded with.
-SETTINGS = Settings(
-    election_timeout_min=3.0,
-    election_timeout_max=5.0,
-    heartbeat_interval=1.5,
-    request_timeout=2.5,
-    append_entries_max=5,
-    sync_gap=5,
-    chunk_size=4096,
+TIMING = Timing(
+    election_timeout_min_s=3.0,
+    election_timeout_max_s=5.0,
+    heartbeat_interval_s=1.5,
+    request_timeout_s=2.5,
 )
+RAFT_LIMITS = RaftLimits(append_entries_max=5, sync_gap=5, chunk_size=4096)
 
 
 class Nothing:
@@ -65,7 +65,7 @@ FIRST = Entry(1, Configuration(1, 0, FOUNDERS))
 class Actor:
     """The node, its connections by the recorded number, and what it has sent on each."""
 
-    def __init__(self, number: int, stored: Stored, *, settings: Settings = SETTINGS) -> None:
+    def __init__(self, number: int, stored: Stored, *, timing: Timing = TIMING) -> None:
         self.number = number
         self.now = 0.0
         self.store = MemoryStore(Nothing(), stored)
@@ -74,7 +74,8 @@ class Actor:
             stored=self.store.load(),
             rng=random.Random(number),
             now=0.0,
-            settings=settings,
+            timing=timing,
+            limits=replace(LIMITS, raft=RAFT_LIMITS),
         )
         self.links: dict[object, Link] = {}
         self.sent: dict[object, bytearray] = defaultdict(bytearray)

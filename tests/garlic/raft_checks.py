@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from raft_disk import Disk
 
-from culm.garlic.raft import Entry, Raft, Role
+from culm.garlic.raft import Entry, Raft, State
 from culm.garlic.raft.messages import AppendResponse, Message, VoteResponse
 
 
@@ -34,7 +34,7 @@ class Checker:
 
     def step(self, core: Raft) -> None:
         self._check_log(core)
-        if core._engine.elector.role is Role.LEADER:
+        if core._engine.elector.role is State.LEADER:
             self._check_leader(core)
         else:
             self._leading.pop(core.server_id, None)

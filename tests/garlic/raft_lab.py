@@ -11,13 +11,14 @@ from culm.garlic.raft import (
     Apply,
     Configuration,
     Entry,
+    Limits,
     Persist,
     Raft,
-    Role,
     Server,
-    Settings,
     Snapshot,
+    State,
     Stored,
+    Timing,
 )
 from culm.garlic.raft.messages import (
     AppendRequest,
@@ -30,15 +31,13 @@ from culm.machine import Effect, Event
 
 M = TypeVar("M", bound=Message)
 
-SETTINGS = Settings(
-    election_timeout_min=1.0,
-    election_timeout_max=2.0,
-    heartbeat_interval=0.5,
-    request_timeout=0.9,
-    sync_gap=2,
-    attempts_max=3,
-    chunk_size=4,
+TIMING = Timing(
+    election_timeout_min_s=1.0,
+    election_timeout_max_s=2.0,
+    heartbeat_interval_s=0.5,
+    request_timeout_s=0.9,
 )
+LIMITS = Limits(sync_gap=2, attempts_max=3, chunk_size=4)
 
 
 def configuration(*ids: int, index: int = 0, last: int = 0) -> Configuration:
@@ -63,15 +62,17 @@ class Lab:
         server_id: int = 1,
         log: Sequence[int] = (),
         term: int = 0,
-        settings: Settings = SETTINGS,
         **changes: object,
     ) -> None:
         stored = founders(1, 2, 3) if stored is None else stored
         stored = replace(stored, term=term or stored.term, entries=entries(*log) or stored.entries)
+        of_timing = {name: value for name, value in changes.items() if name.endswith("_s")}
+        of_limits = {name: value for name, value in changes.items() if name not in of_timing}
         self.core = Raft(
             server_id=server_id,
             stored=stored,
-            settings=replace(settings, **changes),  # type: ignore[arg-type]
+            timing=replace(TIMING, **of_timing),  # type: ignore[arg-type]
+            limits=replace(LIMITS, **of_limits),  # type: ignore[arg-type]
             rng=random.Random(1),
             now=0.0,
         )
@@ -195,12 +196,12 @@ class Lab:
     def lead(self) -> list[Message]:
         """Become leader; returns the first append requests."""
         self.wait(2.0)
-        assert self.core.state is Role.CANDIDATE
+        assert self.core.state is State.CANDIDATE
         messages: list[Message] = []
         for peer in self.core.configuration.ids - {self.core.server_id}:
-            if self.core.state is not Role.LEADER:
+            if self.core.state is not State.LEADER:
                 messages = self.vote(peer)
-        assert self.core.state is Role.LEADER
+        assert self.core.state is State.LEADER
         return messages
 
     def settle(self, messages: list[Message]) -> None:

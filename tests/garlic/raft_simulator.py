@@ -17,7 +17,7 @@ from itertools import count
 from linearizability import Operation, find_violation
 from raft_checks import Checker, Violation
 from raft_disk import Disk, State, freeze, thaw
-from raft_weather import ELECTION_TIMEOUT, Weather, draw_settings
+from raft_weather import ELECTION_TIMEOUT, TIMING, Weather, draw_limits
 
 from culm import garlic
 from culm.garlic.raft import (
@@ -29,13 +29,15 @@ from culm.garlic.raft import (
     ReadFailed,
     ReadReady,
     ReadSnapshot,
-    Role,
     Server,
     Snapshot,
     SnapshotInstalled,
     Stored,
     TakeSnapshot,
     WriteSnapshot,
+)
+from culm.garlic.raft import (
+    State as RaftState,
 )
 from culm.garlic.raft.messages import Message, VoteRequest
 from culm.machine import Effect, LocalProtocolError
@@ -81,7 +83,7 @@ class Simulator:
         self.rng = random.Random(seed)
         self.now = 0.0
         self.weather = Weather.draw(self.rng) if weather is None else weather
-        self.settings = draw_settings(self.rng)
+        self.limits = draw_limits(self.rng)
         self.checker = Checker()
         self.history: list[Operation] = []
         self.happened: Counter[str] = Counter()
@@ -135,7 +137,8 @@ class Simulator:
         node.core = node.raft = Raft(
             server_id=node.id,
             stored=stored,
-            settings=self.settings,
+            timing=TIMING,
+            limits=self.limits,
             rng=random.Random(self.rng.random()),
             now=self.now * node.rate,
         )
@@ -327,7 +330,7 @@ class Simulator:
         node.raft.receive_message(message)
         self.drain(node)
         unlucky = self.rng.random() < self.weather.leader_crash
-        if unlucky and core.state is Role.LEADER and not self.stopped:
+        if unlucky and core.state is RaftState.LEADER and not self.stopped:
             self._crash_for_a_while(node)
 
     # Faults
@@ -393,7 +396,7 @@ class Simulator:
         return [
             node
             for node in self.nodes.values()
-            if node.core is not None and node.core.state is Role.LEADER
+            if node.core is not None and node.core.state is RaftState.LEADER
         ]
 
     def _on_leader(self, act: Callable[[Raft | garlic.Node], None]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-from culm.garlic.raft import Settings
+from culm.garlic.raft import Limits, Timing
 
 ELECTION_TIMEOUT = 0.300
 
@@ -48,12 +48,16 @@ class Weather:
         )
 
 
-def draw_settings(rng: random.Random) -> Settings:
-    return Settings(
-        election_timeout_min=ELECTION_TIMEOUT / 2,
-        election_timeout_max=ELECTION_TIMEOUT,
-        heartbeat_interval=0.05,
-        request_timeout=0.08,
+TIMING = Timing(
+    election_timeout_min_s=ELECTION_TIMEOUT / 2,
+    election_timeout_max_s=ELECTION_TIMEOUT,
+    heartbeat_interval_s=0.05,
+    request_timeout_s=0.08,
+)
+
+
+def draw_limits(rng: random.Random) -> Limits:
+    return Limits(
         in_flight_max=rng.choice((1, 1, 4)),
         append_entries_max=rng.choice((1, 2, 100)),
         sync_gap=rng.choice((1, 3, 10)),

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from culm.garlic.connection import Connection, ConnectionRole
+from culm.garlic.connection import Connection
 from culm.garlic.digest import (
     Challenge,
     CredentialCache,
@@ -15,11 +15,12 @@ from culm.garlic.digest import (
     parse_challenges,
     parse_parameters,
 )
-from culm.garlic.errors import GarlicErrorCode
+from culm.garlic.errors import ErrorCode
 from culm.garlic.events import Authenticated, Challenged, RequestReceived
 from culm.garlic.handshake import ClientHandshake, ServerHandshake, path_of
 from culm.garlic.limits import Limits
 from culm.garlic.messages import MessageType, Request
+from culm.garlic.states import ConnectionRole
 from culm.machine import Closed, Event, StreamMachine
 from culm.stack import then
 
@@ -75,10 +76,10 @@ def talk(one: StreamMachine, other: StreamMachine) -> tuple[list[Event], list[Ev
         ours += events_of(one)
 
 
-def code(events: list[Event]) -> GarlicErrorCode | None:
+def code(events: list[Event]) -> ErrorCode | None:
     closed = events[-1]
     assert isinstance(closed, Closed)
-    return None if closed.error is None else GarlicErrorCode(closed.error.code)
+    return None if closed.error is None else ErrorCode(closed.error.code)
 
 
 @pytest.mark.parametrize("user", PASSWORDS)
@@ -144,7 +145,7 @@ def test_wrong_path_is_404() -> None:
     machine = server(nonces())
     ours, theirs, answer = talk(client(CredentialCache(), cluster="other"), machine)
     assert answer.startswith(b"HTTP/1.1 404 ")
-    assert code(theirs) is code(ours) is GarlicErrorCode.NOT_FOUND
+    assert code(theirs) is code(ours) is ErrorCode.NOT_FOUND
 
 
 @pytest.mark.parametrize("user", ["alice", "mallory"])
@@ -154,7 +155,7 @@ def test_bad_credentials_are_401_again_and_forgotten(user: str) -> None:
     second = client(cache, user=user, password="wrong")
     ours, theirs, answer = talk(second, server(shared))
     assert answer.startswith(b"HTTP/1.1 401 ")
-    assert code(ours) is code(theirs) is GarlicErrorCode.UNAUTHORIZED
+    assert code(ours) is code(theirs) is ErrorCode.UNAUTHORIZED
     assert len(ours) == 1
     assert cache.use("farm.i2p", 0) is None
 
@@ -162,7 +163,7 @@ def test_bad_credentials_are_401_again_and_forgotten(user: str) -> None:
 def test_basic_credentials_are_never_accepted() -> None:
     machine = server(nonces())
     machine.receive_data(request_head("Authorization: Basic YWxpY2U6d29uZGVyOmxhbmQ="))
-    assert code(events_of(machine)) is GarlicErrorCode.UNAUTHORIZED
+    assert code(events_of(machine)) is ErrorCode.UNAUTHORIZED
     assert b"Basic" not in machine.data_to_send()
 
 
@@ -194,7 +195,7 @@ def test_a_replayed_request_is_refused_as_stale() -> None:
     shared = nonces()
     header = good_header(shared)
     assert isinstance(upgrade(shared, header)[0], Authenticated)
-    assert code(upgrade(shared, header)) is GarlicErrorCode.UNAUTHORIZED
+    assert code(upgrade(shared, header)) is ErrorCode.UNAUTHORIZED
 
 
 def test_a_nonce_is_good_for_growing_counts_until_it_expires() -> None:
@@ -204,7 +205,7 @@ def test_a_nonce_is_good_for_growing_counts_until_it_expires() -> None:
         events = upgrade(shared, good_header(shared, count=count, nonce=nonce), now=now)
         assert isinstance(events[0], Authenticated) is good
     events = upgrade(shared, good_header(shared, count=10, nonce=nonce), now=7200)
-    assert code(events) is GarlicErrorCode.UNAUTHORIZED
+    assert code(events) is ErrorCode.UNAUTHORIZED
 
 
 def test_a_stale_nonce_is_told_and_the_client_comes_through_at_once() -> None:
@@ -226,7 +227,7 @@ def test_credentials_are_cached_for_an_hour() -> None:
 
 def test_a_nonce_of_another_server_is_refused() -> None:
     assert code(upgrade(nonces(), good_header(nonces(), nonce="f" * 32))) is (
-        GarlicErrorCode.UNAUTHORIZED
+        ErrorCode.UNAUTHORIZED
     )
 
 
@@ -280,17 +281,17 @@ def shared_copy(shared: Nonces) -> Nonces:
 @pytest.mark.parametrize(
     ("head", "expected"),
     [
-        (b"rubbish\r\n\r\n", GarlicErrorCode.BAD_HTTP),
-        (b"GET / HTTP/1.1\r\n\r\n", GarlicErrorCode.BAD_HTTP),
-        (b"\x16\x03\x01\x02\x00\x01\r\n\r\n", GarlicErrorCode.BAD_HTTP),
-        (request_head("Content-Length: 5"), GarlicErrorCode.BAD_HTTP),
-        (b"GET " + b"a" * 20000, GarlicErrorCode.HEAD_TOO_LARGE),
-        (request_head("X: " + "a" * 20000), GarlicErrorCode.HEAD_TOO_LARGE),
+        (b"rubbish\r\n\r\n", ErrorCode.BAD_HTTP),
+        (b"GET / HTTP/1.1\r\n\r\n", ErrorCode.BAD_HTTP),
+        (b"\x16\x03\x01\x02\x00\x01\r\n\r\n", ErrorCode.BAD_HTTP),
+        (request_head("Content-Length: 5"), ErrorCode.BAD_HTTP),
+        (b"GET " + b"a" * 20000, ErrorCode.HEAD_TOO_LARGE),
+        (request_head("X: " + "a" * 20000), ErrorCode.HEAD_TOO_LARGE),
     ],
 )
 @pytest.mark.parametrize("size", [1, 7, 100_000])
 def test_bad_heads_close_with_a_code_for_every_chunking(
-    head: bytes, expected: GarlicErrorCode, size: int
+    head: bytes, expected: ErrorCode, size: int
 ) -> None:
     machine = server(nonces())
     events: list[Event] = []
@@ -304,14 +305,14 @@ def test_a_stream_that_ends_inside_the_head_is_truncated() -> None:
     machine = server(nonces())
     machine.receive_data(request_head()[:20])
     machine.receive_eof()
-    assert code(events_of(machine)) is GarlicErrorCode.TRUNCATED
+    assert code(events_of(machine)) is ErrorCode.TRUNCATED
 
 
 def test_good_credentials_without_upgrade_are_426() -> None:
     shared = nonces()
     machine = server(shared)
     machine.receive_data(request_head(good_header(shared)))
-    assert code(events_of(machine)) is GarlicErrorCode.BAD_HTTP
+    assert code(events_of(machine)) is ErrorCode.BAD_HTTP
     assert machine.data_to_send().startswith(b"HTTP/1.1 426 ")
 
 
@@ -350,4 +351,4 @@ def test_the_head_limit_is_the_users() -> None:
         lookup=PASSWORDS.get, nonces=nonces(), limits=Limits(head_size_max=64)
     )
     machine.receive_data(request_head("X: " + "y" * 64))
-    assert code(events_of(machine)) is GarlicErrorCode.HEAD_TOO_LARGE
+    assert code(events_of(machine)) is ErrorCode.HEAD_TOO_LARGE

@@ -20,8 +20,8 @@ from culm.garlic.raft import (
     Configuration,
     Entry,
     Raft,
-    Role,
     Snapshot,
+    State,
     Stored,
     WriteSnapshot,
 )
@@ -119,7 +119,7 @@ def test_a_node_ends_its_links_before_itself() -> None:
         LinkClosed(link=2, peer=None, error=None),
         Closed(),
     )
-    assert driver.machine.state is Role.CLOSED
+    assert driver.machine.state is State.CLOSED
     assert driver.do(Call("accepted")).error is not None
 
 

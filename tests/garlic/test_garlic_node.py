@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from garlic_cluster import SETTINGS, Cluster, server
+from garlic_cluster import CORE_LIMITS, Cluster, server
 
 import vectors
-from culm.garlic.errors import GarlicErrorCode
+from culm.garlic.errors import ErrorCode
 from culm.garlic.events import DialWanted, LinkClosed
 from culm.garlic.limits import Limits
 from culm.garlic.messages import (
@@ -21,9 +21,9 @@ from culm.garlic.raft import (
     ConfigurationChanged,
     Left,
     ReadReady,
-    Role,
     RoleChanged,
     SnapshotInstalled,
+    State,
 )
 from culm.garlic.values import (
     LogEntry,
@@ -143,7 +143,7 @@ def test_a_peer_is_dialled_once_and_when_there_is_something_to_say() -> None:
     for number in {1, 2, 3} - {node.server_id}:
         mine = [event for event in cluster.members[number].events if type(event) is DialWanted]
         candidate = any(
-            isinstance(event, RoleChanged) and event.role is Role.CANDIDATE
+            isinstance(event, RoleChanged) and event.role is State.CANDIDATE
             for event in cluster.members[number].events
         )
         assert bool(mine) is candidate
@@ -151,7 +151,7 @@ def test_a_peer_is_dialled_once_and_when_there_is_something_to_say() -> None:
 
 def test_adding_a_server_follows_the_transcript() -> None:
     """JoinCluster, SyncLog in batches, Configuration; the joiner follows afterwards."""
-    cluster = Cluster(1, 2, 3, settings=replace(SETTINGS, append_entries_max=5))
+    cluster = Cluster(1, 2, 3, core=replace(CORE_LIMITS, append_entries_max=5))
     leader = cluster.leader().node
     leader.propose([b"f%d" % number for number in range(30)])
     cluster.run(1.0)
@@ -236,8 +236,8 @@ def test_changes_that_cannot_be_are_refused_with_the_log_end(request_of: object)
 
 
 def test_a_far_behind_joiner_gets_a_snapshot_in_chunks() -> None:
-    settings = replace(SETTINGS, snapshot_distance=20, chunk_size=100)
-    cluster = Cluster(1, 2, 3, settings=settings)
+    core = replace(CORE_LIMITS, snapshot_distance=20, chunk_size=100)
+    cluster = Cluster(1, 2, 3, core=core)
     leader = cluster.leader()
     values = [b"snap%03d" % number for number in range(100)]
     for value in values:
@@ -279,15 +279,15 @@ def test_leadership_is_transferred_on_request() -> None:
     term = leader.term
     leader.transfer_leadership(target)
     cluster.run(0.1)
-    assert cluster.members[target].node.state is Role.LEADER
+    assert cluster.members[target].node.state is State.LEADER
     assert cluster.members[target].node.term == term + 1
     assert leader.leader == target
 
 
-def close_code(cluster: Cluster, number: int) -> GarlicErrorCode | None:
+def close_code(cluster: Cluster, number: int) -> ErrorCode | None:
     closed = [e for e in cluster.members[number].events if isinstance(e, LinkClosed)]
     error = closed[-1].error
-    return None if error is None else GarlicErrorCode(error.code)
+    return None if error is None else ErrorCode(error.code)
 
 
 def header(kind: int, *, source: int = 0, destination: int = 0, log: bytes = b"") -> bytes:
@@ -304,44 +304,44 @@ def entry(kind: int, value: bytes) -> bytes:
 @pytest.mark.parametrize(
     ("data", "expected"),
     [
-        (header(99), GarlicErrorCode.UNKNOWN_MESSAGE_TYPE),
-        (header(0), GarlicErrorCode.UNKNOWN_MESSAGE_TYPE),
-        (header(4), GarlicErrorCode.RESPONSE_AS_REQUEST),
-        (header(17), GarlicErrorCode.RESPONSE_AS_REQUEST),
-        (header(5)[:-4] + b"\x7f\xff\xff\xff", GarlicErrorCode.LOG_TOO_LARGE),
-        (header(5, log=entry(9, b"x")), GarlicErrorCode.UNKNOWN_VALUE_TYPE),
-        (header(5, log=entry(1, b"abc")[:-1]), GarlicErrorCode.BAD_LOG_ENTRY),
-        (header(5, log=b"short"), GarlicErrorCode.BAD_LOG_ENTRY),
-        (header(5, log=entry(2, b"not-a-config")), GarlicErrorCode.WRONG_ENTRIES),
-        (header(6), GarlicErrorCode.WRONG_ENTRIES),
-        (header(6, log=entry(3, b"zz")), GarlicErrorCode.BAD_VALUE),
-        (header(8), GarlicErrorCode.WRONG_ENTRIES),
-        (header(10, source=2, destination=1, log=entry(4, b"zz")), GarlicErrorCode.BAD_VALUE),
-        (header(12, source=2, destination=1), GarlicErrorCode.WRONG_ENTRIES),
-        (header(16, source=2, destination=1), GarlicErrorCode.WRONG_ENTRIES),
-        (header(3, source=2, destination=77), GarlicErrorCode.WRONG_DESTINATION),
-        (header(3, source=1, destination=1), GarlicErrorCode.WRONG_SOURCE),
-        (header(3, source=2, destination=1)[:9] + b"\xff" * 36, GarlicErrorCode.LOG_TOO_LARGE),
+        (header(99), ErrorCode.UNKNOWN_MESSAGE_TYPE),
+        (header(0), ErrorCode.UNKNOWN_MESSAGE_TYPE),
+        (header(4), ErrorCode.RESPONSE_AS_REQUEST),
+        (header(17), ErrorCode.RESPONSE_AS_REQUEST),
+        (header(5)[:-4] + b"\x7f\xff\xff\xff", ErrorCode.LOG_TOO_LARGE),
+        (header(5, log=entry(9, b"x")), ErrorCode.UNKNOWN_VALUE_TYPE),
+        (header(5, log=entry(1, b"abc")[:-1]), ErrorCode.BAD_LOG_ENTRY),
+        (header(5, log=b"short"), ErrorCode.BAD_LOG_ENTRY),
+        (header(5, log=entry(2, b"not-a-config")), ErrorCode.WRONG_ENTRIES),
+        (header(6), ErrorCode.WRONG_ENTRIES),
+        (header(6, log=entry(3, b"zz")), ErrorCode.BAD_VALUE),
+        (header(8), ErrorCode.WRONG_ENTRIES),
+        (header(10, source=2, destination=1, log=entry(4, b"zz")), ErrorCode.BAD_VALUE),
+        (header(12, source=2, destination=1), ErrorCode.WRONG_ENTRIES),
+        (header(16, source=2, destination=1), ErrorCode.WRONG_ENTRIES),
+        (header(3, source=2, destination=77), ErrorCode.WRONG_DESTINATION),
+        (header(3, source=1, destination=1), ErrorCode.WRONG_SOURCE),
+        (header(3, source=2, destination=1)[:9] + b"\xff" * 36, ErrorCode.LOG_TOO_LARGE),
         (
             header(3, source=2, destination=1)[:9] + b"\xff" * 8 + bytes(28),
-            GarlicErrorCode.NUMBER_TOO_LARGE,
+            ErrorCode.NUMBER_TOO_LARGE,
         ),
-        (header(1, source=2, destination=1, log=entry(1, b"")), GarlicErrorCode.WRONG_ENTRIES),
+        (header(1, source=2, destination=1, log=entry(1, b"")), ErrorCode.WRONG_ENTRIES),
     ],
 )
 def test_bad_requests_close_the_connection_with_a_code_and_leave_the_node_unharmed(
-    data: bytes, expected: GarlicErrorCode
+    data: bytes, expected: ErrorCode
 ) -> None:
     cluster = Cluster(1)
     node = cluster.leader().node
     _, pipe = cluster.client(1)
     pipe.far.receive_data(data)
-    if expected is GarlicErrorCode.LOG_TOO_LARGE and data[9] == 0xFF:
-        expected = GarlicErrorCode.NUMBER_TOO_LARGE
+    if expected is ErrorCode.LOG_TOO_LARGE and data[9] == 0xFF:
+        expected = ErrorCode.NUMBER_TOO_LARGE
     cluster.run(0.0)
     assert close_code(cluster, 1) is expected
     assert pipe.far.closed
-    assert node.state is Role.LEADER
+    assert node.state is State.LEADER
     answer = cluster.ask(1, client_request(b"still here"))
     assert answer is not None
     assert answer.accepted
@@ -356,7 +356,7 @@ def test_a_log_pack_that_inflates_too_far_closes_the_connection() -> None:
     bomb = gzip.compress(bytes(1_000_000))
     pipe.far.receive_data(header(10, source=2, destination=1, log=entry(4, bomb)))
     cluster.run(0.0)
-    assert close_code(cluster, 1) is GarlicErrorCode.INFLATED_TOO_LARGE
+    assert close_code(cluster, 1) is ErrorCode.INFLATED_TOO_LARGE
 
 
 @pytest.mark.parametrize("whole", [True, False])
@@ -381,7 +381,7 @@ def test_a_request_cut_short_is_truncated() -> None:
     pipe.far.receive_data(header(5)[:20])
     pipe.far.receive_eof()
     cluster.run(0.0)
-    assert close_code(cluster, 1) is GarlicErrorCode.TRUNCATED
+    assert close_code(cluster, 1) is ErrorCode.TRUNCATED
 
 
 def test_pipelined_client_requests_are_answered_in_order() -> None:

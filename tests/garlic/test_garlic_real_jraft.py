@@ -25,11 +25,14 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
 
 from garlic_cluster import Journal
 
-from culm.garlic.connection import Connection, ConnectionRole
+from culm.garlic.connection import Connection
 from culm.garlic.events import ResponseReceived
+from culm.garlic.limits import Limits
 from culm.garlic.messages import MessageType, Request, Response
 from culm.garlic.node import Node
-from culm.garlic.raft import Configuration, Role, Server, Settings, Snapshot, Stored
+from culm.garlic.raft import Configuration, Server, Snapshot, State, Stored, Timing
+from culm.garlic.raft import Limits as RaftLimits
+from culm.garlic.states import ConnectionRole
 from culm.garlic.store import MemoryStore
 from culm.garlic.values import LogEntry, ValueType, encode_entries, encode_server, encode_server_id
 from drivers.node_driver import NodeDriver
@@ -42,18 +45,17 @@ pytestmark = pytest.mark.skipif(
 )
 
 # dmprinter's: election 3 to 5 seconds, heartbeat 1.5 seconds, packs of 5 entries.
-SETTINGS = Settings(
-    election_timeout_min=3.0,
-    election_timeout_max=5.0,
-    heartbeat_interval=1.0,
-    request_timeout=2.5,
-    append_entries_max=5,
-    sync_gap=5,
+TIMING = Timing(
+    election_timeout_min_s=3.0,
+    election_timeout_max_s=5.0,
+    heartbeat_interval_s=1.0,
+    request_timeout_s=2.5,
 )
-EAGER = replace(SETTINGS, election_timeout_min=1.2, election_timeout_max=1.5)
+RAFT_LIMITS = RaftLimits(append_entries_max=5, sync_gap=5)
+EAGER = replace(TIMING, election_timeout_min_s=1.2, election_timeout_max_s=1.5)
 # It follows who beats every 1.5 seconds, and stands before JRaft's followers do.
-HEIR = replace(SETTINGS, election_timeout_min=2.2, election_timeout_max=2.6, attempts_max=3)
-SHY = replace(SETTINGS, election_timeout_min=30.0, election_timeout_max=40.0)
+HEIR = replace(TIMING, election_timeout_min_s=2.2, election_timeout_max_s=2.6)
+SHY = replace(TIMING, election_timeout_min_s=30.0, election_timeout_max_s=40.0)
 PATIENCE_S = 60.0
 
 
@@ -102,14 +104,15 @@ class Field:
         lines = text.rpartition("\n")[0].splitlines()  # the last line may be half written
         return [line.split("\t", 1)[1] for line in lines if line.startswith("commit:")]
 
-    async def start_ours(self, number: int, stored: Stored, settings: Settings) -> Node:
+    async def start_ours(self, number: int, stored: Stored, timing: Timing, **limits: int) -> Node:
         store = MemoryStore(self.machine, stored)
         node = Node(
             server_id=number,
             stored=store.load(),
             rng=random.Random(number),
             now=asyncio.get_running_loop().time(),
-            settings=settings,
+            timing=timing,
+            limits=Limits(raft=replace(RAFT_LIMITS, **limits)),
         )
         self.driver = NodeDriver(node, store)
         await self.driver.listen("127.0.0.1", self.port(number))
@@ -212,7 +215,7 @@ def test_ours_leads_jraft_adds_and_removes_a_server_of_jraft(tmp_path: Path) -> 
                 field.start_jraft(number, (1, 2, 3))
             await asyncio.sleep(1.0)
             node = await field.start_ours(3, field.founding(1, 2, 3), EAGER)
-            await until(lambda: node.state is Role.LEADER and node.commit_index >= 1)
+            await until(lambda: node.state is State.LEADER and node.commit_index >= 1)
             said = values("led", 30)
             for value in said:
                 await field.ask_leader(client_request(value), 3)
@@ -243,16 +246,16 @@ def test_one_node_of_ours_joins_follows_leads_adds_and_removes(tmp_path: Path) -
             said = values("before", 12)
             for value in said:
                 await field.ask_leader(client_request(value), 1, 2, 3)
-            node = await field.start_ours(4, Stored(), HEIR)
+            node = await field.start_ours(4, Stored(), HEIR, attempts_max=3)
             add = change_request(MessageType.ADD_SERVER_REQUEST, encode_server(field.servers[4]))
             await field.ask_leader(add, 1, 2, 3)
             await until(lambda: node.configuration.ids == {1, 2, 3, 4})
             await until(lambda: field.machine.values == said)
-            assert node.state is Role.FOLLOWER
+            assert node.state is State.FOLLOWER
             assert node.leader in (1, 2, 3)
             dead = node.leader
             field.processes[dead].kill()
-            await until(lambda: node.state is Role.LEADER)
+            await until(lambda: node.state is State.LEADER)
             for value in values("led", 12):
                 await field.ask_leader(client_request(value), 4)
                 said.append(value)

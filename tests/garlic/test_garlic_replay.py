@@ -8,9 +8,9 @@ import pytest
 from jraft_replay import FIRST, FOUNDERS, FOUNDING, LIMITS, Actor, frames, recorded_server
 
 import vectors
-from culm.garlic.errors import GarlicErrorCode
+from culm.garlic.errors import ErrorCode
 from culm.garlic.messages import REQUEST_HEADER_SIZE, MessageType, Request
-from culm.garlic.raft import Configuration, Entry, Role, Stored
+from culm.garlic.raft import Configuration, Entry, State, Stored
 from culm.garlic.values import LogPack, decode_entries, decode_log, replicated
 
 VALUE = b"x"
@@ -45,7 +45,7 @@ def test_an_election_from_the_start(number: int, ours: int) -> None:
     """The winner, a voter, and the candidate that comes too late."""
     actor = Actor(number, FOUNDING)
     assert actor.play(frames("a_election")) == ours
-    assert actor.node.state is (Role.LEADER if number == 1 else Role.FOLLOWER)
+    assert actor.node.state is (State.LEADER if number == 1 else State.FOLLOWER)
     assert actor.node.commit_index == 1
 
 
@@ -131,28 +131,28 @@ def test_an_old_leaders_entries_are_overwritten() -> None:
 # where JRaft closes the connection, so do we.
 
 CLOSED = {
-    5: GarlicErrorCode.UNKNOWN_MESSAGE_TYPE,
-    6: GarlicErrorCode.UNKNOWN_MESSAGE_TYPE,
-    8: GarlicErrorCode.BAD_LOG_ENTRY,
-    9: GarlicErrorCode.UNKNOWN_VALUE_TYPE,
-    10: GarlicErrorCode.BAD_LOG_ENTRY,
-    11: GarlicErrorCode.BAD_LOG_ENTRY,
-    12: GarlicErrorCode.BAD_LOG_ENTRY,
-    13: GarlicErrorCode.TRUNCATED,
-    14: GarlicErrorCode.TRUNCATED,
-    15: GarlicErrorCode.LOG_TOO_LARGE,
-    16: GarlicErrorCode.WRONG_ENTRIES,
-    17: GarlicErrorCode.WRONG_ENTRIES,
-    18: GarlicErrorCode.BAD_VALUE,
+    5: ErrorCode.UNKNOWN_MESSAGE_TYPE,
+    6: ErrorCode.UNKNOWN_MESSAGE_TYPE,
+    8: ErrorCode.BAD_LOG_ENTRY,
+    9: ErrorCode.UNKNOWN_VALUE_TYPE,
+    10: ErrorCode.BAD_LOG_ENTRY,
+    11: ErrorCode.BAD_LOG_ENTRY,
+    12: ErrorCode.BAD_LOG_ENTRY,
+    13: ErrorCode.TRUNCATED,
+    14: ErrorCode.TRUNCATED,
+    15: ErrorCode.LOG_TOO_LARGE,
+    16: ErrorCode.WRONG_ENTRIES,
+    17: ErrorCode.WRONG_ENTRIES,
+    18: ErrorCode.BAD_VALUE,
 }
 STRICTER = {  # JRaft refuses these, or worse, takes them
-    19: GarlicErrorCode.WRONG_ENTRIES,  # a server as an application value
-    21: GarlicErrorCode.WRONG_ENTRIES,
-    24: GarlicErrorCode.WRONG_ENTRIES,  # a client's configuration, taken as a value
-    26: GarlicErrorCode.BAD_VALUE,  # a pack that is not gzip
-    27: GarlicErrorCode.WRONG_ENTRIES,  # an invitation without a configuration
-    28: GarlicErrorCode.WRONG_ENTRIES,  # a snapshot request without one
-    29: GarlicErrorCode.WRONG_DESTINATION,  # entries for server 77
+    19: ErrorCode.WRONG_ENTRIES,  # a server as an application value
+    21: ErrorCode.WRONG_ENTRIES,
+    24: ErrorCode.WRONG_ENTRIES,  # a client's configuration, taken as a value
+    26: ErrorCode.BAD_VALUE,  # a pack that is not gzip
+    27: ErrorCode.WRONG_ENTRIES,  # an invitation without a configuration
+    28: ErrorCode.WRONG_ENTRIES,  # a snapshot request without one
+    29: ErrorCode.WRONG_DESTINATION,  # entries for server 77
 }
 HINTED = {31: 3}  # the previous term is wrong: we hint past all entries of a lower one
 SAME = {1: {7, 30, 32, 33, 34}, 3: {20, 22, 23, 25}}
@@ -197,4 +197,4 @@ def test_malformed_requests_get_the_verdict_that_jraft_gives_or_a_stricter_one(n
             same.add(conn)
     assert same >= SAME[number]
     assert actor.node.term == 1
-    assert actor.node.state is (Role.LEADER if number == 3 else Role.FOLLOWER)
+    assert actor.node.state is (State.LEADER if number == 3 else State.FOLLOWER)

@@ -10,11 +10,12 @@ import pytest
 from garlic_cluster import Cluster, server
 from raft_lab import Lab, founders
 
-from culm.garlic.connection import Connection, ConnectionRole
+from culm.garlic.connection import Connection
 from culm.garlic.events import LinkClosed, RequestReceived
 from culm.garlic.limits import Limits
 from culm.garlic.messages import RESPONSE_OF, MessageType, Request, Response, is_request
-from culm.garlic.raft import Configuration, Role, Server, Snapshot
+from culm.garlic.raft import Configuration, Server, Snapshot, State
+from culm.garlic.states import ConnectionRole
 from culm.garlic.values import (
     LogEntry,
     LogPack,
@@ -175,7 +176,7 @@ def test_terms_and_indexes_begin_at_zero_and_only_grow() -> None:
     assert seen == [(0, 0, 0, 0)]
     for step in range(30):
         lab.wait(0.5)
-        if lab.core.state is Role.LEADER:
+        if lab.core.state is State.LEADER:
             lab.core.propose([b"%d" % step])
             lab.append(source=2, term=lab.core.term - 1)  # of a term gone by
         seen.append(

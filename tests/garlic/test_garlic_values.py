@@ -12,12 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from culm.garlic.connection import Connection, ConnectionRole, ConnectionState
-from culm.garlic.errors import GarlicErrorCode
+from culm.garlic.connection import Connection
+from culm.garlic.errors import ErrorCode
 from culm.garlic.events import RequestReceived, ResponseReceived
 from culm.garlic.limits import Limits
 from culm.garlic.messages import RESPONSE_SIZE, MessageType, Request, Response
 from culm.garlic.raft import Configuration, Entry, Server, Snapshot
+from culm.garlic.states import ConnectionRole, ConnectionState
 from culm.garlic.status import DestinationStatus, RouterStatus, StatusRecord
 from culm.garlic.values import (
     LogEntry,
@@ -56,10 +57,10 @@ entries = st.lists(
 )
 
 
-def code_of(call: Callable[[], object]) -> GarlicErrorCode:
+def code_of(call: Callable[[], object]) -> ErrorCode:
     with pytest.raises(RemoteProtocolError) as caught:
         call()
-    return GarlicErrorCode(caught.value.code)
+    return ErrorCode(caught.value.code)
 
 
 @given(entries)
@@ -135,66 +136,66 @@ RECORD = struct.pack(">QB", 1, 1) + b"abc"
 @pytest.mark.parametrize(
     ("decode", "data", "expected"),
     [
-        (decode_entries, entry(1, b"abc")[:12], GarlicErrorCode.BAD_LOG_ENTRY),
-        (decode_entries, entry(1, b"abc")[:-1], GarlicErrorCode.BAD_LOG_ENTRY),
-        (decode_entries, entry(6, b""), GarlicErrorCode.UNKNOWN_VALUE_TYPE),
-        (decode_entries, entry(0, b""), GarlicErrorCode.UNKNOWN_VALUE_TYPE),
-        (decode_entries, entry(1, b"", 2**62 + 1), GarlicErrorCode.NUMBER_TOO_LARGE),
-        (decode_entries, entry(1, b"") * 4, GarlicErrorCode.TOO_MANY_ENTRIES),
-        (decode_log, entry(1, b"") * 4, GarlicErrorCode.TOO_MANY_ENTRIES),
-        (decode_log, entry(1, b"", 2**62 + 1), GarlicErrorCode.NUMBER_TOO_LARGE),
-        (decode_log, entry(1, b"abc")[:-1], GarlicErrorCode.BAD_LOG_ENTRY),
-        (decode_log, entry(1, b"") + b"x", GarlicErrorCode.BAD_LOG_ENTRY),
-        (decode_log, entry(3, bytes(4)), GarlicErrorCode.WRONG_ENTRIES),
-        (decode_log, entry(2, bytes(15)), GarlicErrorCode.BAD_VALUE),
-        (LogPack.decode, b"zz", GarlicErrorCode.BAD_VALUE),
-        (LogPack.decode, gzip.compress(b"1234567", mtime=0), GarlicErrorCode.BAD_VALUE),
-        (LogPack.decode, pack_of([0], RECORD)[:-1], GarlicErrorCode.BAD_VALUE),
-        (LogPack.decode, pack_of([0], RECORD) + b"x", GarlicErrorCode.BAD_VALUE),
-        (LogPack.decode, pack_of([0], RECORD, index_size=7), GarlicErrorCode.BAD_VALUE),
-        (LogPack.decode, pack_of([], RECORD), GarlicErrorCode.BAD_VALUE),
-        (LogPack.decode, pack_of([9, 5], RECORD * 2), GarlicErrorCode.BAD_VALUE),
-        (LogPack.decode, pack_of([0, 4], RECORD * 2), GarlicErrorCode.BAD_VALUE),
-        (LogPack.decode, pack_of([0, 999], RECORD * 2), GarlicErrorCode.BAD_VALUE),
-        (LogPack.decode, pack_of([0] * 4, RECORD), GarlicErrorCode.TOO_MANY_ENTRIES),
-        (LogPack.decode, gzip.compress(bytes(201), mtime=0), GarlicErrorCode.INFLATED_TOO_LARGE),
-        (decode_configuration, bytes(16) + b"\0\0\0\1", GarlicErrorCode.BAD_VALUE),
-        (decode_configuration, b"\xff" * 16, GarlicErrorCode.NUMBER_TOO_LARGE),
+        (decode_entries, entry(1, b"abc")[:12], ErrorCode.BAD_LOG_ENTRY),
+        (decode_entries, entry(1, b"abc")[:-1], ErrorCode.BAD_LOG_ENTRY),
+        (decode_entries, entry(6, b""), ErrorCode.UNKNOWN_VALUE_TYPE),
+        (decode_entries, entry(0, b""), ErrorCode.UNKNOWN_VALUE_TYPE),
+        (decode_entries, entry(1, b"", 2**62 + 1), ErrorCode.NUMBER_TOO_LARGE),
+        (decode_entries, entry(1, b"") * 4, ErrorCode.TOO_MANY_ENTRIES),
+        (decode_log, entry(1, b"") * 4, ErrorCode.TOO_MANY_ENTRIES),
+        (decode_log, entry(1, b"", 2**62 + 1), ErrorCode.NUMBER_TOO_LARGE),
+        (decode_log, entry(1, b"abc")[:-1], ErrorCode.BAD_LOG_ENTRY),
+        (decode_log, entry(1, b"") + b"x", ErrorCode.BAD_LOG_ENTRY),
+        (decode_log, entry(3, bytes(4)), ErrorCode.WRONG_ENTRIES),
+        (decode_log, entry(2, bytes(15)), ErrorCode.BAD_VALUE),
+        (LogPack.decode, b"zz", ErrorCode.BAD_VALUE),
+        (LogPack.decode, gzip.compress(b"1234567", mtime=0), ErrorCode.BAD_VALUE),
+        (LogPack.decode, pack_of([0], RECORD)[:-1], ErrorCode.BAD_VALUE),
+        (LogPack.decode, pack_of([0], RECORD) + b"x", ErrorCode.BAD_VALUE),
+        (LogPack.decode, pack_of([0], RECORD, index_size=7), ErrorCode.BAD_VALUE),
+        (LogPack.decode, pack_of([], RECORD), ErrorCode.BAD_VALUE),
+        (LogPack.decode, pack_of([9, 5], RECORD * 2), ErrorCode.BAD_VALUE),
+        (LogPack.decode, pack_of([0, 4], RECORD * 2), ErrorCode.BAD_VALUE),
+        (LogPack.decode, pack_of([0, 999], RECORD * 2), ErrorCode.BAD_VALUE),
+        (LogPack.decode, pack_of([0] * 4, RECORD), ErrorCode.TOO_MANY_ENTRIES),
+        (LogPack.decode, gzip.compress(bytes(201), mtime=0), ErrorCode.INFLATED_TOO_LARGE),
+        (decode_configuration, bytes(16) + b"\0\0\0\1", ErrorCode.BAD_VALUE),
+        (decode_configuration, b"\xff" * 16, ErrorCode.NUMBER_TOO_LARGE),
         (
             decode_configuration,
             bytes(16) + struct.pack(">II", 1, 0) * 2,
-            GarlicErrorCode.BAD_VALUE,
+            ErrorCode.BAD_VALUE,
         ),
         (
             decode_configuration,
             bytes(16) + b"".join(struct.pack(">II", n, 0) for n in range(3)),
-            GarlicErrorCode.BAD_VALUE,
+            ErrorCode.BAD_VALUE,
         ),
-        (decode_server, struct.pack(">II", 1, 9) + b"x" * 9, GarlicErrorCode.BAD_VALUE),
-        (decode_server, struct.pack(">II", 1, 1) + b"\xff", GarlicErrorCode.BAD_VALUE),
-        (decode_server, struct.pack(">II", 1, 1) + b"ab", GarlicErrorCode.BAD_VALUE),
-        (SnapshotSyncRequest.decode, bytes(19), GarlicErrorCode.BAD_VALUE),
+        (decode_server, struct.pack(">II", 1, 9) + b"x" * 9, ErrorCode.BAD_VALUE),
+        (decode_server, struct.pack(">II", 1, 1) + b"\xff", ErrorCode.BAD_VALUE),
+        (decode_server, struct.pack(">II", 1, 1) + b"ab", ErrorCode.BAD_VALUE),
+        (SnapshotSyncRequest.decode, bytes(19), ErrorCode.BAD_VALUE),
         (
             SnapshotSyncRequest.decode,
             struct.pack(">QQI", 1, 1, 16) + bytes(16) + struct.pack(">QI", 0, 5) + b"four" + b"\0",
-            GarlicErrorCode.BAD_VALUE,
+            ErrorCode.BAD_VALUE,
         ),
     ],
 )
 def test_every_malformed_form_has_its_code(
-    decode: Callable[[bytes, Limits], object], data: bytes, expected: GarlicErrorCode
+    decode: Callable[[bytes, Limits], object], data: bytes, expected: ErrorCode
 ) -> None:
     assert code_of(lambda: decode(data, SMALL)) is expected
 
 
 @pytest.mark.parametrize("size", [0, 3, 5])
 def test_a_server_id_is_four_bytes(size: int) -> None:
-    assert code_of(lambda: decode_server_id(bytes(size))) is GarlicErrorCode.BAD_VALUE
+    assert code_of(lambda: decode_server_id(bytes(size))) is ErrorCode.BAD_VALUE
 
 
 def test_a_bomb_is_not_inflated_beyond_the_limit() -> None:
     bomb = gzip.compress(bytes(50_000_000))
-    assert code_of(lambda: LogPack.decode(bomb, SMALL)) is GarlicErrorCode.INFLATED_TOO_LARGE
+    assert code_of(lambda: LogPack.decode(bomb, SMALL)) is ErrorCode.INFLATED_TOO_LARGE
 
 
 @pytest.mark.parametrize("sizes", [(0, 0), (2**31 - 8, 2**31 - 1), (0, 2**32 - 1)])
@@ -207,7 +208,7 @@ def test_no_more_is_inflated_of_a_pack_than_it_declares(sizes: tuple[int, int]) 
         assert tracemalloc.get_traced_memory()[1] < 500_000
     finally:
         tracemalloc.stop()
-    assert code is GarlicErrorCode.INFLATED_TOO_LARGE
+    assert code is ErrorCode.INFLATED_TOO_LARGE
 
 
 @pytest.mark.parametrize("decode", [decode_entries, decode_log])
@@ -221,7 +222,7 @@ def test_entries_beyond_the_limit_are_not_held(
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert code is GarlicErrorCode.TOO_MANY_ENTRIES
+    assert code is ErrorCode.TOO_MANY_ENTRIES
     assert peak < 1_000_000
 
 
@@ -237,7 +238,7 @@ def test_the_log_size_is_refused_before_any_of_it_arrives() -> None:
     closed = machine.next_event()
     assert isinstance(closed, Closed)
     assert closed.error is not None
-    assert closed.error.code is GarlicErrorCode.LOG_TOO_LARGE
+    assert closed.error.code is ErrorCode.LOG_TOO_LARGE
     assert machine.state is ConnectionState.CLOSED
 
 
@@ -266,21 +267,21 @@ def test_responses_belong_to_the_oldest_unanswered_request() -> None:
 @pytest.mark.parametrize(
     ("machine", "data", "expected"),
     [
-        (dialler_with(), answer().encode(), GarlicErrorCode.UNEXPECTED_RESPONSE),
+        (dialler_with(), answer().encode(), ErrorCode.UNEXPECTED_RESPONSE),
         (
             dialler_with(MessageType.CLIENT_REQUEST),
             answer().encode(),
-            GarlicErrorCode.UNEXPECTED_RESPONSE,
+            ErrorCode.UNEXPECTED_RESPONSE,
         ),
         (
             dialler_with(MessageType.REQUEST_VOTE_REQUEST),
             Request(type=MessageType.REQUEST_VOTE_REQUEST).encode(),
-            GarlicErrorCode.UNEXPECTED_RESPONSE,
+            ErrorCode.UNEXPECTED_RESPONSE,
         ),
     ],
 )
 def test_answers_that_nobody_asked_for_close_the_connection(
-    machine: Connection, data: bytes, expected: GarlicErrorCode
+    machine: Connection, data: bytes, expected: ErrorCode
 ) -> None:
     machine.receive_data(data)
     closed = machine.next_event()
@@ -305,7 +306,7 @@ def test_a_dialler_ends_with_the_stream_whatever_is_unanswered(unanswered: int) 
     closed = machine.next_event()
     assert isinstance(closed, Closed)
     assert closed.error is not None
-    assert closed.error.code is GarlicErrorCode.TRUNCATED
+    assert closed.error.code is ErrorCode.TRUNCATED
 
 
 def test_a_listener_reads_what_was_sent_before_the_end_when_answers_have_gone_out() -> None:
@@ -327,12 +328,12 @@ def test_local_rules_of_a_connection() -> None:
     for call, expected in (
         (
             lambda: machine.send_request(Request(type=MessageType.CLIENT_REQUEST)),
-            GarlicErrorCode.QUEUE_FULL,
+            ErrorCode.QUEUE_FULL,
         ),
-        (lambda: machine.send_response(answer()), GarlicErrorCode.WRONG_STATE),
+        (lambda: machine.send_response(answer()), ErrorCode.WRONG_STATE),
         (
             lambda: machine.send_request(Request(type=MessageType.ADD_SERVER_RESPONSE)),
-            GarlicErrorCode.WRONG_STATE,
+            ErrorCode.WRONG_STATE,
         ),
     ):
         with pytest.raises(LocalProtocolError) as caught:
@@ -371,4 +372,4 @@ def test_a_status_record_round_trips_and_ignores_what_it_does_not_know() -> None
 def test_a_status_record_of_wrong_types_is_refused(old: bytes, new: bytes) -> None:
     data = record().encode()
     assert old in data
-    assert code_of(lambda: StatusRecord.decode(data.replace(old, new))) is GarlicErrorCode.BAD_VALUE
+    assert code_of(lambda: StatusRecord.decode(data.replace(old, new))) is ErrorCode.BAD_VALUE

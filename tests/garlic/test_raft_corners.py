@@ -5,17 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from raft_lab import SETTINGS, Lab, all_of, configuration, entries, founders, one
+from raft_lab import TIMING, Lab, all_of, configuration, entries, founders, one
 
 from culm.garlic.raft import (
     ChangeFailed,
     LeaderChanged,
     Left,
     ReadSnapshot,
-    Role,
     Server,
     Snapshot,
     SnapshotChunk,
+    State,
     Stored,
     TakeSnapshot,
     WriteSnapshot,
@@ -83,12 +83,12 @@ def test_who_steps_down_waits_a_whole_election_timeout_before_it_stands() -> Non
     lab.append(source=2, term=2)
     deadline = lab.core.next_deadline()
     assert deadline is not None
-    assert deadline - lab.now >= SETTINGS.election_timeout_min
+    assert deadline - lab.now >= TIMING.election_timeout_min_s
     alone = Lab()
     alone.lead()
     for _ in range(5):
         alone.wait(0.5)
-    assert alone.core.state is Role.FOLLOWER
+    assert alone.core.state is State.FOLLOWER
     deadline = alone.core.next_deadline()
     assert deadline is not None
     assert deadline - alone.now > 0
@@ -121,7 +121,7 @@ def test_while_a_snapshot_is_written_entries_and_votes_for_oneself_wait() -> Non
     assert (refused.accepted, refused.next_index) == (False, 1)
     lab.wait(2.0)
     lab.wait(2.0)
-    assert (lab.core.state, lab.core.term) == (Role.FOLLOWER, 3)
+    assert (lab.core.state, lab.core.term) == (State.FOLLOWER, 3)
     lab.held.clear()
     lab.hold = False
     lab.do(write, True)

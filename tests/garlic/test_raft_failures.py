@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from raft_lab import Lab, all_of, entries, founders
 
-from culm.garlic.raft import Entry, Persist, ReadSnapshot, Role, Snapshot, SnapshotChunk
+from culm.garlic.raft import Entry, Persist, ReadSnapshot, Snapshot, SnapshotChunk, State
 from culm.garlic.raft.effects import WriteSnapshot
 from culm.garlic.raft.messages import AppendRequest, AppendResponse, VoteRequest, VoteResponse
 from culm.machine import Closed, ContractErrorCode, LocalProtocolError, StoreFailed, Ticket
@@ -29,7 +29,7 @@ def fail(lab: Lab, effect: Any) -> None:
     lab.core.fail(effect.ticket, FULL)
     assert lab.drain() == []
     assert lab.events[told:] == [StoreFailed(effect=effect, error=FULL), Closed()]
-    assert lab.core.state is Role.CLOSED
+    assert lab.core.state is State.CLOSED
     assert lab.core.next_deadline() is None
     assert lab.wait(100.0) == []
     assert lab.tell(vote_request(term=99)) == []

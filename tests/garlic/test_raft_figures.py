@@ -11,9 +11,9 @@ from culm.garlic.raft import (
     Apply,
     Compact,
     ReadSnapshot,
-    Role,
     Snapshot,
     SnapshotChunk,
+    State,
     Stored,
     TakeSnapshot,
     WriteSnapshot,
@@ -128,7 +128,7 @@ def test_followers_are_passive() -> None:
         lab.append(term=1, previous=(step, 1 if step else 0), entries=entries(1), commit=step)
         lab.wait(0.5)
         lab.ask_vote(term=1, source=3)
-    assert lab.core.state is Role.FOLLOWER
+    assert lab.core.state is State.FOLLOWER
     assert all_of(lab.sent, Request) == []
 
 

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import pytest
-from raft_lab import SETTINGS, Lab, all_of, configuration, entries, founders, one
+from raft_lab import TIMING, Lab, all_of, configuration, entries, founders, one
 
 from culm.garlic.raft import (
     ChangeFailed,
     Configuration,
     ConfigurationChanged,
     Entry,
+    ErrorCode,
     Left,
-    RaftErrorCode,
+    Limits,
     ReadFailed,
-    Role,
     Server,
-    Settings,
+    State,
     Stored,
+    Timing,
     TransferFailed,
 )
 from culm.garlic.raft.engine import RULES
@@ -106,33 +107,33 @@ def test_one_change_at_a_time() -> None:
     lab = leader()
     lab.core.add_server(NEW)
     other = Server(5, "tcp://lab:5")
-    assert refusal(lambda: lab.core.add_server(other)) is RaftErrorCode.CHANGE_IN_PROGRESS
-    assert refusal(lambda: lab.core.remove_server(2)) is RaftErrorCode.CHANGE_IN_PROGRESS
-    assert refusal(lambda: lab.core.transfer_leadership(2)) is RaftErrorCode.CHANGE_IN_PROGRESS
+    assert refusal(lambda: lab.core.add_server(other)) is ErrorCode.CHANGE_IN_PROGRESS
+    assert refusal(lambda: lab.core.remove_server(2)) is ErrorCode.CHANGE_IN_PROGRESS
+    assert refusal(lambda: lab.core.transfer_leadership(2)) is ErrorCode.CHANGE_IN_PROGRESS
     join = one(lab.drain(), JoinRequest)
     respond(lab, join, JoinResponse, next_index=1)  # appended, not committed
-    assert refusal(lambda: lab.core.add_server(other)) is RaftErrorCode.CHANGE_IN_PROGRESS
+    assert refusal(lambda: lab.core.add_server(other)) is ErrorCode.CHANGE_IN_PROGRESS
 
 
 def test_a_leader_that_has_committed_nothing_in_its_term_changes_nothing() -> None:
     lab = Lab()
     lab.lead()
-    assert refusal(lambda: lab.core.add_server(NEW)) is RaftErrorCode.NOTHING_COMMITTED
+    assert refusal(lambda: lab.core.add_server(NEW)) is ErrorCode.NOTHING_COMMITTED
 
 
 @pytest.mark.parametrize(
     ("call", "code"),
     [
-        (lambda core: core.add_server(Server(2, "tcp://x:1")), RaftErrorCode.ALREADY_MEMBER),
-        (lambda core: core.add_server(Server(9, "")), RaftErrorCode.BAD_ENDPOINT),
-        (lambda core: core.add_server(Server(9, "tcp://ä:1")), RaftErrorCode.BAD_ENDPOINT),
-        (lambda core: core.remove_server(9), RaftErrorCode.NOT_MEMBER),
-        (lambda core: core.remove_server(1), RaftErrorCode.IS_LEADER),
-        (lambda core: core.transfer_leadership(1), RaftErrorCode.IS_LEADER),
-        (lambda core: core.transfer_leadership(9), RaftErrorCode.NOT_MEMBER),
+        (lambda core: core.add_server(Server(2, "tcp://x:1")), ErrorCode.ALREADY_MEMBER),
+        (lambda core: core.add_server(Server(9, "")), ErrorCode.BAD_ENDPOINT),
+        (lambda core: core.add_server(Server(9, "tcp://ä:1")), ErrorCode.BAD_ENDPOINT),
+        (lambda core: core.remove_server(9), ErrorCode.NOT_MEMBER),
+        (lambda core: core.remove_server(1), ErrorCode.IS_LEADER),
+        (lambda core: core.transfer_leadership(1), ErrorCode.IS_LEADER),
+        (lambda core: core.transfer_leadership(9), ErrorCode.NOT_MEMBER),
     ],
 )
-def test_what_cannot_be_is_refused_and_changes_nothing(call: object, code: RaftErrorCode) -> None:
+def test_what_cannot_be_is_refused_and_changes_nothing(call: object, code: ErrorCode) -> None:
     lab = leader()
     assert refusal(lambda: call(lab.core)) is code  # type: ignore[operator]
     assert lab.drain() == []
@@ -234,7 +235,7 @@ def test_a_joiner_never_stands_for_election() -> None:
     lab.tell(join_request())
     assert lab.core.next_deadline() is None
     lab.wait(100.0)
-    assert lab.core.state is Role.FOLLOWER
+    assert lab.core.state is State.FOLLOWER
 
 
 def test_a_server_leaves_when_the_configuration_without_it_is_committed() -> None:
@@ -261,7 +262,7 @@ def test_a_server_that_shall_leave_goes_after_two_silent_election_timeouts() -> 
         lab.append(term=1)
     assert Left() not in lab.events
     for _ in range(5):
-        lab.wait(SETTINGS.election_timeout_max / 2)
+        lab.wait(TIMING.election_timeout_max_s / 2)
     assert Left() in lab.events
 
 
@@ -272,21 +273,21 @@ def test_a_candidates_message_resets_the_wait_for_silence() -> None:
     lab.tell(LeaveRequest(source=2, destination=1, term=1, last_log_index=0, commit_index=0))
     term = 1
     for _ in range(4):
-        lab.wait(SETTINGS.election_timeout_max - 0.01)
+        lab.wait(TIMING.election_timeout_max_s - 0.01)
         term = lab.core.term + 1
         assert lab.ask_vote(source=3, term=term).accepted
     assert Left() not in lab.events
-    lab.wait(SETTINGS.election_timeout_max)
+    lab.wait(TIMING.election_timeout_max_s)
     assert Left() not in lab.events
-    lab.wait(SETTINGS.election_timeout_max)
+    lab.wait(TIMING.election_timeout_max_s)
     assert Left() in lab.events
 
 
 def test_the_defaults_are_jrafts() -> None:
-    settings = Settings()
-    assert (settings.election_timeout_min, settings.election_timeout_max) == (0.150, 0.300)
-    assert (settings.heartbeat_interval, settings.sync_gap) == (0.075, 100)
-    assert (settings.in_flight_max, settings.chunk_size) == (1, 4096)
+    timing, limits = Timing(), Limits()
+    assert (timing.election_timeout_min_s, timing.election_timeout_max_s) == (0.150, 0.300)
+    assert (timing.heartbeat_interval_s, limits.sync_gap) == (0.075, 100)
+    assert (limits.in_flight_max, limits.chunk_size) == (1, 4096)
 
 
 @pytest.mark.parametrize(("in_flight_max", "sent"), [(1, 1), (3, 3)])
@@ -324,12 +325,12 @@ def test_leadership_is_transferred_when_the_target_has_the_whole_log() -> None:
     requests = lab.drain()
     lab.core.transfer_leadership(2)
     assert all_of(lab.drain(), TransferRequest) == []
-    assert refusal(lambda: lab.core.propose([b"y"])) is RaftErrorCode.TRANSFER_IN_PROGRESS
+    assert refusal(lambda: lab.core.propose([b"y"])) is ErrorCode.TRANSFER_IN_PROGRESS
     (to_target,) = (m for m in requests if m.destination == 2)
     transfer = one(lab.accept(to_target), TransferRequest)
     assert (transfer.destination, transfer.last_log_index) == (2, 2)
     assert lab.ask_vote(source=2, term=2, last=(2, 1), transfer=True).accepted
-    assert lab.core.state is Role.FOLLOWER
+    assert lab.core.state is State.FOLLOWER
 
 
 def test_a_target_stands_at_once_and_a_leader_in_contact_is_no_obstacle() -> None:
@@ -354,14 +355,14 @@ def test_a_transfer_that_fails_is_told_and_proposals_are_taken_again() -> None:
 def test_proposals_are_bounded_by_count_and_size() -> None:
     lab = Lab(proposals_max=3, proposal_size_max=10)
     lab.settle(lab.lead())
-    assert refusal(lambda: lab.core.propose([b""] * 4)) is RaftErrorCode.QUEUE_FULL
+    assert refusal(lambda: lab.core.propose([b""] * 4)) is ErrorCode.QUEUE_FULL
     assert lab.core.propose([b""] * 3) == 2
-    assert refusal(lambda: lab.core.propose([b""])) is RaftErrorCode.QUEUE_FULL
+    assert refusal(lambda: lab.core.propose([b""])) is ErrorCode.QUEUE_FULL
     assert lab.core.propose([]) == 5  # which is nothing
     lab.settle(lab.drain())
-    assert refusal(lambda: lab.core.propose([b"x" * 11])) is RaftErrorCode.VALUE_TOO_LARGE
+    assert refusal(lambda: lab.core.propose([b"x" * 11])) is ErrorCode.VALUE_TOO_LARGE
     lab.core.propose([b"x" * 6])
-    assert refusal(lambda: lab.core.propose([b"x" * 6])) is RaftErrorCode.QUEUE_FULL
+    assert refusal(lambda: lab.core.propose([b"x" * 6])) is ErrorCode.QUEUE_FULL
     lab.settle(lab.drain())
     lab.core.propose([b"x" * 6])
 
@@ -370,7 +371,7 @@ def test_reads_are_bounded() -> None:
     lab = Lab(reads_max=1)
     lab.lead()
     lab.core.read()
-    assert refusal(lab.core.read) is RaftErrorCode.QUEUE_FULL
+    assert refusal(lab.core.read) is ErrorCode.QUEUE_FULL
 
 
 def test_appends_are_cut_by_count_and_by_size() -> None:
@@ -396,7 +397,7 @@ def test_an_add_request_of_a_client_is_answered_with_the_log_end_and_the_leader(
 def test_a_single_server_leads_commits_and_reads_alone() -> None:
     lab = Lab(founders(1))
     lab.wait(2.0)
-    assert lab.core.state is Role.LEADER
+    assert lab.core.state is State.LEADER
     lab.core.propose([b"x"])
     lab.drain()
     assert lab.core.commit_index == 2
@@ -423,7 +424,7 @@ def test_a_closed_core_says_nothing_more() -> None:
     assert ReadFailed(read=number) in lab.events
     assert ChangeFailed(server_id=4) in lab.events
     assert lab.events[-1] == Closed()
-    assert lab.core.state is Role.CLOSED
+    assert lab.core.state is State.CLOSED
     assert refusal(lambda: lab.core.propose([b"x"])) is ContractErrorCode.ALREADY_CLOSED
     lab.core.receive_message(
         VoteRequest(source=2, destination=1, term=9, last_log_index=0, last_log_term=0)

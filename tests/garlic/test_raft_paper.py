@@ -10,16 +10,16 @@ from raft_lab import Lab, all_of, configuration, entries, founders, one
 from culm.garlic.raft import (
     ConfigurationChanged,
     Entry,
+    ErrorCode,
     LeaderChanged,
     Left,
-    RaftErrorCode,
     ReadFailed,
     ReadReady,
-    Role,
     RoleChanged,
     Snapshot,
     SnapshotChunk,
     SnapshotInstalled,
+    State,
     Stored,
     TakeSnapshot,
     WriteSnapshot,
@@ -46,10 +46,10 @@ def test_if_one_servers_current_term_is_smaller_it_updates_to_the_larger_value()
     assert lab.core.term == 6
 
 
-@pytest.mark.parametrize("role", [Role.CANDIDATE, Role.LEADER])
-def test_a_candidate_or_leader_whose_term_is_out_of_date_reverts_to_follower(role: Role) -> None:
+@pytest.mark.parametrize("role", [State.CANDIDATE, State.LEADER])
+def test_a_candidate_or_leader_whose_term_is_out_of_date_reverts_to_follower(role: State) -> None:
     lab = Lab()
-    if role is Role.LEADER:
+    if role is State.LEADER:
         first = lab.lead()[0]
         lab.tell(
             AppendResponse(
@@ -64,7 +64,7 @@ def test_a_candidate_or_leader_whose_term_is_out_of_date_reverts_to_follower(rol
     else:
         lab.wait(2.0)
         lab.vote(2, term=9, accepted=False)
-    assert lab.core.state is Role.FOLLOWER
+    assert lab.core.state is State.FOLLOWER
     assert lab.core.term == 9
 
 
@@ -92,13 +92,13 @@ def test_each_server_persists_its_current_term_before_responding() -> None:
 
 
 def test_servers_begin_as_followers() -> None:
-    assert Lab().core.state is Role.FOLLOWER
+    assert Lab().core.state is State.FOLLOWER
 
 
 def test_a_follower_that_receives_no_communication_begins_an_election() -> None:
     lab = Lab()
     requests = all_of(lab.wait(2.0), VoteRequest)
-    assert lab.core.state is Role.CANDIDATE
+    assert lab.core.state is State.CANDIDATE
     assert lab.core.term == 1
     assert lab.persists[0].voted_for == 1
     assert {request.destination for request in requests} == {2, 3}
@@ -109,20 +109,20 @@ def test_a_server_remains_follower_as_long_as_it_receives_valid_requests_from_a_
     for _ in range(20):
         lab.append(term=1)
         lab.wait(0.9)
-        assert lab.core.state is Role.FOLLOWER
+        assert lab.core.state is State.FOLLOWER
 
 
 def test_a_candidate_wins_with_votes_from_a_majority_of_the_full_cluster() -> None:
     lab = Lab(founders(1, 2, 3, 4, 5))
     lab.wait(2.0)
     lab.vote(2)
-    assert lab.core.state is Role.CANDIDATE
+    assert lab.core.state is State.CANDIDATE
     lab.vote(2)  # the same voter again
-    assert lab.core.state is Role.CANDIDATE
+    assert lab.core.state is State.CANDIDATE
     lab.vote(9)  # not of the cluster
-    assert lab.core.state is Role.CANDIDATE
+    assert lab.core.state is State.CANDIDATE
     lab.vote(3)
-    assert lab.core.state is Role.LEADER
+    assert lab.core.state is State.LEADER
 
 
 def test_votes_of_another_term_do_not_count() -> None:
@@ -131,16 +131,16 @@ def test_votes_of_another_term_do_not_count() -> None:
     lab.wait(2.0)
     assert lab.core.term == 2
     lab.vote(2, term=1)
-    assert lab.core.state is Role.CANDIDATE
+    assert lab.core.state is State.CANDIDATE
 
 
 def test_a_candidate_counts_its_own_vote_only_when_it_is_durable() -> None:
     lab = Lab(founders(1))
     lab.hold = True
     lab.wait(2.0)
-    assert lab.core.state is Role.CANDIDATE
+    assert lab.core.state is State.CANDIDATE
     lab.release()
-    assert lab.core.state is Role.LEADER
+    assert lab.core.state is State.LEADER
 
 
 def test_each_server_votes_for_at_most_one_candidate_in_a_term_first_come_first_served() -> None:
@@ -165,7 +165,7 @@ def test_a_candidate_recognizes_a_leader_of_its_term_and_returns_to_follower() -
     lab = Lab()
     lab.wait(2.0)
     lab.append(term=1)
-    assert lab.core.state is Role.FOLLOWER
+    assert lab.core.state is State.FOLLOWER
     assert lab.core.leader == 2
 
 
@@ -173,7 +173,7 @@ def test_a_candidate_rejects_a_leader_of_a_smaller_term_and_continues() -> None:
     lab = Lab(term=3)
     lab.wait(2.0)
     assert not lab.append(term=3).accepted
-    assert lab.core.state is Role.CANDIDATE
+    assert lab.core.state is State.CANDIDATE
 
 
 def test_a_candidate_that_neither_wins_nor_loses_starts_a_new_election() -> None:
@@ -429,7 +429,7 @@ def test_a_strangers_high_term_does_not_depose_a_leader() -> None:
     assert not lab.ask_vote(source=77, term=99, last=(900, 98)).accepted
     assert not lab.append(source=77, term=99).accepted
     lab.vote(77, term=99, accepted=False)
-    assert (lab.core.state, lab.core.term) == (Role.LEADER, 1)
+    assert (lab.core.state, lab.core.term) == (State.LEADER, 1)
 
 
 def test_a_leader_without_contact_to_a_majority_steps_down() -> None:
@@ -437,7 +437,7 @@ def test_a_leader_without_contact_to_a_majority_steps_down() -> None:
     lab.lead()
     lab.wait(2.0)
     lab.wait(2.0)
-    assert lab.core.state is not Role.LEADER
+    assert lab.core.state is not State.LEADER
 
 
 def test_a_leader_that_is_not_in_the_committed_configuration_steps_down() -> None:
@@ -446,7 +446,7 @@ def test_a_leader_that_is_not_in_the_committed_configuration_steps_down() -> Non
     request = lab.lead()[0]
     (request,) = all_of(lab.answer(request, 1, accepted=False), AppendRequest)
     lab.accept(request)
-    assert lab.core.state is Role.FOLLOWER
+    assert lab.core.state is State.FOLLOWER
     assert any(isinstance(event, ConfigurationChanged) for event in lab.events)
     assert Left() in lab.events
     assert lab.wait(50.0) == []
@@ -570,7 +570,7 @@ def test_a_server_that_is_not_the_leader_rejects_the_request_and_names_the_leade
     lab.append(source=3, term=1)
     with pytest.raises(LocalProtocolError) as caught:
         lab.core.propose([b"x"])
-    assert caught.value.code is RaftErrorCode.NOT_LEADER
+    assert caught.value.code is ErrorCode.NOT_LEADER
     request = ClientRequest(source=0, destination=0, term=0, sequence=5, values=[b"x"])
     answer = one(lab.tell(request), ClientResponse)
     assert (answer.accepted, answer.destination, answer.sequence) == (False, 3, 5)
@@ -625,4 +625,4 @@ def test_a_read_fails_when_leadership_ends() -> None:
     number = lab.core.read()
     lab.append(term=2)
     assert ReadFailed(read=number) in lab.events
-    assert RoleChanged(role=Role.FOLLOWER, term=2) in lab.events
+    assert RoleChanged(role=State.FOLLOWER, term=2) in lab.events

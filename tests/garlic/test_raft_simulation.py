@@ -115,10 +115,10 @@ def caught(weather: Weather, *, size: int, seeds: int, seconds: float, check_sen
 
 @pytest.fixture
 def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    draw = raft_simulator.draw_settings
+    draw = raft_simulator.draw_limits
     monkeypatch.setattr(
         raft_simulator,
-        "draw_settings",
+        "draw_limits",
         lambda rng: dataclasses.replace(
             draw(rng), append_entries_max=1, snapshot_distance=0, in_flight_max=1
         ),

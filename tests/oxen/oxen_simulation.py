@@ -21,13 +21,13 @@ from culm.oxen import (
     Limits,
     MessageReceived,
     Node,
-    NodeState,
     PeerJoined,
     PeerLeft,
     PeerReachable,
     PeerState,
     PeerUnreachable,
     SendFailed,
+    State,
     Timing,
 )
 from culm.testing.cluster import Cluster
@@ -443,7 +443,7 @@ class Simulation:
 
     def _some_message(self) -> None:
         host = self._some_host()
-        if host is not None and host.machine.state is not NodeState.IDLE:
+        if host is not None and host.machine.state is not State.IDLE:
             delivery = self.rng.choice(list(Delivery))
             single, general = VERBS[delivery]
             to = None
@@ -505,12 +505,12 @@ class Simulation:
         if isinstance(event, Closed):
             self._closed.append((host.address, host.incarnation))  # type: ignore[arg-type]
             host.after(0.0, host.crash)
-        if isinstance(event, PeerUnreachable) and host.machine.state is NodeState.JOINING:
+        if isinstance(event, PeerUnreachable) and host.machine.state is State.JOINING:
             host.after(0.1, lambda: self._ask_again(host))
 
     def _ask_again(self, host: Host) -> None:
         helper = self.helper(host.address)  # type: ignore[arg-type]
-        if helper is not None and host.machine.state is NodeState.JOINING:
+        if helper is not None and host.machine.state is State.JOINING:
             host.call("join", sid=helper)
 
 

@@ -12,11 +12,11 @@ from culm.oxen import (
     FailReason,
     LeaveReason,
     MessageReceived,
-    NodeState,
     PeerJoined,
     PeerLeft,
     PeerState,
     SendFailed,
+    State,
     Timing,
 )
 from culm.oxen.messages import (
@@ -163,7 +163,7 @@ def test_a_leaving_node_closes_when_all_is_acknowledged(table: Table) -> None:
     for expected in (b"x", "finalize"):
         (body,) = table.bodies(MessageData)
         assert (body.d == b"x") == (expected == b"x")
-        assert table.node.state is NodeState.LEAVING
+        assert table.node.state is State.LEAVING
         table.tell(P, MessageAck(ME, P, body.id))
     assert table.events()[-1] == Closed()
 

@@ -15,10 +15,10 @@ from culm.oxen import (
     Limits,
     MessageReceived,
     Node,
-    NodeState,
     PeerJoined,
     PeerLeft,
     PeerState,
+    State,
 )
 from culm.oxen.messages import (
     Broadcast,
@@ -40,7 +40,7 @@ def received(peer: bytes, data: bytes, delivery: Delivery) -> MessageReceived:
 
 def test_a_started_cluster_is_one_of_one() -> None:
     table = Table()
-    assert table.node.state is NodeState.ACTIVE
+    assert table.node.state is State.ACTIVE
     assert table.node.peers() == {}
     assert table.node.contacts() == {ME: {}}
     table.node.broadcast(b"to nobody")
@@ -237,7 +237,7 @@ def test_who_leaves_waits_for_acknowledgements_of_one_that_leaves_too() -> None:
     assert table.events() == []
     table.tell(P, MessageAck(ME, P, goodbye.id))
     assert table.events() == []
-    assert table.node.state is NodeState.LEAVING
+    assert table.node.state is State.LEAVING
     table.tell(P, MessageAck(ME, P, last.id))
     assert table.events() == [PeerLeft(peer=P, reason=LeaveReason.FINALIZED), Closed()]
 

@@ -22,9 +22,9 @@ from culm.oxen import (
     Limits,
     MessageReceived,
     Node,
-    NodeState,
     PeerState,
     PeerUnreachable,
+    State,
 )
 from culm.oxen.messages import (
     Datagram,
@@ -287,7 +287,7 @@ def test_calls_at_the_wrong_time_or_with_wrong_names() -> None:
     assert code(node.join, b"") is ErrorCode.BAD_SID
     assert code(node.join, ME) is ErrorCode.BAD_SID
     assert code(node.join, b"x" * 33) is ErrorCode.BAD_SID
-    assert node.state is NodeState.IDLE
+    assert node.state is State.IDLE
     assert node.next_deadline() is None
     node.start()
     assert code(node.start) is ErrorCode.ALREADY_STARTED

@@ -18,13 +18,13 @@ from culm.oxen import (
     FailReason,
     LeaveReason,
     MessageReceived,
-    NodeState,
     PeerJoined,
     PeerLeft,
     PeerReachable,
     PeerState,
     PeerUnreachable,
     SendFailed,
+    State,
     Timing,
 )
 from culm.oxen.messages import (
@@ -146,7 +146,7 @@ def test_leave_the_cluster(table: Table) -> None:
         OneToOne(start.one + 1, b"last"),
         Finalize(start.broadcast, start.one + 1),
     ]
-    assert table.node.state is NodeState.LEAVING
+    assert table.node.state is State.LEAVING
 
 
 @pytest.mark.parametrize("acknowledged", [True, False])

@@ -14,6 +14,7 @@ from culm.kernels import IMPLEMENTATION
 from culm.machine import Closed, ContractErrorCode, LocalProtocolError
 from culm.reconcile import MONOIDS, Fingerprint, Frozen, Tree
 from culm.reconcile.errors import ErrorCode
+from culm.reconcile.events import ItemReceived
 from culm.reconcile.messages import (
     Done,
     EmptyPayload,
@@ -24,7 +25,8 @@ from culm.reconcile.messages import (
     RangeFingerprint,
     Terminal,
 )
-from culm.reconcile.session import ItemReceived, Parameters, Role, Session, State
+from culm.reconcile.session import Parameters, Session
+from culm.reconcile.states import Role, State
 
 sizes = st.sampled_from([1, 2, 6, 8, 16])
 

@@ -10,8 +10,8 @@ from ebt_support import ALICE, BOB, CAROL, DAVE, EVE, Host, Pair, chain, feed, k
 
 from culm.machine import Closed, ContractErrorCode, LocalProtocolError, RemoteProtocolError
 from culm.ssb.ebt import (
-    EbtErrorCode,
     EndReason,
+    ErrorCode,
     FeedExtended,
     FeedForked,
     Limits,
@@ -22,9 +22,9 @@ from culm.ssb.ebt import (
     SessionEnded,
     SessionOpened,
     SessionRole,
-    Settings,
     SourceChanged,
     State,
+    Timing,
 )
 from culm.ssb.ebt.states import (
     FEED_RULES,
@@ -91,7 +91,7 @@ def test_many_notes_are_sent_in_several_frames() -> None:
 
 
 def test_a_client_gives_a_silent_server_up() -> None:
-    host = alice(settings=Settings(notes_s=7.0))
+    host = alice(timing=Timing(notes_s=7.0))
     session = host.dial(BOB)
     assert host.machine.next_deadline() == 7.0
     host.advance(7.0)
@@ -99,7 +99,7 @@ def test_a_client_gives_a_silent_server_up() -> None:
     assert isinstance(ended, SessionEnded)
     assert (ended.session, ended.reason) == (session, EndReason.FAULT)
     assert ended.error is not None
-    assert ended.error.code is EbtErrorCode.NO_NOTES
+    assert ended.error.code is ErrorCode.NO_NOTES
 
 
 def test_nothing_is_heard_before_the_remembered_clock_is_there() -> None:
@@ -108,7 +108,7 @@ def test_nothing_is_heard_before_the_remembered_clock_is_there() -> None:
     assert not host.machine.is_ready(session)
     with pytest.raises(LocalProtocolError) as caught:
         host.machine.receive_notes(session, {})
-    assert caught.value.code is EbtErrorCode.NOT_READY
+    assert caught.value.code is ErrorCode.NOT_READY
     host.drain()
     assert host.machine.is_ready(session)
 
@@ -388,7 +388,7 @@ def test_a_peer_that_delivers_has_not_stalled() -> None:
 
 
 def test_a_peer_that_sends_other_feeds_is_given_more_time_but_not_for_ever() -> None:
-    host = Host(ALICE, settings=Settings(stall_feed_s=8.0)).follow(BOB, DAVE)
+    host = Host(ALICE, timing=Timing(stall_feed_s=8.0)).follow(BOB, DAVE)
     first, second = host.accept(BOB), host.accept(CAROL)
     host.tell(first, {BOB: on(4), DAVE: on(100)})
     host.tell(second, {BOB: on(4)})
@@ -542,7 +542,7 @@ def test_who_is_blocked_by_us_has_no_session() -> None:
     assert host.events[-1] == SessionEnded(session=session, peer=CAROL, reason=EndReason.BLOCKED)
     with pytest.raises(LocalProtocolError) as caught:
         host.machine.connect(CAROL, role=SessionRole.CLIENT)
-    assert caught.value.code is EbtErrorCode.BLOCKED
+    assert caught.value.code is ErrorCode.BLOCKED
 
 
 # Messages
@@ -571,7 +571,7 @@ def test_messages_that_leave_others_out_end_the_session() -> None:
     ended = host.events[-1]
     assert isinstance(ended, SessionEnded)
     assert ended.error is not None
-    assert ended.error.code is EbtErrorCode.OUT_OF_ORDER
+    assert ended.error.code is ErrorCode.OUT_OF_ORDER
     assert host.machine.clock[BOB] == 0
 
 
@@ -617,7 +617,7 @@ def test_too_many_messages_that_are_not_valid_end_the_session() -> None:
     ended = host.events[-1]
     assert isinstance(ended, SessionEnded)
     assert ended.error is not None
-    assert ended.error.code is EbtErrorCode.INVALID_MESSAGES
+    assert ended.error.code is ErrorCode.INVALID_MESSAGES
 
 
 def test_too_many_feeds_end_the_session() -> None:
@@ -627,7 +627,7 @@ def test_too_many_feeds_end_the_session() -> None:
     ended = host.events[-1]
     assert isinstance(ended, SessionEnded)
     assert ended.error is not None
-    assert ended.error.code is EbtErrorCode.TOO_MANY_FEEDS
+    assert ended.error.code is ErrorCode.TOO_MANY_FEEDS
 
 
 def test_messages_wait_when_too_many_are_unwritten() -> None:
@@ -663,7 +663,7 @@ def test_an_own_message_has_to_be_the_next_one(sequence: int) -> None:
     host.write(ALICE, 1)
     with pytest.raises(LocalProtocolError) as caught:
         host.machine.append(Message(ALICE, sequence, "%", b"{}"))
-    assert caught.value.code is EbtErrorCode.WRONG_SEQUENCE
+    assert caught.value.code is ErrorCode.WRONG_SEQUENCE
 
 
 # Forks
@@ -687,7 +687,7 @@ def test_a_forked_feed_is_stopped_and_reported_with_its_proof() -> None:
     assert host.machine.clock[BOB] == 2
     with pytest.raises(LocalProtocolError) as caught:
         host.machine.append(chain(BOB, 3)[2])
-    assert caught.value.code is EbtErrorCode.NOT_WHOLE
+    assert caught.value.code is ErrorCode.NOT_WHOLE
 
 
 def test_a_fork_is_remembered() -> None:
@@ -726,13 +726,13 @@ def test_a_second_session_of_a_peer_ends_the_first() -> None:
     assert host.take(second) != []
     with pytest.raises(LocalProtocolError) as caught:
         host.machine.receive_notes(first, {})
-    assert caught.value.code is EbtErrorCode.NO_SESSION
+    assert caught.value.code is ErrorCode.NO_SESSION
 
 
 def test_a_peer_at_fault_ends_its_session_alone() -> None:
     host = alice()
     first, second = host.accept(BOB), host.accept(CAROL)
-    error = RemoteProtocolError(EbtErrorCode.BAD_NOTE, "x")
+    error = RemoteProtocolError(ErrorCode.BAD_NOTE, "x")
     host.machine.disconnect(first, error)
     host.drain()
     assert host.events[-1] == SessionEnded(
@@ -750,7 +750,7 @@ def test_there_are_no_more_sessions_than_the_limit() -> None:
     host.accept(CAROL)
     with pytest.raises(LocalProtocolError) as caught:
         host.machine.connect(DAVE, role=SessionRole.SERVER)
-    assert caught.value.code is EbtErrorCode.TOO_MANY_SESSIONS
+    assert caught.value.code is ErrorCode.TOO_MANY_SESSIONS
     host.accept(CAROL)  # in place of the other one
 
 
@@ -890,7 +890,7 @@ def test_arguments_that_are_none_are_refused_at_once() -> None:
     with pytest.raises(ValueError, match="sessions_max"):
         Limits(sessions_max=0)
     with pytest.raises(ValueError, match="stall_s"):
-        Settings(stall_s=-1.0)
+        Timing(stall_s=-1.0)
     with pytest.raises(TypeError):
         host.machine.append("message")  # type: ignore[arg-type]
     for message in (Message(ALICE, 0, "%", b"{}"), Message(ALICE, 1, "%", b"")):

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from culm.machine import RemoteProtocolError
-from culm.ssb.ebt import EbtErrorCode, Note, decode_note, decode_notes, encode_note
+from culm.ssb.ebt import ErrorCode, Note, decode_note, decode_notes, encode_note
 from culm.ssb.ebt.notes import NOTE_MAX, SEQUENCE_MAX
 from culm.ssb.feed_id import feed_id_of, is_feed_id, public_key_of
 from culm.ssb.v8json import parse
@@ -60,10 +60,10 @@ def test_a_number_that_is_not_exact_everywhere_is_no_note() -> None:
         decode_note(NOTE_MAX + 1)
 
 
-def refusal(value: Any) -> EbtErrorCode:
+def refusal(value: Any) -> ErrorCode:
     with pytest.raises(RemoteProtocolError) as caught:
         decode_notes(value)
-    return EbtErrorCode(caught.value.code)
+    return ErrorCode(caught.value.code)
 
 
 def test_notes_are_an_object_of_integers_by_feed() -> None:
@@ -83,15 +83,15 @@ def test_notes_may_be_wrapped_as_a_clock() -> None:
     ],
 )
 def test_a_malformed_feed_identifier_is_an_error(name: str) -> None:
-    assert refusal({name: 0}) is EbtErrorCode.BAD_FEED_ID
-    assert refusal({ALICE: 0, name: 0}) is EbtErrorCode.BAD_FEED_ID
+    assert refusal({name: 0}) is ErrorCode.BAD_FEED_ID
+    assert refusal({ALICE: 0, name: 0}) is ErrorCode.BAD_FEED_ID
 
 
 @pytest.mark.parametrize(
     "number", ["2.5", "9007199254740992", "1e400", "1e300", '"x"', "true", "null", "[]", "{}"]
 )
 def test_a_malformed_value_is_an_error(number: str) -> None:
-    assert refusal(parse(f'{{"{ALICE}":{number}}}')) is EbtErrorCode.BAD_NOTE
+    assert refusal(parse(f'{{"{ALICE}":{number}}}')) is ErrorCode.BAD_NOTE
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_a_number_is_read_however_it_is_written(number: str, value: int) -> None
 
 @pytest.mark.parametrize("value", [None, True, 1, "text", [], [1]])
 def test_what_is_no_object_is_no_notes(value: Any) -> None:
-    assert refusal(value) is EbtErrorCode.NOT_NOTES
+    assert refusal(value) is ErrorCode.NOT_NOTES
 
 
 @given(st.binary(min_size=32, max_size=32))

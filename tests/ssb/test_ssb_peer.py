@@ -11,14 +11,15 @@ from nacl.public import PrivateKey
 from peer_support import Node, connect, feed_of, packet, packets, run
 
 from culm.machine import Closed, LinkedMachine, LocalProtocolError
-from culm.ssb.ebt import EbtErrorCode, EndReason, SessionEnded, SessionRole, State
+from culm.ssb.ebt import EndReason, SessionEnded, SessionRole, State
+from culm.ssb.ebt import ErrorCode as EbtErrorCode
 from culm.ssb.messages import read_message
 from culm.ssb.muxrpc import BodyType, CallType, Connection
+from culm.ssb.peer import ErrorCode as PeerErrorCode
 from culm.ssb.peer import (
     Limits,
     PeerConnected,
     PeerDisconnected,
-    PeerErrorCode,
     PeerLink,
     Settings,
     read_frame,

@@ -26,13 +26,19 @@ _DEFAULT_LIMITS: Final = Limits()
 class Connection(StreamBase[ConnectionEvent]):
     """Many streams over one ordered, reliable, bidirectional stream of bytes.
 
-    `role` decides whose ids are even; `initial` must be the mirror image of the peer's
-    (`InitialState.mirrored`).  Raises `ValueError` if it has more streams than
-    `limits.streams_max`.
+    role
+        Decides whose ids are even.
+    limits
+        What the peer may make us hold.
+    initial
+        The streams that there are from the beginning; the mirror image of the peer's
+        (`InitialState.mirrored`).
+    as_it_comes
+        For an owner that uses data up at once and puts it together itself: then a `StreamData`
+        holds all whole pieces that have come of a Write, as a view where they do not have to be
+        copied.  They count as consumed, one after the other.
 
-    `as_it_comes` is for an owner that uses data up at once and puts it together itself:
-    then a `StreamData` holds all whole pieces that have come of a Write, as a view where
-    they do not have to be copied.  They count as consumed, one after the other.
+    Raises `ValueError` if `initial` has more streams than ``limits.streams_max``.
 
     The verbs raise `LocalProtocolError` if a rule forbids the packet that they stand
     for, or if the connection has ended (``ContractErrorCode.ALREADY_CLOSED``); nothing

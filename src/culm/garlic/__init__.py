@@ -4,8 +4,8 @@
 `culm.garlic.handshake` comes before both, where it is wanted.
 """
 
-from culm.garlic.connection import Connection, ConnectionRole, ConnectionState
-from culm.garlic.errors import GarlicErrorCode
+from culm.garlic.connection import Connection
+from culm.garlic.errors import ErrorCode
 from culm.garlic.events import (
     Authenticated,
     Challenged,
@@ -22,6 +22,7 @@ from culm.garlic.limits import Limits
 from culm.garlic.link import Link
 from culm.garlic.messages import MessageType, Request, Response
 from culm.garlic.node import Node
+from culm.garlic.states import ConnectionRole, ConnectionState, HandshakeState
 from culm.garlic.store import MemoryStore, StateMachine, Store
 
 __all__ = [
@@ -32,8 +33,9 @@ __all__ = [
     "ConnectionRole",
     "ConnectionState",
     "DialWanted",
-    "GarlicErrorCode",
+    "ErrorCode",
     "HandshakeEvent",
+    "HandshakeState",
     "Limits",
     "Link",
     "LinkClosed",

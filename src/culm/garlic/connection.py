@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from enum import Enum
 
 from culm.arguments import check_type
-from culm.garlic.errors import GarlicErrorCode
+from culm.garlic.errors import ErrorCode
 from culm.garlic.events import ConnectionEvent, RequestReceived, ResponseReceived
 from culm.garlic.limits import Limits
 from culm.garlic.messages import (
@@ -19,6 +18,7 @@ from culm.garlic.messages import (
     is_request,
     message_type,
 )
+from culm.garlic.states import ConnectionRole, ConnectionState
 from culm.machine import (
     Closed,
     ContractErrorCode,
@@ -27,33 +27,22 @@ from culm.machine import (
     StreamBase,
 )
 
-__all__ = ["Connection", "ConnectionRole", "ConnectionState"]
-
-
-class ConnectionRole(Enum):
-    """Who opened the connection; only the dialler sends requests."""
-
-    DIALLER = "dialler"
-    LISTENER = "listener"
-
-
-class ConnectionState(Enum):
-    """A connection is open until `Closed`; closing while answers are still owed."""
-
-    OPEN = "open"
-    CLOSING = "closing"
-    CLOSED = "closed"
+__all__ = [
+    "Connection",
+]
 
 
 class Connection(StreamBase[ConnectionEvent]):
     """A stream machine of Garlic Farm's frames.
 
-    :param role: dialler or listener.
-    :param limits: bounds on frames.
-    :param unanswered_max: requests that may wait for their answer; as listener, no
-        further request is read beyond that (backpressure; an answer that has not been
-        taken from `data_to_send` is none yet), as dialler, `send_request` refuses with
-        ``QUEUE_FULL``.
+    role
+        Dialler or listener.
+    limits
+        Bounds on frames.
+    unanswered_max
+        Requests that may wait for their answer; as listener, no further request is read beyond
+        that (backpressure; an answer that has not been taken from `data_to_send` is none yet),
+        as dialler, `send_request` refuses with ``QUEUE_FULL``.
 
     Worst-case memory: one frame of ``limits.log_size_max`` being received, and
     `unanswered_max` requests.
@@ -102,13 +91,13 @@ class Connection(StreamBase[ConnectionEvent]):
         """
         check_type("request", request, Request)
         if self._role is not ConnectionRole.DIALLER or not is_request(request.type):
-            raise LocalProtocolError(GarlicErrorCode.WRONG_STATE, "only diallers ask")
+            raise LocalProtocolError(ErrorCode.WRONG_STATE, "only diallers ask")
         if self._closing or self._closed is not None:
             raise LocalProtocolError(ContractErrorCode.ALREADY_CLOSED)
         if len(request.log) > self._limits.log_size_max:
-            raise LocalProtocolError(GarlicErrorCode.LOG_TOO_LARGE)
+            raise LocalProtocolError(ErrorCode.LOG_TOO_LARGE)
         if len(self._unanswered) >= self._unanswered_max:
-            raise LocalProtocolError(GarlicErrorCode.QUEUE_FULL)
+            raise LocalProtocolError(ErrorCode.QUEUE_FULL)
         self._outbox.append(request.encode())
         self._unanswered.append(request)
 
@@ -123,9 +112,9 @@ class Connection(StreamBase[ConnectionEvent]):
         if self._closed is not None:
             raise LocalProtocolError(ContractErrorCode.ALREADY_CLOSED)
         if self._role is not ConnectionRole.LISTENER or not self._unanswered:
-            raise LocalProtocolError(GarlicErrorCode.WRONG_STATE, "nothing to answer")
+            raise LocalProtocolError(ErrorCode.WRONG_STATE, "nothing to answer")
         if response.type is not RESPONSE_OF[self._unanswered[0].type]:
-            raise LocalProtocolError(GarlicErrorCode.WRONG_STATE, f"{response.type.name} answers")
+            raise LocalProtocolError(ErrorCode.WRONG_STATE, f"{response.type.name} answers")
         encoded = response.encode()
         self._unanswered.popleft()
         self._outbox.append(encoded)
@@ -142,7 +131,7 @@ class Connection(StreamBase[ConnectionEvent]):
             return None
         kind = message_type(self._inbox[0])
         if not is_request(kind):
-            raise RemoteProtocolError(GarlicErrorCode.RESPONSE_AS_REQUEST, kind.name)
+            raise RemoteProtocolError(ErrorCode.RESPONSE_AS_REQUEST, kind.name)
         if len(self._inbox) < REQUEST_HEADER_SIZE:
             return None
         header = self._inbox.peek(REQUEST_HEADER_SIZE)
@@ -159,7 +148,7 @@ class Connection(StreamBase[ConnectionEvent]):
             return None
         kind: MessageType = message_type(self._inbox[0])
         if not self._unanswered or kind is not RESPONSE_OF[self._unanswered[0].type]:
-            raise RemoteProtocolError(GarlicErrorCode.UNEXPECTED_RESPONSE, kind.name)
+            raise RemoteProtocolError(ErrorCode.UNEXPECTED_RESPONSE, kind.name)
         if len(self._inbox) < RESPONSE_SIZE:
             return None
         response = Response.decode(self._inbox.take(RESPONSE_SIZE), self._limits)
@@ -170,7 +159,7 @@ class Connection(StreamBase[ConnectionEvent]):
         if len(self._inbox) and listens and self.full:
             return None  # whole requests may still be read once answers have gone out
         if len(self._inbox):
-            raise RemoteProtocolError(GarlicErrorCode.TRUNCATED, "the stream ends inside a frame")
+            raise RemoteProtocolError(ErrorCode.TRUNCATED, "the stream ends inside a frame")
         return Closed()
 
     def _goodbye(self) -> None:

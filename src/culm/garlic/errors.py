@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-__all__ = ["GarlicErrorCode"]
+__all__ = ["ErrorCode"]
 
 
-class GarlicErrorCode(IntEnum):
+class ErrorCode(IntEnum):
     """Codes of `culm.machine.ProtocolError` in this package."""
 
     # What the peer did on a frame level

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable
-from enum import Enum
 
 import h11
 
@@ -26,22 +25,15 @@ from culm.garlic.digest import (
     authorize,
     parse_challenges,
 )
-from culm.garlic.errors import GarlicErrorCode
+from culm.garlic.errors import ErrorCode
 from culm.garlic.events import Authenticated, Challenged, HandshakeEvent
 from culm.garlic.limits import Limits
+from culm.garlic.states import HandshakeState
 from culm.machine import Closed, RemoteProtocolError, StreamBase, check_time
 
-__all__ = ["ClientHandshake", "HandshakeState", "ServerHandshake", "path_of"]
+__all__ = ["ClientHandshake", "ServerHandshake", "path_of"]
 
 _HEAD_END = b"\r\n\r\n"
-
-
-class HandshakeState(Enum):
-    """Where a handshake is."""
-
-    WAITING = "waiting"  # for the request (server), for the response (client)
-    DONE = "done"
-    REFUSED = "refused"
 
 
 def path_of(cluster: str, version: str) -> str:
@@ -82,7 +74,7 @@ class _Handshake(StreamBase[HandshakeEvent]):
         if end >= 0:
             return self._inbox.take(end + len(_HEAD_END))
         if len(self._inbox) >= self._head_size_max:
-            raise RemoteProtocolError(GarlicErrorCode.HEAD_TOO_LARGE)
+            raise RemoteProtocolError(ErrorCode.HEAD_TOO_LARGE)
         return None
 
     def _step(self) -> HandshakeEvent | None:
@@ -96,7 +88,7 @@ class _Handshake(StreamBase[HandshakeEvent]):
                 event = self._read(head)
             except (h11.RemoteProtocolError, UnicodeDecodeError):
                 self._state = HandshakeState.REFUSED
-                raise RemoteProtocolError(GarlicErrorCode.BAD_HTTP) from None
+                raise RemoteProtocolError(ErrorCode.BAD_HTTP) from None
         return event
 
     def _read(self, head: bytes) -> HandshakeEvent | None:
@@ -110,7 +102,7 @@ class _Handshake(StreamBase[HandshakeEvent]):
     def _step_eof(self) -> HandshakeEvent | None:
         if self._final is not None:
             return self._final
-        raise RemoteProtocolError(GarlicErrorCode.TRUNCATED, "the stream ends in the handshake")
+        raise RemoteProtocolError(ErrorCode.TRUNCATED, "the stream ends in the handshake")
 
     def _goodbye(self) -> None:
         """HTTP has none."""
@@ -128,10 +120,18 @@ def _has_token(headers: Iterable[tuple[bytes, bytes]], name: bytes, token: str) 
 class ServerHandshake(_Handshake):
     """The server's side of one connection.
 
-    :param lookup: password of a user, ``None`` for an unknown one.
-    :param nonces: shared by all connections of the server.
-    :param cluster, version: what the path must name.
-    :param realm: told to clients.
+    lookup
+        The password of a user, ``None`` for an unknown one.
+    nonces
+        Shared by all connections of the server.
+    now
+        The time (monotonic seconds).
+    cluster, version
+        What the path must name.
+    realm
+        Told to clients.
+    limits
+        Of these, the size of a head.
 
     `Authenticated` comes with the 101; then `Closed` without an error, and what the
     client has sent after its request is trailing data.  A request without credentials
@@ -162,15 +162,15 @@ class ServerHandshake(_Handshake):
         self._http.receive_data(head)
         request = self._http.next_event()
         if not isinstance(request, h11.Request):
-            raise RemoteProtocolError(GarlicErrorCode.BAD_HTTP)
+            raise RemoteProtocolError(ErrorCode.BAD_HTTP)
         uri = request.target.decode("ascii")
         if uri != path_of(self._cluster, self._version):
             self._respond(404, [])
-            error = RemoteProtocolError(GarlicErrorCode.NOT_FOUND, uri)
+            error = RemoteProtocolError(ErrorCode.NOT_FOUND, uri)
             return self._finish(HandshakeState.REFUSED, error)
         if request.method != b"GET" or not isinstance(self._http.next_event(), h11.EndOfMessage):
             self._respond(400, [])
-            error = RemoteProtocolError(GarlicErrorCode.BAD_HTTP, "not a plain GET")
+            error = RemoteProtocolError(ErrorCode.BAD_HTTP, "not a plain GET")
             return self._finish(HandshakeState.REFUSED, error)
         return self._authenticate(request, uri)
 
@@ -186,11 +186,11 @@ class ServerHandshake(_Handshake):
             )
         if verdict != Verdict.GOOD:
             self._challenge(stale=verdict == Verdict.STALE)
-            error = RemoteProtocolError(GarlicErrorCode.UNAUTHORIZED, f"{verdict} credentials")
+            error = RemoteProtocolError(ErrorCode.UNAUTHORIZED, f"{verdict} credentials")
             return self._finish(HandshakeState.REFUSED, error)
         if not _has_token(request.headers, b"upgrade", "websocket"):
             self._respond(426, [(b"Upgrade", b"websocket")])
-            error = RemoteProtocolError(GarlicErrorCode.BAD_HTTP, "no upgrade asked for")
+            error = RemoteProtocolError(ErrorCode.BAD_HTTP, "no upgrade asked for")
             return self._finish(HandshakeState.REFUSED, error)
         accepted = h11.InformationalResponse(
             status_code=101,
@@ -224,9 +224,20 @@ class ServerHandshake(_Handshake):
 class ClientHandshake(_Handshake):
     """The client's side of one connection.
 
-    :param host: value of the Host header, and the key in the cache.
-    :param cache: challenges of servers; shared by all connections of the client.
-    :param rng: where client nonces come from.
+    host
+        The value of the Host header, and the key in the cache.
+    user, password
+        Our credentials.
+    cache
+        Challenges of servers; shared by all connections of the client.
+    rng
+        Where client nonces come from.
+    now
+        The time (monotonic seconds).
+    cluster, version
+        What the path names.
+    limits
+        Of these, the size of a head.
 
     With a cached challenge the request has credentials from the start.  Without one, or
     if it has become stale, the server's challenge is put into the cache, and `Challenged`
@@ -277,17 +288,17 @@ class ClientHandshake(_Handshake):
         self._http.receive_data(head)
         response = self._http.next_event()
         if not isinstance(response, h11.InformationalResponse | h11.Response):
-            raise RemoteProtocolError(GarlicErrorCode.BAD_HTTP)
+            raise RemoteProtocolError(ErrorCode.BAD_HTTP)
         status = response.status_code
         if status == 101 and self._used is not None:
             if not _has_token(response.headers, b"upgrade", "websocket"):
-                raise RemoteProtocolError(GarlicErrorCode.BAD_HTTP, "101 without upgrade")
+                raise RemoteProtocolError(ErrorCode.BAD_HTTP, "101 without upgrade")
             self._finish(HandshakeState.DONE)
             return Authenticated(user=self._user, cluster=self._cluster, version=self._version)
         if 100 <= status < 200:
             return None  # another informational response; the real one follows
-        code = {401: GarlicErrorCode.UNAUTHORIZED, 404: GarlicErrorCode.NOT_FOUND}.get(
-            status, GarlicErrorCode.UPGRADE_REFUSED
+        code = {401: ErrorCode.UNAUTHORIZED, 404: ErrorCode.NOT_FOUND}.get(
+            status, ErrorCode.UPGRADE_REFUSED
         )
         if status == 401 and self._take_challenge(response.headers):
             self._finish(HandshakeState.REFUSED)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from culm.arguments import check_numbers
+from culm.arguments import check_numbers, check_type
+from culm.garlic.raft.limits import Limits as RaftLimits
 
 __all__ = ["Limits"]
 
@@ -30,6 +31,8 @@ class Limits:
     term_max
         A term above this is refused, so that terms, which the wire holds in 63 bits, can never be
         used up by one message.
+    raft
+        Of the core.  Its requests are kept so small that they fit the frames.
     """
 
     log_size_max: int = 64 * 1024 * 1024
@@ -39,6 +42,8 @@ class Limits:
     endpoint_size_max: int = 1024
     head_size_max: int = 16 * 1024
     term_max: int = 2**62
+    raft: RaftLimits = field(default_factory=RaftLimits)
 
     def __post_init__(self) -> None:
         check_numbers(self)
+        check_type("raft", self.raft, RaftLimits)

@@ -6,12 +6,13 @@ from collections import deque
 from collections.abc import Callable
 
 from culm.buffer import Buffer
-from culm.garlic.connection import Connection, ConnectionRole
-from culm.garlic.errors import GarlicErrorCode
+from culm.garlic.connection import Connection
+from culm.garlic.errors import ErrorCode
 from culm.garlic.events import Authenticated, RequestReceived, ResponseReceived
 from culm.garlic.limits import Limits
 from culm.garlic.messages import MessageType, Response
 from culm.garlic.raft import messages as m
+from culm.garlic.states import ConnectionRole
 from culm.garlic.translate import Translator
 from culm.machine import Closed, Event, RemoteProtocolError, StreamMachine
 from culm.stack import then
@@ -127,11 +128,9 @@ class Link:
         request = event.request
         if request.type not in _CLIENT_TYPES:
             if request.source == self._server_id or self.peer not in (None, request.source):
-                raise RemoteProtocolError(GarlicErrorCode.WRONG_SOURCE, str(request.source))
+                raise RemoteProtocolError(ErrorCode.WRONG_SOURCE, str(request.source))
             if request.destination != self._server_id:
-                raise RemoteProtocolError(
-                    GarlicErrorCode.WRONG_DESTINATION, str(request.destination)
-                )
+                raise RemoteProtocolError(ErrorCode.WRONG_DESTINATION, str(request.destination))
             self.peer = request.source
         message = self._translator.decode_request(request, slot)
         self._slots.append(slot)
@@ -141,9 +140,9 @@ class Link:
         """Check who answers, and translate; raises `RemoteProtocolError`."""
         asked, response = self._asked.popleft(), event.response
         if response.source != self.peer:
-            raise RemoteProtocolError(GarlicErrorCode.WRONG_SOURCE, str(response.source))
+            raise RemoteProtocolError(ErrorCode.WRONG_SOURCE, str(response.source))
         if type(asked) not in m.CLIENT_REQUESTS and response.destination != self._server_id:
-            raise RemoteProtocolError(GarlicErrorCode.WRONG_DESTINATION, str(response.destination))
+            raise RemoteProtocolError(ErrorCode.WRONG_DESTINATION, str(response.destination))
         return self._translator.decode_response(asked, response)
 
     def ask(self, message: m.Request) -> bool:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
-from culm.garlic.errors import GarlicErrorCode
+from culm.garlic.errors import ErrorCode
 from culm.garlic.limits import Limits
 from culm.machine import RemoteProtocolError
 
@@ -83,19 +83,19 @@ def message_type(number: int) -> MessageType:
     """The type of that number; raises `RemoteProtocolError` if there is none."""
     kind = _TYPES.get(number)
     if kind is None:
-        raise RemoteProtocolError(GarlicErrorCode.UNKNOWN_MESSAGE_TYPE, f"message type {number}")
+        raise RemoteProtocolError(ErrorCode.UNKNOWN_MESSAGE_TYPE, f"message type {number}")
     return kind
 
 
 def _check_long(**numbers: int) -> None:
     for name, number in numbers.items():
         if number > _LONG_MAX:
-            raise RemoteProtocolError(GarlicErrorCode.NUMBER_TOO_LARGE, f"{name} {number}")
+            raise RemoteProtocolError(ErrorCode.NUMBER_TOO_LARGE, f"{name} {number}")
 
 
 def _check_term(term: int, limits: Limits) -> None:
     if term > limits.term_max:
-        raise RemoteProtocolError(GarlicErrorCode.NUMBER_TOO_LARGE, f"term {term}")
+        raise RemoteProtocolError(ErrorCode.NUMBER_TOO_LARGE, f"term {term}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,7 +138,7 @@ class Request:
         if size == _NO_LOG:
             return 0
         if size > limits.log_size_max:
-            raise RemoteProtocolError(GarlicErrorCode.LOG_TOO_LARGE, f"log size {size}")
+            raise RemoteProtocolError(ErrorCode.LOG_TOO_LARGE, f"log size {size}")
         return size
 
     @staticmethod

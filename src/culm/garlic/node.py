@@ -5,13 +5,12 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from itertools import count
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
-from culm.arguments import check_type, read_buffers
+from culm.arguments import check_int, check_seconds, check_type, read_buffers
 from culm.buffer import Buffer
-from culm.garlic.connection import ConnectionRole
 from culm.garlic.dials import Dials
-from culm.garlic.errors import GarlicErrorCode
+from culm.garlic.errors import ErrorCode
 from culm.garlic.events import (
     Authenticated,
     DialWanted,
@@ -23,8 +22,9 @@ from culm.garlic.events import (
 )
 from culm.garlic.limits import Limits
 from culm.garlic.link import Link
-from culm.garlic.raft import Configuration, Raft, Role, Server, Settings, Stored
+from culm.garlic.raft import Configuration, Raft, Server, State, Stored, Timing
 from culm.garlic.raft import messages as m
+from culm.garlic.states import ConnectionRole
 from culm.garlic.translate import Translator, fitting, value_size_max
 from culm.machine import (
     Closed,
@@ -39,6 +39,9 @@ from culm.timers import Deadlines
 __all__ = ["Node"]
 
 R = TypeVar("R")
+
+_DEFAULT_TIMING: Final = Timing()
+_DEFAULT_LIMITS: Final = Limits()
 
 # Requests that may be unanswered beside those of replication: votes, joins, leaves.
 _SPARE_REQUESTS = 4
@@ -55,16 +58,17 @@ class Node:
         Where election timeouts come from.
     now
         The time (monotonic seconds).
-    settings, limits
-        Of the core, and of what peers may make us hold.  Requests are kept so small that they
-        fit the frames of the limits.
+    timing
+        How long the core waits.
+    limits
+        What peers may make us hold, and how much the core takes at a time.
     links_max
         Connections at a time.
     requests_max
         Unanswered requests of one accepted connection.
-    handshake_timeout
+    handshake_timeout_s
         Seconds for a connection to become established.
-    dial_pause
+    dial_pause_s
         Seconds before a server is dialled again.
 
     A `culm.machine.LinkedMachine`: `accepted` and `dialled` open its links.
@@ -81,26 +85,38 @@ class Node:
         stored: Stored,
         rng: random.Random,
         now: float,
-        settings: Settings | None = None,
-        limits: Limits | None = None,
+        timing: Timing = _DEFAULT_TIMING,
+        limits: Limits = _DEFAULT_LIMITS,
         links_max: int = 256,
         requests_max: int = 64,
-        handshake_timeout: float = 10.0,
-        dial_pause: float = 0.025,
+        handshake_timeout_s: float = 10.0,
+        dial_pause_s: float = 0.025,
     ) -> None:
-        self._limits = limits if limits is not None else Limits()
-        settings = fitting(settings if settings is not None else Settings(), self._limits)
-        self._core = Raft(server_id=server_id, stored=stored, settings=settings, rng=rng, now=now)
+        check_type("limits", limits, Limits)
+        check_int("links_max", links_max, 1)
+        check_int("requests_max", requests_max, 1)
+        check_seconds("handshake_timeout_s", handshake_timeout_s)
+        check_seconds("dial_pause_s", dial_pause_s)
+        self._limits = limits
+        core_limits = fitting(limits)
+        self._core = Raft(
+            server_id=server_id,
+            stored=stored,
+            timing=timing,
+            limits=core_limits,
+            rng=rng,
+            now=now,
+        )
         self._translator = Translator(self._limits)
         self._now = now
         self._links_max = links_max
         self._requests_max = requests_max
-        self._asked_max = settings.in_flight_max + _SPARE_REQUESTS
-        self._handshake_timeout = handshake_timeout
+        self._asked_max = core_limits.in_flight_max + _SPARE_REQUESTS
+        self._handshake_timeout_s = handshake_timeout_s
         self._numbers = count(1)
         self._slot_numbers = count(1)
         self._links: dict[int, Link] = {}
-        self._dials = Dials(dial_pause)
+        self._dials = Dials(dial_pause_s)
         self._slots: dict[int, Link] = {}
         self._handshakes: Deadlines[int] = Deadlines()  # by number of the link
         self._awake: dict[int, Link] = {}  # links that may have events
@@ -110,7 +126,7 @@ class Node:
     # What it is
 
     @property
-    def state(self) -> Role:
+    def state(self) -> State:
         return self._core.state
 
     @property
@@ -147,7 +163,7 @@ class Node:
         """See `Raft.propose`; ``VALUE_TOO_LARGE`` as well for what fits no frame."""
         given = read_buffers("values", values)
         if max(map(len, given), default=0) > value_size_max(self._limits):
-            raise LocalProtocolError(GarlicErrorCode.VALUE_TOO_LARGE)
+            raise LocalProtocolError(ErrorCode.VALUE_TOO_LARGE)
         return self._core.propose(given)
 
     def read(self) -> int:
@@ -179,7 +195,7 @@ class Node:
         """
         self._check_open()
         if not self._dials.under_way(peer):
-            raise LocalProtocolError(GarlicErrorCode.UNKNOWN_PEER, str(peer))
+            raise LocalProtocolError(ErrorCode.UNKNOWN_PEER, str(peer))
         link = self._open(ConnectionRole.DIALLER, peer, handshake, self._asked_max)
         self._dials.made(peer, link)
         if link.established:
@@ -201,7 +217,7 @@ class Node:
             check_type("handshake", handshake, StreamMachine)
         self._check_open()
         if len(self._links) >= self._links_max:
-            raise LocalProtocolError(GarlicErrorCode.QUEUE_FULL, "connections")
+            raise LocalProtocolError(ErrorCode.QUEUE_FULL, "connections")
         link = Link(
             number=next(self._numbers),
             role=role,
@@ -216,7 +232,7 @@ class Node:
         self._links[link.number] = link
         self._wake(link)
         if handshake is not None:
-            self._handshakes.set(link.number, self._now + self._handshake_timeout)
+            self._handshakes.set(link.number, self._now + self._handshake_timeout_s)
         return link
 
     def _check_open(self) -> None:
@@ -322,7 +338,7 @@ class Node:
         self._now = now
         self._dials.advance(now)
         while (number := self._handshakes.pop_due(now)) is not None:
-            self._links[number].fail(RemoteProtocolError(GarlicErrorCode.HANDSHAKE_TIMEOUT))
+            self._links[number].fail(RemoteProtocolError(ErrorCode.HANDSHAKE_TIMEOUT))
 
     def close(self) -> None:
         """End all links, then the node."""

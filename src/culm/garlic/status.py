@@ -12,7 +12,7 @@ import json
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from culm.garlic.errors import GarlicErrorCode
+from culm.garlic.errors import ErrorCode
 from culm.machine import RemoteProtocolError
 
 __all__ = ["DestinationStatus", "RouterStatus", "StatusRecord"]
@@ -58,7 +58,7 @@ class StatusRecord:
     def decode(value: bytes) -> StatusRecord:
         """Raises `RemoteProtocolError` (``BAD_VALUE``) for anything else than a record."""
         if len(value) > _SIZE_MAX:
-            raise RemoteProtocolError(GarlicErrorCode.BAD_VALUE, f"{len(value)} bytes of status")
+            raise RemoteProtocolError(ErrorCode.BAD_VALUE, f"{len(value)} bytes of status")
         try:
             data = json.loads(value)
             destinations = data["destinations"]
@@ -72,7 +72,7 @@ class StatusRecord:
             )
         except (ValueError, TypeError, KeyError, RecursionError) as error:
             name = type(error).__name__
-            raise RemoteProtocolError(GarlicErrorCode.BAD_VALUE, f"status: {name}") from None
+            raise RemoteProtocolError(ErrorCode.BAD_VALUE, f"status: {name}") from None
 
 
 def _typed(kind: type[Any], value: object) -> Any:

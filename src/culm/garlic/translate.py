@@ -13,10 +13,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from culm.garlic.errors import GarlicErrorCode
+from culm.garlic.errors import ErrorCode
 from culm.garlic.limits import Limits
 from culm.garlic.messages import RESPONSE_OF, MessageType, Request, Response
-from culm.garlic.raft import Settings
+from culm.garlic.raft import Limits as RaftLimits
 from culm.garlic.raft import messages as m
 from culm.garlic.values import (
     LogEntry,
@@ -69,15 +69,15 @@ def value_size_max(limits: Limits) -> int:
     return min(limits.log_size_max, limits.inflated_size_max) // 2
 
 
-def fitting(settings: Settings, limits: Limits) -> Settings:
-    """`settings` such that no request is too large for the frames that `limits` allow."""
+def fitting(limits: Limits) -> RaftLimits:
+    """The core's limits, such that no request is too large for the frames that the others allow."""
     room = value_size_max(limits)
     entries_max = max(1, min(limits.entries_max, room // (2 * _ENTRY_SIZE)))
     return replace(
-        settings,
-        append_entries_max=min(settings.append_entries_max, entries_max),
-        append_size_max=min(settings.append_size_max, room),
-        chunk_size=min(settings.chunk_size, room),
+        limits.raft,
+        append_entries_max=min(limits.raft.append_entries_max, entries_max),
+        append_size_max=min(limits.raft.append_size_max, room),
+        chunk_size=min(limits.raft.chunk_size, room),
     )
 
 
@@ -299,7 +299,7 @@ class Translator:
         if any(entry.type is not ValueType.APPLICATION for entry in entries):
             raise _wrong(request, "only application values are wanted")
         if any(len(entry.value) > value_size_max(self._limits) for entry in entries):
-            raise RemoteProtocolError(GarlicErrorCode.LOG_TOO_LARGE, "a value fits no frame")
+            raise RemoteProtocolError(ErrorCode.LOG_TOO_LARGE, "a value fits no frame")
         return m.ClientRequest(
             source=request.source,
             destination=request.destination,
@@ -347,4 +347,4 @@ def _single(term: int, kind: ValueType, value: bytes) -> bytes:
 
 
 def _wrong(request: Request, message: str) -> RemoteProtocolError:
-    return RemoteProtocolError(GarlicErrorCode.WRONG_ENTRIES, f"{request.type.name}: {message}")
+    return RemoteProtocolError(ErrorCode.WRONG_ENTRIES, f"{request.type.name}: {message}")

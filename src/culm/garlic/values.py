@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
 
-from culm.garlic.errors import GarlicErrorCode
+from culm.garlic.errors import ErrorCode
 from culm.garlic.limits import Limits
 from culm.garlic.raft.model import Configuration, Entry, Server, Snapshot
 from culm.machine import RemoteProtocolError
@@ -69,14 +69,14 @@ class LogEntry(NamedTuple):
     value: bytes
 
 
-def _bad(code: GarlicErrorCode, message: str) -> RemoteProtocolError:
+def _bad(code: ErrorCode, message: str) -> RemoteProtocolError:
     return RemoteProtocolError(code, message)
 
 
 def _value_type(number: int) -> ValueType:
     kind = _TYPES.get(number)
     if kind is None:
-        raise _bad(GarlicErrorCode.UNKNOWN_VALUE_TYPE, f"value type {number}")
+        raise _bad(ErrorCode.UNKNOWN_VALUE_TYPE, f"value type {number}")
     return kind
 
 
@@ -96,16 +96,16 @@ def decode_entries(log: bytes, limits: Limits) -> list[LogEntry]:
     unpack_from, header_size, term_max = _ENTRY.unpack_from, _ENTRY.size, limits.term_max
     while offset < size:
         if size - offset < header_size:
-            raise _bad(GarlicErrorCode.BAD_LOG_ENTRY, "an entry's header is cut short")
+            raise _bad(ErrorCode.BAD_LOG_ENTRY, "an entry's header is cut short")
         term, number, value_size = unpack_from(log, offset)
         offset += header_size + value_size
         if offset > size:
-            raise _bad(GarlicErrorCode.BAD_LOG_ENTRY, "an entry exceeds the log size")
+            raise _bad(ErrorCode.BAD_LOG_ENTRY, "an entry exceeds the log size")
         if term > term_max:
-            raise _bad(GarlicErrorCode.NUMBER_TOO_LARGE, f"term {term}")
+            raise _bad(ErrorCode.NUMBER_TOO_LARGE, f"term {term}")
         entries.append(LogEntry(term, _value_type(number), log[offset - value_size : offset]))
         if len(entries) > limits.entries_max:
-            raise _bad(GarlicErrorCode.TOO_MANY_ENTRIES, f"more than {limits.entries_max} entries")
+            raise _bad(ErrorCode.TOO_MANY_ENTRIES, f"more than {limits.entries_max} entries")
     return entries
 
 
@@ -147,7 +147,7 @@ def decode_log(log: bytes, limits: Limits) -> list[Entry]:
     if offset != size:  # too many, malformed, or with configurations
         return [replicated(entry, limits) for entry in decode_entries(log, limits)]
     if entries and max(entry[0] for entry in entries) > limits.term_max:
-        raise _bad(GarlicErrorCode.NUMBER_TOO_LARGE, "an entry's term")
+        raise _bad(ErrorCode.NUMBER_TOO_LARGE, "an entry's term")
     return entries
 
 
@@ -165,7 +165,7 @@ def replicated(entry: LogEntry, limits: Limits) -> Entry:
         return Entry(entry.term, entry.value)
     if entry.type is ValueType.CONFIGURATION:
         return Entry(entry.term, decode_configuration(entry.value, limits))
-    raise _bad(GarlicErrorCode.WRONG_ENTRIES, f"{entry.type.name} in a replicated log")
+    raise _bad(ErrorCode.WRONG_ENTRIES, f"{entry.type.name} in a replicated log")
 
 
 def encode_server(server: Server) -> bytes:
@@ -176,15 +176,15 @@ def encode_server(server: Server) -> bytes:
 
 def _read_server(data: bytes, offset: int, limits: Limits) -> tuple[Server, int]:
     if len(data) - offset < _INTS.size:
-        raise _bad(GarlicErrorCode.BAD_VALUE, "a server is cut short")
+        raise _bad(ErrorCode.BAD_VALUE, "a server is cut short")
     server_id, size = _INTS.unpack_from(data, offset)
     start = offset + _INTS.size
     if size > limits.endpoint_size_max or size > len(data) - start:
-        raise _bad(GarlicErrorCode.BAD_VALUE, f"endpoint of {size} bytes")
+        raise _bad(ErrorCode.BAD_VALUE, f"endpoint of {size} bytes")
     try:
         endpoint = data[start : start + size].decode("ascii")
     except UnicodeDecodeError:
-        raise _bad(GarlicErrorCode.BAD_VALUE, "endpoint is not ASCII") from None
+        raise _bad(ErrorCode.BAD_VALUE, "endpoint is not ASCII") from None
     return Server(server_id, endpoint), start + size
 
 
@@ -192,7 +192,7 @@ def decode_server(value: bytes, limits: Limits) -> Server:
     """ClusterServer as AddServerRequest has it; raises `RemoteProtocolError`."""
     server, end = _read_server(value, 0, limits)
     if end != len(value):
-        raise _bad(GarlicErrorCode.BAD_VALUE, "bytes after a server")
+        raise _bad(ErrorCode.BAD_VALUE, "bytes after a server")
     return server
 
 
@@ -204,7 +204,7 @@ def encode_server_id(server_id: int) -> bytes:
 def decode_server_id(value: bytes) -> int:
     """ClusterServer as RemoveServerRequest has it; raises `RemoteProtocolError`."""
     if len(value) != _INT.size:
-        raise _bad(GarlicErrorCode.BAD_VALUE, f"server id of {len(value)} bytes")
+        raise _bad(ErrorCode.BAD_VALUE, f"server id of {len(value)} bytes")
     server_id: int = _INT.unpack(value)[0]
     return server_id
 
@@ -219,19 +219,19 @@ def encode_configuration(configuration: Configuration) -> bytes:
 def decode_configuration(value: bytes, limits: Limits) -> Configuration:
     """Read a configuration of distinct servers; raises `RemoteProtocolError`."""
     if len(value) < _LONGS.size:
-        raise _bad(GarlicErrorCode.BAD_VALUE, "a configuration is cut short")
+        raise _bad(ErrorCode.BAD_VALUE, "a configuration is cut short")
     log_index, last_log_index = _LONGS.unpack_from(value)
     if max(log_index, last_log_index) >= 2**63:
-        raise _bad(GarlicErrorCode.NUMBER_TOO_LARGE, "log index of a configuration")
+        raise _bad(ErrorCode.NUMBER_TOO_LARGE, "log index of a configuration")
     servers: dict[int, Server] = {}
     offset = _LONGS.size
     while offset < len(value):
         server, offset = _read_server(value, offset, limits)
         if server.server_id in servers:
-            raise _bad(GarlicErrorCode.BAD_VALUE, f"server {server.server_id} twice")
+            raise _bad(ErrorCode.BAD_VALUE, f"server {server.server_id} twice")
         servers[server.server_id] = server
         if len(servers) > limits.servers_max:
-            raise _bad(GarlicErrorCode.BAD_VALUE, f"more than {limits.servers_max} servers")
+            raise _bad(ErrorCode.BAD_VALUE, f"more than {limits.servers_max} servers")
     return Configuration(log_index, last_log_index, tuple(servers.values()))
 
 
@@ -269,22 +269,22 @@ class LogPack:
         inflater = zlib.decompressobj(16 + zlib.MAX_WBITS)
         head = _inflate(inflater, value, _INTS.size)
         if len(head) < _INTS.size:
-            raise _bad(GarlicErrorCode.BAD_VALUE, "a log pack is cut short")
+            raise _bad(ErrorCode.BAD_VALUE, "a log pack is cut short")
         index_size, log_size = _INTS.unpack(head)
         if index_size % _LONG.size:
-            raise _bad(GarlicErrorCode.BAD_VALUE, "the index size of a log pack")
+            raise _bad(ErrorCode.BAD_VALUE, "the index size of a log pack")
         size = index_size + log_size
         if len(head) + size > limits.inflated_size_max:
-            raise _bad(GarlicErrorCode.INFLATED_TOO_LARGE, f"a log pack of {size} bytes")
+            raise _bad(ErrorCode.INFLATED_TOO_LARGE, f"a log pack of {size} bytes")
         count = index_size // _LONG.size
         if count > limits.entries_max:
-            raise _bad(GarlicErrorCode.TOO_MANY_ENTRIES, f"{count} entries in a log pack")
+            raise _bad(ErrorCode.TOO_MANY_ENTRIES, f"{count} entries in a log pack")
         # No more is inflated than was declared, and what shows that there is more.
         data = _inflate(inflater, inflater.unconsumed_tail, size + 1)
         if len(data) > size:
-            raise _bad(GarlicErrorCode.INFLATED_TOO_LARGE, "a log pack goes on behind its end")
+            raise _bad(ErrorCode.INFLATED_TOO_LARGE, "a log pack goes on behind its end")
         if len(data) < size or not inflater.eof or inflater.unused_data:
-            raise _bad(GarlicErrorCode.BAD_VALUE, "a log pack is not one whole gzip member")
+            raise _bad(ErrorCode.BAD_VALUE, "a log pack is not one whole gzip member")
         offsets = struct.unpack_from(f">{count}Q", data)
         log = memoryview(data)[index_size:]
         return LogPack(_unpack_records(offsets, log, limits), offsets[0] if offsets else 0)
@@ -294,17 +294,17 @@ def _unpack_records(
     offsets: Sequence[int], log: memoryview, limits: Limits
 ) -> tuple[LogEntry, ...]:
     if not offsets and len(log):
-        raise _bad(GarlicErrorCode.BAD_VALUE, "a log pack without index")
+        raise _bad(ErrorCode.BAD_VALUE, "a log pack without index")
     entries: list[LogEntry] = []
     for position, offset in enumerate(offsets):
         start = offset - offsets[0]
         last = position + 1 == len(offsets)
         end = len(log) if last else offsets[position + 1] - offsets[0]
         if not 0 <= start <= end - _PACKED.size or end > len(log):
-            raise _bad(GarlicErrorCode.BAD_VALUE, "offsets in a log pack")
+            raise _bad(ErrorCode.BAD_VALUE, "offsets in a log pack")
         term, number = _PACKED.unpack_from(log, start)
         if term > limits.term_max:
-            raise _bad(GarlicErrorCode.NUMBER_TOO_LARGE, f"term {term}")
+            raise _bad(ErrorCode.NUMBER_TOO_LARGE, f"term {term}")
         value = bytes(log[start + _PACKED.size : end])
         entries.append(LogEntry(term, _value_type(number), value))
     return tuple(entries)
@@ -320,7 +320,7 @@ def _inflate(inflater: zlib._Decompress, data: bytes, size_max: int) -> bytes:
     try:
         return inflater.decompress(data, size_max)
     except zlib.error:
-        raise _bad(GarlicErrorCode.BAD_VALUE, "a log pack is not gzip") from None
+        raise _bad(ErrorCode.BAD_VALUE, "a log pack is not gzip") from None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -357,12 +357,12 @@ class SnapshotSyncRequest:
             (offset,) = _LONG.unpack_from(value, end)
             (data_size,) = _INT.unpack_from(value, end + 8)
         except struct.error:
-            raise _bad(GarlicErrorCode.BAD_VALUE, "a snapshot chunk is cut short") from None
+            raise _bad(ErrorCode.BAD_VALUE, "a snapshot chunk is cut short") from None
         start = end + 12
         if start + data_size + 1 != len(value):
-            raise _bad(GarlicErrorCode.BAD_VALUE, "sizes in a snapshot chunk")
+            raise _bad(ErrorCode.BAD_VALUE, "sizes in a snapshot chunk")
         if max(index, offset) >= 2**63 or term > limits.term_max:
-            raise _bad(GarlicErrorCode.NUMBER_TOO_LARGE, "a snapshot chunk")
+            raise _bad(ErrorCode.NUMBER_TOO_LARGE, "a snapshot chunk")
         return SnapshotSyncRequest(
             snapshot=Snapshot(index, term, decode_configuration(configuration, limits)),
             offset=offset,

@@ -18,8 +18,8 @@ from culm.oxen.events import (
 )
 from culm.oxen.limits import Limits, Timing
 from culm.oxen.messages import Dialect
-from culm.oxen.node import Node, NodeState
-from culm.oxen.peer import PeerState
+from culm.oxen.node import Node
+from culm.oxen.states import PeerState, State
 from culm.oxen.views import PeerView, format_contacts, format_peers
 
 __all__ = [
@@ -33,7 +33,6 @@ __all__ = [
     "MessageReceived",
     "Node",
     "NodeEvent",
-    "NodeState",
     "PeerJoined",
     "PeerLeft",
     "PeerReachable",
@@ -41,6 +40,7 @@ __all__ = [
     "PeerUnreachable",
     "PeerView",
     "SendFailed",
+    "State",
     "Timing",
     "format_contacts",
     "format_peers",

@@ -30,8 +30,9 @@ from culm.oxen.messages import (
     Synchronize,
     write_message,
 )
-from culm.oxen.peer import Peer, PeerState
+from culm.oxen.peer import Peer
 from culm.oxen.roster import Roster
+from culm.oxen.states import PeerState
 
 __all__ = ["Associations"]
 

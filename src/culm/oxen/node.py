@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable
-from enum import Enum, IntEnum, auto
+from enum import IntEnum, auto
 from random import Random
 from types import MappingProxyType
 
@@ -17,31 +17,21 @@ from culm.oxen.inbox import Inbox
 from culm.oxen.limits import Limits, Timing
 from culm.oxen.links import Links
 from culm.oxen.messages import Dialect
-from culm.oxen.peer import Peer, PeerState
+from culm.oxen.peer import Peer
 from culm.oxen.reception import Reception
 from culm.oxen.roster import Roster
 from culm.oxen.sizes import payload_sizes
+from culm.oxen.states import PeerState, State
 from culm.oxen.views import PeerView, view_of
 from culm.timers import Deadlines
 
-__all__ = ["Node", "NodeState"]
-
-
-class NodeState(Enum):
-    """Where a node stands."""
-
-    IDLE = auto()
-    """Neither `Node.start` nor `Node.join` was called."""
-    JOINING = auto()
-    """A server was asked for help, and nobody has joined yet."""
-    ACTIVE = auto()
-    LEAVING = auto()
-    """Goodbyes are on their way."""
-    CLOSED = auto()
+__all__ = [
+    "Node",
+]
 
 
 # By themselves: to look one up in its class costs more than a message can afford.
-_IDLE, _JOINING, _ACTIVE, _LEAVING, _CLOSED = NodeState
+_IDLE, _JOINING, _ACTIVE, _LEAVING, _CLOSED = State
 _JOINED = PeerState.JOINED
 
 
@@ -59,11 +49,19 @@ class Node:
     they have is the driver's concern.  Tell it the time with `advance` before anything
     else.
 
-    me: this server's ID.
-    rng: source of message and keepalive IDs, of jitter and of gossip.
-    epoch: the Unix time (seconds) at which the monotonic time is 0.  Contact times are
-        compared between nodes, so clocks should agree: see `Timing.usable_s`.
-    dialect: how parcels hold their bodies; the same in all of the cluster.
+    me
+        This server's ID.
+    rng
+        Source of message and keepalive IDs, of jitter and of gossip.
+    epoch
+        The Unix time (seconds) at which the monotonic time is 0.  Contact times are compared
+        between nodes, so clocks should agree: see `Timing.usable_s`.
+    limits
+        What peers may make us hold.
+    timing
+        How often, and how long.
+    dialect
+        How parcels hold their bodies; the same in all of the cluster.
     """
 
     def __init__(
@@ -201,7 +199,7 @@ class Node:
     # -- driving --------------------------------------------------------------------------
 
     @property
-    def state(self) -> NodeState:
+    def state(self) -> State:
         """The state as of the event last returned."""
         return self._state
 
@@ -284,7 +282,7 @@ class Node:
 
     # -- inside ---------------------------------------------------------------------------
 
-    def _begin(self, state: NodeState) -> None:
+    def _begin(self, state: State) -> None:
         self._state = state
         self._roster.begin()
         now, timing = self._clock.now, self._timing

@@ -3,26 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
 
 from culm.oxen.incoming import Age, Incoming
 from culm.oxen.messages import Broadcast, Finalize, Message, OneToOne, Synchronize
 from culm.oxen.outgoing import Outgoing
+from culm.oxen.states import PeerState
 
-__all__ = ["Peer", "PeerState", "Tombstone"]
-
-
-class PeerState(Enum):
-    """Where an association stands."""
-
-    SYNCHRONIZING = "synchronizing"
-    """It has not acknowledged our synchronize message, or we have not got its own."""
-    JOINED = "joined"
-    """Messages go both ways."""
-    FINALIZING = "finalizing"
-    """It is leaving, and messages that it announced are missing yet."""
-    GIVEN_UP = "given up"
-    """It is not usefully reachable.  What it sends is dropped."""
+__all__ = ["Peer", "Tombstone"]
 
 
 @dataclass(slots=True)

@@ -29,8 +29,9 @@ from culm.oxen.messages import (
     Synchronize,
     read_message,
 )
-from culm.oxen.peer import Peer, PeerState
+from culm.oxen.peer import Peer
 from culm.oxen.roster import Roster
+from culm.oxen.states import PeerState
 
 __all__ = ["Reception"]
 

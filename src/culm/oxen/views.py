@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from culm.oxen.contacts import NEVER, ContactTable
-from culm.oxen.peer import Peer, PeerState
+from culm.oxen.peer import Peer
+from culm.oxen.states import PeerState
 
 __all__ = ["PeerView", "format_contacts", "format_peers", "view_of"]
 

@@ -63,8 +63,13 @@ _MODES: Final = {int(mode): mode for mode in Mode}
 class Connection(StreamBase[ConnectionEvent]):
     """Announcements and sessions with one peer, over an ordered, reliable stream of bytes.
 
-    `local_peer` and `remote_peer` are what the transport calls the two; where requests cross, the
-    one with the lower id gives way.  Raises `ValueError` if they are equal.
+    local_peer, remote_peer
+        What the transport calls the two; where requests cross, the one with the lower id gives
+        way.  Raises `ValueError` if they are equal.
+    dialect
+        How messages are written.
+    limits
+        What the peer may make us hold, and how long it may take.
 
     The verbs raise `LocalProtocolError` if a rule forbids what they stand for, or if the connection
     has ended (``ContractErrorCode.ALREADY_CLOSED``); nothing has changed then.

@@ -45,7 +45,14 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
     The store is reached through effects (`culm.p2panda.effects`).  After bytes have been taken
     there may be effects again: reading is done as far as the peer can take it.
 
-    monoid: of the fingerprints (`culm.reconcile`), the same on both sides.
+    local_peer, remote_peer, dialect
+        As of `Connection`.
+    limits
+        What peer and store may make us hold, and how long the peer may take.
+    policy
+        What it does of itself.
+    monoid
+        Of the fingerprints (`culm.reconcile`), the same on both sides.
     """
 
     def __init__(

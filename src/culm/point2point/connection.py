@@ -102,17 +102,23 @@ class Connection(StreamBase[ConnectionEvent]):
     Enforces every invariant of the seed, in both directions, and rebuilds and verifies
     what is received.  Requests are handled through `Request`.
 
-    `family` is the hash family of all logs (YAMF in original Bamboo).  The windows of
-    `setup` are cut to ``limits.compression_window_max``.  Proposal credit is granted by
-    itself: ``limits.requests_max``, refilled as requests of the peer end.
-
-    `in_runs`: entries come many at a time where that is possible (`EntriesReceived`), which
-    is several times as fast.  How many, and in which pieces other payloads come, then
-    depends on how the bytes came.
-
-    `trust_caller`: in safe mode nothing that does not verify may be sent.  That is checked
-    (``INVALID_DATA``), unless the caller is known to have verified all that it sends.  Only
-    then `Request.send_entries` sends runs.
+    role
+        Whose request ids are even; whoever opened the stream of bytes is proactive, say.
+    setup
+        What we offer.  Its windows are cut to ``limits.compression_window_max``.
+    limits
+        What the peer may make us hold, and how long it may take.  Proposal credit is granted by
+        itself: ``limits.requests_max``, refilled as requests of the peer end.
+    family
+        The hash family of all logs (YAMF in original Bamboo).
+    in_runs
+        Entries come many at a time where that is possible (`EntriesReceived`), which is several
+        times as fast.  How many, and in which pieces other payloads come, then depends on how
+        the bytes came.
+    trust_caller
+        In safe mode nothing that does not verify may be sent.  That is checked
+        (``INVALID_DATA``), unless the caller is known to have verified all that it sends.  Only
+        then `Request.send_entries` sends runs.
 
     `Timed`: `next_deadline` is ``None`` before the first `advance`.
     """

@@ -4,19 +4,21 @@ Two sides that hold sets of items find out what each lacks by comparing fingerpr
 This room knows no protocol: items are byte strings.
 """
 
-from culm.reconcile.compact import (
+from culm.reconcile.compact import CompactSession
+from culm.reconcile.errors import ErrorCode
+from culm.reconcile.events import (
     CheckFailed,
     CompactEvent,
-    CompactSession,
-    CompactState,
+    ItemReceived,
     ItemsReceived,
     Reconciled,
+    SessionEvent,
 )
-from culm.reconcile.errors import ErrorCode
 from culm.reconcile.limits import Limits
 from culm.reconcile.monoids import DEFAULT, ITEM_SIZE_MAX, MONOIDS, Fingerprint, Monoid, named
 from culm.reconcile.run import CompactParameters
-from culm.reconcile.session import ItemReceived, Parameters, Role, Session, SessionEvent, State
+from culm.reconcile.session import Parameters, Session
+from culm.reconcile.states import CompactState, Role, State
 from culm.reconcile.tree import Frozen, Snapshot, Tree, View
 
 __all__ = [

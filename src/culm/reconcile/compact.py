@@ -11,14 +11,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass
-from enum import Enum
 from random import Random
 from typing import Final, NoReturn
 
 from culm.arguments import check_type
-from culm.machine import Closed, Event, RemoteProtocolError, StreamBase
+from culm.machine import Closed, RemoteProtocolError, StreamBase
 from culm.reconcile.errors import ErrorCode
+from culm.reconcile.events import CheckFailed, CompactEvent, ItemsReceived, Reconciled
 from culm.reconcile.frames import (
     BODY_SIZE_MAX,
     HEADER_SIZE_MAX,
@@ -32,63 +31,16 @@ from culm.reconcile.frames import (
 )
 from culm.reconcile.limits import Limits
 from culm.reconcile.run import CompactParameters, Run
-from culm.reconcile.session import Role
+from culm.reconcile.states import CompactState, Role
 from culm.reconcile.tree import View
 
 __all__ = [
-    "CheckFailed",
-    "CompactEvent",
     "CompactSession",
-    "CompactState",
-    "ItemsReceived",
-    "Reconciled",
 ]
 
 _OUTBOX_SIZE = 1 << 15
 _PARAMETERS: Final = CompactParameters()
 _LIMITS: Final = Limits()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ItemsReceived(Event):
-    """The peer has items that our view has not; each is told once in a run."""
-
-    items: tuple[bytes, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CheckFailed(Event):
-    """What both sides have found does not make their sets equal: a keyed run begins.
-
-    It begins on what the view is now: a tree into which the items have been inserted gets no
-    item twice.
-    """
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reconciled(Event):
-    """Both sides know the same set: what their views were, and what they have received.
-
-    keyed: whether that was checked with a key of this run, unknown to who made the items.
-    """
-
-    keyed: bool
-
-
-CompactEvent = ItemsReceived | CheckFailed | Reconciled | Closed
-
-
-class CompactState(Enum):
-    """What is to come."""
-
-    WAITING = "waiting"  # for the initiator's hello
-    SPEAKING = "speaking"
-    GREETING = "greeting"  # our first round is out, the peer has not agreed to speak
-    LISTENING = "listening"
-    CHECKING = "checking"  # the peer knows the union, and its check is to come
-    CHECKED = "checked"  # ours is out
-    CLOSED = "closed"
-    FAILED = "failed"
 
 
 #: Which frames of the peer may come in a state; goodbye may in each.
@@ -108,9 +60,18 @@ REFUSALS: Final = frozenset({ErrorCode.OTHER_PARAMETERS, ErrorCode.CHECK_FAILED}
 class CompactSession(StreamBase[CompactEvent]):
     """One side of a compact session, as a stream machine.
 
-    `view` is what our items are; of a tree a snapshot is taken as each run begins, so that it may
-    change meanwhile.  `rng` gives salts and keys: pass ``random.SystemRandom()``, of which
-    whoever makes items knows nothing.
+    view
+        What our items are; of a tree a snapshot is taken as each run begins, so that it may change
+        meanwhile.
+    role
+        Whether we speak first.
+    rng
+        Gives salts and keys: pass ``random.SystemRandom()``, of which whoever makes items knows
+        nothing.
+    parameters
+        How we ask.
+    limits
+        How much the peer may ask.
 
     What was received is good however the session ends.
     """

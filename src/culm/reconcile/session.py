@@ -23,12 +23,12 @@ from array import array
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
-from enum import Enum
 from itertools import pairwise
 from math import ceil
 
-from culm.machine import Closed, ContractErrorCode, Event, LocalProtocolError, RemoteProtocolError
+from culm.machine import Closed, ContractErrorCode, LocalProtocolError, RemoteProtocolError
 from culm.reconcile.errors import ErrorCode
+from culm.reconcile.events import ItemReceived, SessionEvent
 from culm.reconcile.incoming import Incoming, Question
 from culm.reconcile.messages import (
     Done,
@@ -41,39 +41,18 @@ from culm.reconcile.messages import (
     Terminal,
 )
 from culm.reconcile.monoids import Fingerprint
+from culm.reconcile.states import Role, State
 from culm.reconcile.tree import View
 
-__all__ = ["ItemReceived", "Parameters", "Role", "Session", "SessionEvent", "State"]
+__all__ = [
+    "Parameters",
+    "Session",
+]
 
 _BATCH = 1024
 # Two items are looked for while a pair that has the digest by chance is this unlikely: 2**-24.
 _CHANCE_BITS = 24
 _PAIR_ITEMS_MAX = 1 << 24
-
-
-class Role(Enum):
-    """Who speaks first."""
-
-    INITIATOR = "initiator"
-    RESPONDER = "responder"
-
-
-class State(Enum):
-    """Whose turn it is."""
-
-    SPEAKING = "speaking"
-    LISTENING = "listening"
-    ENDED = "ended"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ItemReceived(Event):
-    """The peer has an item that we have not."""
-
-    item: bytes
-
-
-SessionEvent = ItemReceived | Closed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,8 +101,13 @@ class Parameters:
 class Session:
     """One side of a reconciliation; `state` says whose turn it is.
 
-    `view` is a snapshot or a frozen tree, or a tree that nobody changes meanwhile: a change in
-    between makes the answers wrong.
+    view
+        A snapshot or a frozen tree, or a tree that nobody changes meanwhile: a change in between
+        makes the answers wrong.
+    role
+        Whether we speak first.
+    parameters
+        How we ask, and how much the peer may ask.
     """
 
     def __init__(self, *, view: View, role: Role, parameters: Parameters | None = None) -> None:

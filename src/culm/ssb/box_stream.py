@@ -8,8 +8,6 @@ was said, and not a cut by somebody on the way.
 
 from __future__ import annotations
 
-from enum import Enum
-
 from nacl.bindings import crypto_secretbox, crypto_secretbox_open
 from nacl.exceptions import CryptoError
 
@@ -24,8 +22,12 @@ from culm.machine import (
 )
 from culm.ssb.errors import ErrorCode
 from culm.ssb.events import BoxStreamEvent, Keys, SessionKeys
+from culm.ssb.states import BoxStreamState
 
-__all__ = ["BODY_SIZE_MAX", "BoxStream", "BoxStreamState"]
+__all__ = [
+    "BODY_SIZE_MAX",
+    "BoxStream",
+]
 
 BODY_SIZE_MAX = 4096  # bytes
 
@@ -34,14 +36,6 @@ _HEADER_SIZE = 2 + _TAG_SIZE
 _HEADER_BOX_SIZE = _TAG_SIZE + _HEADER_SIZE
 _GOODBYE = bytes(_HEADER_SIZE)
 _NONCE_SIZE = 24
-
-
-class BoxStreamState(Enum):
-    """Who has said goodbye."""
-
-    OPEN = "open"
-    SAID_GOODBYE = "said goodbye"  # we have
-    CLOSED = "closed"
 
 
 class _Boxes:
@@ -86,7 +80,8 @@ class BoxStream(StreamBase[BoxStreamEvent]):
     ``TRUNCATED`` (the bytes end without a goodbye, and we have said none either).  Of what the
     peer sends it holds two packets at most, some 8 KiB.
 
-    :param keys: from `culm.ssb.events.Authenticated`.
+    keys
+        From `culm.ssb.events.Authenticated`.
     """
 
     def __init__(self, *, keys: SessionKeys) -> None:

@@ -13,7 +13,6 @@ from __future__ import annotations
 import hmac
 from abc import abstractmethod
 from collections.abc import Callable
-from enum import Enum
 from hashlib import sha256, sha512
 from math import isfinite
 from typing import Final
@@ -32,8 +31,9 @@ from culm.arguments import check_bytes
 from culm.machine import Closed, RemoteProtocolError, StreamBase, check_time
 from culm.ssb.errors import ErrorCode
 from culm.ssb.events import Authenticated, HandshakeEvent, Keys, SessionKeys
+from culm.ssb.states import HandshakeState
 
-__all__ = ["MAIN_NETWORK", "ClientHandshake", "HandshakeState", "ServerHandshake"]
+__all__ = ["MAIN_NETWORK", "ClientHandshake", "ServerHandshake"]
 
 #: The key of the main Scuttlebutt network ("caps.shs").
 MAIN_NETWORK: Final = bytes.fromhex(
@@ -48,16 +48,6 @@ _PROOF_SIZE = _BOX_OVERHEAD + _SIGNATURE_SIZE + _KEY_SIZE
 _ACCEPTANCE_SIZE = _BOX_OVERHEAD + _SIGNATURE_SIZE
 _FIRST_NONCE = bytes(24)
 _TIMEOUT_S = 15.0
-
-
-class HandshakeState(Enum):
-    """Which message of the peer is due."""
-
-    HELLO = "hello"
-    PROOF = "proof"  # who the client is: at the server
-    ACCEPTANCE = "acceptance"  # that the server takes it: at the client
-    DONE = "done"
-    CLOSED = "closed"  # without having come that far
 
 
 class _SecretHandshake(StreamBase[HandshakeEvent]):
@@ -172,11 +162,16 @@ class _SecretHandshake(StreamBase[HandshakeEvent]):
 class ClientHandshake(_SecretHandshake):
     """The end that dials.
 
-    :param identity: our long-term key.
-    :param server: the server's long-term public key (32 bytes), known beforehand.
-    :param ephemeral: a fresh key, of this connection alone: ``PrivateKey.generate()``.
-    :param network: the network key (32 bytes).
-    :param timeout_s: seconds for the whole handshake, from the first `advance` on.
+    identity
+        Our long-term key.
+    server
+        The server's long-term public key (32 bytes), known beforehand.
+    ephemeral
+        A fresh key, of this connection alone: ``PrivateKey.generate()``.
+    network
+        The network key (32 bytes).
+    timeout_s
+        Seconds for the whole handshake, from the first `advance` on.
 
     `Authenticated` comes when the server has accepted us; then `Closed` without an error,
     and what the server has sent behind is trailing data.  Errors: ``WRONG_NETWORK``,
@@ -231,10 +226,12 @@ class ClientHandshake(_SecretHandshake):
 class ServerHandshake(_SecretHandshake):
     """The end that was dialled.
 
-    :param identity, ephemeral, network, timeout_s: as of `ClientHandshake`.
-    :param admits: whether the client of that public key (32 bytes) may go on; by default
-        everybody may.  Asked once it has proved that the key is its own.  Nothing but
-        ``True`` lets it in: not a coroutine, and not an exception, which the error quotes.
+    identity, ephemeral, network, timeout_s
+        As of `ClientHandshake`.
+    admits
+        Whether the client of that public key (32 bytes) may go on; by default everybody may.
+        Asked once it has proved that the key is its own.  Nothing but ``True`` lets it in: not a
+        coroutine, and not an exception, which the error quotes.
 
     Ends as `ClientHandshake` does, and with ``NOT_ADMITTED``.
     """

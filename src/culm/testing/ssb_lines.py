@@ -26,7 +26,7 @@ from culm.machine import (
     Ticket,
 )
 from culm.ssb.ebt import (
-    EbtErrorCode,
+    ErrorCode,
     ForkedFeedError,
     Head,
     InvalidMessageError,
@@ -35,9 +35,9 @@ from culm.ssb.ebt import (
     Replicator,
     SessionEnded,
     SessionRole,
-    Settings,
     State,
     Stored,
+    Timing,
     decode_notes,
 )
 from culm.ssb.ebt.notes import SEQUENCE_MAX
@@ -145,10 +145,10 @@ class LineLink:
 class ReplicatorOverLines:
     """A `culm.machine.LinkedMachine`."""
 
-    def __init__(self, me: str, *, now: float, settings: Settings, limits: Limits) -> None:
+    def __init__(self, me: str, *, now: float, timing: Timing, limits: Limits) -> None:
         self.me = me
         self._core = Replicator(
-            me=me, stored=Stored(), format=LineFormat(), now=now, settings=settings, limits=limits
+            me=me, stored=Stored(), format=LineFormat(), now=now, timing=timing, limits=limits
         )
         self._numbers = count(1)
         self._links: dict[int, LineLink] = {}
@@ -243,7 +243,7 @@ class ReplicatorOverLines:
             return False
         end = link.inbox.find(b"\n", 0, _LINE_SIZE_MAX + 1)
         if end < 0 and link.inbox.size > _LINE_SIZE_MAX:
-            self._fail(link, RemoteProtocolError(EbtErrorCode.NOT_NOTES, "a line is too long"))
+            self._fail(link, RemoteProtocolError(ErrorCode.NOT_NOTES, "a line is too long"))
         elif end >= 0:
             self._read(link, link.inbox.take(end + 1)[:-1])
         elif link.eof:
@@ -260,7 +260,7 @@ class ReplicatorOverLines:
         try:
             value = parse(line)
         except JsonError as error:
-            return self._fail(link, RemoteProtocolError(EbtErrorCode.NOT_NOTES, str(error)))
+            return self._fail(link, RemoteProtocolError(ErrorCode.NOT_NOTES, str(error)))
         if link.session is not None and not self._core.is_ready(link.session):
             return self._fail(link, None)  # its end is here already
         if link.session is None:

@@ -11,22 +11,22 @@ from culm.garlic.raft.effects import (
     TakeSnapshot,
     WriteSnapshot,
 )
+from culm.garlic.raft.errors import ErrorCode
 from culm.garlic.raft.events import (
     ChangeFailed,
     ConfigurationChanged,
     LeaderChanged,
     Left,
-    RaftErrorCode,
     RaftEvent,
     ReadFailed,
     ReadReady,
-    Role,
     RoleChanged,
     SnapshotInstalled,
     TransferFailed,
 )
+from culm.garlic.raft.limits import Limits, Timing
 from culm.garlic.raft.model import Configuration, Entry, Server, Snapshot, Stored
-from culm.garlic.raft.settings import Settings
+from culm.garlic.raft.states import State
 
 __all__ = [
     "Apply",
@@ -35,25 +35,26 @@ __all__ = [
     "Configuration",
     "ConfigurationChanged",
     "Entry",
+    "ErrorCode",
     "LeaderChanged",
     "Left",
+    "Limits",
     "Persist",
     "Raft",
     "RaftEffect",
-    "RaftErrorCode",
     "RaftEvent",
     "ReadFailed",
     "ReadReady",
     "ReadSnapshot",
-    "Role",
     "RoleChanged",
     "Server",
-    "Settings",
     "Snapshot",
     "SnapshotChunk",
     "SnapshotInstalled",
+    "State",
     "Stored",
     "TakeSnapshot",
+    "Timing",
     "TransferFailed",
     "WriteSnapshot",
 ]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from culm.effects import Then, Tickets
 from culm.garlic.raft.effects import Apply, Compact, RaftEffect, TakeSnapshot
 from culm.garlic.raft.journal import Journal
+from culm.garlic.raft.limits import Limits
 from culm.garlic.raft.model import Snapshot
-from culm.garlic.raft.settings import Settings
 
 __all__ = ["Applier"]
 
@@ -14,18 +14,18 @@ __all__ = ["Applier"]
 class Applier:
     """Applies in order, one `Apply` at a time, what is committed and durable here."""
 
-    __slots__ = ("_busy", "_compact_to", "_journal", "_settings", "_tickets", "applied_index")
+    __slots__ = ("_busy", "_compact_to", "_journal", "_limits", "_tickets", "applied_index")
 
     def __init__(
         self,
         journal: Journal,
         tickets: Tickets[Then, RaftEffect],
-        settings: Settings,
+        limits: Limits,
         applied_index: int,
     ) -> None:
         self._journal = journal
         self._tickets = tickets
-        self._settings = settings
+        self._limits = limits
         self.applied_index = max(
             journal.log.snapshot.index, min(applied_index, journal.commit_index)
         )
@@ -43,11 +43,11 @@ class Applier:
             return self._tickets.hand_out(Compact, lambda _: None, index=index)
         if self._busy:
             return None
-        journal, settings, applied = self._journal, self._settings, self.applied_index
-        distance = settings.snapshot_distance
+        journal, limits, applied = self._journal, self._limits, self.applied_index
+        distance = limits.snapshot_distance
         if distance and applied - journal.log.snapshot.index >= distance:
             return self._take_snapshot()
-        last = min(journal.commit_index, journal.stable_index, applied + settings.apply_entries_max)
+        last = min(journal.commit_index, journal.stable_index, applied + limits.apply_entries_max)
         if last <= applied:
             return None
         self._busy = True
@@ -74,7 +74,7 @@ class Applier:
 
     def _taken(self, snapshot: Snapshot) -> None:
         self._busy = False
-        self._compact_to = self._journal.log.compact(snapshot, self._settings.trailing_entries)
+        self._compact_to = self._journal.log.compact(snapshot, self._limits.trailing_entries)
         self._journal.membership.compact(snapshot)
 
     def reset(self, index: int) -> None:

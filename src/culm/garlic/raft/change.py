@@ -110,7 +110,7 @@ class Change:
         )
 
     def _send_sync(self) -> None:
-        journal, settings = self._shared.journal, self._shared.settings
+        journal, limits = self._shared.journal, self._shared.limits
         first = self.progress.next_index
         if first <= journal.log.base_index:
             self._install()
@@ -123,9 +123,7 @@ class Change:
                 sequence=self._sequence(),
                 previous_index=first - 1,
                 commit_index=journal.commit_index,
-                entries=journal.log.batch(
-                    first, settings.append_entries_max, settings.append_size_max
-                ),
+                entries=journal.log.batch(first, limits.append_entries_max, limits.append_size_max),
             )
         )
 
@@ -142,11 +140,11 @@ class Change:
         """
         if self.state is ChangeState.COMMITTING:
             return True
-        overdue = self._shared.now - self._shared.settings.request_timeout
+        overdue = self._shared.now - self._shared.timing.request_timeout_s
         if self.progress.overdue(overdue):
             self.progress.in_flight.clear()
             self._attempts += 1
-            if self._attempts >= self._shared.settings.attempts_max:
+            if self._attempts >= self._shared.limits.attempts_max:
                 leaving = self.state is ChangeState.LEAVING
                 if leaving:
                     self.state = ChangeState.COMMITTING
@@ -192,7 +190,7 @@ class Change:
         self.progress.next_index = next_index
         if next_index <= log.base_index:
             self._install()
-        elif log.last_index + 1 - next_index < self._shared.settings.sync_gap:
+        elif log.last_index + 1 - next_index < self._shared.limits.sync_gap:
             self.state = ChangeState.COMMITTING
         else:
             self.state = ChangeState.SYNCING

@@ -4,40 +4,52 @@ from __future__ import annotations
 
 import random
 from collections.abc import Collection, Sequence
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from culm.arguments import check_type, read_buffers
 from culm.buffer import Buffer
 from culm.garlic.raft import messages as m
 from culm.garlic.raft.effects import RaftEffect
 from culm.garlic.raft.engine import Engine
-from culm.garlic.raft.events import RaftErrorCode, RaftEvent, Role, RoleChanged
+from culm.garlic.raft.errors import ErrorCode
+from culm.garlic.raft.events import RaftEvent, RoleChanged
 from culm.garlic.raft.leadership import Leadership
+from culm.garlic.raft.limits import Limits, Timing
 from culm.garlic.raft.model import Configuration, Server, Stored
-from culm.garlic.raft.settings import Settings
 from culm.garlic.raft.shared import Shared
+from culm.garlic.raft.states import State
 from culm.machine import Closed, ContractErrorCode, LocalProtocolError, Ticket, check_time
 
 __all__ = ["Raft"]
 
 R = TypeVar("R")
 
+_DEFAULT_TIMING: Final = Timing()
+_DEFAULT_LIMITS: Final = Limits()
+
 
 class Raft:
     """One server of a cluster.
 
-    :param server_id: its id in configurations.
-    :param stored: what the store holds of it (`Stored`).
-    :param settings: times and sizes.
-    :param rng: where election timeouts come from.
-    :param now: the time (monotonic seconds).
+    server_id
+        Its id in configurations.
+    stored
+        What the store holds of it (`Stored`).
+    rng
+        Where election timeouts come from.
+    now
+        The time (monotonic seconds).
+    timing
+        How long it waits.
+    limits
+        How much it takes at a time, and how much at all.
 
     Drive it like every machine: one input, then events until ``None``, then effects,
     then `messages_to_send`, then the deadline.  Messages may be lost, doubled, delayed
     and reordered on their way.  What depends on a write comes out of
     `messages_to_send` only after `complete` of that write.
 
-    The log since the last snapshot is held in memory: let `Settings.snapshot_distance`
+    The log since the last snapshot is held in memory: let `Limits.snapshot_distance`
     bound it.
     """
 
@@ -48,24 +60,28 @@ class Raft:
         stored: Stored,
         rng: random.Random,
         now: float,
-        settings: Settings | None = None,
+        timing: Timing = _DEFAULT_TIMING,
+        limits: Limits = _DEFAULT_LIMITS,
     ) -> None:
+        check_type("timing", timing, Timing)
+        check_type("limits", limits, Limits)
         check_time(now, None)
         shared = Shared(
             server_id=server_id,
             stored=stored,
-            settings=settings if settings is not None else Settings(),
+            timing=timing,
+            limits=limits,
             now=now,
         )
         self._shared = shared
         self._engine = Engine(shared, rng)
-        self._state = Role.FOLLOWER
+        self._state = State.FOLLOWER
         self._closed = False
 
     # What it is
 
     @property
-    def state(self) -> Role:
+    def state(self) -> State:
         """The role as of the event last returned."""
         return self._state
 
@@ -107,7 +123,7 @@ class Raft:
         if engine.leadership is not None:
             peers, joiner = engine.leadership.replicator.peers, engine.leadership.joiner
             return peers if joiner is None or joiner in peers else (*peers, joiner)
-        if self._closed or engine.elector.role is not Role.CANDIDATE:
+        if self._closed or engine.elector.role is not State.CANDIDATE:
             return ()
         return sorted(self._shared.journal.membership.voters - {self.server_id})
 
@@ -141,7 +157,7 @@ class Raft:
         """
         leadership = self._leading()
         if leadership.reads_full:
-            raise LocalProtocolError(RaftErrorCode.QUEUE_FULL)
+            raise LocalProtocolError(ErrorCode.QUEUE_FULL)
         number = self._engine.reads = leadership.read()
         self._engine.settle()
         return number
@@ -188,11 +204,11 @@ class Raft:
         if self._closed:
             raise LocalProtocolError(ContractErrorCode.ALREADY_CLOSED)
         if self._engine.leadership is None:
-            raise LocalProtocolError(RaftErrorCode.NOT_LEADER)
+            raise LocalProtocolError(ErrorCode.NOT_LEADER)
         return self._engine.leadership
 
     @staticmethod
-    def _unless(code: RaftErrorCode | None) -> None:
+    def _unless(code: ErrorCode | None) -> None:
         if code is not None:
             raise LocalProtocolError(code)
 
@@ -206,7 +222,7 @@ class Raft:
         if isinstance(event, RoleChanged):
             self._state = event.role
         elif isinstance(event, Closed):
-            self._state = Role.CLOSED
+            self._state = State.CLOSED
         return event
 
     def next_effect(self) -> RaftEffect | None:

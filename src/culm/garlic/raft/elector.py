@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 import random
 
-from culm.garlic.raft.events import LeaderChanged, Role, RoleChanged
+from culm.garlic.raft.events import LeaderChanged, RoleChanged
 from culm.garlic.raft.messages import VoteRequest, VoteResponse
 from culm.garlic.raft.shared import Shared
+from culm.garlic.raft.states import State
 
 __all__ = ["Elector"]
 
@@ -22,14 +23,14 @@ class Elector:
         self._rng = rng
         self._votes: set[int] = set()
         self._heard_at = -math.inf  # when the leader was heard last
-        self.role = Role.FOLLOWER
+        self.role = State.FOLLOWER
         self.deadline = 0.0
         self.restart_timer()
 
     def restart_timer(self) -> None:
         """Draw a new election timeout (paper, 5.2: randomized to avoid split votes)."""
-        settings = self._shared.settings
-        wait = self._rng.uniform(settings.election_timeout_min, settings.election_timeout_max)
+        timing = self._shared.timing
+        wait = self._rng.uniform(timing.election_timeout_min_s, timing.election_timeout_max_s)
         self.deadline = self._shared.now + wait
 
     @property
@@ -39,28 +40,28 @@ class Elector:
         Paper, section 6: servers disregard RequestVote within the minimum election
         timeout of hearing from a current leader.
         """
-        if self.role is Role.LEADER:
+        if self.role is State.LEADER:
             return True
         shared = self._shared
-        heard_lately = shared.now - self._heard_at < shared.settings.election_timeout_min
+        heard_lately = shared.now - self._heard_at < shared.timing.election_timeout_min_s
         return shared.leader is not None and heard_lately
 
     def heard_from(self, leader: int) -> None:
         """The leader of the current term has spoken."""
         self._heard_at = self._shared.now
         self.restart_timer()
-        if self.role is not Role.FOLLOWER:
-            self._take_role(Role.FOLLOWER)
+        if self.role is not State.FOLLOWER:
+            self._take_role(State.FOLLOWER)
         self._set_leader(leader)
 
     def follow(self, term: int) -> None:
         """Become a follower of a term whose leader is not known."""
         journal = self._shared.journal
-        changed = term > journal.term or self.role is not Role.FOLLOWER
+        changed = term > journal.term or self.role is not State.FOLLOWER
         if term > journal.term:
             journal.set_term(term, None)
         if changed:
-            self._take_role(Role.FOLLOWER)
+            self._take_role(State.FOLLOWER)
         self._set_leader(None)
 
     def stand(self, *, transfer: bool) -> None:
@@ -69,7 +70,7 @@ class Elector:
         journal = shared.journal
         journal.set_term(journal.term + 1, shared.server_id)
         self._votes.clear()
-        self._take_role(Role.CANDIDATE)
+        self._take_role(State.CANDIDATE)
         self._set_leader(None)
         self.restart_timer()
         for peer in sorted(journal.membership.voters - {shared.server_id}):
@@ -85,10 +86,10 @@ class Elector:
             )
 
     def lead(self) -> None:
-        self._take_role(Role.LEADER)
+        self._take_role(State.LEADER)
         self._set_leader(self._shared.server_id)
 
-    def _take_role(self, role: Role) -> None:
+    def _take_role(self, role: State) -> None:
         self.role = role
         self._shared.events.append(RoleChanged(role=role, term=self._shared.journal.term))
 
@@ -121,7 +122,7 @@ class Elector:
     def elected(self) -> bool:
         """Whether a majority has voted for us; our own vote counts once it is durable."""
         shared = self._shared
-        if self.role is not Role.CANDIDATE or not shared.journal.saved:
+        if self.role is not State.CANDIDATE or not shared.journal.saved:
             return False
         membership = shared.journal.membership
         return len((self._votes | {shared.server_id}) & membership.voters) >= membership.quorum

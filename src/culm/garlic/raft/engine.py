@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 from culm.garlic.raft import messages as m
 from culm.garlic.raft.elector import Elector
-from culm.garlic.raft.events import Role
 from culm.garlic.raft.leadership import Leadership
 from culm.garlic.raft.receiver import Receiver
 from culm.garlic.raft.shared import Shared
+from culm.garlic.raft.states import State
 from culm.machine import LocalProtocolError
 
 __all__ = ["RULES", "Engine", "Rule"]
@@ -229,16 +229,16 @@ class Engine:
 class Rule(NamedTuple):
     """Who acts on a kind of message; all others refuse a request and drop a response."""
 
-    roles: frozenset[Role]
+    roles: frozenset[State]
     handle: Callable[..., None]
     of_peers: bool = True  # terms are compared
 
 
-_ALL = frozenset((Role.FOLLOWER, Role.CANDIDATE, Role.LEADER))
-_NOT_LEADER = frozenset((Role.FOLLOWER, Role.CANDIDATE))
-_FOLLOWER = frozenset((Role.FOLLOWER,))
-_CANDIDATE = frozenset((Role.CANDIDATE,))
-_LEADER = frozenset((Role.LEADER,))
+_ALL = frozenset((State.FOLLOWER, State.CANDIDATE, State.LEADER))
+_NOT_LEADER = frozenset((State.FOLLOWER, State.CANDIDATE))
+_FOLLOWER = frozenset((State.FOLLOWER,))
+_CANDIDATE = frozenset((State.CANDIDATE,))
+_LEADER = frozenset((State.LEADER,))
 
 RULES: dict[type[m.Message], Rule] = {
     m.VoteRequest: Rule(_ALL, Engine._on_vote_request),

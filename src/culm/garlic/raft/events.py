@@ -1,12 +1,12 @@
-"""What a Raft core tells, and the codes of its errors."""
+"""What a Raft core tells.  The last event is always `culm.machine.Closed`."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum, IntEnum
 from typing import TypeAlias
 
 from culm.garlic.raft.model import Configuration, Snapshot
+from culm.garlic.raft.states import State
 from culm.machine import Closed, Event, StoreFailed
 
 __all__ = [
@@ -14,46 +14,20 @@ __all__ = [
     "ConfigurationChanged",
     "LeaderChanged",
     "Left",
-    "RaftErrorCode",
     "RaftEvent",
     "ReadFailed",
     "ReadReady",
-    "Role",
     "RoleChanged",
     "SnapshotInstalled",
     "TransferFailed",
 ]
 
 
-class Role(Enum):
-    """Paper, figure 4, and the end of a core's life."""
-
-    FOLLOWER = "follower"
-    CANDIDATE = "candidate"
-    LEADER = "leader"
-    CLOSED = "closed"
-
-
-class RaftErrorCode(IntEnum):
-    """Why a call was refused."""
-
-    NOT_LEADER = 1
-    QUEUE_FULL = 2
-    TRANSFER_IN_PROGRESS = 3
-    CHANGE_IN_PROGRESS = 4
-    NOTHING_COMMITTED = 5
-    ALREADY_MEMBER = 6
-    NOT_MEMBER = 7
-    IS_LEADER = 8
-    BAD_ENDPOINT = 9
-    VALUE_TOO_LARGE = 10
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoleChanged(Event):
     """The server has another role, or the same one in another term."""
 
-    role: Role
+    role: State
     term: int
 
 

@@ -7,13 +7,8 @@ from collections import deque
 from collections.abc import Sequence
 
 from culm.garlic.raft.change import Change, ChangeState
-from culm.garlic.raft.events import (
-    ChangeFailed,
-    RaftErrorCode,
-    ReadFailed,
-    ReadReady,
-    TransferFailed,
-)
+from culm.garlic.raft.errors import ErrorCode
+from culm.garlic.raft.events import ChangeFailed, ReadFailed, ReadReady, TransferFailed
 from culm.garlic.raft.messages import TransferRequest
 from culm.garlic.raft.model import Configuration, Entry, Server
 from culm.garlic.raft.reads import Reads
@@ -52,8 +47,8 @@ class Leadership:
         self._transfer_until = math.inf
         self._proposals: deque[tuple[int, int]] = deque()  # last index, bytes: uncommitted
         self._size = 0
-        self._beat_at = shared.now + shared.settings.heartbeat_interval
-        self._quorum_at = shared.now + shared.settings.election_timeout_max
+        self._beat_at = shared.now + shared.timing.heartbeat_interval_s
+        self._quorum_at = shared.now + shared.timing.election_timeout_max_s
         # Paper, section 8: an entry of the own term commits all that went before.  JRaft
         # has no empty entries; the configuration, said again, is one for all purposes.
         latest = shared.journal.membership.latest
@@ -72,17 +67,17 @@ class Leadership:
         Raises `LocalProtocolError`: ``TRANSFER_IN_PROGRESS``, ``QUEUE_FULL``,
         ``VALUE_TOO_LARGE``.
         """
-        journal, settings = self._shared.journal, self._shared.settings
+        journal, limits = self._shared.journal, self._shared.limits
         if self._target is not None:
-            raise LocalProtocolError(RaftErrorCode.TRANSFER_IN_PROGRESS)
+            raise LocalProtocolError(ErrorCode.TRANSFER_IN_PROGRESS)
         last_index = journal.log.last_index
-        if last_index - journal.commit_index + len(values) > settings.proposals_max:
-            raise LocalProtocolError(RaftErrorCode.QUEUE_FULL)
+        if last_index - journal.commit_index + len(values) > limits.proposals_max:
+            raise LocalProtocolError(ErrorCode.QUEUE_FULL)
         size = sum(map(len, values))
-        if size > settings.proposal_size_max:
-            raise LocalProtocolError(RaftErrorCode.VALUE_TOO_LARGE)
-        if self._size + size > settings.proposal_size_max:
-            raise LocalProtocolError(RaftErrorCode.QUEUE_FULL)
+        if size > limits.proposal_size_max:
+            raise LocalProtocolError(ErrorCode.VALUE_TOO_LARGE)
+        if self._size + size > limits.proposal_size_max:
+            raise LocalProtocolError(ErrorCode.QUEUE_FULL)
         if values:
             journal.append_values(values)
             self._proposals.append((last_index + len(values), size))
@@ -93,7 +88,7 @@ class Leadership:
 
     @property
     def reads_full(self) -> bool:
-        return len(self._reads) >= self._shared.settings.reads_max
+        return len(self._reads) >= self._shared.limits.reads_max
 
     def read(self) -> int:
         """Start a read; its number comes back with `ReadReady` or `ReadFailed`.
@@ -138,26 +133,26 @@ class Leadership:
 
     # Membership and transfer
 
-    def refuse_change(self) -> RaftErrorCode | None:
+    def refuse_change(self) -> ErrorCode | None:
         """Why no change can be started now, if so."""
         if self._shared.journal.commit_index < self._first_index:
-            return RaftErrorCode.NOTHING_COMMITTED
+            return ErrorCode.NOTHING_COMMITTED
         if self._change is not None or self._shared.journal.membership.pending:
-            return RaftErrorCode.CHANGE_IN_PROGRESS
-        return RaftErrorCode.TRANSFER_IN_PROGRESS if self._target is not None else None
+            return ErrorCode.CHANGE_IN_PROGRESS
+        return ErrorCode.TRANSFER_IN_PROGRESS if self._target is not None else None
 
-    def refuse_add(self, server: Server) -> RaftErrorCode | None:
+    def refuse_add(self, server: Server) -> ErrorCode | None:
         if not server.endpoint or not server.endpoint.isascii():
-            return RaftErrorCode.BAD_ENDPOINT
+            return ErrorCode.BAD_ENDPOINT
         if self._shared.journal.membership.current.find(server.server_id) is not None:
-            return RaftErrorCode.ALREADY_MEMBER
+            return ErrorCode.ALREADY_MEMBER
         return self.refuse_change()
 
-    def refuse_remove(self, server_id: int) -> RaftErrorCode | None:
+    def refuse_remove(self, server_id: int) -> ErrorCode | None:
         if self._shared.journal.membership.current.find(server_id) is None:
-            return RaftErrorCode.NOT_MEMBER
+            return ErrorCode.NOT_MEMBER
         if server_id == self._shared.server_id:
-            return RaftErrorCode.IS_LEADER
+            return ErrorCode.IS_LEADER
         return self.refuse_change()
 
     def add(self, server: Server) -> None:
@@ -192,18 +187,18 @@ class Leadership:
             self._shared.events.append(ChangeFailed(server_id=self._change.server.server_id))
             self._change = None
 
-    def refuse_transfer(self, target: int) -> RaftErrorCode | None:
+    def refuse_transfer(self, target: int) -> ErrorCode | None:
         if target == self._shared.server_id:
-            return RaftErrorCode.IS_LEADER
+            return ErrorCode.IS_LEADER
         if target not in self.replicator.peers:
-            return RaftErrorCode.NOT_MEMBER
+            return ErrorCode.NOT_MEMBER
         if self._change is not None or self._shared.journal.membership.pending:
-            return RaftErrorCode.CHANGE_IN_PROGRESS
-        return RaftErrorCode.TRANSFER_IN_PROGRESS if self._target is not None else None
+            return ErrorCode.CHANGE_IN_PROGRESS
+        return ErrorCode.TRANSFER_IN_PROGRESS if self._target is not None else None
 
     def transfer(self, target: int) -> None:
         self._target = target
-        self._transfer_until = self._shared.now + self._shared.settings.election_timeout_max
+        self._transfer_until = self._shared.now + self._shared.timing.election_timeout_max_s
         self.hand_over()
 
     def hand_over(self) -> None:
@@ -237,11 +232,11 @@ class Leadership:
 
     def advance(self) -> bool:
         """Do what is due; false if no majority has been heard for an election timeout."""
-        shared, settings = self._shared, self._shared.settings
+        shared, timing = self._shared, self._shared.timing
         if self._transfer_until <= shared.now:
             self._end_transfer()
         if self._beat_at <= shared.now:
-            self._beat_at = shared.now + settings.heartbeat_interval
+            self._beat_at = shared.now + timing.heartbeat_interval_s
             self.replicator.beat()
             if self._change is not None:
                 if self._change.beat():
@@ -249,8 +244,8 @@ class Leadership:
                 else:
                     self.drop_change()
         if self._quorum_at <= shared.now:
-            self._quorum_at = shared.now + settings.election_timeout_max
-            return self.replicator.has_quorum_since(shared.now - settings.election_timeout_max)
+            self._quorum_at = shared.now + timing.election_timeout_max_s
+            return self.replicator.has_quorum_since(shared.now - timing.election_timeout_max_s)
         return True
 
     def end(self) -> None:

@@ -222,7 +222,7 @@ class Receiver:
     def on_leave(self, request: LeaveRequest) -> None:
         """We shall go: when the configuration without us is committed, or all is silent."""
         if not self._left:
-            self._leave_deadline = self._shared.now + 2 * self._shared.settings.election_timeout_max
+            self._leave_deadline = self._shared.now + 2 * self._shared.timing.election_timeout_max_s
         self._shared.respond(request, self._shared.journal.log.last_index + 1, accepted=True)
 
     def heard(self) -> None:
@@ -233,7 +233,7 @@ class Receiver:
         if self._left and self._shared.is_voter:
             self._left = False
         if self._leave_deadline is not None:
-            self._leave_deadline = self._shared.now + 2 * self._shared.settings.election_timeout_max
+            self._leave_deadline = self._shared.now + 2 * self._shared.timing.election_timeout_max_s
 
     def next_deadline(self) -> float | None:
         return self._leave_deadline

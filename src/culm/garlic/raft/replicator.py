@@ -67,9 +67,9 @@ class Replicator:
 
     def serve(self, peer: int, progress: Progress) -> None:
         """Send `peer` what it lacks, as far as it may have requests unanswered."""
-        log, settings = self._shared.journal.log, self._shared.settings
+        log, limits = self._shared.journal.log, self._shared.limits
         while progress.state is not ProgressState.SNAPSHOT:
-            window = settings.in_flight_max if progress.state is ProgressState.REPLICATE else 1
+            window = limits.in_flight_max if progress.state is ProgressState.REPLICATE else 1
             if len(progress.in_flight) >= window:
                 return
             lacks = progress.next_index <= log.last_index
@@ -82,15 +82,15 @@ class Replicator:
 
     def _send_append(self, peer: int, progress: Progress) -> None:
         shared = self._shared
-        journal, settings = shared.journal, shared.settings
+        journal, limits = shared.journal, shared.limits
         log = journal.log
         previous = progress.next_index - 1
         previous_term = log.term_at(previous)
         if previous_term is None:
             progress.send_snapshot(log.snapshot)
             return
-        count_max = 0 if progress.state is ProgressState.SEARCH else settings.append_entries_max
-        entries = log.batch(previous + 1, count_max, settings.append_size_max)
+        count_max = 0 if progress.state is ProgressState.SEARCH else limits.append_entries_max
+        entries = log.batch(previous + 1, count_max, limits.append_size_max)
         sequence = self.next_sequence()
         progress.sent_request(sequence, shared.now, previous)
         progress.commit_sent = journal.commit_index
@@ -112,7 +112,7 @@ class Replicator:
     def beat(self) -> None:
         """Time for heartbeats, and for sending again what was not answered."""
         shared = self._shared
-        overdue = shared.now - shared.settings.request_timeout
+        overdue = shared.now - shared.timing.request_timeout_s
         for peer, progress in self.peers.items():
             self.expire(progress, overdue)
             if not progress.in_flight and progress.state is not ProgressState.SNAPSHOT:
@@ -173,7 +173,7 @@ class Replicator:
             done,
             snapshot=snapshot,
             offset=offset,
-            size=shared.settings.chunk_size,
+            size=shared.limits.chunk_size,
         )
 
     def _read(

@@ -9,9 +9,9 @@ from culm.garlic.raft.applier import Applier
 from culm.garlic.raft.effects import RaftEffect
 from culm.garlic.raft.events import ConfigurationChanged, RaftEvent
 from culm.garlic.raft.journal import Journal
+from culm.garlic.raft.limits import Limits, Timing
 from culm.garlic.raft.messages import CLIENT_REQUESTS, RESPONSE_OF, Request
 from culm.garlic.raft.model import Stored
-from culm.garlic.raft.settings import Settings
 
 __all__ = ["NO_LEADER", "Shared"]
 
@@ -27,21 +27,25 @@ class Shared:
         "events",
         "journal",
         "leader",
+        "limits",
         "now",
         "server_id",
-        "settings",
         "tickets",
+        "timing",
     )
 
-    def __init__(self, *, server_id: int, stored: Stored, settings: Settings, now: float) -> None:
+    def __init__(
+        self, *, server_id: int, stored: Stored, timing: Timing, limits: Limits, now: float
+    ) -> None:
         self.server_id = server_id
-        self.settings = settings
+        self.timing = timing
+        self.limits = limits
         self.now = now
         self.leader: int | None = None
         self.events: deque[RaftEvent] = deque()
         self.tickets: Tickets[Then, RaftEffect] = Tickets()
         self.journal = Journal(stored, self.tickets)
-        self.applier = Applier(self.journal, self.tickets, settings, stored.applied_index)
+        self.applier = Applier(self.journal, self.tickets, limits, stored.applied_index)
 
     @property
     def is_voter(self) -> bool:

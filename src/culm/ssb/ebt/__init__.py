@@ -9,7 +9,7 @@ from culm.ssb.ebt.effects import (
     ReplicatorEffect,
     SaveClock,
 )
-from culm.ssb.ebt.errors import EbtErrorCode
+from culm.ssb.ebt.errors import ErrorCode
 from culm.ssb.ebt.events import (
     FeedExtended,
     FeedForked,
@@ -19,7 +19,7 @@ from culm.ssb.ebt.events import (
     SessionOpened,
     SourceChanged,
 )
-from culm.ssb.ebt.limits import Limits, Settings
+from culm.ssb.ebt.limits import Limits, Timing
 from culm.ssb.ebt.model import (
     ForkedFeedError,
     Format,
@@ -37,8 +37,8 @@ from culm.ssb.ebt.states import EndReason, SessionRole, SessionState, State
 __all__ = [
     "AppendMessages",
     "Closed",
-    "EbtErrorCode",
     "EndReason",
+    "ErrorCode",
     "FeedExtended",
     "FeedForked",
     "ForkedFeedError",
@@ -62,11 +62,11 @@ __all__ = [
     "SessionOpened",
     "SessionRole",
     "SessionState",
-    "Settings",
     "SourceChanged",
     "State",
     "StoreFailed",
     "Stored",
+    "Timing",
     "decode_note",
     "decode_notes",
     "encode_note",

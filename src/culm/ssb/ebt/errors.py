@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-__all__ = ["EbtErrorCode"]
+__all__ = ["ErrorCode"]
 
 
-class EbtErrorCode(IntEnum):
+class ErrorCode(IntEnum):
     """Codes of `culm.machine.ProtocolError` in this package."""
 
     # What the peer said

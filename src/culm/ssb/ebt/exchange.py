@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from culm.machine import RemoteProtocolError
-from culm.ssb.ebt.errors import EbtErrorCode
+from culm.ssb.ebt.errors import ErrorCode
 from culm.ssb.ebt.events import (
     FeedExtended,
     FeedForked,
@@ -19,7 +19,7 @@ from culm.ssb.ebt.events import (
 )
 from culm.ssb.ebt.feed import Feed
 from culm.ssb.ebt.feeds import Feeds
-from culm.ssb.ebt.limits import Limits, Settings
+from culm.ssb.ebt.limits import Limits, Timing
 from culm.ssb.ebt.model import (
     ForkedFeedError,
     Format,
@@ -48,7 +48,7 @@ class Exchange:
         stored: Stored,
         format: Format,
         now: float,
-        settings: Settings,
+        timing: Timing,
         limits: Limits,
     ) -> None:
         self.feeds = Feeds(stored)
@@ -56,11 +56,11 @@ class Exchange:
         self._write = self.work.writer.add
         self.events: deque[ReplicatorEvent] = deque()
         self.sessions: dict[int, Session] = {}
-        self.sources = Sources(sessions=self.sessions, settings=settings, now=now)
+        self.sources = Sources(sessions=self.sessions, timing=timing, now=now)
         self._me = me
         self._format = format
         self._now = now
-        self._notes_s = settings.notes_s
+        self._notes_s = timing.notes_s
         self._by_peer: dict[str, Session] = {}
         self._silent: Deadlines[int] = Deadlines()  # sessions that wait for the first notes
         self._contradictions: dict[str, bytes] = {}  # that wait for our message, by feed
@@ -199,7 +199,7 @@ class Exchange:
         if sequence != feed.received + 1:
             if session.is_gap(relation, sequence):
                 gap = f"{author}: {sequence} after {feed.received}"
-                self.fail(session, RemoteProtocolError(EbtErrorCode.OUT_OF_ORDER, gap))
+                self.fail(session, RemoteProtocolError(ErrorCode.OUT_OF_ORDER, gap))
             return
         try:
             message = self._format.check(feed.last_id, received)
@@ -323,5 +323,5 @@ class Exchange:
     def advance(self, now: float) -> None:
         self._now = now
         while (number := self._silent.pop_due(now)) is not None:
-            self.fail(self.sessions[number], RemoteProtocolError(EbtErrorCode.NO_NOTES))
+            self.fail(self.sessions[number], RemoteProtocolError(ErrorCode.NO_NOTES))
         self.events.extend(self.sources.advance(now, excused=self.work.is_writing))

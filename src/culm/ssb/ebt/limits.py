@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from culm.arguments import check_numbers
 
-__all__ = ["Limits", "Settings"]
+__all__ = ["Limits", "Timing"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +50,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class Timing:
     """Times, in seconds.  Raises `ValueError` below 0, `TypeError` for what is no number.
 
     stall_s

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from culm.machine import RemoteProtocolError
-from culm.ssb.ebt.errors import EbtErrorCode
+from culm.ssb.ebt.errors import ErrorCode
 from culm.ssb.feed_id import is_feed_id
 
 __all__ = [
@@ -67,14 +67,14 @@ def decode_notes(value: object) -> Mapping[str, int]:
     if isinstance(value, dict) and isinstance(value.get("clock"), dict):
         value = value["clock"]
     if not isinstance(value, dict):
-        raise RemoteProtocolError(EbtErrorCode.NOT_NOTES, f"{type(value).__name__}")
+        raise RemoteProtocolError(ErrorCode.NOT_NOTES, f"{type(value).__name__}")
     notes: dict[str, int] = {}
     for feed, number in value.items():
         if not is_feed_id(feed):
-            raise RemoteProtocolError(EbtErrorCode.BAD_FEED_ID, f"{feed[:64]!r}")
+            raise RemoteProtocolError(ErrorCode.BAD_FEED_ID, f"{feed[:64]!r}")
         if type(number) is float and number.is_integer():
             number = int(number)
         if type(number) is not int or number > NOTE_MAX:
-            raise RemoteProtocolError(EbtErrorCode.BAD_NOTE, f"{feed}: {str(number)[:64]}")
+            raise RemoteProtocolError(ErrorCode.BAD_NOTE, f"{feed}: {str(number)[:64]}")
         notes[feed] = number
     return notes

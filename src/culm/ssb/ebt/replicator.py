@@ -16,10 +16,10 @@ from culm.machine import (
     check_time,
 )
 from culm.ssb.ebt.effects import ReplicatorEffect
-from culm.ssb.ebt.errors import EbtErrorCode
+from culm.ssb.ebt.errors import ErrorCode
 from culm.ssb.ebt.events import ReplicatorEvent
 from culm.ssb.ebt.exchange import Exchange
-from culm.ssb.ebt.limits import Limits, Settings
+from culm.ssb.ebt.limits import Limits, Timing
 from culm.ssb.ebt.model import Format, Head, Message, Progress, Stored
 from culm.ssb.ebt.session import Session
 from culm.ssb.ebt.states import EndReason, FeedState, SessionRole, SessionState, State
@@ -30,7 +30,7 @@ __all__ = ["Replicator"]
 R = TypeVar("R")
 
 _DEFAULT_LIMITS: Final = Limits()
-_DEFAULT_SETTINGS: Final = Settings()
+_DEFAULT_TIMING: Final = Timing()
 
 
 class Replicator:
@@ -45,6 +45,10 @@ class Replicator:
         What checks messages.
     now
         The time (monotonic seconds).
+    timing
+        How long peers may take.
+    limits
+        What peers may make us hold.
 
     It knows no bytes but those of messages: a session's frames are made by `frames_to_send`, and
     what has come is told by `receive_notes` and `receive_message`.  Drive it like every machine:
@@ -65,12 +69,12 @@ class Replicator:
         stored: Stored,
         format: Format,
         now: float,
-        settings: Settings = _DEFAULT_SETTINGS,
+        timing: Timing = _DEFAULT_TIMING,
         limits: Limits = _DEFAULT_LIMITS,
     ) -> None:
         check_feed_id("me", me)
         check_type("stored", stored, Stored)
-        check_type("settings", settings, Settings)
+        check_type("timing", timing, Timing)
         check_type("limits", limits, Limits)
         check_time(now, None)
         self._me = me
@@ -80,7 +84,7 @@ class Replicator:
         self._numbers = count(1)
         self._stirred: dict[int, None] = {}  # sessions which may have something to send
         self._exchange = Exchange(
-            me=me, stored=stored, format=format, now=now, settings=settings, limits=limits
+            me=me, stored=stored, format=format, now=now, timing=timing, limits=limits
         )
 
     # What it is
@@ -191,10 +195,10 @@ class Replicator:
         self._check_open()
         feed = self._exchange.feeds[message.author]
         if feed.state is not FeedState.WHOLE:
-            raise LocalProtocolError(EbtErrorCode.NOT_WHOLE, message.author)
+            raise LocalProtocolError(ErrorCode.NOT_WHOLE, message.author)
         if message.sequence != feed.received + 1:
             gap = f"{message.sequence} after {feed.received}"
-            raise LocalProtocolError(EbtErrorCode.WRONG_SEQUENCE, gap)
+            raise LocalProtocolError(ErrorCode.WRONG_SEQUENCE, gap)
         self._exchange.append(feed, message)
 
     # Beside sessions
@@ -241,10 +245,10 @@ class Replicator:
         check_type("role", role, SessionRole)
         self._check_open()
         if self._exchange.feeds.blocks(self._me, peer):
-            raise LocalProtocolError(EbtErrorCode.BLOCKED, peer)
+            raise LocalProtocolError(ErrorCode.BLOCKED, peer)
         full = len(self._exchange.sessions) >= self._limits.sessions_max
         if full and not self._exchange.has_session(peer):
-            raise LocalProtocolError(EbtErrorCode.TOO_MANY_SESSIONS)
+            raise LocalProtocolError(ErrorCode.TOO_MANY_SESSIONS)
         session = Session(
             number=next(self._numbers), peer=peer, role=role, limits=self._limits, wake=self._wake
         )
@@ -299,9 +303,9 @@ class Replicator:
     def _ready(self, number: int) -> Session:
         session = self._exchange.sessions.get(number)
         if session is None:
-            raise LocalProtocolError(EbtErrorCode.NO_SESSION, f"{number}")
+            raise LocalProtocolError(ErrorCode.NO_SESSION, f"{number}")
         if session.state is SessionState.LOADING:
-            raise LocalProtocolError(EbtErrorCode.NOT_READY, f"{number}")
+            raise LocalProtocolError(ErrorCode.NOT_READY, f"{number}")
         return session
 
     def _wake(self, session: Session) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from culm.machine import RemoteProtocolError
-from culm.ssb.ebt.errors import EbtErrorCode
+from culm.ssb.ebt.errors import ErrorCode
 from culm.ssb.ebt.feed import Feed, Relation
 from culm.ssb.ebt.limits import Limits
 from culm.ssb.ebt.model import PeerClock
@@ -84,7 +84,7 @@ class Session:
         us for somebody who does not want it: such feeds are not told (request skipping).
         """
         if feed_id not in self.clock and len(self.clock) >= self._limits.feeds_max:
-            raise RemoteProtocolError(EbtErrorCode.TOO_MANY_FEEDS)
+            raise RemoteProtocolError(ErrorCode.TOO_MANY_FEEDS)
         self.clock[feed_id] = note.sequence if note.replicate else REFUSAL
         self._receives[feed_id] = note.receive
         self._refused_before.discard(feed_id)
@@ -114,7 +114,7 @@ class Session:
         """
         self._distrusted.add(feed_id)
         if len(self._distrusted) > self._limits.invalid_max:
-            raise RemoteProtocolError(EbtErrorCode.INVALID_MESSAGES)
+            raise RemoteProtocolError(ErrorCode.INVALID_MESSAGES)
 
     def distrusts(self, feed_id: str) -> bool:
         return feed_id in self._distrusted

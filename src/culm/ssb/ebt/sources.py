@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from culm.ssb.ebt.events import SourceChanged
 from culm.ssb.ebt.feed import Feed, Relation
-from culm.ssb.ebt.limits import Settings
+from culm.ssb.ebt.limits import Timing
 from culm.ssb.ebt.session import Session
 from culm.timers import Deadlines
 
@@ -21,9 +21,9 @@ class Sources:
     sessions: those that there are, oldest first, by number.
     """
 
-    def __init__(self, *, sessions: Mapping[int, Session], settings: Settings, now: float) -> None:
+    def __init__(self, *, sessions: Mapping[int, Session], timing: Timing, now: float) -> None:
         self._sessions = sessions
-        self._settings = settings
+        self._timing = timing
         self._now = now
         self._sources: dict[str, Session] = {}
         self._fed: dict[int, dict[str, Feed]] = {}  # feeds by the number of their source
@@ -100,7 +100,7 @@ class Sources:
         while (feed_id := self._deadlines.pop_due(now)) is not None:
             feed = self._feeds.pop(feed_id)
             if excused:
-                self._deadlines.set(feed_id, now + max(self._settings.stall_s, _TICK_S))
+                self._deadlines.set(feed_id, now + max(self._timing.stall_s, _TICK_S))
                 self._feeds[feed_id] = feed
                 continue
             change = self._decide(feed)
@@ -132,7 +132,7 @@ class Sources:
         source = self._sources.get(feed.id)
         if source is None or feed.received >= feed.claimed:
             return
-        due = self._now + self._settings.overtake_s
+        due = self._now + self._timing.overtake_s
         if source.claims(feed):
             due = max(self._patience(feed, source), self._now)
         set_to = self._deadlines.get(feed.id)
@@ -144,10 +144,10 @@ class Sources:
         """Until when the source may be silent, given that it has promised more."""
         relation = source.relations[feed.id]
         last = max(relation.heard, source.heard)
-        return min(last + self._settings.stall_s, relation.heard + self._settings.stall_feed_s)
+        return min(last + self._timing.stall_s, relation.heard + self._timing.stall_feed_s)
 
     def _is_productive(self, relation: Relation) -> bool:
-        return relation.delivers and relation.heard + self._settings.stall_s > self._now
+        return relation.delivers and relation.heard + self._timing.stall_s > self._now
 
     # Choosing
 

@@ -50,9 +50,12 @@ _LAST_PACKETS: Final = frozenset({Packet.END, Packet.FAILURE})
 class Connection(StreamBase[ConnectionEvent]):
     """Calls in both directions over one ordered, reliable stream of bytes.
 
-    `manifest` says what the peer may call; everything else is refused, and the connection
-    stays.  Values come up as they came: nobody has looked into a body before the event's
-    `read`.
+    manifest
+        What the peer may call; everything else is refused, and the connection stays.
+    limits
+        What the peer may make us hold.
+
+    Values come up as they came: nobody has looked into a body before the event's `read`.
 
     `close` ends all streams with an error, as other peers do, and says goodbye; what the peer
     still sends is dropped until it says goodbye, too, or its bytes end.  Bytes that end without

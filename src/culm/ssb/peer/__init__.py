@@ -1,6 +1,6 @@
 """A peer of Secure Scuttlebutt: all layers, over any number of connections."""
 
-from culm.ssb.peer.errors import PeerErrorCode
+from culm.ssb.peer.errors import ErrorCode
 from culm.ssb.peer.events import FellBack, PeerConnected, PeerDisconnected, PeerEffect, PeerEvent
 from culm.ssb.peer.frames import ClassicFormat, MessageFrame, read_frame
 from culm.ssb.peer.limits import Limits, Settings
@@ -10,6 +10,7 @@ from culm.ssb.peer.states import ExchangeInput, ExchangeMode
 
 __all__ = [
     "ClassicFormat",
+    "ErrorCode",
     "ExchangeInput",
     "ExchangeMode",
     "FellBack",
@@ -19,7 +20,6 @@ __all__ = [
     "PeerConnected",
     "PeerDisconnected",
     "PeerEffect",
-    "PeerErrorCode",
     "PeerEvent",
     "PeerLink",
     "Settings",

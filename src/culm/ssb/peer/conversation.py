@@ -19,7 +19,7 @@ from culm.ssb.muxrpc import (
     State,
     ValueReceived,
 )
-from culm.ssb.peer.errors import PeerErrorCode
+from culm.ssb.peer.errors import ErrorCode
 from culm.ssb.peer.events import LinkEvent
 from culm.ssb.peer.exchange import LinkExchange
 from culm.ssb.peer.fallback import LinkHistory
@@ -191,7 +191,7 @@ class Conversation:
             if number == _SESSION:
                 self.exchange.wait_over()
             elif self._pings[number].state is PingState.SERVED:
-                raise RemoteProtocolError(PeerErrorCode.SILENT, "no answer to a ping")
+                raise RemoteProtocolError(ErrorCode.SILENT, "no answer to a ping")
             else:
                 self._serve(number, now)
         self.history.advance()

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-__all__ = ["PeerErrorCode"]
+__all__ = ["ErrorCode"]
 
 
-class PeerErrorCode(IntEnum):
+class ErrorCode(IntEnum):
     """Codes of `culm.machine.ProtocolError` in this package."""
 
     # What the peer did not do

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from culm.machine import RemoteProtocolError
-from culm.ssb.ebt import EbtErrorCode, ForkedFeedError, InvalidMessageError, Message, decode_notes
+from culm.ssb.ebt import ErrorCode, ForkedFeedError, InvalidMessageError, Message, decode_notes
 from culm.ssb.messages import ClassicMessage, MessageError, MessageErrorCode, read_message
 from culm.ssb.muxrpc import BodyType
 from culm.ssb.v8json import SAFE_INTEGER_MAX, JsonError, JsonValue, parse
@@ -35,7 +35,7 @@ def read_frame(body: bytes, body_type: BodyType) -> MessageFrame | Mapping[str, 
     Raises `RemoteProtocolError`: ``NOT_NOTES``, ``BAD_FEED_ID``, ``BAD_NOTE``.
     """
     if body_type is not BodyType.JSON:
-        raise RemoteProtocolError(EbtErrorCode.NOT_NOTES, f"{body_type.name}")
+        raise RemoteProtocolError(ErrorCode.NOT_NOTES, f"{body_type.name}")
     failure: MessageError | None = None
     if not body.startswith(_BEGINS_NOTES):
         try:
@@ -47,7 +47,7 @@ def read_frame(body: bytes, body_type: BodyType) -> MessageFrame | Mapping[str, 
     try:
         value = parse(body, depth_max=_DEPTH_MAX)
     except JsonError as error:
-        raise RemoteProtocolError(EbtErrorCode.NOT_NOTES, str(error)) from None
+        raise RemoteProtocolError(ErrorCode.NOT_NOTES, str(error)) from None
     if failure is not None and _is_message(value):
         return MessageFrame(value["author"], int(value["sequence"]), failure)
     return decode_notes(value)

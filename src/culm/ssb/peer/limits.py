@@ -80,12 +80,12 @@ class Settings:
     falls_back: bool = True
     ping_s: float = inf
     goodbye_s: float = 5.0
-    ebt: ebt.Settings = field(default_factory=ebt.Settings)
+    ebt: ebt.Timing = field(default_factory=ebt.Timing)
     history: history.Settings = field(default_factory=history.Settings)
 
     def __post_init__(self) -> None:
         check_numbers(self)
         for name in ("asks_as_server", "speaks_ebt", "falls_back"):
             check_type(name, getattr(self, name), bool)
-        check_type("ebt", self.ebt, ebt.Settings)
+        check_type("ebt", self.ebt, ebt.Timing)
         check_type("history", self.history, history.Settings)

@@ -12,7 +12,7 @@ from culm.ssb.events import Authenticated
 from culm.ssb.feed_id import feed_id_of
 from culm.ssb.muxrpc import Connection
 from culm.ssb.peer.conversation import MANIFEST, Context, Conversation
-from culm.ssb.peer.errors import PeerErrorCode
+from culm.ssb.peer.errors import ErrorCode
 from culm.ssb.peer.events import PeerConnected, PeerDisconnected
 from culm.ssb.peer.limits import Limits
 from culm.ssb.peer.link import PeerLink, sealed
@@ -48,7 +48,7 @@ class Links:
     def open(self, role: SessionRole, handshake: StreamMachine | None) -> PeerLink:
         """Raises `LocalProtocolError` (``TOO_MANY_LINKS``)."""
         if len(self._links) >= self._limits.links_max:
-            raise LocalProtocolError(PeerErrorCode.TOO_MANY_LINKS)
+            raise LocalProtocolError(ErrorCode.TOO_MANY_LINKS)
         rpc = Connection(manifest=self._manifest, limits=self._limits.rpc)
         link = PeerLink(
             number=next(self._numbers),
@@ -201,7 +201,7 @@ class Links:
     def advance(self, now: float) -> None:
         self._now = now
         while (number := self._goodbyes.pop_due(now)) is not None:
-            self._links[number].fail(RemoteProtocolError(PeerErrorCode.NO_GOODBYE))
+            self._links[number].fail(RemoteProtocolError(ErrorCode.NO_GOODBYE))
         while (number := self._deadlines.pop_due(now)) is not None:
             link = self._links[number]
             conversation = self._conversations.get(number)

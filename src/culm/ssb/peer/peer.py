@@ -32,7 +32,7 @@ from culm.ssb.ebt import (
 from culm.ssb.feed_id import check_feed_id, feed_id_of, public_key_of
 from culm.ssb.messages import ClassicMessage, Place, create_message
 from culm.ssb.peer.conversation import Context
-from culm.ssb.peer.errors import PeerErrorCode
+from culm.ssb.peer.errors import ErrorCode
 from culm.ssb.peer.events import LinkEvent, PeerEffect, PeerEvent
 from culm.ssb.peer.frames import ClassicFormat
 from culm.ssb.peer.limits import Limits, Settings
@@ -104,7 +104,7 @@ class Peer:
             stored=stored,
             format=ClassicFormat(hmac_key=hmac_key),
             now=now,
-            settings=settings.ebt,
+            timing=settings.ebt,
             limits=limits.ebt,
         )
         self._core.follow(self._core.me)
@@ -253,7 +253,7 @@ class Peer:
     def _check_peer(self, peer: str) -> None:
         check_feed_id("peer", peer)
         if self.blocks(self.me, peer):
-            raise LocalProtocolError(PeerErrorCode.BLOCKED, peer)
+            raise LocalProtocolError(ErrorCode.BLOCKED, peer)
 
     def _open(self, role: SessionRole, handshake: StreamMachine | None) -> PeerLink:
         if self._core.state is not State.OPEN:

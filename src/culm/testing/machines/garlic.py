@@ -10,12 +10,13 @@ from enum import Enum
 from random import Random
 from typing import Any
 
-from culm.garlic.connection import Connection, ConnectionRole
+from culm.garlic.connection import Connection
 from culm.garlic.digest import Challenge, CredentialCache, Nonces
 from culm.garlic.events import Authenticated
 from culm.garlic.handshake import ClientHandshake, ServerHandshake
 from culm.garlic.limits import Limits
 from culm.garlic.messages import RESPONSE_OF, MessageType, Request, Response
+from culm.garlic.states import ConnectionRole
 from culm.machine import Event, LocalProtocolError, StreamMachine
 from culm.stack import then
 from culm.testing.arguments import by_name
@@ -50,7 +51,7 @@ _UNANSWERED = Key(
     default=64,
     meaning="Requests that may wait for our response; above it, reading pauses.",
 )
-_LIMITS = keys_of(Limits)
+_LIMITS = keys_of(Limits, without=["raft"])
 _FRAMES_KEYS = (
     Key(
         name="role",

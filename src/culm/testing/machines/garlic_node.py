@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any
 
+from culm.garlic import raft
 from culm.garlic.digest import CredentialCache, Nonces
 from culm.garlic.events import DialWanted, LinkClosed
 from culm.garlic.handshake import ClientHandshake, ServerHandshake
@@ -21,9 +22,9 @@ from culm.garlic.raft import (
     Configuration,
     Entry,
     Server,
-    Settings,
     Snapshot,
     Stored,
+    Timing,
 )
 from culm.garlic.store import MemoryStore
 from culm.garlic.values import LogEntry, ValueType, encode_entries, encode_log, encode_server
@@ -49,7 +50,16 @@ from culm.testing.machines import (
     register,
 )
 
-__all__ = ["CORE_KEYS", "NODE", "TIGHT_SETTINGS", "Values", "founded", "server", "settings_of"]
+__all__ = [
+    "CORE_KEYS",
+    "NODE",
+    "TIGHT_SETTINGS",
+    "Values",
+    "founded",
+    "limits_of",
+    "server",
+    "timing_of",
+]
 
 _USER, _PASSWORD = "farm", "wonderland"
 
@@ -83,10 +93,11 @@ CORE_KEYS = (
         default=(1, 2, 3),
         meaning="Ids of the servers that found the cluster; none for who will be added.",
     ),
-    *keys_of(Settings),
+    *keys_of(Timing),
+    *keys_of(raft.Limits),
 )
-_LIMITS = keys_of(Limits)
-_NODE = keys_of(Node, without=("settings", "limits"))
+_LIMITS = keys_of(Limits, without=["raft"])
+_NODE = keys_of(Node, without=("timing", "limits"))
 _KEYS = (
     *CORE_KEYS,
     *_LIMITS,
@@ -131,9 +142,14 @@ def founded(config: Config) -> Stored:
     return Stored(snapshot=Snapshot(configuration=Configuration(servers=founders)))
 
 
-def settings_of(config: Config) -> Settings:
-    """The core's settings that the config has."""
-    return Settings(**chosen(config, keys_of(Settings)))
+def timing_of(config: Config) -> Timing:
+    """The core's times that the config has."""
+    return Timing(**chosen(config, keys_of(Timing)))
+
+
+def limits_of(config: Config) -> raft.Limits:
+    """The core's limits that the config has."""
+    return raft.Limits(**chosen(config, keys_of(raft.Limits)))
 
 
 class _Member(Node):
@@ -146,8 +162,8 @@ class _Member(Node):
             stored=founded(config),
             rng=chance(number),
             now=0.0,
-            settings=settings_of(config),
-            limits=Limits(**chosen(config, _LIMITS)),
+            timing=timing_of(config),
+            limits=Limits(**chosen(config, _LIMITS), raft=limits_of(config)),
             **chosen(config, _NODE),
         )
         self.shakes_hands = config["handshake"]

@@ -14,7 +14,7 @@ from itertools import count
 from types import UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
-from culm.garlic.raft import Configuration, Entry, Raft, Role, Server, Snapshot
+from culm.garlic.raft import Configuration, Entry, Raft, Server, Snapshot, State
 from culm.garlic.raft import messages as m
 from culm.garlic.store import MemoryStore
 from culm.machine import Buffer
@@ -37,8 +37,9 @@ from culm.testing.machines.garlic_node import (
     Values,
     chance,
     founded,
+    limits_of,
     server,
-    settings_of,
+    timing_of,
 )
 from culm.testing.network import Conditions, Network
 from culm.testing.plain import to_plain
@@ -117,7 +118,8 @@ class RaftOverDatagrams(Raft):
         super().__init__(
             server_id=config["id"],
             stored=founded(config),
-            settings=settings_of(config),
+            timing=timing_of(config),
+            limits=limits_of(config),
             rng=chance(config["id"]),
             now=0.0,
         )
@@ -131,7 +133,7 @@ class RaftOverDatagrams(Raft):
         except (ValueError, RecursionError):
             return
         if isinstance(message, m.Request):
-            if len(self._asked) >= _UNANSWERED_MAX or self.state is Role.CLOSED:
+            if len(self._asked) >= _UNANSWERED_MAX or self.state is State.CLOSED:
                 return
             if not self._is_between_members(message, source) and type(message) not in _OF_CLIENTS:
                 return
@@ -218,7 +220,7 @@ def _told(host: Host, name: str, config: Config) -> Conversation:
 def _leader(cluster: Cluster) -> Host:
     def leads(host: Host) -> bool:
         machine: Raft = host.machine
-        return machine.state is Role.LEADER and machine.commit_index == machine.last_index
+        return machine.state is State.LEADER and machine.commit_index == machine.last_index
 
     cluster.run(cluster.network.clock.now + 5.0, done=lambda: any(map(leads, cluster)))
     return next(filter(leads, cluster))

@@ -22,8 +22,8 @@ from culm.ssb.ebt import (
     SessionEnded,
     SessionOpened,
     SessionRole,
-    Settings,
     SourceChanged,
+    Timing,
 )
 from culm.ssb.store import MemoryStore
 from culm.testing.encodings import DECIMAL
@@ -55,7 +55,7 @@ from culm.testing.ssb_lines import (
 
 __all__ = ["EBT"]
 
-_LIMITS, _SETTINGS = keys_of(Limits), keys_of(Settings)
+_LIMITS, _TIMING = keys_of(Limits), keys_of(Timing)
 _NAMES = {feed(name): name for name in ("alice", "bob", "carol", "dave", "eve")}
 
 
@@ -63,7 +63,7 @@ def _build(config: Config) -> ReplicatorOverLines:
     machine = ReplicatorOverLines(
         feed(config["me"]),
         now=0.0,
-        settings=Settings(**{key.name: config[key.name] for key in _SETTINGS}),
+        timing=Timing(**{key.name: config[key.name] for key in _TIMING}),
         limits=Limits(**{key.name: config[key.name] for key in _LIMITS}),
     )
     for name in config["follows"]:
@@ -310,7 +310,7 @@ EBT = register(
                 default=("alice", "bob"),
                 meaning="The feeds that it follows, by words.",
             ),
-            *_SETTINGS,
+            *_TIMING,
             *_LIMITS,
         ),
         tight=_TIGHT,

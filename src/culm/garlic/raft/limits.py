@@ -1,4 +1,4 @@
-"""Times and sizes of a Raft core."""
+"""How long a Raft core waits, and how much it takes at a time."""
 
 from __future__ import annotations
 
@@ -6,23 +6,40 @@ from dataclasses import dataclass
 
 from culm.arguments import check_numbers
 
-__all__ = ["Settings"]
+__all__ = ["Limits", "Timing"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
-    """Times in seconds.  The defaults are JRaft's, where it has one.
+class Timing:
+    """Times in seconds.  The defaults are JRaft's.
 
     Raises `ValueError` for one below 0.
 
-    election_timeout_min, election_timeout_max
+    election_timeout_min_s, election_timeout_max_s
         A follower that hears no leader for a time drawn from here stands for election (paper,
         5.2 and 5.6: well above the time of a broadcast).  Within the former of hearing the
         leader it disregards other candidates (section 6).
-    heartbeat_interval
+    heartbeat_interval_s
         How often an idle leader is heard.
-    request_timeout
+    request_timeout_s
         When an unanswered request of a leader is sent again.
+    """
+
+    election_timeout_min_s: float = 0.150
+    election_timeout_max_s: float = 0.300
+    heartbeat_interval_s: float = 0.075
+    request_timeout_s: float = 0.150
+
+    def __post_init__(self) -> None:
+        check_numbers(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """How much at a time, and how much at all.  The defaults are JRaft's, where it has one.
+
+    Raises `ValueError` for one below 0.
+
     in_flight_max
         Requests to one peer that may be unanswered; 1 as JRaft does.
     append_entries_max, append_size_max
@@ -47,10 +64,6 @@ class Settings:
         Reads that may wait for their quorum.
     """
 
-    election_timeout_min: float = 0.150
-    election_timeout_max: float = 0.300
-    heartbeat_interval: float = 0.075
-    request_timeout: float = 0.150
     in_flight_max: int = 1
     append_entries_max: int = 1000
     append_size_max: int = 1024 * 1024

@@ -1,0 +1,22 @@
+"""What a caller may not do."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+__all__ = ["ErrorCode"]
+
+
+class ErrorCode(IntEnum):
+    """Why a call was refused."""
+
+    NOT_LEADER = 1
+    QUEUE_FULL = 2
+    TRANSFER_IN_PROGRESS = 3
+    CHANGE_IN_PROGRESS = 4
+    NOTHING_COMMITTED = 5
+    ALREADY_MEMBER = 6
+    NOT_MEMBER = 7
+    IS_LEADER = 8
+    BAD_ENDPOINT = 9
+    VALUE_TOO_LARGE = 10

@@ -1,0 +1,30 @@
+"""Where connections and handshakes stand."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+__all__ = ["ConnectionRole", "ConnectionState", "HandshakeState"]
+
+
+class ConnectionRole(Enum):
+    """Who opened the connection; only the dialler sends requests."""
+
+    DIALLER = "dialler"
+    LISTENER = "listener"
+
+
+class ConnectionState(Enum):
+    """A connection is open until `Closed`; closing while answers are still owed."""
+
+    OPEN = "open"
+    CLOSING = "closing"
+    CLOSED = "closed"
+
+
+class HandshakeState(Enum):
+    """Where a handshake is."""
+
+    WAITING = "waiting"  # for the request (server), for the response (client)
+    DONE = "done"
+    REFUSED = "refused"

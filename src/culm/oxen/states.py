@@ -1,0 +1,33 @@
+"""Where a node stands, and where each of its associations does."""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+
+__all__ = ["PeerState", "State"]
+
+
+class State(Enum):
+    """Where a node stands."""
+
+    IDLE = auto()
+    """Neither `Node.start` nor `Node.join` was called."""
+    JOINING = auto()
+    """A server was asked for help, and nobody has joined yet."""
+    ACTIVE = auto()
+    LEAVING = auto()
+    """Goodbyes are on their way."""
+    CLOSED = auto()
+
+
+class PeerState(Enum):
+    """Where an association stands."""
+
+    SYNCHRONIZING = "synchronizing"
+    """It has not acknowledged our synchronize message, or we have not got its own."""
+    JOINED = "joined"
+    """Messages go both ways."""
+    FINALIZING = "finalizing"
+    """It is leaving, and messages that it announced are missing yet."""
+    GIVEN_UP = "given up"
+    """It is not usefully reachable.  What it sends is dropped."""
