@@ -240,7 +240,7 @@ def match_p2panda_connection(machine: p2panda.Connection) -> None:
             pass
         case p2panda.HaveReceived() | p2panda.RangeReceived():
             pass
-        case p2panda.EntryReceived() | p2panda.DoneReceived():
+        case p2panda.EntryReceived() | p2panda.EntriesReceived() | p2panda.DoneReceived():
             pass
         case Closed() | None:
             pass

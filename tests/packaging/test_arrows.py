@@ -30,7 +30,7 @@ ARROWS = {
     "timers": set[str](),
     "kernels": set[str](),
     "wire": {"arguments", "buffer", "kernels"},
-    "bamboo": CONTRACT | {"wire"},
+    "bamboo": CONTRACT | {"kernels", "wire"},
     "reconcile": CONTRACT | {"kernels", "wire"},
     "bymux": CONTRACT | {"wire"},
     "oxen": CONTRACT | {"wire"},

@@ -130,10 +130,12 @@ class LogVerifier:
             raise ValueError(f"entry {seqnum} cannot be passed over from {position}")
         self._take(seqnum, hash, end_of_log)
 
-    def faults(self, entry: Entry) -> tuple[Reason, ...]:
+    def faults(self, entry: Entry, *, signed: bool | None = None) -> tuple[Reason, ...]:
         """All that is wrong with `entry` as the next one, the weightiest first.
 
         Changes nothing.  Of an entry that its author did not sign nothing else is said.
+
+        signed: whether its author did, if that is known already.
         """
         if (
             entry.log_id != self._log_id
@@ -144,7 +146,7 @@ class LogVerifier:
         seqnum, anchors = entry.seqnum, self._anchors
         if seqnum <= anchors.position:
             return self._faults_of_earlier(entry)
-        if not verify_signature(entry):
+        if not (verify_signature(entry) if signed is None else signed):
             return (Reason.BAD_SIGNATURE,)
         reasons: list[Reason] = []
         if self._is_invalid(seqnum):

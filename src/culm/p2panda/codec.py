@@ -40,10 +40,10 @@ from culm.wire.cbor import ARRAY, BYTES, encode_head
 from culm.wire.errors import DecodeError
 from culm.wire.multihash import YASMF
 
-__all__ = ["Codec", "Dialect", "Form"]
+__all__ = ["ENTRY_SIZE_MAX", "Codec", "Dialect", "Form"]
 
 
-_ENTRY_SIZE_MAX = encoded_size_max(YASMF)
+ENTRY_SIZE_MAX = encoded_size_max(YASMF)
 _HEAD_SIZE = 9
 _FRONT_SIZE = 3 + _HEAD_SIZE  # the array, the type, the session id
 
@@ -82,7 +82,7 @@ class Codec:
         self._limits = limits
         ids = _FRONT_SIZE + 2 * _HEAD_SIZE
         ids += limits.schemas_max * (_HEAD_SIZE + limits.schema_id_size_max)
-        entry = _FRONT_SIZE + 2 * _HEAD_SIZE + _ENTRY_SIZE_MAX + limits.operation_size_max
+        entry = _FRONT_SIZE + 2 * _HEAD_SIZE + ENTRY_SIZE_MAX + limits.operation_size_max
         have = _FRONT_SIZE + _HEAD_SIZE + limits.logs_max * (ITEM_SIZE_MAX + 1)
         ranges = _FRONT_SIZE + 2 * ITEM_SIZE_MAX + _HEAD_SIZE + LIFT_SIZE_MAX
         self.forms = {
@@ -120,10 +120,19 @@ class Codec:
 
     def encode_entry(self, session_id: int, entry: bytes, operation: bytes | None) -> bytes:
         """The encoding of `SendEntry`."""
+        if operation is not None:
+            return self.encode_entries(session_id, [(entry, operation)])
         front = _front(4, _Type.ENTRY, session_id) + encode_head(BYTES, len(entry))
-        if operation is None:
-            return front + entry + cbor.encode(None)
-        return b"".join((front, entry, encode_head(BYTES, len(operation)), operation))
+        return front + entry + cbor.encode(None)
+
+    def encode_entries(self, session_id: int, entries: Iterable[tuple[bytes, bytes]]) -> bytes:
+        """The encodings of `SendEntry` for entries with their operations."""
+        front = _front(4, _Type.ENTRY, session_id)
+        pieces: list[bytes] = []
+        for entry, operation in entries:
+            entry_head, head = encode_head(BYTES, len(entry)), encode_head(BYTES, len(operation))
+            pieces += (front, entry_head, entry, head, operation)
+        return b"".join(pieces)
 
     def _encode_range(self, session_id: int, message: RangeMessage) -> bytes:
         item = self._encode_item
@@ -201,7 +210,7 @@ class Codec:
         return Reconcile(number, self._read_range(kind, rest))
 
     def _read_entry(self, session_id: int, entry: Any, operation: Any) -> SendEntry:
-        if type(entry) is not bytes or len(entry) > _ENTRY_SIZE_MAX:
+        if type(entry) is not bytes or len(entry) > ENTRY_SIZE_MAX:
             raise _malformed("an entry that cannot be one")
         if operation is None and self._dialect is Dialect.AQUADOGGO:
             return SendEntry(session_id, entry, None)

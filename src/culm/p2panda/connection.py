@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from culm.arguments import check_int, check_type
@@ -23,6 +23,7 @@ from culm.p2panda.events import (
     AnnouncementIgnored,
     ConnectionEvent,
     DoneReceived,
+    EntriesReceived,
     EntryReceived,
     HaveReceived,
     Ignored,
@@ -71,6 +72,9 @@ class Connection(StreamBase[ConnectionEvent]):
     limits
         What the peer may make us hold, and how long it may take.
 
+    in_runs: entries come many at a time where that is possible (`EntriesReceived`), which depends
+        on how their bytes come in.
+
     The verbs raise `LocalProtocolError` if a rule forbids what they stand for, or if the connection
     has ended (``ContractErrorCode.ALREADY_CLOSED``); nothing has changed then.
     """
@@ -82,6 +86,7 @@ class Connection(StreamBase[ConnectionEvent]):
         remote_peer: bytes,
         dialect: Dialect = Dialect.SEED,
         limits: Limits = _DEFAULT_LIMITS,
+        in_runs: bool = False,
     ) -> None:
         check_type("local_peer", local_peer, bytes)
         check_type("remote_peer", remote_peer, bytes)
@@ -91,6 +96,7 @@ class Connection(StreamBase[ConnectionEvent]):
             raise ValueError("both peers have the same id")
         super().__init__(receive_max=limits.receive_buffer_max)
         self._limits = limits
+        self._in_runs = in_runs
         self._codec = Codec(dialect=dialect, limits=limits)
         self._framer = Framer(self._inbox, self._codec)
         self._ours, self._theirs = Interests(), Interests()
@@ -187,11 +193,11 @@ class Connection(StreamBase[ConnectionEvent]):
         self._outbox.append(self._codec.encode(message))
         self._settle(talk, was)
 
-    def say_entry(self, talk: Talk, entry: bytes, operation: bytes) -> None:
-        """The same for `SendEntry`, of which there are many."""
+    def say_entries(self, talk: Talk, entries: Iterable[tuple[bytes, bytes]]) -> None:
+        """The same for `SendEntry`, of which there are many: entries with their operations."""
         self._check_running(talk)
         talk.say(Saying.ENTRY, self._now)
-        self._outbox.append(self._codec.encode_entry(talk.session_id, entry, operation))
+        self._outbox.append(self._codec.encode_entries(talk.session_id, entries))
 
     def break_off(self, talk: Talk, error: RemoteProtocolError) -> None:
         """Listen no more to a session; for its handle (`Session`)."""
@@ -245,6 +251,8 @@ class Connection(StreamBase[ConnectionEvent]):
                 return Closed()
             if self._faults > self._limits.faults_max:
                 raise RemoteProtocolError(ErrorCode.TOO_MANY_FAULTS, f"{self._faults}")
+            if self._in_runs and (run := self._take_run()) is not None:
+                return run
             encoded = self._framer.take()
             if encoded is None:
                 return None
@@ -265,6 +273,18 @@ class Connection(StreamBase[ConnectionEvent]):
         self._deadlines.clear()
 
     # What the peer says.
+
+    def _take_run(self) -> EntriesReceived | None:
+        """Entries that come next, if their session hears them."""
+        session_id = self._framer.entry_session()
+        talk = None if session_id is None else self._sessions.get(session_id)
+        if session_id is None or talk is None or not talk.hears(Saying.ENTRY):
+            return None
+        entries = self._framer.take_entries()
+        if not entries:
+            return None
+        talk.hear(Saying.ENTRY, self._now)
+        return EntriesReceived(session_id=session_id, entries=entries)
 
     def _receive(self, message: Message) -> ConnectionEvent | None:
         match message:

@@ -15,6 +15,7 @@ __all__ = [
     "AnnouncementIgnored",
     "ConnectionEvent",
     "DoneReceived",
+    "EntriesReceived",
     "EntryReceived",
     "HaveReceived",
     "Ignored",
@@ -126,6 +127,14 @@ class EntryReceived(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EntriesReceived(Event):
+    """Entries with their operations, in place of as many `EntryReceived`."""
+
+    session_id: int
+    entries: tuple[tuple[bytes, bytes], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DoneReceived(Event):
     """The peer has sent all that it had."""
 
@@ -165,6 +174,7 @@ ConnectionEvent: TypeAlias = (
     | HaveReceived
     | RangeReceived
     | EntryReceived
+    | EntriesReceived
     | DoneReceived
     | SessionLive
     | SessionEnded

@@ -7,7 +7,7 @@ Sources: seed, "Replication"; decisions 5, 7 and 8.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import Enum
 
 from culm.bamboo.entry import LogKey
@@ -250,9 +250,10 @@ class Exchange:
         self.serving.want_last(spans)
         self.phase = Phase.SENDING
 
-    def _send(self, stored: StoredOperation) -> None:
-        if self.phase in (Phase.COMPARING, Phase.SENDING, Phase.LIVE):
-            self._say(lambda: self.session.send_entry(stored.entry, stored.operation))
+    def _send(self, found: Sequence[StoredOperation]) -> None:
+        if found and self.phase in (Phase.COMPARING, Phase.SENDING, Phase.LIVE):
+            entries = [(stored.entry, stored.operation) for stored in found]
+            self._say(lambda: self.session.send_entries(entries))
 
     def serve(self) -> bool:
         """Ask the store for what is to be sent next; whether that has been done."""

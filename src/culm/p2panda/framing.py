@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from culm.buffer import ReceiveBuffer
 from culm.machine import RemoteProtocolError
-from culm.p2panda.codec import Codec, Form
+from culm.p2panda.codec import ENTRY_SIZE_MAX, Codec, Form
 from culm.p2panda.errors import ErrorCode
+from culm.p2panda.messages import MessageType
 from culm.wire.cbor import Scanner
 from culm.wire.errors import DecodeError, WireErrorCode
 
@@ -15,6 +16,9 @@ _ARRAY = 0x80
 _ARITIES = range(2, 6)
 _DIRECT_MAX = 23
 _ONE_BYTE = 24
+_ENTRY = b"\x84\x02"  # what the message begins with, before the session id
+_RUN_MAX = 64
+_RUN_SIZE_MAX = 1 << 16
 
 
 class Framer:
@@ -57,6 +61,39 @@ class Framer:
         self._form = self._scanner = None
         return self._inbox.take(size)
 
+    def entry_session(self) -> int | None:
+        """Of which session an entry comes next, if one can be seen whose id is a small number."""
+        inbox = self._inbox
+        if self._scanner is not None or inbox.size < 3 or inbox.peek(2) != _ENTRY:
+            return None
+        session_id = inbox[2]
+        if session_id <= _DIRECT_MAX:
+            return session_id
+        if session_id == _ONE_BYTE and inbox.size > 3 and inbox[3] > _DIRECT_MAX:
+            return inbox[3]
+        return None
+
+    def take_entries(self) -> tuple[tuple[bytes, bytes], ...]:
+        """Entries and operations of the session that `entry_session` has told, as they come.
+
+        Those that are all there, up to the first that is unusual: it is for `take`.
+        """
+        data = self._inbox.peek(_RUN_SIZE_MAX)
+        front = data[: 4 if data[2] == _ONE_BYTE else 3]
+        size_max = self._codec.forms[MessageType.ENTRY].size_max
+        found: list[tuple[bytes, bytes]] = []
+        behind = 0
+        while len(found) < _RUN_MAX and data.startswith(front, behind):
+            entry_at, entry_end = _find_bytes(data, behind + len(front))
+            operation_at, operation_end = _find_bytes(data, entry_end)
+            too_large = entry_end - entry_at > ENTRY_SIZE_MAX or operation_end - behind > size_max
+            if not operation_at or too_large:
+                break
+            found.append((data[entry_at:entry_end], data[operation_at:operation_end]))
+            behind = operation_end
+        self._inbox.consume(behind)
+        return tuple(found)
+
     def _begin(self) -> Form | None:
         """What the message must look like that begins here; ``None`` if too little has come."""
         inbox = self._inbox
@@ -82,3 +119,21 @@ class Framer:
         if arity not in form.arities:
             raise RemoteProtocolError(ErrorCode.MALFORMED, f"{arity} items in type {kind}")
         return form
+
+
+def _find_bytes(data: bytes, at: int) -> tuple[int, int]:
+    """Where the byte string begins and ends whose head is at `at`, in one or two bytes more.
+
+    Zeros for anything else, for what is not all there, and for what comes behind that.
+    """
+    head = data[at : at + 3]
+    if len(head) < 3 or not at:
+        return 0, 0
+    if head[0] == 0x58 and head[1] > _DIRECT_MAX:
+        start, size = at + 2, head[1]
+    elif head[0] == 0x59 and head[1]:
+        start, size = at + 3, head[1] << 8 | head[2]
+    else:
+        return 0, 0
+    end = start + size
+    return (start, end) if end <= len(data) else (0, 0)

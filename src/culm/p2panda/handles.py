@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from culm.arguments import check_int, check_type
@@ -29,7 +29,7 @@ class Speaker(Protocol):
 
     def say(self, talk: Talk, saying: Saying, message: SessionMessage) -> None: ...
 
-    def say_entry(self, talk: Talk, entry: bytes, operation: bytes) -> None: ...
+    def say_entries(self, talk: Talk, entries: Iterable[tuple[bytes, bytes]]) -> None: ...
 
     def break_off(self, talk: Talk, error: RemoteProtocolError) -> None: ...
 
@@ -111,7 +111,11 @@ class Session:
         """Send an entry and its operation, both encoded."""
         check_type("entry", entry, bytes)
         check_type("operation", operation, bytes)
-        self._speaker.say_entry(self._talk, entry, operation)
+        self._speaker.say_entries(self._talk, [(entry, operation)])
+
+    def send_entries(self, entries: Iterable[tuple[bytes, bytes]]) -> None:
+        """Send entries with their operations, all encoded: none is looked at."""
+        self._speaker.say_entries(self._talk, entries)
 
     def finish(self, *, live_mode: bool = False) -> None:
         """Say that all has been sent, or, in live mode, that no more will be."""

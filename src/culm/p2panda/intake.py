@@ -6,14 +6,15 @@ Source: seed, "Validation"; decision 7.
 from __future__ import annotations
 
 from collections import OrderedDict, deque
+from collections.abc import Sequence
 from enum import Enum
 from typing import Protocol, TypeVar
 
 from culm.bamboo import LogVerifier
 from culm.bamboo import Reason as LogReason
+from culm.bamboo.bulk import decode_many, hash_many, signatures_are_valid
 from culm.bamboo.entry import Entry, LogKey
 from culm.bamboo.entry import decode as decode_entry
-from culm.bamboo.verify import payload_fault
 from culm.effects import Place, StoreWork
 from culm.machine import Event, RemoteProtocolError
 from culm.p2panda.effects import AppendOperations, LookUp
@@ -77,12 +78,20 @@ class Sender(Protocol):
 class Arrival:
     """An entry with its operation, and the place of what is told of it."""
 
-    __slots__ = ("entry", "operation", "place", "sender", "size")
+    __slots__ = ("entry", "log", "operation", "place", "sender", "signed", "size")
 
     def __init__(
-        self, sender: Sender, entry: Entry, operation: Operation, size: int, place: Place
+        self,
+        sender: Sender,
+        log: LogKey,
+        entry: Entry,
+        operation: Operation,
+        size: int,
+        place: Place,
     ) -> None:
         self.sender = sender
+        self.log = log
+        self.signed: bool | None = None  # whether the author did sign it, once that is known
         self.entry = entry
         self.operation = operation
         self.size = size
@@ -123,28 +132,35 @@ class Intake:
         self._logs: OrderedDict[LogKey, _Log] = OrderedDict()
         self._operations: OrderedDict[bytes, OperationState] = OrderedDict()
 
-    def take(self, sender: Sender, encoded: bytes, payload: bytes | None) -> None:
-        """Take an entry.
+    def take(self, sender: Sender, entries: Sequence[tuple[bytes, bytes | None]]) -> None:
+        """Take entries with their operations.
 
-        Raises `RemoteProtocolError` for what is wrong with it by itself.
+        Raises `RemoteProtocolError` for what is wrong with one of them by itself; what comes
+        before it has been taken.
         """
-        try:
-            entry, operation = _decode(encoded, payload)
-        except InvalidOperation as error:
-            raise RemoteProtocolError(error.reason, error.message) from None
-        if operation.schema_id not in sender.schema_ids:
-            raise RemoteProtocolError(ErrorCode.NOT_REQUESTED, operation.schema_id)
-        size = _ENTRY_SIZE + len(encoded) + entry.payload_size
-        self._work.hold(size)
-        sender.expect()
-        self._queue.append(Arrival(sender, entry, operation, size, self._work.reserve()))
+        encodings = [encoded for encoded, _ in entries]
+        decoded = decode_many(encodings, family=YASMF)
+        hashes = hash_many([payload or b"" for _, payload in entries], family=YASMF)
+        schema_ids = sender.schema_ids
+        for (encoded, payload), found, hash in zip(entries, decoded, hashes, strict=True):
+            try:
+                log, entry, operation = _check(encoded, payload, found, hash)
+            except InvalidOperation as error:
+                raise RemoteProtocolError(error.reason, error.message) from None
+            if operation.schema_id not in schema_ids:
+                raise RemoteProtocolError(ErrorCode.NOT_REQUESTED, operation.schema_id)
+            size = _ENTRY_SIZE + len(encoded) + entry.payload_size
+            self._work.hold(size)
+            sender.expect()
+            place = self._work.reserve()
+            self._queue.append(Arrival(sender, log, entry, operation, size, place))
 
     def ask(self) -> bool:
         """Ask the store for what the next entries need; whether that has been done."""
         if self._doing is not _Doing.NOTHING or not self._queue:
             return False
         self._batch = self._next_batch()
-        logs = {arrival.entry.log: None for arrival in self._batch}
+        logs = {arrival.log: None for arrival in self._batch}
         wanted = {each: None for arrival in self._batch for each in arrival.operation.previous}
         self._doing = _Doing.LOOKING_UP
         self._work.ask(
@@ -170,9 +186,10 @@ class Intake:
     def _looked_up(self, found: Found) -> None:
         self._operations.update(found.operations)
         for arrival in self._batch:
-            log = arrival.entry.log
+            log = arrival.log
             if log not in self._logs:
                 self._logs[log] = _Log(log, found.logs.get(log))
+        self._check_signatures()
         valid: list[tuple[Arrival, NewOperation]] = []
         for arrival in self._batch:
             new = self._verified(arrival)
@@ -192,16 +209,29 @@ class Intake:
             operations=operations,
         )
 
+    def _check_signatures(self) -> None:
+        """Verify those that will be asked about, in one go."""
+        asked = [
+            arrival
+            for arrival in self._batch
+            if arrival.signed is None
+            and not arrival.sender.broken
+            and arrival.entry.seqnum > self._logs[arrival.log].verifier.position
+        ]
+        signed = signatures_are_valid([arrival.entry for arrival in asked])
+        for arrival, each in zip(asked, signed, strict=True):
+            arrival.signed = each
+
     def _verified(self, arrival: Arrival) -> NewOperation | None:
         """The entry as it is to be stored; ``None`` if it is not valid or not new."""
         entry, sender = arrival.entry, arrival.sender
-        log = self._logs[entry.log]
+        log = self._logs[arrival.log]
         if sender.broken:
             return None
         if entry.seqnum <= log.verifier.position:
             sender.repeat()
             return None
-        if faults := log.verifier.faults(entry):
+        if faults := log.verifier.faults(entry, signed=arrival.signed):
             self._spoil(arrival, _REASONS[faults[0]], f"entry {entry.seqnum}")
             return None
         try:
@@ -250,7 +280,7 @@ class Intake:
         for arrival, new, position in zip(self._batch, operations, result, strict=True):
             event = OperationStored(
                 session_id=arrival.sender.session_id,
-                log=new.entry.log,
+                log=arrival.log,
                 seqnum=new.entry.seqnum,
                 operation_id=new.entry.hash(),
                 document_id=new.document_id,
@@ -264,9 +294,9 @@ class Intake:
         batch, again = self._batch, []
         for arrival in batch:
             entry = arrival.entry
-            self._logs.pop(entry.log, None)
+            self._logs.pop(arrival.log, None)
             self._operations.pop(entry.hash(), None)
-            if entry.log == conflict.log and entry.seqnum == conflict.seqnum:
+            if arrival.log == conflict.log and entry.seqnum == conflict.seqnum:
                 self._spoil(arrival, Reason.FORK, str(conflict))
         for arrival in batch:
             if arrival.sender.broken:
@@ -292,17 +322,30 @@ class Intake:
         _trim(self._operations, self._limits.operations_known_max)
 
 
-def _decode(encoded: bytes, payload: bytes | None) -> tuple[Entry, Operation]:
-    """An entry and its operation.  Raises `InvalidOperation`."""
-    try:
-        entry = decode_entry(encoded, family=YASMF)
-    except DecodeError as error:
-        raise InvalidOperation(Reason.MALFORMED_ENTRY, str(error)) from None
+def _check(
+    encoded: bytes, payload: bytes | None, found: tuple[LogKey, Entry] | None, hash: bytes
+) -> tuple[LogKey, Entry, Operation]:
+    """An entry that was `found` and its operation, which has that hash.
+
+    Raises `InvalidOperation`.
+    """
+    if found is None:
+        raise InvalidOperation(Reason.MALFORMED_ENTRY, _fault_of(encoded))
+    log, entry = found
     if payload is None:
         raise InvalidOperation(Reason.MISSING_OPERATION, f"of entry {entry.seqnum}")
-    if payload_fault(entry, payload) is not None:
+    if hash != entry.payload_hash or len(payload) != entry.payload_size:
         raise InvalidOperation(Reason.WRONG_PAYLOAD, f"of entry {entry.seqnum}")
-    return entry, decode_operation(payload)
+    return log, entry, decode_operation(payload)
+
+
+def _fault_of(encoded: bytes) -> str:
+    """What is wrong with the encoding of an entry."""
+    try:
+        decode_entry(encoded, family=YASMF)
+    except DecodeError as error:
+        return str(error)
+    return ""
 
 
 def _trim(known: OrderedDict[K, V], count_max: int) -> None:

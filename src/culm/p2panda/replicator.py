@@ -16,6 +16,7 @@ from culm.p2panda.errors import ErrorCode
 from culm.p2panda.events import (
     Announced,
     DoneReceived,
+    EntriesReceived,
     EntryReceived,
     HaveReceived,
     RangeReceived,
@@ -73,6 +74,7 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
             remote_peer=remote_peer,
             dialect=dialect,
             limits=limits.connection,
+            in_runs=True,
         )
         super().__init__(connection, work=StoreWork())
         self._limits = limits
@@ -182,7 +184,13 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
         match event:
             case Closed():
                 pass  # what has come before goes on
-            case EntryReceived() | RangeReceived() | HaveReceived() | DoneReceived():
+            case (
+                EntriesReceived()
+                | EntryReceived()
+                | RangeReceived()
+                | HaveReceived()
+                | DoneReceived()
+            ):
                 exchange = self._exchanges.get(event.session_id)
                 if exchange is not None:
                     self._tell(exchange, event)
@@ -195,11 +203,13 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
     def _tell(
         self,
         exchange: Exchange,
-        event: EntryReceived | RangeReceived | HaveReceived | DoneReceived,
+        event: EntriesReceived | EntryReceived | RangeReceived | HaveReceived | DoneReceived,
     ) -> None:
         match event:
+            case EntriesReceived():
+                self._take(exchange, event.entries)
             case EntryReceived():
-                self._take(exchange, event)
+                self._take(exchange, [(event.entry, event.operation)])
             case RangeReceived():
                 exchange.hear(event.message)
             case HaveReceived():
@@ -230,10 +240,10 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
         elif exchange.session_id != session_id:
             self._exchanges[exchange.session_id] = self._exchanges.pop(session_id)
 
-    def _take(self, exchange: Exchange, event: EntryReceived) -> None:
+    def _take(self, exchange: Exchange, entries: Sequence[tuple[bytes, bytes | None]]) -> None:
         if not exchange.broken:
             try:
-                self._intake.take(exchange, event.entry, event.operation)
+                self._intake.take(exchange, entries)
             except RemoteProtocolError as error:
                 exchange.spoil(error)
 

@@ -10,7 +10,7 @@ Source: seed, "Synchronization of data"; decision 6.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum
 from itertools import islice
 from typing import Any, TypeVar
@@ -41,7 +41,7 @@ class _Stage(Enum):
 class Serving:
     """What one session sends.
 
-    send: sends an operation, in the order of the calls.
+    send: sends operations, in the order of the calls.
     theirs: positions of what came from the peer itself, which it does not get back.
     """
 
@@ -51,7 +51,7 @@ class Serving:
         *,
         work: StoreWork,
         limits: ReplicatorLimits,
-        send: Callable[[StoredOperation], None],
+        send: Callable[[Sequence[StoredOperation]], None],
     ) -> None:
         self.theirs = Intervals()
         self._schema_ids = schema_ids
@@ -165,8 +165,7 @@ class Serving:
             self._left = sum(span.end - span.start + 1 for span in chunk)
 
         def read(operations: list[StoredOperation]) -> None:
-            for stored in operations:
-                self._send(stored)
+            self._send(operations)
             self._left -= len(operations)
             if operations and self._left > 0:
                 self._after = operations[-1].position
@@ -179,9 +178,8 @@ class Serving:
         self._scan = None
 
         def read(operations: list[StoredOperation]) -> None:
-            for stored in operations:
-                if stored.position not in self.theirs:
-                    self._send(stored)
+            theirs = self.theirs
+            self._send([stored for stored in operations if stored.position not in theirs])
             if operations:
                 self._after = last = operations[-1].position
                 self.theirs.forget_until(last)

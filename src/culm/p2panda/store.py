@@ -247,13 +247,13 @@ class MemoryStore:
         grown: dict[LogKey, int] = {}  # how high they were
         positions = []
         for new in operations:
-            entry = new.entry
-            log = self._logs.get(entry.log)
-            if log is not None and entry.seqnum <= len(log.hashes):
-                positions.append(log.positions[entry.seqnum - 1])
+            log, seqnum = new.entry.log, new.entry.seqnum
+            kept = self._logs.get(log)
+            if kept is not None and seqnum <= len(kept.hashes):
+                positions.append(kept.positions[seqnum - 1])
                 continue
-            grown.setdefault(entry.log, entry.seqnum - 1)
-            positions.append(self._keep(new))
+            grown.setdefault(log, seqnum - 1)
+            positions.append(self._keep(log, new))
         for each, before in grown.items():
             kept = self._logs[each]
             self._trees.grow(each, kept.schema_id, before, len(kept.hashes))
@@ -262,23 +262,23 @@ class MemoryStore:
     def _check(self, operations: Sequence[NewOperation]) -> None:
         heights: dict[LogKey, list[bytes]] = {}  # what is new of each log
         for new in operations:
-            entry = new.entry
-            kept = self._logs.get(entry.log)
+            entry, log = new.entry, new.entry.log
+            kept = self._logs.get(log)
             known = kept.hashes if kept is not None else []
-            coming = heights.setdefault(entry.log, [])
+            coming = heights.setdefault(log, [])
             at = entry.seqnum - 1
             if at < len(known) + len(coming):
                 hash = known[at] if at < len(known) else coming[at - len(known)]
                 if hash != entry.hash():
-                    raise Conflict(entry.log, entry.seqnum)
+                    raise Conflict(log, entry.seqnum)
             elif at == len(known) + len(coming):
                 coming.append(entry.hash())
             else:
                 raise ValueError(f"entry {entry.seqnum} has a gap before it")
 
-    def _keep(self, new: NewOperation) -> int:
+    def _keep(self, log: LogKey, new: NewOperation) -> int:
         entry, operation, document_id = new
-        id, log, position = entry.hash(), entry.log, len(self._kept) + 1
+        id, position = entry.hash(), len(self._kept) + 1
         stored = StoredOperation(position, log, entry.seqnum, entry.encode(), operation.encode())
         self._kept.append(stored)
         self._places[id] = position, document_id

@@ -62,6 +62,12 @@ class Talk:
             raise RemoteProtocolError(after, f"{saying.value} when {self.remote.value}")
         self._move(self.local, after, now)
 
+    def hears(self, saying: Saying) -> bool:
+        """Whether the peer may say that, and is listened to."""
+        if self.local is Half.BROKEN:
+            return False
+        return not isinstance(_TABLE[self.mode][self.remote, saying], ErrorCode)
+
     def break_off(self, now: float) -> bool:
         """We listen no more; whether that is to be said."""
         unsaid = self.local is not Half.DONE

@@ -1,14 +1,17 @@
 """Canonical CBOR (RFC 8949, section 4.2.1): found in a stream while it comes in, and decoded.
 
 `Scanner` looks at the heads of an item, refuses what is not canonical, too large or too deep as
-soon as that can be known, and says where the item ends.  Only then cbor2 gets to decode it: it
-never sees tags, indefinite lengths, or sizes that nobody has the bytes for.
+soon as that can be known, and says where the item ends.  What it has found cbor2 gets to decode: it
+never sees tags, indefinite lengths, or sizes that nobody has the bytes for.  `decode` does both in
+one go for what is there as a whole.
 
 Of the order of keys in maps, and of duplicates among them, only `decode` says something.
 """
 
 from __future__ import annotations
 
+from functools import lru_cache
+from itertools import pairwise
 from struct import Struct
 from typing import Any, Protocol
 
@@ -17,20 +20,27 @@ import cbor2
 from culm.buffer import Buffer
 from culm.wire.errors import DecodeError, Truncated, WireErrorCode
 
-__all__ = ["DEPTH_MAX", "Scanner", "decode", "decode_scanned", "encode", "encode_head"]
+__all__ = [
+    "DEPTH_MAX",
+    "Scanner",
+    "decode",
+    "decode_rest",
+    "decode_scanned",
+    "encode",
+    "encode_head",
+]
 
 #: How many arrays and maps may be inside each other by default.
 DEPTH_MAX = 16
 
 UNSIGNED, NEGATIVE, BYTES, TEXT, ARRAY, MAP, TAG, OTHER = range(8)
 
-_SIMPLE = (20, 21, 22)  # false, true, null
+_SIMPLE = {20: False, 21: True, 22: None}
 _DIRECT_MAX = 23  # a larger argument stands behind the head, in so many bytes:
 _WIDTHS = {24: 1, 25: 2, 26: 4, 27: 8}
 _LEAST = {1: 24, 2: 1 << 8, 4: 1 << 16, 8: 1 << 32}  # less needs no argument of that width
 _FLOATS = {2: Struct(">e"), 4: Struct(">f"), 8: Struct(">d")}
 _NAN = b"\x7e\x00"
-_UNLIMITED = 1 << 80
 
 
 class Octets(Protocol):
@@ -99,6 +109,7 @@ def encode(value: Any) -> bytes:
     return cbor2.dumps(value, canonical=True)
 
 
+@lru_cache(maxsize=4096)
 def encode_head(kind: int, argument: int) -> bytes:
     """What an item of that major type (0 to 7) begins with."""
     if argument <= _DIRECT_MAX:
@@ -114,17 +125,87 @@ def decode(data: Buffer, *, depth_max: int = DEPTH_MAX) -> Any:
     of one length.  Raises `Truncated`, and `DecodeError` with ``TRAILING_DATA``,
     ``LIMIT_EXCEEDED`` (`depth_max`), ``NON_CANONICAL``, ``BAD_TYPE``, ``BAD_VALUE`` (no UTF-8).
     """
-    encoded = data if isinstance(data, bytes) else bytes(data)
-    scanner = Scanner(size_max=_UNLIMITED, depth_max=depth_max)
-    size = scanner.scan(encoded, len(encoded))
-    if size is None:
-        raise Truncated(len(encoded))
-    if size < len(encoded):
-        raise DecodeError(WireErrorCode.TRAILING_DATA, size, "bytes follow the item")
-    value = decode_scanned(encoded)
-    if scanner.pairs and _count_pairs(value) != scanner.pairs:
-        raise DecodeError(WireErrorCode.NON_CANONICAL, 0, "a key stands twice in a map")
-    return value
+    return decode_rest(data if isinstance(data, bytes) else bytes(data), 0, depth_max=depth_max)
+
+
+def decode_rest(data: bytes, at: int, *, depth_max: int = DEPTH_MAX) -> Any:
+    """The same for what stands from `at` on."""
+    values, end = _read_items(data, at, 1, depth_max)
+    if end < len(data):
+        raise DecodeError(WireErrorCode.TRAILING_DATA, end, "bytes follow the item")
+    return values[0]
+
+
+def _read_items(data: bytes, at: int, count: int, depth_left: int) -> tuple[list[Any], int]:
+    """So many items one after the other, and where they end."""
+    values: list[Any] = []
+    end = len(data)
+    while len(values) < count:
+        if at >= end:
+            raise Truncated(end)
+        kind, argument = data[at] >> 5, data[at] & 31
+        behind = at + 1
+        if argument == 24 and kind < TAG and behind < end and data[behind] > _DIRECT_MAX:
+            argument = data[behind]  # by far the most frequent of the longer ones
+            behind += 1
+        elif argument > _DIRECT_MAX or kind >= TAG:
+            behind += _width(kind, argument, at)
+            if behind > end:
+                raise Truncated(end)
+            if kind != OTHER:
+                argument = _read(kind, data, at, behind)
+        if kind == UNSIGNED:
+            values.append(argument)
+        elif kind <= TEXT and kind != NEGATIVE:
+            at, behind = behind, behind + argument
+            if behind > end:
+                raise Truncated(end)
+            octets = data[at:behind]
+            values.append(octets if kind == BYTES else _text(octets, at))
+        elif kind == NEGATIVE:
+            values.append(-1 - argument)
+        elif kind == OTHER:
+            values.append(_read_other(data, at, behind))
+        else:
+            value, behind = _read_nested(kind, argument, data, at, behind, depth_left)
+            values.append(value)
+        at = behind
+    return values, at
+
+
+def _read_nested(
+    kind: int, argument: int, data: bytes, at: int, behind: int, depth_left: int
+) -> tuple[Any, int]:
+    """An array or a map, and where it ends."""
+    if not depth_left:
+        raise _too_much(at, "too many arrays inside each other")
+    if kind == ARRAY:
+        return _read_items(data, behind, argument, depth_left - 1)
+    flat, behind = _read_items(data, behind, 2 * argument, depth_left - 1)
+    keys = flat[::2]
+    if not all(type(key) is str for key in keys):
+        raise DecodeError(WireErrorCode.BAD_TYPE, at, "a key that is no text")
+    if any(one >= other for one, other in pairwise(keys)):
+        raise DecodeError(WireErrorCode.NON_CANONICAL, at, "keys do not ascend")
+    return dict(zip(keys, flat[1::2], strict=True)), behind
+
+
+def _read_other(data: bytes, at: int, behind: int) -> bool | float | None:
+    """A simple value, or a float."""
+    if behind == at + 1:
+        return _SIMPLE[data[at] & 31]
+    encoded = data[at + 1 : behind]
+    if not _is_shortest_float(encoded):
+        raise DecodeError(WireErrorCode.NON_CANONICAL, at, "a float in too many bytes")
+    (value,) = _FLOATS[len(encoded)].unpack(encoded)
+    return float(value)
+
+
+def _text(octets: bytes, at: int) -> str:
+    try:
+        return octets.decode()
+    except UnicodeDecodeError as error:
+        raise DecodeError(WireErrorCode.BAD_VALUE, at, str(error)) from None
 
 
 def decode_scanned(encoded: bytes) -> Any:
@@ -175,20 +256,6 @@ def _is_shortest_float(encoded: bytes) -> bool:
     except OverflowError:
         return True
     return bool(_FLOATS[width // 2].unpack(shorter)[0] != value)
-
-
-def _count_pairs(value: Any) -> int:
-    """How many pairs the maps in `value` have; raises unless their keys are text and ascend."""
-    if isinstance(value, list):
-        return sum(map(_count_pairs, value))
-    if not isinstance(value, dict):
-        return 0
-    keys = list(value)
-    if not all(isinstance(key, str) for key in keys):
-        raise DecodeError(WireErrorCode.BAD_TYPE, 0, "a key that is no text")
-    if keys != sorted(keys):
-        raise DecodeError(WireErrorCode.NON_CANONICAL, 0, "keys do not ascend")
-    return len(keys) + sum(map(_count_pairs, value.values()))
 
 
 def _too_much(at: int, message: str) -> DecodeError:
