@@ -53,6 +53,7 @@ from culm.point2point.replication import (
     Want,
 )
 from culm.point2point.replication.events import LogEvent
+from culm.point2point.replication.facts import STAGES, Stage
 
 PAGE = Path(__file__).parents[2] / "docs" / "replicator.md"
 OTHER = {"A": "B", "B": "A"}
@@ -258,7 +259,19 @@ def filled(page: str) -> str:
 
 def parts() -> dict[str, str]:
     """What stands between ``<!-- name -->`` and ``<!-- end -->``."""
-    return {each.__name__: each().drawn() for each in (live, sparse, fork, resume)}
+    drawn = {each.__name__: each().drawn() for each in (live, sparse, fork, resume)}
+    return {**drawn, "stages": stages()}
+
+
+def stages() -> str:
+    """The table of our requests as a diagram."""
+    lines = ["```mermaid", "stateDiagram-v2", "    [*] --> IDLE"]
+    for stage, steps in STAGES.items():
+        ways: dict[Stage, list[str]] = {}
+        for step, after in steps.items():
+            ways.setdefault(after, []).append(step.name)
+        lines += [f"    {stage.name} --> {after.name}: {', '.join(ways[after])}" for after in ways]
+    return "\n".join([*lines, "```"])
 
 
 if __name__ == "__main__":

@@ -32,13 +32,13 @@ from culm.point2point.replication.decisions import (
 from culm.point2point.replication.facts import (
     STAGES,
     STANDINGS,
+    Change,
     Facts,
     PeerStage,
     Purpose,
     Stage,
     Standing,
     Step,
-    Word,
 )
 from culm.point2point.replication.theirs import PEER_STAGES
 
@@ -139,13 +139,13 @@ def test_who_was_turned_away_waits_for_room_and_nobody_else_does() -> None:
             assert (after is Stage.DEFERRED) == (stage is Stage.TURNED_AWAY)
 
 
-def test_how_it_stands_after_every_word() -> None:
-    for standing, word in product(Standing, Word):
-        after = STANDINGS[standing][word]
+def test_how_it_stands_after_every_change() -> None:
+    for standing, change in product(Standing, Change):
+        after = STANDINGS[standing][change]
         refused = standing is Standing.REFUSED
-        if word is Word.REFUSE or (refused and word is Word.REST):
+        if change is Change.REFUSE or (refused and change is Change.REST):
             assert after is Standing.REFUSED
-        elif word is Word.REST or (word is Word.FORGIVE and standing is Standing.RESTING):
+        elif change is Change.REST or (change is Change.FORGIVE and standing is Standing.RESTING):
             assert after is Standing.RESTING
         else:
             assert after is Standing.LASTING
@@ -353,5 +353,5 @@ def test_ranges_end_before_a_fork() -> None:
 
 
 def test_stages_are_told_apart_by_their_words() -> None:
-    for kind in (Stage, PeerStage, Standing, Step, Word, Action, Answer, Purpose):
+    for kind in (Stage, PeerStage, Standing, Step, Change, Action, Answer, Purpose):
         assert len({member.value for member in kind}) == len(kind)

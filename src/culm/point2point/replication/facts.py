@@ -13,6 +13,7 @@ from culm.point2point.states import State
 __all__ = [
     "STAGES",
     "STANDINGS",
+    "Change",
     "Facts",
     "LogSnapshot",
     "PeerStage",
@@ -21,7 +22,6 @@ __all__ = [
     "Stage",
     "Standing",
     "Step",
-    "Word",
 ]
 
 
@@ -112,7 +112,7 @@ class Standing(Enum):
     REFUSED = "the peer will not have what we propose, or we not what it sends"
 
 
-class Word(Enum):
+class Change(Enum):
     """What changes that."""
 
     REST = "one of us ends a request that only waits for what is to come"
@@ -121,24 +121,24 @@ class Word(Enum):
     WAKE = "the user wants the log now"
 
 
-STANDINGS: Final[dict[Standing, dict[Word, Standing]]] = {
+STANDINGS: Final[dict[Standing, dict[Change, Standing]]] = {
     Standing.LASTING: {
-        Word.REST: Standing.RESTING,
-        Word.REFUSE: Standing.REFUSED,
-        Word.FORGIVE: Standing.LASTING,
-        Word.WAKE: Standing.LASTING,
+        Change.REST: Standing.RESTING,
+        Change.REFUSE: Standing.REFUSED,
+        Change.FORGIVE: Standing.LASTING,
+        Change.WAKE: Standing.LASTING,
     },
     Standing.RESTING: {
-        Word.REST: Standing.RESTING,
-        Word.REFUSE: Standing.REFUSED,
-        Word.FORGIVE: Standing.RESTING,
-        Word.WAKE: Standing.LASTING,
+        Change.REST: Standing.RESTING,
+        Change.REFUSE: Standing.REFUSED,
+        Change.FORGIVE: Standing.RESTING,
+        Change.WAKE: Standing.LASTING,
     },
     Standing.REFUSED: {
-        Word.REST: Standing.REFUSED,
-        Word.REFUSE: Standing.REFUSED,
-        Word.FORGIVE: Standing.LASTING,
-        Word.WAKE: Standing.LASTING,
+        Change.REST: Standing.REFUSED,
+        Change.REFUSE: Standing.REFUSED,
+        Change.FORGIVE: Standing.LASTING,
+        Change.WAKE: Standing.LASTING,
     },
 }
 

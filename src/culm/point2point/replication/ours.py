@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from enum import Enum
 from typing import NamedTuple, Protocol
@@ -20,30 +20,28 @@ from culm.point2point.replication.decisions import (
     end_of_next,
     is_settled,
     lacks_next,
+    propose_forked,
+    propose_next,
+    propose_probe,
+    propose_range,
     still_wants,
 )
 from culm.point2point.replication.events import LogRefused, LogSynced, Want
 from culm.point2point.replication.facts import (
     STAGES,
     STANDINGS,
+    Change,
     Facts,
     Purpose,
     Stage,
     Standing,
     Step,
-    Word,
 )
 from culm.point2point.replication.inventory import Inventory
 from culm.point2point.replication.payloads import BegunPayload
-from culm.point2point.replication.proposals import (
-    propose_forked,
-    propose_next,
-    propose_probe,
-    propose_range,
-)
 from culm.point2point.states import RequestState
 
-__all__ = ["LogOfOurs", "OurRequest", "OurRequests", "Prepared"]
+__all__ = ["LogOfRequests", "OurRequest", "OurRequests", "Prepared"]
 
 _UNDER_WAY = frozenset({RequestState.PROPOSED_BY_US, RequestState.CONFIRMED})
 _STEPS = {
@@ -123,8 +121,8 @@ class _Progress(Enum):
     LOST = "what has come is lost: once more"
 
 
-class LogOfOurs(Protocol):
-    """What our requests need to know of their log, and have done for them."""
+class LogOfRequests(Protocol):
+    """What requests need to know of their log, and have done for them."""
 
     @property
     def log(self) -> LogKey: ...
@@ -147,6 +145,18 @@ class LogOfOurs(Protocol):
         """See again whether the log has settled."""
         ...
 
+    def propose_wanted(self) -> None:
+        """Propose what is wanted."""
+        ...
+
+    def tell_news(self) -> None:
+        """Say what has become known by looking rather than by storing."""
+        ...
+
+    def confirmed(self, request: Request) -> None:
+        """Data of a request of the peer may flow."""
+        ...
+
 
 class OurRequests:
     """One request for each purpose, and what they are for.
@@ -154,7 +164,7 @@ class OurRequests:
     An entry of which the peer may have another one than we (`probe`) goes before what comes next.
     """
 
-    def __init__(self, log: LogOfOurs, want: Want) -> None:
+    def __init__(self, log: LogOfRequests, want: Want) -> None:
         self.next = OurRequest(Purpose.NEXT)
         self.range = OurRequest(Purpose.RANGE)
         self.fork = OurRequest(Purpose.FORK)
@@ -191,7 +201,7 @@ class OurRequests:
         if want not in self.ranges:
             self.ranges.append(want)
         self.range.make_room()
-        self.seek(self.range)
+        self.propose_wanted([self.range])
 
     def ask_for_end(self, seqnum: int) -> None:
         """The peer says that the log ends there, before what we have asked for: see that entry.
@@ -208,13 +218,13 @@ class OurRequests:
         """The peer may have another one of that entry than we: ask for it."""
         self.probe = seqnum
 
-    def say(self, word: Word) -> None:
+    def change(self, change: Change) -> None:
         """Something has changed about what comes next."""
-        self.standing = STANDINGS[self.standing][word]
+        self.standing = STANDINGS[self.standing][change]
 
     def wake(self) -> None:
         """The user wants the log now."""
-        self.say(Word.WAKE)
+        self.change(Change.WAKE)
         self.next.make_room()
 
     def change_want(self, want: Want) -> None:
@@ -224,7 +234,7 @@ class OurRequests:
 
     def rest(self) -> None:
         """Leave the room of the request for what comes next to other logs."""
-        self.say(Word.REST)
+        self.change(Change.REST)
         self.next.cancel(CancelReason.END_OF_RANGE)
 
     def show_fork(self, request: Request, fork: ForkProof) -> None:
@@ -238,18 +248,21 @@ class OurRequests:
 
     # From the wish to the proposal.
 
-    def seek(self, ours: OurRequest) -> None:
-        """Propose what is wanted, unless something is under way."""
-        action = decide(ours.purpose, ours.stage, self._log.facts)
-        if action is not Action.WAIT:
-            ours.step(Step.PREPARE)
-            self._log.unsettle()
-            self._prepare(ours, action)
+    def propose_wanted(self, requests: Iterable[OurRequest]) -> None:
+        """Propose what is wanted, where nothing is under way."""
+        facts = self._log.facts
+        for ours in requests:
+            action = decide(ours.purpose, ours.stage, facts)
+            if action is not Action.WAIT:
+                ours.step(Step.PREPARE)
+                self._log.unsettle()
+                self._prepare(ours, action)
+                facts = self._log.facts
 
-    def _seek_again(self, ours: OurRequest) -> None:
+    def _propose_anew(self, ours: OurRequest) -> None:
         """What was about to be proposed has been overtaken."""
         ours.step(Step.OVERTAKE)
-        self.seek(ours)
+        self.propose_wanted([ours])
 
     def _prepare(self, ours: OurRequest, action: Action) -> None:
         """Find out what the proposal needs."""
@@ -271,11 +284,11 @@ class OurRequests:
     def _prepare_probe(self, seqnum: int) -> None:
         def got(links: dict[int, bytes]) -> None:
             if self.probe != seqnum:
-                self._seek_again(self.next)
+                self._propose_anew(self.next)
                 return
             self.probe = None
             if seqnum > 1 and lipmaa(seqnum) not in links:
-                self._seek_again(self.next)  # what would be needed to compare is not here
+                self._propose_anew(self.next)  # what would be needed to compare is not here
             else:
                 self._offer(self.next, Prepared(propose_probe(self._log.log, seqnum, links), links))
 
@@ -284,7 +297,7 @@ class OurRequests:
     def _prepare_rest(self, position: int, want: Want) -> None:
         def got(begun_payload: BegunPayload | None) -> None:
             if begun_payload is None or position != self._log.inventory.position:
-                self._seek_again(self.next)  # it is complete, or there is something behind it
+                self._propose_anew(self.next)  # it is complete, or there is something behind it
             else:
                 self._prepare_next(position, want, begun_payload)
 
@@ -296,13 +309,14 @@ class OurRequests:
         def got(links: dict[int, bytes]) -> None:
             facts = self._log.facts
             if position != facts.position or want != self.want or not lacks_next(facts):
-                self._seek_again(self.next)  # something was written meanwhile, or is not wanted
+                self._propose_anew(self.next)  # something was written meanwhile, or is not wanted
             elif begun_payload is None and position and lipmaa(position + 1) not in links:
                 # The log has become shorter: it is forked.
-                inventory.look(lambda: self._seek_again(self.next))
+                inventory.look(lambda: self._propose_anew(self.next))
             else:
                 end = end_of_next(facts)
-                proposal = propose_next(inventory, want, links, begun_payload, end=end)
+                log = self._log.log
+                proposal = propose_next(log, position, want, links, begun_payload, end=end)
                 self._offer(self.next, Prepared(proposal, links, begun_payload, want))
 
         inventory.hashes(open_targets(position), got)
@@ -333,11 +347,11 @@ class OurRequests:
         self._log.propose(ours, prepared)
 
     def still_wants(self, ours: OurRequest, prepared: Prepared) -> bool:
-        """Whether a proposal that has waited for credit is still the right one; else seek anew."""
+        """Whether a proposal that has waited for credit is still the right one; else start anew."""
         wanted = prepared.want is None or prepared.want == self.want
         if wanted and still_wants(ours.purpose, prepared.proposal, self._log.facts):
             return True
-        self._seek_again(ours)
+        self._propose_anew(ours)
         return False
 
     # From the proposal to the end.
@@ -373,10 +387,10 @@ class OurRequests:
         assert ours.handle is not None
         match ours.purpose:
             case Purpose.NEXT if reason not in _GOES_ON:
-                self.say(Word.REFUSE)
+                self.change(Change.REFUSE)
             case Purpose.NEXT if reason is CancelReason.END_OF_RANGE:
                 if ours.handle.proposal.end is None:
-                    self.say(Word.REST)
+                    self.change(Change.REST)
             case Purpose.FORK if reason is CancelReason.RESOURCE_LIMIT:
                 self.fork_told = None  # it has no room for the log, nor for its fork
             case _:
@@ -391,7 +405,7 @@ class OurRequests:
         if stage is Stage.FINISHED and not received:
             # A peer that ends a range without having sent it would do so again.
             if ours is self.next:
-                self.say(Word.REFUSE)
+                self.change(Change.REFUSE)
             self._log.emit(LogRefused(log=self._log.log, reason=CancelReason.END_OF_RANGE))
         if ours is self.fork and dropped:
             self.fork_told = None  # our proposal counts for nothing, nor does its end

@@ -29,7 +29,7 @@ from culm.point2point.replication.events import (
     LogSynced,
     Want,
 )
-from culm.point2point.replication.facts import Facts, LogSnapshot, Step, Word
+from culm.point2point.replication.facts import Change, Facts, LogSnapshot, Step
 from culm.point2point.replication.inventory import Inventory
 from culm.point2point.replication.ours import OurRequest, OurRequests, Prepared
 from culm.point2point.replication.theirs import PeerRequests
@@ -66,7 +66,7 @@ class ReplicaOwner(Protocol):
         """There has been no room for a proposal; `Replica.retry` is called when there may be."""
         ...
 
-    def stir(self, request: Request | None) -> None:
+    def touch(self, request: Request | None) -> None:
         """Something has happened that may let a request of ours rest."""
         ...
 
@@ -113,7 +113,7 @@ class Replica:
 
     def _loaded(self) -> None:
         self._theirs.loaded()
-        self.seek()
+        self.propose_wanted()
         if self.inventory.fork is not None:
             self._look_before(self.inventory.fork)
 
@@ -123,7 +123,7 @@ class Replica:
         def looked() -> None:
             self.tell_news()
             self.ours.next.make_room()
-            self.seek()
+            self.propose_wanted()
             then()
 
         self.inventory.look(looked)
@@ -137,7 +137,7 @@ class Replica:
         self.ours.wake()
         if want != self.ours.want:
             self._change_want(want)
-        self.inventory.look(self.seek)
+        self.inventory.look(self.propose_wanted)
 
     def _change_want(self, want: Want) -> None:
         """Something else is wanted than what is under way: begin anew."""
@@ -241,8 +241,8 @@ class Replica:
         self.unsettle()
         self._writing -= 1
         if not self._writing:
-            self._owner.stir(self.ours.next.handle)
-            self.seek()
+            self._owner.touch(self.ours.next.handle)
+            self.propose_wanted()
 
     def notified(self, seqnum: int) -> None:
         """The peer has passed over what comes up to that entry."""
@@ -270,10 +270,9 @@ class Replica:
 
     # Our requests.
 
-    def seek(self) -> None:
+    def propose_wanted(self) -> None:
         """Propose what is wanted."""
-        for ours in self.ours:
-            self.ours.seek(ours)
+        self.ours.propose_wanted(self.ours)
         self._theirs.reconsider()
 
     def propose(self, ours: OurRequest, prepared: Prepared) -> None:
@@ -304,7 +303,7 @@ class Replica:
         """The peer may have room again."""
         for ours in self.ours:
             ours.make_room()
-        self.seek()
+        self.propose_wanted()
 
     def may_rest(self, request_id: int, *, patient: bool) -> bool:
         """Whether the request is ours, without end, and both have all there is of the log."""
@@ -337,7 +336,7 @@ class Replica:
         if ours is not None:
             self.ours.over(ours, dropped=dropped)
         if not dropped:
-            self.seek()
+            self.propose_wanted()
 
     def cancelled(self, request_id: int, cancel: Cancel) -> None:
         """The peer has cancelled a request about this log."""
@@ -349,7 +348,7 @@ class Replica:
             joined = self._theirs.joined
             rests = joined is not None and joined.request_id == request_id
             if rests and reason is CancelReason.END_OF_RANGE:
-                self.ours.say(Word.REST)
+                self.ours.change(Change.REST)
             return
         self.ours.peer_cancels(ours, reason)
         if cancel.entry is not None:
@@ -375,7 +374,7 @@ class Replica:
     def give_up(self, request: Request, fault: Reason | None = None) -> None:
         """Something is wrong with what the peer sends, or it sends nothing, or with our store."""
         if self.ours.of(request.request_id) in (None, self.ours.next):
-            self.ours.say(Word.REFUSE)
+            self.ours.change(Change.REFUSE)
         if request.state in _OPEN:
             request.cancel(CancelReason.DO_NOT_RETRY)
         else:
@@ -390,9 +389,9 @@ class Replica:
         last = proposal.start - 1
         tells = proposal.end is None and proposal.lower_certpool in (None, proposal.start)
         if tells and (self._offered is None or last > self._offered):
-            self._owner.stir(self.ours.next.handle)
+            self._owner.touch(self.ours.next.handle)
             if not self._offered:
-                self.ours.say(Word.FORGIVE)  # for then it had nothing
+                self.ours.change(Change.FORGIVE)  # for then it had nothing
             self._offered = max(self._offered or 0, last)
             self.emit(LogOffered(log=self.log, seqnum=last))
         self._theirs.consider(request)
@@ -426,7 +425,7 @@ class Replica:
     def _forked(self, proof: ForkProof) -> None:
         """What is open ends before the fork; what begins behind it is cancelled for that reason."""
         self.unsettle()
-        self.ours.say(Word.FORGIVE)  # what comes before the fork may be had yet
+        self.ours.change(Change.FORGIVE)  # what comes before the fork may be had yet
         for request in self._owner.under_way(self.log):
             if request.state in _OPEN:
                 self._shorten(request)
@@ -457,7 +456,7 @@ class Replica:
             other = [seqnum for seqnum, link in _links(proof) if ours.get(seqnum, link) != link]
             if other:
                 self.ours.compare(min(other))
-            self.seek()
+            self.propose_wanted()
 
         self.inventory.hashes([seqnum for seqnum, _ in _links(proof)], compare)
 

@@ -44,10 +44,8 @@ from culm.point2point.replication.events import (
     Want,
 )
 from culm.point2point.replication.facts import ReplicatorSnapshot
-from culm.point2point.replication.proposer import Proposer
 from culm.point2point.replication.replica import Replica
-from culm.point2point.replication.settling import Settling
-from culm.point2point.replication.traffic import Traffic
+from culm.point2point.replication.schedule import Proposer, Transfers
 from culm.point2point.setup import Setup
 from culm.point2point.states import RequestState, State
 from culm.wire.multihash import YAMF, HashFamily
@@ -96,13 +94,13 @@ class Replicator:
         self._family = family
         self._work = StoreWork(suits=partial(is_of_family, family))
         self._replicas: dict[LogKey, Replica] = {}
-        self._traffic = Traffic(self.connection, work=self._work, limits=limits, family=family)
+        self._transfers = Transfers(self.connection, work=self._work, limits=limits, family=family)
         self._early: list[Proposed] = []  # proposals that came before the logs were known
-        self._proposer = Proposer(self.connection, self._traffic)
+        self._proposer = Proposer(self.connection, self._transfers)
         self._logs_read = False
         self._closed: Closed | None = None  # of the connection, before it has come out
         self._ended = False
-        self._settling = Settling(limits.settle_s)
+        self._quiet = _Quiet(limits.settle_s)
 
     @property
     def state(self) -> State:
@@ -114,10 +112,10 @@ class Replicator:
             state=self.state,
             logs=tuple(replica.snapshot() for replica in self._replicas.values()),
             settled=not self._work.load and self._proposer.settled,
-            transfers=self._traffic.count,
+            transfers=self._transfers.count,
             outstanding=self._work.load,
             unwritten_size=self._work.unwritten_size,
-            read_ahead_size=self._traffic.ahead.size,
+            read_ahead_size=self._transfers.ahead.size,
         )
 
     # Verbs.
@@ -142,7 +140,7 @@ class Replicator:
         self.connection.check_open()
         replica = self._replica(log)
         if replica is not None:
-            replica.refresh(lambda: self._traffic.wake(log))
+            replica.refresh(lambda: self._transfers.wake(log))
 
     def close(self) -> None:
         """Say goodbye; `Closed` follows when the peer has answered."""
@@ -163,7 +161,7 @@ class Replicator:
 
     def data_to_send(self, size_max: int | None = None) -> bytes:
         """Take bytes for the peer; what is to be sent is chosen as late as possible."""
-        return b"".join(self._traffic.pieces_to_send(size_max))
+        return b"".join(self._transfers.pieces_to_send(size_max))
 
     @property
     def trailing_data(self) -> bytes:
@@ -172,24 +170,24 @@ class Replicator:
     def next_deadline(self) -> float | None:
         if self._ended:
             return None
-        deadlines = [self._settling.deadline(self._is_quiet())]
+        deadlines = [self._quiet.deadline(self._is_quiet())]
         if not self._store_is_behind():
             deadlines.append(self.connection.next_deadline())
         return min((d for d in deadlines if d is not None), default=None)
 
     def advance(self, now: float) -> None:
-        check_time(now, self._settling.now)
+        check_time(now, self._quiet.now)
         if self._store_is_behind():
             self.connection.excuse_silence()  # it has to wait for us
         else:
             self.connection.advance(now)
-        self._settling.advance(now, quiet=self._is_quiet())
+        self._quiet.advance(now, quiet=self._is_quiet())
 
     # Effects.
 
     def next_effect(self) -> ReplicatorEffect | None:
         """Take the next piece of work for the store; see `culm.bamboo.effects.perform`."""
-        effect = self._work.next_effect() or self._traffic.next_effect()
+        effect = self._work.next_effect() or self._transfers.next_effect()
         return cast("ReplicatorEffect | None", effect)
 
     def complete(self, ticket: Ticket[R], result: R) -> None:
@@ -226,17 +224,17 @@ class Replicator:
             if below is None:
                 if self.connection.state is State.ESTABLISHED:
                     self._proposer.make_room()
-                if not (self._is_quiet() and self._settling.settles()):
+                if not (self._is_quiet() and self._quiet.settles()):
                     return None
                 if not self._proposer.waiting:
                     return Settled()
                 self._unless_over(self._proposer.give_up)
-                self._settling.disturb()
+                self._quiet.disturb()
                 continue
-            self._settling.disturb()
+            self._quiet.disturb()
             if isinstance(below, Closed):
                 self._closed = below
-                self._traffic.finish()
+                self._transfers.finish()
             else:
                 self._unless_over(self._handle, below)
         return None
@@ -270,16 +268,16 @@ class Replicator:
             case Proposed():
                 self._consider(event)
             case ProposalDropped():
-                replica = self._traffic.forget(event.request_id)
+                replica = self._transfers.forget(event.request_id)
                 if replica is not None:
                     replica.over(event.request_id, dropped=True)
             case Confirmed():
-                replica = self._traffic.replica_of(event.request_id)
+                replica = self._transfers.replica_of(event.request_id)
                 if replica is not None:
                     replica.peer_confirms(event.request_id)
-                self._traffic.handle(event)
+                self._transfers.handle(event)
             case Cancelled():
-                replica = self._traffic.replica_of(event.request_id)
+                replica = self._transfers.replica_of(event.request_id)
                 if replica is not None:
                     replica.cancelled(event.request_id, event.cancel)
                     if replica.deferred:
@@ -287,11 +285,11 @@ class Replicator:
             case RequestEnded():
                 self._end(event.request_id)
             case RequestGivenUp(reason=GivenUp.STALLED):
-                replica = self._traffic.replica_of(event.request_id)
+                replica = self._transfers.replica_of(event.request_id)
                 if replica is not None:
                     replica.give_up(self.connection.request(event.request_id))
             case RequestEvent():
-                self._traffic.handle(event)
+                self._transfers.handle(event)
 
     def _read_logs(self, after: LogKey | None) -> None:
         def got(logs: list[LogKey]) -> None:
@@ -340,17 +338,57 @@ class Replicator:
         replica = self._replica(log) if wanted else None
         if replica is not None:
             if request is not None:
-                self._traffic.involve(request, replica)
+                self._transfers.involve(request, replica)
             replica.consider(event.proposal, request)
         elif request is not None and request.state is RequestState.PROPOSED_BY_PEER:
             request.cancel(CancelReason.RESOURCE_LIMIT if wanted else CancelReason.DO_NOT_RETRY)
 
     def _end(self, request_id: int) -> None:
         self._proposer.ended(request_id)
-        replica = self._traffic.forget(request_id)
+        replica = self._transfers.forget(request_id)
         if replica is None:
             return
         no_room = replica.is_deferred(request_id)
         replica.over(request_id)
         if not no_room:
             self._proposer.retry()
+
+
+class _Quiet:
+    """Tells once, after each disturbance, that it has been quiet for `settle_s` (seconds)."""
+
+    __slots__ = ("_quiet_since", "_settle_s", "_settled", "now")
+
+    def __init__(self, settle_s: float) -> None:
+        self._settle_s = settle_s
+        self.now: float | None = None
+        self._quiet_since: float | None = None
+        self._settled = False
+
+    def disturb(self) -> None:
+        """Something has happened."""
+        self._quiet_since, self._settled = None, False
+
+    def advance(self, now: float, *, quiet: bool) -> None:
+        """Tell the time, and whether it is quiet."""
+        self.now = now
+        if not quiet:
+            self._quiet_since = None
+        elif self._quiet_since is None:
+            self._quiet_since = now
+
+    def deadline(self, quiet: bool) -> float | None:
+        """When `advance` is due; a pure query.
+
+        Since when it has been quiet is known only once the time has been told again.
+        """
+        if self.now is None or self._settled or not quiet:
+            return None
+        return self.now if self._quiet_since is None else self._quiet_since + self._settle_s
+
+    def settles(self) -> bool:
+        """Whether it has been quiet for long enough just now."""
+        if self._settled or self.now is None or self._quiet_since is None:
+            return False
+        self._settled = self.now >= self._quiet_since + self._settle_s
+        return self._settled

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, Protocol
+from typing import Final
 
 from culm.bamboo.effects import ReadEntry
-from culm.bamboo.entry import LogKey, decode
+from culm.bamboo.entry import decode
 from culm.bamboo.links import open_targets
 from culm.bamboo.store import StoredEntry
 from culm.effects import StoreWork
@@ -21,13 +21,12 @@ from culm.point2point.replication.decisions import (
     is_wanted,
     last_before_fork,
 )
-from culm.point2point.replication.facts import Facts, PeerStage, Stage
-from culm.point2point.replication.inventory import Inventory
-from culm.point2point.replication.ours import OurRequests
+from culm.point2point.replication.facts import PeerStage, Stage
+from culm.point2point.replication.ours import LogOfRequests, OurRequests
 from culm.point2point.states import RequestState
 from culm.wire.multihash import HashFamily
 
-__all__ = ["PEER_STAGES", "LogOfTheirs", "PeerRequests"]
+__all__ = ["PEER_STAGES", "PeerRequests"]
 
 _AT_ONCE: Final = {
     Answer.WAIT: PeerStage.WAITING,
@@ -74,31 +73,6 @@ _TAKES_PART = (PeerStage.JOINING, PeerStage.JOINED, PeerStage.LEAVING)
 _WAITS = (PeerStage.WAITING, PeerStage.COMPARING, PeerStage.JOINING, PeerStage.AWAITING_OURS)
 
 
-class LogOfTheirs(Protocol):
-    """What the peer's requests need to know of their log, and have done for them."""
-
-    @property
-    def log(self) -> LogKey: ...
-
-    @property
-    def inventory(self) -> Inventory: ...
-
-    @property
-    def facts(self) -> Facts: ...
-
-    def seek(self) -> None:
-        """Propose what is wanted."""
-        ...
-
-    def tell_news(self) -> None:
-        """Say what has become known."""
-        ...
-
-    def confirmed(self, request: Request) -> None:
-        """Data of a request of the peer may flow."""
-        ...
-
-
 class _PeerRequest:
     """A request of the peer, and where it is."""
 
@@ -123,7 +97,7 @@ class PeerRequests:
     """Confirms or cancels what the peer proposes."""
 
     def __init__(
-        self, log: LogOfTheirs, ours: OurRequests, *, work: StoreWork, family: HashFamily
+        self, log: LogOfRequests, ours: OurRequests, *, work: StoreWork, family: HashFamily
     ) -> None:
         self._log = log
         self._ours = ours
@@ -148,7 +122,8 @@ class PeerRequests:
     @property
     def settled(self) -> bool:
         """Whether nothing waits for an answer."""
-        return not any(theirs.is_open for stage in _WAITS for theirs in self._in(stage))
+        waiting = (self._by_stage[stage] for stage in _WAITS if stage in self._by_stage)
+        return not any(theirs.is_open for some in waiting for theirs in some.values())
 
     def consider(self, request: Request | None) -> None:
         """Answer a proposal (``None``: it is over already) as soon as the store is known."""
@@ -158,7 +133,7 @@ class PeerRequests:
             if self._log.inventory.loaded:
                 self._answer(theirs)
         elif self._log.inventory.loaded:
-            self._log.seek()
+            self._log.propose_wanted()
 
     def loaded(self) -> None:
         """It is known what the store has."""
@@ -210,7 +185,7 @@ class PeerRequests:
         proposal = theirs.handle.proposal
         self._log.tell_news()
         if not theirs.is_open:
-            self._log.seek()
+            self._log.propose_wanted()
             return
         said = answer(proposal, self._log.facts)
         self._step(theirs, said)
@@ -265,7 +240,7 @@ class PeerRequests:
         else:
             request.confirm(NOTIFY, allow_skipping=True, end=end, upper_certpool=end)
         self._log.confirmed(request)
-        self._log.seek()
+        self._log.propose_wanted()
 
     def _say(self, theirs: _PeerRequest, said: Answer) -> None:
         """Tell the peer, unless there is nothing to tell."""
@@ -288,7 +263,7 @@ class PeerRequests:
 
     def _pass(self, theirs: _PeerRequest) -> None:
         """Do not take part; ask for what we lack instead."""
-        self._log.seek()
+        self._log.propose_wanted()
         ours = self._ours.next
         said = give_way(
             theirs.handle.proposal, self._log.facts, ours.stage, unanswered=ours.unanswered

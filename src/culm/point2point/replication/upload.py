@@ -14,16 +14,15 @@ from culm.point2point.handles import Request
 from culm.point2point.messages import CancelReason, Demand
 from culm.point2point.pieces import Cursor, Part, Piece
 from culm.point2point.replication.events import ReplicatorLimits
-from culm.point2point.replication.readahead import ReadAhead
-from culm.point2point.replication.reading import Reading
+from culm.point2point.replication.reading import ReadAhead, Reading
 from culm.point2point.replication.replica import Replica
 from culm.point2point.states import RequestState
 from culm.wire.multihash import HashFamily
 
-__all__ = ["Serving"]
+__all__ = ["Upload"]
 
 
-class Serving:
+class Upload:
     """Sends what is due for one request, a packet at a time."""
 
     def __init__(

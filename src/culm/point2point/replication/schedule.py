@@ -1,0 +1,346 @@
+"""Which request has its turn: to be proposed, and to be sent for."""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from typing import Any, NamedTuple
+
+from culm.bamboo.entry import LogKey
+from culm.buffer import Buffer
+from culm.effects import StoreWork
+from culm.machine import Effect
+from culm.point2point.connection import Connection
+from culm.point2point.events import PayloadReceived, RequestEvent
+from culm.point2point.handles import Request
+from culm.point2point.replication.download import Download
+from culm.point2point.replication.events import ReplicatorLimits
+from culm.point2point.replication.facts import Stage
+from culm.point2point.replication.ours import OurRequest, Prepared
+from culm.point2point.replication.payloads import BegunPayload
+from culm.point2point.replication.reading import ENTRY_SIZE, ReadAhead
+from culm.point2point.replication.replica import Replica
+from culm.point2point.replication.upload import Upload
+from culm.point2point.states import State
+from culm.wire.multihash import HashFamily
+
+__all__ = ["Proposer", "Transfers"]
+
+
+class Transfers:
+    """The requests for which data may flow, by id: a download and an upload each."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        *,
+        work: StoreWork,
+        limits: ReplicatorLimits,
+        family: HashFamily,
+    ) -> None:
+        self._connection = connection
+        self._work = work
+        self._limits = limits
+        self._family = family
+        self._involved: dict[int, Replica] = {}  # in the request of that id
+        self._downloads: dict[int, Download] = {}
+        self._unwritten: dict[int, Download] = {}  # those with entries in an open batch
+        self._uploads: dict[int, Upload] = {}
+        self._by_log: dict[LogKey, dict[int, Upload]] = {}
+        # Those that may have to send: such as have just got something, and such as go on.
+        self._fresh: OrderedDict[int, Upload] = OrderedDict()
+        self._going_on: OrderedDict[int, Upload] = OrderedDict()
+        self._fresh_had_turn = False
+        self.touched: OrderedDict[int, None] = OrderedDict()  # to which something has happened
+        self.ahead = ReadAhead(
+            size_max=limits.read_ahead_size_max,
+            read_size_max=limits.connection.packet_size_max + ENTRY_SIZE,
+        )
+
+    @property
+    def count(self) -> int:
+        """How many requests there are for which data may flow, now or once they are confirmed."""
+        return len(self._uploads)
+
+    def involve(self, request: Request, replica: Replica) -> None:
+        """A proposal of the peer is about that replica."""
+        self._involved[request.request_id] = replica
+
+    def replica_of(self, request_id: int) -> Replica | None:
+        """The replica that a request is about."""
+        return self._involved.get(request_id)
+
+    def open(self, request: Request, replica: Replica, begun_payload: BegunPayload | None) -> None:
+        """Data of a request may flow, now or when the peer has confirmed it."""
+        request_id = request.request_id
+        self.involve(request, replica)
+        download = Download(
+            request, replica, work=self._work, limits=self._limits, family=self._family
+        )
+        if begun_payload is not None:
+            download.resume_payload(begun_payload)
+        self._downloads[request_id] = download
+        upload = self._uploads[request_id] = Upload(
+            request,
+            replica,
+            work=self._work,
+            limits=self._limits,
+            family=self._family,
+            ahead=self.ahead,
+            may_send=lambda: self._connection.send_credit() > 0,
+            rouse=lambda fresh: self.rouse(request_id, fresh=fresh),
+        )
+        self._by_log.setdefault(replica.log, {})[request_id] = upload
+
+    def forget(self, request_id: int) -> Replica | None:
+        """A request is over; returns whose it was."""
+        upload = self._uploads.pop(request_id, None)
+        if upload is not None:
+            upload.close()
+            of_log = self._by_log[upload.replica.log]
+            del of_log[request_id]
+            if not of_log:
+                del self._by_log[upload.replica.log]
+        self._fresh.pop(request_id, None)
+        self._going_on.pop(request_id, None)
+        download = self._downloads.pop(request_id, None)
+        self._unwritten.pop(request_id, None)
+        self.touched.pop(request_id, None)
+        if download is not None:
+            download.finish()
+        return self._involved.pop(request_id, None)
+
+    # Coming in.
+
+    def handle(self, event: RequestEvent) -> None:
+        """Something happened to a request."""
+        self.touched[event.request_id] = None
+        download = self._downloads.get(event.request_id)
+        if download is not None:
+            download.handle(event)
+            if download.has_batch:
+                self._unwritten[event.request_id] = download
+        if not isinstance(event, PayloadReceived) or event.finished:
+            self.rouse(event.request_id)
+
+    def next_effect(self) -> Effect[Any] | None:
+        """Ask the store for what is due by now, if it has been asked for nothing else."""
+        self._flush()
+        self.send_some()
+        return self._work.next_effect()
+
+    def _flush(self) -> None:
+        """Write what has come in."""
+        for request_id, download in list(self._unwritten.items()):
+            download.flush()
+            if not download.has_batch:
+                del self._unwritten[request_id]
+
+    def finish(self) -> None:
+        """Nothing more will come in."""
+        for download in self._downloads.values():
+            download.finish()
+
+    def idle(self, request_id: int) -> Replica | None:
+        """What a request is about, if there is nothing to send or to receive for it just now."""
+        upload = self._uploads.get(request_id)
+        busy = request_id in self._fresh or request_id in self._going_on
+        return None if upload is None or busy or upload.busy else upload.replica
+
+    # Going out.
+
+    def rouse(self, request_id: int, *, fresh: bool = True) -> None:
+        """There may be something to send for a request: something new (`fresh`), or more."""
+        upload = self._uploads.get(request_id)
+        if upload is None or request_id in self._going_on or request_id in self._fresh:
+            return
+        queue = self._fresh if fresh else self._going_on
+        queue[request_id] = upload
+
+    def under_way(self, log: LogKey) -> list[Request]:
+        """The requests about `log` for which data may flow, now or once they are confirmed."""
+        return [each.request for each in self._by_log.get(log, {}).values()]
+
+    def wake(self, log: LogKey) -> None:
+        """There are new entries of `log`."""
+        for request_id, upload in self._by_log.get(log, {}).items():
+            upload.wake()
+            self.rouse(request_id)
+
+    def pieces_to_send(self, size_max: int | None) -> list[Buffer]:
+        """Take bytes for the peer, and choose what else there is to send as far as they go."""
+        pieces = self._connection.pieces_to_send(size_max)
+        left = None if size_max is None else size_max - sum(map(len, pieces))
+        while (left is None or left > 0) and self.send_some():
+            more = self._connection.pieces_to_send(left)
+            if not more:
+                break
+            pieces += more
+            left = None if left is None else left - sum(map(len, more))
+        return pieces
+
+    def send_some(self) -> bool:
+        """Put about a packet's worth of data on its way; returns whether there was some.
+
+        Each request gets its turn, a packet at a time; one that has just got something does not
+        wait for those that go on and on, nor they for more than one of these.  Nothing is put
+        behind data that waits for the peer's credit, nor read for that.
+        """
+        connection = self._connection
+        if not self._turn() or connection.state is not State.ESTABLISHED:
+            return False
+        unsent_size = connection.unsent_size()
+        if unsent_size:
+            self._prepare()
+            return False
+        size_max = self._limits.connection.packet_size_max
+        while (
+            unsent_size < size_max
+            and (not unsent_size or connection.send_credit())
+            and (queue := self._turn())
+        ):
+            request_id, upload = queue.popitem(last=False)
+            self._fresh_had_turn = queue is self._fresh
+            if upload.step():
+                self._going_on[request_id] = upload
+                self._fresh.pop(request_id, None)
+            elif request_id not in self._going_on and request_id not in self._fresh:
+                upload.rest()
+                self.touched[request_id] = None
+            unsent_size = connection.unsent_size()
+        return unsent_size > 0
+
+    def _turn(self) -> OrderedDict[int, Upload]:
+        """Where the request is that is next."""
+        if self._fresh and not (self._going_on and self._fresh_had_turn):
+            return self._fresh
+        return self._going_on
+
+    def _prepare(self) -> None:
+        """Have read what is to be sent next; no more, for nobody knows when that will be."""
+        next(iter(self._turn().values())).prepare()
+
+
+class _Wish(NamedTuple):
+    """A proposal that we want to make."""
+
+    replica: Replica
+    ours: OurRequest
+    prepared: Prepared
+
+
+class Proposer:
+    """Makes proposals as far as there is credit, in the order of the wishes (`ReplicaOwner`).
+
+    If there are more logs than requests, those without end share what there is: one for which
+    both have all that there is ends, and is proposed again when there is something new.
+    """
+
+    def __init__(self, connection: Connection, transfers: Transfers) -> None:
+        self._connection = connection
+        self._transfers = transfers
+        self._wishes: deque[_Wish] = deque()  # that wait for credit
+        self._leaving: set[int] = set()  # requests that end to make room for them
+        # Replicas that are to try again when there is room.  What is taken from the front of a dict
+        # has to be passed over every time after that.
+        self._deferred: OrderedDict[Replica, None] = OrderedDict()
+        self._unsettled: dict[Replica, None] = {}  # all that are so, and some that were
+
+    @property
+    def waiting(self) -> bool:
+        """Whether something is to be proposed as soon as there is credit."""
+        return bool(self._wishes)
+
+    @property
+    def expecting(self) -> bool:
+        """Whether there will be credit for what waits as soon as the peer answers."""
+        return bool(self._wishes and self._leaving)
+
+    @property
+    def settled(self) -> bool:
+        """Whether all replicas are; each is looked at once after something has happened to it."""
+        while self._unsettled and next(reversed(self._unsettled)).settled:
+            self._unsettled.popitem()
+        return not self._unsettled
+
+    def ended(self, request_id: int) -> None:
+        """A request is over."""
+        self._leaving.discard(request_id)
+
+    def make_room(self, *, patient: bool = True) -> None:
+        """End requests that only wait for what is to come.
+
+        `patient`: only where the peer has said how far it has the log, and so has sent it.
+        """
+        touched = self._transfers.touched
+        if not patient:
+            touched.update(dict.fromkeys(self._connection.requests))
+        while touched and len(self._wishes) > len(self._leaving):
+            request_id, _ = touched.popitem(last=False)
+            # If it is not idle, something will happen to it again.
+            replica = self._transfers.idle(request_id)
+            if replica is not None and replica.may_rest(request_id, patient=patient):
+                self._leaving.add(request_id)
+                replica.ours.rest()
+
+    def give_up(self) -> None:
+        """Nobody makes room: what waits is refused, rather than kept waiting in silence."""
+        self.make_room(patient=False)
+        if self._leaving:
+            return
+        wishes, self._wishes = self._wishes, deque()
+        for wish in wishes:
+            wish.replica.crowded_out(wish.ours)
+
+    def go_on(self) -> None:
+        """Propose what there is credit for."""
+        while self._wishes and self._connection.proposal_credit:
+            replica, ours, prepared = self._wishes.popleft()
+            self.unsettle(replica)
+            if replica.ours.still_wants(ours, prepared):
+                request = self._connection.propose(prepared.proposal, links=prepared.links)
+                self._transfers.open(request, replica, prepared.begun_payload)
+                replica.ours.sent(ours, request)
+
+    def retry(self) -> None:
+        """A request has ended: there may be room for one that was refused for lack of it."""
+        while self._deferred:
+            replica, _ = self._deferred.popitem(last=False)
+            if replica.deferred:
+                self.unsettle(replica)
+                replica.retry()
+                return
+
+    # What replicas ask for.
+
+    def defer(self, replica: Replica) -> None:
+        """There has been no room for what it proposes."""
+        self._deferred[replica] = None
+
+    def propose(self, replica: Replica, ours: OurRequest, prepared: Prepared) -> None:
+        """Propose as soon as there is credit."""
+        self._wishes.append(_Wish(replica, ours, prepared))
+        self.go_on()
+        if ours.stage is Stage.QUEUED:
+            replica.queued()
+
+    def confirmed(self, request: Request, replica: Replica) -> None:
+        """Data of a request may flow."""
+        self._transfers.open(request, replica, None)
+        self._transfers.rouse(request.request_id)
+
+    def payload_stored(self, log: LogKey) -> None:
+        """A payload that has been waited for is in the store."""
+        self._transfers.wake(log)
+
+    def unsettle(self, replica: Replica) -> None:
+        """Something has happened to a replica: see again whether it has settled."""
+        self._unsettled[replica] = None
+
+    def touch(self, request: Request | None) -> None:
+        """Something has happened that may let a request rest."""
+        if request is not None:
+            self._transfers.touched[request.request_id] = None
+
+    def under_way(self, log: LogKey) -> list[Request]:
+        """The requests about a log for which data may flow."""
+        return self._transfers.under_way(log)
