@@ -19,6 +19,8 @@ if os.environ.get("CULM_SANITIZE") == "1":
     LINK_FLAGS = ["-fsanitize=address,undefined"]
     FLAGS = ["-O1", "-g", "-fno-omit-frame-pointer", "-fno-sanitize-recover=all", *LINK_FLAGS]
 
+CORES = os.cpu_count() or 1
+
 EXTENSIONS = [
     Extension(
         f"culm.kernels._{source.stem}",
@@ -30,8 +32,15 @@ EXTENSIONS = [
     for source in sorted(Path("cext").glob("*.pyx"))
 ]
 
+
+def modules() -> list[Extension]:
+    """The extensions, translated to C on all cores."""
+    if MODE == "no":
+        return []
+    from Cython.Build import cythonize
+
+    return cythonize(EXTENSIONS, force=True, nthreads=CORES)
+
+
 # Forced: objects of an earlier build may have been made with other flags.
-setup(
-    ext_modules=[] if MODE == "no" else EXTENSIONS,
-    options={"build_ext": {"force": True}},
-)
+setup(ext_modules=modules(), options={"build_ext": {"force": True, "parallel": CORES}})

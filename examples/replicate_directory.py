@@ -28,9 +28,9 @@ import signal
 import sqlite3
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from nacl.signing import SigningKey
 
@@ -48,7 +48,7 @@ from directory.files import (
     settled_before,
 )
 from directory.folders import FolderBusyError
-from directory.live import follow_logs
+from directory.live import block_signals, follow_logs
 from directory.mirror import Mirror
 from directory.progress import FetchProgress
 from directory.publish import Published, publish_directory
@@ -58,6 +58,8 @@ from directory.serve import Bounds, serve_logs
 from directory.sparse import certify, fetch_entry
 from directory.tree import read_records
 from stores.sqlite_store import SqliteStore, StoreFileError
+
+T = TypeVar("T")
 
 _PROGRAM = "replicate_directory"
 # What ends a command with one line that says why.
@@ -208,15 +210,13 @@ def _fetch_into(
             store, host, port, _terms(options), update=update, on_progress=progress.fetched
         )
         # The summary is yet to come: further signals must not cut it short.
-        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+        block_signals()
         return fetched
 
     if options.live:
         fetched = asyncio.run(follow())
     else:
-        fetched = asyncio.run(
-            fetch_logs(store, host, port, _terms(options), on_progress=progress.fetched)
-        )
+        fetched = _run(fetch_logs(store, host, port, _terms(options), on_progress=progress.fetched))
         if fetched.failure is None:
             fetched.failure = mirror.update()[1]
     if (unfinished := mirror.unfinished()) is not None:
@@ -226,12 +226,24 @@ def _fetch_into(
     return report.of_fetch(store, mirror.log, fetched, mirror.made)
 
 
+def _run(fetching: Coroutine[Any, Any, T]) -> T:
+    """Run to the end, or until SIGINT, which wakes the loop also when it is about to sleep."""
+
+    async def interruptible() -> T:
+        task = asyncio.current_task()
+        assert task is not None
+        asyncio.get_running_loop().add_signal_handler(signal.SIGINT, task.cancel)
+        return await fetching
+
+    return asyncio.run(interruptible())
+
+
 def _fetch_entry(
     options: argparse.Namespace, store: SqliteStore, progress: FetchProgress
 ) -> dict[str, Any]:
     """Fetch one entry and verify what proves that it is of its log; what has come of it."""
     host, port = options.peer
-    fetched, log = asyncio.run(fetch_entry(store, host, port, _terms(options), options.sparse))
+    fetched, log = _run(fetch_entry(store, host, port, _terms(options), options.sparse))
     certified, records = None, None
     if fetched.failure is None and log is not None:
         certified = certify(store, log, options.sparse)

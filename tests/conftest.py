@@ -1,8 +1,8 @@
 """Options and profiles for all tests.
 
 ``CULM_HYPOTHESIS_PROFILE`` (or ``--hypothesis-profile``) chooses how hard is searched:
-``default`` finishes in seconds a file, ``ci`` tries the same examples in every run, ``brief``
-fewer of them, ``long`` is for campaigns; ``effort`` has what they mean beside examples.
+``default`` is for the desk, ``ci`` tries the same examples in every run, ``brief`` fewer of them,
+``long`` is for campaigns; ``effort`` has what they mean beside examples.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _COMMON = settings(
     deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow], max_examples=60
 )
 settings.register_profile("default", _COMMON)
-settings.register_profile("ci", _COMMON, derandomize=True, max_examples=40)
+settings.register_profile("ci", _COMMON, derandomize=True, max_examples=25)
 settings.register_profile("brief", settings.get_profile("ci"), max_examples=8)
 settings.register_profile("long", _COMMON, max_examples=10_000)
 settings.load_profile(effort.PROFILE)
@@ -38,13 +38,21 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """``slow`` tests run in campaigns only, those marked ``once`` on one interpreter only."""
+    """Leave out what is too much for this run, see `effort`."""
     left_out = {
         marker for marker, without in (("slow", not effort.LONG), ("once", effort.BRIEF)) if without
     }
+    costly: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        if item.get_closest_marker("costly"):
+            costly.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    passed_over = {
+        item for cases in costly.values() for item in set(cases).difference(effort.some(cases))
+    }
     kept, left = [], []
     for item in items:
-        (left if any(map(item.get_closest_marker, left_out)) else kept).append(item)
+        out = item in passed_over or any(map(item.get_closest_marker, left_out))
+        (left if out else kept).append(item)
     config.hook.pytest_deselected(items=left)
     items[:] = kept
 

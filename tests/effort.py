@@ -1,22 +1,39 @@
 """How hard the tests try: one place for what the profile means beside Hypothesis' examples.
 
-``CULM_HYPOTHESIS_PROFILE`` chooses.  ``brief`` is for the second and third interpreter and for the
-pure kernels: a twentieth of the seeds, and nothing that is marked ``once``, which is what costs
-seconds and takes the same course on every interpreter.  ``long`` is for campaigns.
+``CULM_HYPOTHESIS_PROFILE`` chooses:
+
+- ``default``, at the desk: everything but campaigns;
+- ``ci``, the gate: a third of the seeds, and of each test that is ``costly`` every fourth case;
+- ``brief``, the gate on a second interpreter and on pure kernels: a twentieth of the seeds, and
+  nothing that is marked ``costly`` or ``once``, which is what takes seconds and the same course
+  on every interpreter;
+- ``long``, campaigns: everything, and what is marked ``slow``.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
+from typing import TypeVar
+
+T = TypeVar("T")
 
 PROFILE = os.environ.get("CULM_HYPOTHESIS_PROFILE", "default")
+GATE = PROFILE == "ci"
 BRIEF = PROFILE == "brief"
 LONG = PROFILE == "long"
 
+_PARTS = 3 if GATE else 20 if BRIEF else 1
+
 
 def amount(usual: int, long: int) -> int:
-    """How many to try of what is `usual` in the gate and `long` in a campaign."""
-    return long if LONG else max(1, usual // 20) if BRIEF else usual
+    """How many to try of what is `usual` at the desk and `long` in a campaign."""
+    return long if LONG else max(1, usual // _PARTS)
+
+
+def some(cases: Sequence[T]) -> Sequence[T]:
+    """Those of the cases of one costly test that are tried."""
+    return cases[::4] if GATE else [] if BRIEF else cases
 
 
 def seeds(simulator: str, usual: int, long: int) -> range:

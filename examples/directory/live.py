@@ -13,7 +13,9 @@ from culm.machine import Event
 from culm.point2point.replication import EntryStored, LogSynced
 from directory.fetch import Failure, Fetched, Fetcher, Terms
 
-__all__ = ["follow_logs"]
+__all__ = ["block_signals", "follow_logs"]
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 # How long entries are collected before the directory is brought up to date, in seconds.
 _UPDATE_DELAY_S = 0.2
@@ -34,13 +36,19 @@ async def follow_logs(
     here, soon after something has come later, and at the end.  If it fails, so does all.
     """
     fetched = Fetched()
-    with ThreadPoolExecutor(1, "store") as executor:
+    # A signal that reached the thread of the store would be too late for our handlers.
+    with ThreadPoolExecutor(1, "store", initializer=block_signals) as executor:
         for _ in range(2):
             follower = _Follower(store, terms, fetched, executor, update, on_progress)
             await follower.run(host, port, executor)
             if not follower.was_misled():
                 break
     return fetched
+
+
+def block_signals() -> None:
+    """Keep from this thread the signals that end us."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
 
 
 class _Follower(Fetcher):
@@ -65,7 +73,7 @@ class _Follower(Fetcher):
     def connected(self) -> None:
         # Until the loop ends: there may be a second signal, which must not cut short the end.
         loop, self._task = asyncio.get_running_loop(), asyncio.current_task()
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in SIGNALS:
             loop.add_signal_handler(number, self._stop)
 
     def _stop(self) -> None:

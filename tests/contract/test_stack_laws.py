@@ -164,6 +164,7 @@ SPECS = [
 ]
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("law", PROPERTIES, ids=str)
 @pytest.mark.parametrize("spec", SPECS, ids=str)
 def test_stacks_keep_every_law(spec: MachineSpec, law: Property) -> None:

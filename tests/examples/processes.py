@@ -6,9 +6,11 @@ import asyncio
 import json
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -17,7 +19,7 @@ from typing import Any
 
 from culm.wire.multihash import YAMF
 from directory.check import check_log
-from stores.sqlite_store import SqliteStore
+from stores.sqlite_store import SqliteStore, StoreFileError
 
 PROGRAM = str(Path(__file__).parents[2] / "examples" / "replicate_directory.py")
 _SECONDS_MAX = 120
@@ -101,6 +103,23 @@ def server_process(store: Path, *options: object) -> Iterator[tuple[int, subproc
         done = finish(process)
     assert line, done.errors
     assert done.status == 0, done.errors
+
+
+def stored_size(path: Path) -> int:
+    """How many bytes of payloads are in a store, which may be in use or not there yet."""
+    if not path.exists():
+        return 0
+    try:
+        with SqliteStore(path, family=YAMF, must_exist=True) as store:
+            return sum(e.payload_stored for log in store.logs() for e in store.entries(log))
+    except (sqlite3.Error, StoreFileError):
+        return 0
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    """Wait until something is so; the time limit of the test is the only one."""
+    while not condition():
+        time.sleep(0.02)
 
 
 def whole_entries(path: Path) -> int:

@@ -50,6 +50,7 @@ def stored(seed: int) -> MemoryStore:
     return store
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(("left", "right"), PAIRS)
 def test_two_replicators_with_much_to_say_to_each_other(
     left: Drive, right: Drive, secured: Any, ends: Any
@@ -96,6 +97,7 @@ class Scolder(Lines):
             self._outbox.append(b"wrong\n")
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(("left", "right"), PAIRS)
 def test_last_words_reach_a_peer_that_has_much_to_say(
     left: Drive, right: Drive, secured: Any, ends: Any

@@ -138,6 +138,7 @@ def fetch_from(port: int, folder: Path, *options: object) -> Done:
         (b"\0\0\0" + b"\x20\0\1\x9f", "UNUSED_CONTROL_BYTE"),
     ],
 )
+@pytest.mark.costly
 def test_garbage(tmp_path: Path, data: bytes, code: str) -> None:
     with saying(data) as port:
         done = fetch_from(port, tmp_path)
@@ -145,6 +146,7 @@ def test_garbage(tmp_path: Path, data: bytes, code: str) -> None:
     assert whole_entries(tmp_path / "store") == 0
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("data", [b"", b"\0", b"\0\0\0", b"\0\0\0\x20\0\5"])
 def test_silence(tmp_path: Path, data: bytes) -> None:
     with saying(data) as port:
@@ -153,6 +155,7 @@ def test_silence(tmp_path: Path, data: bytes) -> None:
     assert done.summary["seconds"] < 10
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("data", [b"", b"\0", b"\0\0\0", b"\0\0\0\x20\0\5"])
 def test_an_end_before_it_is_time(tmp_path: Path, data: bytes) -> None:
     with saying(data, then_close=True) as port:
@@ -160,6 +163,7 @@ def test_an_end_before_it_is_time(tmp_path: Path, data: bytes) -> None:
     assert done.summary["code"] == "UNEXPECTED_EOF"
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(("size", "entries"), [(2_000, 0), (60_000, 6), (110_000, 6)])
 @pytest.mark.parametrize("then_close", [False, True])
 def test_silence_or_an_end_in_the_middle_of_an_entry(
@@ -175,6 +179,7 @@ def test_silence_or_an_end_in_the_middle_of_an_entry(
     assert (rest.status, rest.summary["entries"]) == (0, COUNT - entries)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("seqnum", [1, COUNT])
 @pytest.mark.parametrize("field", ["signature", "payload hash"])
 def test_an_entry_that_its_author_did_not_sign(
@@ -230,6 +235,7 @@ class Endless(LyingStore):
         return bytes(size)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("size", [PAYLOAD_SIZE_MAX + 1, 1 << 60, (1 << 64) - 1])
 @pytest.mark.parametrize("options", [(), ("--max-payload", (1 << 64) - 1)])
 def test_a_payload_larger_than_any_record(
@@ -292,6 +298,7 @@ def offer(machine: Connection, first: Entry) -> None:
     )
 
 
+@pytest.mark.costly
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("says", ["nothing", "confirms"])
 def test_a_peer_that_lives_and_does_not_go_on(tmp_path: Path, says: str) -> None:
@@ -321,6 +328,7 @@ def test_a_log_that_would_fill_the_disk(tmp_path: Path) -> None:
     assert whole_entries(tmp_path / "store") == 30
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(
     "path", [b"../evil", b"/tmp/evil", b"a/../../evil", b".replicate-staging/evil"]
 )
@@ -363,6 +371,7 @@ def test_nobody_at_all(tmp_path: Path) -> None:
     assert done.summary["code"] == "CONNECTION_FAILED"
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("seed", range(5))
 def test_one_byte_of_what_a_peer_says_is_another(
     tmp_path: Path, store: MemoryStore, seed: int

@@ -100,6 +100,7 @@ def publish(source: Path, store: Path) -> int:
     return head
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_what_is_published_meanwhile_comes(
     tmp_path: Path, source: Path, published: Path, number: int
@@ -141,6 +142,7 @@ def test_what_is_published_meanwhile_comes(
     assert (again.status, again.summary["entries"], again.summary["written"]) == (0, 0, 0)
 
 
+@pytest.mark.slow
 def test_it_waits_for_a_log_that_is_not_there_yet(tmp_path: Path, source: Path) -> None:
     """Whichever it is, or the one that is wanted, which the server does not know yet."""
     empty, published = tmp_path / "empty", tmp_path / "published.store"
@@ -161,6 +163,7 @@ def test_it_waits_for_a_log_that_is_not_there_yet(tmp_path: Path, source: Path) 
             assert live.end().status == 0
 
 
+@pytest.mark.slow
 def test_entries_pass_through_a_store_that_is_served_while_it_is_filled(
     tmp_path: Path, source: Path, published: Path
 ) -> None:
@@ -204,6 +207,7 @@ def test_killed_and_started_again(tmp_path: Path, source: Path, published: Path)
     assert contents(target) == contents(source)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("broken", "outcome"), [(False, (0, None)), (True, (1, "UNEXPECTED_EOF"))])
 def test_it_ends_when_the_server_goes(
     tmp_path: Path, published: Path, broken: bool, outcome: tuple[int, str | None]
@@ -235,6 +239,7 @@ def test_what_cannot_be_written_ends_it(tmp_path: Path, source: Path, published:
     assert target.read_bytes() == b"in the way"
 
 
+@pytest.mark.slow
 def test_a_conflict_in_one_place_does_not_end_it(
     tmp_path: Path, source: Path, published: Path
 ) -> None:
@@ -291,6 +296,7 @@ def test_links_that_others_make_in_the_directory_lead_nowhere(
         assert live.end().status == 0
 
 
+@pytest.mark.slow
 def test_too_large_payloads_are_left_out_live_too(
     tmp_path: Path, source: Path, published: Path
 ) -> None:
@@ -315,6 +321,7 @@ def test_too_large_payloads_are_left_out_live_too(
         assert live.end().summary["missing"] == 0
 
 
+@pytest.mark.slow
 def test_interrupted_before_all_is_here(tmp_path: Path, source: Path, published: Path) -> None:
     """It says so; what is here is in the directory; and the next one goes on."""
     make_tree(source, {"dir0/large": Random(1).randbytes(600_000), "zero": b"0"})
@@ -358,6 +365,7 @@ def test_a_fork_ends_it(tmp_path: Path, source: Path, published: Path) -> None:
     assert (done.status, done.summary["code"]) == (1, "FORK")
 
 
+@pytest.mark.slow
 def test_a_client_that_leaves_does_not_bother_the_others(
     tmp_path: Path, source: Path, published: Path
 ) -> None:

@@ -109,6 +109,7 @@ def test_a_log_is_never_in_memory_as_a_whole(tmp_path: Path) -> None:
     assert max(peaks.values()) < _LIMIT, peaks
 
 
+@pytest.mark.slow
 def test_many_paths_take_little_more(tmp_path: Path) -> None:
     count = 40_000
     paths_size = write_small_files(tmp_path / "source", count)

@@ -5,14 +5,23 @@ from __future__ import annotations
 import re
 import signal
 import sqlite3
-import time
 from contextlib import closing
 from pathlib import Path
 from random import Random
 
 import pytest
 from nacl.signing import SigningKey
-from processes import Throttle, fetch, finish, run, serving, start_fetch, whole_entries
+from processes import (
+    Throttle,
+    fetch,
+    finish,
+    run,
+    serving,
+    start_fetch,
+    stored_size,
+    wait_until,
+    whole_entries,
+)
 from trees import contents, details, make_tree
 
 import replicate_directory
@@ -84,6 +93,7 @@ def test_what_was_left_out_comes_later_and_nothing_twice(
     assert whole_entries(store) == rest.summary["head"]
 
 
+@pytest.mark.slow
 def test_nothing_but_metadata(tmp_path: Path, published: Path) -> None:
     store, target = tmp_path / "fetched.store", tmp_path / "target"
     with serving(published) as port:
@@ -93,6 +103,7 @@ def test_nothing_but_metadata(tmp_path: Path, published: Path) -> None:
     assert contents(target) == {}
 
 
+@pytest.mark.slow
 def test_a_version_that_is_too_large_leaves_the_one_before(
     tmp_path: Path, source: Path, published: Path
 ) -> None:
@@ -108,18 +119,19 @@ def test_a_version_that_is_too_large_leaves_the_one_before(
     assert contents(target) == contents(source)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("size", [0, 100_000, 500_000, 1_200_000])
 def test_filling_in_may_be_killed(tmp_path: Path, source: Path, published: Path, size: int) -> None:
     """It goes on inside the payload at which it was."""
     store, target = tmp_path / "fetched.store", tmp_path / "target"
     with serving(published) as port:
         assert fetch(store, port, target, "--max-payload", 100).status == 0
-        before = whole_entries(store)
+        before, size_before = whole_entries(store), stored_size(store)
         throttle = Throttle(port, 600 + size)
         with throttle as slow_port:
             process = start_fetch(store, slow_port, target)
             assert throttle.reached.wait(30)
-            time.sleep(0.2)
+            wait_until(lambda: stored_size(store) - size_before >= size - 350_000)
             process.send_signal(signal.SIGKILL)
             process.communicate()
         there = whole_entries(store)
@@ -132,6 +144,7 @@ def test_filling_in_may_be_killed(tmp_path: Path, source: Path, published: Path,
     assert done.summary["wire_bytes"] < 1_800_000 - max(0, size - 350_000)
 
 
+@pytest.mark.slow
 def test_a_server_that_lacks_payloads_gives_what_it_has(
     tmp_path: Path, source: Path, published: Path
 ) -> None:
@@ -153,6 +166,7 @@ def test_a_server_that_lacks_payloads_gives_what_it_has(
     assert contents(target) == contents(source)
 
 
+@pytest.mark.slow
 def test_small_files_come_and_go_together(tmp_path: Path, source: Path) -> None:
     """In packs: what is left out is left out with its neighbours, until it comes."""
     published, store, target = (tmp_path / name for name in ("packed", "fetched", "target"))
@@ -209,6 +223,7 @@ def test_one_entry_comes_with_what_proves_it(tmp_path: Path, source: Path, publi
     assert whole_entries(store) == head
 
 
+@pytest.mark.slow
 def test_from_a_store_that_holds_hardly_more(tmp_path: Path, published: Path) -> None:
     middle, store = tmp_path / "middle.store", tmp_path / "fetched.store"
     with serving(published) as port:
@@ -235,6 +250,7 @@ def test_an_entry_that_is_not_there(tmp_path: Path, published: Path) -> None:
         assert f"does not have entry {head + 1}" in done.summary["error"]
 
 
+@pytest.mark.slow
 def test_the_log_has_to_be_clear(tmp_path: Path) -> None:
     store, names = tmp_path / "both.store", []
     for n in range(2):
@@ -256,6 +272,7 @@ def test_the_log_has_to_be_clear(tmp_path: Path) -> None:
     assert set(stored(new)) == {1}
 
 
+@pytest.mark.slow
 def test_an_entry_whose_fetch_was_killed_goes_on(tmp_path: Path, published: Path) -> None:
     log = the_log(published)
     with SqliteStore(published, family=YAMF, must_exist=True) as kept:
@@ -266,7 +283,7 @@ def test_an_entry_whose_fetch_was_killed_goes_on(tmp_path: Path, published: Path
         with throttle as slow_port:
             process = start_fetch(store, slow_port, None, "--sparse", seqnum)
             assert throttle.reached.wait(30)
-            time.sleep(0.3)
+            wait_until(lambda: stored_size(store) >= 600_000)
             process.send_signal(signal.SIGKILL)
             process.communicate()
         done = fetch(store, port, None, "--sparse", seqnum)

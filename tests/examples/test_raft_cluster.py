@@ -93,6 +93,7 @@ def test_nodes_are_killed_and_restarted_and_nothing_is_lost(farm: Farm) -> None:
     farm.until(lambda answers: [answer.get("keys") for answer in answers] == [3, 3, 3], "status")
 
 
+@pytest.mark.slow
 def test_servers_are_added_and_removed_and_leadership_is_handed_over(farm: Farm) -> None:
     farm.spawn("start", "--nodes", "3", "--tls")
     wait_for_folder(farm)
@@ -117,6 +118,7 @@ def test_nodes_end_with_the_program_that_started_them(farm: Farm) -> None:
     assert {answer["role"] for answer in farm.ask("status")} == {"down"}
 
 
+@pytest.mark.slow
 def test_a_node_with_silent_clients_ends_without_a_word(farm: Farm) -> None:
     farm.spawn("start", "--nodes", "3")
     wait_for_folder(farm)

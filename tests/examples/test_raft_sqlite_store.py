@@ -187,6 +187,7 @@ def kills(watch: Callable[[int], Watch], numbers: Iterator[int], folder: Path) -
     return seen
 
 
+@pytest.mark.slow
 def test_a_kill_in_the_middle_of_statements_loses_nothing_that_was_reported(
     tmp_path: Path,
 ) -> None:

@@ -25,6 +25,8 @@ from processes import (
     serving,
     start,
     start_fetch,
+    stored_size,
+    wait_until,
     whole_entries,
 )
 from test_live_fetch import following
@@ -107,6 +109,7 @@ def test_two_clients_at_once(tmp_path: Path, source: Path, published: Path) -> N
         assert contents(tmp_path / f"target{n}") == contents(source)
 
 
+@pytest.mark.slow
 def test_clients_too_many_are_turned_away(tmp_path: Path, published: Path) -> None:
     """Where those who are there have something under way."""
     with serving(published, "--clients-max", "1") as port:
@@ -127,6 +130,7 @@ def test_clients_too_many_are_turned_away(tmp_path: Path, published: Path) -> No
 MOMENTS = [0, 200, 30_000, 200_000, 600_000, 1_100_000]
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("size", MOMENTS)
 def test_a_fetch_that_is_killed_goes_on_where_its_store_ends(
     tmp_path: Path, source: Path, published: Path, size: int
@@ -138,7 +142,7 @@ def test_a_fetch_that_is_killed_goes_on_where_its_store_ends(
         with throttle as slow_port:
             process = start_fetch(store, slow_port, target)
             assert throttle.reached.wait(30)
-            time.sleep(0.2)
+            wait_until(lambda: stored_size(store) >= size - 350_000)
             process.send_signal(signal.SIGKILL)
             process.communicate()
         before = whole_entries(store)
@@ -151,6 +155,7 @@ def test_a_fetch_that_is_killed_goes_on_where_its_store_ends(
     assert done.summary["wire_bytes"] < 1_450_000 - max(0, size - 350_000)
 
 
+@pytest.mark.slow
 def test_a_fetch_that_is_killed_again_and_again_comes_to_an_end(
     tmp_path: Path, source: Path, published: Path
 ) -> None:
@@ -286,6 +291,7 @@ def test_what_cannot_be_written_is_told(tmp_path: Path, published: Path) -> None
     assert target.read_bytes() == b"in the way"
 
 
+@pytest.mark.slow
 def test_of_several_logs_one_has_to_be_chosen(tmp_path: Path) -> None:
     names = []
     store, target, other = (tmp_path / name for name in ("fetched.store", "target", "other"))
@@ -310,6 +316,7 @@ def test_of_several_logs_one_has_to_be_chosen(tmp_path: Path) -> None:
         assert (again.status, again.summary["entries"]) == (1, 1)
 
 
+@pytest.mark.slow
 def test_a_wanted_log_that_the_peer_does_not_have(tmp_path: Path, published: Path) -> None:
     store = tmp_path / "fetched.store"
     with serving(published) as port:

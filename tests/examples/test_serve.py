@@ -97,6 +97,7 @@ class Hostile:
         self.say()
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("says", ["nothing", "hello"])
 @pytest.mark.parametrize("option", ["--clients-max", "--address-max"])
 def test_idle_connections_lock_nobody_out(
@@ -130,6 +131,7 @@ def test_who_asks_and_takes_nothing_has_to_go(published: Path) -> None:
             pass
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("window", [0, 1 << 30])
 def test_those_that_ask_and_take_nothing_lock_nobody_out(
     tmp_path: Path, heavy: Path, window: int
@@ -142,6 +144,7 @@ def test_those_that_ask_and_take_nothing_lock_nobody_out(
         assert fetch(tmp_path / "store", port).status == 0
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("has", ["nothing", "another log", "all"])
 def test_who_follows_may_stay(tmp_path: Path, has: str) -> None:
     """Also if there is nothing yet that it could follow."""
@@ -211,6 +214,7 @@ def test_a_server_stops_whatever_its_clients_send(published: Path) -> None:
         assert time.monotonic() - begun < 30
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("bomb", BOMBS, ids=["bomb", "switch and bomb"])
 @pytest.mark.parametrize("cancels", ["before", "after", "never"])
 def test_a_server_stops_while_it_is_sent_payloads_without_end(

@@ -128,6 +128,7 @@ def test_last_words_that_nobody_takes_are_given_up() -> None:
     assert drive(Lines(), talk, limits=Limits(linger_s=7)) == Closed()
 
 
+@pytest.mark.slow
 def test_a_slow_store_holds_up_nobody_and_is_waited_for_when_cancelled() -> None:
     proceed, began, done = threading.Event(), threading.Event(), threading.Event()
 

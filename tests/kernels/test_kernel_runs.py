@@ -104,6 +104,7 @@ CHANGES: dict[str, Callable[[Packets], None]] = {
 }
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("name", CHANGES)
 @given(run=runs_to_read(size_min=1), data=st.data())
 def test_a_run_ends_before_what_is_not_plain(runs, name, run, data):

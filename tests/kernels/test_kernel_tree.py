@@ -204,6 +204,7 @@ def test_frozen_trees_answer_as_trees_do(tree, kind, varying, items, keys):
     check(freeze(tree, source, kind, 3, varying), kind, sorted(items), keys)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("size", [1, 7, 8, 9, 32, 33, 48, 1024])
 @pytest.mark.parametrize("varying", [False, True])
 def test_items_may_have_any_size(tree, size, varying):

@@ -162,6 +162,7 @@ def goodbyes_are_not_waited_for(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Associations, "settled", property(lambda self: True))
 
 
+@pytest.mark.costly
 @pytest.mark.once
 @pytest.mark.parametrize("name", CANARIES)
 def test_the_simulation_notices_that(name: str, monkeypatch: pytest.MonkeyPatch) -> None:

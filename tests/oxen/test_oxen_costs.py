@@ -45,7 +45,10 @@ def test_the_page_has_the_costs_of_three_sizes() -> None:
 
 
 @pytest.mark.once
-@pytest.mark.parametrize(("size", "told"), ROWS)
+@pytest.mark.parametrize(
+    ("size", "told"),
+    [pytest.param(*row, marks=[pytest.mark.slow] if int(row[0]) > 16 else []) for row in ROWS],
+)
 def test_an_idle_node_costs_what_the_page_says(size: str, told: str) -> None:
     cluster = joined(int(size))
     network, peers = cluster.network, int(size) - 1

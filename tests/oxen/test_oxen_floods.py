@@ -104,6 +104,7 @@ def parcels(rng: Random) -> Iterator[tuple[bytes, Parcel]]:
         yield source, Parcel(ka, kk, body)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("dialect", list(Dialect))
 @pytest.mark.parametrize("seed", range(4))
 def test_a_flood_of_parcels_true_or_mutated(dialect: Dialect, seed: int) -> None:
@@ -139,6 +140,7 @@ def test_a_flood_of_parcels_true_or_mutated(dialect: Dialect, seed: int) -> None
     assert node.dropped[DropReason.MALFORMED] > 100
 
 
+@pytest.mark.costly
 @pytest.mark.once
 @pytest.mark.parametrize("dialect", list(Dialect))
 def test_a_flood_leaves_nothing_behind(dialect: Dialect) -> None:

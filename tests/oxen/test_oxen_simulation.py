@@ -44,6 +44,7 @@ def test_promises_are_kept(part: int) -> None:
         simulate(seed)
 
 
+@pytest.mark.slow
 def test_the_stories_are_about_something() -> None:
     told: Counter[str] = Counter()
     for seed in range(FIRST_SEED, FIRST_SEED + 100):
@@ -53,6 +54,7 @@ def test_the_stories_are_about_something() -> None:
     assert told["Closed"] >= 5, told
 
 
+@pytest.mark.costly
 @pytest.mark.timeout(60 + SEEDS)
 @pytest.mark.parametrize("part", range(4))
 def test_promises_are_kept_where_links_stay_broken(part: int) -> None:
@@ -62,7 +64,7 @@ def test_promises_are_kept_where_links_stay_broken(part: int) -> None:
 
 
 @pytest.mark.timeout(60 + SEEDS)
-@pytest.mark.parametrize("size", [12, 24, 64])
+@pytest.mark.parametrize("size", [12, 24, pytest.param(64, marks=pytest.mark.slow)])
 def test_promises_are_kept_in_large_clusters(size: int) -> None:
     for seed in range(max(1, SEEDS // 10_000)):
         simulate(FIRST_SEED + 100 * seed + size, size=size)
@@ -120,7 +122,7 @@ def got(host: Host) -> list[tuple[bytes, bytes]]:
 
 
 @pytest.mark.parametrize("one_way", [False, True])
-@pytest.mark.parametrize("size", [3, 8, 32])
+@pytest.mark.parametrize("size", [3, 8, pytest.param(32, marks=pytest.mark.slow)])
 def test_a_message_crosses_a_broken_direct_link_through_others(size: int, one_way: bool) -> None:
     cluster = quiet_cluster(size)
     network = cluster.network

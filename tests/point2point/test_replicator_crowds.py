@@ -50,6 +50,7 @@ def limited(requests_max: int) -> ReplicatorLimits:
     return replace(SMALL, connection=replace(SMALL.connection, requests_max=requests_max))
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("split", ["one", "each", "common"])
 @pytest.mark.parametrize("room", [(4, 4), (1, 1), (3, 50), (50, 3)])
 @pytest.mark.parametrize("count", [5, 30])
@@ -73,7 +74,7 @@ def test_everything_arrives_and_what_comes_later_too(
     crowd.check()
 
 
-@pytest.mark.once
+@pytest.mark.slow
 def test_a_thousand_logs_each_with_the_default_limits() -> None:
     limits = ReplicatorLimits()
     assert limits.connection.requests_max < 1000

@@ -64,6 +64,7 @@ def transfer(seed: int, at: int, *, reads: bool) -> tuple[World, Node, Node, Fai
     return world, server, reader, failing
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("reads", [False, True])
 @pytest.mark.parametrize("seed", range(6))
 def test_a_failure_at_every_effect(seed: int, reads: bool) -> None:

@@ -359,6 +359,7 @@ class TestFloods:
                 peer.control(proposal_of(LogKey(bytes([number]) * 32, 0), 2 * number, 1))
         assert self.held(peer) < self.MEMORY_MAX
 
+    @pytest.mark.costly
     @pytest.mark.parametrize("slow", [False, True])
     @pytest.mark.parametrize("interest", [KEEP, FETCH, SERVE])
     def test_proposals_that_are_cancelled_at_once(self, slow: bool, interest: Interest) -> None:
@@ -418,6 +419,7 @@ class TestFloods:
         assert self.held(peer) - before < 50_000
         assert 3 in peer.machine.connection.requests
 
+    @pytest.mark.slow
     def test_notifications(self) -> None:
         peer = offering(
             limits=self.LIMITS, interest=replace(KEEP, want=Want(eagerness=NOTIFY)), slow=False

@@ -40,6 +40,7 @@ def asking(news: tuple, count: int, **options: object) -> RawPeer:  # type: igno
     return peer
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("news", [SMALL, LARGE, TINY], ids=["small", "large", "tiny"])
 def test_what_is_read_ahead_does_not_grow_with_the_requests(news: tuple) -> None:  # type: ignore[type-arg]
     """Neither what the machine holds, nor what it asks its store for at a time."""
@@ -64,6 +65,7 @@ def test_what_is_read_ahead_does_not_grow_with_the_requests(news: tuple) -> None
     assert held_size(peer.machine) - idle - requests < allowed
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("news", [SMALL, LARGE, TINY], ids=["small", "large", "tiny"])
 def test_all_requests_are_served_in_the_end(news: tuple) -> None:  # type: ignore[type-arg]
     peer = asking(news, 40)
@@ -110,6 +112,7 @@ def test_one_packet_is_always_read() -> None:
         assert cancel(0, 130) in peer.control_seen
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("news", [SMALL, LARGE, TINY], ids=["small", "large", "tiny"])
 def test_without_credit_no_byte_of_a_payload_is_read(news: tuple) -> None:  # type: ignore[type-arg]
     """But what it takes to say that there is nothing, or no more, is."""

@@ -295,6 +295,7 @@ def test_what_is_wanted_instead_comes_from_then_on(
     assert not reader.end.of(LogRefused)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("steps", range(0, 60, 3))
 @pytest.mark.parametrize("proactive", [True, False])
 def test_a_mind_may_change_at_any_moment(steps: int, proactive: bool) -> None:

@@ -58,6 +58,7 @@ def steps_of_a_whole_transfer(interest: Interest, *, proactive: bool) -> int:
     return steps
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("interest", [KEEP, FETCH])
 @pytest.mark.parametrize("proactive", [True, False])
 def test_a_connection_may_break_anywhere(interest: Interest, proactive: bool) -> None:
@@ -91,6 +92,7 @@ def test_a_connection_may_break_anywhere(interest: Interest, proactive: bool) ->
         assert server.end.sent_size <= sent_in_one_go - before + 700, cut
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("seed", range(10))
 def test_many_cuts_in_a_row(seed: int) -> None:
     rng = Random(seed)
@@ -233,6 +235,7 @@ def test_ranges_are_fetched_again_without_loss() -> None:
 # Goodbyes.
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("way", ["close left", "close right", "close both", "eof", "cut"])
 def test_it_may_end_at_any_moment(way: str) -> None:
     total = steps_of_a_whole_transfer(KEEP, proactive=True)
@@ -283,6 +286,7 @@ def test_nothing_is_lost_of_what_came_before_the_goodbye() -> None:
     assert stored[-1] == reader.store.entries(LOG)[-1].seqnum
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("interest", [KEEP, FETCH])
 @pytest.mark.parametrize("known", [2, len(NEWS)])
 def test_what_is_staged_may_be_dropped_at_any_moment(interest: Interest, known: int) -> None:
@@ -302,6 +306,7 @@ def test_what_is_staged_may_be_dropped_at_any_moment(interest: Interest, known: 
         check_store(reader.store)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("later", range(1, 4))
 def test_somebody_else_may_go_on_while_what_is_begun_is_read(later: int) -> None:
     """What was read of one payload is never taken for the beginning of the one behind it."""

@@ -141,6 +141,7 @@ def test_nodes_that_have_the_same_send_no_entry() -> None:
     assert sum(node.end.sent_size for node in nodes) < 600
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("seed", range(12))
 def test_chunks_and_sizes_change_nothing_of_what_is_stored(seed: int) -> None:
     """Over the link of culm.testing, with its chunkers, delays and a small pipe."""

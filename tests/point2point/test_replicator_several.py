@@ -42,6 +42,7 @@ def all_is_well(*nodes: Node) -> bool:
     return same(*nodes) and all(end.closed is None for node in nodes for end in node.ends)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("seed", range(40))
 def test_a_payload_that_comes_twice_is_not_sent_back(seed: int) -> None:
     world, author, reader = between(seed)
@@ -55,6 +56,7 @@ def test_a_payload_that_comes_twice_is_not_sent_back(seed: int) -> None:
         assert not end.of(PayloadProgress)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("seed", range(30))
 def test_what_comes_back_to_its_author_is_told_as_it_is_stored(seed: int) -> None:
     """Its metadata may come back before the author's replicators have been told of it."""
@@ -73,6 +75,7 @@ def test_what_comes_back_to_its_author_is_told_as_it_is_stored(seed: int) -> Non
         assert all(event.payload_stored for event in end.of(EntryStored))
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("seed", range(40))
 def test_a_payload_is_sent_behind_metadata_that_the_peer_has_from_somebody_else(seed: int) -> None:
     world, author, reader = between(seed)

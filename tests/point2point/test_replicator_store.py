@@ -80,6 +80,7 @@ def transfer(seed: int, at: int, choice: int = 0) -> tuple[World, Node, Node, Re
     return world, server, reader, refusing
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("seed", range(4))
 def test_a_refusal_at_every_write(seed: int) -> None:
     """Nothing raises or hangs; nothing false is stored; another connection gets the rest."""
@@ -106,6 +107,7 @@ def refuse(seed: int, at: int, choice: int) -> None:
     check_store(reader.store)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("order", ["random", "last first"])
 @pytest.mark.parametrize("seed", range(5))
 def test_answers_in_any_order(order: str, seed: int) -> None:
@@ -211,6 +213,7 @@ def run_bytes(world: World, count: int | None) -> int:
     return arrived
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("interest", [KEEP, FETCH])
 @pytest.mark.parametrize("proactive", [True, False])
 @pytest.mark.parametrize("greedy", [False, True])

@@ -179,6 +179,7 @@ class TestFloods:
         assert number == 1024 + 4096 + 2
         assert len(machine.calls) == 0
 
+    @pytest.mark.slow
     def test_a_million_streams_one_after_the_other(self) -> None:
         machine = connection()
         with growth_below(64 << 10):

@@ -42,6 +42,7 @@ def canary_profile() -> Iterator[None]:
     settings.load_profile(before)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("law", PROPERTIES, ids=str)
 @pytest.mark.parametrize("spec", [*toy_machines.ALL, toy_links.CHAT], ids=str)
 def test_toys_keep_every_law(spec: MachineSpec, law: Property) -> None:

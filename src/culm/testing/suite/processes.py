@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import subprocess
 import sys
 import warnings
+from functools import cache
 from typing import NamedTuple
 
 from culm.testing.machines import is_registered
@@ -15,14 +17,20 @@ from culm.testing.suite.runs import PropertyError
 
 __all__ = ["LeftOutWarning", "processes"]
 
+# Answers one line with another until there are no more; what a spec raises goes back as text.
 _PROGRAM = """
-import importlib, json, sys
-sys.path[:], (module, name, place) = json.loads(sys.stdin.read())
-from culm.testing.machines import lookup
-from culm.testing.transcript import all_conversations
-found = getattr(importlib.import_module(module), name) if module else lookup(name)
-spec = found if place is None else found[place]
-sys.stdout.write(all_conversations(spec))
+import importlib, json, sys, traceback
+answers, sys.stdout = sys.stdout, sys.stderr
+for line in sys.stdin:
+    sys.path[:], (module, name, place) = json.loads(line)
+    try:
+        from culm.testing.machines import lookup
+        from culm.testing.transcript import all_conversations
+        found = getattr(importlib.import_module(module), name) if module else lookup(name)
+        answer = all_conversations(found if place is None else found[place]), None
+    except Exception:
+        answer = None, traceback.format_exc()
+    print(json.dumps(answer), file=answers, flush=True)
 """
 
 
@@ -75,12 +83,28 @@ def _address(spec: MachineSpec) -> _Address | None:
     return None
 
 
-def _transcripts(address: _Address, hash_seed: str) -> str:
-    return subprocess.run(
+@cache
+def _interpreter(hash_seed: str) -> subprocess.Popen[str]:
+    """Another process, which stays until this one ends: most of what it costs is its start."""
+    process = subprocess.Popen(
         [sys.executable, "-c", _PROGRAM],
         env={**os.environ, "PYTHONHASHSEED": hash_seed},
-        check=True,
-        input=json.dumps([sys.path, address]),
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         encoding="utf-8",
-    ).stdout
+    )
+    atexit.register(process.communicate)
+    return process
+
+
+def _transcripts(address: _Address, hash_seed: str) -> str:
+    process = _interpreter(hash_seed)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(json.dumps([sys.path, address]) + "\n")
+    process.stdin.flush()
+    text, error = json.loads(process.stdout.readline())
+    if error is not None:
+        raise PropertyError(f"with PYTHONHASHSEED={hash_seed}, conversations end with\n{error}")
+    assert isinstance(text, str)
+    return text
