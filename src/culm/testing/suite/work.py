@@ -63,16 +63,37 @@ def bombs(spec: MachineSpec) -> None:
     """
     for told in conversations(spec) if spec.bombs else ():
         size = len(told.operations)
+        savings = _savings(spec, told)
         for at in {*range(0, size, size * size // (2 * _TOLD_MAX) + 1), size}:
             for interruption in ([], *([each] for each in spec.interruptions)):
                 for bomb in spec.bombs:
-                    _throw(spec, told, [*told.operations[:at], *interruption], bomb)
+                    _throw(spec, told, at, savings[at], interruption, bomb)
 
 
-def _throw(spec: MachineSpec, told: Conversation, story: list[Operation], bomb: bytes) -> None:
+def _savings(spec: MachineSpec, told: Conversation) -> list[int]:
+    """What is left over of earlier bytes before each operation, and at the end."""
+    with retold(spec, told, told.operations):
+        worker = Worker(spec, told)
+        savings = [worker.savings]
+        for operation in told.operations:
+            worker.run(operation)
+            savings.append(worker.savings)
+    return savings
+
+
+def _throw(
+    spec: MachineSpec,
+    told: Conversation,
+    at: int,
+    savings: int,
+    interruption: Sequence[Operation],
+    bomb: bytes,
+) -> None:
+    story = [*told.operations[:at], *interruption]
     with retold(spec, told, story):
         worker = Worker(spec, told)
-        worker.tell(story)
+        worker.repeat(told.operations[:at], savings)
+        worker.tell(interruption)
         for way in _ways_in(worker.driver, told):
             story.append(replace(way, data=bomb))
             worker.run(story[-1])
@@ -109,7 +130,7 @@ class Worker:
         self.meter = Meter()
         assert spec.work is not None
         self._work = spec.work
-        self._savings = 0  # steps, of `per_byte`, that are left over
+        self.savings = 0  # steps, of `per_byte`, that are left over
         if (respond := self.driver.respond) is not None:
             self.driver.respond = self.meter.apart(lambda effect: self._answer(respond, effect))
         self._pay(None, self.driver.start)
@@ -119,6 +140,12 @@ class Worker:
         for operation in story:
             self.run(operation)
 
+    def repeat(self, story: Sequence[Operation], savings: int) -> None:
+        """Do, without counting, what has been paid for before, when so much was left over."""
+        for operation in story:
+            self.driver.run(operation)
+        self.savings = savings
+
     def run(self, operation: Operation) -> list[Turn]:
         """Do `operation` as `Driver.run` does.  Raises `PropertyError` for too much work."""
         return self._pay(operation, lambda: self.driver.run(operation))
@@ -126,7 +153,7 @@ class Worker:
     def _pay(self, operation: Operation | None, act: Callable[[], list[Turn]]) -> list[Turn]:
         meter, before = self.meter, self.meter.steps
         self._save(_input_size(operation))
-        meter.allowed = before + self._work.base + self._savings
+        meter.allowed = before + self._work.base + self.savings
         try:
             turns = meter.count(act)
         except EndlessWorkError:
@@ -134,7 +161,7 @@ class Worker:
                 f"{operation} led to more than {meter.allowed - before} steps: {self._work} and"
                 " what is left over of earlier bytes allow no more"
             ) from None
-        self._savings -= max(0, meter.steps - before - self._work.base)
+        self.savings -= max(0, meter.steps - before - self._work.base)
         return turns
 
     def _answer(self, respond: Callable[[Effect[Any]], object], effect: Effect[Any]) -> object:
@@ -144,7 +171,7 @@ class Worker:
 
     def _save(self, size: int) -> int:
         saved = self._work.per_byte * size
-        self._savings += saved
+        self.savings += saved
         return saved
 
 
