@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 from sphinx.application import Sphinx
+from sphinx.domains.python import ObjectEntry, PythonDomain
 
 import culm
 
@@ -76,6 +78,33 @@ def list_the_names(
         previous = line
 
 
+class IndexedDomain(PythonDomain):
+    """Python's domain, which else goes through all objects for every name that it looks up."""
+
+    _by_last_name: dict[str, dict[str, ObjectEntry]]
+    _size = 0  # of what is in the index
+    _found: dict[str, ObjectEntry] | None = None
+
+    @property
+    def objects(self) -> dict[str, ObjectEntry]:
+        """All objects; while one is looked up, those that may be the one."""
+        return super().objects if self._found is None else self._found
+
+    def find_obj(self, env: Any, modname: Any, classname: Any, name: str, *rest: Any) -> Any:
+        """Look among the objects whose last name is that of `name`."""
+        if self._size != len(self.objects):
+            self._by_last_name, self._size = {}, len(self.objects)
+            for full_name, entry in self.objects.items():
+                same = self._by_last_name.setdefault(full_name.rpartition(".")[2], {})
+                same[full_name] = entry
+        self._found = self._by_last_name.get(name.removesuffix("()").rpartition(".")[2], {})
+        try:
+            return super().find_obj(env, modname, classname, name, *rest)
+        finally:
+            self._found = None
+
+
 def setup(app: Sphinx) -> None:
     """Called by Sphinx."""
+    app.add_domain(IndexedDomain, override=True)
     app.connect("autodoc-process-docstring", list_the_names)
