@@ -71,9 +71,9 @@ class Connection(StreamBase[ConnectionEvent]):
         How messages are written.
     limits
         What the peer may make us hold, and how long it may take.
-
-    in_runs: entries come many at a time where that is possible (`EntriesReceived`), which depends
-        on how their bytes come in.
+    in_runs
+        Whether entries come many at a time where that is possible (`EntriesReceived`), which
+        depends on how their bytes come in.
 
     The verbs raise `LocalProtocolError` if a rule forbids what they stand for, or if the connection
     has ended (``ContractErrorCode.ALREADY_CLOSED``); nothing has changed then.
