@@ -18,6 +18,7 @@ from culm.point2point.replication.decisions import (
     Answer,
     answer,
     answer_compared,
+    cut_off,
     decide,
     end_of_next,
     give_way,
@@ -43,7 +44,7 @@ from culm.point2point.replication.facts import (
 from culm.point2point.replication.theirs import PEER_STAGES
 
 LOG = LogKey(bytes(32), 0)
-NOTHING = Facts(
+NOTHING = dict[str, Any](
     loaded=True,
     position=0,
     newest=0,
@@ -69,7 +70,7 @@ NOTHING = Facts(
 def combined(**choices: tuple[Any, ...]) -> Iterator[Facts]:
     """Facts with all combinations of the choices."""
     for values in product(*choices.values()):
-        yield replace(NOTHING, **dict(zip(choices, values, strict=True)))
+        yield Facts(**{**NOTHING, **dict(zip(choices, values, strict=True))})
 
 
 @cache
@@ -343,6 +344,29 @@ def test_a_proposal_is_kept_waiting_only_for_one_of_ours_that_displaces_it() -> 
             assert (said is Answer.AWAIT_OURS) is displaces
             if not displaces:
                 assert said is (Answer.DEFER if is_wanted(made, facts) else Answer.REFUSE)
+
+
+def test_every_answer_has_its_place_in_the_table() -> None:
+    """Whatever is decided for a request of the peer can happen at its stage, and nothing else."""
+    said: dict[PeerStage, set[Answer]] = {stage: set() for stage in PEER_STAGES}
+    for made in proposals():
+        for facts in combined(
+            loaded=(False, True),
+            position=(0, 2),
+            newest=(2, 4),
+            ended=(False, True),
+            fork=(None, 3),
+        ):
+            found = (None, stored(b"ours", 9))
+            compared = {answer_compared(made, facts, ours) for ours in found}
+            compared.add(cut_off(made, facts) or Answer.CONFIRM)
+            said[PeerStage.WAITING].add(answer(made, facts))
+            said[PeerStage.COMPARING] |= compared
+            said[PeerStage.JOINING] |= compared
+            for stage in (Stage.IDLE, Stage.PREPARING):
+                said[PeerStage.PASSED].add(give_way(made, facts, stage, unanswered=False))
+    said[PeerStage.AWAITING_OURS] = {Answer.WAIT, Answer.DEFER}  # to decide anew, or for credit
+    assert said == {stage: set(answers) for stage, answers in PEER_STAGES.items()}
 
 
 def test_ranges_end_before_a_fork() -> None:
