@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -11,6 +12,7 @@ from nacl.public import PrivateKey
 from peer_support import Node, connect, feed_of, packet, packets, run
 
 from culm.machine import Closed, LinkedMachine, LocalProtocolError
+from culm.ssb import ErrorCode
 from culm.ssb.ebt import EndReason, SessionEnded, SessionRole, State
 from culm.ssb.ebt import ErrorCode as EbtErrorCode
 from culm.ssb.messages import read_message
@@ -24,6 +26,8 @@ from culm.ssb.peer import (
     Settings,
     read_frame,
 )
+from culm.testing.machines import Work, lookup
+from culm.testing.suite import PROPERTIES, check_machine
 
 POST = {"type": "post", "text": "hello"}
 OPEN = b'{"name":["ebt","replicate"],"args":[{"version":3,"format":"classic"}],"type":"duplex"}'
@@ -79,6 +83,27 @@ def test_closing_says_goodbye_and_keeps_what_is_to_be_kept() -> None:
     assert again.peer.clock == {alice.peer.me: 1, bob.peer.me: 0}
     with pytest.raises(LocalProtocolError):
         bob.peer.attached(alice.peer.me, role=SessionRole.CLIENT)
+
+
+def test_a_client_that_says_nothing_is_left() -> None:
+    alice = Node("alice")
+    alice.peer.accepted(ephemeral=PrivateKey.generate())
+    alice.drain()
+    assert alice.peer.next_deadline() == 15.0
+    alice.advance(20.0)
+    (left,) = alice.told(PeerDisconnected)
+    assert (left.peer, left.error.code) == (None, ErrorCode.HANDSHAKE_TIMEOUT)
+    assert alice.peer.next_deadline() is None
+
+
+def test_the_deadline_of_a_link_that_waits_for_the_store_is_known() -> None:
+    alice, link = served()
+    alice.drain()
+    link.receive_data(packet(1, OPEN) + packet(1, {}))
+    while alice.peer.next_event() is not None:
+        pass
+    assert alice.peer.next_effect() is not None  # the clock is not loaded yet
+    assert alice.peer.next_deadline() == 5.0
 
 
 def test_a_peer_that_does_not_answer_a_goodbye_is_left() -> None:
@@ -239,6 +264,13 @@ def test_a_peer_without_pings_is_not_asked_again() -> None:
     tell(bob, link, packet(-2, {"message": "method:gossip,ping is not in list"}, flags=14))
     bob.advance(29.0)
     assert not link.closed
+
+
+@pytest.mark.slow
+def test_what_a_peer_does_is_bounded_by_what_it_is_given() -> None:
+    """Of its parts that is tried in every run; all together take their time."""
+    spec = replace(lookup("ssb-peer"), work=Work(base=4000, per_byte=40))
+    check_machine(spec, [law for law in PROPERTIES if law.name == "work"])
 
 
 # Whom we take

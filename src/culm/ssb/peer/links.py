@@ -121,6 +121,7 @@ class Links:
         conversation = self._conversations.get(number)
         if conversation is not None and conversation.exchange.holds and not link.is_failing:
             self._held[number] = self._awake.pop(number)
+            self._set_deadline(link)
             return True
         self._stirred[number] = link
         event = link.next_event()
@@ -212,5 +213,4 @@ class Links:
                     conversation.advance(now)
             except RemoteProtocolError as error:
                 link.fail(error)
-            self._wake(link)
-            self._set_deadline(link)
+            self._wake(link)  # its next deadline is known when it has moved

@@ -53,7 +53,7 @@ from culm.testing.ssb_lines import (
     next_message,
 )
 
-__all__ = ["EBT"]
+__all__ = ["EBT", "peer_clock"]
 
 _LIMITS, _TIMING = keys_of(Limits), keys_of(Timing)
 _NAMES = {feed(name): name for name in ("alice", "bob", "carol", "dave", "eve")}
@@ -125,7 +125,8 @@ def _normalised(events: Sequence[Event]) -> list[Event]:
     ]
 
 
-def _peer_clock(plain: Any) -> PeerClock:
+def peer_clock(plain: Any) -> PeerClock:
+    """What `LoadClock` is answered with, from its plain form."""
     fields = plain["fields"]
     return PeerClock(told=fields["told"], refused=frozenset(fields["refused"]))
 
@@ -326,7 +327,7 @@ EBT = register(
         },
         respond=lambda config: MemoryStore().perform,
         results={
-            LoadClock: _peer_clock,
+            LoadClock: peer_clock,
             ReadMessages: tuple,
         },
         meetings=_MEETINGS,
