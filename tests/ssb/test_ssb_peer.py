@@ -186,6 +186,16 @@ def test_text_and_bytes_are_no_frames() -> None:
     assert tell(alice, link, packet(1, b"hello", flags=9))[0][0] == 14
 
 
+def test_what_is_sent_is_what_was_published() -> None:
+    """Byte for byte, and each message in a packet of its own."""
+    alice, link = served()
+    published = [alice.peer.publish(POST), alice.peer.publish({"type": "post", "2": 1e21, "1": ""})]
+    alice.drain()
+    tell(alice, link, packet(1, OPEN))
+    link.receive_data(packet(1, {alice.peer.me: 0}))
+    assert alice.take(link) == b"".join(packet(-1, message.data) for message in published)
+
+
 def test_a_second_session_of_the_same_peer_ends_the_first() -> None:
     alice, link = served()
     tell(alice, link, packet(1, OPEN))
