@@ -1,14 +1,19 @@
-"""Whole conversations of two machines, as kept in ``tests/transcripts/ssb``."""
+"""Whole conversations of two machines or more, as kept in ``tests/transcripts/ssb``."""
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Callable
+from typing import Any
 
 import pytest
+from peer_support import feed_of, packets
 
 from culm.testing import transcript
-from culm.testing.machines import MachineSpec, Scenario, lookup
-from culm.testing.record import play
+from culm.testing.machines import MachineSpec, Meeting, Scenario, lookup
+from culm.testing.record import meet, play
+from culm.testing.ssb_lines import feed as feed_of_lines
 
 SPECS = [lookup(name) for name in ("ssb-handshake", "ssb-box-stream", "ssb-muxrpc")]
 
@@ -23,3 +28,55 @@ def test_conversation(
 ) -> None:
     name = scenario.name.replace(",", "").replace(" ", "-")
     same_transcript(f"ssb/{spec.name}-{name}", transcript.of_link(play(spec, scenario)))
+
+
+EBT, PEER = lookup("ssb-ebt"), lookup("ssb-peer")
+NAMES = ("alice", "bob", "carol", "dave", "eve")
+SEALED = ("two peers on a sealed connection", "one of them has no EBT")
+
+
+def named(text: str) -> str:
+    """The same, with names in place of feeds, and short ids of messages."""
+    for name in NAMES:
+        text = text.replace(feed_of_lines(name), f"@{name}").replace(feed_of(name), f"@{name}")
+    text = re.sub(r"%([A-Za-z0-9+/]{6})[A-Za-z0-9+/]{37}=\.sha256", r"%\1", text)
+    return re.sub(r"\b([0-9a-f]{6})[0-9a-f]{58}\b", r"\1", text)
+
+
+def worded(value: Any) -> str:
+    """A message by its place in its feed, anything else as JSON."""
+    if isinstance(value, dict) and "sequence" in value and "content" in value:
+        text = f"message {value['sequence']} of {value['author']}"
+        return text if value.get("valid", True) else f"{text}, not valid"
+    return json.dumps(value)
+
+
+def lines(data: bytes) -> str:
+    """What ``ssb-ebt`` says on a link."""
+    return ", ".join(worded(json.loads(line)) for line in data.splitlines())
+
+
+def calls(data: bytes) -> str:
+    """What ``ssb-peer`` says on a link on which nothing is sealed."""
+    found = []
+    for flags, number, body in packets(data):
+        words = "goodbye" if body is None else worded(body)
+        found.append(f"[{number}{' end' if flags & 4 else ''}] {words}")
+    return ", ".join(found)
+
+
+@pytest.mark.parametrize(
+    ("spec", "meeting", "show"),
+    [(EBT, meeting, lines) for meeting in EBT.meetings]
+    + [(PEER, meeting, calls) for meeting in PEER.meetings if meeting.name not in SEALED],
+    ids=lambda value: getattr(value, "name", ""),
+)
+def test_meeting(
+    spec: MachineSpec,
+    meeting: Meeting,
+    show: Callable[[bytes], str],
+    same_transcript: Callable[[str, str], None],
+) -> None:
+    text = named(transcript.of_mesh(meet(spec, meeting), show))
+    name = meeting.name.replace(",", "").replace(" ", "-")
+    same_transcript(f"ssb/{spec.name}-{name}", text)

@@ -25,6 +25,7 @@ from typing import Any
 from culm.testing.cluster import Cluster
 from culm.testing.driver import Turn
 from culm.testing.link import Link
+from culm.testing.mesh import Mesh
 from culm.testing.operations import (
     Advance,
     Call,
@@ -39,7 +40,7 @@ from culm.testing.record import conversations, replay
 from culm.testing.spec import MachineSpec, Side
 from culm.wire.multihash import HashFamily
 
-__all__ = ["all_conversations", "check", "of_cluster", "of_link", "of_turns"]
+__all__ = ["all_conversations", "check", "of_cluster", "of_link", "of_mesh", "of_turns"]
 
 _BYTES_MAX = 48  # longer ones are cut, so that a line stays a line
 Show = Callable[[bytes], str]
@@ -76,6 +77,21 @@ def of_cluster(cluster: Cluster, show: Show) -> str:
         for address, turn in log
         for line in _turn_lines(turn, turn.deadline, show)
     )
+
+
+def of_mesh(mesh: Mesh, show: Show) -> str:
+    """The transcript of all members in the order of their turns, each under its name.
+
+    `show` says how bytes are written: their meaning, in the protocol's own terms.
+    """
+    width = max(map(len, mesh.members), default=0)
+    lines: list[str] = []
+    deadlines: dict[str, float | None] = {}
+    for member, turn in mesh.log:
+        said = _turn_lines(turn, deadlines.get(member), show)
+        deadlines[member] = turn.deadline
+        lines += [f"{member:{width}} {line}\n" for line in said]
+    return "".join(lines)
 
 
 def of_log(log: Sequence[tuple[Side, Turn]]) -> str:
@@ -138,7 +154,7 @@ def _turn_lines(turn: Turn, deadline_before: float | None, show: Show | None = N
     lines += [
         f"< send {show(data)} to {_value(destination)}" for destination, data in turn.datagrams
     ]
-    lines += [f"< send {_hex(data)} on link {link}" for link, data in turn.links]
+    lines += [f"< send {show(data)} on link {link}" for link, data in turn.links]
     if turn.deadline != deadline_before:
         lines.append(f"@ deadline {turn.deadline}")
     return lines
@@ -147,7 +163,7 @@ def _turn_lines(turn: Turn, deadline_before: float | None, show: Show | None = N
 def _operation(operation: Operation, show: Show) -> str:
     match operation:
         case Receive(data, link):
-            return f"receive {_hex(data)}{_on_link(link)}"
+            return f"receive {show(data)}{_on_link(link)}"
         case Eof(link):
             return f"eof{_on_link(link)}"
         case ReceiveDatagram(data, source):
