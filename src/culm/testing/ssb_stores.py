@@ -13,14 +13,13 @@ one in memory, and crashes at every point that `crash` knows.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from hashlib import sha256
 from itertools import count
 from random import Random
 from typing import Any
-
-import pytest
 
 from culm.machine import Effect, Ticket
 from culm.ssb.ebt import (
@@ -159,6 +158,15 @@ class _Suite:
         return None
 
 
+@contextmanager
+def _raises(kind: type[Exception]) -> Iterator[None]:
+    try:
+        yield
+    except kind:
+        return
+    raise AssertionError(f"{kind.__name__} was not raised")
+
+
 class _Rules(_Suite):
     """One rule each."""
 
@@ -196,7 +204,7 @@ class _Rules(_Suite):
         store = self.make_store()
         store.perform(_append(*_messages(_ALICE, 1, 3)))
         for effect in (*(_read(_ALICE, first) for first in (4, 2**53, 2**63 - 1)), _read(_BOB, 1)):
-            with pytest.raises(LookupError):
+            with _raises(LookupError):
                 store.perform(effect)
 
     def test_a_message_is_the_next_one_of_its_feed(self) -> None:
@@ -212,7 +220,7 @@ class _Rules(_Suite):
             _messages(_CAROL, 2, 2),
             _messages(_ALICE, 3, 3) * 2,
         ):
-            with pytest.raises(ValueError, match="after"):
+            with _raises(ValueError):
                 store.perform(_append(*good, *wrong))
             assert kept.is_in(store)  # nothing of it
 
@@ -246,7 +254,7 @@ class _Rules(_Suite):
         assert kept.is_in(self.reopen(store))
 
     def test_what_is_no_effect_of_a_replicator_is_refused(self) -> None:
-        with pytest.raises(TypeError):
+        with _raises(TypeError):
             self.make_store().perform(Effect(ticket=_TICKET))
 
 
