@@ -80,6 +80,7 @@ class Bar:
             TextColumn("{task.fields[peers]} peers, {task.fields[messages]} messages"),
             console=console,
             disable=not self._drawn,
+            redirect_stdout=sys.stdout.isatty(),  # else it would end up on stderr
         )
         self._task = self._progress.add_task("replicating", total=None, peers=0, messages=0)
 
