@@ -432,6 +432,20 @@ class TestReader:
         assert client.last_of(ALICE) == 6
         assert client.reader.next_deadline() == 600.0
 
+    def test_a_limit_that_cuts_off_one_before_its_turn(self) -> None:
+        """Of messages of one millisecond the first may come last, and so not at all."""
+        client, server = Side(settings=Settings(limit=4)), Side().store("alice", 6)
+        client.reader.want(ALICE, 0.0)
+        server.connection.receive_data(client.connection.data_to_send())
+        event = server.connection.next_event()
+        assert isinstance(event, CallReceived)
+        call = server.connection.call(event.number)
+        for sequence in (1, 2, 4, 5):
+            call.send_body(messages("alice", 6)[sequence - 1].data)
+        call.end()
+        run(client, server)
+        assert client.feeds[ALICE] == list(messages("alice", 6))
+
     def test_a_fork(self) -> None:
         client, server = Side(), Side()
         client.feeds[ALICE] = list(messages("alice", 3))

@@ -33,12 +33,13 @@ _TICK_S: Final = 0.1  # so that whoever has no patience does not ask without end
 class _Feed:
     """The state of a feed that is wanted."""
 
-    __slots__ = ("call", "early", "id", "received", "state")
+    __slots__ = ("call", "early", "first", "id", "received", "state")
 
     def __init__(self, feed: str) -> None:
         self.id = feed
         self.state = FeedState.QUEUED
         self.call: Call | None = None
+        self.first = 1  # the sequence that was asked for
         self.received = 0  # values in the call
         self.early: dict[int, ClassicMessage] = {}  # by sequence: what came before its turn
 
@@ -141,14 +142,17 @@ class HistoryReader:
         feed = self._by_call.get(event.number)
         if feed is None:
             return
-        state, received, left_out = feed.state, feed.received, bool(feed.early)
+        state, left_out = feed.state, bool(feed.early)
+        # Of messages in any order a limit may cut off one that belongs before others.
+        cut_off = feed.received >= self._settings.limit
+        more = cut_off and self._next_of(feed.id) > feed.first
         self._drop_call(feed)
         if state is FeedState.LIVE:
             self._peer_is_live = False
             self._rest(feed, FeedInput.ENDED, now, self._settings.pause_s)
-        elif event.failure is not None or left_out:
+        elif event.failure is not None or (left_out and not more):
             self._rest(feed, FeedInput.ENDED, now, self._settings.retry_s)
-        elif received >= self._settings.limit:
+        elif more:
             feed.move(FeedInput.MORE)
             self._queue.append(feed)
         elif self._peer_is_live and self._live < self._settings.live_max:
@@ -212,9 +216,10 @@ class HistoryReader:
                 self._wait(feed, now)
 
     def _make_call(self, feed: _Feed, *, live: bool) -> None:
+        feed.first = self._next_of(feed.id)
         request = HistoryRequest(
             feed=feed.id,
-            first=self._next_of(feed.id),
+            first=feed.first,
             limit=None if live else self._settings.limit,
             live=live,
             keys=False,
