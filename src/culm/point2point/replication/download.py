@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from functools import partial
 
 from culm.bamboo.effects import AppendEntries, ReadEntries, ReadEntry
@@ -64,6 +65,12 @@ class _Batch:
         self.staging = staging
 
 
+class _Appending(Enum):
+    READY = "the next batch may go into the store"
+    UNDER_WAY = "the store has got one, and has not answered"
+    REFUSED = "the store has not taken one, and nothing behind it may go in"
+
+
 class _Batches:
     """The entries of one request, in order.
 
@@ -82,8 +89,7 @@ class _Batches:
         self._limits = limits
         self._batch: _Batch | None = None
         self._waiting: deque[_Batch] = deque()
-        self._appending = False  # a batch that the store has not confirmed
-        self._refused = False  # the store has not taken a batch
+        self._appending = _Appending.READY
         self._unfinished: StagedPayload | None = None  # which has to be over before the next batch
 
     @property
@@ -93,7 +99,7 @@ class _Batches:
 
     def add(self, news: Sequence[NewEntry]) -> None:
         """Take entries, of which only the last may be staged."""
-        while news and not self._refused:
+        while news and self._appending is not _Appending.REFUSED:
             batch = self._batch = self._batch or self._new_batch()
             before = batch.size
             count = batch.take(news, self._limits)
@@ -108,12 +114,12 @@ class _Batches:
 
     def close(self, staging: StagedPayload | None = None) -> None:
         """No more entries for this batch; of its last one `staging` may still get more."""
-        if self._batch is None and self._refused and staging is not None:
-            staging.begun(needed=False)
         if self._batch is not None:
             self._batch.go_on_with(staging)
             self._waiting.append(self._batch)
             self._batch = None
+        elif staging is not None and self._appending is _Appending.REFUSED:
+            staging.begun(needed=False)
         self._append()
 
     def wait_for(self, staging: StagedPayload) -> None:
@@ -127,27 +133,26 @@ class _Batches:
 
         A slow store gets few large batches this way, and a fast one gets small ones soon.
         """
-        if not self._appending:
+        if self._appending is not _Appending.UNDER_WAY:
             self.close()
 
     def _append(self) -> None:
         """Hand the next batch to the store, unless what comes before it is not complete there."""
-        while self._waiting and self._unfinished is None and not self._appending:
+        while self._waiting and self._unfinished is None:
+            if self._appending is _Appending.UNDER_WAY:
+                return
             batch = self._waiting.popleft()
             if not batch.news:
                 self._wait_for(batch)
-                continue
-            if self._refused:
+            elif self._appending is _Appending.REFUSED:
                 self._drop(batch)
-                continue
-            self._unfinished = batch.staging
-            self._appending = True
-            self._work.ask(
-                AppendEntries,
-                partial(self._answered, batch),
-                log=self._replica.log,
-                entries=tuple(batch.news),
-            )
+            else:
+                self._unfinished = batch.staging
+                self._appending = _Appending.UNDER_WAY
+                self._ask(batch.news, partial(self._answered, batch))
+
+    def _ask(self, news: Sequence[NewEntry], then: Callable[[StoreError | None], None]) -> None:
+        self._work.ask(AppendEntries, then, log=self._replica.log, entries=tuple(news))
 
     def _wait_for(self, batch: _Batch) -> None:
         """The batch is nothing but the turn of a payload whose entry is stored."""
@@ -175,14 +180,14 @@ class _Batches:
             self._replica.written()
 
     def _answered(self, batch: _Batch, result: object) -> None:
-        self._appending = False
         self._work.release(batch.size)
         if isinstance(result, StoreError):
-            self._refused = True
+            self._appending = _Appending.REFUSED
             self._save(result, batch)
             if batch.staging is not None:
                 batch.staging.begun(needed=False)
         else:
+            self._appending = _Appending.READY
             self._appended(batch.news, batch.place, batch.staging)
         if batch.staging is None:
             self._replica.written()
@@ -231,12 +236,7 @@ class _Batches:
         """Keep what comes before the entry that the store does not take."""
         valid = [new for new in batch.news if new.entry.seqnum < refusal.seqnum]
         if valid:
-            self._work.ask(
-                AppendEntries,
-                lambda result: self._saved(valid, batch.place, result),
-                log=self._replica.log,
-                entries=tuple(valid),
-            )
+            self._ask(valid, partial(self._saved, valid, batch.place))
         else:
             batch.place.fill()
         self._replica.contradicted(self._request, refusal, [new.entry for new in batch.news])
