@@ -45,9 +45,7 @@ from culm.garlic.limits import Limits
 from culm.garlic.node import Node
 from culm.garlic.raft import (
     Apply,
-    Configuration,
     Server,
-    Snapshot,
     State,
     Stored,
     Timing,
@@ -77,7 +75,7 @@ class Nothing:
 
 async def run_culm(number: int, ports: Sequence[int], window: int, seconds: float) -> float:
     servers = tuple(Server(at, f"tcp://127.0.0.1:{port}") for at, port in enumerate(ports, 1))
-    stored = Stored(snapshot=Snapshot(configuration=Configuration(servers=servers)))
+    stored = Stored.founding(servers)
     store = MemoryStore(Nothing(), stored)
     node = Node(
         server_id=number,

@@ -13,11 +13,9 @@ import time
 
 from culm.garlic.raft import (
     Apply,
-    Configuration,
     Limits,
     Raft,
     Server,
-    Snapshot,
     State,
     Stored,
     TakeSnapshot,
@@ -29,7 +27,7 @@ class Memory:
 
     def __init__(self, servers: int) -> None:
         founders = tuple(Server(number, f"mem://{number}") for number in range(1, servers + 1))
-        stored = Stored(snapshot=Snapshot(configuration=Configuration(servers=founders)))
+        stored = Stored.founding(founders)
         limits = Limits(snapshot_distance=50_000)
         self.applied = dict.fromkeys((one.server_id for one in founders), 0)
         self.cores = {

@@ -38,21 +38,20 @@ from culm.garlic.handshake import ClientHandshake, ServerHandshake
 from culm.garlic.limits import Limits
 from culm.garlic.node import Node
 from culm.garlic.raft import (
-    Apply,
     ChangeFailed,
-    Configuration,
+    Committed,
     ConfigurationChanged,
+    Lost,
     ReadFailed,
     ReadReady,
     Server,
-    Snapshot,
     State,
     Stored,
     Timing,
     TransferFailed,
 )
 from culm.garlic.raft import Limits as RaftLimits
-from culm.machine import Effect, Event, LocalProtocolError, StreamMachine
+from culm.machine import Event, LocalProtocolError, StreamMachine
 from drivers.node_driver import NodeDriver
 from stores.raft_sqlite_store import RaftSqliteStore
 
@@ -138,7 +137,7 @@ class Farm:
     @property
     def founding(self) -> Stored:
         servers = tuple(self.server(number) for number in self.data["founders"])
-        return Stored(snapshot=Snapshot(configuration=Configuration(servers=servers)))
+        return Stored.founding(servers)
 
 
 def free_ports(count: int) -> list[int]:
@@ -188,9 +187,8 @@ class Service:
             server_tls=self._tls(ssl.Purpose.CLIENT_AUTH),
             client_tls=self._tls(ssl.Purpose.SERVER_AUTH),
             on_event=self._on_event,
-            on_effect=self._on_effect,
         )
-        self._puts: dict[int, tuple[int, asyncio.Future[bool]]] = {}
+        self._puts: dict[tuple[int, int], asyncio.Future[bool]] = {}
         self._reads: dict[int, asyncio.Future[bool]] = {}
         self._changes: list[asyncio.Future[bool]] = []
 
@@ -231,15 +229,12 @@ class Service:
 
     # What the node tells
 
-    def _on_effect(self, effect: Effect[Any]) -> None:
-        if isinstance(effect, Apply):
-            for index, entry in enumerate(effect.entries, effect.first_index):
-                term, put = self._puts.pop(index, (0, None))
-                if put is not None and not put.done():
-                    put.set_result(entry.term == term)
-
     def _on_event(self, event: Event) -> None:
         match event:
+            case Committed(index=index, term=term) | Lost(index=index, term=term):
+                put = self._puts.pop((index, term))
+                if not put.done():
+                    put.set_result(isinstance(event, Committed))
             case ReadReady(read=number):
                 self._reads.pop(number).set_result(True)
             case ReadFailed(read=number):
@@ -276,9 +271,9 @@ class Service:
         match question:
             case {"do": "put", "key": key, "value": value}:
                 command = json.dumps({"key": key, "value": value}).encode()
-                index = self.node.propose([command])
+                index, term = self.node.propose([command])
                 put: asyncio.Future[bool] = self._loop.create_future()
-                self._puts[index] = (self.node.term, put)
+                self._puts[index, term] = put
                 return {"ok": await self._wait(put), "index": index}
             case {"do": "get", "key": key}:
                 read: asyncio.Future[bool] = self._loop.create_future()

@@ -20,8 +20,8 @@ from typing import Any, Self
 from culm.bamboo.entry import LogKey
 from culm.bamboo.links import open_targets
 from culm.bamboo.store import Head
+from culm.p2panda import Operation, decode
 from culm.p2panda.items import Height
-from culm.p2panda.operation import Operation, decode
 from culm.p2panda.range_trees import RangeTrees
 from culm.p2panda.store import (
     Conflict,

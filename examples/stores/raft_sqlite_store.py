@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from culm.garlic.limits import Limits
+from culm.garlic import Limits, StateMachine, decode_configuration, encode_configuration
 from culm.garlic.raft import (
     Apply,
     Compact,
@@ -25,8 +25,6 @@ from culm.garlic.raft import (
     TakeSnapshot,
     WriteSnapshot,
 )
-from culm.garlic.store import StateMachine
-from culm.garlic.values import decode_configuration, encode_configuration
 from culm.machine import Effect
 
 __all__ = ["RaftSqliteStore"]

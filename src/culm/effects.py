@@ -148,13 +148,14 @@ class StoreWork:
     suits: what an answer must be besides what its effect accepts.
     """
 
-    __slots__ = ("_failed", "_places", "_tickets", "_unwritten_size")
+    __slots__ = ("_failed", "_places", "_stopped", "_tickets", "_unwritten_size")
 
     def __init__(self, *, suits: Callable[[object], bool] | None = None) -> None:
         self._tickets: Tickets[Then, Effect[Any]] = Tickets(suits=suits)
         self._places: deque[Place] = deque()
         self._unwritten_size = 0
         self._failed = False
+        self._stopped = False  # answers have no consequences
 
     # What there is to know.
 
@@ -182,17 +183,26 @@ class StoreWork:
 
     def ask(self, kind: Callable[..., Effect[R]], then: Callable[[R], None], **fields: Any) -> None:
         """Hand out an effect in its turn; its result goes to `then`."""
-        if not self._failed:
+        if not self._stopped:
             self._tickets.ask(kind, then, **fields)
+
+    def hand_out(self, kind: Callable[..., E], then: Then, **fields: Any) -> E:
+        """Hand out an effect at once: for whoever says only now what is to be done."""
+        return self._tickets.hand_out(kind, then, **fields)
+
+    def stop(self) -> None:
+        """Ask for nothing more, and draw no conclusions from what is still answered."""
+        self._stopped = True
+        self._tickets.drop_asked()
 
     def next_effect(self) -> Effect[Any] | None:
         """Take the next effect."""
         return self._tickets.next_effect()
 
     def complete(self, ticket: Ticket[R], result: R) -> None:
-        """Answer an effect (see `Tickets.answered`); to no effect once the store has failed."""
+        """Answer an effect (see `Tickets.answered`); to no effect after a failure, or `stop`."""
         then = self._tickets.answered(ticket, result)
-        if not self._failed:
+        if not self._stopped:
             then(result)
 
     def fail(self, ticket: Ticket[Any], error: Exception) -> None:
@@ -201,10 +211,10 @@ class StoreWork:
         What waits for the store never happens, and what waits behind that is not told.
         """
         failure, _ = self._tickets.failed(ticket, error)
-        if self._failed:
+        if self._stopped:
             return
         self._failed = True
-        self._tickets.drop_asked()
+        self.stop()
         self._places = deque(takewhile(lambda place: place.filled, self._places))
         self._unwritten_size = 0
         self.emit(failure)

@@ -96,7 +96,7 @@ def match_log_effect(effect: replication.ReplicatorEffect | None) -> None:
 
 def match_oxen(machine: oxen.Node) -> None:
     match machine.next_event():
-        case oxen.MessageReceived() | oxen.SendFailed():
+        case oxen.MessageReceived() | oxen.Delivered() | oxen.SendFailed():
             pass
         case oxen.PeerJoined() | oxen.PeerLeft():
             pass
@@ -146,7 +146,7 @@ def match_raft_event(event: raft.RaftEvent | None) -> None:
             pass
         case raft.ConfigurationChanged() | raft.ChangeFailed() | raft.TransferFailed():
             pass
-        case raft.ReadReady() | raft.ReadFailed():
+        case raft.Committed() | raft.Lost() | raft.ReadReady() | raft.ReadFailed():
             pass
         case raft.SnapshotInstalled() | raft.Left():
             pass

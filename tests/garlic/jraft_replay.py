@@ -18,7 +18,7 @@ from culm.garlic.limits import Limits
 from culm.garlic.link import Link
 from culm.garlic.messages import REQUEST_HEADER_SIZE, RESPONSE_OF, MessageType, Request, Response
 from culm.garlic.node import Node
-from culm.garlic.raft import Configuration, Entry, Server, Snapshot, Stored, Timing
+from culm.garlic.raft import Configuration, Entry, Server, Stored, Timing
 from culm.garlic.raft import Limits as RaftLimits
 from culm.garlic.store import MemoryStore
 from culm.garlic.values import decode_entries, encode_log
@@ -57,7 +57,7 @@ def recorded_server(number: int) -> Server:
 
 
 FOUNDERS = tuple(recorded_server(number) for number in (1, 2, 3))
-FOUNDING = Stored(snapshot=Snapshot(configuration=Configuration(servers=FOUNDERS)))
+FOUNDING = Stored.founding(FOUNDERS)
 # The first entry of the recorded cluster
 FIRST = Entry(1, Configuration(1, 0, FOUNDERS))
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from raft_disk import Disk
 
-from culm.garlic.raft import Entry, Raft, State
+from culm.garlic.raft import Committed, Entry, Lost, Raft, State
 from culm.garlic.raft.messages import AppendResponse, Message, VoteResponse
 
 
@@ -23,12 +23,15 @@ class Checker:
         self.committed: dict[int, tuple[int, object]] = {}
         self.committed_in: dict[int, int] = {}
         self.applied: dict[int, Entry] = {}
+        self._told: dict[int, set[tuple[int, int]]] = {}  # outcomes of proposals, by server
+        self._outcomes: list[Committed | Lost] = []  # told since the last step
         self._tails: dict[int, list[tuple[int, int]]] = {}
         self._commits: dict[int, int] = {}
         self._leading: dict[int, tuple[int, int, int]] = {}
 
     def restarted(self, core: Raft) -> None:
         self._tails.pop(core.server_id, None)
+        self._told.pop(core.server_id, None)
         self._leading.pop(core.server_id, None)
         self._commits[core.server_id] = core._shared.journal.log.base_index
 
@@ -40,6 +43,27 @@ class Checker:
             self._leading.pop(core.server_id, None)
         if core.commit_index > self._commits.get(core.server_id, 0):
             self._check_commits(core)
+        self._check_outcomes()
+
+    def tells(self, server: int, event: Committed | Lost) -> None:
+        """What becomes of each value is told once, and is true."""
+        told = self._told.setdefault(server, set())
+        values = {(event.index + number, event.term) for number in range(event.count)}
+        if not values or values & told:
+            raise Violation(f"{server} tells twice: {event}")
+        told |= values
+        self._outcomes.append(event)
+
+    def _check_outcomes(self) -> None:
+        for event in self._outcomes:
+            for index in range(event.index, event.index + event.count):
+                found = self.committed.get(index)
+                is_ours = found is not None and found[0] == event.term
+                if isinstance(event, Committed) and found is not None and not is_ours:
+                    raise Violation(f"{event}, and {found} is committed there")
+                if isinstance(event, Lost) and event.certain and is_ours:
+                    raise Violation(f"{event}, and it is committed")
+        self._outcomes.clear()
 
     def _check_log(self, core: Raft) -> None:
         """Log Matching: one term and index, one entry, one predecessor."""

@@ -22,8 +22,10 @@ from raft_weather import ELECTION_TIMEOUT, TIMING, Weather, draw_limits
 from culm import garlic
 from culm.garlic.raft import (
     Apply,
+    Committed,
     Compact,
     Configuration,
+    Lost,
     Persist,
     Raft,
     ReadFailed,
@@ -286,6 +288,8 @@ class Simulator:
     def _tell(self, node: Node, event: object) -> None:
         self.happened[type(event).__name__] += 1
         match event:
+            case Committed() | Lost():
+                self.checker.tells(node.id, event)
             case ReadReady(read=number):
                 operation = node.reads.pop(number)
                 operation.value, operation.end = node.state.get(operation.key), self.now
@@ -447,8 +451,8 @@ class Simulator:
         with contextlib.suppress(LocalProtocolError):
             if write:
                 operation.value = str(next(self._values))
-                index = core.propose([f"{key}={operation.value}".encode()])
-                node.proposals[index] = (core.term, operation)
+                index, term = core.propose([f"{key}={operation.value}".encode()])
+                node.proposals[index] = (term, operation)
             else:
                 node.reads[core.read()] = operation
             self.history.append(operation)

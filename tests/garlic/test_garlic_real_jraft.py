@@ -30,8 +30,8 @@ from culm.garlic.events import ResponseReceived
 from culm.garlic.limits import Limits
 from culm.garlic.messages import MessageType, Request, Response
 from culm.garlic.node import Node
-from culm.garlic.raft import Configuration, Server, Snapshot, State, Stored, Timing
 from culm.garlic.raft import Limits as RaftLimits
+from culm.garlic.raft import Server, State, Stored, Timing
 from culm.garlic.states import ConnectionRole
 from culm.garlic.store import MemoryStore
 from culm.garlic.values import LogEntry, ValueType, encode_entries, encode_server, encode_server_id
@@ -120,7 +120,7 @@ class Field:
 
     def founding(self, *numbers: int) -> Stored:
         servers = tuple(self.servers[number] for number in numbers)
-        return Stored(snapshot=Snapshot(configuration=Configuration(servers=servers)))
+        return Stored.founding(servers)
 
     async def ask(self, number: int, request: Request) -> Response | None:
         """Ask one server as a client does; ``None`` if it is not there."""

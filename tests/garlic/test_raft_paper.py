@@ -204,7 +204,7 @@ def test_the_leader_appends_and_replicates_commands_in_parallel_and_applies_when
     lab = Lab()
     lab.settle(lab.lead())
     lab.applied.clear()
-    assert lab.core.propose([b"x"]) == 2
+    assert lab.core.propose([b"x"]) == (2, lab.core.term)
     requests = all_of(lab.drain(), AppendRequest)
     assert [entry.data for entry in requests[0].entries] == [b"x"]
     assert len(requests) == 2

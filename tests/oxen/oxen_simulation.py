@@ -16,6 +16,7 @@ from itertools import combinations
 
 from culm.machine import Closed, Event, LocalProtocolError
 from culm.oxen import (
+    Delivered,
     Delivery,
     ErrorCode,
     Limits,
@@ -90,6 +91,7 @@ class Ledger:
         default_factory=lambda: defaultdict(list)
     )
     broadcast: dict[Life, set[int]] = field(default_factory=lambda: defaultdict(set))
+    delivered: dict[Life, set[tuple[bytes, int]]] = field(default_factory=lambda: defaultdict(set))
     failed_early: set[tuple[Life, bytes]] = field(default_factory=set)
     """Of whom a broadcast failed that was not promised: it went out before the peer joined."""
     present: dict[tuple[Life, bytes], bool] = field(default_factory=dict)
@@ -123,7 +125,11 @@ class Ledger:
             case PeerReachable(peer=peer):
                 assert self.lost.get((life, peer)), (life, event)
                 self.present[life, peer], self.lost[life, peer] = True, False
+            case Delivered(peer=peer, message=number):
+                assert (peer, number) not in self.delivered[life], (life, event)
+                self.delivered[life].add((peer, number))
             case SendFailed(peer=peer, message=number):
+                assert (peer, number) not in self.delivered[life], (life, event)
                 found = [
                     promise
                     for (sender, to, _), promises in self.sent.items()
@@ -167,6 +173,10 @@ class Ledger:
     def _check_pair(self, sender: Life, receiver: Life, delivery: Delivery) -> None:
         promises = self.sent[sender, receiver[0], delivery]
         owed = [promise.payload for promise in promises if not promise.excused]
+        told = {number for peer, number in self.delivered[sender] if peer == receiver[0]}
+        if receiver[1] == 1 and delivery is Delivery.DATAGRAM:
+            arrived = {promise.payload for promise in promises if promise.number in told}
+            assert arrived <= set(self.got[receiver, sender[0], delivery]), (sender, receiver)
         got = [
             data
             for data in self.got[receiver, sender[0], delivery]

@@ -7,6 +7,7 @@ from oxen_support import ME, Table
 
 from culm.machine import Closed, LocalProtocolError
 from culm.oxen import (
+    Delivered,
     Delivery,
     DropReason,
     FailReason,
@@ -245,3 +246,19 @@ def test_our_parcels_are_as_the_specification_writes_them() -> None:
         (P, b"d2:kai123e2:mdd1:d10:...data...2:fr2:ME2:idi9999e2:to1:Pee")
     ]
     assert decode_parcel(b"d2:kki123ee") == Parcel(kk=123)
+
+
+def test_a_message_is_delivered_when_the_peer_acknowledges_it(table: Table) -> None:
+    table.join(A)
+    table.events()
+    number = table.node.send_in_order(A, b"one")
+    other = table.node.send(A, b"two")
+    table.node.send(A, b"three", acknowledged=False)
+    table.drain()
+    assert table.events() == []
+    first, second = (body.id for body in table.bodies(MessageData) if body.id is not None)
+    table.tell(A, MessageAck(ME, A, second))
+    assert table.events() == [Delivered(peer=A, message=other)]
+    table.tell(A, MessageAck(ME, A, first))
+    table.tell(A, MessageAck(ME, A, first))  # it came twice
+    assert table.events() == [Delivered(peer=A, message=number)]

@@ -201,7 +201,13 @@ def test_nodes_that_gave_up_and_nodes_that_did_not_stay_consistent() -> None:
     told = [type(event).__name__ for sid, event in log if sid == b"R"]
     assert "PeerUnreachable" not in told
     told = [type(event).__name__ for sid, event in log if sid == b"P" and event.peer == b"R"]  # type: ignore[attr-defined]
-    assert told == ["PeerJoined", "PeerUnreachable", "PeerReachable", *["MessageReceived"] * 4]
+    assert told == [
+        "PeerJoined",
+        "PeerUnreachable",
+        "PeerReachable",
+        *["MessageReceived"] * 4,
+        "Delivered",
+    ]
 
 
 def test_a_goodbye_crosses_a_broken_link() -> None:

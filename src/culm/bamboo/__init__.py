@@ -5,7 +5,7 @@ The log format of AljoschaMeyer/bamboo, with either family of hashes.
 
 from culm.bamboo.audit import Verdict, audit_log
 from culm.bamboo.author import LogAuthor, publish
-from culm.bamboo.entry import Entry, LogKey
+from culm.bamboo.entry import Entry, LogKey, decode
 from culm.bamboo.errors import AUTHOR_FAULTS, Reason, VerificationError
 from culm.bamboo.forks import ForkProof, find_fork
 from culm.bamboo.store import (
@@ -38,6 +38,7 @@ __all__ = [
     "Verdict",
     "VerificationError",
     "audit_log",
+    "decode",
     "find_fork",
     "publish",
     "verify_log",

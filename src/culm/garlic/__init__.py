@@ -24,6 +24,7 @@ from culm.garlic.messages import MessageType, Request, Response
 from culm.garlic.node import Node
 from culm.garlic.states import ConnectionRole, ConnectionState, HandshakeState
 from culm.garlic.store import MemoryStore, StateMachine, Store
+from culm.garlic.values import decode_configuration, encode_configuration
 
 __all__ = [
     "Authenticated",
@@ -50,4 +51,6 @@ __all__ = [
     "ResponseReceived",
     "StateMachine",
     "Store",
+    "decode_configuration",
+    "encode_configuration",
 ]

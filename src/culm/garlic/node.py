@@ -159,7 +159,7 @@ class Node:
 
     # What the user asks for: see `Raft`
 
-    def propose(self, values: Sequence[Buffer]) -> int:
+    def propose(self, values: Sequence[Buffer]) -> tuple[int, int]:
         """See `Raft.propose`; ``VALUE_TOO_LARGE`` as well for what fits no frame."""
         given = read_buffers("values", values)
         if max(map(len, given), default=0) > value_size_max(self._limits):

@@ -5,6 +5,7 @@
 
 from culm.oxen.errors import DropReason, ErrorCode
 from culm.oxen.events import (
+    Delivered,
     Delivery,
     FailReason,
     LeaveReason,
@@ -23,6 +24,7 @@ from culm.oxen.states import PeerState, State
 from culm.oxen.views import PeerView, format_contacts, format_peers
 
 __all__ = [
+    "Delivered",
     "Delivery",
     "Dialect",
     "DropReason",

@@ -11,6 +11,7 @@ from culm.oxen.clock import Clock
 from culm.oxen.courier import Courier
 from culm.oxen.errors import DropReason
 from culm.oxen.events import (
+    Delivered,
     Delivery,
     FailReason,
     LeaveReason,
@@ -207,6 +208,10 @@ class Associations:
     def deliver(self, peer: Peer, delivery: Delivery, messages: list[bytes]) -> None:
         for data in messages:
             self.events.append(MessageReceived(peer=peer.sid, data=data, delivery=delivery))
+
+    def delivered(self, peer: Peer, number: int) -> None:
+        """The peer has got that message of ours."""
+        self.events.append(Delivered(peer=peer.sid, message=number))
 
     def hand_out(self, peer: Peer, incoming: Incoming) -> None:
         """Deliver what waited for messages that the peer has given up meanwhile.

@@ -9,6 +9,7 @@ from typing import TypeAlias
 from culm.machine import Closed, Event
 
 __all__ = [
+    "Delivered",
     "Delivery",
     "FailReason",
     "LeaveReason",
@@ -94,6 +95,21 @@ class PeerReachable(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Delivered(Event):
+    """A peer has acknowledged a message: it has reached that peer's node, and is not resent.
+
+    `message` is the number that the sending call returned; a broadcast is delivered to each
+    peer on its own.  The peer's node has handed a datagram to its user at least once; a message
+    in order it hands over once, as soon as those before it have come.  Only its end, or the loss
+    of the association, can still keep it from that: the protocol does not tell us what its user
+    has made of it.
+    """
+
+    peer: bytes
+    message: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SendFailed(Event):
     """A message was not acknowledged, and is no longer resent.
 
@@ -107,5 +123,12 @@ class SendFailed(Event):
 
 
 NodeEvent: TypeAlias = (
-    MessageReceived | PeerJoined | PeerLeft | PeerUnreachable | PeerReachable | SendFailed | Closed
+    MessageReceived
+    | PeerJoined
+    | PeerLeft
+    | PeerUnreachable
+    | PeerReachable
+    | Delivered
+    | SendFailed
+    | Closed
 )

@@ -164,7 +164,8 @@ class Node:
 
         If it is not to be `acknowledged` it is sent once, and may be lost.
 
-        Returns the number by which `SendFailed` calls the message.  Raises
+        Returns the number by which `Delivered` and `SendFailed` call the message; of one that is
+        not acknowledged nothing is said.  Raises
         `LocalProtocolError` (``NOT_STARTED``, ``ALREADY_CLOSED``, ``NOT_JOINED``,
         ``PAYLOAD_TOO_LARGE``, ``QUEUE_FULL``); so do the three other ways to send.
         """

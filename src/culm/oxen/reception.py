@@ -140,6 +140,8 @@ class Reception:
             if peer.incoming is not None:
                 self._associations.join(peer, peer.incoming)
         else:
+            if item.number:
+                self._associations.delivered(peer, item.number)
             if not peer.outgoing.idle:
                 self._courier.pump(peer)
             if peer.state is _FINALIZING:

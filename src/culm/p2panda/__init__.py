@@ -29,7 +29,7 @@ from culm.p2panda.handles import Session
 from culm.p2panda.items import Height
 from culm.p2panda.limits import Limits, ReplicatorLimits
 from culm.p2panda.messages import Mode
-from culm.p2panda.operation import Action, Operation, Value
+from culm.p2panda.operation import Action, Operation, Value, decode
 from culm.p2panda.replication_events import OperationStored, Policy, ReplicatorEvent
 from culm.p2panda.replicator import Replicator
 from culm.p2panda.schema import SYSTEM_SCHEMAS, FieldType, Kind, Schema, SchemaId
@@ -84,6 +84,7 @@ __all__ = [
     "SessionState",
     "State",
     "Value",
+    "decode",
     "materialise",
     "sort_operations",
     "view_id",

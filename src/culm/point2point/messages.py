@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import TypedDict, Unpack
 
 from culm.arguments import check_fields, check_int, check_type
 from culm.bamboo.entry import Entry, LogKey, check_log
 from culm.bamboo.forks import ForkProof
-from culm.bamboo.links import lipmaa
+from culm.bamboo.links import lipmaa, upper_pool
 from culm.point2point.errors import ErrorCode, Violation
 from culm.wire.varu64 import MAX
 
@@ -28,6 +29,7 @@ __all__ = [
     "GrantCredit",
     "Proposal",
     "Propose",
+    "Wishes",
     "payloads_up_to",
 ]
 
@@ -79,9 +81,23 @@ class CancelReason(IntEnum):
     FORK = 135
 
 
+class Wishes(TypedDict, total=False):
+    """What the proposing endpoint wants of a range: fields of `Proposal`."""
+
+    eagerness: Eagerness
+    payload_only: bool
+    sparse: bool
+    payload_mandatory: bool
+    size_min: int
+    size_max: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proposal:
     """A range of a log to synchronise, and what the proposing endpoint wants of it.
+
+    `of_range`, `of_certified_range`, `of_everything_after` and `of_payload` make those that are
+    wanted every day.
 
     Sequence numbers are 1 or more.  `start_offset` makes the range begin inside the
     payload of the start entry; `lower_certpool` is then ``None``.  `end` (inclusive)
@@ -111,6 +127,83 @@ class Proposal:
         check_fields(self, "lower_certpool", "end", "upper_certpool", "start_offset", optional=True)
         if self.expected_hash is not None:
             check_type("expected_hash", self.expected_hash, bytes)
+
+    @classmethod
+    def of_range(
+        cls,
+        log: LogKey,
+        first: int,
+        last: int | None,
+        *,
+        link: bytes | None = None,
+        **wishes: Unpack[Wishes],
+    ) -> Proposal:
+        """Entries `first` to `last`, both included, and nothing around them.
+
+        ``None`` as `last`: to the end of the log, wherever that will be.
+
+        link: the hash of entry ``lipmaa(first)``, by which the first entry is verified: known
+            to whoever has what comes before.  There is none if `first` is 1.
+        """
+        return cls(
+            log=log,
+            start=first,
+            lower_certpool=first,
+            expected_hash=link,
+            end=last,
+            upper_certpool=last,
+            **wishes,
+        )
+
+    @classmethod
+    def of_everything_after(
+        cls, log: LogKey, known: int, *, link: bytes | None = None, **wishes: Unpack[Wishes]
+    ) -> Proposal:
+        """What follows entry `known`, which is the last one that is known; 0: the whole log.
+
+        link: the hash of entry ``lipmaa(known + 1)``, unless `known` is 0.
+        """
+        return cls.of_range(log, known + 1, None, link=link, **wishes)
+
+    @classmethod
+    def of_certified_range(
+        cls, log: LogKey, first: int, last: int, *, newest: int, **wishes: Unpack[Wishes]
+    ) -> Proposal:
+        """Entries `first` to `last` with the certificate pools around them.
+
+        So they are verified by whoever knows nothing of the log.
+
+        newest: the last entry that the peer is known to have; of the upper pool no more is
+            wanted.
+        """
+        return cls(
+            log=log,
+            start=first,
+            lower_certpool=1,
+            expected_hash=None,
+            end=last,
+            upper_certpool=max([last, *(n for n in upper_pool(last) if n <= newest)]),
+            **wishes,
+        )
+
+    @classmethod
+    def of_payload(
+        cls, log: LogKey, seqnum: int, *, offset: int, hash: bytes, **wishes: Unpack[Wishes]
+    ) -> Proposal:
+        """The payload of one entry that is known, from `offset` on.
+
+        hash: that of the entry.
+        """
+        return cls(
+            log=log,
+            start=seqnum,
+            lower_certpool=None,
+            expected_hash=hash,
+            start_offset=offset,
+            end=seqnum,
+            upper_certpool=seqnum,
+            **wishes,
+        )
 
     @property
     def first_seqnum(self) -> int:

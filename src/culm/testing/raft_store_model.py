@@ -41,7 +41,7 @@ __all__ = [
 TICKET: Ticket[Any] = Ticket(0)
 
 _SERVERS = tuple(Server(number, f"tcp://localhost:{9000 + number}") for number in (1, 2, 3))
-FOUNDING = Stored(snapshot=Snapshot(configuration=Configuration(servers=_SERVERS)))
+FOUNDING = Stored.founding(_SERVERS)
 
 
 class Values:

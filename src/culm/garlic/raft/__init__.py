@@ -14,9 +14,11 @@ from culm.garlic.raft.effects import (
 from culm.garlic.raft.errors import ErrorCode
 from culm.garlic.raft.events import (
     ChangeFailed,
+    Committed,
     ConfigurationChanged,
     LeaderChanged,
     Left,
+    Lost,
     RaftEvent,
     ReadFailed,
     ReadReady,
@@ -31,6 +33,7 @@ from culm.garlic.raft.states import State
 __all__ = [
     "Apply",
     "ChangeFailed",
+    "Committed",
     "Compact",
     "Configuration",
     "ConfigurationChanged",
@@ -39,6 +42,7 @@ __all__ = [
     "LeaderChanged",
     "Left",
     "Limits",
+    "Lost",
     "Persist",
     "Raft",
     "RaftEffect",

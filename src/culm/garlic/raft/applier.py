@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from culm.effects import Then, Tickets
-from culm.garlic.raft.effects import Apply, Compact, RaftEffect, TakeSnapshot
+from culm.effects import StoreWork
+from culm.garlic.raft.effects import Apply, Compact, TakeSnapshot
 from culm.garlic.raft.journal import Journal
 from culm.garlic.raft.limits import Limits
 from culm.garlic.raft.model import Snapshot
@@ -14,17 +14,17 @@ __all__ = ["Applier"]
 class Applier:
     """Applies in order, one `Apply` at a time, what is committed and durable here."""
 
-    __slots__ = ("_busy", "_compact_to", "_journal", "_limits", "_tickets", "applied_index")
+    __slots__ = ("_busy", "_compact_to", "_journal", "_limits", "_work", "applied_index")
 
     def __init__(
         self,
         journal: Journal,
-        tickets: Tickets[Then, RaftEffect],
+        work: StoreWork,
         limits: Limits,
         applied_index: int,
     ) -> None:
         self._journal = journal
-        self._tickets = tickets
+        self._work = work
         self._limits = limits
         self.applied_index = max(
             journal.log.snapshot.index, min(applied_index, journal.commit_index)
@@ -40,7 +40,7 @@ class Applier:
     def next_effect(self) -> Apply | Compact | TakeSnapshot | None:
         if self._compact_to is not None:
             index, self._compact_to = self._compact_to, None
-            return self._tickets.hand_out(Compact, lambda _: None, index=index)
+            return self._work.hand_out(Compact, lambda _: None, index=index)
         if self._busy:
             return None
         journal, limits, applied = self._journal, self._limits, self.applied_index
@@ -51,7 +51,7 @@ class Applier:
         if last <= applied:
             return None
         self._busy = True
-        return self._tickets.hand_out(
+        return self._work.hand_out(
             Apply,
             lambda _: self._applied(last),
             first_index=applied + 1,
@@ -68,9 +68,7 @@ class Applier:
         assert term is not None
         snapshot = Snapshot(index, term, self._journal.membership.at(index))
         self._busy = True
-        return self._tickets.hand_out(
-            TakeSnapshot, lambda _: self._taken(snapshot), snapshot=snapshot
-        )
+        return self._work.hand_out(TakeSnapshot, lambda _: self._taken(snapshot), snapshot=snapshot)
 
     def _taken(self, snapshot: Snapshot) -> None:
         self._busy = False

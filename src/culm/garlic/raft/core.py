@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Collection, Sequence
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 from culm.arguments import check_type, read_buffers
 from culm.buffer import Buffer
@@ -138,17 +138,20 @@ class Raft:
 
     # What the user asks for
 
-    def propose(self, values: Sequence[Buffer]) -> int:
-        """Append values on the leader; returns the index of the first.
+    def propose(self, values: Sequence[Buffer]) -> tuple[int, int]:
+        """Append values on the leader; returns the index and the term of the first.
 
-        A value is committed when `Apply` brings an entry of that index and of the term
-        as of now; if it brings another one, or leadership ends before, it may be lost.
+        The others have the indexes that follow, and the same term.  `Committed` or `Lost` says
+        what has become of each of them, once; leadership may end long before that.
 
         Raises `LocalProtocolError`: ``NOT_LEADER`` (see `leader`), ``QUEUE_FULL``,
         ``VALUE_TOO_LARGE``, ``TRANSFER_IN_PROGRESS``, ``ALREADY_CLOSED``.
         """
         given = read_buffers("values", values)
-        return self._leading().append_values(given)
+        first = self._leading().append_values(given)
+        if given:
+            self._shared.proposals.add(first, first + len(given) - 1, self.term)
+        return first, self.term
 
     def read(self) -> int:
         """Ask for a linearizable read; `ReadReady` or `ReadFailed` repeats the number.
@@ -215,10 +218,7 @@ class Raft:
     # The contract
 
     def next_event(self) -> RaftEvent | None:
-        events = self._shared.events
-        if not events:
-            return None
-        event = events.popleft()
+        event = cast("RaftEvent | None", self._shared.work.next_event())
         if isinstance(event, RoleChanged):
             self._state = event.role
         elif isinstance(event, Closed):
@@ -244,9 +244,8 @@ class Raft:
 
         Raises `LocalProtocolError`: ``UNKNOWN_TICKET``, ``WRONG_RESULT``.
         """
-        then = self._shared.tickets.answered(ticket, result)
+        self._shared.work.complete(ticket, result)
         if not self._closed:
-            then(result)
             self._engine.settle()
 
     def fail(self, ticket: Ticket[Any], error: Exception) -> None:
@@ -255,10 +254,8 @@ class Raft:
         `StoreFailed` comes, then `Closed`; no message leaves any more.  Raises
         `LocalProtocolError` as `complete` does.
         """
-        failure, _ = self._shared.tickets.failed(ticket, error)
-        if not self._closed:
-            self._shared.events.append(failure)
-            self.close()
+        self._shared.work.fail(ticket, error)
+        self.close()
 
     def messages_to_send(self) -> list[m.Message]:
         """Take the messages that may leave now."""
@@ -288,4 +285,7 @@ class Raft:
                 self._engine.leadership.end()
                 self._engine.leadership = None
             self._shared.journal.drop_messages()
-            self._shared.events.append(Closed())
+            self._shared.work.stop()
+            for lost in self._shared.proposals.drop_all():
+                self._shared.work.emit(lost)
+            self._shared.work.emit(Closed())

@@ -91,13 +91,13 @@ class Elector:
 
     def _take_role(self, role: State) -> None:
         self.role = role
-        self._shared.events.append(RoleChanged(role=role, term=self._shared.journal.term))
+        self._shared.work.emit(RoleChanged(role=role, term=self._shared.journal.term))
 
     def _set_leader(self, leader: int | None) -> None:
         shared = self._shared
         if leader != shared.leader:
             shared.leader = leader
-            shared.events.append(LeaderChanged(leader=leader, term=shared.journal.term))
+            shared.work.emit(LeaderChanged(leader=leader, term=shared.journal.term))
 
     def on_vote_request(self, request: VoteRequest) -> None:
         """RequestVote (paper, figure 2, receiver implementation 2, and 5.4.1)."""

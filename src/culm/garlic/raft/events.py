@@ -11,9 +11,11 @@ from culm.machine import Closed, Event, StoreFailed
 
 __all__ = [
     "ChangeFailed",
+    "Committed",
     "ConfigurationChanged",
     "LeaderChanged",
     "Left",
+    "Lost",
     "RaftEvent",
     "ReadFailed",
     "ReadReady",
@@ -61,6 +63,36 @@ class TransferFailed(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Committed(Event):
+    """Values that were proposed here are committed: every state machine will apply them.
+
+    index, term: of the first of them, as `Raft.propose` returned it, or of what is left of its
+        values if some of them were told of before.
+    count: how many values.
+    """
+
+    index: int
+    term: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lost(Event):
+    """Values that were proposed here are not known to be committed, and nothing more is told.
+
+    index, term, count: as of `Committed`.
+    certain: something else is committed in their place, so that nobody will ever apply them.
+        Otherwise it cannot be told any more: a snapshot has replaced that part of the log, or
+        this core has been closed.
+    """
+
+    index: int
+    term: int
+    count: int
+    certain: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReadReady(Event):
     """The state machine is at least as new as `read` demands: read it now."""
 
@@ -93,6 +125,8 @@ RaftEvent: TypeAlias = (
     | ConfigurationChanged
     | ChangeFailed
     | TransferFailed
+    | Committed
+    | Lost
     | ReadReady
     | ReadFailed
     | SnapshotInstalled

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
-from culm.effects import Then, Tickets
-from culm.garlic.raft.effects import Persist, RaftEffect
+from culm.effects import StoreWork
+from culm.garlic.raft.effects import Persist
 from culm.garlic.raft.log import Log
 from culm.garlic.raft.membership import Membership
 from culm.garlic.raft.messages import Message
@@ -27,9 +27,9 @@ class Journal:
         "_changes",
         "_outbox",
         "_saved",
-        "_tickets",
         "_unsaved_from",
         "_waiting",
+        "_work",
         "_writing",
         "commit_index",
         "log",
@@ -39,7 +39,7 @@ class Journal:
         "voted_for",
     )
 
-    def __init__(self, stored: Stored, tickets: Tickets[Then, RaftEffect]) -> None:
+    def __init__(self, stored: Stored, work: StoreWork) -> None:
         self.log = Log(stored)
         self.term = max(stored.term, self.log.last_term)
         self.voted_for = stored.voted_for if self.term == stored.term else None
@@ -51,7 +51,7 @@ class Journal:
         first = self.log.base_index + 1
         self.membership.append(first, self.log.slice(first, self.log.last_index))
         self.stable_index = self.log.last_index
-        self._tickets = tickets
+        self._work = work
         self._changes = 0
         self._saved = 0
         self._unsaved_from: int | None = None
@@ -125,7 +125,7 @@ class Journal:
         self._writing = True
         first, self._unsaved_from = self._unsaved_from, None
         last, changes = self.log.last_index, self._changes
-        return self._tickets.hand_out(
+        return self._work.hand_out(
             Persist,
             lambda _: self._written(changes, first is not None, last),
             term=self.term,

@@ -113,7 +113,7 @@ class Leadership:
         if len(self._reads) and shared.is_voter:
             self._reads.confirm(self.replicator.acknowledged_sequence())
             for number, index in self._reads.take_ready(shared.applier.applied_index):
-                shared.events.append(ReadReady(read=number, index=index))
+                shared.work.emit(ReadReady(read=number, index=index))
 
     def _commit(self, index: int) -> None:
         if self._shared.commit(index):
@@ -184,7 +184,7 @@ class Leadership:
 
     def drop_change(self) -> None:
         if self._change is not None:
-            self._shared.events.append(ChangeFailed(server_id=self._change.server.server_id))
+            self._shared.work.emit(ChangeFailed(server_id=self._change.server.server_id))
             self._change = None
 
     def refuse_transfer(self, target: int) -> ErrorCode | None:
@@ -222,7 +222,7 @@ class Leadership:
 
     def _end_transfer(self) -> None:
         if self._target is not None:
-            self._shared.events.append(TransferFailed(target=self._target))
+            self._shared.work.emit(TransferFailed(target=self._target))
         self._target, self._transfer_until = None, math.inf
 
     # Time
@@ -251,6 +251,6 @@ class Leadership:
     def end(self) -> None:
         """Tell who waits for this leader that it leads no more."""
         for number in self._reads.drop_all():
-            self._shared.events.append(ReadFailed(read=number))
+            self._shared.work.emit(ReadFailed(read=number))
         self.drop_change()
         self._target = None

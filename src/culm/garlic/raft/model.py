@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -72,8 +72,8 @@ class Snapshot:
 class Stored:
     """What a store holds of a node, and a node starts from.
 
-    A founding member starts from a `snapshot` of index 0 whose configuration names all
-    the founders; a server that will be added later from ``Stored()``.  `entries` are
+    A founding member starts from `founding`, which names all the founders; a server that
+    will be added later from ``Stored()``.  `entries` are
     those from `first_index` on; `applied_index` is how far the state machine itself is
     (0 if it starts from the snapshot).
     """
@@ -85,3 +85,11 @@ class Stored:
     snapshot: Snapshot = field(default_factory=Snapshot)
     first_index: int = 1
     entries: Sequence[Entry] = ()
+
+    @classmethod
+    def founding(cls, servers: Iterable[Server]) -> Stored:
+        """What each of the servers that found a cluster starts from: the first configuration.
+
+        That is a snapshot of index 0; all founders have to name the same servers.
+        """
+        return cls(snapshot=Snapshot(configuration=Configuration(servers=tuple(servers))))

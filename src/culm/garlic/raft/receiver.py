@@ -122,7 +122,7 @@ class Receiver:
         self._leave_deadline = None
         if not self._left:
             self._left = True
-            self._shared.events.append(Left())
+            self._shared.work.emit(Left())
 
     def on_snapshot(self, request: SnapshotRequest) -> None:
         """InstallSnapshot (paper, figure 13)."""
@@ -160,7 +160,7 @@ class Receiver:
         if chunk is None or (chunk.done and not (shared.journal.saved and not shared.applier.busy)):
             return None
         self._due, self._writing = None, chunk
-        return shared.tickets.hand_out(
+        return shared.work.hand_out(
             WriteSnapshot,
             self._written,
             snapshot=chunk.snapshot,
@@ -189,7 +189,8 @@ class Receiver:
         shared.applier.reset(snapshot.index)
         self._snapshot_key, self._offset = None, 0
         self._synced = max(self._synced, snapshot.index)
-        shared.events.append(SnapshotInstalled(snapshot=snapshot))
+        shared.work.emit(SnapshotInstalled(snapshot=snapshot))
+        shared.settle_proposals()
         if snapshot.configuration.servers != before.servers:
             shared.members_changed()
             self._members_changed(was_voter)

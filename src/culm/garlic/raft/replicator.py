@@ -168,7 +168,7 @@ class Replicator:
             if term == shared.journal.term:
                 self._read(peer, progress, snapshot, offset, chunk)
 
-        return shared.tickets.hand_out(
+        return shared.work.hand_out(
             ReadSnapshot,
             done,
             snapshot=snapshot,

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections import deque
-
-from culm.effects import Then, Tickets
+from culm.effects import StoreWork
 from culm.garlic.raft.applier import Applier
-from culm.garlic.raft.effects import RaftEffect
-from culm.garlic.raft.events import ConfigurationChanged, RaftEvent
+from culm.garlic.raft.events import ConfigurationChanged
 from culm.garlic.raft.journal import Journal
 from culm.garlic.raft.limits import Limits, Timing
 from culm.garlic.raft.messages import CLIENT_REQUESTS, RESPONSE_OF, Request
 from culm.garlic.raft.model import Stored
+from culm.garlic.raft.proposals import Proposals
 
 __all__ = ["NO_LEADER", "Shared"]
 
@@ -24,14 +22,14 @@ class Shared:
 
     __slots__ = (
         "applier",
-        "events",
         "journal",
         "leader",
         "limits",
         "now",
+        "proposals",
         "server_id",
-        "tickets",
         "timing",
+        "work",
     )
 
     def __init__(
@@ -42,10 +40,10 @@ class Shared:
         self.limits = limits
         self.now = now
         self.leader: int | None = None
-        self.events: deque[RaftEvent] = deque()
-        self.tickets: Tickets[Then, RaftEffect] = Tickets()
-        self.journal = Journal(stored, self.tickets)
-        self.applier = Applier(self.journal, self.tickets, limits, stored.applied_index)
+        self.work = StoreWork()
+        self.proposals = Proposals()
+        self.journal = Journal(stored, self.work)
+        self.applier = Applier(self.journal, self.work, limits, stored.applied_index)
 
     @property
     def is_voter(self) -> bool:
@@ -57,15 +55,21 @@ class Shared:
         if index <= journal.commit_index:
             return False
         journal.commit_index = index
+        self.settle_proposals()
         if not journal.membership.commit(index):
             return False
         self.members_changed()
         return True
 
+    def settle_proposals(self) -> None:
+        """Tell what has become of proposals, as far as that is known by now."""
+        for event in self.proposals.settle(self.journal.log, self.journal.commit_index):
+            self.work.emit(event)
+
     def members_changed(self) -> None:
         """Tell that another configuration is in force."""
         current = self.journal.membership.current
-        self.events.append(ConfigurationChanged(configuration=current))
+        self.work.emit(ConfigurationChanged(configuration=current))
 
     def respond(self, request: Request, next_index: int, accepted: bool) -> None:
         """Answer `request` once everything so far is durable."""

@@ -19,10 +19,8 @@ from culm.garlic.limits import Limits
 from culm.garlic.messages import MessageType, Request
 from culm.garlic.node import Node
 from culm.garlic.raft import (
-    Configuration,
     Entry,
     Server,
-    Snapshot,
     Stored,
     Timing,
 )
@@ -139,7 +137,7 @@ def server(number: int) -> Server:
 def founded(config: Config) -> Stored:
     """What a server starts from: the cluster of ``founders``, or nothing if there are none."""
     founders = tuple(server(number) for number in config["founders"])
-    return Stored(snapshot=Snapshot(configuration=Configuration(servers=founders)))
+    return Stored.founding(founders)
 
 
 def timing_of(config: Config) -> Timing:

@@ -1,0 +1,64 @@
+"""What becomes of values that were proposed here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from heapq import heappop, heappush
+from itertools import count
+
+from culm.garlic.raft.events import Committed, Lost
+from culm.garlic.raft.log import Log
+
+__all__ = ["Proposals"]
+
+
+class Proposals:
+    """Proposals that are neither committed nor lost, by index.
+
+    They outlive leadership: whoever leads then may commit what we have proposed, or something
+    else in its place.
+    """
+
+    __slots__ = ("_numbers", "_waiting")
+
+    def __init__(self) -> None:
+        self._numbers = count()
+        # First index, a number that no other has, last index, term.
+        self._waiting: list[tuple[int, int, int, int]] = []
+
+    def add(self, first: int, last: int, term: int) -> None:
+        """Entries of ours, in our term, which have just been appended."""
+        heappush(self._waiting, (first, next(self._numbers), last, term))
+
+    def settle(self, log: Log, commit_index: int) -> Iterator[Committed | Lost]:
+        """Say what is known by now, when everything up to `commit_index` is committed."""
+        waiting = self._waiting
+        while waiting and waiting[0][0] <= commit_index:
+            first, _, last, term = waiting[0]
+            reached = min(commit_index, last)
+            found = log.term_at(reached)
+            if found == term and reached < last:
+                return  # ours so far; the rest is open
+            heappop(waiting)
+            yield from self._outcome(log, first, reached, last, term)
+
+    def _outcome(
+        self, log: Log, first: int, reached: int, last: int, term: int
+    ) -> Iterator[Committed | Lost]:
+        """Nothing of it is open: an entry of our term stands for all of ours before it."""
+        ours = reached
+        while ours >= first and (found := log.term_at(ours)) != term:
+            if found is None:  # a snapshot has replaced it
+                yield Lost(index=first, term=term, count=last + 1 - first, certain=False)
+                return
+            ours -= 1
+        if ours >= first:
+            yield Committed(index=first, term=term, count=ours + 1 - first)
+        if ours < last:
+            yield Lost(index=ours + 1, term=term, count=last - ours, certain=True)
+
+    def drop_all(self) -> Iterator[Lost]:
+        """Nobody will be told any more what becomes of them."""
+        while self._waiting:
+            first, _, last, term = heappop(self._waiting)
+            yield Lost(index=first, term=term, count=last + 1 - first, certain=False)

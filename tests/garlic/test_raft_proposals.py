@@ -1,0 +1,103 @@
+"""What becomes of values that were proposed: each is told of once, and truly."""
+
+from __future__ import annotations
+
+from raft_lab import Lab, configuration, entries, one
+
+from culm.garlic.raft import Committed, Lost, Server, Snapshot, Stored, WriteSnapshot
+from culm.garlic.raft.messages import SnapshotRequest, SnapshotResponse
+from culm.machine import Closed
+
+
+def outcomes(lab: Lab) -> list[object]:
+    return [event for event in lab.events if isinstance(event, Committed | Lost)]
+
+
+def deposed(*values: bytes) -> tuple[Lab, tuple[int, int]]:
+    """A leader that has proposed what nobody else has got, and hears of another term."""
+    lab = Lab()
+    lab.settle(lab.lead())
+    where = lab.core.propose(values)
+    lab.drain()
+    assert outcomes(lab) == []
+    return lab, where
+
+
+def test_what_a_majority_has_is_committed_as_a_whole() -> None:
+    lab, (index, term) = deposed(b"a", b"b", b"c")
+    assert (index, term) == (2, 1)
+    lab.settle(lab.drain() or lab.wait(0.9))
+    assert outcomes(lab) == [Committed(index=2, term=1, count=3)]
+
+
+def test_nothing_is_said_of_nothing() -> None:
+    lab, where = deposed()
+    lab.settle(lab.wait(0.9))
+    assert where == (2, 1)
+    assert outcomes(lab) == []
+
+
+def test_the_end_of_leadership_decides_nothing() -> None:
+    lab, _ = deposed(b"a", b"b")
+    lab.append(source=2, term=2, previous=(1, 1))
+    assert outcomes(lab) == []
+    # The new leader has got them after all, and commits them with an entry of its own.
+    lab.append(source=2, term=2, previous=(3, 1), entries=entries(2), commit=4)
+    assert outcomes(lab) == [Committed(index=2, term=1, count=2)]
+
+
+def test_what_is_overwritten_is_lost_when_that_is_committed_and_not_before() -> None:
+    lab, _ = deposed(b"a", b"b")
+    lab.append(source=2, term=2, previous=(1, 1), entries=entries(2, 2, 2))
+    assert outcomes(lab) == []
+    lab.append(source=2, term=2, previous=(4, 2), commit=2)
+    assert outcomes(lab) == [Lost(index=2, term=1, count=2, certain=True)]
+
+
+def test_a_new_leader_may_have_got_the_first_of_several() -> None:
+    lab, _ = deposed(b"a", b"b", b"c")
+    lab.append(source=2, term=2, previous=(2, 1), entries=entries(2, 2), commit=2)
+    assert outcomes(lab) == []  # the rest is open
+    lab.append(source=2, term=2, previous=(4, 2), commit=3)
+    assert outcomes(lab) == [
+        Committed(index=2, term=1, count=1),
+        Lost(index=3, term=1, count=2, certain=True),
+    ]
+
+
+def test_a_snapshot_hides_what_has_become_of_them() -> None:
+    lab, _ = deposed(b"a")
+    request = SnapshotRequest(
+        source=2,
+        destination=1,
+        term=2,
+        sequence=1,
+        snapshot=Snapshot(9, 2, configuration(1, 2, 3)),
+        offset=0,
+        data=b"all",
+        done=True,
+        commit_index=9,
+    )
+    lab.hold = True
+    messages = lab.tell(request)
+    while lab.held:
+        effect = lab.held.pop(0)
+        lab.do(effect, True if isinstance(effect, WriteSnapshot) else None)
+        messages += lab.drain()
+    assert one(messages, SnapshotResponse).accepted
+    assert outcomes(lab) == [Lost(index=2, term=1, count=1, certain=False)]
+
+
+def test_who_is_closed_cannot_tell() -> None:
+    lab, _ = deposed(b"a")
+    lab.core.close()
+    lab.drain()
+    assert lab.events[-2:] == [Lost(index=2, term=1, count=1, certain=False), Closed()]
+
+
+def test_founders_start_from_the_first_configuration() -> None:
+    servers = [Server(number, f"tcp://lab:{number}") for number in (1, 2, 3)]
+    stored = Stored.founding(servers)
+    assert stored.snapshot.index == 0
+    assert stored.snapshot.configuration.servers == tuple(servers)
+    assert Lab(stored).core.configuration.ids == {1, 2, 3}
