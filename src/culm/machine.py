@@ -98,6 +98,11 @@ class LocalProtocolError(ProtocolError):
 class RemoteProtocolError(ProtocolError):
     """Never raised to the caller: the peer broke a rule.  Carried by `Closed`."""
 
+    def detached(self) -> RemoteProtocolError:
+        """This error, to be kept: what it was raised from would keep frames, and what they hold."""
+        self.__cause__ = self.__context__ = None
+        return self.with_traceback(None)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
@@ -410,9 +415,7 @@ class StreamBase(ABC, Generic[E_co]):
             if event is None and self._eof:
                 event = self._step_eof()
         except RemoteProtocolError as error:
-            # What it was raised from would keep frames alive, and what they hold.
-            error.__cause__ = error.__context__ = None
-            event = Closed(error=error.with_traceback(None))
+            event = Closed(error=error.detached())
         if isinstance(event, Closed):
             self._closed = event
             if event.error is not None:

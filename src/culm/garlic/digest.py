@@ -175,6 +175,13 @@ class _Nonce:
     until: float
     count: int
 
+    def use(self, count: int, now: float) -> bool:
+        """Whether it may be used for the `count`-th time; no count is good for two."""
+        fresh = now < self.until and count > self.count
+        if fresh:
+            self.count = count
+        return fresh
+
 
 class Nonces:
     """A server's nonces; shared by all of its connections.
@@ -234,7 +241,6 @@ class Nonces:
         if not right or password is None:
             return Verdict.BAD, user
         known = self._nonces.get(nonce)
-        if known is None or known.until <= now or int(nc, 16) <= known.count:
+        if known is None or not known.use(int(nc, 16), now):
             return Verdict.STALE, user
-        known.count = int(nc, 16)
         return Verdict.GOOD, user

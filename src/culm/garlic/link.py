@@ -116,7 +116,7 @@ class Link:
 
     def fail(self, error: RemoteProtocolError) -> None:
         """The peer sent good frames that it must not send."""
-        self._fault = error.with_traceback(None)
+        self._fault = error.detached()
         self._machine.close()
         self._wake(self)
 

@@ -69,9 +69,7 @@ class Associations:
     def ask_for_help(self, sid: bytes) -> None:
         """Synchronize with `sid`, which is a peer or for which there is room."""
         peer = self.peers.get(sid) or self._roster.add(sid)
-        if not peer.known_to_user:
-            peer.since = self._clock.unix  # it has all the time to answer
-        peer.wanted = True
+        peer.ask(self._clock.unix)
         if peer.state is PeerState.SYNCHRONIZING:
             self.courier.synchronize(peer)
 
@@ -86,15 +84,15 @@ class Associations:
 
     def broadcast(self, number: int, data: bytes) -> None:
         """Send to all in order; also to those that will have joined when they get it."""
-        self._roster.broadcast_sequence += 1
-        d = write_message(Broadcast(self._roster.broadcast_sequence, data))
+        sequence = self._roster.next_broadcast()
+        d = write_message(Broadcast(sequence, data))
         for peer in self.peers.values():
             if peer.state is PeerState.SYNCHRONIZING and peer.outgoing.full:
                 # It has joined nobody's broadcasts yet: let it begin with later ones.
-                peer.outgoing.restart(self._roster.broadcast_sequence)
+                peer.outgoing.restart(sequence)
                 self.courier.synchronize(peer)
             elif peer.state in (PeerState.JOINED, PeerState.SYNCHRONIZING):
-                peer.outgoing.add_broadcast(number, self._roster.broadcast_sequence, d)
+                peer.outgoing.add_broadcast(number, sequence, d)
                 self.courier.pump(peer)
 
     def finalize(self) -> None:
@@ -159,8 +157,7 @@ class Associations:
         self.fail(peer, FailReason.PEER_UNREACHABLE)
         peer.enter(PeerState.GIVEN_UP, self._clock.unix)
         self._links.ban(peer.sid)
-        if not peer.lost:
-            peer.present, peer.lost = False, True
+        if peer.vanish():
             self.events.append(PeerUnreachable(peer=peer.sid))
         if self.leaving:
             self._forget(peer)
@@ -182,26 +179,22 @@ class Associations:
 
     def join(self, peer: Peer, incoming: Incoming) -> None:
         peer.enter(PeerState.JOINED, self._clock.unix)
-        sid, lost = peer.sid, peer.lost
-        peer.present, peer.lost = True, False
-        self.events.append(PeerReachable(peer=sid) if lost else PeerJoined(peer=sid))
+        sid = peer.sid
+        self.events.append(PeerReachable(peer=sid) if peer.appear() else PeerJoined(peer=sid))
         self.hand_out(peer, incoming)
         self._links.share(sid)
-        peer.outgoing.open = True
+        peer.outgoing.release()
         self.courier.pump(peer)
 
     def restart(self, peer: Peer, message: Synchronize) -> bool:
         """The peer has started anew: so does the association with it, unless we are leaving."""
         self.fail(peer, FailReason.PEER_RESTARTED)
-        if peer.present:
-            peer.present = False
+        if peer.leave():
             self.events.append(PeerLeft(peer=peer.sid, reason=LeaveReason.RESTARTED))
         if self.leaving:
             self._forget(peer)
             return False
-        peer.incoming = Incoming(message, self._limits.window_max)
-        peer.doubt = None
-        peer.enter(PeerState.SYNCHRONIZING, self._clock.unix)
+        peer.start_anew(Incoming(message, self._limits.window_max), self._clock.unix)
         self.courier.synchronize(peer)
         return True
 

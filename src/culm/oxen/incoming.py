@@ -93,6 +93,10 @@ class Incoming:
         ):
             self._ready += [(delivery, data) for data in stream.skip(position)]
 
+    def finalize(self, message: Finalize) -> None:
+        """The sender has announced what its last messages are."""
+        self.finalized = message
+
     def take_ready(self) -> list[tuple[Delivery, bytes]]:
         """What came out by that, and is still to be delivered."""
         ready, self._ready = self._ready, []

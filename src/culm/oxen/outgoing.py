@@ -36,6 +36,16 @@ class Stream:
         self.waiting: deque[Item] = deque()
         self._acknowledged: set[int] = set()  # after the first
 
+    def append(self, number: int, data: bytes) -> None:
+        """Queue a message under the next sequence number."""
+        self.last += 1
+        self.waiting.append(Item(number, write_one_to_one(self.last, data), self, self.last))
+
+    def append_as(self, number: int, sequence: int, d: Value) -> None:
+        """Queue a message that has a sequence number already."""
+        self.last = sequence
+        self.waiting.append(Item(number, d, self, sequence))
+
     def acknowledge(self, sequence: int) -> None:
         if sequence != self.first:
             self._acknowledged.add(sequence)
@@ -66,6 +76,15 @@ class Item:
     id: int = 0
     attempts: int = 0
 
+    def dispatch(self, id: int) -> None:
+        """It leaves for the first time, under that ID."""
+        self.id = id
+
+    def resend(self) -> int:
+        """It leaves again; returns how often it has by now, the first time not counted."""
+        self.attempts += 1
+        return self.attempts
+
 
 class Outgoing:
     """All messages to one peer.  Nothing but our synchronize message goes before `open`."""
@@ -93,6 +112,10 @@ class Outgoing:
         """Whether there is no room for another message."""
         return self._size >= self._queue_max
 
+    def release(self) -> None:
+        """The peer has synchronized: everything may go now."""
+        self.open = True
+
     def next_deadline(self) -> float | None:
         """When something is to be sent again."""
         return self._deadlines.next()
@@ -101,18 +124,14 @@ class Outgoing:
         """Queue a one-to-one message or a plain datagram."""
         self._size += 1
         if delivery is Delivery.IN_ORDER:
-            stream = self._one
-            sequence = stream.last = stream.last + 1
-            d = write_one_to_one(sequence, data)
-            stream.waiting.append(Item(number, d, stream, sequence))
+            self._one.append(number, data)
         else:
             self._waiting.append(Item(number, data))
 
     def add_broadcast(self, number: int, sequence: int, d: Value) -> None:
         """Queue an in-order broadcast message, `d`, for this peer."""
         self._size += 1
-        self._broadcast.last = sequence
-        self._broadcast.waiting.append(Item(number, d, self._broadcast, sequence))
+        self._broadcast.append_as(number, sequence, d)
 
     def add_finalize(self) -> None:
         """Queue the announcement that nothing follows what was queued before.
@@ -161,8 +180,7 @@ class Outgoing:
         timing = self._timing
         while (id := self._deadlines.pop_due(now)) is not None:
             item = self._in_flight[id]
-            item.attempts += 1
-            interval = timing.redelivery_first_s * 2.0 ** min(item.attempts, 64)
+            interval = timing.redelivery_first_s * 2.0 ** min(item.resend(), 64)
             jitter = self._rng.uniform(1 - _JITTER, 1 + _JITTER)
             self._deadlines.set(id, now + min(interval, timing.redelivery_max_s) * jitter)
             items.append(item)
@@ -202,7 +220,7 @@ class Outgoing:
         id = self._rng.getrandbits(32)
         while id in self._in_flight:
             id = self._rng.getrandbits(32)
-        item.id = id
+        item.dispatch(id)
         self._in_flight[id] = item
         self._deadlines.set(id, now + self._timing.redelivery_first_s)
 

@@ -41,6 +41,47 @@ class Peer:
         self.state = state
         self.since = now
 
+    def ask(self, now: float) -> None:
+        """The user asks it for help to join; it has all the time to answer."""
+        if not self.known_to_user:
+            self.since = now
+        self.wanted = True
+
+    def heard(self, now: float) -> None:
+        """It has asked for the present state, and believes in us for so long from now."""
+        self.since = now
+
+    def synchronize(self, incoming: Incoming) -> None:
+        """It has told its numbers: what it sends in order is counted from there."""
+        self.incoming = incoming
+
+    def start_anew(self, incoming: Incoming, now: float) -> None:
+        """It has told new numbers, and is to be synchronized with once more."""
+        self.incoming = incoming
+        self.trust()
+        self.enter(PeerState.SYNCHRONIZING, now)
+
+    def trust(self) -> None:
+        """What it sends fits what it has sent."""
+        self.doubt = None
+
+    def appear(self) -> bool:
+        """The user is told that it is there; returns whether it was told to be unreachable."""
+        was_lost, self.present, self.lost = self.lost, True, False
+        return was_lost
+
+    def vanish(self) -> bool:
+        """The user is told that it is unreachable; returns whether that is news."""
+        if self.lost:
+            return False
+        self.present, self.lost = False, True
+        return True
+
+    def leave(self) -> bool:
+        """The user is told that it has left, if it was told that it is there."""
+        was_present, self.present = self.present, False
+        return was_present
+
     def insists(self, message: Synchronize, now: float, patience_s: float) -> bool:
         """Whether `message`, which seems old, comes for too long to be a late duplicate."""
         if self.doubt is None or self.doubt[0] != message:

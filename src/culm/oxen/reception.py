@@ -167,7 +167,7 @@ class Reception:
         released = stream.accept(message.sequence, message.data)
         if released is None:
             return self._refuse(DropReason.BEYOND_WINDOW)
-        peer.doubt = None
+        peer.trust()
         self._associations.deliver(peer, delivery, released)
         if peer.state is _FINALIZING:
             self._associations.bury_if_complete(peer)
@@ -177,16 +177,16 @@ class Reception:
         incoming = peer.incoming
         if peer.state is _SYNCHRONIZING:
             # It believes in us for so long from now, once it has our acknowledgement.
-            peer.since = self._clock.unix
+            peer.heard(self._clock.unix)
         if incoming is None:
             if self._associations.leaving:
                 return False
-            peer.incoming = Incoming(message, self._limits.window_max)
+            peer.synchronize(Incoming(message, self._limits.window_max))
             self._courier.synchronize(peer)  # again: only this time we know to whom
             return True
         age = incoming.age_of(message)
         if age is Age.SAME:
-            peer.doubt = None
+            peer.trust()
             incoming.go_on(message)
             if peer.state in _TALKING:
                 self._associations.hand_out(peer, incoming)
@@ -204,7 +204,7 @@ class Reception:
         if incoming.age_of(message) is not Age.SAME:
             return self._refuse(DropReason.STALE_SYNCHRONIZE)
         if incoming.finalized is None:
-            incoming.finalized = message
+            incoming.finalize(message)
             if (
                 not self._associations.leaving
             ):  # who is leaving, too, delivers what it has announced

@@ -40,6 +40,11 @@ class Roster:
         """Number broadcasts from now on; the time must be known."""
         self.broadcast_sequence = self._numbers.next_start()
 
+    def next_broadcast(self) -> int:
+        """The number of our next broadcast, which is the last one from now on."""
+        self.broadcast_sequence += 1
+        return self.broadcast_sequence
+
     @property
     def has_room(self) -> bool:
         """Whether one more server can be made known."""

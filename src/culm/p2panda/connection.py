@@ -230,7 +230,7 @@ class Connection(StreamBase[ConnectionEvent]):
         if not self._started:
             self._started = True
             for talk in self._sessions:
-                talk.moved_at = now
+                talk.moved(now)
                 self._watch(talk)
         while (due := self._deadlines.pop_due(now)) is not None:
             self._look_after(due)
@@ -239,7 +239,7 @@ class Connection(StreamBase[ConnectionEvent]):
         """Whatever stands still at that time does so because of us."""
         check_time(now, self._now if self._started else None)
         for talk in self._sessions:
-            talk.moved_at = now
+            talk.moved(now)
 
     # Events.
 
@@ -361,7 +361,7 @@ class Connection(StreamBase[ConnectionEvent]):
                 self._ask(rival)
             else:
                 self._deadlines.cancel(rival)
-                rival.local = rival.remote = Half.DONE
+                rival.give_way()
                 self._events.append(RequestDropped(session_id=rival.session_id))
         return self._events.popleft()
 

@@ -97,6 +97,10 @@ class Arrival:
         self.size = size
         self.place = place
 
+    def verified(self, signed: bool) -> None:
+        """It is known now whether the author did sign it."""
+        self.signed = signed
+
 
 class _Log:
     """A log of which entries come: what they are verified with, and its document."""
@@ -107,6 +111,11 @@ class _Log:
         head, known = (None, None) if state is None else (state.head, state.hashes)
         self.verifier = LogVerifier(log, family=YASMF, head=head, known=known)
         self.document_id = None if state is None else state.document_id
+
+    def take(self, entry: Entry, document_id: bytes) -> None:
+        """An entry has been verified, and belongs to that document."""
+        self.verifier.skip(entry.seqnum, entry.hash(), end_of_log=entry.end_of_log)
+        self.document_id = document_id
 
 
 class _Doing(Enum):
@@ -220,7 +229,7 @@ class Intake:
         ]
         signed = signatures_are_valid([arrival.entry for arrival in asked])
         for arrival, each in zip(asked, signed, strict=True):
-            arrival.signed = each
+            arrival.verified(each)
 
     def _verified(self, arrival: Arrival) -> NewOperation | None:
         """The entry as it is to be stored; ``None`` if it is not valid or not new."""
@@ -239,8 +248,7 @@ class Intake:
         except InvalidOperation as error:
             self._spoil(arrival, error.reason, error.message)
             return None
-        log.verifier.skip(entry.seqnum, entry.hash(), end_of_log=entry.end_of_log)
-        log.document_id = document_id
+        log.take(entry, document_id)
         state = OperationState(document_id, arrival.operation.schema_id)
         self._operations[entry.hash()] = state
         return NewOperation(entry, arrival.operation, document_id)

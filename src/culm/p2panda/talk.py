@@ -68,6 +68,19 @@ class Talk:
             return False
         return not isinstance(_TABLE[self.mode][self.remote, saying], ErrorCode)
 
+    def moved(self, now: float) -> None:
+        """Nothing counts as owed for longer than since then."""
+        self.moved_at = now
+
+    def renumber(self, session_id: int, now: float) -> None:
+        """It has given its id to the peer's session, and is asked for once more."""
+        self.session_id = session_id
+        self.moved_at = now
+
+    def give_way(self) -> None:
+        """It is over, since the peer's request goes first: nobody says anything more."""
+        self.local = self.remote = Half.DONE
+
     def break_off(self, now: float) -> bool:
         """We listen no more; whether that is to be said."""
         unsaid = self.local is not Half.DONE

@@ -19,7 +19,7 @@ from culm.garlic.raft.messages import (
     SyncResponse,
 )
 from culm.garlic.raft.model import Configuration, Server
-from culm.garlic.raft.progress import Progress, ProgressState
+from culm.garlic.raft.progress import Progress
 from culm.garlic.raft.replicator import Replicator
 from culm.garlic.raft.shared import Shared
 
@@ -187,12 +187,12 @@ class Change:
     def _sync_from(self, next_index: int) -> None:
         """Go on at `next_index`, or take the server in if it lacks little."""
         log = self._shared.journal.log
-        self.progress.next_index = next_index
+        self.progress.go_to(next_index)
         if next_index <= log.base_index:
             self._install()
         elif log.last_index + 1 - next_index < self._shared.limits.sync_gap:
             self.state = ChangeState.COMMITTING
         else:
             self.state = ChangeState.SYNCING
-            self.progress.state = ProgressState.REPLICATE
+            self.progress.stream()
             self._send()

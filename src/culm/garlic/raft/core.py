@@ -158,11 +158,10 @@ class Raft:
 
         Raises `LocalProtocolError`: ``NOT_LEADER``, ``QUEUE_FULL``, ``ALREADY_CLOSED``.
         """
-        leadership = self._leading()
-        if leadership.reads_full:
+        self._leading()
+        number = self._engine.read()
+        if number is None:
             raise LocalProtocolError(ErrorCode.QUEUE_FULL)
-        number = self._engine.reads = leadership.read()
-        self._engine.settle()
         return number
 
     def add_server(self, server: Server) -> None:
@@ -218,7 +217,10 @@ class Raft:
     # The contract
 
     def next_event(self) -> RaftEvent | None:
-        event = cast("RaftEvent | None", self._shared.work.next_event())
+        found = self._shared.work.next_event()
+        if found is None:
+            return None
+        event = cast("RaftEvent", found)
         if isinstance(event, RoleChanged):
             self._state = event.role
         elif isinstance(event, Closed):
@@ -269,7 +271,7 @@ class Raft:
     def advance(self, now: float) -> None:
         """Raises `LocalProtocolError` (``NOT_A_TIME``, ``TIME_WENT_BACK``)."""
         check_time(now, self._shared.now)
-        self._shared.now = now
+        self._shared.advance(now)
         if not self._closed:
             self._engine.advance()
 
@@ -281,9 +283,7 @@ class Raft:
     def close(self) -> None:
         if not self._closed:
             self._closed = True
-            if self._engine.leadership is not None:
-                self._engine.leadership.end()
-                self._engine.leadership = None
+            self._engine.end()
             self._shared.journal.drop_messages()
             self._shared.work.stop()
             for lost in self._shared.proposals.drop_all():

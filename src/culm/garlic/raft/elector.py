@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 
-from culm.garlic.raft.events import LeaderChanged, RoleChanged
+from culm.garlic.raft.events import RoleChanged
 from culm.garlic.raft.messages import VoteRequest, VoteResponse
 from culm.garlic.raft.shared import Shared
 from culm.garlic.raft.states import State
@@ -94,10 +94,7 @@ class Elector:
         self._shared.work.emit(RoleChanged(role=role, term=self._shared.journal.term))
 
     def _set_leader(self, leader: int | None) -> None:
-        shared = self._shared
-        if leader != shared.leader:
-            shared.leader = leader
-            shared.work.emit(LeaderChanged(leader=leader, term=shared.journal.term))
+        self._shared.follow(leader)
 
     def on_vote_request(self, request: VoteRequest) -> None:
         """RequestVote (paper, figure 2, receiver implementation 2, and 5.4.1)."""

@@ -40,6 +40,21 @@ class Engine:
     def last_index(self) -> int:
         return self.shared.journal.log.last_index
 
+    def read(self) -> int | None:
+        """Ask for a read on the leader; its number, ``None`` if too many wait."""
+        assert self.leadership is not None
+        if self.leadership.reads_full:
+            return None
+        number = self.reads = self.leadership.read()
+        self.settle()
+        return number
+
+    def end(self) -> None:
+        """The server stops."""
+        if self.leadership is not None:
+            self.leadership.end()
+            self.leadership = None
+
     def advance(self) -> None:
         """Do what is due at ``shared.now``."""
         self.receiver.advance()

@@ -64,6 +64,11 @@ class Journal:
         """Whether everything is durable."""
         return self._saved == self._changes
 
+    def commit(self, index: int) -> bool:
+        """Everything up to `index` is committed.  Returns whether the members changed."""
+        self.commit_index = index
+        return self.membership.commit(index)
+
     def set_term(self, term: int, voted_for: int | None) -> None:
         self.term, self.voted_for = term, voted_for
         self._changes += 1

@@ -97,10 +97,9 @@ class Leadership:
         log is, so a read waits for that entry at least.
         """
         self._read_number += 1
-        sequence = self.replicator.sequence + 1
+        sequence = self.replicator.want_answers()
         index = max(self._shared.journal.commit_index, self._first_index)
         self._reads.add(self._read_number, sequence, index)
-        self.replicator.needed = sequence
         return self._read_number
 
     def settle(self) -> None:

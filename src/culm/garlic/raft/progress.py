@@ -107,11 +107,67 @@ class Progress:
         self.next_index = next_index
         self.in_flight.clear()
 
+    def sent_entries(self, count: int, commit_index: int) -> None:
+        """A request with so many entries is on its way, and tells of that commit index."""
+        self.commit_sent = commit_index
+        if self.state is ProgressState.REPLICATE:
+            self.next_index += count
+
+    def go_to(self, next_index: int) -> None:
+        """A joiner has everything before that."""
+        self.next_index = next_index
+
+    def stream(self) -> None:
+        """A joiner gets what follows, batch after batch."""
+        self.state = ProgressState.REPLICATE
+
+    # A snapshot
+
     def send_snapshot(self, snapshot: Snapshot) -> None:
         self.state = ProgressState.SNAPSHOT
         self.snapshot = snapshot
         self.offset = 0
         self.in_flight.clear()
+
+    def want_chunk(self) -> None:
+        """The next chunk is to be read."""
+        self.reading = True
+
+    def begin_chunk(self, latest: Snapshot) -> tuple[Snapshot, int]:
+        """Of which snapshot the chunk is read, and where; `latest` if none was begun."""
+        if self.snapshot is None:
+            self.snapshot = latest
+        return self.snapshot, self.offset
+
+    def end_chunk(self) -> None:
+        """It has been read, or there is none."""
+        self.reading = False
+
+    def drop_snapshot(self) -> None:
+        """The one that was begun is not there any more: the next chunk is the first of another."""
+        self.snapshot, self.offset = None, 0
+
+    def sent_chunk(self, end: int, done: bool) -> None:
+        """A chunk up to `end` is on its way; `done`: it is the last one."""
+        self.chunk_end, self.chunk_done = end, done
+
+    def took_chunk(self, accepted: bool, offset: int) -> int | None:
+        """The peer has answered it; returns the snapshot's index if it has all of it now.
+
+        offset: what the peer wants next.
+        """
+        assert self.snapshot is not None
+        if not accepted:
+            self.offset = 0
+        elif self.chunk_done and offset >= self.chunk_end:
+            index = self.snapshot.index
+            self.snapshot = None
+            self.probe(index + 1)
+            self.matched(index)
+            return index
+        elif offset <= self.chunk_end:
+            self.offset = offset
+        return None
 
     def unanswered(self) -> None:
         """What is on its way is lost: of a peer that does not answer only the match is known."""

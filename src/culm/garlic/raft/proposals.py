@@ -26,6 +26,9 @@ class Proposals:
         # First index, a number that no other has, last index, term.
         self._waiting: list[tuple[int, int, int, int]] = []
 
+    def __len__(self) -> int:
+        return len(self._waiting)
+
     def add(self, first: int, last: int, term: int) -> None:
         """Entries of ours, in our term, which have just been appended."""
         heappush(self._waiting, (first, next(self._numbers), last, term))

@@ -60,6 +60,11 @@ class Replicator:
         self.sequence += 1
         return self.sequence
 
+    def want_answers(self) -> int:
+        """Have peers answer a request that follows all sent by now; returns its sequence."""
+        self.needed = self.sequence + 1
+        return self.needed
+
     def flush(self) -> None:
         """Send whatever may be sent."""
         for peer, progress in self.peers.items():
@@ -93,9 +98,7 @@ class Replicator:
         entries = log.batch(previous + 1, count_max, limits.append_size_max)
         sequence = self.next_sequence()
         progress.sent_request(sequence, shared.now, previous)
-        progress.commit_sent = journal.commit_index
-        if progress.state is ProgressState.REPLICATE:
-            progress.next_index += len(entries)
+        progress.sent_entries(len(entries), journal.commit_index)
         journal.send_now(
             AppendRequest(
                 source=shared.server_id,
@@ -150,7 +153,7 @@ class Replicator:
     # Snapshots
 
     def _want_chunk(self, peer: int, progress: Progress) -> None:
-        progress.reading = True
+        progress.want_chunk()
         self._reading.append((peer, progress))
 
     def next_effect(self) -> ReadSnapshot | None:
@@ -158,11 +161,8 @@ class Replicator:
             return None
         shared = self._shared
         peer, progress = self._reading.popleft()
-        snapshot, offset = progress.snapshot, progress.offset
-        if snapshot is None:
-            snapshot = progress.snapshot = shared.journal.log.snapshot
+        snapshot, offset = progress.begin_chunk(shared.journal.log.snapshot)
         term = shared.journal.term
-        assert snapshot is not None
 
         def done(chunk: SnapshotChunk | None) -> None:
             if term == shared.journal.term:
@@ -185,19 +185,18 @@ class Replicator:
         chunk: SnapshotChunk | None,
     ) -> None:
         shared = self._shared
-        progress.reading = False
+        progress.end_chunk()
         if progress.state is not ProgressState.SNAPSHOT or progress.snapshot != snapshot:
             return
         if chunk is None:
             # A newer one has replaced it; if not, heartbeats set the pace of new tries.
-            progress.snapshot, progress.offset = None, 0
+            progress.drop_snapshot()
             if shared.journal.log.snapshot == snapshot:
                 progress.sent_request(self.next_sequence(), shared.now, 0)
             return
         sequence = self.next_sequence()
         progress.sent_request(sequence, shared.now, 0)
-        progress.chunk_end = offset + len(chunk.data)
-        progress.chunk_done = chunk.done
+        progress.sent_chunk(offset + len(chunk.data), chunk.done)
         shared.journal.send_now(
             SnapshotRequest(
                 source=shared.server_id,
@@ -219,17 +218,7 @@ class Replicator:
         flight = progress.answered(response.sequence, self._shared.now)
         if flight is None or progress.snapshot is None:
             return False
-        if not response.accepted:
-            progress.offset = 0
-        elif progress.chunk_done and response.next_index >= progress.chunk_end:
-            index = progress.snapshot.index
-            progress.snapshot = None
-            progress.probe(index + 1)
-            progress.matched(index)
-            return True
-        elif response.next_index <= progress.chunk_end:
-            progress.offset = response.next_index
-        return False
+        return progress.took_chunk(response.accepted, response.next_index) is not None
 
     # What a majority has
 

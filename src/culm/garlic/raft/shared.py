@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from culm.effects import StoreWork
 from culm.garlic.raft.applier import Applier
-from culm.garlic.raft.events import ConfigurationChanged
+from culm.garlic.raft.events import ConfigurationChanged, LeaderChanged
 from culm.garlic.raft.journal import Journal
 from culm.garlic.raft.limits import Limits, Timing
 from culm.garlic.raft.messages import CLIENT_REQUESTS, RESPONSE_OF, Request
@@ -54,22 +54,33 @@ class Shared:
         journal = self.journal
         if index <= journal.commit_index:
             return False
-        journal.commit_index = index
+        members_changed = journal.commit(index)
         self.settle_proposals()
-        if not journal.membership.commit(index):
+        if not members_changed:
             return False
         self.members_changed()
         return True
 
     def settle_proposals(self) -> None:
         """Tell what has become of proposals, as far as that is known by now."""
-        for event in self.proposals.settle(self.journal.log, self.journal.commit_index):
-            self.work.emit(event)
+        if self.proposals:
+            for event in self.proposals.settle(self.journal.log, self.journal.commit_index):
+                self.work.emit(event)
 
     def members_changed(self) -> None:
         """Tell that another configuration is in force."""
         current = self.journal.membership.current
         self.work.emit(ConfigurationChanged(configuration=current))
+
+    def advance(self, now: float) -> None:
+        """It is so late."""
+        self.now = now
+
+    def follow(self, leader: int | None) -> None:
+        """Believe in that leader of the term, and tell if it is another one."""
+        if leader != self.leader:
+            self.leader = leader
+            self.work.emit(LeaderChanged(leader=leader, term=self.journal.term))
 
     def respond(self, request: Request, next_index: int, accepted: bool) -> None:
         """Answer `request` once everything so far is durable."""

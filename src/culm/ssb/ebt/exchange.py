@@ -123,8 +123,7 @@ class Exchange:
 
     def fail(self, session: Session, error: RemoteProtocolError) -> None:
         """End a session whose peer has broken a rule."""
-        error.__cause__ = error.__context__ = None
-        self.end(session, EndReason.FAULT, error.with_traceback(None))
+        self.end(session, EndReason.FAULT, error.detached())
 
     def end(
         self, session: Session, reason: EndReason, error: RemoteProtocolError | None = None

@@ -46,6 +46,19 @@ class _Feed:
     def move(self, happened: FeedInput) -> None:
         self.state = FEED_RULES[self.state][happened]
 
+    def begin(self, call: Call) -> None:
+        """Nothing has come yet in that call."""
+        self.call, self.received = call, 0
+
+    def end(self) -> Call | None:
+        """There is no call any more; returns the one that there was."""
+        call, self.call = self.call, None
+        return call
+
+    def count(self) -> None:
+        """One more value has come in the call."""
+        self.received += 1
+
 
 class HistoryReader:
     """Our calls of one connection: each feed that is wanted is caught up with, and then followed.
@@ -109,7 +122,7 @@ class HistoryReader:
         more.
         """
         feed = self._by_call[event.number]
-        feed.received += 1
+        feed.count()
         self._wait(feed, now)
         message = _message_in(event)
         wanted = self._next_of(feed.id)
@@ -224,13 +237,13 @@ class HistoryReader:
             live=live,
             keys=False,
         )
-        feed.call = self._connection.make_call(METHOD, CallType.SOURCE, request.to_json())
-        feed.received = 0
-        self._by_call[feed.call.number] = feed
+        call = self._connection.make_call(METHOD, CallType.SOURCE, request.to_json())
+        feed.begin(call)
+        self._by_call[call.number] = feed
 
     def _drop_call(self, feed: _Feed) -> None:
         """The feed has no call any more; one that the peer has not ended is ended."""
-        call, feed.call = feed.call, None
+        call = feed.end()
         if call is None:
             return
         del self._by_call[call.number]

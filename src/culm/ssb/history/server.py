@@ -56,6 +56,12 @@ class _Reply:
     def move(self, happened: ReplyInput) -> None:
         self.state = REPLY_RULES[self.state][happened]
 
+    def sent(self) -> None:
+        """One more message has been sent."""
+        self.next += 1
+        if self.left is not None:
+            self.left -= 1
+
 
 class HistoryServer:
     """The peer's calls of one connection.
@@ -231,9 +237,7 @@ class HistoryServer:
     def _send(self, reply: _Reply, messages: Sequence[bytes]) -> None:
         for data in messages if reply.left is None else messages[: reply.left]:
             reply.call.send_body(self._written(reply.request, data))
-            reply.next += 1
-            if reply.left is not None:
-                reply.left -= 1
+            reply.sent()
 
     def _written(self, request: HistoryRequest, data: bytes) -> bytes:
         if not request.keys:

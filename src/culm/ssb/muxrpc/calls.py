@@ -60,6 +60,10 @@ class Sender:
 
     def say_goodbye(self) -> None:
         self._outbox.append(GOODBYE)
+        self.close()
+
+    def close(self) -> None:
+        """Nothing more can be sent."""
         self.closed = True
 
     def taken(self, size: int) -> None:

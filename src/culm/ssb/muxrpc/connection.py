@@ -125,7 +125,7 @@ class Connection(StreamBase[ConnectionEvent]):
         self._sender.say_goodbye()
 
     def _ended(self, error: RemoteProtocolError | None) -> None:
-        self._sender.closed = True
+        self._sender.close()
         self._table.clear()
 
     def _step_eof(self) -> ConnectionEvent | None:

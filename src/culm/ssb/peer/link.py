@@ -117,8 +117,7 @@ class PeerLink:
 
     def fail(self, error: RemoteProtocolError) -> None:
         """The peer has sent good packets that it must not send, or nothing at all."""
-        error.__cause__ = error.__context__ = None
-        self._fault = error.with_traceback(None)
+        self._fault = error.detached()
         self._machine.close()
         self._wake(self)
 
