@@ -90,6 +90,26 @@ class Summary:
     links: list[dict[str, Any]] = field(default_factory=list)
     opens: list[dict[str, Any]] = field(default_factory=list)
 
+    def add_gap(self, before: int) -> None:
+        """Entries are missing behind that one."""
+        self.gaps += 1
+        self.ends_at(before)
+
+    def ends_at(self, last: int) -> None:
+        """What is unbroken from the beginning goes no further, unless it has ended before."""
+        if self.unbroken is None:
+            self.unbroken = last
+
+    def mark_backlink(self, row: Signed) -> None:
+        """A backlink that does not fit."""
+        self.back_at = row.n if self.back_at is None else self.back_at
+        self.marks.append({"n": row.n, "hash": row.hash, "bits": _BACK})
+
+    def mark_lipmaalink(self, row: Signed) -> None:
+        """A lipmaalink that does not fit."""
+        self.lipmaa_at = row.n if self.lipmaa_at is None else self.lipmaa_at
+        self.marks.append({"n": row.n, "hash": row.hash, "bits": _LIPMAA})
+
 
 @lru_cache(maxsize=1 << 12)
 def _span(block: int) -> tuple[int, int, tuple[int, ...]]:
@@ -135,12 +155,10 @@ def _look_for_gaps(found: Summary, places: Iterable[int], first: int, last: int)
     for n in places:
         if n != expected:
             # Whether the entry in front of the block is there is for the join to tell.
-            found.gaps += 1
-            if found.unbroken is None:
-                found.unbroken = expected - 1
+            found.add_gap(expected - 1)
         expected = n + 1
-    if found.unbroken is None and expected <= last:
-        found.unbroken = expected - 1
+    if expected <= last:
+        found.ends_at(expected - 1)
 
 
 def _look_at_links(found: Summary, places: dict[int, set[bytes]], row: Signed, first: int) -> None:
@@ -149,15 +167,13 @@ def _look_at_links(found: Summary, places: dict[int, set[bytes]], row: Signed, f
         if known is None and row.n - 1 < first:
             found.links.append(_link(row, row.n - 1, row.backlink, _BACK))
         elif known is not None and row.backlink not in known:
-            found.back_at = row.n if found.back_at is None else found.back_at
-            found.marks.append({"n": row.n, "hash": row.hash, "bits": _BACK})
+            found.mark_backlink(row)
     if row.lipmaalink is not None:
         known = places.get(row.target)
         if known is None and row.target < first:
             found.links.append(_link(row, row.target, row.lipmaalink, _LIPMAA))
         elif known is not None and row.lipmaalink not in known:
-            found.lipmaa_at = row.n if found.lipmaa_at is None else found.lipmaa_at
-            found.marks.append({"n": row.n, "hash": row.hash, "bits": _LIPMAA})
+            found.mark_lipmaalink(row)
 
 
 def _link(row: Signed, target: int, link: bytes, bits: int) -> dict[str, Any]:

@@ -150,6 +150,22 @@ class Driver:
         self._is_timed = hasattr(machine, "next_deadline")
         self._is_durable = hasattr(machine, "next_effect")
 
+    def take_by(self, take: Callable[[Any], bytes] | None) -> None:
+        """From now on a drain takes the bytes in that way."""
+        self.take = take
+
+    def answer_by(self, respond: Responder | None) -> None:
+        """From now on effects are answered in that way; ``None``: they wait for `Complete`."""
+        self.respond = respond
+
+    def withhold(self, effect: Effect[Any]) -> None:
+        """Let an effect that waits go unanswered for ever."""
+        self.unanswered = [each for each in self.unanswered if each is not effect]
+
+    def wrap(self, machine: Any) -> None:
+        """From now on the machine is driven by what is around it."""
+        self.machine = machine
+
     @classmethod
     def of(
         cls,

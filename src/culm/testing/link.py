@@ -131,7 +131,7 @@ class Link:
         for side, end in self._ends.items():
             if not end.driver.is_stream:
                 raise WrongKindError(f"{type(end.machine).__name__} is not for streams")
-            end.driver.take = partial(self._take, self._pipes[side])
+            end.driver.take_by(partial(self._take, self._pipes[side]))
             self._note(side, end.driver.start())
             self._tell_time(side)
 
@@ -183,15 +183,15 @@ class Link:
 
     def eof(self, side: Side) -> None:
         """Half-close: `side` sends no more; the other learns it after the last byte."""
-        self._pipes[side].ended = True
+        self._pipes[side].end()
 
     def hold(self, side: Side) -> None:
         """Keep the bytes that `side` sends under way until `release`."""
-        self._pipes[side].held = True
+        self._pipes[side].hold()
 
     def release(self, side: Side) -> None:
         """Let the bytes of `side` go on."""
-        self._pipes[side].held = False
+        self._pipes[side].hold(False)
 
     def run(self, until: float | None = None) -> Link:
         """Run until nothing is under way and nothing happens; returns the link.
@@ -226,7 +226,7 @@ class Link:
         size = self._deliverable(side)
         operation: Operation
         if pipe.eof_due():
-            pipe.eof_delivered = True
+            pipe.deliver_eof()
             operation = Eof()
         else:
             operation = Receive(pipe.take(min(size, max(1, self._chunker(size)))))
@@ -291,7 +291,7 @@ class Link:
                 self.log.append((side, turn))
         pipe, driver = self._pipes[side], self._ends[side].driver
         if driver.closed is not None:
-            pipe.ended |= pipe.room > 0  # nothing is left in the machine
+            pipe.end_unless_full()
             self._pipes[_OTHER[side]].sink()
 
     def _endless(self) -> str:

@@ -78,7 +78,7 @@ class Mesh:
         self._early: dict[_Place, bytes] = {}  # what was said before anything was connected
         self._dials: deque[tuple[str, str]] = deque()  # who wants to talk to whom
         for name, driver in members.items():
-            driver.take = partial(self._take, name)
+            driver.take_by(partial(self._take, name))
             self._note(name, driver.start())
             self._tell_time(name)
 
@@ -142,7 +142,7 @@ class Mesh:
         if self._rng is None:  # others first, next time
             self._ways[place] = self._ways.pop(place)
         if way.pipe.eof_due():
-            way.pipe.eof_delivered = True
+            way.pipe.deliver_eof()
             self._run(way.to.member, Eof(way.to.link))
         else:
             data = way.pipe.take(min(size, max(1, self._chunker(size))))
@@ -198,7 +198,7 @@ class Mesh:
         for number, link in self.members[member].links.items():
             way = self._ways.get(_Place(member, number))
             if way is not None and link.closed:
-                way.pipe.ended |= way.pipe.room > 0  # nothing is left in the link
+                way.pipe.end_unless_full()
                 self._ways[way.to].pipe.sink()
 
     def _take(self, member: str, link: Any) -> bytes:

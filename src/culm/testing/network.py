@@ -69,6 +69,11 @@ class Traffic:
     oversize: int = 0
     unreachable: int = 0  # nobody was at the address when it arrived
 
+    def count(self, **numbers: int) -> None:
+        """Add to the numbers of these names."""
+        for name, number in numbers.items():
+            setattr(self, name, getattr(self, name) + number)
+
     def add(self, other: Traffic) -> None:
         """Add the numbers of `other`."""
         for field in fields(self):
@@ -187,19 +192,17 @@ class Network:
         # Drawn in any case: the next datagram's luck must not depend on this one's fate.
         loses, doubles, holds, *delays = (luck.random() for _ in range(7))
         size = self._size(payload)
-        traffic.sent += 1
-        traffic.sent_bytes += size
+        traffic.count(sent=1, sent_bytes=size)
         if self.is_cut(source, destination):
-            traffic.cut += 1
+            traffic.count(cut=1)
         elif conditions.size_max is not None and size > conditions.size_max:
-            traffic.oversize += 1
+            traffic.count(oversize=1)
         elif loses < conditions.loss:
-            traffic.lost += 1
+            traffic.count(lost=1)
         else:
             copies = 2 if doubles < conditions.duplication else 1
             held = holds < conditions.reordering
-            traffic.duplicated += copies - 1
-            traffic.reordered += held
+            traffic.count(duplicated=copies - 1, reordered=held)
             for copy in range(copies):
                 delay, hold = delays[2 * copy : 2 * copy + 2]
                 seconds = conditions.delay_min
@@ -247,10 +250,9 @@ class Network:
         traffic = self._traffic_of(source, destination)
         deliver = self._receivers.get(destination)
         if deliver is None:
-            traffic.unreachable += 1
+            traffic.count(unreachable=1)
             return
-        traffic.delivered += 1
-        traffic.delivered_bytes += size
+        traffic.count(delivered=1, delivered_bytes=size)
         deliver(payload, source)
 
     def _luck(self, source: Address, destination: Address) -> Random:

@@ -86,6 +86,22 @@ class Pipe:
                 self._pieces.popleft()
         return bytes(taken)
 
+    def end(self) -> None:
+        """The sender sends no more."""
+        self.ended = True
+
+    def end_unless_full(self) -> None:
+        """The sender is closed: if there is room, it has nothing left either."""
+        self.ended |= self.room > 0
+
+    def hold(self, value: bool = True) -> None:
+        """Let nothing arrive, or let it go on."""
+        self.held = value
+
+    def deliver_eof(self) -> None:
+        """The receiver learns of the end."""
+        self.eof_delivered = True
+
     def sink(self) -> None:
         """Drop what is under way and all that is to come."""
         self._sunk = True

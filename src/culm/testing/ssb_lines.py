@@ -117,6 +117,14 @@ class LineLink:
         if role is SessionRole.CLIENT:
             self.outbox.append(json.dumps(owner).encode() + b"\n")
 
+    def begin(self, session: int) -> None:
+        """It is known who is there, and that session is with them."""
+        self.session = session
+
+    def end(self) -> None:
+        self.closed = True
+        self.inbox.clear()
+
     def receive_data(self, data: Buffer) -> None:
         if not self.closed:
             self.inbox.append(data)
@@ -284,8 +292,9 @@ class ReplicatorOverLines:
         return None
 
     def _begin(self, link: LineLink, peer: str) -> None:
-        link.session = self._core.connect(peer, role=link.role)
-        self._by_session[link.session] = link
+        session = self._core.connect(peer, role=link.role)
+        link.begin(session)
+        self._by_session[session] = link
 
     def _fail(self, link: LineLink, error: RemoteProtocolError | None) -> None:
         if link.session is None:
@@ -294,8 +303,7 @@ class ReplicatorOverLines:
             self._core.disconnect(link.session, error)
 
     def _end(self, link: LineLink) -> None:
-        link.closed = True
-        link.inbox.clear()
+        link.end()
         self._links.pop(link.number, None)
         self._stirred[link.number] = link
 

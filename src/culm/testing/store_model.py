@@ -178,6 +178,19 @@ class _Row:
     complete: bool
     begun: bool = False
 
+    def write(self, data: bytes) -> None:
+        self.payload += data
+        self.begun |= bool(data) and not self.complete
+
+    def finish(self) -> None:
+        self.complete, self.begun = True, False
+
+    def discard(self) -> None:
+        self.payload, self.complete = b"", False
+
+    def discard_staged(self) -> None:
+        self.payload = self.payload if self.complete else b""
+
 
 class ModelStore:
     """A `LogStore` that is easy to believe."""
@@ -271,22 +284,19 @@ class ModelStore:
             raise StoreError(StoreErrorCode.WRONG_OFFSET, log, seqnum)
         if len(row.payload + data) > row.entry.payload_size:
             raise StoreError(StoreErrorCode.PAYLOAD_SIZE, log, seqnum)
-        row.payload += data
-        row.begun |= bool(data) and not row.complete
+        row.write(data)
 
     def finish_payload(self, log: LogKey, seqnum: int) -> None:
         row = self._row(log, seqnum)
         if len(row.payload) != row.entry.payload_size:
             raise StoreError(StoreErrorCode.PAYLOAD_SIZE, log, seqnum)
-        row.complete, row.begun = True, False
+        row.finish()
 
     def discard_payload(self, log: LogKey, seqnum: int) -> None:
-        row = self._row(log, seqnum)
-        row.payload, row.complete = b"", False
+        self._row(log, seqnum).discard()
 
     def discard_staged(self, log: LogKey, seqnum: int) -> None:
-        row = self._row(log, seqnum)
-        row.payload = row.payload if row.complete else b""
+        self._row(log, seqnum).discard_staged()
 
     def add_fork(self, log: LogKey, proof: ForkProof) -> None:
         known = self._forks.get(log)

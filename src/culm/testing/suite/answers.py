@@ -85,7 +85,8 @@ class _Play:
         self.turns: list[Turn] = []
         self.starts: list[int] = []
         self._answering = answering
-        self._respond, self.driver.respond = self.driver.respond, None
+        self._respond = self.driver.respond
+        self.driver.answer_by(None)
 
     def run(self, story: Story) -> _Play:
         self.turns.append(self.driver.drain(None))
@@ -103,7 +104,7 @@ class _Play:
 
     def end(self) -> _Play:
         """Do all that must end the machine; the store answers what is asked meanwhile."""
-        self.driver.respond = self._respond
+        self.driver.answer_by(self._respond)
         self.turns += finish(self.driver)
         return self
 
@@ -114,7 +115,7 @@ class _Play:
 
     def withhold(self, effect: Effect[Any]) -> None:
         """Let an effect go unanswered for ever."""
-        self.driver.unanswered = [each for each in self.driver.unanswered if each is not effect]
+        self.driver.withhold(effect)
 
     def _answer_all(self) -> None:
         while self._respond is not None and self.driver.unanswered:

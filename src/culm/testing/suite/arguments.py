@@ -142,11 +142,11 @@ def _apply(driver: Driver, operation: Operation, wrong: Wrong | None = None) -> 
     machine = driver.machine
     match operation, wrong:
         case Call(), _:
-            driver.machine = _Seen(machine, seen, wrong)
+            driver.wrap(_Seen(machine, seen, wrong))
             try:
                 driver.apply(operation)
             finally:
-                driver.machine = machine
+                driver.wrap(machine)
         case Advance(), Wrong():
             driver.apply(Advance(wrong.value))
         case Receive() | ReceiveDatagram(), Wrong():

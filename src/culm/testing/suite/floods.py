@@ -106,9 +106,9 @@ def _pour(spec: MachineSpec, flood: Flood, told: Conversation, story: Story, hab
     for operation in story:
         driver.run(operation)
     if not habit.takes_bytes:
-        driver.take = lambda machine: b""
+        driver.take_by(lambda machine: b"")
     if not habit.answers:
-        driver.respond = None
+        driver.answer_by(None)
     poured = checked = 0
     total = 2 * spec.held_max + _SLACK_SIZE
     for poured in _pour_in(driver, _pieces(spec, flood), total, drains=habit.drains):

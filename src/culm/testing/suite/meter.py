@@ -45,6 +45,10 @@ class Meter:
         self.allowed: float = float("inf")
         self._counts: dict[CodeType, bool] = {}
 
+    def allow(self, steps: float) -> None:
+        """Stop the work at so many steps, counted from the beginning."""
+        self.allowed = steps
+
     def count(self, act: Callable[[], T]) -> T:
         """Do `act` and count its steps.  Raises `EndlessWorkError` out of the midst of it."""
         return _traced_by(self._enter, act)

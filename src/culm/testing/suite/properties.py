@@ -232,7 +232,7 @@ def purity(spec: MachineSpec, draw: Draw) -> None:
     if driver.is_stream and draw(st.booleans()):
         story = [*cut_short(story, draw), Eof()]
     with retold(spec, told, story):
-        driver.machine = _Questioned(driver.machine, lambda: _ask(driver))
+        driver.wrap(_Questioned(driver.machine, lambda: _ask(driver)))
         _ask(driver)
         turns = driver.start()
         for operation in story:

@@ -49,7 +49,7 @@ def run_story(
 ) -> list[Turn]:
     """Do `story` to a new machine with the config of `conversation`; all turns."""
     driver = driver_for(spec, conversation)
-    driver.take = take
+    driver.take_by(take)
     turns = driver.start()
     for operation in story:
         turns += driver.run(operation)

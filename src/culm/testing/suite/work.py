@@ -132,7 +132,8 @@ class Worker:
         self._work = spec.work
         self.savings = 0  # steps, of `per_byte`, that are left over
         if (respond := self.driver.respond) is not None:
-            self.driver.respond = self.meter.apart(lambda effect: self._answer(respond, effect))
+            apart = self.meter.apart(lambda effect: self._answer(respond, effect))
+            self.driver.answer_by(apart)
         self._pay(None, self.driver.start)
 
     def tell(self, story: Sequence[Operation]) -> None:
@@ -153,7 +154,7 @@ class Worker:
     def _pay(self, operation: Operation | None, act: Callable[[], list[Turn]]) -> list[Turn]:
         meter, before = self.meter, self.meter.steps
         self._save(_input_size(operation))
-        meter.allowed = before + self._work.base + self.savings
+        meter.allow(before + self._work.base + self.savings)
         try:
             turns = meter.count(act)
         except EndlessWorkError:
@@ -166,7 +167,7 @@ class Worker:
 
     def _answer(self, respond: Callable[[Effect[Any]], object], effect: Effect[Any]) -> object:
         result = respond(effect)
-        self.meter.allowed += self._save(held_size(result))
+        self.meter.allow(self.meter.allowed + self._save(held_size(result)))
         return result
 
     def _save(self, size: int) -> int:
