@@ -123,7 +123,7 @@ class Place:
     __slots__ = ("_events",)
 
     def __init__(self) -> None:
-        self._events: deque[Event] | None = None
+        self._events: list[Event] | None = None  # the next one last
 
     @property
     def filled(self) -> bool:
@@ -132,11 +132,11 @@ class Place:
 
     def fill(self, events: Iterable[Event] = ()) -> None:
         """Put the events here, or none."""
-        self._events = deque(events)
+        self._events = [*events][::-1]
 
     def take(self) -> Event | None:
         """The next of the events."""
-        return self._events.popleft() if self._events else None
+        return self._events.pop() if self._events else None
 
 
 class StoreWork:
