@@ -46,9 +46,9 @@ class _Feed:
     def move(self, happened: FeedInput) -> None:
         self.state = FEED_RULES[self.state][happened]
 
-    def begin(self, call: Call) -> None:
-        """Nothing has come yet in that call."""
-        self.call, self.received = call, 0
+    def begin(self, call: Call, first: int) -> None:
+        """Nothing has come yet in that call, which asks for messages from `first` on."""
+        self.call, self.first, self.received = call, first, 0
 
     def end(self) -> Call | None:
         """There is no call any more; returns the one that there was."""
@@ -229,16 +229,16 @@ class HistoryReader:
                 self._wait(feed, now)
 
     def _make_call(self, feed: _Feed, *, live: bool) -> None:
-        feed.first = self._next_of(feed.id)
+        first = self._next_of(feed.id)
         request = HistoryRequest(
             feed=feed.id,
-            first=feed.first,
+            first=first,
             limit=None if live else self._settings.limit,
             live=live,
             keys=False,
         )
         call = self._connection.make_call(METHOD, CallType.SOURCE, request.to_json())
-        feed.begin(call)
+        feed.begin(call, first)
         self._by_call[call.number] = feed
 
     def _drop_call(self, feed: _Feed) -> None:
