@@ -37,6 +37,7 @@ from culm.ssb.peer import (
     Peer,
     PeerConnected,
     PeerDisconnected,
+    PeerEvent,
     PeerLink,
     Settings,
 )
@@ -95,7 +96,7 @@ class _DiallingPeer(Peer):
             raise LocalProtocolError(ContractErrorCode.ALREADY_CLOSED)
         self._dials.append(_feed(name))
 
-    def next_event(self) -> Any:  # there is one event more than a peer has
+    def next_event(self) -> PeerEvent | DialWanted | None:  # type: ignore[override]
         if self._dials:
             return DialWanted(peer=self._dials.pop(0))
         return super().next_event()
