@@ -148,21 +148,27 @@ class Outbox:
 
     def append(self, data: Buffer) -> None:
         """Queue `data`, which the caller must not change afterwards."""
-        view = memoryview(data)  # TypeError now rather than in `take`
-        size = view.nbytes
+        # TypeError now rather than in `take`
+        size = len(data) if type(data) is bytes else memoryview(data).nbytes
         if not size:
             return
-        pieces = self._pieces
-        last = pieces[-1] if size <= _SMALL_SIZE_MAX and pieces else None
-        if last is None or (len(last) > _SMALL_SIZE_MAX and type(last) is not _Joined):
+        if size > _SMALL_SIZE_MAX or not self._join(data):
             # A view is cut by bytes, whatever its items are.
-            pieces.append(data if isinstance(data, (bytes, bytearray)) else view.cast("B"))
-        elif type(last) is _Joined:
-            last += view
-        else:
-            pieces[-1] = joined = _Joined(last)
-            joined += view
+            plain = isinstance(data, (bytes, bytearray))
+            self._pieces.append(data if plain else memoryview(data).cast("B"))
         self.size += size
+
+    def _join(self, data: Buffer) -> bool:
+        """Add `data` to the last piece, if that is a small one."""
+        last = self._pieces[-1] if self._pieces else None
+        if type(last) is _Joined:
+            last += data
+            return True
+        if last is None or len(last) > _SMALL_SIZE_MAX:
+            return False
+        self._pieces[-1] = joined = _Joined(last)
+        joined += data
+        return True
 
     def take(self, size_max: int | None = None) -> bytes:
         """Remove and return at most `size_max` bytes (everything by default)."""

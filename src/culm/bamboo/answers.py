@@ -22,7 +22,7 @@ __all__ = ["are_logs", "are_stored_entries", "is_hash", "is_head", "is_of_family
 # The families differ in the sizes of their hashes.
 _PREFIXES = {family.encoded_size: family.prefix for family in FAMILIES.values()}
 
-_TAGS = (0, 1)
+_TAGS = (b"\0", b"\1")
 _MAX, _encode = varu64.MAX, varu64.encode
 
 
@@ -95,44 +95,43 @@ def are_stored_entries(
     prefix = _PREFIXES.get(len(first.hash))
     if prefix is None:
         return False
+    hash_size, prefix_size = len(first.hash), len(prefix)
     front = log.author + _encode(log.log_id)
+    fronts, number_at = tuple(tag + front for tag in _TAGS), 1 + len(front)
+    rest_size = hash_size - prefix_size + SIGNATURE_SIZE
     payload_size_max = -1 if payload_size_max is None else payload_size_max
     # This is done for every entry that is sent: it has to be quick.
     for value in values:
         if type(value) is not StoredEntry:
             return False
-        seqnum, _, _, size, on_hand, complete, payload, begun = value
+        seqnum, encoded, hash, size, on_hand, complete, payload, begun = value
         if not (
             type(seqnum) is type(size) is type(on_hand) is int
             and type(complete) is type(begun) is bool
+            and type(encoded) is type(hash) is bytes
             and 0 < seqnum <= _MAX
             and 0 <= on_hand <= size <= _MAX
             and (not complete or (on_hand == size and not begun))
-            and _is_encoded(value, front, prefix, len(first.hash))
+            and len(hash) == hash_size
+            and hash.startswith(prefix)
         ):
             return False
         if payload is not None and not (
             type(payload) is bytes and complete and len(payload) == size <= payload_size_max
         ):
             return False
+        # The numbers and the sizes of the hashes are those of the encoded form: number, links,
+        # size and hash of the payload, signature.
+        number, tail = _encode(seqnum), _encode(size) + prefix
+        links, links_at = (seqnum > 1) + has_lipmaalink(seqnum), number_at + len(number)
+        tail_at = links_at + links * hash_size
+        if not (
+            len(encoded) == tail_at + len(tail) + rest_size
+            and encoded.startswith(fronts)
+            and encoded.startswith(number, number_at)
+            and encoded.startswith(tail, tail_at)
+            and (not links or encoded.startswith(prefix, links_at))
+            and (links < 2 or encoded.startswith(prefix, links_at + hash_size))
+        ):
+            return False
     return True
-
-
-def _is_encoded(stored: StoredEntry, front: bytes, prefix: bytes, hash_size: int) -> bool:
-    """Whether the numbers and the sizes of `stored` are those of its encoded form."""
-    seqnum, encoded, hash, size, _, _, _, _ = stored
-    if not (type(encoded) is type(hash) is bytes and len(hash) == hash_size):
-        return False
-    # From the end: signature, hash of the payload, its size; in between the links.
-    front, behind = front + _encode(seqnum), _encode(size) + prefix
-    links, links_at = (seqnum > 1) + has_lipmaalink(seqnum), 1 + len(front)
-    behind_at = links_at + links * hash_size
-    return (
-        len(encoded) == behind_at + len(behind) - len(prefix) + hash_size + SIGNATURE_SIZE
-        and hash.startswith(prefix)
-        and encoded[0] in _TAGS
-        and encoded.startswith(front, 1)
-        and encoded.startswith(behind, behind_at)
-        and (not links or encoded.startswith(prefix, links_at))
-        and (links < 2 or encoded.startswith(prefix, links_at + hash_size))
-    )

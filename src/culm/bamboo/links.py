@@ -73,7 +73,8 @@ def lipmaa(seqnum: int) -> int:
 
 def has_lipmaalink(seqnum: int) -> bool:
     """Whether the entry encodes a lipmaalink, that is one distinct from its backlink."""
-    return _level(seqnum) > 1
+    # `_level` would say the same, but this is asked for every entry, again and again.
+    return (_RULER[seqnum - 1] if seqnum <= len(_RULER) else _level(seqnum)) > 1
 
 
 def shortest_path(from_: int, to: int) -> list[int]:

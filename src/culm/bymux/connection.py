@@ -267,8 +267,7 @@ class Connection(StreamBase[ConnectionEvent]):
         there = min(self._incoming_size, self._inbox.size)
         if there < self._incoming_size:
             there -= there % size
-        for begin in range(0, there, size):
-            scope.take_piece(min(size, there - begin), consumed=True)
+        scope.take_consumed(there, piece_size=size)
         return self._inbox.take_view(there)
 
     def _forget(self, scope: StreamScope) -> ConnectionEvent:

@@ -28,6 +28,7 @@ class StreamScope(Scope):
         "_urgent",
         "receive_credit",
         "send_credit",
+        "unsent_size",
     )
     stream_id: int
 
@@ -45,22 +46,19 @@ class StreamScope(Scope):
         self.receive_credit = receive_credit
         self._urgent = urgent
         self._unsent: Outbox | None = None  # never an empty one
+        self.unsent_size = 0
         self._closing = False  # a Close waits behind the unsent data
         self._receive_window: int | None = None
         self._unconsumed_size = 0
 
     # Sending
 
-    @property
-    def unsent_size(self) -> int:
-        return 0 if self._unsent is None else self._unsent.size
-
     def send_data(self, data: Buffer) -> None:
         self.permit(PacketType.WRITE)
         unsent = self._unsent or Outbox()
         unsent.append(data)
         if unsent.size:
-            self._unsent = unsent
+            self._unsent, self.unsent_size = unsent, unsent.size
             self._enter()
 
     def send(self, packet_type: PacketType) -> None:
@@ -73,11 +71,12 @@ class StreamScope(Scope):
     def take_write(self, size_max: int) -> list[Buffer]:
         """Take the pieces of the next Write, its header first (see `Scheduler`)."""
         assert self._unsent is not None
-        size = min(size_max, self.send_credit, self._unsent.size)
+        size = min(size_max, self.send_credit, self.unsent_size)
         pieces = self._unsent.take_pieces(size)
+        self.unsent_size -= size
         if self.send_credit != INFINITE:
             self.send_credit -= size
-        if not self._unsent.size:
+        if not self.unsent_size:
             self._drained()
         self._enter()
         return [encode(PacketType.WRITE, self.stream_id, size), *pieces]
@@ -96,7 +95,7 @@ class StreamScope(Scope):
         # A Close that waits behind data forbids the caller what it will forbid.
         if self._closing and packet_type in _DATA_ENDING:
             return self._rules[HalfState.CLOSED][packet_type]
-        return super()._outcome(packet_type)
+        return self._rules[self.local][packet_type]
 
     # Granting
 
@@ -147,14 +146,27 @@ class StreamScope(Scope):
 
     # Receiving
 
-    def take_piece(self, size: int, *, consumed: bool = False) -> None:
+    def take_piece(self, size: int) -> None:
         """Account for data that comes up."""
         if self.receive_credit != INFINITE:
             self.receive_credit -= size
-        if consumed:
-            self._refill()
-        elif self._receive_window is not None:
+        if self._receive_window is not None:
             self._unconsumed_size += size
+
+    def take_consumed(self, size: int, *, piece_size: int) -> None:
+        """Account for data that comes up in pieces, of which the last is the rest.
+
+        Each is used up before the next one.
+        """
+        if self.receive_credit == INFINITE:
+            return
+        window = self._receive_window
+        # With more credit than this, it is not urgent to restore the window.
+        enough = -1 if window is None else (window - self._unconsumed_size) // 2
+        for left in range(size, 0, -piece_size):
+            self.receive_credit -= min(left, piece_size)
+            if self.receive_credit <= enough:
+                self._refill()
 
     def _take_in(self, packet_type: PacketType, amount: int | None) -> ConnectionEvent | None:
         if packet_type is PacketType.STOP_READ:
@@ -163,7 +175,7 @@ class StreamScope(Scope):
 
     def _drop_unsent(self) -> int:
         dropped_size = self.unsent_size
-        self._unsent = None
+        self._unsent, self.unsent_size = None, 0
         self._closing = False
         self._scheduler.leave(self)
         return dropped_size

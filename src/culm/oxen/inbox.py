@@ -27,20 +27,16 @@ class Inbox:
 
     def put(self, source: bytes, data: Buffer) -> bool:
         """Keep a datagram; false if there is no room for it."""
-        view = memoryview(data)
-        size = _size(source, view.nbytes)
-        if self._size + size > self._size_max:
+        data_size = len(data) if type(data) is bytes else memoryview(data).nbytes
+        size = self._size + data_size + len(source) + DATAGRAM_OVERHEAD
+        if size > self._size_max:
             return False
-        self._datagrams.append((source, bytes(view)))
-        self._size += size
+        self._datagrams.append((source, data if type(data) is bytes else bytes(memoryview(data))))
+        self._size = size
         return True
 
     def take(self) -> tuple[bytes, bytes]:
         """The oldest datagram."""
         source, data = self._datagrams.popleft()
-        self._size -= _size(source, len(data))
+        self._size -= len(data) + len(source) + DATAGRAM_OVERHEAD
         return source, data
-
-
-def _size(source: bytes, data_size: int) -> int:
-    return data_size + len(source) + DATAGRAM_OVERHEAD

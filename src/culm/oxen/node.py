@@ -339,7 +339,8 @@ class Node:
         self._refuse_when_leaving()
         if self._state is _IDLE:
             raise LocalProtocolError(ErrorCode.NOT_STARTED)
-        payload, size_max = bytes(memoryview(data)), self._payload_size_max[delivery]
+        payload = data if type(data) is bytes else bytes(memoryview(data))
+        size_max = self._payload_size_max[delivery]
         if len(payload) > size_max:
             raise LocalProtocolError(
                 ErrorCode.PAYLOAD_TOO_LARGE, f"{len(payload)} bytes, at most {size_max}"

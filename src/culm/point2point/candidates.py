@@ -48,22 +48,26 @@ class Candidates:
     have the same ranges, and each range is made once.
     """
 
-    __slots__ = ("_adjusted", "_possible", "_ranges", "_shared")
+    __slots__ = ("_adjusted", "_ranges", "_shared", "demand", "first", "possible")
 
     def __init__(self, range_: Range, demand: Demand | None) -> None:
-        self._possible = Possible((Cursor(range_),), () if demand is None else (demand,))
+        self.first = Cursor(range_)
+        """The cursor under the oldest possibility."""
+        self.demand = demand
+        """What the receiver has asked for last; ``None`` if it has not said so yet."""
+        self.possible = Possible((self.first,), () if demand is None else (demand,))
         self._ranges = {range_.bounds: range_}  # in force now or later, the largest first
         # What all adjustments by the receiver, and all by the sender, come to.
         self._adjusted = [range_.bounds, range_.bounds]
         self._shared = range_.count  # how many of their first pieces the ranges share
 
     def __iter__(self) -> Iterator[Cursor]:
-        return iter(self._possible.cursors)
+        return iter(self.possible.cursors)
 
     @property
     def count(self) -> int:
         """How many ranges, or demands, are being kept apart."""
-        return max(len(self._ranges), len(self._possible.demands))
+        return max(len(self._ranges), len(self.possible.demands))
 
     @property
     def ranges(self) -> tuple[Bounds, ...]:
@@ -71,24 +75,9 @@ class Candidates:
         return tuple(self._ranges)
 
     @property
-    def possible(self) -> Possible:
-        return self._possible
-
-    @property
-    def first(self) -> Cursor:
-        """The cursor under the oldest possibility."""
-        return self._possible.cursors[0]
-
-    @property
-    def demand(self) -> Demand | None:
-        """What the receiver has asked for last; ``None`` if it has not said so yet."""
-        demands = self._possible.demands
-        return demands[-1] if demands else None
-
-    @property
     def only(self) -> tuple[Cursor, Demand] | None:
         """The one possibility, if there is but one."""
-        cursors, demands = self._possible
+        cursors, demands = self.possible
         if len(cursors) == len(self._ranges) == len(demands) == 1:
             return cursors[0], demands[0]
         return None
@@ -138,13 +127,13 @@ class Candidates:
 
     def ask(self, demand: Demand) -> None:
         """Another demand holds for the sender from now on."""
-        self._possible = Possible(self._possible.cursors, (demand,))
+        self.possible, self.demand = Possible(self.possible.cursors, (demand,)), demand
 
     def may_be_asked(self, demand: Demand) -> None:
         """Another demand holds for the sender now or later."""
-        cursors, demands = self._possible
+        cursors, demands = self.possible
         if demands[-1] != demand:
-            self._possible = Possible(cursors, (*demands, demand))
+            self.possible, self.demand = Possible(cursors, (*demands, demand)), demand
 
     # What the sender does.
 
@@ -153,7 +142,7 @@ class Candidates:
 
         Changes nothing.  Raises the first `Violation` if none allows it.
         """
-        possible = self._possible
+        possible = self.possible
         cursors, demands = possible
         if count > 1 and self._are_together(1):
             cursors = self._apart(count)
@@ -180,35 +169,35 @@ class Candidates:
 
     def keep(self, possible: Possible) -> None:
         """What `allowing` has returned is all that may hold."""
-        self._possible = possible
+        self.possible, self.first = possible, possible.cursors[0]
 
     def keep_piece(self, piece: Piece) -> None:
         """That piece turned out to be the one that is due."""
-        if len(self._possible.cursors) > 1:
+        if len(self.possible.cursors) > 1:
             self._place(cursor for cursor in self if cursor.piece == piece)
 
     def advance(self, count: int) -> None:
         """Pass `count` pieces.  Raises `TooManyCandidates`, as all that move do."""
-        for cursor in self._possible.cursors:
+        for cursor in self.possible.cursors:
             cursor.move(cursor.index + count)
         self._settle()
 
     def advance_inside(self, size: int) -> None:
         """Pass `size` bytes of the payload that is due."""
-        for cursor in self._possible.cursors:
+        for cursor in self.possible.cursors:
             cursor.move_inside(size)
         self._settle()
 
     def begin_again(self, piece: Piece) -> None:
         """Return to the beginning of the payload that is due."""
-        for cursor in self._possible.cursors:
+        for cursor in self.possible.cursors:
             if cursor.piece == piece:
                 cursor.move(cursor.index)
         self._settle()
 
     def go_back_to(self, pieces: tuple[Piece, ...]) -> None:
         """Return to the one of `pieces` that has just been passed."""
-        for cursor in self._possible.cursors:
+        for cursor in self.possible.cursors:
             if cursor.index and cursor.range.piece(cursor.index - 1) in pieces:
                 cursor.move(cursor.index - 1)
         self._settle()
@@ -221,16 +210,16 @@ class Candidates:
 
     def _are_together(self, count: int) -> bool:
         """Whether the next `count` pieces are the same, whatever range it is."""
-        cursors = self._possible.cursors
+        cursors = self.possible.cursors
         return len(cursors) == 1 and cursors[0].index + count <= self._shared
 
     def _place(self, cursors: Iterable[Cursor]) -> None:
-        self._possible = Possible(_distinct(cursors), self._possible.demands)
+        self.keep(Possible(_distinct(cursors), self.possible.demands))
 
     def _apart(self, count: int) -> tuple[Cursor, ...]:
         """Where the sender may be: one by one, unless it does not matter for `count` pieces."""
         if len(self._ranges) == 1 or self._are_together(count):
-            return self._possible.cursors
+            return self.possible.cursors
         return _distinct(self._places_in(self._ranges.values()))
 
     def _places_in(self, ranges: Iterable[Range]) -> Iterator[Cursor]:
@@ -245,7 +234,7 @@ class Candidates:
         """The sender has done something, and may go over to a smaller range now."""
         if len(self._ranges) == 1 or self._are_together(1):  # nearly always
             return
-        if len(self._ranges) * len(self._possible.cursors) > _CANDIDATES_MAX:
+        if len(self._ranges) * len(self.possible.cursors) > _CANDIDATES_MAX:
             raise TooManyCandidates
         alive = {cursor.range.bounds for cursor in self}
         possible = {

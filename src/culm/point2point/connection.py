@@ -348,10 +348,8 @@ class Connection(StreamBase[ConnectionEvent]):
                 return event
             if event is not None:
                 return event
-            event = self._control.next_event()
-            if event is not None:
-                return event
-            self._feed_mux()
+            if self._inbox.size:
+                self._feed_mux()
             below = self._mux.next_event()
             if below is None:
                 break
@@ -371,6 +369,9 @@ class Connection(StreamBase[ConnectionEvent]):
                 self._control.give_up(outcome.record, GivenUp.UNTRACEABLE)
             else:
                 return outcome
+            event = self._control.next_event()
+            if event is not None:
+                return event
         return None
 
     def _take_setup(self) -> ConnectionEvent | None:

@@ -269,7 +269,7 @@ class Direction:
 
         Raises `Violation`: a confirmation that came late may have ended the range before it.
         """
-        entry, piece = self.entry, self.cursor.piece
+        entry, piece = self.entry, self.candidates.first.piece
         if entry is None or piece != (entry.seqnum, Part.PAYLOAD):
             raise Violation(ErrorCode.PAST_END, "payload beyond the range that was confirmed")
         return entry
@@ -302,7 +302,7 @@ class Direction:
         """Pass `size` bytes of its payload; returns whether they are the last ones."""
         piece = Piece(entry.seqnum, Part.PAYLOAD)
         self.candidates.keep_piece(piece)
-        if self.cursor.offset + size < entry.payload_size:
+        if self.candidates.first.offset + size < entry.payload_size:
             self.candidates.advance_inside(size)
             return False
         self.last = Last((piece,), entry)
@@ -385,6 +385,8 @@ class Direction:
     def _known_entry(
         self, seqnum: int, other: Direction, given: Entry | None = None
     ) -> Entry | None:
+        if given is None and self.entry is not None and self.entry.seqnum == seqnum:
+            return self.entry  # the most frequent answer
         for entry in (given, self.entry, other.entry):
             if entry is not None and entry.seqnum == seqnum:
                 return entry

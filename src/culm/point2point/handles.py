@@ -163,10 +163,10 @@ class Request:
         At the end of the range if `all_received`, whatever else the peer may be within.
         """
         incoming = self._record.incoming
-        for cursor in incoming.candidates:
+        for cursor in incoming.candidates.possible.cursors:
             if cursor.piece is None:
                 return cursor
-        passed = incoming.cursor
+        passed = incoming.candidates.first
         return Cursor(passed.range, passed.index - 1) if incoming.apology_owed else passed
 
     @property

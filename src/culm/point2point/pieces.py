@@ -271,6 +271,8 @@ class Cursor:
 
     def is_behind(self, other: Cursor) -> int:
         """How many pieces `other` has wholly passed that this cursor has not."""
+        if other.range is self.range:  # nearly always
+            return max(0, other.index - self.index)
         last = other.range.piece(other.index - 1) if other.index else None
         passed = self.range.index_after(last) if last is not None else 0
         return max(0, passed - self.index)

@@ -7,6 +7,7 @@ from typing import NamedTuple, TypeAlias
 from culm.buffer import Buffer, ReceiveBuffer
 from culm.point2point.candidates import TooManyCandidates
 from culm.point2point.data_codec import NUMBERS, PacketType, decode_metadata, metadata_size_max
+from culm.point2point.direction import Intake
 from culm.point2point.errors import ErrorCode, Violation
 from culm.point2point.events import (
     Apologized,
@@ -84,9 +85,11 @@ class DataReceiver:
 
     @property
     def waiting(self) -> bool:
-        """Whether the caller owes an answer."""
+        """Whether the caller owes an answer before more is taken."""
         current = self._current
-        return current is not None and current.waiting
+        if current is None or current.incoming.intake is not Intake.WAITING:
+            return False
+        return current.state is not RequestState.ENDED
 
     @property
     def inside(self) -> bool:
@@ -126,7 +129,7 @@ class DataReceiver:
         """
         if self._refused:
             raise Violation(ErrorCode.INVALID_DATA, "refused by the caller")
-        if self._runs is not None:
+        if self._runs is not None and self._runs.fault is not None:
             self._runs.check()
         outcome: Outcome | None
         while not self.waiting:

@@ -33,11 +33,6 @@ class RequestRecord:
         self.state = after(self.state, input)
 
     @property
-    def waiting(self) -> bool:
-        """Whether the caller owes an answer before more of its data is taken."""
-        return self.incoming.intake is Intake.WAITING and self.state is not RequestState.ENDED
-
-    @property
     def takes_data(self) -> bool:
         """Whether data of the peer may come, and counts."""
         return self.state is RequestState.CONFIRMED and self.incoming.intake is Intake.TAKEN

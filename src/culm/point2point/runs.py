@@ -54,7 +54,8 @@ class RunReader:
     """
 
     def __init__(self, inbox: ReceiveBuffer, body: PayloadBody, *, family: HashFamily) -> None:
-        self._fault: _Fault | None = None  # found behind the last run
+        self.fault: _Fault | None = None
+        """What was found behind the last run."""
         self._count_max = _COUNT_MIN  # how many entries are read at a time
         self._inbox = inbox
         self._body = body
@@ -62,7 +63,7 @@ class RunReader:
 
     def check(self) -> None:
         """Raise what is wrong behind the last run, or pass over it if that is wanted by now."""
-        fault, self._fault = self._fault, None
+        fault, self.fault = self.fault, None
         if fault is None:
             return
         history_is_good = fault.violation.code is ErrorCode.INVALID_DATA
@@ -97,7 +98,7 @@ class RunReader:
             self._count_max *= 2
         end = records[len(entries) - 1][-1] if entries else 0
         if violation is not None:
-            self._fault = _Fault(violation, record, records[len(entries)][-1] - end)
+            self.fault = _Fault(violation, record, records[len(entries)][-1] - end)
         if entries:
             self._inbox.consume(end)
             incoming.take_run({read[0]: read[7] for read in records[: len(entries)]})

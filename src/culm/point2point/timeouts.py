@@ -121,6 +121,8 @@ class Timeouts:
 
     def stalled(self) -> list[RequestRecord]:
         """The requests to be given up.  Raises `Violation` if that is not enough."""
+        if self._liveness.now is None:
+            return []  # nobody has told the time
         if self._liveness.is_over(self._is_inside()):
             raise Violation(ErrorCode.PEER_SILENT)
         records: dict[int, RequestRecord] = {}  # one may lack what it sends and what it takes

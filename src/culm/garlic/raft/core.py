@@ -230,15 +230,15 @@ class Raft:
     def next_effect(self) -> RaftEffect | None:
         if self._closed:
             return None
-        effect: RaftEffect | None = self._shared.journal.next_effect()
-        if effect is None:
-            effect = self._engine.receiver.next_effect()
-        if effect is None and not self._engine.receiver.installing:
-            effect = self._shared.applier.next_effect()
-        if effect is None and self._engine.leadership is not None:
+        shared, engine = self._shared, self._engine
+        receiver, leadership = engine.receiver, engine.leadership
+        effect: RaftEffect | None = shared.journal.next_effect() or receiver.next_effect()
+        if effect is None and not receiver.installing:
+            effect = shared.applier.next_effect()
+        if effect is None and leadership is not None:
             # Now that nothing else is left to do, peers get all that has gathered.
-            self._engine.leadership.replicator.flush()
-            effect = self._engine.leadership.replicator.next_effect()
+            leadership.replicator.flush()
+            effect = leadership.replicator.next_effect()
         return effect
 
     def complete(self, ticket: Ticket[R], result: R) -> None:

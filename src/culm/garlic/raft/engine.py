@@ -90,7 +90,7 @@ class Engine:
 
     def settle(self) -> None:
         """Draw conclusions from what is durable, applied and answered by now."""
-        if self.elector.elected:
+        if self.elector.role is State.CANDIDATE and self.elector.elected:
             self.elector.lead()
             self.leadership = Leadership(self.shared, self.reads)
         if self.leadership is not None:
@@ -118,11 +118,12 @@ class Engine:
 
     def _agree_on_term(self, message: m.Message) -> bool:
         """Compare terms (paper, 5.1); false if the message must not be acted on."""
-        if message.term < self.term:
+        term = self.shared.journal.term
+        if message.term < term:
             self._refuse(message)
             return False
         if isinstance(message, m.Response):
-            if message.term > self.term:
+            if message.term > term:
                 if self._knows(message.source):
                     self._follow(message.term)
                 return False
@@ -130,7 +131,7 @@ class Engine:
         if self.elector.shielded and self._disregards(message):
             self._refuse(message)
             return False
-        if message.term > self.term:
+        if message.term > term:
             self._follow(message.term)
         return True
 

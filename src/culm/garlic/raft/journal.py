@@ -125,7 +125,7 @@ class Journal:
         Its commit index covers only what is durable already: if the write is torn, the
         entries that it replaces must not be taken for committed ones.
         """
-        if self._writing or self.saved:
+        if self._writing or self._saved == self._changes:
             return None
         self._writing = True
         first, self._unsaved_from = self._unsaved_from, None

@@ -196,33 +196,32 @@ class _Batches:
     def _appended(self, batch: list[NewEntry], place: Place, staging: StagedPayload | None) -> None:
         """Tell of the entries; of those without their payloads the store may have had these."""
         log, news = self._replica.log, self._replica.stored(batch)
-        complete: set[int] = {each.entry.seqnum for each in batch if _is_whole(each)}
+        missing = {entry.seqnum for entry, payload, staged in batch if payload is None or staged}
+        uncertain = Intervals()
+        for seqnum in sorted(missing):
+            uncertain.add(seqnum)
 
         def fill() -> None:
             stored = (
                 EntryStored(
                     log=log,
-                    seqnum=each.entry.seqnum,
-                    payload_size=each.entry.payload_size,
-                    payload_stored=each.entry.seqnum in complete,
+                    seqnum=entry.seqnum,
+                    payload_size=entry.payload_size,
+                    payload_stored=entry.seqnum not in missing,
                 )
-                for each in batch
+                for entry, _, _ in batch
             )
             place.fill([*stored, *news])
             if staging is not None:
-                staging.begun(needed=staging.entry.seqnum not in complete)
+                staging.begun(needed=staging.entry.seqnum in missing)
 
-        uncertain = Intervals()
-        for each in batch:
-            if not _is_whole(each):
-                uncertain.add(each.entry.seqnum)
         rows = uncertain.runs()
         waiting = len(rows)
 
         def got(found: list[StoredEntry]) -> None:
             nonlocal waiting
             waiting -= 1
-            complete.update(each.seqnum for each in found if each.payload_complete)
+            missing.difference_update(each.seqnum for each in found if each.payload_complete)
             if not waiting:
                 fill()
 
@@ -246,10 +245,6 @@ class _Batches:
             place.fill()
         else:
             self._appended(batch, place, None)
-
-
-def _is_whole(new: NewEntry) -> bool:
-    return new.payload is not None and not new.staged
 
 
 class Download:

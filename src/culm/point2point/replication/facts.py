@@ -47,6 +47,8 @@ class Stage(Enum):
     REPEATING = "the same, and there may be room by now"
     DEFERRED = "there was no room: to be tried again when there may be"
 
+    __hash__ = object.__hash__  # see `PeerStage`
+
 
 class Step(Enum):
     """What can happen to a request of ours."""
@@ -102,6 +104,8 @@ class PeerStage(Enum):
     JOINED = "we have confirmed it, and want what comes"
     LEAVING = "we were about to, and have cancelled it"
     CANCELLED = "we have cancelled it"
+
+    __hash__ = object.__hash__  # looked up whenever something has come: quicker than by name
 
 
 class Standing(Enum):

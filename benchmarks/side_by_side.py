@@ -1,0 +1,369 @@
+"""How fast this checkout is, compared with another one on the same machine.
+
+``python benchmarks/side_by_side.py ../other`` runs the same work in two processes, one for each
+checkout, in turns: this one, the other, the other, this one.  Time is the processor's, and what
+is printed is the median of the ratios of all pairs: above 1, this checkout is the faster one.
+So another load on the machine hits both alike.  Beside it are the ratio of the best rounds of
+both, and what our best one took.  Both must have the same kind of kernels
+(``python setup.py build_ext --inplace``).
+
+``--lines`` counts the lines of culm that Python executes instead of measuring time: exact, and
+the same on every machine, but blind to what kernels do.  ``--only`` picks benchmarks by a part
+of their names, ``--pairs`` says how many pairs there are of each.  ``--least 0.95`` makes the
+exit status 1 if a ratio is below that.
+
+Where what a checkout's own benchmarks use has other names than here, its own
+`two_replicators`, `bench_raft_core` and `test_oxen` take care of that: each process imports
+those of its checkout.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from statistics import median
+from time import process_time
+from types import FrameType
+from typing import Any
+
+HERE = Path(__file__).resolve()
+
+Work = Callable[[], object]
+
+BENCHMARKS: dict[str, Callable[[], Work]] = {}
+"""By name, what prepares one round of a benchmark, outside of what is measured."""
+
+
+def benchmark(name: str) -> Callable[[Callable[[], Work]], Callable[[], Work]]:
+    def register(prepare: Callable[[], Work]) -> Callable[[], Work]:
+        BENCHMARKS[name] = prepare
+        return prepare
+
+    return register
+
+
+def point2point(kind: str, count: int, size: int, limits_name: str) -> None:
+    """Bring a log of `count` payloads of `size` bytes into an empty store."""
+    kept: list[Any] = []
+
+    @benchmark(f"point2point {count} {kind} of {size}, {limits_name.lower()} limits")
+    def prepare() -> Work:
+        import test_point2point as ours
+        from samples import SAMPLES, records
+
+        if not kept:
+            make = SAMPLES.get(kind, records)
+            kept.extend(ours.written(ours.cut(make(count * size), size)))
+        return ours.replicate(kept, getattr(ours, limits_name))[0]
+
+
+for kind in ("log", "random"):
+    point2point(kind, 2000, 100, "DEFAULTS")
+for kind in ("random", "records"):
+    for limits_name in ("BULK", "DEFAULTS"):
+        point2point(kind, 16, 1 << 20, limits_name)
+point2point("log", 2, 1 << 20, "BULK")
+
+
+@benchmark("point2point 1000 random of 100, 1400 bytes at a time")
+def small_reads() -> Work:
+    from wire_cost import log_of, replicate
+
+    source = log_of(1000, 100)
+    return lambda: replicate(source, take_size=1400)
+
+
+@benchmark("bymux 16 streams, pieces of 64 bytes")
+def bymux() -> Work:
+    from culm.bymux import Connection, InitialState, InitialStream, Role
+    from culm.bymux.events import StreamData
+
+    initial = InitialState(streams={number: InitialStream() for number in range(16)})
+    one = Connection(role=Role(0), initial=initial)
+    other = Connection(role=Role(1), initial=initial.mirrored())
+    for stream_id in range(16):
+        other.stream(stream_id).set_window(1 << 16)
+    data = bytes(64)
+
+    def work() -> None:
+        for _ in range(250):
+            for stream_id in range(16):
+                one.stream(stream_id).send_data(data)
+            other.receive_data(one.data_to_send())
+            while (event := other.next_event()) is not None:
+                if type(event) is StreamData:
+                    other.stream(event.stream_id).consumed(len(event.data))
+            one.receive_data(other.data_to_send())
+            while one.next_event() is not None:
+                pass
+
+    return work
+
+
+@benchmark("raft core, three servers, 100 entries at a time")
+def raft_core() -> Work:
+    from bench_raft_core import Memory
+
+    cluster = Memory(3)
+    leader = cluster.elect()
+    value = bytes(64)
+
+    def work() -> None:
+        for _ in range(200):
+            leader.propose([value] * 100)
+            cluster.run()
+
+    return work
+
+
+@benchmark("raft core, three servers, an entry at a time")
+def raft_core_single() -> Work:
+    from bench_raft_core import Memory
+
+    cluster = Memory(3)
+    leader = cluster.elect()
+    value = bytes(64)
+
+    def work() -> None:
+        for _ in range(1000):
+            leader.propose([value])
+            cluster.run()
+
+    return work
+
+
+@benchmark("garlic handshake")
+def handshake() -> Work:
+    from culm.garlic.digest import CredentialCache, Nonces
+    from culm.garlic.handshake import ClientHandshake, ServerHandshake
+
+    nonces, cache, rng = Nonces(rng=Random(1)), CredentialCache(), Random(2)
+
+    def connect() -> None:
+        client = ClientHandshake(host="a", user="u", password="p", cache=cache, rng=rng)
+        server = ServerHandshake(lookup=lambda user: "p", nonces=nonces)
+        server.receive_data(client.data_to_send())
+        while server.next_event() is not None:
+            pass
+        client.receive_data(server.data_to_send())
+        while client.next_event() is not None:
+            pass
+
+    def work() -> None:
+        for _ in range(300):
+            connect()
+
+    return work
+
+
+def oxen(delivery_name: str) -> None:
+    """In-order messages between three nodes."""
+
+    @benchmark(f"oxen {delivery_name.lower()}")
+    def prepare() -> Work:
+        from test_oxen import Memory
+
+        memory = Memory()
+        sender = memory.nodes[b"AAA"]
+        payload = bytes(32)
+        memory.tick(0.01)
+
+        def work() -> None:
+            for _ in range(60):
+                for _ in range(50):
+                    if delivery_name == "IN_ORDER":
+                        sender.send_in_order(b"BBB", payload)
+                    else:
+                        sender.broadcast_in_order(payload)
+                memory.settle(sender)
+
+        return work
+
+
+oxen("IN_ORDER")
+oxen("IN_ORDER_BROADCAST")
+
+
+@benchmark("oxen codec")
+def oxen_codec() -> Work:
+    from culm.oxen.messages import (
+        MessageData,
+        OneToOne,
+        Parcel,
+        decode_parcel,
+        encode_parcel,
+        write_message,
+    )
+
+    def work() -> None:
+        for number in range(5000):
+            data = MessageData(b"BBB", b"AAA", number, write_message(OneToOne(2**60, bytes(32))))
+            decode_parcel(encode_parcel(Parcel(1, 2, data)))
+
+    return work
+
+
+@benchmark("lzfoo")
+def compress() -> Work:
+    from culm.wire import lzfoo
+    from samples import SAMPLES
+
+    data = SAMPLES["log"](1 << 21)
+    pieces = lzfoo.compress(data, 1 << 16)
+
+    def work() -> None:
+        lzfoo.compress(data, 1 << 16)
+        decompressor = lzfoo.Decompressor(1 << 16)
+        decompressor.begin(len(data))
+        decompressor.decode(pieces, 0, len(data))
+
+    return work
+
+
+@benchmark("varu64")
+def varu64_many() -> Work:
+    from culm.wire import varu64
+    from samples import numbers
+
+    values = numbers(100_000)
+
+    def work() -> None:
+        for _ in range(10):
+            varu64.decode_many(varu64.encode_many(values))
+
+    return work
+
+
+def seconds_of(work: Work) -> float:
+    start = process_time()
+    work()
+    return process_time() - start
+
+
+def lines_of(work: Work) -> float:
+    """Lines that Python executes in culm's files."""
+    counted = 0
+
+    def line(_frame: FrameType, event: str, _argument: object) -> Any:
+        nonlocal counted
+        counted += event == "line"
+        return line
+
+    def call(frame: FrameType, _event: str, _argument: object) -> Any:
+        return line if "/culm/" in frame.f_code.co_filename else None
+
+    sys.settrace(call)
+    try:
+        work()
+    finally:
+        sys.settrace(None)
+    return float(counted)
+
+
+def serve() -> None:
+    """Run the benchmarks whose names are read, each once; say what each took."""
+    from culm import kernels
+
+    print(kernels.__file__, kernels.IMPLEMENTATION, flush=True)
+    for request in sys.stdin:
+        measure, name = request.rstrip("\n").split(" ", 1)
+        try:
+            work = BENCHMARKS[name]()
+        except ImportError as error:
+            print("-", error, flush=True)
+            continue
+        gc.collect()
+        print((lines_of if measure == "lines" else seconds_of)(work), flush=True)
+
+
+class Worker:
+    """A process that runs the benchmarks in one checkout."""
+
+    def __init__(self, checkout: Path) -> None:
+        paths = [str(checkout / name) for name in ("src", "benchmarks")]
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", str(HERE), "--serve", "."],
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), "PYTHONHASHSEED": "0"},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        where, self.kernels = self._answer().split()
+        assert where.startswith(paths[0]), f"culm comes from {where}"
+
+    def _answer(self) -> str:
+        assert self._process.stdout is not None
+        return self._process.stdout.readline().strip()
+
+    def measure(self, what: str, name: str) -> float | None:
+        """What one round took; ``None`` if this checkout does not have what it needs."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{what} {name}\n")
+        self._process.stdin.flush()
+        answer = self._answer()
+        assert answer, f"{name} failed"
+        return None if answer.startswith("-") else float(answer)
+
+    def end(self) -> None:
+        self._process.communicate()
+
+
+def measured(
+    here: Worker, there: Worker, what: str, name: str, pairs: int
+) -> list[tuple[float, float]]:
+    """What each pair took, ours and theirs; whoever is the first takes turns."""
+    found: list[tuple[float, float]] = []
+    for number in range(pairs):
+        order = (here, there) if number % 2 else (there, here)
+        taken = {worker: worker.measure(what, name) for worker in order}
+        ours, theirs = taken[here], taken[there]
+        if ours is None or theirs is None:
+            return []
+        found.append((ours, theirs))
+    return found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("other", type=Path, help="the checkout to compare with")
+    parser.add_argument("--only", default="", help="a part of the names of benchmarks")
+    parser.add_argument("--pairs", type=int, default=9)
+    parser.add_argument("--lines", action="store_true", help="count lines of Python")
+    parser.add_argument("--least", type=float, default=0.0, help="the least ratio that will do")
+    parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.serve:
+        serve()
+        return 0
+    here, there = Worker(HERE.parents[1]), Worker(arguments.other.resolve())
+    assert here.kernels == there.kernels, "one checkout's kernels are not compiled"
+    what, pairs = ("lines", 1) if arguments.lines else ("seconds", arguments.pairs)
+    least = float("inf")
+    print(f"{'':<58}{'median':>8}{'best':>8}{what:>12}")
+    for name in BENCHMARKS:
+        if arguments.only not in name:
+            continue
+        here.measure(what, name)  # caches, and what is made once
+        there.measure(what, name)
+        found = measured(here, there, what, name, pairs)
+        if not found:
+            print(f"{name:<58}{'not in both':>24}", flush=True)
+            continue
+        ratio = median(theirs / ours for ours, theirs in found)
+        best_ours, best_theirs = (min(taken) for taken in zip(*found, strict=True))
+        least = min(least, ratio)
+        print(f"{name:<58}{ratio:>8.3f}{best_theirs / best_ours:>8.3f}", end="")
+        print(f"{best_ours:>12,.4g}", flush=True)
+    here.end()
+    there.end()
+    return int(least < arguments.least)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
