@@ -24,6 +24,7 @@ from p2p_support import (
     propose,
     refuses,
     send_entry,
+    switch,
     varu64,
 )
 from rules import rule
@@ -31,7 +32,7 @@ from rules import rule
 from culm.bamboo.entry import LogKey
 from culm.bamboo.forks import ForkProof
 from culm.bamboo.links import lower_pool, upper_pool
-from culm.machine import Event
+from culm.machine import Closed, Event
 from culm.point2point import (
     EVERYTHING,
     NOTIFY,
@@ -328,6 +329,18 @@ class TestProposals:
             for n, side in ((1, pair.left), (2, pair.right), (3, pair.left), (4, pair.right))
         ]
         assert made == [0, 1, 2, 3]
+
+    def test_the_end_of_a_request_is_told_before_the_data_behind_its_marker(self) -> None:
+        good, faulty = metadata(entry(10)), metadata(entry(10), backlink=True)
+        for behind in ((switch(6), good), (switch(6), faulty)):
+            peer = Raw()
+            request = peer.connection.propose(proposal(1, end=3), request_id=4)
+            peer.connection.propose(proposal(10, end=12), request_id=6)
+            request.cancel(CancelReason.DO_NOT_RETRY)
+            peer.control(cancel(4, 131), adjust(6))
+            ended, other = peer.data(marker(4), *behind)
+            assert ended == RequestEnded(request_id=4)
+            assert isinstance(other, Closed) is (faulty in behind)
 
     @rule(
         "The id for a new proposal must be unused.",
