@@ -67,7 +67,15 @@ def test_every_store_effect_is_performed_by_the_operation_of_its_name() -> None:
         effects.AddFork: "add_fork",
         effects.ReadFork: "fork",
     }
-    others = {"LogStatus", "ReadLog", "StoreEffect", "WriteEffect", "answer", "perform"}
+    others = {
+        "LogEffect",
+        "LogStatus",
+        "ReadLog",
+        "StoreEffect",
+        "WriteEffect",
+        "answer",
+        "perform",
+    }
     assert {kind.__name__ for kind in operations} == set(effects.__all__) - others
     assert all(issubclass(kind, effects.StoreEffect) for kind in operations)
     assert set(operations.values()) | {"family"} == {
