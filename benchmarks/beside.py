@@ -19,6 +19,7 @@ HERE = Path(__file__).parent
 #: source -> environment variable, compiler, options
 PROGRAMS = {
     "negentropy_tree.cpp": ("CULM_NEGENTROPY", "CXX", "g++", ["-std=c++20"], ["-lcrypto"]),
+    "negentropy_session.cpp": ("CULM_NEGENTROPY", "CXX", "g++", ["-std=c++20"], ["-lcrypto"]),
     "xxh3_loop.c": ("CULM_XXHASH", "CC", "cc", [], []),
 }
 

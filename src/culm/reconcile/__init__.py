@@ -16,6 +16,7 @@ from culm.reconcile.events import (
 )
 from culm.reconcile.limits import Limits
 from culm.reconcile.monoids import DEFAULT, ITEM_SIZE_MAX, MONOIDS, Fingerprint, Monoid, named
+from culm.reconcile.plain import PlainResponder, PlainSession
 from culm.reconcile.run import CompactParameters
 from culm.reconcile.session import Parameters, Session
 from culm.reconcile.states import CompactState, Role, State
@@ -38,6 +39,8 @@ __all__ = [
     "Limits",
     "Monoid",
     "Parameters",
+    "PlainResponder",
+    "PlainSession",
     "Reconciled",
     "Role",
     "Session",

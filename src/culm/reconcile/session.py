@@ -59,21 +59,32 @@ _PAIR_ITEMS_MAX = 1 << 24
 class Parameters:
     """How a side asks.  The two sides may differ in all but `digest_size`.
 
-    - `payload_threshold`: ranges of at most so many items are listed.
-    - `first_split`: into how many parts the initiator splits everything.
-    - `branching`: into how many parts a range is split; None: by the differences expected.
-    - `parts_per_difference`: how many parts are made for each of them.
-    - `parts_max`: how many parts are made of a range at most.
-    - `hurry_from`: from this round on, each has four times the threshold and three times the
-      parts of the one before; `list_from`: from this one on, ranges are listed whatever their size.
-    - `rounds_max`: how many rounds there are at most, of both sides; at least 2 more than
-      `list_from`, so that who lists as late as that is answered.
-    - `ranges_max`: how many ranges a round of the peer has at most: some 200 bytes, and two
-      bounds, are held for each that differs.  Besides, 8 bytes are held for each of our items
-      that the peer lists.
-    - `digest_size`: bytes of a state that travel; None: all of them.
-    - `echo`: a range that the peer has listed is answered by all that we have there, not by what
-      we have besides alone.  So the peer learns what we lack, too: what it lists and we do not.
+    payload_threshold
+        Ranges of at most so many items are listed.
+    first_split
+        Into how many parts the initiator splits everything.
+    branching
+        Into how many parts a range is split; None: by the differences expected.
+    parts_per_difference
+        How many parts are made for each of them.
+    parts_max
+        How many parts are made of a range at most.
+    hurry_from
+        From this round on, each has four times the threshold and three times the parts of the one
+        before.
+    list_from
+        From this round on, ranges are listed whatever their size.
+    rounds_max
+        How many rounds there are at most, of both sides; at least 2 more than `list_from`, so that
+        who lists as late as that is answered.
+    ranges_max
+        How many ranges a round of the peer has at most: some 200 bytes, and two bounds, are held
+        for each that differs.  Besides, 8 bytes are held for each of our items that the peer lists.
+    digest_size
+        Bytes of a state that travel; None: all of them.
+    echo
+        A range that the peer has listed is answered by all that we have there, not by what we have
+        besides alone.  So the peer learns what we lack, too: what it lists and we do not.
     """
 
     payload_threshold: int = 4
@@ -124,6 +135,11 @@ class Session:
         self._outgoing: Iterator[Message] = iter(())
         if role is Role.INITIATOR:
             self._speak(self._first_round())
+
+    @property
+    def in_round(self) -> bool:
+        """Whether the peer has begun a round that it has not ended."""
+        return self._incoming.lower is not None
 
     def next_event(self) -> SessionEvent | None:
         """What happened, in order; `Closed` is last."""

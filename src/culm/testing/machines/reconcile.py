@@ -1,4 +1,4 @@
-"""Reconciliation: ``reconcile-compact``.
+"""Reconciliation: ``reconcile-compact``, and ``reconcile-plain`` for sessions of abstract messages.
 
 Config: the role, which items there are, the parameters and the limits.  Items are made from
 their names: ``shared`` ones both sides have, ``own`` ones are those of the role.
@@ -8,11 +8,24 @@ from __future__ import annotations
 
 from hashlib import blake2b
 from random import Random
+from typing import Final
 
 from culm.arguments import check_int, check_type
 from culm.machine import StreamMachine
-from culm.reconcile import CompactParameters, CompactSession, Limits, Role, Tree, named
+from culm.reconcile import (
+    CompactParameters,
+    CompactSession,
+    Limits,
+    Parameters,
+    PlainResponder,
+    PlainSession,
+    Role,
+    Tree,
+    View,
+    named,
+)
 from culm.reconcile.frames import FrameKind, Hello, encode_frame
+from culm.testing.encodings import CBOR
 from culm.testing.machines import (
     Config,
     Flood,
@@ -24,8 +37,9 @@ from culm.testing.machines import (
     keys_of,
     register,
 )
+from culm.wire import cbor
 
-__all__ = ["COMPACT", "TWINS", "tree_of"]
+__all__ = ["COMPACT", "PLAIN", "TWINS", "tree_of"]
 
 #: Two items of 8 bytes whose hashes end with the same four.
 TWINS = (bytes.fromhex("800000000000a70e"), bytes.fromhex("800000000000b6c7"))
@@ -34,15 +48,18 @@ _COUNT_MAX = 10_000
 
 _PARAMETERS = keys_of(CompactParameters)
 _LIMITS = keys_of(Limits)
-_KEYS = (
+_SETS = (
     Key(name="role", type=Role, default=Role.RESPONDER, meaning="Which side it is."),
-    Key(name="seed", type=int, default=0, meaning="Of its random numbers."),
     Key(name="shared", type=int, default=40, meaning="How many items both sides have."),
     Key(name="own", type=int, default=3, meaning="How many items only this side has."),
     Key(name="more", type=list, default=[], meaning="Items that it has besides."),
     Key(name="item_size", type=int, default=8, meaning="Bytes of each item."),
     Key(name="varying", type=bool, default=False, meaning="Items are of any size up to that."),
     Key(name="monoid", type=str, default="xxh3-sum", meaning="How its tree makes fingerprints."),
+)
+_KEYS = (
+    *_SETS,
+    Key(name="seed", type=int, default=0, meaning="Of its random numbers."),
     *_PARAMETERS,
     *_LIMITS,
 )
@@ -71,11 +88,22 @@ def tree_of(config: Config) -> Tree:
     return tree
 
 
+_VIEWS: dict[str, View] = {}  # by what the config says of the items: made once
+
+
+def _view_of(config: Config) -> View:
+    """The items that the config says, which do not change."""
+    said = repr([config[key.name] for key in _SETS])
+    if said not in _VIEWS:
+        _VIEWS[said] = tree_of(config).snapshot()
+    return _VIEWS[said]
+
+
 def _build(config: Config) -> StreamMachine:
     seed = config["seed"]
     check_int("seed", seed)
     return CompactSession(
-        view=tree_of(config),
+        view=_view_of(config),
         role=config["role"],
         rng=Random(seed),
         parameters=CompactParameters(**{key.name: config[key.name] for key in _PARAMETERS}),
@@ -157,6 +185,84 @@ COMPACT = register(
             Flood(unit=_piece(bytes([1, 0x15, 0x01, 7]) + bytes(4)), opening=_OPENING),
             Flood(unit=_piece(bytes([1, 0x11]) + b"item size"[:8]), opening=_OPENING),
             Flood(unit=b"\xff" * 100, opening=_OPENING + bytes([FrameKind.PIECE, 0xFA, 1, 0, 0])),
+        ),
+    )
+)
+
+
+_PLAIN_PARAMETERS = keys_of(Parameters)
+
+
+def _build_plain(config: Config) -> StreamMachine:
+    view = _view_of(config)
+    parameters = Parameters(**{key.name: config[key.name] for key in _PLAIN_PARAMETERS})
+    if config["forgets"]:
+        return PlainResponder(view=view, parameters=parameters)
+    return PlainSession(view=view, role=config["role"], parameters=parameters)
+
+
+def _plain(*messages: list[object]) -> bytes:
+    return b"".join(map(cbor.encode, messages))
+
+
+_BEGINNING: Final = {"role": "initiator"}
+_SEVERAL = {"shared": 40, "own": 12, "first_split": 4, "echo": True}
+_LOW, _HIGH = bytes(8), b"\xff" * 8
+
+PLAIN = register(
+    MachineSpec(
+        name="reconcile-plain",
+        build=_build_plain,
+        # 16 ranges that differ, with two bounds each, and what Python keeps in reserve.
+        held_max=40_000,
+        # What is said in answer to a round is at most all that there is to be said of the items.
+        work=_WORK,
+        keys=(
+            *_SETS,
+            Key(
+                name="forgets",
+                type=bool,
+                default=False,
+                meaning="A responder that keeps nothing from one round to the next.",
+            ),
+            *_PLAIN_PARAMETERS,
+        ),
+        tight={"ranges_max": 16},
+        lazy_output=True,
+        encodings=CBOR,
+        scenarios=(
+            Scenario(name="a few items differ", left=_BEGINNING),
+            Scenario(
+                name="many items differ, and both learn what",
+                left={**_BEGINNING, **_SEVERAL},
+                right=_SEVERAL,
+            ),
+            Scenario(
+                name="items of varying size",
+                left={**_BEGINNING, **_VARYING, "shared": 20},
+                right={**_VARYING, "shared": 20, "payload_threshold": 1, "branching": 3},
+            ),
+            Scenario(name="one side is empty", left={**_BEGINNING, "shared": 0, "own": 0}),
+            Scenario(
+                name="a responder that forgets",
+                left={**_BEGINNING, "own": 5, "payload_threshold": 1},
+                right={"forgets": True, "branching": 2},
+            ),
+            Scenario(
+                name="the initiator leaves",
+                left={**_BEGINNING, "payload_threshold": 1},
+                script=(("left", call("close")),),
+            ),
+        ),
+        floods=(
+            Flood(unit=b"\x81"),
+            Flood(unit=_plain([1, _LOW], [5, 7, bytes(16), _HIGH], [4, _LOW], [6])),
+            # Parts that all differ, and items that nobody has.
+            Flood(
+                opening=_plain([1, _LOW]),
+                unit=lambda number: _plain([5, 9, bytes(16), (number + 1).to_bytes(8)]),
+            ),
+            Flood(opening=_plain([1, _LOW]), unit=lambda at: _plain([2, (at + 1).to_bytes(8)])),
         ),
     )
 )
