@@ -283,6 +283,14 @@ def match_session(machine: reconcile.Session) -> None:
             assert_never(rest)
 
 
+def match_plain_session(machine: reconcile.PlainSession | reconcile.PlainResponder) -> None:
+    match machine.next_event():
+        case reconcile.ItemReceived() | Closed() | None:
+            pass
+        case rest:
+            assert_never(rest)
+
+
 def match_compact_session(machine: reconcile.CompactSession) -> None:
     match machine.next_event():
         case reconcile.ItemsReceived() | reconcile.CheckFailed() | reconcile.Reconciled():

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from itertools import accumulate
 
 from culm.bamboo.entry import AUTHOR_SIZE, SIGNATURE_SIZE, Entry, LogKey, assemble
-from culm.bamboo.links import has_lipmaalink
 from culm.kernels import hashing
 from culm.wire.multihash import YASMF, HashFamily
 
@@ -26,8 +25,9 @@ def decode_many(
     data, offsets = b"".join(encodings), _offsets(encodings)
     columns = hashing.decode_entries(data, offsets, family.digest_size)
     hash_size = family.encoded_size
-    log_ids, seqnums, sizes = (
-        memoryview(columns[name]).cast("Q") for name in ("log_ids", "seqnums", "payload_sizes")
+    log_ids, seqnums, targets, sizes = (
+        memoryview(columns[name]).cast("Q")
+        for name in ("log_ids", "seqnums", "targets", "payload_sizes")
     )
     authors, signatures = columns["authors"], columns["signatures"]
     lipmaalinks, backlinks = columns["lipmaalinks"], columns["backlinks"]
@@ -48,7 +48,7 @@ def decode_many(
             log.author,
             log_id,
             seqnum,
-            lipmaalinks[at:behind] if has_lipmaalink(seqnum) else None,
+            lipmaalinks[at:behind] if targets[index] < seqnum - 1 else None,
             backlinks[at:behind] if seqnum > 1 else None,
             sizes[index],
             payload_hashes[at:behind],

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain
+from operator import lt
 from typing import Any, TypeAlias, TypeGuard, TypeVar
 
 from culm.arguments import UINT64_MAX
@@ -169,26 +170,30 @@ def _are_stored(
     values: object, after: int, count_max: int, size_max: int
 ) -> TypeGuard[list[StoredOperation]]:
     """Operations behind a position, ascending, and no more than were asked for."""
-    if not isinstance(values, list) or not all(map(_is_stored, values)):
+    if not isinstance(values, list) or not set(map(type, values)) <= {StoredOperation}:
         return False
-    positions = [after, *(stored.position for stored in values)]
-    if any(one >= other for one, other in pairwise(positions)):
+    if not values:
+        return True
+    # By columns: there may be many.
+    positions, logs, seqnums, entries, operations = zip(*values, strict=True)
+    if set(map(type, logs)) != {LogKey}:
         return False
-    size = sum(len(stored.entry) + len(stored.operation) for stored in values)
-    return len(values) < 2 or (len(values) <= count_max and size <= size_max)
+    authors, log_ids = zip(*logs, strict=True)
+    if set(map(type, chain(authors, entries, operations))) != {bytes}:
+        return False
+    if set(map(len, authors)) != {AUTHOR_SIZE}:
+        return False
+    numbers = (*positions, *seqnums, *log_ids)
+    if set(map(type, numbers)) != {int} or min(numbers) < 0 or max(numbers) > UINT64_MAX:
+        return False
+    if not all(map(lt, chain([after], positions), positions)):
+        return False
+    size = sum(map(len, entries)) + sum(map(len, operations))
+    return len(values) == 1 or (len(values) <= count_max and size <= size_max)
 
 
 def _is_position(value: object) -> bool:
     return type(value) is int and 0 <= value <= UINT64_MAX
-
-
-def _is_log(value: object) -> bool:
-    return (
-        isinstance(value, LogKey)
-        and type(value.author) is bytes
-        and len(value.author) == AUTHOR_SIZE
-        and _is_position(value.log_id)
-    )
 
 
 def _is_log_state(value: object) -> bool:
@@ -214,19 +219,6 @@ def _is_operation_state(value: object) -> bool:
         isinstance(value, OperationState)
         and is_operation_id(value.document_id)
         and isinstance(value.schema_id, str)
-    )
-
-
-def _is_stored(value: object) -> bool:
-    if not isinstance(value, StoredOperation):
-        return False
-    position, log, seqnum, entry, operation = value
-    return (
-        _is_position(position)
-        and _is_log(log)
-        and _is_position(seqnum)
-        and type(entry) is bytes
-        and type(operation) is bytes
     )
 
 

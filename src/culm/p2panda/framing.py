@@ -126,14 +126,15 @@ def _find_bytes(data: bytes, at: int) -> tuple[int, int]:
 
     Zeros for anything else, for what is not all there, and for what comes behind that.
     """
-    head = data[at : at + 3]
-    if len(head) < 3 or not at:
+    if not 0 < at < len(data) - 2:
         return 0, 0
-    if head[0] == 0x58 and head[1] > _DIRECT_MAX:
-        start, size = at + 2, head[1]
-    elif head[0] == 0x59 and head[1]:
-        start, size = at + 3, head[1] << 8 | head[2]
+    head = data[at]
+    if head == 0x58 and data[at + 1] > _DIRECT_MAX:
+        start = at + 2
+        end = start + data[at + 1]
+    elif head == 0x59 and data[at + 1]:
+        start = at + 3
+        end = start + (data[at + 1] << 8 | data[at + 2])
     else:
         return 0, 0
-    end = start + size
     return (start, end) if end <= len(data) else (0, 0)

@@ -151,6 +151,7 @@ class Intake:
         decoded = decode_many(encodings, family=YASMF)
         hashes = hash_many([payload or b"" for _, payload in entries], family=YASMF)
         schema_ids = sender.schema_ids
+        reserve, expect, append = self._work.reserve, sender.expect, self._queue.append
         for (encoded, payload), found, hash in zip(entries, decoded, hashes, strict=True):
             try:
                 log, entry, operation = _check(encoded, payload, found, hash)
@@ -160,9 +161,8 @@ class Intake:
                 raise RemoteProtocolError(ErrorCode.NOT_REQUESTED, operation.schema_id)
             size = _ENTRY_SIZE + len(encoded) + entry.payload_size
             self._work.hold(size)
-            sender.expect()
-            place = self._work.reserve()
-            self._queue.append(Arrival(sender, log, entry, operation, size, place))
+            expect()
+            append(Arrival(sender, log, entry, operation, size, reserve()))
 
     def ask(self) -> bool:
         """Ask the store for what the next entries need; whether that has been done."""

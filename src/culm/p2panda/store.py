@@ -203,6 +203,9 @@ class _Document:
     logs: set[LogKey] = field(default_factory=set)
 
 
+_NO_HASHES: Sequence[bytes] = ()
+
+
 class MemoryStore:
     """An `OperationStore` in memory.
 
@@ -264,8 +267,10 @@ class MemoryStore:
         for new in operations:
             entry, log = new.entry, new.entry.log
             kept = self._logs.get(log)
-            known = kept.hashes if kept is not None else []
-            coming = heights.setdefault(log, [])
+            known = kept.hashes if kept is not None else _NO_HASHES
+            coming = heights.get(log)
+            if coming is None:
+                coming = heights[log] = []
             at = entry.seqnum - 1
             if at < len(known) + len(coming):
                 hash = known[at] if at < len(known) else coming[at - len(known)]

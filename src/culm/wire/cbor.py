@@ -11,7 +11,7 @@ Of the order of keys in maps, and of duplicates among them, only `decode` says s
 from __future__ import annotations
 
 from functools import lru_cache
-from itertools import pairwise
+from operator import lt
 from struct import Struct
 from typing import Any, Protocol
 
@@ -183,9 +183,9 @@ def _read_nested(
         return _read_items(data, behind, argument, depth_left - 1)
     flat, behind = _read_items(data, behind, 2 * argument, depth_left - 1)
     keys = flat[::2]
-    if not all(type(key) is str for key in keys):
+    if not set(map(type, keys)) <= {str}:
         raise DecodeError(WireErrorCode.BAD_TYPE, at, "a key that is no text")
-    if any(one >= other for one, other in pairwise(keys)):
+    if len(keys) > 1 and not all(map(lt, keys, keys[1:])):
         raise DecodeError(WireErrorCode.NON_CANONICAL, at, "keys do not ascend")
     return dict(zip(keys, flat[1::2], strict=True)), behind
 
