@@ -167,8 +167,16 @@ class PlainSession(_Plain):
     It listens only while it is its turn to, so that the peer's next round may wait for it.  Who
     leaves early says nothing: the peer notices that the stream ends.
 
-    view, role, parameters: as of `Session`, whose ``ranges_max`` bounds the memory.
+    view
+        As of `Session`.
+    role
+        Whether we speak first.
+    parameters
+        As of `Session`; ``ranges_max`` bounds the memory.
     """
+
+    def __init__(self, *, view: View, role: Role, parameters: Parameters | None = None) -> None:
+        super().__init__(view=view, role=role, parameters=parameters)
 
     def _step_eof(self) -> Closed | None:
         if self._session.state is State.SPEAKING:
@@ -184,8 +192,11 @@ class PlainResponder(_Plain):
     has come: that this ends is up to the initiator, who lists what differs from its
     ``Parameters.list_from`` on.
 
-    parameters: ``rounds_max`` says how many rounds are answered, of all sessions together; what
-        depends on the number of a round is left out.
+    view
+        As of `Session`.
+    parameters
+        As of `Session`, but ``rounds_max`` says how many rounds are answered, of all sessions
+        together, and what depends on the number of a round is left out.
     """
 
     def __init__(self, *, view: View, parameters: Parameters | None = None) -> None:
