@@ -264,6 +264,8 @@ class ReplicatorLimits:
     def __post_init__(self) -> None:
         check_type("connection", self.connection, Limits)
         check_numbers(self)
+        if self.connection.request_adjustments_max < 2:
+            raise ValueError("request_adjustments_max: a confirmation alone may take 2 adjustments")
 
     @property
     def payload_piece_size(self) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from enum import Enum
 from itertools import takewhile
 
 from culm.bamboo.effects import ReadEntries, ReadPayload
@@ -100,6 +101,13 @@ class Lease:
 _NOTHING = memoryview(b"")
 
 
+class _State(Enum):
+    IDLE = "the store is asked for nothing"
+    ASKED = "the store has been asked"
+    OUTDATED = "it has been asked, and something was stored since: the answer may lack that"
+    CLOSED = "nothing more is sent: what is still answered takes no room"
+
+
 class Reading:
     """Entries with small payloads, in order, and the next of the bytes of a large one.
 
@@ -118,7 +126,7 @@ class Reading:
         rouse: Callable[[], None],
     ) -> None:
         self.entries: deque[StoredEntry] = deque()  # the one that is due, and later ones
-        self.busy = False  # the store has been asked
+        self._state = _State.IDLE
         self._log = log
         self._work = work
         self._limits = limits
@@ -129,6 +137,11 @@ class Reading:
         self._data = _NOTHING  # of the payload that is due
 
     # What there is.
+
+    @property
+    def busy(self) -> bool:
+        """Whether the store has been asked."""
+        return self._state in (_State.ASKED, _State.OUTDATED)
 
     def find(self, seqnum: int) -> StoredEntry | None:
         """That entry, if it is here; those before it are not needed any more."""
@@ -170,7 +183,9 @@ class Reading:
         self._room.resize(self._size)
 
     def forget_incomplete(self) -> None:
-        """The store may have more of the payloads by now."""
+        """The store may have more entries and more of the payloads by now."""
+        if self._state is _State.ASKED:
+            self._state = _State.OUTDATED
         known = list(takewhile(lambda stored: stored.payload_complete, self.entries))
         if len(known) < len(self.entries):
             self._keep(known)
@@ -188,6 +203,7 @@ class Reading:
 
     def close(self) -> None:
         """Nothing more is sent."""
+        self._state = _State.CLOSED
         self._room.close()
 
     def _keep(self, entries: Sequence[StoredEntry]) -> None:
@@ -221,11 +237,18 @@ class Reading:
             size, count = min(size, room // 2), min(count, max(1, room // 2 // ENTRY_SIZE))
 
         def got(entries: list[StoredEntry]) -> None:
-            self.busy = False
+            if self._state is _State.CLOSED:
+                return
+            outdated, self._state = self._state is _State.OUTDATED, _State.IDLE
+            if outdated:
+                entries = list(takewhile(lambda stored: stored.payload_complete, entries))
             self._keep(entries)
-            then(entries)
+            if outdated and (not entries or entries[0].seqnum != seqnum):
+                self._room.rouse()  # to ask again
+            else:
+                then(entries)
 
-        self.busy = True
+        self._state = _State.ASKED
         self._work.ask(
             ReadEntries,
             got,
@@ -245,14 +268,16 @@ class Reading:
             return
 
         def got(data: bytes) -> None:
-            self.busy = False
+            if self._state is _State.CLOSED:
+                return
+            self._state = _State.IDLE
             self._data = memoryview(data)
             self._room.resize(self._size + len(data))
             if not data:  # deleted a moment ago
                 self.drop()
             then()
 
-        self.busy = True
+        self._state = _State.ASKED
         size = min(size_max, room)
         if size < left:
             size -= size % min(size, self._limits.connection.packet_size_max)  # whole packets

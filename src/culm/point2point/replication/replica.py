@@ -279,6 +279,11 @@ class Replica:
         """Propose as soon as there is credit."""
         self._owner.propose(self, ours, prepared)
 
+    def sent(self, ours: OurRequest, request: Request) -> None:
+        """It has been proposed."""
+        self.ours.sent(ours, request)
+        self._theirs.reconsider()
+
     def queued(self) -> None:
         """There is no credit for that yet."""
         self._theirs.give_way()

@@ -299,7 +299,7 @@ class Proposer:
             if replica.ours.still_wants(ours, prepared):
                 request = self._connection.propose(prepared.proposal, links=prepared.links)
                 self._transfers.open(request, replica, prepared.begun_payload)
-                replica.ours.sent(ours, request)
+                replica.sent(ours, request)
 
     def retry(self) -> None:
         """A request has ended: there may be room for one that was refused for lack of it."""

@@ -11,7 +11,7 @@ from culm.bamboo.links import open_targets
 from culm.bamboo.store import StoredEntry
 from culm.effects import StoreWork
 from culm.point2point.handles import Request
-from culm.point2point.messages import NOTIFY, CancelReason
+from culm.point2point.messages import NOTIFY, CancelReason, Proposal
 from culm.point2point.replication.decisions import (
     Answer,
     answer,
@@ -141,15 +141,22 @@ class PeerRequests:
             self._answer(theirs)
 
     def reconsider(self) -> None:
-        """What we were about to propose may have come to nothing."""
-        ours = self._ours.next
-        if ours.stage in (Stage.PREPARING, Stage.QUEUED) or ours.unanswered:
-            return
-        waiting = self._in(PeerStage.AWAITING_OURS)
+        """What we were about to propose may have come to nothing, or begins too late by now."""
+        waiting = [
+            each
+            for each in self._in(PeerStage.AWAITING_OURS)
+            if not self._will_displace(each.handle.proposal)
+        ]
         for theirs in waiting:
             self._step(theirs, Answer.WAIT)
         for theirs in waiting:
             self._answer(theirs)
+
+    def _will_displace(self, proposal: Proposal) -> bool:
+        ours = self._ours.next
+        if ours.handle is not None and ours.unanswered:
+            return ours.handle.proposal.start < proposal.start
+        return ours.stage in (Stage.PREPARING, Stage.QUEUED)
 
     def give_way(self) -> None:
         """Our proposals wait for credit: what they were to displace gives the peer some back."""

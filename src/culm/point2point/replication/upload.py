@@ -63,7 +63,9 @@ class Upload:
     def busy(self) -> bool:
         """Whether something is on its way from the store, or within an entry."""
         request = self.request
-        pieces = request.send_cursor.piece, request.receive_cursor.piece
+        # What the peer has meanwhile from somebody else, or from itself, is passed over later.
+        due = request.passed_cursor if request.behind else request.send_cursor
+        pieces = due.piece, request.receive_cursor.piece
         return self._reading.busy or any(
             piece is not None and piece.part is Part.PAYLOAD for piece in pieces
         )
