@@ -135,7 +135,7 @@ def is_settled(purpose: Purpose, stage: Stage, facts: Facts, *, endless: bool) -
     `endless`: there is a request, and it has no end.
     """
     match purpose:
-        case _ if stage in (Stage.PREPARING, Stage.PROPOSED):
+        case _ if stage is Stage.PREPARING:
             return False
         case Purpose.NEXT:
             waits = stage is Stage.QUEUED or facts.standing is Standing.REFUSED

@@ -227,7 +227,8 @@ class Replicator:
                 if not (self._is_quiet() and self._quiet.settles()):
                     return None
                 if not self._proposer.waiting:
-                    return Settled()
+                    # An answer, however late, lets it settle anew.
+                    return None if self._awaits_answers() else Settled()
                 self._unless_over(self._proposer.give_up)
                 self._quiet.disturb()
                 continue
@@ -251,6 +252,10 @@ class Replicator:
         if not self._logs_read or self._early or self._work.load:
             return False
         return not proposer.expecting and proposer.settled
+
+    def _awaits_answers(self) -> bool:
+        """Whether the peer has not answered all that we have proposed."""
+        return any(request.unanswered for request in self.connection.requests.values())
 
     def _store_is_behind(self) -> bool:
         load_max = self._limits.outstanding_max - len(self._early)
