@@ -31,6 +31,8 @@ __all__ = [
     "Connection",
 ]
 
+_DEFAULT_LIMITS = Limits()
+
 
 class Connection(StreamBase[ConnectionEvent]):
     """A stream machine of Garlic Farm's frames.
@@ -51,7 +53,7 @@ class Connection(StreamBase[ConnectionEvent]):
     def __init__(
         self, *, role: ConnectionRole, limits: Limits | None = None, unanswered_max: int = 64
     ) -> None:
-        self._limits = limits if limits is not None else Limits()
+        self._limits = limits if limits is not None else _DEFAULT_LIMITS
         super().__init__(receive_max=REQUEST_HEADER_SIZE + self._limits.log_size_max)
         self._role = role
         self._unanswered_max = unanswered_max

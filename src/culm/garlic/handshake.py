@@ -34,6 +34,7 @@ from culm.machine import Closed, RemoteProtocolError, StreamBase, check_time
 __all__ = ["ClientHandshake", "ServerHandshake", "path_of"]
 
 _HEAD_END = b"\r\n\r\n"
+_DEFAULT_LIMITS = Limits()
 
 
 def path_of(cluster: str, version: str) -> str:
@@ -150,7 +151,7 @@ class ServerHandshake(_Handshake):
         realm: str = "GarlicFarm",
         limits: Limits | None = None,
     ) -> None:
-        super().__init__(limits if limits is not None else Limits(), now)
+        super().__init__(limits if limits is not None else _DEFAULT_LIMITS, now)
         self._lookup = lookup
         self._nonces = nonces
         self._cluster = cluster
@@ -259,7 +260,7 @@ class ClientHandshake(_Handshake):
         version: str = "1",
         limits: Limits | None = None,
     ) -> None:
-        super().__init__(limits if limits is not None else Limits(), now)
+        super().__init__(limits if limits is not None else _DEFAULT_LIMITS, now)
         self._host = host
         self._user = user
         self._cache = cache
