@@ -13,7 +13,7 @@ from collections.abc import Container, Iterator
 from functools import cache
 from pathlib import Path
 
-import pytest
+from modules import of_each
 
 SOURCE = Path(__file__).resolve().parents[1] / "src"
 MODULES = sorted((SOURCE / "culm").rglob("*.py"))
@@ -72,7 +72,7 @@ def imported(node: ast.AST) -> set[str]:
     return found
 
 
-@pytest.mark.parametrize("path", MODULES, ids=identify)
+@of_each(MODULES)
 def test_files_and_functions_stay_small(path: Path) -> None:
     big = {what: what.rsplit(":", 1)[0] for what in too_big(path)}
     assert [what for what, name in big.items() if name not in ALLOWED] == []
@@ -126,7 +126,7 @@ def modules_imported(path: Path, known: Container[str]) -> Iterator[str]:
                 yield inner if inner in known else node.module or ""
 
 
-@pytest.mark.parametrize("path", MODULES, ids=identify)
+@of_each(MODULES)
 def test_no_object_writes_into_anothers_attributes(path: Path) -> None:
     if not identify(path).startswith(WRITING_ROOMS):
         found = {f"{identify(path)}: {target}" for target in foreign_writes(tree(path))}
@@ -177,7 +177,7 @@ def test_a_write_into_another_object_is_told_from_others() -> None:
     assert writes("y = x.thing(); y.a = 1") == ["y.a"]
 
 
-@pytest.mark.parametrize("path", MODULES, ids=identify)
+@of_each(MODULES)
 def test_a_generator_of_chance_is_passed_in(path: Path) -> None:
     """Nobody makes a ``Random`` but the network, from the one seed that it is given."""
     made = [
@@ -190,7 +190,7 @@ def test_a_generator_of_chance_is_passed_in(path: Path) -> None:
     assert not made or path.is_relative_to(SOURCE / "culm" / "testing")
 
 
-@pytest.mark.parametrize("path", MODULES, ids=identify)
+@of_each(MODULES)
 def test_nothing_rests_on_where_an_object_lies_in_memory(path: Path) -> None:
     """The builtin ``id`` differs from run to run; only the measure of memory may use it."""
     table = symtable.symtable(path.read_text(encoding="utf-8"), str(path), "exec")
@@ -219,7 +219,7 @@ def test_a_builtin_is_told_from_a_name_that_is_bound() -> None:
     assert not uses("class C:\n    id: int\ndef f(c):\n    return c.id")
 
 
-@pytest.mark.parametrize("path", MODULES, ids=identify)
+@of_each(MODULES)
 def test_test_tools_are_imported_only_where_they_belong(path: Path) -> None:
     names = imported(tree(path))
     assert "pytest" not in names
@@ -227,7 +227,7 @@ def test_test_tools_are_imported_only_where_they_belong(path: Path) -> None:
     assert "hypothesis" not in names or path.is_relative_to(suite)
 
 
-@pytest.mark.parametrize("path", MODULES, ids=identify)
+@of_each(MODULES)
 def test_spark_is_imported_lazily(path: Path) -> None:
     local = (ast.If, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
     at_import = [node for node in tree(path).body if not isinstance(node, local)]

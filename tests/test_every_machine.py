@@ -7,7 +7,6 @@ import pytest
 from culm.testing.spec import MachineSpec
 from culm.testing.suite import Property, cases
 
-
 # What they count is the same on every interpreter, and leaves kernels out.
 COUNTED = {"work", "limits"}
 

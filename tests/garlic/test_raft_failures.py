@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from raft_lab import Lab, all_of, entries, founders
 
-from culm.garlic.raft import Entry, Persist, ReadSnapshot, Snapshot, SnapshotChunk, State
+from culm.garlic.raft import Entry, Lost, Persist, ReadSnapshot, Snapshot, SnapshotChunk, State
 from culm.garlic.raft.effects import WriteSnapshot
 from culm.garlic.raft.messages import AppendRequest, AppendResponse, VoteRequest, VoteResponse
 from culm.machine import Closed, ContractErrorCode, LocalProtocolError, StoreFailed, Ticket
@@ -23,18 +23,18 @@ def held(lab: Lab, message: Any) -> Any:
     return effect
 
 
-def fail(lab: Lab, effect: Any) -> None:
+def fail(lab: Lab, effect: Any, *lost: Lost) -> None:
     """Let it fail; nothing leaves then, nor when time passes and messages come."""
     told = len(lab.events)
     lab.core.fail(effect.ticket, FULL)
     assert lab.drain() == []
-    assert lab.events[told:] == [StoreFailed(effect=effect, error=FULL), Closed()]
+    assert lab.events[told:] == [StoreFailed(effect=effect, error=FULL), *lost, Closed()]
     assert lab.core.state is State.CLOSED
     assert lab.core.next_deadline() is None
     assert lab.wait(100.0) == []
     assert lab.tell(vote_request(term=99)) == []
     assert lab.core.next_effect() is None
-    assert lab.events[told + 2 :] == []
+    assert len(lab.events) == told + 2 + len(lost)
 
 
 def vote_request(term: int = 1) -> VoteRequest:
@@ -82,11 +82,11 @@ def test_a_leader_does_not_count_itself_for_what_it_has_not_stored() -> None:
     lab.settle(lab.lead())
     committed = lab.core.commit_index
     lab.hold = True
-    lab.core.propose([b"precious"])
+    index, term = lab.core.propose([b"precious"])
     requests = all_of(lab.drain(), AppendRequest)
     (effect,) = lab.held
     assert isinstance(effect, Persist)
-    fail(lab, effect)
+    fail(lab, effect, Lost(index=index, term=term, count=1, certain=False))
     lab.accept(requests[0])  # one of two peers has it: with us a majority, if we had it
     assert lab.core.commit_index == committed
     assert Entry(lab.core.term, b"precious") not in lab.applied

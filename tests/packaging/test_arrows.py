@@ -6,8 +6,9 @@ import ast
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-import pytest
 from packaging_project import ROOT
+
+from modules import of_each
 
 SOURCE = ROOT / "src"
 MODULES = sorted((SOURCE / "culm").rglob("*.py"))
@@ -86,17 +87,17 @@ def identify(path: Path) -> str:
     return str(path.relative_to(SOURCE))
 
 
-@pytest.mark.parametrize("path", CLOSED, ids=identify)
+@of_each(CLOSED)
 def test_a_room_imports_only_from_the_rooms_below_it(path: Path):
     assert rooms_imported(path) - {room_of(path)} <= ARROWS[room_of(path)]
 
 
-@pytest.mark.parametrize("path", CLOSED, ids=identify)
+@of_each(CLOSED)
 def test_no_machine_reaches_for_the_world(path: Path):
     assert {name.split(".")[0] for name in imports(path)} & WORLD == set()
 
 
-@pytest.mark.parametrize("path", CLOSED, ids=identify)
+@of_each(CLOSED)
 def test_chance_comes_in_as_an_argument(path: Path):
     """``random.Random`` may be named, as a type; the module's own generator may not."""
     assert [name for name in imports(path) if name.startswith("random.")] in ([], ["random.Random"])
