@@ -371,6 +371,7 @@ def test_paths_that_are_too_long(tmp_path: Path) -> None:
     assert (done.status, done.summary["changed"], done.summary["failed"]) == (0, 16, 0)
 
 
+@pytest.mark.slow
 def test_depth_costs_neither_stack_nor_descriptors(tmp_path: Path) -> None:
     source, target = tmp_path / "source", tmp_path / "target"
     source.mkdir()

@@ -347,6 +347,7 @@ def test_interrupted_before_all_is_here(tmp_path: Path, source: Path, published:
     assert contents(target) == contents(source)
 
 
+@pytest.mark.slow
 def test_a_fork_ends_it(tmp_path: Path, source: Path, published: Path) -> None:
     """An author whose store was copied goes on with both copies."""
     other, store = tmp_path / "other.store", tmp_path / "fetched.store"

@@ -61,6 +61,7 @@ def stored(path: Path) -> dict[int, bool]:
 # Payloads up to a size.
 
 
+@pytest.mark.slow
 def test_what_was_left_out_comes_later_and_nothing_twice(
     tmp_path: Path, source: Path, published: Path
 ) -> None:
@@ -242,6 +243,7 @@ def test_from_a_store_that_holds_hardly_more(tmp_path: Path, published: Path) ->
     assert stored(store)[30]
 
 
+@pytest.mark.slow
 def test_an_entry_that_is_not_there(tmp_path: Path, published: Path) -> None:
     head = whole_entries(published)
     with serving(published) as port:
@@ -319,6 +321,7 @@ def test_what_proves_an_entry_is_verified_from_entry_1_on() -> None:
         assert caught.value.reason is reason, entries
 
 
+@pytest.mark.slow
 def test_a_hostile_log_is_told(tmp_path: Path, published: Path) -> None:
     """Bytes that were changed on the way."""
     for flip in (400, 700):

@@ -110,6 +110,7 @@ def test_servers_are_added_and_removed_and_leadership_is_handed_over(farm: Farm)
     farm.until(lambda answers: answers[0].get("value") == "green", "get", "colour")
 
 
+@pytest.mark.slow
 def test_nodes_end_with_the_program_that_started_them(farm: Farm) -> None:
     farm.spawn("start", "--nodes", "3")
     wait_for_folder(farm)

@@ -36,7 +36,7 @@ SMALL = Limits(
 )
 
 
-@pytest.mark.once
+@pytest.mark.slow
 def test_tables_that_claim_any_number_of_peers() -> None:
     """In datagrams of the greatest size, each with other names, all of them said to be alive."""
     table = Table(limits=Limits(datagram_size_max=65_507, inbox_size_max=2**20))
