@@ -17,7 +17,9 @@ def set_up_lines() -> list[str]:
 
 def test_there_are_two_set_up_lines_the_main_job_and_the_tests():
     demo, tests = set_up_lines()
-    assert demo == f"{tests} -e demo"
+    gate = " run-parallel"
+    assert tests.endswith(f"-m tox{gate}")
+    assert demo == f"{tests.removesuffix(gate)} run -e demo"
 
 
 def test_ci_runs_the_second_set_up_line_to_the_letter_and_nothing_else():

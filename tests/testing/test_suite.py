@@ -23,7 +23,7 @@ LAWS = {law.name: law for law in PROPERTIES}
 
 settings.register_profile(
     "canary",
-    max_examples=40,  # as in the profile `brief`, of which `tox run` makes use
+    max_examples=40,  # as in the profile `brief`, of which the gate makes use
     derandomize=True,
     database=None,
     phases=[Phase.generate],
