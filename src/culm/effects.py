@@ -54,7 +54,7 @@ class Tickets(Generic[T, F]):
         """How many answers are outstanding, those to effects not handed out yet included."""
         return len(self._asked) + len(self._open)
 
-    def ask(self, kind: Callable[..., F], waits: T, **fields: Any) -> None:
+    def ask(self, kind: Callable[..., F], waits: T, /, **fields: Any) -> None:
         """Make an effect of that kind, for `next_effect` to hand out in its turn."""
         self._last += 1
         self._asked.append((kind(ticket=Ticket(self._last), **fields), waits))
@@ -68,7 +68,7 @@ class Tickets(Generic[T, F]):
         self._open[effect.ticket] = asked
         return effect
 
-    def hand_out(self, kind: Callable[..., E], waits: T, **fields: Any) -> E:
+    def hand_out(self, kind: Callable[..., E], waits: T, /, **fields: Any) -> E:
         """Make an effect of that kind and hand it out at once."""
         self._last += 1
         effect = kind(ticket=Ticket(self._last), **fields)
@@ -81,7 +81,7 @@ class Tickets(Generic[T, F]):
         Raises `LocalProtocolError`: ``UNKNOWN_TICKET``, ``WRONG_RESULT``.
         """
         effect, waits = self._find(ticket)
-        if not effect.accepts(result) or not (self._suits is None or self._suits(result)):
+        if not effect.accepts(result) or (self._suits is not None and not self._suits(result)):
             raise _wrong(effect, result)
         return waits
 
@@ -139,7 +139,7 @@ class Place:
         return self._events.pop() if self._events else None
 
 
-class StoreWork:
+class StoreWork(Tickets[Then, Effect[Any]]):
     """What is asked of the store, the events that wait for it, and the bytes that it has not got.
 
     Events come out in the order in which their causes came in: one that waits for the store
@@ -148,21 +148,21 @@ class StoreWork:
     suits: what an answer must be besides what its effect accepts.
     """
 
-    __slots__ = ("_failed", "_places", "_stopped", "_tickets", "_unwritten_size")
+    __slots__ = ("_has_failed", "_order", "_stopped", "_unwritten_size")
 
     def __init__(self, *, suits: Callable[[object], bool] | None = None) -> None:
-        self._tickets: Tickets[Then, Effect[Any]] = Tickets(suits=suits)
-        self._places: deque[Place] = deque()
+        super().__init__(suits=suits)
+        self._order: deque[Event | Place] = deque()
         self._unwritten_size = 0
-        self._failed = False
+        self._has_failed = False
         self._stopped = False  # answers have no consequences
 
     # What there is to know.
 
     @property
-    def failed(self) -> bool:
+    def has_failed(self) -> bool:
         """Whether the store could not do what it was asked to."""
-        return self._failed
+        return self._has_failed
 
     @property
     def unwritten_size(self) -> int:
@@ -172,36 +172,30 @@ class StoreWork:
     @property
     def all_told(self) -> bool:
         """Whether no event waits."""
-        return not self._places
+        return not self._order
 
     @property
     def load(self) -> int:
         """How many answers are outstanding, and places in the order of events taken."""
-        return len(self._tickets) + len(self._places)
+        return len(self) + len(self._order)
 
     # Effects.
 
-    def ask(self, kind: Callable[..., Effect[R]], then: Callable[[R], None], **fields: Any) -> None:
+    def ask(
+        self, kind: Callable[..., Effect[R]], then: Callable[[R], None], /, **fields: Any
+    ) -> None:
         """Hand out an effect in its turn; its result goes to `then`."""
         if not self._stopped:
-            self._tickets.ask(kind, then, **fields)
-
-    def hand_out(self, kind: Callable[..., E], then: Then, **fields: Any) -> E:
-        """Hand out an effect at once: for whoever says only now what is to be done."""
-        return self._tickets.hand_out(kind, then, **fields)
+            super().ask(kind, then, **fields)
 
     def stop(self) -> None:
         """Ask for nothing more, and draw no conclusions from what is still answered."""
         self._stopped = True
-        self._tickets.drop_asked()
-
-    def next_effect(self) -> Effect[Any] | None:
-        """Take the next effect."""
-        return self._tickets.next_effect()
+        self.drop_asked()
 
     def complete(self, ticket: Ticket[R], result: R) -> None:
         """Answer an effect (see `Tickets.answered`); to no effect after a failure, or `stop`."""
-        then = self._tickets.answered(ticket, result)
+        then = self.answered(ticket, result)
         if not self._stopped:
             then(result)
 
@@ -210,51 +204,57 @@ class StoreWork:
 
         What waits for the store never happens, and what waits behind that is not told.
         """
-        failure, _ = self._tickets.failed(ticket, error)
+        failure, _ = self.failed(ticket, error)
         if self._stopped:
             return
-        self._failed = True
+        self._has_failed = True
         self.stop()
-        self._places = deque(takewhile(lambda place: place.filled, self._places))
+        self._order = deque(takewhile(_is_known, self._order))
         self._unwritten_size = 0
         self.emit(failure)
-
-    def drop_asked(self) -> None:
-        """Forget what was asked for and not handed out: nobody waits for it any more."""
-        self._tickets.drop_asked()
 
     # Bytes.
 
     def hold(self, size: int) -> None:
         """Bytes have come that the store is to get."""
-        if not self._failed:
+        if not self._has_failed:
             self._unwritten_size += size
 
     def release(self, size: int) -> None:
         """The store has them, or is not to get them any more."""
-        if not self._failed:
+        if not self._has_failed:
             self._unwritten_size -= size
 
     # Events.
 
     def emit(self, event: Event) -> None:
         """Let an event come out in its turn."""
-        self.reserve().fill([event])
+        self._order.append(event)
 
     def reserve(self) -> Place:
         """Take a place in the order for events of which the store decides."""
         place = Place()
-        self._places.append(place)
+        self._order.append(place)
         return place
 
     def next_event(self) -> Event | None:
         """Take the next event, unless it waits for the store."""
-        while self._places and self._places[0].filled:
-            event = self._places[0].take()
+        while self._order:
+            first = self._order[0]
+            if not isinstance(first, Place):
+                self._order.popleft()
+                return first
+            if not first.filled:
+                return None
+            event = first.take()
             if event is not None:
                 return event
-            self._places.popleft()
+            self._order.popleft()
         return None
+
+
+def _is_known(item: Event | Place) -> bool:
+    return not isinstance(item, Place) or item.filled
 
 
 def _wrong(effect: Effect[Any], result: object) -> LocalProtocolError:

@@ -37,6 +37,9 @@ from culm.oxen.states import PeerState
 
 __all__ = ["Associations"]
 
+# By themselves: to look one up in its class costs more than a message can afford.
+_SYNCHRONIZING, _JOINED, _FINALIZING, _GIVEN_UP = PeerState
+
 
 class Associations:
     """All associations of a node."""
@@ -70,12 +73,12 @@ class Associations:
         """Synchronize with `sid`, which is a peer or for which there is room."""
         peer = self.peers.get(sid) or self._roster.add(sid)
         peer.ask(self._clock.unix)
-        if peer.state is PeerState.SYNCHRONIZING:
+        if peer.state is _SYNCHRONIZING:
             self.courier.synchronize(peer)
 
     def joined(self) -> list[Peer]:
         """Peers to which messages can be sent."""
-        return [peer for peer in self.peers.values() if peer.state is PeerState.JOINED]
+        return [peer for peer in self.peers.values() if peer.state is _JOINED]
 
     def send(self, peer: Peer, number: int, delivery: Delivery, data: bytes) -> None:
         """Send to one peer that has joined and has room."""
@@ -87,11 +90,11 @@ class Associations:
         sequence = self._roster.next_broadcast()
         d = write_message(Broadcast(sequence, data))
         for peer in self.peers.values():
-            if peer.state is PeerState.SYNCHRONIZING and peer.outgoing.full:
+            if peer.state is _SYNCHRONIZING and peer.outgoing.full:
                 # It has joined nobody's broadcasts yet: let it begin with later ones.
                 peer.outgoing.restart(sequence)
                 self.courier.synchronize(peer)
-            elif peer.state in (PeerState.JOINED, PeerState.SYNCHRONIZING):
+            elif peer.state is _JOINED or peer.state is _SYNCHRONIZING:
                 peer.outgoing.add_broadcast(number, sequence, d)
                 self.courier.pump(peer)
 
@@ -99,19 +102,19 @@ class Associations:
         """Say goodbye to everybody who may take us for a peer, and forget the others."""
         self.leaving = True
         for peer in list(self.peers.values()):
-            if peer.state is PeerState.JOINED or (
-                peer.state is PeerState.SYNCHRONIZING and peer.incoming is not None
+            if peer.state is _JOINED or (
+                peer.state is _SYNCHRONIZING and peer.incoming is not None
             ):
                 peer.outgoing.add_finalize()
                 self.courier.pump(peer)
-            elif peer.state is not PeerState.FINALIZING:
+            elif peer.state is not _FINALIZING:
                 self._forget(peer)
 
     @property
     def settled(self) -> bool:
         """Whether everybody has got what we sent, and we what those announced who leave."""
         return not any(
-            len(peer.outgoing) or peer.state is PeerState.FINALIZING for peer in self.peers.values()
+            len(peer.outgoing) or peer.state is _FINALIZING for peer in self.peers.values()
         )
 
     def abandon(self) -> None:
@@ -127,7 +130,7 @@ class Associations:
         """Give up on peers that stay unreachable, and take back those that are reachable again."""
         now = self._clock.unix
         for peer in list(self.peers.values()):
-            if peer.state is PeerState.GIVEN_UP:
+            if peer.state is _GIVEN_UP:
                 if self._links.contacts.reachable(peer.sid, now):
                     self._take_back(peer)
                 elif now - peer.since >= self._timing.forget_s:
@@ -155,7 +158,7 @@ class Associations:
 
     def _give_up(self, peer: Peer) -> None:
         self.fail(peer, FailReason.PEER_UNREACHABLE)
-        peer.enter(PeerState.GIVEN_UP, self._clock.unix)
+        peer.enter(_GIVEN_UP, self._clock.unix)
         self._links.ban(peer.sid)
         if peer.vanish():
             self.events.append(PeerUnreachable(peer=peer.sid))
@@ -164,7 +167,7 @@ class Associations:
 
     def _take_back(self, peer: Peer) -> None:
         peer.outgoing.restart(self._roster.broadcast_sequence)
-        peer.enter(PeerState.SYNCHRONIZING, self._clock.unix)
+        peer.enter(_SYNCHRONIZING, self._clock.unix)
         self._links.unban(peer.sid)
         self.courier.synchronize(peer)
 
@@ -178,7 +181,7 @@ class Associations:
     # -- turns that an association takes ----------------------------------------------------
 
     def join(self, peer: Peer, incoming: Incoming) -> None:
-        peer.enter(PeerState.JOINED, self._clock.unix)
+        peer.enter(_JOINED, self._clock.unix)
         sid = peer.sid
         self.events.append(PeerReachable(peer=sid) if peer.appear() else PeerJoined(peer=sid))
         self.hand_out(peer, incoming)
@@ -222,7 +225,7 @@ class Associations:
                 self.events.append(SendFailed(peer=peer.sid, message=item.number, reason=reason))
 
     def bury_if_complete(self, peer: Peer) -> None:
-        if peer.state is PeerState.FINALIZING and not (self.leaving and len(peer.outgoing)):
+        if peer.state is _FINALIZING and not (self.leaving and len(peer.outgoing)):
             assert peer.incoming is not None
             if peer.incoming.complete:
                 self.bury(peer)

@@ -19,6 +19,8 @@ __all__ = ["Item", "Outgoing"]
 
 _JITTER = 0.2
 
+_IN_ORDER = Delivery.IN_ORDER  # by itself, as in `reception`
+
 
 class Stream:
     """Numbered messages of which those within the window are on their way."""
@@ -123,7 +125,7 @@ class Outgoing:
     def add(self, number: int, delivery: Delivery, data: bytes) -> None:
         """Queue a one-to-one message or a plain datagram."""
         self._size += 1
-        if delivery is Delivery.IN_ORDER:
+        if delivery is _IN_ORDER:
             self._one.append(number, data)
         else:
             self._waiting.append(Item(number, data))

@@ -44,9 +44,10 @@ class Applier:
         if self._busy:
             return None
         journal, limits, applied = self._journal, self._limits, self.applied_index
-        distance = limits.snapshot_distance
-        if distance and applied - journal.log.snapshot.index >= distance:
+        if 0 < limits.snapshot_distance <= applied - journal.log.snapshot.index:
             return self._take_snapshot()
+        if applied == journal.commit_index:
+            return None
         last = min(journal.commit_index, journal.stable_index, applied + limits.apply_entries_max)
         if last <= applied:
             return None

@@ -52,7 +52,7 @@ class Elector:
         self.restart_timer()
         if self.role is not State.FOLLOWER:
             self._take_role(State.FOLLOWER)
-        self._set_leader(leader)
+        self._shared.follow(leader)
 
     def follow(self, term: int) -> None:
         """Become a follower of a term whose leader is not known."""
@@ -62,7 +62,7 @@ class Elector:
             journal.set_term(term, None)
         if changed:
             self._take_role(State.FOLLOWER)
-        self._set_leader(None)
+        self._shared.follow(None)
 
     def stand(self, *, transfer: bool) -> None:
         """Become a candidate: new term, vote for oneself, ask all others (paper, 5.2)."""
@@ -71,7 +71,7 @@ class Elector:
         journal.set_term(journal.term + 1, shared.server_id)
         self._votes.clear()
         self._take_role(State.CANDIDATE)
-        self._set_leader(None)
+        self._shared.follow(None)
         self.restart_timer()
         for peer in sorted(journal.membership.voters - {shared.server_id}):
             journal.send(
@@ -87,14 +87,11 @@ class Elector:
 
     def lead(self) -> None:
         self._take_role(State.LEADER)
-        self._set_leader(self._shared.server_id)
+        self._shared.follow(self._shared.server_id)
 
     def _take_role(self, role: State) -> None:
         self.role = role
         self._shared.work.emit(RoleChanged(role=role, term=self._shared.journal.term))
-
-    def _set_leader(self, leader: int | None) -> None:
-        self._shared.follow(leader)
 
     def on_vote_request(self, request: VoteRequest) -> None:
         """RequestVote (paper, figure 2, receiver implementation 2, and 5.4.1)."""

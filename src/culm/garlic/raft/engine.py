@@ -157,10 +157,6 @@ class Engine:
                 next_index = self.last_index + 1
             self.shared.respond(message, next_index, accepted=False)
 
-    def _heard(self, leader: int) -> None:
-        self.receiver.heard()
-        self.elector.heard_from(leader)
-
     def _on_vote_request(self, request: m.VoteRequest) -> None:
         self.receiver.heard()
         self.elector.on_vote_request(request)
@@ -173,7 +169,8 @@ class Engine:
         if self.shared.leader not in (None, request.source):
             self._refuse(request)
             return
-        self._heard(request.source)
+        self.receiver.heard()
+        self.elector.heard_from(request.source)
         _FROM_LEADER[type(request)](self, request)
 
     def _on_transfer_request(self, request: m.TransferRequest) -> None:

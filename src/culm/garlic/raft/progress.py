@@ -60,6 +60,15 @@ class Progress:
         self.sent = sequence
         self.in_flight[sequence] = Flight(now, previous_index)
 
+    def sent_append(
+        self, sequence: int, now: float, previous_index: int, count: int, commit_index: int
+    ) -> None:
+        """A request with so many entries is on its way, and tells of that commit index."""
+        self.sent_request(sequence, now, previous_index)
+        self.commit_sent = commit_index
+        if self.state is ProgressState.REPLICATE:
+            self.next_index += count
+
     def answered(self, sequence: int, now: float) -> Flight | None:
         """Take note of an answer; returns the request's flight if it was waited for."""
         self.heard_at = now
@@ -106,12 +115,6 @@ class Progress:
         self.state = state
         self.next_index = next_index
         self.in_flight.clear()
-
-    def sent_entries(self, count: int, commit_index: int) -> None:
-        """A request with so many entries is on its way, and tells of that commit index."""
-        self.commit_sent = commit_index
-        if self.state is ProgressState.REPLICATE:
-            self.next_index += count
 
     def go_to(self, next_index: int) -> None:
         """A joiner has everything before that."""

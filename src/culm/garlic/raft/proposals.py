@@ -39,16 +39,19 @@ class Proposals:
         while waiting and waiting[0][0] <= commit_index:
             first, _, last, term = waiting[0]
             reached = min(commit_index, last)
-            found = log.term_at(reached)
-            if found == term and reached < last:
+            if log.term_at(reached) != term:
+                heappop(waiting)
+                yield from self._outcome(log, first, reached, last, term)
+            elif reached == last:  # an entry of our term stands for all of ours before it
+                heappop(waiting)
+                yield Committed(index=first, term=term, count=last + 1 - first)
+            else:
                 return  # ours so far; the rest is open
-            heappop(waiting)
-            yield from self._outcome(log, first, reached, last, term)
 
     def _outcome(
         self, log: Log, first: int, reached: int, last: int, term: int
     ) -> Iterator[Committed | Lost]:
-        """Nothing of it is open: an entry of our term stands for all of ours before it."""
+        """What has become of all of it, if the entry at `reached` is none of ours."""
         ours = reached
         while ours >= first and (found := log.term_at(ours)) != term:
             if found is None:  # a snapshot has replaced it

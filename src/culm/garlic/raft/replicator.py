@@ -72,13 +72,13 @@ class Replicator:
 
     def serve(self, peer: int, progress: Progress) -> None:
         """Send `peer` what it lacks, as far as it may have requests unanswered."""
-        log, limits = self._shared.journal.log, self._shared.limits
+        journal, window_max = self._shared.journal, self._shared.limits.in_flight_max
         while progress.state is not ProgressState.SNAPSHOT:
-            window = limits.in_flight_max if progress.state is ProgressState.REPLICATE else 1
+            window = window_max if progress.state is ProgressState.REPLICATE else 1
             if len(progress.in_flight) >= window:
                 return
-            lacks = progress.next_index <= log.last_index
-            news = progress.commit_sent < self._shared.journal.commit_index
+            lacks = progress.next_index <= journal.log.last_index
+            news = progress.commit_sent < journal.commit_index
             if not (lacks or progress.sent < self.needed or (news and not progress.in_flight)):
                 return
             self._send_append(peer, progress)
@@ -97,8 +97,7 @@ class Replicator:
         count_max = 0 if progress.state is ProgressState.SEARCH else limits.append_entries_max
         entries = log.batch(previous + 1, count_max, limits.append_size_max)
         sequence = self.next_sequence()
-        progress.sent_request(sequence, shared.now, previous)
-        progress.sent_entries(len(entries), journal.commit_index)
+        progress.sent_append(sequence, shared.now, previous, len(entries), journal.commit_index)
         journal.send_now(
             AppendRequest(
                 source=shared.server_id,

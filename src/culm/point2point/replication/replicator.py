@@ -149,7 +149,7 @@ class Replicator:
     # Bytes and time.
 
     def receive_data(self, data: Buffer) -> None:
-        self.connection.receive_data(b"" if self._work.failed else data)
+        self.connection.receive_data(b"" if self._work.has_failed else data)
 
     def receive_eof(self) -> None:
         self.connection.receive_eof()
