@@ -156,6 +156,27 @@ def _losing(count: int) -> Scenario:
     return _scenario("proposals that lose to one", script, requests_max=count + 1)
 
 
+def _open(count: int) -> Scenario:
+    """Each of many requests takes part in all that there is, while all are open."""
+    steps: Sequence[tuple[Side, str, Mapping[str, object]]] = [
+        ("right", "confirm", {}),
+        ("right", "send_metadata", {"seqnum": 1}),
+        ("left", "adjust", {"allow_skipping": True}),
+        ("right", "send_payload", {"seqnum": 1}),
+        ("left", "notify", {}),
+        ("left", "cancel", {}),
+    ]
+    script: _Script = [
+        *(("left", call("propose")) for _ in range(count)),
+        *(
+            (side, call(verb, request=2 * number, **rest))
+            for side, verb, rest in steps
+            for number in range(count)
+        ),
+    ]
+    return _scenario("open requests", script, requests_max=count)
+
+
 def _adjustments(side: Side, changes: Change, **proposed: int) -> ManyOf:
     """As many notifications while as many adjustments are pending."""
 
@@ -192,6 +213,7 @@ GROWTH: Mapping[str, ManyOf] = {
     "proposals from both sides": _crossing,
     "proposals that lie apart": _apart,
     "proposals that lose to one": _losing,
+    "open requests": _open,
     "ends, later and later": _adjustments("left", lambda number: _end(_FAR + number)),
     "ends, earlier and earlier": _adjustments("left", lambda number: _end(_FAR - number)),
     "ends told by the sender": _adjustments("right", lambda number: _end(_FAR + number)),
