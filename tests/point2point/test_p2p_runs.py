@@ -14,6 +14,7 @@ from p2p_support import (
     Raw,
     adjust,
     beyond_the_end,
+    cancel,
     ended_log,
     metadata,
     proposal,
@@ -48,6 +49,7 @@ from culm.point2point import (
     MetadataReceived,
     Part,
     PayloadReceived,
+    RequestState,
     Role,
     Setup,
 )
@@ -289,6 +291,22 @@ def test_what_the_peer_has_sent_counts_for_more_than_what_we_know() -> None:
     request.provide_hash(3, FORK[3].entry.hash())
     peer.data(*raw_run(13)[3:])
     assert in_runs_received(peer) == list(range(1, 14))
+
+
+@pytest.mark.parametrize("confirmed", [False, True])
+def test_what_was_sent_before_the_peer_cancelled_comes_in_runs_too(confirmed: bool) -> None:
+    """Whoever has put a whole log on the data channel cancels, and the cancel is there first.
+
+    So is data before a confirmation that is behind it on the way.
+    """
+    peer = Raw(in_runs=True)
+    request = peer.connection.propose(proposal())
+    if confirmed:
+        peer.control(adjust(0, "all"), cancel(0, CancelReason.END_OF_RANGE))
+    peer.data(switch(0), *raw_run(13))
+    assert request.state is (RequestState.CANCELLED if confirmed else RequestState.PROPOSED_BY_US)
+    assert in_runs_received(peer) == list(range(1, 14))
+    assert peer.code is None
 
 
 def stop(peer: Raw, how: str) -> None:

@@ -34,8 +34,11 @@ class RequestRecord:
 
     @property
     def takes_data(self) -> bool:
-        """Whether data of the peer may come, and counts."""
-        return self.state is RequestState.CONFIRMED and self.incoming.intake is Intake.TAKEN
+        """Whether data of the peer may come, and counts: also what comes behind its cancel."""
+        if self.state is RequestState.CONFIRMED:
+            return self.incoming.intake is Intake.TAKEN
+        alive = self.state is not RequestState.ENDED and self.expects_data
+        return alive and self.incoming.intake is Intake.TAKEN
 
     @property
     def expects_data(self) -> bool:
