@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from nacl.signing import SigningKey
@@ -43,6 +44,7 @@ from culm.point2point import (
     RequestGivenUp,
     RequestState,
     Role,
+    payloads_up_to,
 )
 from culm.point2point.replication import Interest, LogRefused, ReplicatorLimits, Settled
 from culm.wire.multihash import YAMF
@@ -161,6 +163,38 @@ class TestProgress:
         peer.data(b"\x08" + varu64(len(payload(2))), payload(2)[:3])
         pass_time(peer, 210)
         assert given_up(peer) == [0]
+
+    @pytest.mark.parametrize("count", [1, 2])
+    def test_metadata_without_its_payload(self, count: int) -> None:
+        """An entry has begun with its metadata, also in a range without an end."""
+        peer = self.confirmed()
+        peer.data(switch(0), metadata(entry(1)))
+        if count == 2:
+            peer.data(raw(payload(1)), metadata(entry(2)))
+        pass_time(peer, 100)
+        assert not given_up(peer)
+        pass_time(peer, 110)
+        assert given_up(peer) == [0]
+        assert peer.code is None
+
+    @pytest.mark.parametrize(
+        "wishes", [{"eagerness": payloads_up_to(0)}, {"size_min": 1000}, {"size_max": 1}]
+    )
+    def test_a_payload_that_is_not_wanted_is_not_owed(self, wishes: dict[str, Any]) -> None:
+        peer = self.confirmed(**wishes)
+        peer.data(switch(0), metadata(entry(1)), b"\x04" if "size_min" in wishes else raw(b""))
+        peer.data(metadata(entry(2)))
+        pass_time(peer, 1000)
+        assert not given_up(peer)
+        assert peer.code is None
+
+    def test_nor_is_one_that_we_have_sent_ourselves(self) -> None:
+        peer = self.confirmed()
+        send_entry(peer.connection.request(0), 1)
+        peer.data(switch(0), metadata(entry(1)))
+        pass_time(peer, 1000)
+        assert not given_up(peer)
+        assert peer.code is None
 
     @pytest.mark.parametrize("options", [{}, {"end": 9, "eagerness": NOTIFY}])
     def test_what_is_not_owed_may_take_for_ever(self, options: dict[str, object]) -> None:

@@ -509,6 +509,21 @@ class Incoming(Direction):
 
     # What the peer says.
 
+    def owes_payload(self, other: Direction) -> bool:
+        """Whether the peer has begun an entry and owes its payload.
+
+        As far as we want that, and have not sent it ourselves.
+        """
+        entry, demand = self.entry, self.candidates.demand
+        if entry is None or demand is None or entry.seqnum not in self.metadata:
+            return False
+        size, due = entry.payload_size, Piece(entry.seqnum, Part.PAYLOAD)
+        if not (demand.eagerness.wants_payload(size) and demand.admits_payload(size)):
+            return False
+        return all(
+            cursor.piece == due and not cursor.is_behind(other.cursor) for cursor in self.candidates
+        )
+
     def mark(self) -> None:
         """The peer has confirmed the cancellation on the data channel."""
         self.marked = True

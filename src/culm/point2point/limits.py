@@ -44,16 +44,17 @@ class Limits:
         More ends the connection (``INFLATION``).  Costs time, not memory; what we send
         keeps to 256 for each.
     silence_max_s
-        How long the peer may stay silent within an entry or before its setup.
+        How long the peer may stay silent within a packet or a payload, or before its setup.
     keepalive_s
         Silence after which the peer is asked for a sign of life; it has `silence_max_s`
         to give it.
     progress_max_s
         How long the peer may owe something without sending any data at all: an answer to a
-        proposal of ours, or the rest of a range that has an end, or of an entry (then the request
-        is given up: `RequestGivenUp`), its part in a cancellation (``PEER_STALLED``).  And how
-        long it may take nothing of the data that waits for it, by granting no credit or by not
-        reading.  It is noticed in twice that time at the latest.
+        proposal of ours, or the rest of a range that has an end, or of an entry of which it has
+        sent the metadata (then the request is given up: `RequestGivenUp`), its part in a
+        cancellation (``PEER_STALLED``).  And how long it may take nothing of the data that waits
+        for it, by granting no credit or by not reading.  It is noticed in twice that time at the
+        latest.
     """
 
     data_window_max: int = 1 << 20

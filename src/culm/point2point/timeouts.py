@@ -165,7 +165,8 @@ def _debt_of(record: RequestRecord, receiver: DataReceiver) -> Debt | None:
         demand, cursor = incoming.candidates.demand, incoming.cursor
         asked = record.ours and demand is not None and demand.eagerness.wants_metadata
         unfinished = cursor.range.end is not None and cursor.piece is not None
-        return Debt.DATA if (asked and unfinished) or receiver.is_inside(record) else None
+        begun = receiver.is_inside(record) or incoming.owes_payload(record.outgoing)
+        return Debt.DATA if (asked and unfinished) or begun else None
     return Debt.CANCELLATION if state in _CANCELLED else None
 
 
