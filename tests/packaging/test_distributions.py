@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tarfile
 import zipfile
 from collections.abc import Mapping
@@ -24,7 +25,7 @@ VERSIONS = ["3.11", "3.12", "3.13"]
 IMPORT_ALL = """
 import importlib, importlib.resources, pkgutil, culm, culm.kernels
 for module in pkgutil.walk_packages(culm.__path__, "culm."):
-    if not module.name.startswith(("culm.testing.suite", "culm.spark")):
+    if not module.name.startswith(("culm.testing.suite", "culm.testing.campaign", "culm.spark")):
         importlib.import_module(module.name)
 assert importlib.resources.files("culm").joinpath("py.typed").is_file()
 print(culm.kernels.IMPLEMENTATION)
@@ -134,6 +135,9 @@ def test_a_wheel_from_the_sdist_installs_and_runs_compiled(
     built = {Path(name).name.split(".")[0] for name in names if name.endswith((".so", ".pyd"))}
     assert built == {f"_{kernel}" for kernel in KERNELS}
     assert any(name.endswith(".dist-info/licenses/LICENSE") for name in names)
+    with zipfile.ZipFile(wheel) as archive:
+        kernels = [archive.read(name) for name in names if name.endswith(".so")]
+    assert not [kernel for kernel in kernels if b".debug_info" in kernel]  # stripped
 
     run(python, "-m", "pip", "install", wheel, cwd=tmp_path)
     assert run(python, "-c", IMPORT_ALL, cwd=tmp_path).split()[:2] == ["compiled", "bymux"]
@@ -146,6 +150,7 @@ def test_a_wheel_from_the_sdist_installs_and_runs_compiled(
 )
 def test_without_extensions_the_twins_serve(env: dict[str, str], unpacked: Path, tmp_path: Path):
     wheel = build_wheel(unpacked, tmp_path, **env)
+    assert wheel.stem.endswith("-py3-none-any")
     assert not [name for name in names_in(wheel) if name.endswith((".so", ".pyd"))]
     python = new_environment(Path(sys.executable), tmp_path / "environment")
     run(python, "-m", "pip", "install", wheel, cwd=tmp_path)
@@ -153,8 +158,24 @@ def test_without_extensions_the_twins_serve(env: dict[str, str], unpacked: Path,
     assert output.split()[:2] == ["pure", "bymux"]
 
 
-def test_a_wheel_without_extensions_is_for_every_platform(unpacked: Path, tmp_path: Path):
-    assert build_wheel(unpacked, tmp_path, CULM_BUILD_EXT="no").stem.endswith("-py3-none-any")
+def test_a_build_without_a_compiler_says_so(unpacked: Path, tmp_path: Path):
+    copy = shutil.copytree(unpacked, tmp_path / "source")
+    log = tmp_path / "log"
+    command = [sys.executable, "-m", "pip", "wheel", "--log", log, "--no-deps", "-w", tmp_path]
+    run(*command, copy, cwd=tmp_path, env={"CC": "/nonexistent/cc"})
+    assert "the kernels will be those in Python" in log.read_text(encoding="utf-8")
+
+
+def test_what_an_earlier_build_has_left_comes_into_no_wheel(unpacked: Path, tmp_path: Path):
+    tree = shutil.copytree(unpacked, tmp_path / "tree")
+    for lib in ("lib", f"lib.{sysconfig.get_platform()}-{sys.implementation.cache_tag}"):
+        package = tree / "build" / lib / "culm"
+        package.mkdir(parents=True)
+        (package / "of_an_earlier_build.py").touch()
+    (tmp_path / "wheel").mkdir()
+    names = names_in(build_wheel(tree, tmp_path / "wheel", CULM_BUILD_EXT="no"))
+    assert "culm/machine.py" in names
+    assert "culm/of_an_earlier_build.py" not in names
 
 
 @pytest.mark.parametrize(
