@@ -12,7 +12,6 @@ partition.  A file gets its name when all of them are written.
 
 from __future__ import annotations
 
-import os
 import secrets
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -30,6 +29,7 @@ from culm.spark.archive import (
     read_header,
 )
 from culm.spark.columns import messages, validity
+from culm.spark.files import list_files, open_system
 
 if TYPE_CHECKING:
     import numpy
@@ -67,39 +67,6 @@ class Split(NamedTuple):
     stop: int
 
 
-def _open_system(path: str) -> tuple[Any, str]:
-    """The file system of a path, and the path there."""
-    from pyarrow import fs
-
-    if "://" in path:
-        system, inside = fs.FileSystem.from_uri(path)
-        return system, inside
-    return fs.LocalFileSystem(), os.path.abspath(path)
-
-
-def _files(path: str) -> list[tuple[str, int]]:
-    """The files that a path names, and their sizes; raises `FileNotFoundError` if there is none."""
-    from pyarrow import fs
-
-    system, inside = _open_system(path)
-    info = system.get_file_info(inside)
-    if info.type == fs.FileType.NotFound:
-        raise FileNotFoundError(f"there is nothing at {path}")
-    if info.type == fs.FileType.File:
-        return [(path, info.size)]
-    found = system.get_file_info(fs.FileSelector(inside, recursive=True))
-    prefix = path.rstrip("/")
-    return sorted(
-        (prefix + each.path.removeprefix(inside.rstrip("/")), each.size)
-        for each in found
-        if each.type == fs.FileType.File and not _is_hidden(each.path.removeprefix(inside))
-    )
-
-
-def _is_hidden(path: str) -> bool:
-    return any(part.startswith((".", "_")) for part in path.split("/"))
-
-
 def plan(path: str, split_size: int = SPLIT_SIZE) -> list[Split]:
     """The parts in which what is at `path` is read; none of the files is opened.
 
@@ -109,14 +76,14 @@ def plan(path: str, split_size: int = SPLIT_SIZE) -> list[Split]:
         raise ValueError(f"split_size is 1 or more bytes, not {split_size}")
     return [
         Split(file, start, min(start + split_size, size))
-        for file, size in _files(path)
+        for file, size in list_files(path)
         for start in range(0, max(size, 1), split_size)
     ]
 
 
 def read_split(split: Split) -> Iterator[pyarrow.RecordBatch]:
     """The rows of a split; what cannot be read is a row, too, and never an error."""
-    system, inside = _open_system(split.path)
+    system, inside = open_system(split.path)
     header: Header | None = None
     try:
         with system.open_input_file(inside) as file:
@@ -275,7 +242,7 @@ def _writer_class() -> Any:
             _commit(self._path, files, self._overwrite)
 
         def abort(self, messages: list[Any]) -> None:
-            system, _ = _open_system(self._path)
+            system, _ = open_system(self._path)
             for each in messages:
                 if each is not None:
                     system.delete_file(each.pair[1])
@@ -320,7 +287,7 @@ def _write_file(path: str, kind: str, batches: Iterator[pyarrow.RecordBatch]) ->
     """Write the batches of a partition to a hidden file; its name to be, and the one it has."""
     import pyarrow
 
-    system, inside = _open_system(path)
+    system, inside = open_system(path)
     system.create_dir(inside)
     name = f"part-{secrets.token_hex(8)}{SUFFIX}"
     target, temporary = f"{inside}/{name}", f"{inside}/.{name}"
@@ -340,7 +307,7 @@ def _commit(path: str, files: list[tuple[str, str]], overwrite: bool) -> None:
     """Give the files their names; with `overwrite`, remove the archives that were there."""
     from pyarrow import fs
 
-    system, inside = _open_system(path)
+    system, inside = open_system(path)
     old: list[str] = []
     if overwrite:
         found = system.get_file_info(fs.FileSelector(inside, allow_not_found=True))

@@ -1,0 +1,420 @@
+"""Fingerprints of sets of items: of their ranges, and as the tree that a node would build.
+
+Items are the byte strings of `culm.reconcile`, in a column ``item``; of Bamboo entries
+`entry_items` makes them.  They are sorted once, over all tasks, and each task sums up what it
+has: batches become small trees (`culm.reconcile.Frozen`) whose sums are known, so that nothing
+is hashed twice.  Sums of tasks are combined to those of ranges that lie across them, and to
+where in the whole each task begins: from there on every task makes its own part of the
+serialised tree, whose bytes are the same as of one that was built in one process.
+
+A range is named by what its items begin with.  *Level* n has the ranges of all items with the same
+first n bytes; level 0 is the whole.  So every set has the same ranges, whoever cuts it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from culm.reconcile import DEFAULT, Fingerprint, Frozen, Monoid, Tree, named
+from culm.reconcile.tree_format import HEADER_SIZE, Shape, sections
+from culm.spark.columns import check_columns
+from culm.spark.files import open_system
+
+if TYPE_CHECKING:
+    import pyarrow
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+__all__ = [
+    "ENTRY_LEVELS",
+    "ITEM",
+    "PIECES",
+    "RANGES",
+    "Fingerprinted",
+    "entry_items",
+    "fingerprint",
+    "write_tree",
+]
+
+#: What is needed of a set: its items, in any order, and as often as one likes.
+ITEM = (("item", "binary"),)
+#: The rows of `Fingerprinted.ranges`.
+RANGES = (
+    ("monoid", "string"),
+    ("level", "int"),
+    ("range", "binary"),
+    ("count", "bigint"),
+    ("digest", "binary"),
+)
+#: The rows of `Fingerprinted.tree`.
+PIECES = (("offset", "bigint"), ("data", "binary"))
+#: Levels for items of entries: all, by two bytes of the author, logs, 65,536 entries of a log.
+ENTRY_LEVELS = (0, 2, 40, 46)
+
+_CHUNK = (("part", "int"), ("count", "bigint"), ("state", "binary"), ("tree", "binary"))
+_SUM = (("level", "int"), ("range", "binary"), ("count", "bigint"), ("state", "binary"))
+_ROWS_MAX = 1000
+_BATCH_SIZE = 4 << 20
+_BLOCK = 64
+_SLOTS, _SHORTS, _LOWEST, _STATES = range(4)
+
+_Batches = Iterator["pyarrow.RecordBatch"]
+_Rows = Iterator[dict[str, Any]]
+
+
+def entry_items(rows: DataFrame) -> DataFrame:
+    """Add the ``item`` of each decoded entry: its log, its number in 8 bytes, its hash.
+
+    Sorted by bytes these are sorted by logs and numbers, and two variants of an entry are two
+    items.  The item is null where the entry has not been decoded.
+    """
+    from pyspark.sql import functions as f
+
+    check_columns(rows, [("log", "binary"), ("seqnum", "bigint"), ("hash", "binary")])
+    return rows.withColumn("item", f.concat("log", _octets(f.col("seqnum")), "hash"))
+
+
+def _octets(number: Column) -> Column:
+    """A number as 8 bytes, big-endian."""
+    from pyspark.sql import functions as f
+
+    return f.unhex(f.lpad(f.hex(number), 16, "0"))
+
+
+@dataclass(frozen=True, slots=True)
+class Fingerprinted:
+    """The fingerprints of a set.
+
+    `whole` is that of all items, with how many there are.  `ranges` has a row for each range of the
+    levels that were asked for (`RANGES`).  `tree` are the pieces of the serialised tree
+    (`PIECES`), in order; `write_tree` makes a file of them.  `items` is what both are computed of.
+    """
+
+    whole: Fingerprint
+    ranges: DataFrame
+    tree: DataFrame
+    items: DataFrame
+
+    def close(self) -> None:
+        """Give back the disk on which the sorted items lie; what is computed later costs more."""
+        self.items.unpersist()
+
+
+def fingerprint(
+    items: DataFrame,
+    *,
+    item_size: int,
+    varying: bool = False,
+    monoid: str = DEFAULT,
+    levels: Sequence[int] = (0,),
+) -> Fingerprinted:
+    """Fingerprint a set of items of `item_size` bytes, or of at most so many if they are `varying`.
+
+    The items are read twice, once to see how they are spread: let them be in a file or persisted.
+    They are sorted before this returns, and persisted, on disk, until `Fingerprinted.close` or the
+    end of the session.  Items that are null are none, and one that is there often is there once.
+    Raises `ColumnError` if there is no column ``item``, ``ValueError`` for an unknown monoid or
+    a size or level that no item has.  The job fails with ``ValueError`` if an item has another size
+    (`culm.spark.quarantine` sets such rows aside).
+    """
+    from pyspark import StorageLevel
+    from pyspark.sql import functions as f
+
+    check_columns(items, ITEM)
+    Tree(item_size=item_size, varying=varying)  # raises if there are no such items
+    kind = named(monoid)
+    if not levels or not all(0 <= level <= item_size for level in levels):
+        raise ValueError(f"levels are 0 to {item_size} bytes of an item, and at least one")
+    ordered = (
+        items.select("item")
+        .filter("item is not null")
+        .repartitionByRange("item")
+        .sortWithinPartitions("item")
+        .withColumn("part", f.spark_partition_id())
+    )
+    chunks = ordered.mapInArrow(
+        partial(_chunks, item_size=item_size, varying=varying, monoid=monoid), _schema(_CHUNK)
+    ).persist(StorageLevel.DISK_ONLY)
+    parts = _sum_parts(chunks, kind)
+    starts = list(accumulate(parts.values(), kind.combine, initial=kind.neutral))
+    shape = Shape(kind, item_size, varying, starts[-1].count)
+    whole = starts[-1]
+    begins = dict(zip(parts, starts, strict=False))
+    tree = _pieces(chunks, shape, begins, whole)
+    return Fingerprinted(whole, _ranges(chunks, monoid, levels), tree, chunks)
+
+
+def _schema(columns: Sequence[tuple[str, str]]) -> str:
+    return ", ".join(f"`{name}` {kind}" for name, kind in columns)
+
+
+def _batches(rows: Iterable[dict[str, Any]], columns: Sequence[tuple[str, str]]) -> _Batches:
+    """Batches of `rows`, of some megabytes at most."""
+    import pyarrow
+
+    kinds = {"binary": pyarrow.binary(), "bigint": pyarrow.int64(), "int": pyarrow.int32()}
+    kinds["string"] = pyarrow.string()
+    schema = pyarrow.schema([(name, kinds[kind]) for name, kind in columns])
+    held: list[dict[str, Any]] = []
+    size = 0
+    for row in rows:
+        held.append(row)
+        size += sum(len(value) for value in row.values() if isinstance(value, bytes))
+        if len(held) >= _ROWS_MAX or size >= _BATCH_SIZE:
+            yield pyarrow.RecordBatch.from_pylist(held, schema)
+            held, size = [], 0
+    yield pyarrow.RecordBatch.from_pylist(held, schema)
+
+
+# A chunk: the items of a batch, as a tree in its serialised form.
+
+
+def _chunks(batches: _Batches, *, item_size: int, varying: bool, monoid: str) -> _Batches:
+    """Chunks of the sorted items of a partition."""
+    return _batches(_trees(batches, item_size, varying, monoid), _CHUNK)
+
+
+def _trees(batches: _Batches, item_size: int, varying: bool, monoid: str) -> _Rows:
+    last: bytes | None = None
+    for batch in batches:
+        items = list(dict.fromkeys(batch.column("item").to_pylist()))
+        if items and items[0] == last:
+            del items[0]
+        if not items:
+            continue
+        last = items[-1]
+        tree = Tree(item_size=item_size, varying=varying, monoid=monoid)
+        tree.load_items(items)
+        count, state = tree.fingerprint()
+        data = b"".join(tree.serialise())
+        yield {
+            "part": batch.column("part")[0].as_py(),
+            "count": count,
+            "state": state,
+            "tree": data,
+        }
+
+
+def _sum_parts(chunks: DataFrame, monoid: Monoid) -> dict[int, Fingerprint]:
+    """The fingerprints of all parts that have items, ascending."""
+    columns = _CHUNK[:3]
+    sums = chunks.select(*dict(columns)).mapInArrow(
+        partial(_sum_of_chunks, monoid=monoid.name), _schema(columns)
+    )
+    found = {row["part"]: Fingerprint(row["count"], bytes(row["state"])) for row in sums.collect()}
+    return dict(sorted(found.items()))
+
+
+def _sum_of_chunks(batches: _Batches, *, monoid: str) -> _Batches:
+    rows = (row for batch in batches for row in batch.to_pylist())
+    return _batches(_merged(rows, named(monoid), ["part"]), _CHUNK[:3])
+
+
+def _merged(rows: Iterable[dict[str, Any]], monoid: Monoid, key: Sequence[str]) -> _Rows:
+    """Of rows with the same `key`, which follow each other, one with the sum of all."""
+    held: dict[str, Any] | None = None
+    for row in rows:
+        if held is not None and all(held[name] == row[name] for name in key):
+            count, state = monoid.combine(_sum(held), _sum(row))
+            held = {**held, "count": count, "state": state}
+            continue
+        if held is not None:
+            yield held
+        held = row
+    if held is not None:
+        yield held
+
+
+def _sum(row: dict[str, Any]) -> Fingerprint:
+    return Fingerprint(row["count"], row["state"])
+
+
+# Ranges.
+
+
+class _Range(NamedTuple):
+    """A range of a level, or as much of it as is known."""
+
+    prefix: bytes
+    sum: Fingerprint
+
+
+def _ranges(chunks: DataFrame, monoid: str, levels: Sequence[int]) -> DataFrame:
+    """The rows `RANGES`."""
+    wanted = sorted(set(levels))
+    parts = chunks.select("tree").mapInArrow(partial(_range_sums, levels=wanted), _schema(_SUM))
+    together = parts.repartition("level", "range").sortWithinPartitions("level", "range")
+    return together.mapInArrow(partial(_range_rows, monoid=monoid), _schema(RANGES))
+
+
+def _range_sums(batches: _Batches, *, levels: Sequence[int]) -> _Batches:
+    """The sums of all ranges of a partition; the first and the last may go on in others."""
+    trees = (Frozen(tree.as_py()) for batch in batches for tree in batch.column("tree"))
+    return _batches(_range_sums_of(trees, levels), _SUM)
+
+
+def _range_sums_of(trees: Iterable[Frozen], levels: Sequence[int]) -> _Rows:
+    begun: dict[int, _Range] = {}
+    for tree in trees:
+        for level in levels:
+            for found in _ranges_of(tree, level):
+                before = begun.get(level)
+                if before is not None and before.prefix == found.prefix:
+                    both = tree.monoid.combine(before.sum, found.sum)
+                    begun[level] = _Range(found.prefix, both)
+                    continue
+                if before is not None:
+                    yield _range_row(level, before)
+                begun[level] = found
+    for level, last in begun.items():
+        yield _range_row(level, last)
+
+
+def _range_row(level: int, found: _Range) -> dict[str, Any]:
+    count, state = found.sum
+    return {"level": level, "range": found.prefix, "count": count, "state": state}
+
+
+def _ranges_of(tree: Frozen, level: int) -> Iterator[_Range]:
+    """The ranges of a level, one after the other; of an item that is shorter it is the only one."""
+    rank = 0
+    while rank < len(tree):
+        prefix = tree.select(rank)[:level]
+        end = _behind(prefix)
+        stop = rank + 1 if len(prefix) < level else len(tree) if end is None else tree.rank(end)
+        yield _Range(prefix, tree.fingerprint_at(rank, stop - rank))
+        rank = stop
+
+
+def _behind(prefix: bytes) -> bytes | None:
+    """The least bound above all items that begin with `prefix`; ``None`` if there is none."""
+    kept = prefix.rstrip(b"\xff")
+    return kept[:-1] + bytes([kept[-1] + 1]) if kept else None
+
+
+def _range_rows(batches: _Batches, *, monoid: str) -> _Batches:
+    """Ranges in full, of parts of them that are sorted."""
+    kind = named(monoid)
+    parts = (row for batch in batches for row in batch.to_pylist())
+    rows = (
+        {**row, "monoid": monoid, "digest": kind.digest(_sum(row))}
+        for row in _merged(parts, kind, ["level", "range"])
+    )
+    return _batches(({name: row[name] for name, _ in RANGES} for row in rows), RANGES)
+
+
+# The serialised tree, see `culm.reconcile.tree_format`.
+
+
+def _pieces(
+    chunks: DataFrame, shape: Shape, begins: dict[int, Fingerprint], whole: Fingerprint
+) -> DataFrame:
+    """The rows `PIECES`: the header, and each section with the zeros behind it."""
+    spark: SparkSession = chunks.sparkSession
+
+    def piece(offset: int, data: bytes) -> DataFrame:
+        return spark.createDataFrame([(offset, data)], _schema(PIECES)).coalesce(1)
+
+    frame = piece(0, shape.encode())
+    start = HEADER_SIZE
+    for section, size in enumerate(shape.section_sizes):
+        make = partial(_section_of, section=section, start=start, begins=begins)
+        frame = frame.union(
+            chunks.select("part", "count", "state", "tree").mapInArrow(make, _schema(PIECES))
+        )
+        if section == _STATES:
+            frame = frame.union(piece(start + size - len(whole.state), whole.state))
+        padding = bytes(-size % _BLOCK)
+        if padding:
+            frame = frame.union(piece(start + size, padding))
+        start += size + len(padding)
+    return frame
+
+
+def _section_of(
+    batches: _Batches, *, section: int, start: int, begins: dict[int, Fingerprint]
+) -> _Batches:
+    """A partition's part of a section which begins at byte `start`."""
+    rows = (row for batch in batches for row in batch.to_pylist())
+    return _batches(_section_pieces(rows, section, start, begins), PIECES)
+
+
+def _section_pieces(
+    rows: Iterable[dict[str, Any]], section: int, start: int, begins: dict[int, Fingerprint]
+) -> _Rows:
+    before: Fingerprint | None = None
+    for row in rows:
+        if before is None:
+            before = begins[row["part"]]
+        tree = Frozen(row["tree"])
+        data, unit, first = _SECTIONS[section](tree, row["tree"], before)
+        if data:
+            yield {"offset": start + first * unit, "data": data}
+        before = tree.monoid.combine(before, _sum(row))
+
+
+class _Piece(NamedTuple):
+    """Bytes of a section, the size of each of their units, and how many are before them."""
+
+    data: bytes
+    unit_size: int
+    first: int
+
+
+def _slots_piece(tree: Frozen, data: bytes, before: Fingerprint) -> _Piece:
+    shape, parts = sections(data)
+    return _Piece(bytes(parts[_SLOTS]), shape.slot_size, before.count)
+
+
+def _shorts_piece(tree: Frozen, data: bytes, before: Fingerprint) -> _Piece:
+    _, parts = sections(data)
+    return _Piece(bytes(parts[_SHORTS]), len(parts[_SHORTS]) // len(tree), before.count)
+
+
+def _block_starts(tree: Frozen, before: Fingerprint) -> range:
+    """The ranks here at which blocks of the whole begin."""
+    return range(-before.count % _BLOCK, len(tree), _BLOCK)
+
+
+def _lowest_piece(tree: Frozen, data: bytes, before: Fingerprint) -> _Piece:
+    shape, parts = sections(data)
+    size = shape.slot_size
+    slots = (parts[_SLOTS][size * rank : size * (rank + 1)] for rank in _block_starts(tree, before))
+    return _Piece(b"".join(slots), size, -(-before.count // _BLOCK))
+
+
+def _states_piece(tree: Frozen, data: bytes, before: Fingerprint) -> _Piece:
+    states = [
+        tree.monoid.combine(before, tree.fingerprint_at(0, rank)).state
+        for rank in _block_starts(tree, before)
+    ]
+    return _Piece(b"".join(states), len(before.state), -(-before.count // _BLOCK))
+
+
+_SECTIONS: tuple[Callable[[Frozen, bytes, Fingerprint], _Piece], ...] = (
+    _slots_piece,
+    _shorts_piece,
+    _lowest_piece,
+    _states_piece,
+)
+
+
+def write_tree(pieces: DataFrame, path: str) -> int:
+    """Write the pieces of a tree to a file, which `culm.reconcile.Frozen` opens; its size.
+
+    They come one task's after another's, so that this process holds few of them at a time.  Raises
+    ``ValueError`` if they do not follow each other, as `Fingerprinted.tree` does.
+    """
+    check_columns(pieces, PIECES)
+    system, inside = open_system(path)
+    size = 0
+    with system.open_output_stream(inside) as file:
+        for row in pieces.select("offset", "data").toLocalIterator():
+            if row["offset"] != size:
+                raise ValueError(f"a piece begins at {row['offset']}, and not at {size}")
+            file.write(row["data"])
+            size += len(row["data"])
+    return size

@@ -1,0 +1,214 @@
+"""Replicas compared: where they differ, who lacks what, what is to be moved, what is at risk.
+
+Each replica has an inventory: a column ``item``, and ``size`` (bigint: the bytes to move) if that
+is known.  Fingerprints of ranges (`culm.spark.fingerprint`) are compared first, from the widest
+ranges down, and only the items of ranges that differ are looked at: all others are held by all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from culm.reconcile import DEFAULT
+from culm.spark.columns import check_columns
+from culm.spark.fingerprint import ITEM, RANGES, fingerprint
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["DIVERGENT", "HOLDERS", "PLAN", "Reconciliation", "divergent_ranges", "reconcile"]
+
+#: The rows of `divergent_ranges`: how many items there are, by the names of replicas.
+DIVERGENT = (("level", "int"), ("range", "binary"), ("counts", "map<string,bigint>"))
+#: The rows of `Reconciliation.holders`.
+HOLDERS = (
+    ("item", "binary"),
+    ("size", "bigint"),
+    ("held", "int"),
+    ("holders", "array<string>"),
+    ("lacking", "array<string>"),
+)
+#: The rows of `Reconciliation.plan`.
+PLAN = (("item", "binary"), ("size", "bigint"), ("source", "string"), ("target", "string"))
+
+
+@dataclass(frozen=True, slots=True)
+class Reconciliation:
+    """What a comparison has found, as DataFrames that nothing has been computed of yet.
+
+    `ranges` are those that differ, of all levels (`DIVERGENT`).  `holders` has a row for each item
+    of the narrowest of them (`HOLDERS`): who has it and who has not, names ascending.  Items
+    elsewhere are held by all.  `plan` has a row for each item and each replica that lacks it: from
+    whom to get it, spread over those who have it.  `at_risk` are the `holders` with few copies.
+    """
+
+    ranges: DataFrame
+    holders: DataFrame
+    plan: DataFrame
+    at_risk: DataFrame
+    _held: tuple[DataFrame, ...] = ()
+
+    def close(self) -> None:
+        """Give back the disk that has been used on the way; what is computed later costs more."""
+        for frame in self._held:
+            frame.unpersist()
+
+
+def divergent_ranges(tables: Mapping[str, DataFrame]) -> DataFrame:
+    """The ranges in which replicas differ, by tables as `Fingerprinted.ranges` of each.
+
+    Of a level only those ranges are compared that lie in differing ones of the level above.  Raises
+    `ColumnError` if a table is none, ``ValueError`` if there are fewer than two, or if they were
+    not made with the same monoid and levels.
+    """
+    from pyspark.sql import functions as f
+
+    if len(tables) < 2:
+        raise ValueError("to be compared, replicas are two or more")
+    levels = _common_levels(tables)
+    together = _named(tables, [name for name, _ in RANGES])
+    found: list[DataFrame] = []
+    for above, level in pairwise([0, *levels]):
+        rows = together.filter(f.col("level") == level)
+        if found:
+            differing = found[-1].select(f.col("range").alias("_above"))
+            inside = f.substring("range", 1, above) == f.col("_above")
+            rows = rows.join(differing, inside, "left_semi")
+        found.append(_differing(rows, sorted(tables)))
+    return reduce(lambda one, other: one.union(other), found)
+
+
+def _common_levels(tables: Mapping[str, DataFrame]) -> list[int]:
+    """The levels of all tables, ascending."""
+    made: dict[str, set[tuple[str, int]]] = {}
+    for name, table in tables.items():
+        check_columns(table, RANGES)
+        rows = table.select("monoid", "level").distinct().collect()
+        made[name] = {(row["monoid"], row["level"]) for row in rows}
+    # A replica without any item has a table without any row.
+    ways = {frozenset(each) for each in made.values() if each}
+    if len(ways) > 1:
+        raise ValueError(f"tables of other monoids or levels cannot be compared: {made}")
+    return sorted(level for way in ways for _, level in way) or [0]
+
+
+def _named(frames: Mapping[str, DataFrame], columns: Sequence[str]) -> DataFrame:
+    """The rows of all replicas, with the ``replica`` that they are of."""
+    from pyspark.sql import functions as f
+
+    each = [
+        frame.select(*columns, f.lit(name).alias("replica"))
+        for name, frame in sorted(frames.items())
+    ]
+    return reduce(lambda one, other: one.union(other), each)
+
+
+def _differing(rows: DataFrame, replicas: Sequence[str]) -> DataFrame:
+    """The ranges of a level of which replicas say different things, or nothing."""
+    from pyspark.sql import functions as f
+
+    said = f.struct("count", "digest")
+    summed = rows.groupBy("level", "range").agg(
+        f.count("*").alias("_held"),
+        f.min(said).alias("_least"),
+        f.max(said).alias("_most"),
+        *(
+            f.sum(f.when(f.col("replica") == name, f.col("count"))).alias(f"_{at}")
+            for at, name in enumerate(replicas)
+        ),
+    )
+    counts = [
+        part
+        for at, name in enumerate(replicas)
+        for part in (f.lit(name), f.coalesce(f.col(f"_{at}"), f.lit(0)))
+    ]
+    differs = (f.col("_held") < len(replicas)) | (f.col("_least") != f.col("_most"))
+    return summed.filter(differs).select("level", "range", f.create_map(*counts).alias("counts"))
+
+
+def reconcile(
+    inventories: Mapping[str, DataFrame],
+    *,
+    item_size: int,
+    varying: bool = False,
+    levels: Sequence[int] = (0, 1, 2),
+    monoid: str = DEFAULT,
+    tables: Mapping[str, DataFrame] | None = None,
+    copies_min: int = 2,
+) -> Reconciliation:
+    """Compare the inventories of replicas, by their names.
+
+    `tables` are their fingerprints, if these have been made before (then `levels` and `monoid` are
+    theirs); by default they are made, and the inventories read once more for it.  At risk is
+    what fewer than `copies_min` replicas hold.  Raises `ColumnError` if an inventory is none,
+    ``ValueError`` as `fingerprint` and `divergent_ranges` do, if tables and inventories are not of
+    the same replicas, or if `copies_min` is more than there are.
+    """
+    from pyspark import StorageLevel
+
+    for frame in inventories.values():
+        check_columns(frame, ITEM)
+    if not 1 <= copies_min <= len(inventories):
+        raise ValueError(f"{len(inventories)} replicas hold 1 to as many copies, not {copies_min}")
+    held: list[DataFrame] = []
+    if tables is None:
+        made = {
+            name: fingerprint(
+                frame, item_size=item_size, varying=varying, monoid=monoid, levels=levels
+            )
+            for name, frame in inventories.items()
+        }
+        tables = {name: each.ranges.persist() for name, each in made.items()}
+        held = [*tables.values(), *(each.items for each in made.values())]
+    elif tables.keys() != inventories.keys():
+        raise ValueError("tables and inventories are of the same replicas")
+    ranges = divergent_ranges(tables).persist(StorageLevel.DISK_ONLY)
+    holders = _holders(inventories, ranges).persist(StorageLevel.DISK_ONLY)
+    at_risk = holders.filter(holders["held"] < copies_min)
+    return Reconciliation(ranges, holders, _plan(holders), at_risk, (*held, ranges, holders))
+
+
+def _holders(inventories: Mapping[str, DataFrame], ranges: DataFrame) -> DataFrame:
+    """The rows `HOLDERS`, of the narrowest ranges."""
+    from pyspark.sql import functions as f
+
+    narrowest = ranges.agg(f.max("level")).collect()[0][0] or 0
+    wanted = ranges.filter(f.col("level") == narrowest).select("range")
+    sized = {
+        name: frame
+        if "size" in frame.columns
+        else frame.withColumn("size", f.lit(None).cast("bigint"))
+        for name, frame in inventories.items()
+    }
+    rows = _named(sized, ["item", "size"]).filter("item is not null")
+    expanded = rows.join(
+        f.broadcast(wanted), f.substring("item", 1, narrowest) == f.col("range"), "left_semi"
+    )
+    names = f.array(*map(f.lit, sorted(inventories)))
+    return (
+        expanded.groupBy("item")
+        .agg(
+            f.max("size").cast("bigint").alias("size"),
+            f.array_sort(f.collect_set("replica")).alias("holders"),
+        )
+        .select(
+            "item",
+            "size",
+            f.size("holders").alias("held"),
+            "holders",
+            f.array_except(names, "holders").alias("lacking"),
+        )
+    )
+
+
+def _plan(holders: DataFrame) -> DataFrame:
+    """The rows `PLAN`."""
+    from pyspark.sql import functions as f
+
+    chosen = f.pmod(f.hash("item", "target"), f.size("holders")) + 1
+    lacking = holders.select("item", "size", "holders", f.explode("lacking").alias("target"))
+    return lacking.select("item", "size", f.element_at("holders", chosen).alias("source"), "target")
