@@ -37,12 +37,14 @@ def flags() -> tuple[list[str], list[str]]:
         return ["/O2"], []
     if SANITIZE:
         checks = ["-fsanitize=address,undefined"]
-        return ["-O1", "-g", "-fno-omit-frame-pointer", "-fno-sanitize-recover=all", *checks], checks
+        careful = ["-O1", "-g", "-fno-omit-frame-pointer", "-fno-sanitize-recover=all"]
+        return careful + checks, checks
     strip = "-Wl,-x" if sys.platform == "darwin" else "-Wl,--strip-all"
     return ["-O3", "-g0"], [strip]
 
 
 def extension(name: str, source: str) -> Extension:
+    """A module of one source, built with the flags of this machine."""
     compiler, linker = flags()
     return Extension(name, [source], extra_compile_args=compiler, extra_link_args=linker)
 
