@@ -1,12 +1,14 @@
 """Columns of Arrow as the kernels take them, and what kernels give as columns of Arrow.
 
-Nothing here copies a value: buffers go in and out as they are.
+What kernels take and give is not copied: buffers go in and out as they are.  What is done row by
+row, in Python, goes through `map_rows` and `row_batches`.
 """
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from culm.spark.errors import ColumnError
@@ -18,16 +20,22 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Messages",
-    "binary_type",
+    "RowMaker",
+    "arrow_schema",
     "check_columns",
     "equal_rows",
     "fixed",
     "free_names",
+    "map_rows",
     "messages",
     "numbers",
-    "of_values",
+    "row_batches",
+    "schema_text",
     "validity",
 ]
+
+_ROWS_MAX = 1000
+_BATCH_SIZE = 4 << 20
 
 
 class Messages(NamedTuple):
@@ -110,20 +118,6 @@ def equal_rows(first: bytes, second: bytes, size: int) -> numpy.ndarray[Any, Any
     return numpy.asarray(numpy.equal(*pair).all(axis=1))
 
 
-def of_values(values: Iterable[bytes | None]) -> pyarrow.Array:
-    """A binary column of Python's values."""
-    import pyarrow
-
-    return pyarrow.array(list(values), pyarrow.binary())
-
-
-def binary_type(values: pyarrow.Array) -> pyarrow.Array:
-    """The column with offsets of 32 bits, which every Spark takes."""
-    import pyarrow
-
-    return values if pyarrow.types.is_binary(values.type) else values.cast(pyarrow.binary())
-
-
 def check_columns(frame: DataFrame, wanted: Sequence[tuple[str, str]]) -> None:
     """Raise `ColumnError` unless `frame` has the columns, pairs of a name and a type."""
     found = dict(frame.dtypes)
@@ -136,3 +130,88 @@ def free_names(frame: DataFrame, made: Iterable[str]) -> list[str]:
     """The columns of `frame` that keep their place: all that are not `made` anew."""
     taken = set(made)
     return [name for name in frame.columns if name not in taken]
+
+
+def schema_text(columns: Iterable[tuple[str, str]]) -> str:
+    """Names and types as a schema in Spark's words."""
+    return ", ".join(f"`{name}` {kind}" for name, kind in columns)
+
+
+def arrow_schema(columns: Iterable[tuple[str, str]]) -> pyarrow.Schema:
+    """The same as a schema of Arrow; of simple types."""
+    import pyarrow
+
+    kinds = {
+        "binary": pyarrow.binary(),
+        "string": pyarrow.string(),
+        "bigint": pyarrow.int64(),
+        "int": pyarrow.int32(),
+        "double": pyarrow.float64(),
+        "boolean": pyarrow.bool_(),
+    }
+    return pyarrow.schema([(name, kinds[kind]) for name, kind in columns])
+
+
+def row_batches(
+    rows: Iterable[dict[str, Any]], columns: Sequence[tuple[str, str]]
+) -> Iterator[pyarrow.RecordBatch]:
+    """Batches of `rows`, of some megabytes at most; what a row does not have is null."""
+    import pyarrow
+
+    schema = arrow_schema(columns)
+    held: list[dict[str, Any]] = []
+    size = 0
+    for row in rows:
+        held.append(row)
+        size += sum(len(value) for value in row.values() if isinstance(value, bytes))
+        if len(held) >= _ROWS_MAX or size >= _BATCH_SIZE:
+            yield pyarrow.RecordBatch.from_pylist(held, schema)
+            held, size = [], 0
+    yield pyarrow.RecordBatch.from_pylist(held, schema)
+
+
+#: What makes rows of those of a batch, one of each and in their order.
+RowMaker = Callable[[Sequence[dict[str, Any]]], Iterator[dict[str, Any]]]
+
+
+def map_rows(
+    frame: DataFrame,
+    make: RowMaker,
+    needed: Sequence[str],
+    kept: Sequence[str],
+    made: Sequence[tuple[str, str]],
+) -> DataFrame:
+    """Add columns to each row, which `make` computes of those that are `needed`.
+
+    A ``fault`` that there is, is needed, too.  Raises `ColumnError` if a column of `kept` is not
+    there, or ``fault`` is no string.
+    """
+    kinds = dict(frame.dtypes)
+    check_columns(frame, [(name, kinds.get(name, "any type")) for name in kept])
+    taken = list(needed)
+    if "fault" in kinds:
+        check_columns(frame, [("fault", "string")])
+        taken.append("fault")
+    work = partial(_map_batches, make=make, needed=taken, kept=kept, made=made)
+    schema = schema_text([*((name, kinds[name]) for name in kept), *made])
+    return frame.select(*dict.fromkeys([*taken, *kept])).mapInArrow(work, schema)
+
+
+def _map_batches(
+    batches: Iterator[pyarrow.RecordBatch],
+    *,
+    make: RowMaker,
+    needed: Sequence[str],
+    kept: Sequence[str],
+    made: Sequence[tuple[str, str]],
+) -> Iterator[pyarrow.RecordBatch]:
+    import pyarrow
+
+    schema = arrow_schema(made)
+    for batch in batches:
+        rows = batch.select(needed).to_pylist()
+        new = pyarrow.RecordBatch.from_pylist(list(make(rows)), schema)
+        yield pyarrow.RecordBatch.from_arrays(
+            [*(batch.column(name) for name in kept), *new.columns],
+            names=[*kept, *schema.names],
+        )

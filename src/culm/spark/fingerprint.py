@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from culm.reconcile import DEFAULT, Fingerprint, Frozen, Monoid, Tree, named
 from culm.reconcile.tree_format import HEADER_SIZE, Shape, sections
-from culm.spark.columns import check_columns
+from culm.spark.columns import check_columns, row_batches, schema_text
 from culm.spark.files import open_system
 
 if TYPE_CHECKING:
@@ -56,8 +56,6 @@ ENTRY_LEVELS = (0, 2, 40, 46)
 
 _CHUNK = (("part", "int"), ("count", "bigint"), ("state", "binary"), ("tree", "binary"))
 _SUM = (("level", "int"), ("range", "binary"), ("count", "bigint"), ("state", "binary"))
-_ROWS_MAX = 1000
-_BATCH_SIZE = 4 << 20
 _BLOCK = 64
 _SLOTS, _SHORTS, _LOWEST, _STATES = range(4)
 
@@ -136,7 +134,7 @@ def fingerprint(
         .withColumn("part", f.spark_partition_id())
     )
     chunks = ordered.mapInArrow(
-        partial(_chunks, item_size=item_size, varying=varying, monoid=monoid), _schema(_CHUNK)
+        partial(_chunks, item_size=item_size, varying=varying, monoid=monoid), schema_text(_CHUNK)
     ).persist(StorageLevel.DISK_ONLY)
     parts = _sum_parts(chunks, kind)
     starts = list(accumulate(parts.values(), kind.combine, initial=kind.neutral))
@@ -147,34 +145,12 @@ def fingerprint(
     return Fingerprinted(whole, _ranges(chunks, monoid, levels), tree, chunks)
 
 
-def _schema(columns: Sequence[tuple[str, str]]) -> str:
-    return ", ".join(f"`{name}` {kind}" for name, kind in columns)
-
-
-def _batches(rows: Iterable[dict[str, Any]], columns: Sequence[tuple[str, str]]) -> _Batches:
-    """Batches of `rows`, of some megabytes at most."""
-    import pyarrow
-
-    kinds = {"binary": pyarrow.binary(), "bigint": pyarrow.int64(), "int": pyarrow.int32()}
-    kinds["string"] = pyarrow.string()
-    schema = pyarrow.schema([(name, kinds[kind]) for name, kind in columns])
-    held: list[dict[str, Any]] = []
-    size = 0
-    for row in rows:
-        held.append(row)
-        size += sum(len(value) for value in row.values() if isinstance(value, bytes))
-        if len(held) >= _ROWS_MAX or size >= _BATCH_SIZE:
-            yield pyarrow.RecordBatch.from_pylist(held, schema)
-            held, size = [], 0
-    yield pyarrow.RecordBatch.from_pylist(held, schema)
-
-
 # A chunk: the items of a batch, as a tree in its serialised form.
 
 
 def _chunks(batches: _Batches, *, item_size: int, varying: bool, monoid: str) -> _Batches:
     """Chunks of the sorted items of a partition."""
-    return _batches(_trees(batches, item_size, varying, monoid), _CHUNK)
+    return row_batches(_trees(batches, item_size, varying, monoid), _CHUNK)
 
 
 def _trees(batches: _Batches, item_size: int, varying: bool, monoid: str) -> _Rows:
@@ -202,7 +178,7 @@ def _sum_parts(chunks: DataFrame, monoid: Monoid) -> dict[int, Fingerprint]:
     """The fingerprints of all parts that have items, ascending."""
     columns = _CHUNK[:3]
     sums = chunks.select(*dict(columns)).mapInArrow(
-        partial(_sum_of_chunks, monoid=monoid.name), _schema(columns)
+        partial(_sum_of_chunks, monoid=monoid.name), schema_text(columns)
     )
     found = {row["part"]: Fingerprint(row["count"], bytes(row["state"])) for row in sums.collect()}
     return dict(sorted(found.items()))
@@ -210,7 +186,7 @@ def _sum_parts(chunks: DataFrame, monoid: Monoid) -> dict[int, Fingerprint]:
 
 def _sum_of_chunks(batches: _Batches, *, monoid: str) -> _Batches:
     rows = (row for batch in batches for row in batch.to_pylist())
-    return _batches(_merged(rows, named(monoid), ["part"]), _CHUNK[:3])
+    return row_batches(_merged(rows, named(monoid), ["part"]), _CHUNK[:3])
 
 
 def _merged(rows: Iterable[dict[str, Any]], monoid: Monoid, key: Sequence[str]) -> _Rows:
@@ -245,15 +221,15 @@ class _Range(NamedTuple):
 def _ranges(chunks: DataFrame, monoid: str, levels: Sequence[int]) -> DataFrame:
     """The rows `RANGES`."""
     wanted = sorted(set(levels))
-    parts = chunks.select("tree").mapInArrow(partial(_range_sums, levels=wanted), _schema(_SUM))
+    parts = chunks.select("tree").mapInArrow(partial(_range_sums, levels=wanted), schema_text(_SUM))
     together = parts.repartition("level", "range").sortWithinPartitions("level", "range")
-    return together.mapInArrow(partial(_range_rows, monoid=monoid), _schema(RANGES))
+    return together.mapInArrow(partial(_range_rows, monoid=monoid), schema_text(RANGES))
 
 
 def _range_sums(batches: _Batches, *, levels: Sequence[int]) -> _Batches:
     """The sums of all ranges of a partition; the first and the last may go on in others."""
     trees = (Frozen(tree.as_py()) for batch in batches for tree in batch.column("tree"))
-    return _batches(_range_sums_of(trees, levels), _SUM)
+    return row_batches(_range_sums_of(trees, levels), _SUM)
 
 
 def _range_sums_of(trees: Iterable[Frozen], levels: Sequence[int]) -> _Rows:
@@ -303,7 +279,7 @@ def _range_rows(batches: _Batches, *, monoid: str) -> _Batches:
         {**row, "monoid": monoid, "digest": kind.digest(_sum(row))}
         for row in _merged(parts, kind, ["level", "range"])
     )
-    return _batches(({name: row[name] for name, _ in RANGES} for row in rows), RANGES)
+    return row_batches(({name: row[name] for name, _ in RANGES} for row in rows), RANGES)
 
 
 # The serialised tree, see `culm.reconcile.tree_format`.
@@ -316,14 +292,14 @@ def _pieces(
     spark: SparkSession = chunks.sparkSession
 
     def piece(offset: int, data: bytes) -> DataFrame:
-        return spark.createDataFrame([(offset, data)], _schema(PIECES)).coalesce(1)
+        return spark.createDataFrame([(offset, data)], schema_text(PIECES)).coalesce(1)
 
     frame = piece(0, shape.encode())
     start = HEADER_SIZE
     for section, size in enumerate(shape.section_sizes):
         make = partial(_section_of, section=section, start=start, begins=begins)
         frame = frame.union(
-            chunks.select("part", "count", "state", "tree").mapInArrow(make, _schema(PIECES))
+            chunks.select("part", "count", "state", "tree").mapInArrow(make, schema_text(PIECES))
         )
         if section == _STATES:
             frame = frame.union(piece(start + size - len(whole.state), whole.state))
@@ -339,7 +315,7 @@ def _section_of(
 ) -> _Batches:
     """A partition's part of a section which begins at byte `start`."""
     rows = (row for batch in batches for row in batch.to_pylist())
-    return _batches(_section_pieces(rows, section, start, begins), PIECES)
+    return row_batches(_section_pieces(rows, section, start, begins), PIECES)
 
 
 def _section_pieces(

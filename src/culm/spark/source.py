@@ -1,12 +1,18 @@
-"""Archive files as a data source of Spark: ``spark.read.format("culm")``, and ``write``.
+"""Files as a data source of Spark: ``spark.read.format("culm")``, and ``write``.
 
 `register` makes the name known to a session.  Reading gives one row for each record, and one for
-each part of a file that cannot be read, so that nothing is missing in silence (`ROWS`).  Files are
-read in parts of `split_size` bytes, wherever blocks begin; what a path names is a file, a
-directory with all that is in it but hidden names, on this machine's file system or on one that
-pyarrow knows by an address (``s3://``, ``gs://``, ``hdfs://``).
+each part of a file that cannot be read, so that nothing is missing in silence (`ROWS`).  What a
+path names is a file, a directory with all that is in it but hidden names, on this machine's
+file system or on one that pyarrow knows by an address.  By the end of its name a file is
 
-Writing takes the columns ``entry`` and, if there, ``payload``, and makes one file of each
+- ``.jsonl``, ``.ndjson``: a file of lines, each of which is a record;
+- ``.parquet``: a table with a column of records (option ``column``, by default ``entry``) and,
+  if there, one named ``payload``;
+- all else: an archive of `culm.spark.archive`.
+
+All of them are read in parts of `split_size` bytes, wherever blocks, lines or groups of rows begin.
+
+Writing takes the columns ``entry`` and, if there, ``payload``, and makes one archive of each
 partition.  A file gets its name when all of them are written.
 """
 
@@ -14,7 +20,8 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from pathlib import PurePosixPath
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 from culm.spark.archive import (
     ABSENT,
@@ -30,6 +37,8 @@ from culm.spark.archive import (
 )
 from culm.spark.columns import messages, validity
 from culm.spark.files import list_files, open_system
+from culm.spark.lines import LineFault, read_lines
+from culm.spark.tables import TableFault, read_row_groups
 
 if TYPE_CHECKING:
     import numpy
@@ -38,10 +47,11 @@ if TYPE_CHECKING:
 
 __all__ = ["ROWS", "SPLIT_SIZE", "SUFFIX", "Split", "plan", "read_split", "register"]
 
-#: What a row has that is read from an archive.  ``kind`` is what the file says to hold, ``block``
-#: where in the file the row's block begins, ``row`` its number in there.  Where a part of a file
-#: cannot be read ``fault`` says why (`culm.spark.archive.Fault`), ``block`` where; ``entry``,
-#: ``payload`` and ``row`` are null then, and ``kind`` if it is the beginning that cannot be read.
+#: What a row has that is read.  ``kind`` is what an archive says to hold, ``block`` where in the
+#: file the row's block, line or group of rows begins, ``row`` its number in there.  Where a part
+#: of a file cannot be read ``fault`` says why (`culm.spark.archive.Fault`, `LineFault` or
+#: `TableFault`), ``block`` where; ``entry`` and ``payload`` are null then, and so is ``row`` unless
+#: it is known.  Lines and tables have no ``kind``.
 ROWS = (
     ("entry", "binary"),
     ("payload", "binary"),
@@ -57,6 +67,7 @@ SPLIT_SIZE = 64 << 20
 SUFFIX = ".culm"
 
 _WRITE_SIZE = 4 << 20
+_LINES_MAX = 10_000
 
 
 class Split(NamedTuple):
@@ -65,17 +76,20 @@ class Split(NamedTuple):
     path: str
     start: int
     stop: int
+    column: str = "entry"
 
 
-def plan(path: str, split_size: int = SPLIT_SIZE) -> list[Split]:
+def plan(path: str, split_size: int = SPLIT_SIZE, column: str = "entry") -> list[Split]:
     """The parts in which what is at `path` is read; none of the files is opened.
+
+    `column` names the records of tables.
 
     Raises `FileNotFoundError` if there is nothing, `ValueError` if `split_size` is not positive.
     """
     if split_size < 1:
         raise ValueError(f"split_size is 1 or more bytes, not {split_size}")
     return [
-        Split(file, start, min(start + split_size, size))
+        Split(file, start, min(start + split_size, size), column)
         for file, size in list_files(path)
         for start in range(0, max(size, 1), split_size)
     ]
@@ -83,23 +97,68 @@ def plan(path: str, split_size: int = SPLIT_SIZE) -> list[Split]:
 
 def read_split(split: Split) -> Iterator[pyarrow.RecordBatch]:
     """The rows of a split; what cannot be read is a row, too, and never an error."""
+    read = _FORMS.get(PurePosixPath(split.path).suffix, _read_archive)
     system, inside = open_system(split.path)
-    header: Header | None = None
     try:
         with system.open_input_file(inside) as file:
-            header = read_header(file)
-            for part in read_blocks(file, header, start=split.start, stop=split.stop):
-                if isinstance(part, Damage):
-                    yield _fault_row(split.path, header.kind, part.offset, part.fault)
-                else:
-                    yield _batch(split.path, header.kind, part)
+            yield from read(split, file)
+    except OSError:
+        yield _fault_row(split.path, None, split.start, Fault.UNREADABLE)
+
+
+def _read_archive(split: Split, file: IO[bytes]) -> Iterator[pyarrow.RecordBatch]:
+    try:
+        header = read_header(file)
     except ArchiveError as error:
         # Of a file with many parts, the first one tells.
         if not split.start:
             yield _fault_row(split.path, None, 0, error.fault)
-    except OSError:
-        kind = None if header is None else header.kind
-        yield _fault_row(split.path, kind, split.start, Fault.UNREADABLE)
+        return
+    for part in read_blocks(file, header, start=split.start, stop=split.stop):
+        if isinstance(part, Damage):
+            yield _fault_row(split.path, header.kind, part.offset, part.fault)
+        else:
+            yield _batch(split.path, header.kind, part)
+
+
+def _read_lines(split: Split, file: IO[bytes]) -> Iterator[pyarrow.RecordBatch]:
+    import pyarrow
+
+    rows: list[dict[str, Any]] = []
+    size = 0
+    for offset, data in read_lines(file, start=split.start, stop=split.stop):
+        fault = LineFault.LONG_LINE if data is None else None
+        rows.append({"entry": data, "file": split.path, "block": offset, "row": 0, "fault": fault})
+        size += len(data or b"")
+        if len(rows) >= _LINES_MAX or size >= _WRITE_SIZE:
+            yield pyarrow.RecordBatch.from_pylist(rows, _schema())
+            rows, size = [], 0
+    yield pyarrow.RecordBatch.from_pylist(rows, _schema())
+
+
+def _read_table(split: Split, file: IO[bytes]) -> Iterator[pyarrow.RecordBatch]:
+    import numpy
+    import pyarrow
+
+    for group in read_row_groups(file, split.column, start=split.start, stop=split.stop):
+        count = group.size
+        absent = pyarrow.nulls(count, pyarrow.binary())
+        numbers = pyarrow.array(numpy.arange(group.first, group.first + count, dtype="int32"))
+        if group.fault is TableFault.NO_PARQUET:
+            numbers = pyarrow.nulls(count, pyarrow.int32())
+        columns = [
+            absent if group.records is None else group.records,
+            absent if group.payloads is None else group.payloads,
+            pyarrow.nulls(count, pyarrow.string()),
+            pyarrow.repeat(split.path, count),
+            pyarrow.repeat(pyarrow.scalar(group.offset, pyarrow.int64()), count),
+            numbers,
+            pyarrow.repeat(pyarrow.scalar(group.fault, pyarrow.string()), count),
+        ]
+        yield pyarrow.RecordBatch.from_arrays(columns, schema=_schema())
+
+
+_FORMS = {".jsonl": _read_lines, ".ndjson": _read_lines, ".parquet": _read_table}
 
 
 def _schema() -> pyarrow.Schema:
@@ -196,7 +255,10 @@ def _joined(column: pyarrow.Array) -> bytes:
 
 
 def register(spark: SparkSession) -> None:
-    """Let `spark` know the format ``culm``: options ``path``, ``split_size``, ``kind`` to write."""
+    """Let `spark` know the format ``culm``.
+
+    Options are ``path``, to read ``split_size`` and ``column``, to write ``kind``.
+    """
     spark.dataSource.register(_data_source())
 
 
@@ -205,12 +267,11 @@ def _reader_class() -> Any:
     from pyspark.sql.datasource import DataSourceReader, InputPartition
 
     class Reader(DataSourceReader):
-        def __init__(self, path: str, split_size: int) -> None:
-            self._path = path
-            self._split_size = split_size
+        def __init__(self, path: str, split_size: int, column: str) -> None:
+            self._splits = plan(path, split_size, column)
 
         def partitions(self) -> list[InputPartition]:
-            return [InputPartition(tuple(each)) for each in plan(self._path, self._split_size)]
+            return [InputPartition(tuple(each)) for each in self._splits]
 
         def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
             return read_split(Split(*partition.value))
@@ -267,7 +328,8 @@ def _data_source() -> Any:
 
         def reader(self, schema: Any) -> DataSourceReader:
             size = int(self.options.get("split_size", SPLIT_SIZE))
-            return reader_class(self._option("path"), size)
+            column = str(self.options.get("column", "entry"))
+            return reader_class(self._option("path"), size, column)
 
         def writer(self, schema: Any, overwrite: bool) -> DataSourceArrowWriter:
             kind = self._option("kind")

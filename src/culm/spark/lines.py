@@ -1,0 +1,67 @@
+"""Files of lines, as programs export them: each line is a record, JSON mostly.
+
+Lines end with a line feed, before which a carriage return is dropped; what stands behind the last
+one is a line, too.  Empty lines are none.  Nothing is said here of what is in a line: whoever
+decodes it says so, also of a last line that was cut short.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from enum import StrEnum
+from typing import IO, NamedTuple, cast
+
+__all__ = ["LINE_SIZE_MAX", "Line", "LineFault", "read_lines"]
+
+#: How many bytes a line has at most.
+LINE_SIZE_MAX = 1 << 24
+
+
+class LineFault(StrEnum):
+    """Why a line cannot be read."""
+
+    LONG_LINE = "LONG_LINE"
+    """It has more than `LINE_SIZE_MAX` bytes."""
+
+
+class Line(NamedTuple):
+    """A line, which begins at byte `offset` of its file; ``None`` if it is too long."""
+
+    offset: int
+    data: bytes | None
+
+
+def read_lines(file: IO[bytes], *, start: int = 0, stop: int | None = None) -> Iterator[Line]:
+    """The lines that begin from byte `start` up to `stop`, by default all.
+
+    Whoever reads a file in parts, each up to where the next one starts, gets each line once.
+    """
+    file.seek(max(start - 1, 0))
+    # Files of pyarrow are raw, and read all of what they are asked for.
+    reader = io.BufferedReader(cast(io.RawIOBase, file), 1 << 16)
+    at = start
+    if start:
+        at += _skip_line(reader) - 1
+    while stop is None or at < stop:
+        data = reader.readline(LINE_SIZE_MAX + 2)
+        if not data:
+            return
+        size, whole = len(data), data.removesuffix(b"\n").removesuffix(b"\r")
+        if len(whole) > LINE_SIZE_MAX:
+            if not data.endswith(b"\n"):
+                size += _skip_line(reader)
+            yield Line(at, None)
+        elif whole:
+            yield Line(at, whole)
+        at += size
+
+
+def _skip_line(reader: IO[bytes]) -> int:
+    """Read up to the end of the line; how many bytes that were."""
+    size = 0
+    while data := reader.readline(1 << 16):
+        size += len(data)
+        if data.endswith(b"\n"):
+            break
+    return size
