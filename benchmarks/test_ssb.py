@@ -25,8 +25,15 @@ from typing import Any
 
 from nacl.signing import SigningKey
 
-from culm.machine import Ticket
-from culm.ssb.ebt import AppendMessages, Message, Replicator, SessionRole, decode_notes
+from culm.machine import Event, Ticket
+from culm.ssb.ebt import (
+    AppendMessages,
+    FeedExtended,
+    Message,
+    Replicator,
+    SessionRole,
+    decode_notes,
+)
 from culm.ssb.feed_id import feed_id_of
 from culm.ssb.messages import Place, create_message, read_message
 from culm.ssb.peer import Peer
@@ -131,11 +138,13 @@ def written(count: int) -> MemoryStore:
     return store
 
 
-def peer_of(name: str, store: MemoryStore) -> PeerDriver:
+def peer_of(
+    name: str, store: MemoryStore, on_event: Callable[[Event], object] = lambda event: None
+) -> PeerDriver:
     now = asyncio.get_running_loop().time()
     peer = Peer(identity=key_of(name), stored=store.load(), now=now)
     peer.follow(feed_of("alice"))
-    return PeerDriver(peer, store)
+    return PeerDriver(peer, store, on_event=on_event)
 
 
 def serve(count: int, pipe: Connection) -> None:
@@ -167,11 +176,16 @@ def served(count: int) -> Iterator[int]:
 async def fetch(port: int, count: int) -> tuple[float, float, MemoryStore]:
     """Get the feed; seconds of the clock and of the processor."""
     store = MemoryStore()
-    driver = peer_of("bob", store)
+    complete = asyncio.Event()
+
+    def look(event: Event) -> None:
+        if isinstance(event, FeedExtended) and event.last == count:
+            complete.set()
+
+    driver = peer_of("bob", store, look)
     start, started = monotonic(), process_time()
     await driver.dial(Address("127.0.0.1", port, feed_of("alice")))
-    while driver.peer.clock[feed_of("alice")] < count:
-        await asyncio.sleep(0.002)
+    await complete.wait()
     taken = monotonic() - start, process_time() - started
     driver.call(driver.peer.close)
     await driver.wait_closed()

@@ -44,6 +44,9 @@ class ReceiveBuffer:
             self._keep(data if _is_lasting(data) else _copied(data))
             return
         kept = self._data
+        if self.size <= len(data) and type(data) is bytes:
+            self._keep(b"".join((memoryview(kept)[self._start :], data)))
+            return
         if type(kept) is not bytearray:
             kept = bytearray(memoryview(kept)[self._start :])
         kept += data

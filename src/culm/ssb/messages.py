@@ -160,7 +160,6 @@ class ClassicMessage:
 
     def __init__(
         self,
-        *,
         previous: str | None,
         sequence: int,
         author: str,
@@ -208,7 +207,10 @@ class ClassicMessage:
 
     def verify(self, *, hmac_key: bytes | None = None) -> bool:
         """Whether the author has signed it, on the network of that key; see `verify_messages`."""
-        return verify_messages([self], hmac_key=hmac_key)[0]
+        _check_hmac_key(hmac_key)
+        text = _authenticated(self.signed, hmac_key)
+        ends = array("q", (0, len(text)))
+        return hashing.verify_many(_key_of(self.author), self.signature, text, ends, 0) == b"\x01"
 
 
 def read_message(data: str | Buffer) -> ClassicMessage:
@@ -219,29 +221,22 @@ def read_message(data: str | Buffer) -> ClassicMessage:
     if type(data) is bytes:
         plain = classic.scan(data)
         if plain is not None:
-            return _take_plain(data, *plain)
+            return _take_plain(data, plain)
     return _read_written(data)
 
 
-def _take_plain(
-    data: bytes,
-    text: bytes,
-    sequence: int,
-    author: int,
-    timestamp: int,
-    timestamp_end: int,
-    *_: int,
-) -> ClassicMessage:
+def _take_plain(data: bytes, plain: tuple[bytes, int, int, int, int, int, int]) -> ClassicMessage:
     """The message in what `culm.kernels.classic.scan` has found to be one."""
+    text, sequence, author, timestamp, timestamp_end, _, _ = plain
     written = data[timestamp:timestamp_end]
     return ClassicMessage(
-        previous=None if sequence == 1 else data[13:65].decode(),
-        sequence=sequence,
-        author=data[author : author + 53].decode(),
-        timestamp=float(written) if b"." in written else int(written),
-        signature=a2b_base64(data[-102:-14]),
-        data=data,
-        text=text,
+        None if sequence == 1 else data[13:65].decode(),
+        sequence,
+        data[author : author + 53].decode(),
+        float(written) if b"." in written else int(written),
+        a2b_base64(data[-102:-14]),
+        data,
+        text,
     )
 
 
@@ -274,15 +269,8 @@ def _read_written(data: str | Buffer) -> ClassicMessage:
         text = stringify(value, indent=2, units_max=TEXT_UNITS_MAX)
     except JsonTooLongError as error:
         raise MessageError(MessageErrorCode.TOO_LONG, str(error)) from None
-    return ClassicMessage(
-        previous=previous,
-        sequence=sequence,
-        author=author,
-        timestamp=timestamp,
-        signature=signature,
-        data=stringify(value).encode(),
-        text=text.encode(),
-    )
+    data = stringify(value).encode()
+    return ClassicMessage(previous, sequence, author, timestamp, signature, data, text.encode())
 
 
 def _matching(pattern: re.Pattern[str], value: JsonValue, code: MessageErrorCode) -> str:

@@ -98,6 +98,11 @@ class Replicator:
         return self._me
 
     @property
+    def goes_on(self) -> bool:
+        """Whether frames may follow each other: nothing has to be told or written first."""
+        return not self._exchange.events and self._exchange.work.has_room
+
+    @property
     def takes_messages(self) -> bool:
         """Whether there is room for messages: otherwise sessions' frames had better wait."""
         return self._exchange.work.has_room

@@ -19,7 +19,14 @@ from culm.ssb.muxrpc.events import (
 from culm.ssb.muxrpc.handles import Call, Calls
 from culm.ssb.muxrpc.limits import Limits
 from culm.ssb.muxrpc.manifest import Manifest
-from culm.ssb.muxrpc.packets import GOODBYE, HEADER_SIZE, BodyType, Header, peek_header
+from culm.ssb.muxrpc.packets import (
+    GOODBYE,
+    HEADER_SIZE,
+    BodyType,
+    Header,
+    peek_header,
+    take_value,
+)
 from culm.ssb.muxrpc.requests import (
     CallError,
     CallType,
@@ -45,6 +52,7 @@ _PACKETS: Final = {
     (True, True): Packet.END,
 }
 _LAST_PACKETS: Final = frozenset({Packet.END, Packet.FAILURE})
+_HEARING: Final = (CallState.RECEIVING, CallState.EXCHANGING)
 
 
 class Connection(StreamBase[ConnectionEvent]):
@@ -100,6 +108,17 @@ class Connection(StreamBase[ConnectionEvent]):
         """
         check_type("call_type", call_type, CallType)
         return Call(self._table.make(Request(check_name(name), list(args), call_type)))
+
+    def take_value(self, number: int) -> tuple[bytes, BodyType] | None:
+        """What the next `ValueReceived` would say, if nothing comes before it: for many values.
+
+        Body and type of a value that has come whole in the stream of that call, and is the next
+        packet; otherwise ``None``, and `next_event` tells what is next, if anything is.
+        """
+        scope = self._table.scopes.get(number)
+        if scope is None or scope.state not in _HEARING:
+            return None
+        return take_value(self._inbox, -number, self._limits.body_size_max)
 
     def send_size(self) -> int:
         """How many bytes are welcome to be sent now; 0: wait until some have been taken.

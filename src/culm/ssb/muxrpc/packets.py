@@ -24,6 +24,7 @@ __all__ = [
     "Header",
     "encode_header",
     "peek_header",
+    "take_value",
 ]
 
 HEADER_SIZE: Final = 9
@@ -64,6 +65,11 @@ _FLAGS: Final = tuple(
     (bool(flags & _STREAM_FLAG), bool(flags & _END_FLAG), flags & _TYPE_BITS)
     for flags in range(256)
 )
+#: The body's type in packets with these flags that carry a value in a stream; ``None``: others.
+_VALUE_TYPES: Final = tuple(
+    BodyType(body_type) if stream and not end and body_type != _TYPE_BITS else None
+    for stream, end, body_type in _FLAGS
+)
 
 
 def peek_header(inbox: ReceiveBuffer) -> Header | None:
@@ -78,6 +84,25 @@ def peek_header(inbox: ReceiveBuffer) -> Header | None:
     if body_type == _TYPE_BITS:
         raise RemoteProtocolError(ErrorCode.BAD_BODY_TYPE, f"flags {flags:#04x}")
     return Header(stream, end, body_type, size, number)
+
+
+def take_value(inbox: ReceiveBuffer, number: int, size_max: int) -> tuple[bytes, BodyType] | None:
+    """Take the packet at the beginning of `inbox` if it is whole, and a value in that stream.
+
+    number: of the request, as the packet has it.
+    size_max: of the body.
+    """
+    if inbox.size < HEADER_SIZE:
+        return None
+    flags, size, packet_number = _LAYOUT.unpack(inbox.peek(HEADER_SIZE))
+    body_type = _VALUE_TYPES[flags]
+    if body_type is None or packet_number != number or size > size_max:
+        return None
+    if inbox.size < HEADER_SIZE + size:
+        return None
+    body = inbox.peek(size, HEADER_SIZE)
+    inbox.consume(HEADER_SIZE + size)
+    return body, body_type
 
 
 def encode_header(

@@ -8,6 +8,7 @@ from typing import Final
 from culm.machine import LocalProtocolError, RemoteProtocolError
 from culm.ssb.ebt import EndReason, Replicator, SessionEnded, SessionRole
 from culm.ssb.muxrpc import (
+    BodyType,
     Call,
     CallError,
     CallReceived,
@@ -135,20 +136,32 @@ class LinkExchange:
         return self._call is not None and self._call.number == number
 
     def receive(self, event: ValueReceived) -> None:
-        """The peer has sent a frame; what is none ends the session."""
+        """The peer has sent a frame, and perhaps more of them, which need no events then.
+
+        They are taken until something has to be told, or to be written, first.
+        """
         if self.session is None:
             return
         if self.mode is ExchangeMode.ASKED:
             self._move(ExchangeInput.NOTES_CAME)
+        value: tuple[bytes, BodyType] | None = (event.body, event.type)
+        while value is not None:
+            self._receive_frame(self.session, *value)
+            if not self._core.goes_on:
+                return
+            value = self._rpc.take_value(event.number)
+
+    def _receive_frame(self, session: int, body: bytes, body_type: BodyType) -> None:
+        """What is no frame ends the session."""
         try:
-            frame = read_frame(event.body, event.type)
+            frame = read_frame(body, body_type)
         except RemoteProtocolError as error:
-            self._core.disconnect(self.session, error)
+            self._core.disconnect(session, error)
             return
         if isinstance(frame, MessageFrame):
-            self._core.receive_message(self.session, *frame)
+            self._core.receive_message(session, *frame)
         else:
-            self._core.receive_notes(self.session, frame)
+            self._core.receive_notes(session, frame)
 
     def fill(self, size_max: int) -> None:
         """Put frames into the connection, as far as they are welcome there."""

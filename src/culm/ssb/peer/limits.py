@@ -18,7 +18,7 @@ class Limits:
     Raises `ValueError` for one below 1.
 
     links_max
-        Connections at a time: each at most what `rpc` says, and 12 KiB for the box stream.
+        Connections at a time: each at most what `rpc` says, and 70 KiB for the box stream.
     fill_size_max
         Bytes of feeds that are put into a connection at a time.
     rpc
