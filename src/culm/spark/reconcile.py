@@ -1,8 +1,8 @@
 """Replicas compared: where they differ, who lacks what, what is to be moved, what is at risk.
 
 Each replica has an inventory: a column ``item``, and ``size`` (bigint: the bytes to move) if that
-is known.  Fingerprints of ranges (`culm.spark.fingerprint`) are compared first, from the widest
-ranges down, and only the items of ranges that differ are looked at: all others are held by all.
+is known.  Fingerprints of ranges (`culm.spark.fingerprint`) are compared first, and only the items
+of ranges that differ are looked at: all others are held by all.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from culm.reconcile import DEFAULT
@@ -61,39 +60,49 @@ class Reconciliation:
 def divergent_ranges(tables: Mapping[str, DataFrame]) -> DataFrame:
     """The ranges in which replicas differ, by tables as `Fingerprinted.ranges` of each.
 
-    Of a level only those ranges are compared that lie in differing ones of the level above.  Raises
-    `ColumnError` if a table is none, ``ValueError`` if there are fewer than two, or if they were
-    not made with the same monoid and levels.
+    Raises `ColumnError` if a table is none, ``ValueError`` if there are fewer than two, or if they
+    were not made with the same monoid and levels.
     """
     from pyspark.sql import functions as f
 
     if len(tables) < 2:
         raise ValueError("to be compared, replicas are two or more")
-    levels = _common_levels(tables)
-    together = _named(tables, [name for name, _ in RANGES])
-    found: list[DataFrame] = []
-    for above, level in pairwise([0, *levels]):
-        rows = together.filter(f.col("level") == level)
-        if found:
-            differing = found[-1].select(f.col("range").alias("_above"))
-            inside = f.substring("range", 1, above) == f.col("_above")
-            rows = rows.join(differing, inside, "left_semi")
-        found.append(_differing(rows, sorted(tables)))
-    return reduce(lambda one, other: one.union(other), found)
+    _check_same_way(tables)
+    replicas = sorted(tables)
+    said = f.struct("count", "digest")
+    of_each = [
+        f.sum(f.when(f.col("replica") == name, f.col("count"))).alias(f"_{at}")
+        for at, name in enumerate(replicas)
+    ]
+    summed = (
+        _named(tables, [name for name, _ in RANGES])
+        .groupBy("level", "range")
+        .agg(
+            f.count("*").alias("_held"),
+            f.min(said).alias("_least"),
+            f.max(said).alias("_most"),
+            *of_each,
+        )
+    )
+    counts = [
+        part
+        for at, name in enumerate(replicas)
+        for part in (f.lit(name), f.coalesce(f.col(f"_{at}"), f.lit(0)))
+    ]
+    differs = (f.col("_held") < len(replicas)) | (f.col("_least") != f.col("_most"))
+    return summed.filter(differs).select("level", "range", f.create_map(*counts).alias("counts"))
 
 
-def _common_levels(tables: Mapping[str, DataFrame]) -> list[int]:
-    """The levels of all tables, ascending."""
-    made: dict[str, set[tuple[str, int]]] = {}
+def _check_same_way(tables: Mapping[str, DataFrame]) -> None:
+    """Raise unless all tables have the same levels of the same monoid."""
+    made: dict[str, frozenset[tuple[str, int]]] = {}
     for name, table in tables.items():
         check_columns(table, RANGES)
         rows = table.select("monoid", "level").distinct().collect()
-        made[name] = {(row["monoid"], row["level"]) for row in rows}
+        made[name] = frozenset((row["monoid"], row["level"]) for row in rows)
     # A replica without any item has a table without any row.
-    ways = {frozenset(each) for each in made.values() if each}
-    if len(ways) > 1:
+    if len({each for each in made.values() if each}) > 1:
         raise ValueError(f"tables of other monoids or levels cannot be compared: {made}")
-    return sorted(level for way in ways for _, level in way) or [0]
 
 
 def _named(frames: Mapping[str, DataFrame], columns: Sequence[str]) -> DataFrame:
@@ -105,29 +114,6 @@ def _named(frames: Mapping[str, DataFrame], columns: Sequence[str]) -> DataFrame
         for name, frame in sorted(frames.items())
     ]
     return reduce(lambda one, other: one.union(other), each)
-
-
-def _differing(rows: DataFrame, replicas: Sequence[str]) -> DataFrame:
-    """The ranges of a level of which replicas say different things, or nothing."""
-    from pyspark.sql import functions as f
-
-    said = f.struct("count", "digest")
-    summed = rows.groupBy("level", "range").agg(
-        f.count("*").alias("_held"),
-        f.min(said).alias("_least"),
-        f.max(said).alias("_most"),
-        *(
-            f.sum(f.when(f.col("replica") == name, f.col("count"))).alias(f"_{at}")
-            for at, name in enumerate(replicas)
-        ),
-    )
-    counts = [
-        part
-        for at, name in enumerate(replicas)
-        for part in (f.lit(name), f.coalesce(f.col(f"_{at}"), f.lit(0)))
-    ]
-    differs = (f.col("_held") < len(replicas)) | (f.col("_least") != f.col("_most"))
-    return summed.filter(differs).select("level", "range", f.create_map(*counts).alias("counts"))
 
 
 def reconcile(

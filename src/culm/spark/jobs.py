@@ -1,0 +1,215 @@
+"""The jobs of the command line: files in, Parquet and a summary out.
+
+Each job reads with the format ``culm``, writes each of its tables once, and goes on from what it
+has written, so that nothing is computed twice, and an interrupted run leaves what it had.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import TYPE_CHECKING, Any
+
+from culm.reconcile import DEFAULT
+from culm.spark.audit import audit
+from culm.spark.fingerprint import fingerprint, write_tree
+from culm.spark.kinds import KINDS, Kind, signed_items
+from culm.spark.quarantine import check_kind, count_faults, quarantined, sound
+from culm.spark.reasons import names
+from culm.spark.reconcile import reconcile
+from culm.spark.source import SPLIT_SIZE, register
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["JOBS", "Options", "Outcome", "Store"]
+
+#: What stays with a record from where it was read.
+_PLACE = ("entry", "kind", "file", "block", "row", "size")
+
+#: Told what is done next.
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What a job is to do: its `inputs` by names, the kind of their records, and how.
+
+    ``levels`` of ``None`` are those of the kind.
+    """
+
+    inputs: Mapping[str, str]
+    kind: str
+    column: str = "entry"
+    split_size: int = SPLIT_SIZE
+    monoid: str = DEFAULT
+    levels: Sequence[int] | None = None
+    copies_min: int = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a job has found: numbers for people and programs, and whether anything is wrong."""
+
+    numbers: dict[str, Any]
+    is_clean: bool
+
+
+class Store:
+    """The directory of a job's output: a Parquet table below it for each DataFrame."""
+
+    def __init__(self, spark: SparkSession, path: str) -> None:
+        self._spark = spark
+        self.path = path.rstrip("/")
+
+    def write(self, name: str, frame: DataFrame) -> DataFrame:
+        """Write a table, and read it from there from now on."""
+        path = f"{self.path}/{name}"
+        frame.write.mode("overwrite").parquet(path)
+        return self.read(name)
+
+    def read(self, name: str) -> DataFrame:
+        """A table that has been written."""
+        return self._spark.read.parquet(f"{self.path}/{name}")
+
+
+def _read(spark: SparkSession, options: Options, path: str) -> DataFrame:
+    """The rows of an input, with the size of each."""
+    from pyspark.sql import functions as f
+
+    register(spark)
+    reader = spark.read.format("culm").option("split_size", str(options.split_size))
+    rows = check_kind(reader.option("column", options.column).load(path), options.kind)
+    payload = f.coalesce(f.octet_length("payload"), f.lit(0))
+    return rows.withColumn("size", (f.octet_length("entry") + payload).cast("bigint"))
+
+
+def _verified(
+    spark: SparkSession, options: Options, store: Store, tell: Tell
+) -> tuple[DataFrame, dict[str, Any]]:
+    """The verified rows of all inputs, one table for each, and what is to be said of them."""
+    from pyspark.sql import functions as f
+
+    kind = KINDS[options.kind]
+    tell(f"verifying {', '.join(options.inputs)}")
+    frames = [
+        kind.verify(_read(spark, options, path), _PLACE).withColumn("replica", f.lit(name))
+        for name, path in options.inputs.items()
+    ]
+    verified = store.write("verified", reduce(lambda one, other: one.union(other), frames))
+    tell("setting aside what cannot be used")
+    store.write("quarantine", quarantined(verified))
+    return verified, _rows_said(verified)
+
+
+def _rows_said(verified: DataFrame) -> dict[str, Any]:
+    faults = count_faults(verified)
+    good = faults.pop(None, 0)
+    return {
+        "rows": good + sum(faults.values()),
+        "sound": good,
+        "quarantined": dict(sorted((str(fault), count) for fault, count in faults.items())),
+        "reasons": _reasons_said(sound(verified)),
+    }
+
+
+def _reasons_said(rows: DataFrame) -> dict[str, int]:
+    """How many rows there is each reason against."""
+    from pyspark.sql import functions as f
+
+    each = rows.select(f.explode(names("reasons")).alias("reason")).groupBy("reason").count()
+    return dict(sorted((row["reason"], row["count"]) for row in each.collect()))
+
+
+def verify_job(spark: SparkSession, options: Options, store: Store, tell: Tell) -> Outcome:
+    """Each record by itself: table ``verified``."""
+    _, said = _verified(spark, options, store, tell)
+    return Outcome(said, not said["quarantined"] and not said["reasons"])
+
+
+def audit_job(spark: SparkSession, options: Options, store: Store, tell: Tell) -> Outcome:
+    """All logs: tables ``verified``, ``verdicts``, ``logs`` and ``forks``."""
+    from pyspark.sql import functions as f
+
+    verified, said = _verified(spark, options, store, tell)
+    tell("auditing")
+    found = audit(verified)
+    logs = store.write("logs", found.logs)
+    forks = store.write("forks", found.forks)
+    verdicts = store.write("verdicts", found.verdicts.drop("entry"))
+    found.close()
+    counted = logs.agg(
+        f.count("*").alias("logs"),
+        f.count("first_fault").alias("faulty_logs"),
+        *(f.coalesce(f.sum(name), f.lit(0)).alias(name) for name in ("entries", "gaps")),
+    )
+    said |= counted.collect()[0].asDict()
+    said["verified_rows"] = verdicts.filter("verified").count()
+    said["forks"] = forks.count()
+    said["reasons"] = _reasons_said(sound(verdicts))
+    return Outcome(said, not said["quarantined"] and not said["reasons"])
+
+
+def fingerprint_job(spark: SparkSession, options: Options, store: Store, tell: Tell) -> Outcome:
+    """The set of all signed records: table ``ranges``, and the tree in ``tree.culmtree``."""
+    verified, said = _verified(spark, options, store, tell)
+    tell("fingerprinting")
+    kind = KINDS[options.kind]
+    found = fingerprint(
+        signed_items(verified),
+        item_size=kind.item_size,
+        monoid=options.monoid,
+        levels=_levels(options, kind),
+    )
+    ranges = store.write("ranges", found.ranges)
+    tell("writing the tree")
+    size = write_tree(found.tree, f"{store.path}/tree.culmtree")
+    found.close()
+    said |= {"items": found.whole.count, "ranges": ranges.count(), "tree_bytes": size}
+    return Outcome(said, not said["quarantined"] and not said["reasons"])
+
+
+def reconcile_job(spark: SparkSession, options: Options, store: Store, tell: Tell) -> Outcome:
+    """Replicas compared: tables ``ranges``, ``holders``, ``plan`` and ``at_risk``."""
+    from pyspark.sql import functions as f
+
+    verified, said = _verified(spark, options, store, tell)
+    tell("comparing")
+    kind = KINDS[options.kind]
+    found = reconcile(
+        {name: signed_items(verified.filter(f.col("replica") == name)) for name in options.inputs},
+        item_size=kind.item_size,
+        levels=_levels(options, kind),
+        monoid=options.monoid,
+        copies_min=options.copies_min,
+    )
+    ranges = store.write("ranges", found.ranges)
+    holders = store.write("holders", found.holders)
+    plan = store.write("plan", found.plan)
+    at_risk = store.write("at_risk", found.at_risk)
+    found.close()
+    moved = plan.groupBy("source", "target").agg(
+        f.count("*").alias("copies"), f.coalesce(f.sum("size"), f.lit(0)).alias("bytes")
+    )
+    said |= {
+        "divergent_ranges": ranges.count(),
+        "items_looked_at": holders.count(),
+        "at_risk": at_risk.count(),
+        "copies": [row.asDict() for row in moved.orderBy("source", "target").collect()],
+    }
+    clean = not said["quarantined"] and not said["reasons"]
+    return Outcome(said, clean and not said["divergent_ranges"])
+
+
+def _levels(options: Options, kind: Kind) -> Sequence[int]:
+    return kind.levels if options.levels is None else options.levels
+
+
+#: The jobs by their names.
+JOBS: Mapping[str, Callable[[SparkSession, Options, Store, Tell], Outcome]] = {
+    "verify": verify_job,
+    "audit": audit_job,
+    "fingerprint": fingerprint_job,
+    "reconcile": reconcile_job,
+}

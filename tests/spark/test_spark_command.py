@@ -1,0 +1,141 @@
+"""The command line: jobs over files, their tables, summaries and reports, and exit statuses."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+from random import Random
+
+import pytest
+from planted import honest_log, plant
+
+from culm.reconcile import Frozen
+from culm.spark.archive import write_archive
+from culm.spark.command import EXIT_CLEAN, EXIT_FAILED, EXIT_FOUND, EXIT_USAGE, main
+from culm.spark.kinds import KINDS
+from culm.wire.multihash import YASMF
+
+pytest.importorskip("matplotlib")
+
+
+@pytest.fixture(autouse=True)
+def same_settings(spark) -> Iterator[None]:
+    """The program gets the session of all tests, and sets it up anew."""
+    before = spark.conf.get("spark.sql.shuffle.partitions")
+    yield
+    spark.conf.set("spark.sql.shuffle.partitions", before)
+
+
+def archive(path: Path, rows) -> str:
+    with path.open("wb") as file:
+        write_archive(file, "bamboo/YASMF", [row for row in rows if row.entry is not None])
+    return str(path)
+
+
+def run(capsys, *arguments: str) -> tuple[int, str, str]:
+    status = main([*arguments])
+    said = capsys.readouterr()
+    return status, said.out, said.err
+
+
+class Looked(HTMLParser):
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.links: list[str] = []
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.links += [value or "" for name, value in attrs if name in ("src", "href")]
+
+
+def test_an_audit_says_what_is_planted_in_all_forms(tmp_path, capsys, spark):
+    chance = Random(1)
+    rows = honest_log(1, 12)
+    for number, fault in enumerate(("fork", "gap", "bad signature", "truncated"), 2):
+        rows += plant(fault, honest_log(number, 12), number, YASMF, chance)
+    source, output = tmp_path / "source", tmp_path / "out"
+    source.mkdir()
+    archive(source / "all", rows)
+    (source / "other").write_bytes(b"?")
+    arguments = ("audit", "--input", str(source), "--output", str(output))
+    status, out, err = run(capsys, *arguments, "--json")
+    summary = json.loads(out)
+    assert status == EXIT_FOUND
+    assert summary["clean"] is False
+    assert summary["quarantined"] == {"NO_ARCHIVE": 1, "TRUNCATED": 1}
+    assert summary["rows"] == len(rows) + 1 == summary["sound"] + 2
+    assert (summary["logs"], summary["faulty_logs"], summary["forks"]) == (5, 4, 1)
+    assert set(summary["reasons"]) == {"FORK", "GAP", "BAD_SIGNATURE", "INVALID_LOG"}
+    assert "auditing" in err
+    assert json.loads((output / "summary.json").read_text()) == summary
+    text = (output / "summary.txt").read_text()
+    assert "faulty logs: 4" in text.splitlines()
+    assert "  NO_ARCHIVE: 1" in text.splitlines()
+    page = Looked((output / "report.html").read_text())
+    assert page.tags.count("svg") == page.tags.count("figure") >= 4
+    assert all(link.startswith("#") for link in page.links)
+    tables = {path.name for path in output.iterdir() if path.is_dir()}
+    assert tables == {"verified", "verdicts", "logs", "forks", "quarantine"}
+    assert spark.read.parquet(str(output / "quarantine")).count() == 2
+    assert run(capsys, *arguments)[0] == EXIT_FAILED
+    status, out, err = run(capsys, *arguments, "--overwrite", "--quiet")
+    assert (status, err) == (EXIT_FOUND, "")
+    assert "faulty logs: 4" in out.splitlines()
+
+
+def test_replicas_are_compared(tmp_path, capsys, spark):
+    log = honest_log(7, 9)
+    whole = archive(tmp_path / "whole", log)
+    inputs = ["--input", f"1={whole}", "--input", f"2={archive(tmp_path / 'part', log[:7])}"]
+    arguments = ["reconcile", *inputs, "--output", str(tmp_path / "out"), "--json"]
+    status, out, _ = run(capsys, *arguments)
+    summary = json.loads(out)
+    size = sum(len(row.entry) + len(row.payload) for row in log[7:])
+    assert status == EXIT_FOUND
+    assert summary["copies"] == [{"source": "1", "target": "2", "copies": 2, "bytes": size}]
+    assert (summary["at_risk"], summary["items_looked_at"]) == (2, 9)
+    assert len(spark.read.parquet(str(tmp_path / "out" / "plan")).collect()) == 2
+
+
+def test_a_fingerprint_is_a_tree_that_a_node_opens(tmp_path, capsys):
+    path, output = archive(tmp_path / "log", honest_log(8, 5)), tmp_path / "out"
+    arguments = ["fingerprint", "--input", path, "--output", str(output), "--levels", "0,40"]
+    status, out, _ = run(capsys, *arguments, "--json")
+    tree = Frozen((output / "tree.culmtree").read_bytes())
+    assert status == EXIT_CLEAN
+    assert tree.is_sound()
+    assert tree.item_size == KINDS["bamboo/YASMF"].item_size
+    summary = json.loads(out)
+    assert (summary["items"], summary["ranges"]) == (len(tree), 2) == (5, 2)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        ["audit"],
+        ["sing", "--input", "a"],
+        ["audit", "--input", "a", "--input", "b"],
+        ["reconcile", "--input", "a"],
+        ["reconcile", "--input", "a", "--input", "b/a"],
+        ["reconcile", "--input", "a", "--input", "b", "--copies", "3"],
+        ["audit", "--input", "a", "--master", "local", "--remote", "sc://there"],
+        ["audit", "--input", "a", "--kind", "poems"],
+        ["audit", "--input", "a", "--levels", "x"],
+    ],
+)
+def test_wrong_arguments_are_told(tmp_path, capsys, wrong):
+    with pytest.raises(SystemExit) as ended:
+        main([*wrong, "--output", str(tmp_path / "out")])
+    assert ended.value.code == EXIT_USAGE
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_input_that_is_not_there_is_told(tmp_path, capsys):
+    missing = str(tmp_path / "missing")
+    status, out, err = run(capsys, "audit", "--input", missing, "--output", str(tmp_path / "out"))
+    assert (status, out) == (EXIT_FAILED, "")
+    assert missing in err
