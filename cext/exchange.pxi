@@ -461,6 +461,31 @@ cdef class Exchange:
     def union(self):
         return self.union_count, pack(self.kind, self.union_state)
 
+    def shorts(self, uint64_t start, uint64_t count):
+        cdef uint64_t size = self.view.size(), stop = start + count, got
+        cdef PyObject *shorts
+        cdef const uint8_t *some
+        cdef uint8_t *target
+        if start > size or count > size - start:
+            raise ValueError("no such items")
+        shorts = new_bytes(NULL, 8 * <Py_ssize_t>count)
+        target = <uint8_t *>bytes_data(shorts)
+        while start < stop:
+            some = shorts_at(self, start, stop, &got)
+            memcpy(target, some, 8 * got)
+            target += 8 * got
+            start += got
+        result = <object>shorts
+        Py_DECREF(result)
+        return result
+
+    def add(self, bytes item not None):
+        if PyBytes_GET_SIZE(item) > self.layout.item_size:
+            raise ValueError("an item that is too large")
+        return add_to_union(
+            self, <const uint8_t *>PyBytes_AS_STRING(item), PyBytes_GET_SIZE(item)
+        )
+
     def hear(self, bytes data not None, uint64_t until):
         cdef Reader reader
         cdef list items = []

@@ -86,11 +86,13 @@ cdef void hash_all(Exchange self) noexcept:
                 self.keyed_blocks[rank >> BLOCK_SHIFT] = self.union_state[0]
 
 
-cdef void add_to_union(Exchange self, const uint8_t *item, Py_ssize_t size) noexcept:
+cdef uint64_t add_to_union(Exchange self, const uint8_t *item, Py_ssize_t size) noexcept:
+    """Its short."""
     cdef uint64_t[WORDS_MAX] state
     lift_item(self, state, item, size)
     add(self.kind, self.union_state, state)
     self.union_count += 1
+    return state[0]
 
 
 cdef void look(Exchange self, uint64_t rank) noexcept:

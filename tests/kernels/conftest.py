@@ -51,6 +51,16 @@ def runs(implementation: Implementation) -> ModuleType:
 
 
 @pytest.fixture(scope="session")
+def symbols(implementation: Implementation) -> ModuleType:
+    return twin("symbols", implementation)
+
+
+@pytest.fixture(scope="session")
+def symbols_twins() -> tuple[ModuleType, ModuleType]:
+    return twin("symbols", "compiled"), twin("symbols", "pure")
+
+
+@pytest.fixture(scope="session")
 def varu64_twins() -> tuple[ModuleType, ModuleType]:
     return twin("varu64", "compiled"), twin("varu64", "pure")
 

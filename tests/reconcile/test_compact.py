@@ -313,7 +313,7 @@ def piece(*body: int, last: bool = False) -> bytes:
         (bytes([FrameKind.PIECE, 250]) + (BODY_SIZE_MAX + 1).to_bytes(3), ErrorCode.BAD_FRAME),
         (bytes([FrameKind.PIECE, 255]) + b"\xff" * 8, ErrorCode.BAD_FRAME),
         (hello(at0=2), ErrorCode.OTHER_PARAMETERS),
-        (hello(at1=4), ErrorCode.BAD_FRAME),
+        (hello(at1=8), ErrorCode.BAD_FRAME),
         (hello(at1=1), ErrorCode.BAD_FRAME),
         (hello(at2=3), ErrorCode.BAD_FRAME),
         (hello(at2=9), ErrorCode.BAD_FRAME),

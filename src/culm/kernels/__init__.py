@@ -1,8 +1,8 @@
 """The hot paths, each twice: compiled from ``cext/`` and as a pure twin, its specification.
 
-``culm.kernels.classic``, ``fingerprint``, ``hashing``, ``lzfoo``, ``runs``, ``tree``, ``varu64``,
-``xenc`` are the twins in use: the compiled ones where there are any.  Which was taken is told,
-never guessed:
+``culm.kernels.classic``, ``fingerprint``, ``hashing``, ``lzfoo``, ``runs``, ``symbols``, ``tree``,
+``varu64``, ``xenc`` are the twins in use: the compiled ones where there are any.  Which was
+taken is told, never guessed:
 
 - `IMPLEMENTATION` is ``"compiled"``, ``"pure"`` or ``"mixed"``,
 - `IMPLEMENTATIONS` says it kernel by kernel,
@@ -36,6 +36,7 @@ __all__ = [
     "load",
     "lzfoo",
     "runs",
+    "symbols",
     "tree",
     "varu64",
     "xenc",
@@ -43,7 +44,17 @@ __all__ = [
 
 Implementation = Literal["compiled", "pure"]
 
-NAMES = ("classic", "fingerprint", "hashing", "lzfoo", "runs", "tree", "varu64", "xenc")
+NAMES = (
+    "classic",
+    "fingerprint",
+    "hashing",
+    "lzfoo",
+    "runs",
+    "symbols",
+    "tree",
+    "varu64",
+    "xenc",
+)
 IMPLEMENTATIONS: dict[str, Implementation] = {}
 IMPORT_ERRORS: dict[str, Exception] = {}
 
@@ -86,6 +97,7 @@ if TYPE_CHECKING:
     from culm.kernels import pure_hashing as hashing
     from culm.kernels import pure_lzfoo as lzfoo
     from culm.kernels import pure_runs as runs
+    from culm.kernels import pure_symbols as symbols
     from culm.kernels import pure_tree as tree
     from culm.kernels import pure_varu64 as varu64
     from culm.kernels import pure_xenc as xenc
@@ -95,6 +107,7 @@ else:
     hashing = _pick("hashing")
     lzfoo = _pick("lzfoo")
     runs = _pick("runs")
+    symbols = _pick("symbols")
     tree = _pick("tree")
     varu64 = _pick("varu64")
     xenc = _pick("xenc")

@@ -158,6 +158,19 @@ class Exchange:
         """The count and the state of our items and of all that we have heard."""
         return self._items.union
 
+    def shorts(self, start: int, count: int) -> bytes:
+        """The shorts of our items in a range of ranks: 8 bytes each, little-endian."""
+        if not 0 <= start <= start + count <= len(self._items.view):
+            raise ValueError("no such items")
+        shorts = self._items.shorts(start, count)
+        return b"".join(short.to_bytes(8, "little") for short in shorts)
+
+    def add(self, item: bytes) -> int:
+        """An item that we lack, and have been sent, belongs to the union; its short."""
+        if len(item) > self._items.view.item_size:
+            raise ValueError("an item that is too large")
+        return self._items.add(item)
+
     def hear(self, data: bytes, until: int) -> tuple[int, list[bytes]]:
         """Hear a piece of a round, with answers about the ranges up to number `until`.
 

@@ -64,10 +64,14 @@ class Items:
             state = fingerprints.combine(self._kind, state, other)
         return state
 
-    def add(self, item: bytes) -> None:
-        """One of the other side's items belongs to the union."""
+    def add(self, item: bytes) -> int:
+        """One of the other side's items belongs to the union; its short."""
+        lifted = self._lift(item)
         self._count += 1
-        self._state = self._combine(self._state, [self._lift(item)])
+        self._state = self._combine(self._state, [lifted])
+        if self._kind == fingerprints.LTHASH:
+            return int.from_bytes(lifted[:8], "little")
+        return int.from_bytes(lifted[-8:], "big")
 
     @property
     def union(self) -> tuple[int, bytes]:

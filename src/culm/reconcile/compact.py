@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping
 from random import Random
-from typing import Final, NoReturn
+from typing import Final, NoReturn, TypeAlias
 
 from culm.arguments import check_type
 from culm.machine import Closed, RemoteProtocolError, StreamBase
@@ -30,8 +30,9 @@ from culm.reconcile.frames import (
     take_frame,
 )
 from culm.reconcile.limits import Limits
+from culm.reconcile.rateless import RatelessRun, rateless_run
 from culm.reconcile.run import CompactParameters, Run
-from culm.reconcile.states import CompactState, Role
+from culm.reconcile.states import CompactState, Role, Turn
 from culm.reconcile.tree import View
 
 __all__ = [
@@ -42,6 +43,8 @@ _OUTBOX_SIZE = 1 << 15
 _PARAMETERS: Final = CompactParameters()
 _LIMITS: Final = Limits()
 
+AnyRun: TypeAlias = Run | RatelessRun
+
 
 #: Which frames of the peer may come in a state; goodbye may in each.
 FRAMES: Final[Mapping[CompactState, frozenset[FrameKind]]] = {
@@ -49,6 +52,7 @@ FRAMES: Final[Mapping[CompactState, frozenset[FrameKind]]] = {
     CompactState.SPEAKING: frozenset(),
     CompactState.GREETING: frozenset({FrameKind.WELCOME}),
     CompactState.LISTENING: frozenset({FrameKind.PIECE, FrameKind.LAST_PIECE}),
+    CompactState.TRYING: frozenset({FrameKind.PIECE, FrameKind.LAST_PIECE, FrameKind.HELLO}),
     CompactState.CHECKING: frozenset({FrameKind.CHECK}),
     CompactState.CHECKED: frozenset({FrameKind.AGREED, FrameKind.HELLO}),
 }
@@ -94,10 +98,10 @@ class CompactSession(StreamBase[CompactEvent]):
         self._view, self._rng = view, rng
         self._parameters, self._limits = parameters, limits
         self._events: deque[CompactEvent] = deque()
-        self._run: Run | None = None
+        self._run: AnyRun | None = None
         self._state = CompactState.WAITING
         if role is Role.INITIATOR:
-            self._begin_run(keyed=parameters.keyed)
+            self._begin_run(keyed=parameters.keyed, rateless=parameters.rateless)
 
     @property
     def state(self) -> CompactState:
@@ -107,7 +111,7 @@ class CompactSession(StreamBase[CompactEvent]):
 
     # Runs.
 
-    def _begin_run(self, *, keyed: bool) -> None:
+    def _begin_run(self, *, keyed: bool, rateless: bool = False) -> None:
         hello = Hello(
             sum_size=self._parameters.sum_size,
             monoid=None if keyed else self._view.monoid,
@@ -115,13 +119,14 @@ class CompactSession(StreamBase[CompactEvent]):
             varying=self._view.varying,
             ranges_max=self._limits.ranges_max,
             salt=self._rng.randbytes(SALT_SIZE),
+            rateless=rateless,
         )
         self._send(FrameKind.HELLO, hello.encode())
         self._run = self._new_run(hello, begins=True)
         self._state = CompactState.SPEAKING
 
-    def _new_run(self, hello: Hello, *, begins: bool) -> Run:
-        return Run(
+    def _new_run(self, hello: Hello, *, begins: bool) -> AnyRun:
+        return (rateless_run if hello.rateless else Run)(
             view=self._view.still(),
             hello=hello,
             begins=begins,
@@ -158,7 +163,7 @@ class CompactSession(StreamBase[CompactEvent]):
 
     # Our rounds.
 
-    def _speak(self, run: Run) -> None:
+    def _speak(self, run: AnyRun) -> None:
         """One piece more of our round."""
         piece = run.say()
         self._send(FrameKind.LAST_PIECE if run.is_said else FrameKind.PIECE, piece)
@@ -168,7 +173,7 @@ class CompactSession(StreamBase[CompactEvent]):
             self._send(FrameKind.CHECK, run.check)
             self._state = CompactState.CHECKED
         elif run.is_welcome:
-            self._state = CompactState.LISTENING
+            self._state = run.listening
         else:
             self._state = CompactState.GREETING
 
@@ -187,7 +192,7 @@ class CompactSession(StreamBase[CompactEvent]):
                 self._hear_hello(Hello.decode(body))
             case FrameKind.WELCOME:
                 self._running.welcome(decode_ranges_max(body[0]))
-                self._state = CompactState.LISTENING
+                self._state = self._running.listening
             case FrameKind.CHECK:
                 self._hear_check(self._running, body)
             case FrameKind.AGREED:
@@ -196,13 +201,13 @@ class CompactSession(StreamBase[CompactEvent]):
                 self._hear_piece(self._running, body, is_last=kind is FrameKind.LAST_PIECE)
 
     @property
-    def _running(self) -> Run:
+    def _running(self) -> AnyRun:
         assert self._run is not None
         return self._run
 
     def _hear_hello(self, hello: Hello) -> None:
-        view, is_second = self._view, self._run is not None
-        if is_second and not (hello.keyed and not self._running.hello.keyed):
+        view, before = self._view, self._run
+        if before is not None and not hello.may_follow(before.hello):
             raise RemoteProtocolError(ErrorCode.UNEXPECTED_MESSAGE, "no more runs")
         if (hello.item_size, hello.varying) != (view.item_size, view.varying):
             self._refuse(ErrorCode.OTHER_PARAMETERS, f"items of {hello.item_size} bytes")
@@ -210,11 +215,11 @@ class CompactSession(StreamBase[CompactEvent]):
             self._refuse(ErrorCode.OTHER_PARAMETERS, "another monoid")
         if self._parameters.keyed and not hello.keyed:
             self._refuse(ErrorCode.OTHER_PARAMETERS, "a run without a key")
-        if is_second:
+        if self._state is CompactState.CHECKED:
             self._events.append(CheckFailed())
         self._run = self._new_run(hello, begins=False)
         self._send(FrameKind.WELCOME, bytes([encode_ranges_max(self._limits.ranges_max)]))
-        self._state = CompactState.LISTENING
+        self._state = self._running.listening
 
     def _refuse(self, code: ErrorCode, why: str) -> NoReturn:
         """End for a reason that the peer will not find by itself."""
@@ -228,24 +233,29 @@ class CompactSession(StreamBase[CompactEvent]):
             raise RemoteProtocolError(ErrorCode.BAD_FRAME, f"a goodbye because of {code}")
         self._events.append(Closed())
 
-    def _hear_piece(self, run: Run, piece: bytes, *, is_last: bool) -> None:
+    def _hear_piece(self, run: AnyRun, piece: bytes, *, is_last: bool) -> None:
         items = run.hear(piece)
         if items:
             self._events.append(ItemsReceived(items=tuple(items)))
         if is_last:
-            speaks = run.turn_to_speak()
-            self._state = CompactState.SPEAKING if speaks else CompactState.CHECKING
+            match run.turn_to_speak():
+                case Turn.OURS:
+                    self._state = CompactState.SPEAKING
+                case Turn.OVER:
+                    self._state = CompactState.CHECKING
+                case Turn.ANOTHER_RUN:
+                    self._begin_run(keyed=run.hello.keyed)
 
-    def _hear_check(self, run: Run, check: bytes) -> None:
+    def _hear_check(self, run: AnyRun, check: bytes) -> None:
         if check == run.check:
             self._send(FrameKind.AGREED)
             self._finish(run)
-        elif run.hello.keyed:
+        elif run.hello.keyed and not run.hello.rateless:
             self._refuse(ErrorCode.CHECK_FAILED, "with a key")
         else:
             self._events.append(CheckFailed())
             self._begin_run(keyed=True)
 
-    def _finish(self, run: Run) -> None:
+    def _finish(self, run: AnyRun) -> None:
         self._events.append(Reconciled(keyed=run.hello.keyed))
         self._events.append(Closed())

@@ -7,7 +7,7 @@ has more than `BODY_SIZE_MAX` bytes.
 | --- | --- | --- |
 | 1 | hello | 24 bytes, see `Hello`: a run begins; rounds of its sender follow |
 | 2 | welcome | how many ranges a round may ask about: the logarithm, one byte |
-| 3 | piece | a piece of a round, see `culm.kernels.pure_exchange` |
+| 3 | piece | a piece of a round: `culm.kernels.pure_exchange`, `culm.reconcile.rateless` |
 | 4 | last piece | the same; the round is over |
 | 5 | check | 16 bytes of the union: its sender knows it |
 | 6 | agreed | empty: the check is right, both know |
@@ -51,7 +51,7 @@ CHECK_SIZE = 16
 HEADER_SIZE_MAX = 1 + varu64.size(BODY_SIZE_MAX)
 
 _HELLO = Struct(f">BBBBHBx{SALT_SIZE}s")
-_KEYED, _VARYING = 1, 2
+_KEYED, _VARYING, _RATELESS = 1, 2, 4
 
 
 class FrameKind(IntEnum):
@@ -114,7 +114,8 @@ def take_frame(inbox: ReceiveBuffer) -> tuple[FrameKind, bytes] | None:
 class Hello:
     """How a run is to be: one byte each for
 
-    the version (1), the flags (1: keyed, 2: items of varying size), the bytes of a sum (4 to 8)
+    the version (1), the flags (1: keyed, 2: items of varying size, 4: the run is one of coded
+    symbols, see `culm.reconcile.rateless`, else one of ranges), the bytes of a sum (4 to 8)
     and the monoid's number (as in `culm.reconcile.tree_format`; 255 if keyed), two for the size
     of items, big-endian, one for the logarithm to base 2 of how many ranges a round may ask
     about, a zero; then the salt.
@@ -126,6 +127,7 @@ class Hello:
     varying: bool
     ranges_max: int
     salt: bytes
+    rateless: bool = False
 
     @property
     def keyed(self) -> bool:
@@ -143,9 +145,15 @@ class Hello:
         salt = blake3(self.salt, derive_key_context=_SALT_CONTEXT).digest(8)
         return int.from_bytes(salt, "big")
 
+    def may_follow(self, other: Hello) -> bool:
+        """Whether this run may come after that one: nothing is tried twice."""
+        if self.rateless:
+            return False
+        return self.keyed > other.keyed or (other.rateless and self.keyed == other.keyed)
+
     def encode(self) -> bytes:
         """The body of the frame."""
-        flags = _KEYED * self.keyed | _VARYING * self.varying
+        flags = _KEYED * self.keyed | _VARYING * self.varying | _RATELESS * self.rateless
         number = 255 if self.monoid is None else self.monoid.kernel_number
         logarithm = encode_ranges_max(self.ranges_max)
         return _HELLO.pack(
@@ -161,11 +169,12 @@ class Hello:
         monoids: dict[int, Monoid | None] = {each.kernel_number: each for each in MONOIDS.values()}
         if flags & _KEYED:
             monoids = {255: None}
-        if number not in monoids or not 4 <= sum_size <= 8 or flags > 3:
+        if number not in monoids or not 4 <= sum_size <= 8 or flags > 7:
             raise RemoteProtocolError(ErrorCode.BAD_FRAME, "a hello that cannot be")
         monoid = monoids[number]
         ranges_max = decode_ranges_max(logarithm)
-        hello = cls(sum_size, monoid, item_size, bool(flags & _VARYING), ranges_max, salt)
+        varying, rateless = bool(flags & _VARYING), bool(flags & _RATELESS)
+        hello = cls(sum_size, monoid, item_size, varying, ranges_max, salt, rateless)
         if hello.encode() != body:
             raise RemoteProtocolError(ErrorCode.BAD_FRAME, "a hello that cannot be")
         return hello

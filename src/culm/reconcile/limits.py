@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from culm.arguments import check_numbers
+from culm.arguments import check_int
+from culm.kernels import symbols as _symbols
 
 __all__ = ["RANGES_MIN", "Limits"]
 
@@ -16,16 +17,21 @@ RANGES_MIN = 4096
 class Limits:
     """Upper bounds of a compact session, each with the memory that it implies.
 
-    Raises `ValueError` for less than 4096 ranges.
+    Raises `ValueError` for less than 4096 ranges, and for more than 2**24 symbols.
 
     ranges_max
         Ranges that a round of the peer may ask about, rounded down to a power of two: about 120
         bytes for each in which the sets differ, and 8 for each id in the peer's lists.  Of those
         that we ask about, of which the peer decides, each takes some 60 bytes.  Once an honest
         side has asked about a quarter of them, it lists instead of splitting.
+    symbols_max
+        Coded symbols that we make or hear in a rateless run: 16 bytes for each, and as many as are
+        heard 25 bytes more.  Where more would be needed, the run gives way to one of ranges.
     """
 
     ranges_max: int = 1 << 20
+    symbols_max: int = 1 << 18
 
     def __post_init__(self) -> None:
-        check_numbers(self, low=RANGES_MIN)
+        check_int("ranges_max", self.ranges_max, RANGES_MIN)
+        check_int("symbols_max", self.symbols_max, 0, _symbols.SYMBOLS_MAX)

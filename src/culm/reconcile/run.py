@@ -10,6 +10,7 @@ from culm.reconcile.errors import ErrorCode
 from culm.reconcile.estimate import Estimate
 from culm.reconcile.frames import Hello, check_of
 from culm.reconcile.limits import RANGES_MIN, Limits
+from culm.reconcile.states import CompactState, Turn
 from culm.reconcile.tree import View
 
 __all__ = ["CompactParameters", "Run"]
@@ -57,6 +58,10 @@ class CompactParameters:
     keyed
         Whether states are made with a key of the run, at the price of hashing all items.  An
         initiator asks for it, a responder insists on it.
+    rateless
+        Whether the initiator begins with a run of coded symbols; see `culm.reconcile.rateless`.
+    first_symbols
+        So many of these it sends before it has heard anything.
     """
 
     list_threshold: int = 6
@@ -67,6 +72,8 @@ class CompactParameters:
     list_from: int = 6
     sum_size: int = 8
     keyed: bool = False
+    rateless: bool = False
+    first_symbols: int = 128
 
     def __post_init__(self) -> None:
         check_numbers(self)
@@ -75,6 +82,7 @@ class CompactParameters:
         check_int("sum_size", self.sum_size, 4, 8)
         check_int("list_from", self.list_from, 1, 6)
         check_int("branching", self.branching, 0, _NUMBER_MAX)
+        check_int("first_symbols", self.first_symbols, 1, RANGES_MIN)
         if self.branching == 1:
             raise ValueError("a range is split into two parts at least")
 
@@ -86,6 +94,8 @@ class Run:
     that is ours, we list all that is unequal; a list is answered by items and by which of ours
     are wanted, and these are sent.
     """
+
+    listening = CompactState.LISTENING
 
     def __init__(
         self,
@@ -155,8 +165,8 @@ class Run:
             raise RemoteProtocolError(*_FAULTS[fault])
         return items
 
-    def turn_to_speak(self) -> bool:
-        """The other side's round is over; whether there is anything to be answered.
+    def turn_to_speak(self) -> Turn:
+        """The other side's round is over.
 
         Raises `RemoteProtocolError` if it has not answered all.
         """
@@ -167,4 +177,4 @@ class Run:
         exchange.speak()
         self._round += 1
         self._expected = int(min(_UNIT * estimate.expected, _NUMBER_MAX))
-        return not exchange.is_over
+        return Turn.OVER if exchange.is_over else Turn.OURS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import Enum
 
-__all__ = ["CompactState", "Role", "State"]
+__all__ = ["CompactState", "Role", "State", "Turn"]
 
 
 class Role(Enum):
@@ -22,6 +22,14 @@ class State(Enum):
     ENDED = "ended"
 
 
+class Turn(Enum):
+    """What follows when the peer has ended a round."""
+
+    OURS = "ours"  # there is something to be answered
+    OVER = "over"  # we know the union when the peer has said what it makes of it
+    ANOTHER_RUN = "another run"  # this one does not pay
+
+
 class CompactState(Enum):
     """What is to come."""
 
@@ -29,6 +37,7 @@ class CompactState(Enum):
     SPEAKING = "speaking"
     GREETING = "greeting"  # our first round is out, the peer has not agreed to speak
     LISTENING = "listening"
+    TRYING = "trying"  # the same in a rateless run, in whose place the peer may begin another one
     CHECKING = "checking"  # the peer knows the union, and its check is to come
     CHECKED = "checked"  # ours is out
     CLOSED = "closed"

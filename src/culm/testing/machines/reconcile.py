@@ -6,6 +6,7 @@ their names: ``shared`` ones both sides have, ``own`` ones are those of the role
 
 from __future__ import annotations
 
+from dataclasses import replace
 from hashlib import blake2b
 from random import Random
 from typing import Final
@@ -114,7 +115,8 @@ def _build(config: Config) -> StreamMachine:
 _INITIATOR = {"role": "initiator", "seed": 1}
 _MANY = {"shared": 400, "own": 120, "item_size": 16, "first_split": 4}
 _VARYING = {"varying": True, "item_size": 5, "shared": 100, "first_split": 2}
-_TIGHT = {"ranges_max": 4096}
+_TIGHT = {"ranges_max": 4096, "symbols_max": 4096}
+_RATELESS = {**_INITIATOR, "rateless": True}
 
 _HELLO = Hello(
     sum_size=8,
@@ -125,6 +127,7 @@ _HELLO = Hello(
     salt=bytes(16),
 )
 _OPENING = encode_frame(FrameKind.HELLO, _HELLO.encode())
+_RATELESS_OPENING = encode_frame(FrameKind.HELLO, replace(_HELLO, rateless=True).encode())
 
 
 def _piece(body: bytes) -> bytes:
@@ -171,6 +174,17 @@ COMPACT = register(
                 left={**_INITIATOR, "monoid": "xxh3-xor"},
                 right={"monoid": "xxh3-xor"},
             ),
+            Scenario(name="by coded symbols", left={**_RATELESS, "first_symbols": 24}),
+            Scenario(
+                name="more coded symbols are asked for",
+                left={**_RATELESS, "own": 30, "first_symbols": 20, "keyed": True},
+                right={"own": 30},
+            ),
+            Scenario(
+                name="coded symbols do not pay",
+                left={**_RATELESS, "first_symbols": 4},
+                right={"own": 9, "symbols_max": 20},
+            ),
             Scenario(
                 name="the initiator leaves",
                 left={**_INITIATOR, "list_threshold": 1},
@@ -184,6 +198,9 @@ COMPACT = register(
             Flood(unit=_piece(bytes([1, 0xF2]) + b"\x7f" + b"\x02" * 9), opening=_OPENING),
             Flood(unit=_piece(bytes([1, 0x15, 0x01, 7]) + bytes(4)), opening=_OPENING),
             Flood(unit=_piece(bytes([1, 0x11]) + b"item size"[:8]), opening=_OPENING),
+            # Symbols that are none, without end, and without any symbol.
+            Flood(unit=_piece(bytes([1, 9]) + b"\0\0\0" * 3), opening=_RATELESS_OPENING),
+            Flood(unit=_piece(b"\1"), opening=_RATELESS_OPENING),
             Flood(unit=b"\xff" * 100, opening=_OPENING + bytes([FrameKind.PIECE, 0xFA, 1, 0, 0])),
         ),
     )

@@ -1,0 +1,397 @@
+"""A rateless run: coded symbols of one side, until the other one can tell what differs.
+
+The initiator sends symbols.  The other side takes its own from them, and either asks for more, or
+has found the ids of all that differs: then it sends the items that the first lacks, asks by ids
+for those that it lacks itself, and gets them.
+
+**Rounds** are made of pieces as in `culm.reconcile.run`.  A piece is its kind, a byte, and
+
+| Kind | | What follows |
+| --- | --- | --- |
+| 1 | symbols | the next symbols, encoded as in `culm.kernels.pure_symbols` |
+| 2 | more | a number: how many symbols are asked for, with those that were sent |
+| 3 | wants | ids of 6 bytes, big-endian, ascending in the round: their items are wanted |
+| 4 | items | items, ascending in the round |
+
+An **item** is with how many bytes the one before it in the piece begins, too, as a number; for
+items of varying size how many bytes follow, as a number; and these.  Numbers are canonical VarU64.
+
+A round of the initiator is symbols, at most 4,096 in its first round and then as many as were asked
+for, or items.  A round of the other side is either one piece that asks for more, for at least a
+sixteenth more than were sent, or wants and then items, of which there is one piece at least.
+
+Either side may end the run instead of saying a round, by beginning one of ranges: if more symbols
+were needed than it allows, or than pay.
+
+Source: Yang, Gilad and Alizadeh, "Practical Rateless Set Reconciliation" (2024).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from enum import IntEnum
+from math import ceil, sqrt
+from typing import Final
+
+from culm.kernels import symbols as _symbols
+from culm.machine import RemoteProtocolError
+from culm.reconcile.errors import ErrorCode
+from culm.reconcile.frames import Hello, check_of
+from culm.reconcile.limits import RANGES_MIN, Limits
+from culm.reconcile.run import CompactParameters
+from culm.reconcile.states import CompactState, Turn
+from culm.reconcile.tree import View
+from culm.wire import varu64
+from culm.wire.errors import DecodeError
+
+__all__ = ["RatelessRun", "rateless_run", "symbols_worthwhile"]
+
+_PIECE_SIZE = 24 * 1024
+_SYMBOLS_IN_PIECE = 2048
+_SHORTS = 1 << 14
+_ROW_MIN = 4096  # a longer row costs hardly more: the first symbols have most of the items
+_ID_SIZE = 6
+_ID_BITS = 44
+_FIRST_MAX = RANGES_MIN
+_IDS_IN_PIECE = 4096
+_SAMPLE = 1024
+_SYMBOLS_PER_ID = 1.36
+_FIRST_ASKED = 16
+
+#: Faults of the kernel, by number.
+_FAULTS = {
+    1: (ErrorCode.BAD_FRAME, "symbols that are cut"),
+    3: (ErrorCode.BAD_NUMBER, "a count that cannot be"),
+}
+
+
+class PieceKind(IntEnum):
+    """What a piece is about."""
+
+    SYMBOLS = 1
+    MORE = 2
+    WANTS = 3
+    ITEMS = 4
+
+
+#: What may follow in a round of the other side, once a piece of a kind has come.
+_FOLLOWING: Final = {
+    PieceKind.SYMBOLS: frozenset({PieceKind.SYMBOLS}),
+    PieceKind.MORE: frozenset(),
+    PieceKind.WANTS: frozenset({PieceKind.WANTS, PieceKind.ITEMS}),
+    PieceKind.ITEMS: frozenset({PieceKind.ITEMS}),
+}
+
+_ANSWERS: Final = frozenset({PieceKind.MORE, PieceKind.WANTS, PieceKind.ITEMS})
+
+
+def symbols_worthwhile(first: int, second: int) -> int:
+    """How many symbols pay, between two sets of these sizes.
+
+    With more, a tenth of both sets or so differs, and ranges would be listed by shorter ids.
+    """
+    return max(_FIRST_MAX, (first + second) // 8)
+
+
+class RatelessRun:
+    """What both sides of a rateless run have: their items, and a round that is being said."""
+
+    listening = CompactState.TRYING
+
+    def __init__(self, *, view: View, hello: Hello, limits: Limits, is_welcome: bool) -> None:
+        self.hello, self.is_welcome = hello, is_welcome
+        self._view, self._limits = view, limits
+        self._exchange = view.exchange(
+            hello.sum_size, hello.id_salt, ranges_max=limits.ranges_max, key=hello.key
+        )
+        self._row: _symbols.Symbols | None = None
+        self._expected: frozenset[PieceKind] = frozenset()
+        self._last_item: bytes | None = None
+        self._pieces: Iterator[bytes] = iter(())
+        self._piece: bytes | None = None
+
+    def welcome(self, ranges_max: int) -> None:
+        """The other side takes part."""
+        self.is_welcome = True
+
+    # Our rounds.
+
+    def _answer(self, pieces: Iterator[bytes]) -> Turn:
+        self._pieces = pieces
+        self._piece = next(pieces)
+        return Turn.OURS
+
+    @property
+    def is_said(self) -> bool:
+        """Whether we have said all of our round."""
+        return self._piece is None
+
+    def say(self) -> bytes:
+        """The next piece of our round."""
+        piece = self._piece
+        assert piece is not None
+        self._piece = next(self._pieces, None)
+        return piece
+
+    def turn_to_listen(self) -> bool:
+        """Our round is over; whether there is anything to be answered."""
+        self._last_item = None
+        self._expected = self._asked()
+        return bool(self._expected)
+
+    def _asked(self) -> frozenset[PieceKind]:
+        """With what the other side may begin its answer."""
+        raise NotImplementedError
+
+    @property
+    def check(self) -> bytes:
+        """What the other side has to find of the union, too."""
+        return check_of(self.hello, *self._exchange.union)
+
+    def _symbols(self, count: int) -> _symbols.Symbols:
+        """Our first symbols, at least so many."""
+        if self._row is None or self._row.size < count:
+            size = max(_ROW_MIN, 1 << (count - 1).bit_length())
+            self._row = _symbols.Symbols(self.hello.id_salt, size)
+            for _, shorts in self._shorts():
+                self._row.add(shorts)
+        return self._row
+
+    def _shorts(self) -> Iterator[tuple[int, bytes]]:
+        """The shorts of all our items, each time with the rank of the first."""
+        size = len(self._view)
+        for start in range(0, size, _SHORTS):
+            yield start, self._exchange.shorts(start, min(_SHORTS, size - start))
+
+    def _items_of(self, ids: Iterable[int]) -> Iterator[bytes]:
+        """Pieces with our items that have one of these ids; one piece at least."""
+        wanted = _symbols.Ids(self.hello.id_salt, ids)
+        last, piece = b"", bytearray([PieceKind.ITEMS])
+        for start, shorts in self._shorts():
+            for place in wanted.places(shorts):
+                item = self._view.select(start + place)
+                shared = _shared(last, item)
+                piece += varu64.encode(shared)
+                if self._view.varying:
+                    piece += varu64.encode(len(item) - shared)
+                piece += item[shared:]
+                last = item
+                if len(piece) >= _PIECE_SIZE:
+                    yield bytes(piece)
+                    last, piece = b"", bytearray([PieceKind.ITEMS])
+        yield bytes(piece)
+
+    # The other side's rounds.
+
+    def hear(self, piece: bytes) -> list[bytes]:
+        """Hear a piece of the other side's round: the items that we lack.
+
+        Raises `RemoteProtocolError` for what cannot be said.
+        """
+        if piece[0] not in self._expected:
+            raise RemoteProtocolError(
+                ErrorCode.UNEXPECTED_MESSAGE, "nothing of that kind can be said there"
+            )
+        kind = PieceKind(piece[0])
+        self._expected = _FOLLOWING[kind]
+        if kind is PieceKind.ITEMS:
+            return self._hear_items(piece)
+        self._hear_other(kind, piece)
+        return []
+
+    def _hear_other(self, kind: PieceKind, piece: bytes) -> None:
+        raise NotImplementedError
+
+    def _hear_items(self, piece: bytes) -> list[bytes]:
+        new: list[bytes] = []
+        for item in self._read_items(piece):
+            if self._last_item is not None and item <= self._last_item:
+                raise RemoteProtocolError(ErrorCode.BAD_ITEM, "an item that is not above the last")
+            self._last_item = item
+            # Of two items with one id, which nobody can tell apart, we may have one.
+            if item not in self._view:
+                self._take(self._exchange.add(item))
+                new.append(item)
+        return new
+
+    def _take(self, short: int) -> None:
+        """An item of that short is new to us."""
+
+    def _read_items(self, piece: bytes) -> Iterator[bytes]:
+        last, at = b"", 1
+        while at < len(piece):
+            shared, at = _number(piece, at)
+            size = self._view.item_size - shared
+            if self._view.varying:
+                following, at = _number(piece, at)
+                size = min(size, following) if following <= size else -1
+            if shared > len(last) or not 0 <= size <= len(piece) - at:
+                raise RemoteProtocolError(ErrorCode.BAD_ITEM, "an item of a wrong size")
+            item = last[:shared] + piece[at : at + size]
+            if _shared(last, item) != shared:
+                raise RemoteProtocolError(ErrorCode.BAD_ITEM, "an item that says too much")
+            yield item
+            last, at = item, at + size
+
+    def turn_to_speak(self) -> Turn:
+        """The other side's round is over.
+
+        Raises `RemoteProtocolError` if it has not answered all.
+        """
+        raise NotImplementedError
+
+
+class _Sender(RatelessRun):
+    """The side that sends symbols, and then what is wanted."""
+
+    def __init__(self, *, view: View, hello: Hello, limits: Limits, first: int) -> None:
+        super().__init__(view=view, hello=hello, limits=limits, is_welcome=False)
+        self._sent = self._more = first
+        self._wants: list[int] | None = None
+        self._answer(self._coded(0, first))
+
+    def _coded(self, start: int, stop: int) -> Iterator[bytes]:
+        row = self._symbols(stop)
+        for at in range(start, stop, _SYMBOLS_IN_PIECE):
+            last = min(at + _SYMBOLS_IN_PIECE, stop)
+            yield bytes([PieceKind.SYMBOLS]) + row.encode(at, last)
+
+    def _asked(self) -> frozenset[PieceKind]:
+        return _ANSWERS if self._wants is None else frozenset()
+
+    def _hear_other(self, kind: PieceKind, piece: bytes) -> None:
+        if kind is PieceKind.MORE:
+            self._more, end = _number(piece, 1)
+            if end != len(piece) or self._more < _least_after(self._sent):
+                raise RemoteProtocolError(ErrorCode.BAD_NUMBER, "symbols that cannot be asked for")
+            return
+        wants = self._wants = self._wants or []
+        if len(piece) % _ID_SIZE != 1:
+            raise RemoteProtocolError(ErrorCode.BAD_FRAME, "an id that is cut")
+        for at in range(1, len(piece), _ID_SIZE):
+            wanted = int.from_bytes(piece[at : at + _ID_SIZE], "big")
+            if wanted >> _ID_BITS or (wants and wanted <= wants[-1]) or len(wants) >= self._sent:
+                raise RemoteProtocolError(ErrorCode.BAD_NUMBER, "an id that cannot be wanted")
+            wants.append(wanted)
+
+    def turn_to_speak(self) -> Turn:
+        if self._more > self._sent:
+            if self._more > self._limits.symbols_max:
+                return Turn.ANOTHER_RUN
+            start, self._sent = self._sent, self._more
+            return self._answer(self._coded(start, self._sent))
+        if self._expected != _FOLLOWING[PieceKind.ITEMS]:
+            raise RemoteProtocolError(ErrorCode.UNEXPECTED_MESSAGE, "items have not been sent")
+        if self._wants is None:
+            return Turn.OVER
+        return self._answer(self._items_of(self._wants))
+
+
+class _Receiver(RatelessRun):
+    """The side that hears symbols, and finds out."""
+
+    def __init__(self, *, view: View, hello: Hello, limits: Limits) -> None:
+        super().__init__(view=view, hello=hello, limits=limits, is_welcome=True)
+        self._difference = _symbols.Difference(hello.id_salt)
+        self._least, self._asked_for = 1, _FIRST_MAX
+        self._wanted: _symbols.Ids | None = None
+        self._expected = frozenset({PieceKind.SYMBOLS})
+
+    def _asked(self) -> frozenset[PieceKind]:
+        if self._wanted is None:
+            return frozenset({PieceKind.SYMBOLS})
+        return frozenset({PieceKind.ITEMS} if self._difference.theirs else ())
+
+    def _hear_other(self, kind: PieceKind, piece: bytes) -> None:
+        fault = self._difference.hear(piece[1:])
+        if fault:
+            raise RemoteProtocolError(*_FAULTS[fault])
+        if self._difference.size > self._asked_for:
+            raise RemoteProtocolError(ErrorCode.BAD_NUMBER, "more symbols than were asked for")
+
+    def _take(self, short: int) -> None:
+        if self._wanted is not None and not self._wanted.places(short.to_bytes(8, "little")):
+            raise RemoteProtocolError(ErrorCode.BAD_ITEM, "an item that was not asked for")
+
+    def turn_to_speak(self) -> Turn:
+        if self._wanted is not None:
+            return Turn.OVER
+        heard, total = self._difference.size, self._difference.total
+        if heard < self._least:
+            raise RemoteProtocolError(ErrorCode.BAD_NUMBER, "fewer symbols than were asked for")
+        symbols_max = min(self._limits.symbols_max, symbols_worthwhile(len(self._view), total))
+        # So many items of the larger set at least are not in the other one.
+        if max(heard, abs(total - len(self._view))) > symbols_max:
+            return Turn.ANOTHER_RUN
+        row = self._symbols(heard)
+        if self._difference.peel(row):
+            return self._answer(self._found())
+        wanted = max(_least_after(heard), _symbols_needed(self._difference, row))
+        if wanted > symbols_max:
+            return Turn.ANOTHER_RUN
+        self._least = self._asked_for = wanted
+        return self._answer(iter([bytes([PieceKind.MORE]) + varu64.encode(wanted)]))
+
+    def _found(self) -> Iterator[bytes]:
+        theirs = self._difference.theirs
+        self._wanted = _symbols.Ids(self.hello.id_salt, theirs)
+        for start in range(0, len(theirs), _IDS_IN_PIECE):
+            some = theirs[start : start + _IDS_IN_PIECE]
+            ids = b"".join(each.to_bytes(_ID_SIZE, "big") for each in some)
+            yield bytes([PieceKind.WANTS]) + ids
+        yield from self._items_of(self._difference.ours)
+
+
+def rateless_run(
+    *, view: View, hello: Hello, begins: bool, parameters: CompactParameters, limits: Limits
+) -> RatelessRun:
+    """One side's part in a rateless run, which begins as the `hello` says.
+
+    `view` must not change.
+    """
+    if begins:
+        return _Sender(view=view, hello=hello, limits=limits, first=parameters.first_symbols)
+    return _Receiver(view=view, hello=hello, limits=limits)
+
+
+def _symbols_needed(difference: _symbols.Difference, ours: _symbols.Symbols) -> int:
+    """How many symbols will most likely do.
+
+    If d ids differ, and c more are on one side than on the other, the difference of the counts
+    of a symbol has a mean of ``c * p`` and a variance of ``d * p * (1 - p)``, where p is its share
+    of all ids: that of ours will do.
+    """
+    total, *counts = difference.counts(_SAMPLE)
+    held, _ = ours.cell(0)
+    seen = squares = 0
+    for at, count in enumerate(counts, 1):
+        among, _ = ours.cell(at)
+        if 0 < among < held:
+            seen += 1
+            squares += (count * held - total * among) ** 2 // (among * (held - among))
+    differences = difference.found + max(abs(total), squares // max(1, seen))
+    # As little of an estimate from n symbols is to be trusted.
+    margin = 1 + sqrt(2 / (seen + 1))
+    return _FIRST_ASKED + ceil(_SYMBOLS_PER_ID * margin * differences + 2 * sqrt(differences))
+
+
+def _least_after(sent: int) -> int:
+    """How many symbols have to be asked for, at least, so that a session ends."""
+    return sent + sent // 16 + 1
+
+
+def _number(piece: bytes, at: int) -> tuple[int, int]:
+    try:
+        return varu64.decode(piece, at, canonical=True)
+    except DecodeError as error:
+        raise RemoteProtocolError(ErrorCode.BAD_FRAME, str(error)) from None
+
+
+def _shared(first: bytes, second: bytes) -> int:
+    """With how many equal bytes they begin."""
+    at = 0
+    for one, other in zip(first, second, strict=False):
+        if one != other:
+            break
+        at += 1
+    return at

@@ -1,0 +1,335 @@
+"""Rateless runs: both sides end with the union, and a peer that lies is cut off."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+
+import pytest
+from compact_talk import check_union, frames_in, received, rounds_in, talk, tree_of
+from hypothesis import given
+from hypothesis import strategies as st
+from test_compact import HELLO, MANY, closed, closed_by, divided, pair, piece, responder, spread
+
+from culm.kernels import symbols
+from culm.machine import Closed
+from culm.reconcile import (
+    CheckFailed,
+    CompactParameters,
+    CompactSession,
+    CompactState,
+    ErrorCode,
+    Limits,
+    Reconciled,
+    Role,
+)
+from culm.reconcile.frames import FrameKind, Hello, encode_frame
+from culm.reconcile.rateless import symbols_worthwhile
+from culm.testing.link import Link
+from culm.wire import varu64
+
+RATELESS = CompactParameters(rateless=True)
+KEYED = replace(RATELESS, keyed=True)
+# Asking for a sixteenth more each time, up to 2**18.
+ROUNDS_MAX = 2 * 180
+SYMBOLS, MORE, WANTS, ITEMS = 1, 2, 3, 4
+seeds = st.integers(0, 2**32)
+
+
+def hellos(link: Link) -> list[Hello]:
+    """How each run was begun."""
+    return [
+        Hello.decode(body)
+        for end in (link.left, link.right)
+        for kind, body in frames_in(end.sent)
+        if kind is FrameKind.HELLO
+    ]
+
+
+@given(
+    seeds,
+    st.sampled_from([4, 8, 33]),
+    *[st.booleans()] * 3,
+    st.sampled_from([1, 5, 128, 1000]),
+    st.sampled_from(["xxh3-sum", "xxh3-xor"]),
+)
+def test_both_sides_end_with_the_union(seed, size, varying, keyed, same, first, monoid):
+    ours, theirs = pair(seed, size, varying)
+    trees = [tree_of(held, size, varying=varying, monoid=monoid) for held in (ours, theirs)]
+    chosen = CompactParameters(rateless=True, keyed=keyed, first_symbols=first)
+    other = chosen if same else CompactParameters(keyed=keyed)
+    link = talk(*trees, (chosen, other), seed=seed)
+    check_union(link, ours, theirs, keyed=keyed)
+    assert rounds_in(link) <= ROUNDS_MAX
+
+
+@pytest.mark.parametrize("keyed", [False, True])
+@pytest.mark.parametrize("count", [0, 1, 10, 300])
+def test_what_is_sent_grows_with_the_difference_alone(count, keyed):
+    both = spread(MANY, 1)
+    ours, theirs = both | spread(count, 2), both | spread(count, 3)
+    chosen = CompactParameters(rateless=True, keyed=keyed)
+    link = talk(tree_of(ours, 32), tree_of(theirs, 32), (chosen, chosen))
+    check_union(link, ours, theirs, keyed=keyed)
+    assert len(hellos(link)) == 1
+    # 32 bytes are the items', some 16 the symbols' of each.
+    assert len(link.left.sent) + len(link.right.sent) < 1500 + 2 * 52 * count
+    assert rounds_in(link) <= 7
+
+
+def test_a_strong_monoid_is_one_like_any():
+    ours, theirs = pair(5, 8, False)
+    trees = [tree_of(held, 8, monoid="blake3-lthash") for held in (ours, theirs)]
+    check_union(talk(*trees, (RATELESS, RATELESS)), ours, theirs)
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+def test_ranges_take_over_where_symbols_do_not_pay(swapped):
+    """One side is all but empty: nothing is cheaper than to send it all."""
+    held, few = spread(MANY, 1), spread(3, 2)
+    sets = (few, held) if swapped else (held, few)
+    chosen = replace(RATELESS, first_symbols=16)
+    link = talk(*(tree_of(each, 32) for each in sets), (chosen, chosen))
+    check_union(link, *sets)
+    if symbols_worthwhile(MANY, 3) < MANY:
+        assert [hello.rateless for hello in hellos(link)] == [True, False]
+        assert len(link.left.sent) + len(link.right.sent) < 32 * MANY + 2000
+
+
+@pytest.mark.parametrize("side", [0, 1])
+@pytest.mark.parametrize("symbols_max", [0, 20, 40])
+def test_ranges_take_over_where_a_side_allows_no_more_symbols(side, symbols_max):
+    ours, theirs = spread(200, 1, 8), spread(200, 2, 8)
+    limits = [Limits(), Limits()]
+    limits[side] = Limits(symbols_max=symbols_max)
+    chosen = replace(RATELESS, first_symbols=30)
+    left, right = (
+        CompactSession(
+            view=tree_of(held, 8), role=role, rng=Random(1), parameters=chosen, limits=each
+        )
+        for held, role, each in zip((ours, theirs), Role, limits, strict=True)
+    )
+    link = Link.of_machines(left, right).run()
+    check_union(link, ours, theirs)
+    assert [hello.rateless for hello in hellos(link)] in ([True, False], [False, True])
+
+
+def test_many_items_with_one_sum_are_told_apart():
+    """Sets whose exclusive ors are equal deceive those who compare them; symbols name items."""
+    ours, theirs = divided(128)
+    trees = [tree_of(held, 8, monoid="xxh3-xor") for held in (ours, theirs)]
+    check_union(talk(*trees, (RATELESS, RATELESS)), ours, theirs)
+
+
+_SECRET = bytes.fromhex("b8fe6c3923a44bbe7c01812cf721ad1cded46de9839097db7240a4a4b7b3671f")
+_PRIME = 0x9E3779B185EBCA87
+
+
+def crafted(high: int) -> bytes:
+    """Items of 32 bytes, all with the same low 64 bits of XXH3-128.
+
+    Their first and third words are those of the default secret, so both products in the hash
+    are zero, and what is left are two sums that can be chosen.
+    """
+    first, third = (int.from_bytes(_SECRET[at : at + 8], "little") for at in (0, 16))
+    low = 12345 - high
+    words = (first, high - first, third, ((low % 2**64) ^ (32 * _PRIME % 2**64)) - third)
+    return b"".join((word % 2**64).to_bytes(8, "little") for word in words)
+
+
+@pytest.mark.parametrize("live", [False, True])
+def test_items_made_to_have_one_id_are_found_by_the_check(live):
+    both = spread(50, 1)
+    ours, theirs = both | {crafted(1)} | spread(2, 2), both | {crafted(2)} | spread(2, 3)
+    trees = tree_of(ours, 32), tree_of(theirs, 32)
+    assert trees[0].monoid.short(crafted(1)) == trees[0].monoid.short(crafted(2))
+    link = talk(*trees, (RATELESS, RATELESS), live=live)
+    for end, lacking in ((link.left, theirs - ours), (link.right, ours - theirs)):
+        assert end.events[-2:] == [Reconciled(keyed=True), Closed()]
+        assert sum(isinstance(event, CheckFailed) for event in end.events) == 1
+        assert {*received(end.events)} == lacking
+    assert [hello.rateless for hello in hellos(link)] in ([True, False], [False, True])
+    keyed = talk(tree_of(ours, 32), tree_of(theirs, 32), (KEYED, KEYED))
+    check_union(keyed, ours, theirs, keyed=True)
+
+
+def test_two_items_of_one_id_on_one_side_cost_a_second_run():
+    """They cancel in the words and not in the counts: the symbols never decode."""
+    both = spread(50, 1)
+    ours = both | {crafted(1), crafted(2)}
+    link = talk(tree_of(ours, 32), tree_of(both, 32), (RATELESS, RATELESS))
+    check_union(link, ours, both)
+    assert len(hellos(link)) == 2
+
+
+# Peers that lie.
+
+OPENING = encode_frame(FrameKind.HELLO, replace(HELLO, rateless=True).encode())
+
+
+def row_of(items: set[bytes], size: int) -> symbols.Symbols:
+    row = symbols.Symbols(HELLO.id_salt, size)
+    for item in items:
+        row.add(tree_of(set(), 8).monoid.short(item).to_bytes(8, "little"))
+    return row
+
+
+OWN = spread(100, 1, 8)  # the responder's
+GOOD = row_of(OWN, 64).encode(0, 64)
+
+
+@pytest.mark.parametrize(
+    ("said", "code"),
+    [
+        (OPENING, ErrorCode.UNEXPECTED_MESSAGE),
+        (piece(0), ErrorCode.UNEXPECTED_MESSAGE),
+        (piece(MORE, 9), ErrorCode.UNEXPECTED_MESSAGE),
+        (piece(WANTS), ErrorCode.UNEXPECTED_MESSAGE),
+        (piece(ITEMS), ErrorCode.UNEXPECTED_MESSAGE),
+        (piece(255), ErrorCode.UNEXPECTED_MESSAGE),
+        (piece(SYMBOLS, last=True), ErrorCode.BAD_NUMBER),
+        (piece(SYMBOLS, 2), ErrorCode.BAD_FRAME),
+        (piece(SYMBOLS, *GOOD[:-1]), ErrorCode.BAD_FRAME),
+        (piece(SYMBOLS, 0x80, 0, *bytes(8)), ErrorCode.BAD_NUMBER),
+        (piece(SYMBOLS, *[255] * 9, *bytes(8)), ErrorCode.BAD_NUMBER),
+        (piece(SYMBOLS, 2, *bytes(8), 9, *bytes(8)), ErrorCode.BAD_NUMBER),
+        (piece(SYMBOLS, *bytes(9 * 4097)), ErrorCode.BAD_NUMBER),
+        (piece(SYMBOLS, *GOOD, last=True) + piece(SYMBOLS), ErrorCode.UNEXPECTED_MESSAGE),
+        (encode_frame(FrameKind.WELCOME, bytes([20])), ErrorCode.UNEXPECTED_MESSAGE),
+    ],
+)
+def test_what_a_sender_cannot_say(said, code):
+    session = responder()
+    session.receive_data(OPENING + said)
+    assert closed_by(session) is code
+    assert session.state is CompactState.FAILED
+
+
+def drained(session: CompactSession) -> list[tuple[FrameKind, bytes]]:
+    assert session.next_event() is None
+    return frames_in(b"".join(iter(session.data_to_send, b"")))
+
+
+def asked_for_one() -> CompactSession:
+    """A responder that has found that it lacks one item."""
+    session = responder()
+    row = row_of(OWN | {b"an  item"}, 64).encode(0, 64)
+    session.receive_data(OPENING + piece(SYMBOLS, *row, last=True))
+    kinds = [body[0] for kind, body in drained(session) if kind is not FrameKind.WELCOME]
+    assert kinds == [WANTS, ITEMS]
+    return session
+
+
+@pytest.mark.parametrize(
+    ("said", "code"),
+    [
+        (piece(ITEMS, 0, *b"another1"), ErrorCode.BAD_ITEM),
+        (piece(ITEMS, 0, *b"an  ite"), ErrorCode.BAD_ITEM),
+        (piece(ITEMS, 1, *b"n  item"), ErrorCode.BAD_ITEM),
+        (piece(ITEMS, 0xF8, 0, *b"an  item"), ErrorCode.BAD_FRAME),
+        (piece(ITEMS, *[255] * 9), ErrorCode.BAD_ITEM),
+        (piece(ITEMS, 0, *b"an  item", 8), ErrorCode.BAD_ITEM),
+        (piece(ITEMS, 0, *b"an  item", 3, *b" item"), ErrorCode.BAD_ITEM),
+        (piece(ITEMS, 0, *b"an  item") + piece(ITEMS, 0, *b"an  item"), ErrorCode.BAD_ITEM),
+        (piece(SYMBOLS), ErrorCode.UNEXPECTED_MESSAGE),
+        (piece(WANTS), ErrorCode.UNEXPECTED_MESSAGE),
+        (encode_frame(FrameKind.CHECK, bytes(16)), ErrorCode.UNEXPECTED_MESSAGE),
+    ],
+)
+def test_what_cannot_be_said_where_items_are_wanted(said, code):
+    session = asked_for_one()
+    session.receive_data(said)
+    assert closed_by(session) is code
+
+
+def test_items_that_are_wanted_and_do_not_come_are_missed():
+    session = asked_for_one()
+    check = encode_frame(FrameKind.CHECK, bytes(16))
+    session.receive_data(piece(ITEMS, last=True) + check)
+    assert isinstance(session.next_event(), CheckFailed)
+    assert not Hello.decode(drained(session)[0][1]).rateless
+
+
+def initiator(**options) -> CompactSession:
+    session = CompactSession(
+        view=tree_of(OWN, 8), role=Role.INITIATOR, rng=Random(1), parameters=RATELESS, **options
+    )
+    assert drained(session)[0][0] is FrameKind.HELLO
+    session.receive_data(encode_frame(FrameKind.WELCOME, bytes([20])))
+    return session
+
+
+@pytest.mark.parametrize(
+    ("said", "code"),
+    [
+        (piece(SYMBOLS, *GOOD), ErrorCode.UNEXPECTED_MESSAGE),
+        (piece(MORE), ErrorCode.BAD_FRAME),
+        (piece(MORE, 128), ErrorCode.BAD_NUMBER),
+        (piece(MORE, 136), ErrorCode.BAD_NUMBER),
+        (piece(MORE, 200, 0), ErrorCode.BAD_NUMBER),
+        (piece(MORE, 200) + piece(MORE, 201), ErrorCode.UNEXPECTED_MESSAGE),
+        (piece(MORE, 200) + piece(ITEMS), ErrorCode.UNEXPECTED_MESSAGE),
+        (piece(WANTS, *bytes(5)), ErrorCode.BAD_FRAME),
+        (piece(WANTS, 255, *bytes(5)), ErrorCode.BAD_NUMBER),
+        (piece(WANTS, *bytes(12)), ErrorCode.BAD_NUMBER),
+        (
+            piece(WANTS, *b"".join(each.to_bytes(6) for each in range(129))),
+            ErrorCode.BAD_NUMBER,
+        ),
+        (piece(WANTS, last=True), ErrorCode.UNEXPECTED_MESSAGE),
+        (piece(ITEMS) + piece(WANTS), ErrorCode.UNEXPECTED_MESSAGE),
+        (piece(ITEMS, 0, *b"12345678", 0, *b"12345678"), ErrorCode.BAD_ITEM),
+    ],
+)
+def test_what_a_receiver_cannot_say(said, code):
+    session = initiator()
+    session.receive_data(said)
+    assert closed_by(session) is code
+
+
+@pytest.mark.parametrize("many", [b"\xf9\xff\xff", b"\xff" * 9])
+def test_asking_for_more_than_a_limit_costs_nothing(many):
+    session = initiator(limits=Limits(symbols_max=300))
+    session.receive_data(piece(MORE, *many, last=True))
+    (kind, body), *rest = drained(session)
+    assert kind is FrameKind.HELLO
+    assert not Hello.decode(body).rateless
+    assert sum(len(each) for _, each in rest) < 2000
+
+
+def test_a_sender_whose_symbols_never_decode_is_left_for_ranges():
+    """An id that is there twice cancels in the words, but not in the counts."""
+    session, said = responder(), OPENING
+    at, wanted, rounds = 0, 2000, 0
+    row = row_of(OWN, 5000)
+    row.add(bytes(16))
+    while True:
+        encoded = row.encode(at, wanted)
+        session.receive_data(said + piece(SYMBOLS, *encoded, last=True))
+        kind, body = drained(session)[-1]
+        if kind is not FrameKind.LAST_PIECE or body[0] != MORE:
+            break
+        at, rounds, said = wanted, rounds + 1, b""
+        wanted, _ = varu64.decode(body, 1)
+        assert at * 17 // 16 < wanted <= symbols_worthwhile(102, 100)
+    assert rounds == 11
+    assert 17 * wanted > 16 * symbols_worthwhile(102, 100)
+
+
+def test_the_peer_may_not_go_back_to_symbols():
+    link = talk(
+        tree_of(spread(20, 1, 8), 8), tree_of(spread(20, 2, 8), 8), (RATELESS, CompactParameters())
+    )
+    assert closed(link.left) is closed(link.right) is None
+    session = responder()
+    session.receive_data(encode_frame(FrameKind.HELLO, HELLO.encode()) + OPENING)
+    assert closed_by(session) is ErrorCode.UNEXPECTED_MESSAGE
+
+
+def test_parameters_are_sensible():
+    for wrong in (0, 4097):
+        with pytest.raises(ValueError, match="first_symbols"):
+            CompactParameters(first_symbols=wrong)
+    for wrong in (-1, (1 << 24) + 1):
+        with pytest.raises(ValueError, match="symbols_max"):
+            Limits(symbols_max=wrong)
