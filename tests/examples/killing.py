@@ -6,6 +6,8 @@ import os
 import signal
 import sqlite3
 import warnings
+from collections.abc import Callable, Iterator
+from itertools import count
 from typing import Any
 
 
@@ -33,3 +35,44 @@ class Killing:
     def executemany(self, *args: Any) -> Any:
         self._count()
         return self._inner.executemany(*args)
+
+
+def live_and_die(live: Callable[[], Iterator[object]], point: int) -> int | None:
+    """Let a child go on with `live`, which is killed where SQLite begins its statement `point`.
+
+    All connections that it opens count.  Returns how often it has yielded, ``None`` if it has come
+    to its end.
+    """
+    reader, writer = os.pipe()
+    child = fork()
+    if not child:
+        try:
+            _kill_at(point)
+            for _ in live():
+                os.write(writer, b".")
+            os._exit(0)
+        finally:
+            os._exit(1)  # whatever went wrong, the child never goes on as its parent
+    os.close(writer)
+    with os.fdopen(reader, "rb") as reports:
+        done = reports.read()
+    _, status = os.waitpid(child, 0)
+    if os.WIFSIGNALED(status):
+        return len(done)
+    assert not status
+    return None
+
+
+def _kill_at(point: int) -> None:
+    connect, statements = sqlite3.connect, count()
+
+    def watch(_: str) -> None:
+        if next(statements) == point:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def watched(*args: Any, **options: Any) -> sqlite3.Connection:
+        connection = connect(*args, **options)
+        connection.set_trace_callback(watch)
+        return connection
+
+    sqlite3.connect = watched  # type: ignore[assignment]

@@ -1,14 +1,20 @@
-"""The SQLite store of operations beside the one in memory: the same answers to the same calls."""
+"""The SQLite store of operations beside the one in memory: the same answers to the same calls.
+
+And it is killed at every statement.
+"""
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
+from killing import live_and_die
 from nacl.signing import SigningKey
 
 from culm.bamboo.entry import LogKey, sign
@@ -17,6 +23,7 @@ from culm.p2panda.effects import perform
 from culm.p2panda.store import Conflict, NewOperation, OperationStore, Span
 from culm.testing.link import Link
 from culm.wire.multihash import YASMF
+from effort import LONG
 from stores.p2panda_sqlite_store import OperationSqliteStore
 
 SCHEMAS = ["panda_" + YASMF.hash(b"pandas").hex(), "blob_piece_v1"]
@@ -154,27 +161,65 @@ def test_a_transaction_that_fails_leaves_nothing(
     assert store.append([first_of(1)]) == [2]
 
 
+def replicate(one: OperationStore, other: OperationStore) -> None:
+    """Let a node with the one store go to a node with the other, until all is quiet."""
+    link = Link.of_machines(
+        *(
+            Replicator(local_peer=local, remote_peer=remote, policy=Policy(asks=asks, live=False))
+            for local, remote, asks in ((b"a", b"b", True), (b"b", b"a", False))
+        ),
+        respond=(lambda effect: perform(effect, one), lambda effect: perform(effect, other)),
+    )
+    for side in (link.left, link.right):
+        side.machine.announce(SCHEMAS, timestamp=1)  # type: ignore[union-attr]
+    link.run()
+
+
+def assert_level(one: OperationStore, other: OperationStore) -> None:
+    """Both have the same operations of the same documents."""
+    for schema_id in SCHEMAS:
+        assert one.documents(schema_id) == other.documents(schema_id) != []
+        for each in one.documents(schema_id):
+            assert one.operations(each) == other.operations(each)
+
+
 def test_two_nodes_replicate_from_file_to_file(store: OperationSqliteStore, tmp_path: Path):
     twin = written()
     for batch in twin.batches:
         store.append(batch)
     with OperationSqliteStore(tmp_path / "other.sqlite") as other:
-        link = Link.of_machines(
-            *(
-                Replicator(
-                    local_peer=local, remote_peer=remote, policy=Policy(asks=asks, live=False)
-                )
-                for local, remote, asks in ((b"a", b"b", True), (b"b", b"a", False))
-            ),
-            respond=(
-                lambda effect: perform(effect, store),
-                lambda effect: perform(effect, other),
-            ),
-        )
-        for side in (link.left, link.right):
-            side.machine.announce(SCHEMAS, timestamp=1)  # type: ignore[union-attr]
-        link.run()
-        for schema_id in SCHEMAS:
-            assert store.documents(schema_id) == other.documents(schema_id) != []
-            for each in store.documents(schema_id):
-                assert store.operations(each) == other.operations(each)
+        replicate(store, other)
+        assert_level(store, other)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
+@pytest.mark.once
+def test_a_kill_at_any_statement_loses_nothing_that_was_stored(tmp_path: Path):
+    twin = written()
+    news = [new for batch in twin.batches for new in batch]
+    batches = [news[:1], news[1:6], news[6:8], news[8:]]
+    stages = [MemoryStore()]
+    for number in range(1, len(batches) + 1):
+        stages.append(MemoryStore())
+        for batch in batches[:number]:
+            stages[-1].append(batch)
+
+    def live(path: Path) -> Iterator[object]:
+        store = OperationSqliteStore(path)
+        for batch in batches:
+            store.range(SCHEMAS)
+            yield store.append(batch)
+
+    seen = set()
+    for point in count(0, 1 if LONG else 17):
+        path = tmp_path / f"{point}.sqlite"
+        done = live_and_die(lambda path=path: live(path), point)  # type: ignore[misc]
+        if done is None:
+            break
+        with OperationSqliteStore(path) as store:
+            found = list(answers(store, twin))
+            assert found in [list(answers(stage, twin)) for stage in stages[done : done + 2]]
+            replicate(store, twin)
+            assert_level(store, twin)
+        seen.add(done)
+    assert seen == set(range(len(batches)))
