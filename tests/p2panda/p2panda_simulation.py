@@ -1,0 +1,198 @@
+"""Nodes that write, and replicate over connections on which everything goes wrong.
+
+A connection brings bytes late and in pieces of any size, spoils some, and is cut at any byte; a
+store answers late; a node stops at any moment, and starts anew from what its store has.  In the
+end the network is whole: one connection to each node, with no fault, all of them live.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from random import Random
+from typing import Any
+
+from nacl.signing import SigningKey
+from p2panda_nodes import OTHER, SCHEMA, Node
+
+from culm.machine import Closed
+from culm.p2panda import Author, Mode, OperationStored, Policy, Replicator
+from culm.p2panda.effects import perform
+
+NODES_MAX = 20
+
+
+class End:
+    """A node's end of a connection: the replicator, and what its store has not answered."""
+
+    def __init__(self, node: Node, machine: Replicator) -> None:
+        self.node = node
+        self.machine = machine
+        self.incoming = bytearray()  # on its way here
+        self.open = True
+        self._effects: deque[Any] = deque()
+
+    def take_events(self) -> tuple[bool, bool]:
+        """Whether there were any, and whether something has been stored."""
+        moved = stored = False
+        while (event := self.machine.next_event()) is not None:
+            moved = True
+            stored |= isinstance(event, OperationStored)
+            self.open &= not isinstance(event, Closed)
+        return moved, stored
+
+    def answer(self, count: int) -> bool:
+        """Let the store do at most so many things; whether it has anything to do."""
+        while (effect := self.machine.next_effect()) is not None:
+            self._effects.append(effect)
+        busy = bool(self._effects)
+        while self._effects and count:
+            effect = self._effects.popleft()
+            self.machine.complete(effect.ticket, perform(effect, self.node.store))
+            count -= 1
+        return busy
+
+    def receive(self, size: int) -> bool:
+        data = bytes(self.incoming[: min(size, self.machine.read_size())])
+        if data:
+            del self.incoming[: len(data)]
+            self.machine.receive_data(data)
+        return bool(data)
+
+
+class Connection:
+    """Two replicators, between which bytes are carried as long as it lasts.
+
+    faulty: about one byte in 1500 is not the one that was sent.
+    """
+
+    def __init__(self, nodes: tuple[Node, Node], rng: Random, *, live: bool, faulty: bool) -> None:
+        self._rng = rng
+        self._faulty = faulty
+        mode = rng.choice(list(Mode))
+        self.ends = tuple(
+            End(
+                node,
+                Replicator(
+                    local_peer=ids[0],
+                    remote_peer=ids[1],
+                    policy=Policy(asks=asks, mode=mode, live=live),
+                ),
+            )
+            for node, ids, asks in zip(
+                nodes, ((b"a", b"b"), (b"b", b"a")), (True, rng.random() < 0.5), strict=True
+            )
+        )
+        for end in self.ends:
+            end.machine.announce((SCHEMA, OTHER), timestamp=1)
+
+    def turn(self) -> tuple[bool, set[Node]]:
+        """Both ends go on a little: whether anything happened, and who has stored something."""
+        busy, wrote = False, set()
+        for end, peer in (self.ends, self.ends[::-1]):
+            if not end.open:
+                continue
+            moved, stored = end.take_events()
+            size = self._rng.choice((1, 100, 1 << 16)) * 50
+            busy |= moved
+            busy |= end.answer(self._rng.choice((0, 1, 9)))
+            busy |= end.receive(size)
+            if data := end.machine.data_to_send(size):
+                busy = True
+                peer.incoming += self._spoilt(data)
+            if stored:
+                wrote.add(end.node)
+        return busy, wrote
+
+    def _spoilt(self, data: bytes) -> bytes:
+        if not self._faulty or self._rng.random() * 1500 > len(data):
+            return data
+        spoilt = bytearray(data)
+        spoilt[self._rng.randrange(len(data))] ^= 1 << self._rng.randrange(8)
+        return bytes(spoilt)
+
+    def wake(self, node: Node) -> None:
+        """That node has stored something, which did not come from here."""
+        for end in self.ends:
+            if end.node is node and end.open:
+                end.machine.stored()
+
+
+class Simulation:
+    """A network whose course depends on the seed alone."""
+
+    def __init__(self, seed: int) -> None:
+        self._rng = Random(seed)
+        count = 2 + int((NODES_MAX - 1) * self._rng.random() ** 2)  # small networks more often
+        self.nodes = [Node(number + 1) for number in range(count)]
+        self._connections: list[Connection] = []
+        self.written: set[bytes] = set()
+        """The ids of all operations."""
+
+    def run(self) -> None:
+        """Everything goes wrong for a while; then it is made whole, and goes on."""
+        for _ in range(self._rng.randint(10, 40)):
+            self._step()
+        self._make_whole()
+        self.settle()
+
+    def _step(self) -> None:
+        rng, dice = self._rng, self._rng.random()
+        if dice < 0.5:
+            self.write()
+        elif dice < 0.7 or not self._connections:
+            self._connect(rng.sample(self.nodes, 2), live=rng.random() < 0.5, faulty=True)
+        elif dice < 0.9:
+            for _ in range(rng.randint(1, 15)):
+                self._turn(rng.choice(self._connections))
+        elif dice < 0.95:
+            self._connections.remove(rng.choice(self._connections))
+        else:
+            self._restart(rng.randrange(len(self.nodes)))
+
+    def write(self) -> None:
+        """Somebody creates, changes or deletes something, as far as he knows it."""
+        rng, node = self._rng, self._rng.choice(self.nodes)
+        known = [each for each, found in node.documents(SCHEMA).items() if not found.deleted]
+        dice = rng.random()
+        if not known or dice < 0.3:
+            made = node.author.create(rng.choice((SCHEMA, OTHER)), {"n": rng.randrange(99)})
+        elif dice < 0.95:
+            made = node.author.update(rng.choice(known), {"n": rng.randrange(99)})
+        else:
+            made = node.author.delete(rng.choice(known))
+        self.written.add(made)
+        for each in self._connections:
+            each.wake(node)
+
+    def _connect(self, nodes: list[Node], *, live: bool, faulty: bool) -> None:
+        one, other = nodes
+        self._connections.append(Connection((one, other), self._rng, live=live, faulty=faulty))
+
+    def _restart(self, number: int) -> None:
+        """What its store has not done is not done at all."""
+        node = self.nodes[number]
+        node.author = Author(SigningKey((number + 1).to_bytes(32, "big")), node.store)
+        self._connections = [
+            each for each in self._connections if all(end.node is not node for end in each.ends)
+        ]
+
+    def _turn(self, connection: Connection) -> bool:
+        busy, wrote = connection.turn()
+        for node in wrote:
+            for each in self._connections:
+                if each is not connection:
+                    each.wake(node)
+        return busy
+
+    def _make_whole(self) -> None:
+        self._connections = []
+        nodes = self._rng.sample(self.nodes, len(self.nodes))
+        for number, node in enumerate(nodes[1:], 1):
+            self._connect([node, self._rng.choice(nodes[:number])], live=True, faulty=False)
+
+    def settle(self) -> None:
+        """Go on until nothing happens any more."""
+        busy = True
+        while busy:
+            turned = [self._turn(each) for each in self._connections]  # all have one
+            busy = any(turned)
