@@ -15,6 +15,7 @@ from culm.p2panda import (
     Announced,
     AnnouncementIgnored,
     Connection,
+    Dialect,
     DoneReceived,
     EntryReceived,
     ErrorCode,
@@ -35,6 +36,7 @@ from culm.p2panda import (
     SessionState,
     State,
 )
+from culm.p2panda.codec import Codec
 from culm.p2panda.handles import Session
 from culm.p2panda.messages import (
     Announce,
@@ -196,6 +198,20 @@ def test_a_request_about_the_same_schemas_is_ignored():
     assert code_of(caught) is ErrorCode.DUPLICATE_SESSION
     assert peer.tell(SyncRequest(1, 0, ONE)) != []  # of other schemas: several at once
     assert len(peer.connection.sessions) == 2
+
+
+@pytest.mark.parametrize(
+    ("dialect", "ids"), [(Dialect.SEED, [0, 1, 2]), (Dialect.AQUADOGGO, [0, 1, 0])]
+)
+def test_in_the_dialect_of_aquadoggo_ids_are_taken_again(dialect: Dialect, ids: list[int]):
+    connection = Connection(local_peer=b"a", remote_peer=b"b", dialect=dialect)
+    connection.learn(SCHEMAS, timestamp=1)
+    one, two = (connection.request(each).session_id for each in (ONE, TWO))
+    done = Codec(dialect=dialect, limits=Limits()).encode(SyncDone(one, False))
+    connection.receive_data(done)
+    connection.session(one).finish()
+    assert SessionEnded(session_id=one) in iter(connection.next_event, None)
+    assert [one, two, connection.request(THREE).session_id] == ids
 
 
 def test_an_id_that_is_in_use_is_no_new_session():

@@ -100,7 +100,11 @@ class Connection(StreamBase[ConnectionEvent]):
         self._codec = Codec(dialect=dialect, limits=limits)
         self._framer = Framer(self._inbox, self._codec)
         self._ours, self._theirs = Interests(), Interests()
-        self._sessions = Sessions(yields=local_peer < remote_peer, sessions_max=limits.sessions_max)
+        self._sessions = Sessions(
+            yields=local_peer < remote_peer,
+            sessions_max=limits.sessions_max,
+            reuses_ids=dialect is Dialect.AQUADOGGO,
+        )
         self._events: deque[ConnectionEvent] = deque()  # besides that of the next message
         self._faults = 0
         self._now = 0.0

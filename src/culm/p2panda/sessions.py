@@ -23,13 +23,17 @@ class Sessions:
 
     yields: if two requests cross, ours is dropped and the peer's is served; the peer does the
         opposite.
+    reuses_ids: our requests get the lowest id that no session has, instead of counting on.  Where
+        both do that, requests about the same schemas that cross have the same id, too: aquadoggo
+        answers ours with the id of its own.
     """
 
-    __slots__ = ("_next_id", "_talks", "_yields", "sessions_max")
+    __slots__ = ("_next_id", "_reuses_ids", "_talks", "_yields", "sessions_max")
 
-    def __init__(self, *, yields: bool, sessions_max: int) -> None:
+    def __init__(self, *, yields: bool, sessions_max: int, reuses_ids: bool = False) -> None:
         self._talks: dict[int, Talk] = {}
         self._next_id = 0
+        self._reuses_ids = reuses_ids
         self._yields = yields
         self.sessions_max = sessions_max
 
@@ -105,7 +109,9 @@ class Sessions:
         return talk
 
     def _new_id(self) -> int:
-        """The next id, starting with 0; one more for each of our requests."""
+        """The next id, starting with 0."""
+        if self._reuses_ids:
+            self._next_id = 0
         while self._next_id in self._talks:
             self._next_id += 1
         session_id = self._next_id
