@@ -26,8 +26,10 @@ from culm.ssb.peer import (
     Settings,
     read_frame,
 )
-from culm.testing.machines import Work, lookup
+from culm.testing.machines import Flood, Work, lookup
+from culm.testing.record import conversations
 from culm.testing.suite import PROPERTIES, check_machine
+from culm.testing.suite.work import Worker, at_once
 
 POST = {"type": "post", "text": "hello"}
 OPEN = b'{"name":["ebt","replicate"],"args":[{"version":3,"format":"classic"}],"type":"duplex"}'
@@ -276,11 +278,25 @@ def test_a_peer_without_pings_is_not_asked_again() -> None:
     assert not link.closed
 
 
+WORKING = replace(lookup("ssb-peer"), work=Work(base=4000, per_byte=40))
+
+
 @pytest.mark.slow
 def test_what_a_peer_does_is_bounded_by_what_it_is_given() -> None:
-    """Of its parts that is tried in every run; all together take their time."""
-    spec = replace(lookup("ssb-peer"), work=Work(base=4000, per_byte=40))
-    check_machine(spec, [law for law in PROPERTIES if law.name == "work"])
+    check_machine(WORKING, [law for law in PROPERTIES if law.name == "work"])
+
+
+@pytest.mark.once
+def test_what_a_peer_does_in_a_conversation_is_bounded() -> None:
+    for told in conversations(WORKING):
+        Worker(WORKING, told).tell(told.operations)
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("flood", WORKING.floods, ids=["notes", "histories", "pings"])
+def test_what_a_peer_does_in_a_flood_grows_with_it(flood: Flood) -> None:
+    after = [each for each in WORKING.meetings if f"{each.name}/alice" == flood.after]
+    at_once(replace(WORKING, meetings=after, floods=[flood]))
 
 
 # Whom we take
