@@ -13,10 +13,13 @@ from typing import Any
 
 from ebt_support import Host, feed
 
-from culm.ssb.ebt import FeedForked, SessionEnded
+from culm.machine import RemoteProtocolError
+from culm.ssb.ebt import ErrorCode, FeedForked, SessionEnded
 from culm.ssb.store import MemoryStore
 
 STEPS_MAX = 200_000
+# A server that did not listen for so long that its client has given it up.
+_EXCUSED = (None, RemoteProtocolError(ErrorCode.NO_NOTES))
 
 
 class Wire:
@@ -36,6 +39,7 @@ class Simulation:
     """One world; `run` lets things go wrong, `settle` lets them come right, `check` looks."""
 
     def __init__(self, seed: int, *, hosts_max: int = 10, host: type[Host] = Host) -> None:
+        self.seed = seed
         self.rng = Random(seed)
         self.now = 0.0
         self._host = host
@@ -111,7 +115,7 @@ class Simulation:
             self.asked.update(each for each, note in frame.items() if note >= 0 and not note & 1)
         host = self.hosts[to]
         if host.machine.is_ready(wire.sessions[to]):
-            host.give(wire.sessions[to], frame)
+            host.hear(wire.sessions[to], frame)
         self._flush(to)
         return True
 
@@ -119,11 +123,16 @@ class Simulation:
         """Put what a host has said on its wires; what has ended there, ends."""
         host = self.hosts[name]
         host.drain()
-        for edge, wire in list(self.wires.items()):
-            if name in wire.ends:
-                wire.frames[name].extend(host.frames.pop(wire.sessions[name], ()))
-                if not host.machine.is_ready(wire.sessions[name]):
-                    self._cut(edge)
+        ended = []
+        for edge, wire in self.wires.items():
+            if name in edge:
+                session = wire.sessions[name]
+                if session in host.frames:
+                    wire.frames[name] += host.frames.pop(session)
+                if not host.machine.is_ready(session):
+                    ended.append(edge)
+        for edge in ended:
+            self._cut(edge)
 
     def connect(self, edge: tuple[str, str]) -> None:
         client, server = edge
@@ -162,8 +171,10 @@ class Simulation:
     def _wait(self, seconds: float) -> None:
         self.now += seconds
         for name, host in self.hosts.items():
-            host.advance(self.now)
-            self._flush(name)
+            due = host.machine.next_deadline()
+            host.machine.advance(self.now)
+            if due is not None and due <= self.now:
+                self._flush(name)
 
     def crash(self) -> None:
         self._crash(self.rng.choice(self.names))
@@ -249,7 +260,7 @@ class Simulation:
             event
             for host in self.hosts.values()
             for event in host.events
-            if (isinstance(event, SessionEnded) and event.error is not None)
+            if (isinstance(event, SessionEnded) and event.error not in _EXCUSED)
             or (isinstance(event, FeedForked) and not self.rewritten)
         ]
         assert faults == []

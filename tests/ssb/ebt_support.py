@@ -105,11 +105,15 @@ class Host:
         return self.take(session)
 
     def give(self, session: int, frame: Any) -> None:
+        self.hear(session, frame)
+        self.drain()
+
+    def hear(self, session: int, frame: Any) -> None:
+        """The same; somebody else drains."""
         if "content" in frame:
             self.machine.receive_message(session, frame["author"], frame["sequence"], frame)
         else:
             self.machine.receive_notes(session, decode_notes(frame))
-        self.drain()
 
     def write(self, author: str, count: int, text: str = "") -> list[Message]:
         """Append messages to a feed."""
