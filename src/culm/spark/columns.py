@@ -138,7 +138,7 @@ def schema_text(columns: Iterable[tuple[str, str]]) -> str:
 
 
 def arrow_schema(columns: Iterable[tuple[str, str]]) -> pyarrow.Schema:
-    """The same as a schema of Arrow; of simple types."""
+    """The same as a schema of Arrow; of the types that rows here have."""
     import pyarrow
 
     kinds = {
@@ -148,6 +148,7 @@ def arrow_schema(columns: Iterable[tuple[str, str]]) -> pyarrow.Schema:
         "int": pyarrow.int32(),
         "double": pyarrow.float64(),
         "boolean": pyarrow.bool_(),
+        "array<binary>": pyarrow.list_(pyarrow.binary()),
     }
     return pyarrow.schema([(name, kinds[kind]) for name, kind in columns])
 

@@ -1,0 +1,66 @@
+"""Operations of p2panda, the payloads of its entries, as columns.
+
+Entries of p2panda are Bamboo entries with YASMF hashes: `culm.spark.decode` and `culm.spark.audit`
+serve as they are.  What is here looks into the payload.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from culm.p2panda import decode
+from culm.p2panda.errors import InvalidOperation
+from culm.spark.columns import check_columns, free_names, map_rows
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["NO_PAYLOAD", "OPERATIONS", "decode_operations"]
+
+#: What `decode_operations` adds to a row; all but ``fault`` are null where that is not.
+OPERATIONS = (
+    ("action", "string"),
+    ("schema_id", "string"),
+    ("previous", "array<binary>"),
+    ("fields", "string"),
+    ("fault", "string"),
+)
+#: The fault of a row whose payload is null; others are names of `culm.p2panda.errors.Reason`.
+NO_PAYLOAD = "NO_PAYLOAD"
+
+
+def decode_operations(frame: DataFrame, *, keep: Sequence[str] | None = None) -> DataFrame:
+    """Add what the operation in each ``payload`` says: the columns `OPERATIONS`.
+
+    ``fields`` is JSON, in which bytes are hexadecimal.  `keep` names the columns that stay, by
+    default all but ``payload``.  A fault that a row has stays.  Raises `ColumnError` if ``payload``
+    is missing or of another type.
+    """
+    check_columns(frame, [("payload", "binary")])
+    kept = free_names(frame, [*dict(OPERATIONS), "payload"]) if keep is None else list(keep)
+    return map_rows(frame, _rows, ["payload"], kept, OPERATIONS)
+
+
+def _rows(given: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    for row in given:
+        if row.get("fault") is not None:
+            yield {"fault": row["fault"]}
+        elif row["payload"] is None:
+            yield {"fault": NO_PAYLOAD}
+        else:
+            yield _fields(row["payload"])
+
+
+def _fields(payload: bytes) -> dict[str, Any]:
+    try:
+        operation = decode(payload)
+    except InvalidOperation as error:
+        return {"fault": error.reason.name}
+    return {
+        "action": operation.action.name,
+        "schema_id": operation.schema_id,
+        "previous": list(operation.previous),
+        "fields": json.dumps(dict(operation.fields), default=bytes.hex),
+    }

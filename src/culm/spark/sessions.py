@@ -1,0 +1,141 @@
+"""Recorded sessions, replayed through the machine of their protocol: a row for all that it said.
+
+A session is what one machine was told: lines of JSON as `culm.testing.drive` reads them, or bytes
+with the times at which they came (`session_lines` makes lines of these).  Every registered
+machine can be named.  A session is replayed by one task, which holds one machine at a time.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from functools import partial
+from itertools import groupby
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any
+
+from culm.spark.columns import check_columns, row_batches, schema_text
+from culm.testing.drive import LineDriver
+from culm.testing.machines import lookup
+
+if TYPE_CHECKING:
+    import pyarrow
+    from pyspark.sql import DataFrame
+
+__all__ = ["LINES", "RECORDED", "SAID", "replay_sessions", "session_lines"]
+
+#: What `replay_sessions` needs: lines, numbered within their session from 1 on.
+LINES = (("session", "string"), ("number", "bigint"), ("line", "string"))
+#: What `session_lines` needs: ``direction`` is ``in`` for what the machine received, else ``out``.
+RECORDED = (
+    ("session", "string"),
+    ("direction", "string"),
+    ("time", "double"),
+    ("bytes", "binary"),
+)
+#: What `replay_sessions` gives: what was said to line ``number`` (0: before any), in the order of
+#: ``at``.  ``what`` is ``event``, ``effect``, ``result``, ``violation`` for a peer that has broken
+#: a rule, or ``refused`` for a line that breaks one.
+SAID = (
+    ("session", "string"),
+    ("number", "bigint"),
+    ("at", "int"),
+    ("what", "string"),
+    ("name", "string"),
+    ("code", "string"),
+    ("fields", "string"),
+)
+
+
+def session_lines(recorded: DataFrame) -> DataFrame:
+    """Lines of sessions of bytes, in the order of their times: the columns `LINES`.
+
+    Only what was received is told to a machine; what it has sent itself it would say anew.  Raises
+    `ColumnError` if one of `RECORDED` is missing or of another type.
+    """
+    from pyspark.sql import Window
+    from pyspark.sql import functions as f
+
+    check_columns(recorded, RECORDED)
+    received = recorded.filter(f.col("direction") == "in")
+    in_order = Window.partitionBy("session").orderBy("time")
+    line = f.concat(f.lit('{"op": "receive", "hex": "'), f.lower(f.hex("bytes")), f.lit('"}'))
+    number = f.row_number().over(in_order).cast("bigint")
+    return received.select("session", number.alias("number"), line.alias("line"))
+
+
+def replay_sessions(
+    lines: DataFrame, machine: str, *, config: Mapping[str, Any] | None = None, respond: bool = True
+) -> DataFrame:
+    """Replay each session through a new machine of that name: the columns `SAID`.
+
+    `config` is as the line driver takes it.  With `respond`, the machine's in-memory store answers
+    its effects.  Raises `ColumnError` if one of `LINES` is missing or of another type, ``KeyError``
+    if no machine has that name, and whatever the machine says to a config that is wrong.
+    """
+    check_columns(lines, LINES)
+    settings = dict(config or {})
+    LineDriver(lookup(machine), settings)
+    ordered = (
+        lines.select("session", "number", "line")
+        .repartition("session")
+        .sortWithinPartitions("session", "number")
+    )
+    work = partial(_replay, machine=machine, config=settings, respond=respond)
+    return ordered.mapInArrow(work, schema_text(SAID))
+
+
+def _replay(
+    batches: Iterator[pyarrow.RecordBatch], *, machine: str, config: dict[str, Any], respond: bool
+) -> Iterator[pyarrow.RecordBatch]:
+    rows = (row for batch in batches for row in batch.to_pylist())
+    said = (
+        {"session": session, **each}
+        for session, lines in groupby(rows, itemgetter("session"))
+        for each in _replay_one(lines, LineDriver(lookup(machine), config, respond=respond))
+    )
+    return row_batches(said, SAID)
+
+
+def _replay_one(lines: Iterator[dict[str, Any]], driver: LineDriver) -> Iterator[dict[str, Any]]:
+    yield from _said(0, driver.start())
+    for row in lines:
+        try:
+            value = json.loads(row["line"] or "")
+        except (ValueError, RecursionError) as error:
+            answer = driver.refuse(error)
+        else:
+            answer = driver.do(value)
+        yield from _said(row["number"], answer)
+
+
+def _said(number: int, answer: Iterator[Any]) -> Iterator[dict[str, Any]]:
+    for at, said in enumerate(filter(None, map(_row, answer))):
+        yield {"number": number, "at": at, **said}
+
+
+def _row(said: dict[str, Any]) -> dict[str, Any] | None:
+    """What a line of the driver's answer says; ``None`` for bytes and for the state."""
+    if "error" in said:
+        return _fault("refused", said["error"])
+    if "event" in said:
+        fields = said["fields"]
+        if said["event"] == "Closed" and fields.get("error") is not None:
+            return _fault("violation", fields["error"])
+        return {"what": "event", "name": said["event"], "fields": json.dumps(fields)}
+    if "effect" in said:
+        return {"what": "effect", "name": said["effect"], "fields": json.dumps(said["fields"])}
+    if "result" in said:
+        return {"what": "result", "fields": json.dumps(said["result"])}
+    return None
+
+
+def _fault(what: str, error: Mapping[str, Any]) -> dict[str, Any]:
+    code = error.get("code")
+    fields = json.dumps({"message": error.get("message")})
+    return {
+        "what": what,
+        "name": error["type"],
+        "code": None if code is None else str(code),
+        "fields": fields,
+    }

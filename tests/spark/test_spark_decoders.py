@@ -1,0 +1,136 @@
+"""Operations, Raft logs and recorded sessions as columns: what their own decoders say."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+
+import pytest
+
+from culm.garlic import encode_configuration
+from culm.garlic.raft import Configuration, Server
+from culm.p2panda import Action, Operation
+from culm.spark.errors import ColumnError
+from culm.spark.operations import decode_operations
+from culm.spark.raft_logs import decode_raft_entries, raft_violations
+from culm.spark.sessions import RECORDED, SAID, replay_sessions, session_lines
+from culm.testing.drive import LineDriver
+from culm.testing.machines import lookup
+from culm.testing.operations import operation_to_json
+from culm.testing.record import conversations
+from culm.wire.multihash import YASMF
+
+ID = YASMF.hash(b"an entry")
+
+
+def test_operations_say_what_they_do(spark):
+    made = Operation(
+        action=Action.CREATE, schema_id="blob_v1", fields={"length": 3, "pieces": ((ID,),)}
+    )
+    changed = Operation(
+        action=Action.UPDATE, schema_id="blob_v1", previous=(ID,), fields={"length": 4}
+    )
+    gone = Operation(action=Action.DELETE, schema_id="blob_v1", previous=(ID,))
+    payloads = [each.encode() for each in (made, changed, gone)]
+    rows = [(1, each, None) for each in [*payloads, payloads[0][:-1], b"\x80", None]]
+    frame = spark.createDataFrame(
+        [*rows, (2, payloads[0], "before")], "n int, payload binary, fault string"
+    )
+    decoded = decode_operations(frame)
+    assert "payload" not in decoded.columns
+    found = decoded.collect()
+    assert [row.action for row in found] == ["CREATE", "UPDATE", "DELETE", *[None] * 4]
+    assert [row.fault for row in found] == [
+        None, None, None, "NOT_CANONICAL", "WRONG_FORM", "NO_PAYLOAD", "before"
+    ]  # fmt: skip
+    assert json.loads(found[0].fields) == {"length": 3, "pieces": [[ID.hex()]]}
+    assert [[bytes(each) for each in row.previous] for row in found[:3]] == [[], [ID], [ID]]
+    with pytest.raises(ColumnError, match="payload"):
+        decode_operations(frame.drop("payload"))
+
+
+def test_raft_logs_that_cannot_be_are_told(spark):
+    servers = Configuration(servers=(Server(1, "one:1"), Server(2, "two:2")))
+    encoded = encode_configuration(servers)
+    log = [(1, 1, True, encoded), (2, 1, False, b"a"), (3, 2, False, b"b"), (4, 3, False, b"c")]
+    logs = {
+        "whole": log,
+        "late": log[2:],
+        "gap": [log[0], log[2]],
+        "back": [*log[:3], (4, 1, False, b"?")],
+        "other": [*log[:3], (4, 3, False, b"not c")],
+        "broken": [(1, 1, True, encoded[:-1])],
+    }
+    rows = [(name, *entry) for name, entries in logs.items() for entry in entries]
+    frame = spark.createDataFrame(
+        rows, "server string, at bigint, term bigint, is_configuration boolean, value binary"
+    )
+    decoded = {(row.server, row["at"]): row for row in decode_raft_entries(frame).collect()}
+    assert json.loads(decoded["whole", 1].servers) == {"1": "one:1", "2": "two:2"}
+    assert (decoded["whole", 2].servers, decoded["whole", 2].fault) == (None, None)
+    assert {place for place, row in decoded.items() if row.fault} == {("broken", 1)}
+    assert decoded["broken", 1].fault == "BAD_VALUE"
+    found = {(row.server, row["at"], row.violation) for row in raft_violations(frame).collect()}
+    disagree = {(name, 4, "LOGS_DISAGREE") for name in ("whole", "late", "other")}
+    first = {(name, 1, "LOGS_DISAGREE") for name in logs if name != "late"}
+    assert found == disagree | first | {("gap", 3, "GAP"), ("back", 4, "TERM_WENT_BACK")}
+
+
+def rows_of(session: str, lines, driver: LineDriver):
+    """What a driver says to lines, as it says it."""
+    for number, line in enumerate([None, *lines]):
+        for said in driver.start() if line is None else driver.do(line):
+            name = said.get("event") or said.get("effect")
+            if name is not None:
+                yield session, number, name
+
+
+def test_sessions_are_replayed_as_the_line_driver_does(spark):
+    spec = lookup("bymux")
+    lines = defaultdict(list)
+    for conversation in list(conversations(spec))[:3]:
+        if not conversation.config:
+            lines[conversation.name] = [operation_to_json(each) for each in conversation.operations]
+    assert lines
+    wanted = [
+        row for name, each in lines.items() for row in rows_of(name, each, LineDriver(spec, {}))
+    ]
+    frame = spark.createDataFrame(
+        [
+            (name, number, json.dumps(line))
+            for name, each in lines.items()
+            for number, line in enumerate(each, 1)
+        ],
+        "session string, number bigint, line string",
+    )
+    said = replay_sessions(frame.orderBy("number", ascending=False), "bymux")
+    assert said.dtypes == list(SAID)
+    rows = sorted(said.filter("name is not null").collect(), key=lambda row: row[:3])
+    named = [row for row in rows if row.what in ("event", "effect", "violation")]
+    assert [(row.session, row.number) for row in named] == [row[:2] for row in sorted(wanted)]
+
+
+def test_what_was_received_is_told_and_what_broke_a_rule(spark):
+    config = {"role": "REACTIVE", "streams": {"0": [100, 100]}}
+    good, rest = bytes.fromhex("20000568"), b"ello"
+    recorded = [
+        ("good", "in", 1.0, good),
+        ("good", "out", 1.5, b"whatever we said"),
+        ("good", "in", 2.0, rest),
+        ("bad", "in", 1.0, b"\xff" * 9),
+    ]
+    frame = spark.createDataFrame(recorded[::-1], ", ".join(map(" ".join, RECORDED)))
+    lines = session_lines(frame)
+    extra = spark.createDataFrame([("lines", 1, "{"), ("lines", 2, None)], lines.schema)
+    rows = replay_sessions(lines.union(extra), "bymux", config=config).collect()
+    said = defaultdict(list)
+    for row in sorted(rows, key=lambda row: (row.session, row.number, row["at"])):
+        said[row.session].append((row.number, row.what, row.name))
+    assert said["good"] == [(2, "event", "StreamData")]
+    assert [what for _, what, _ in said["bad"]] == ["violation"]
+    assert [(number, what) for number, what, _ in said["lines"]] == [(1, "refused"), (2, "refused")]
+    assert all(row.code for row in rows if row.what == "violation")
+    with pytest.raises(ColumnError):
+        replay_sessions(frame, "bymux")
+    with pytest.raises(Exception, match="nothing"):
+        replay_sessions(lines, "nothing")
