@@ -53,23 +53,23 @@ def demo(source: Path, folder: Path) -> None:
     target = folder / "fetched"
     _say(f"Publishing {source} ({IMPLEMENTATION} kernels)")
     excludes = [f"--exclude={pattern}" for pattern in _EXCLUDES]
-    published = _run("publish", source, *excludes, "--store", published_store)
+    published = run_program("publish", source, *excludes, "--store", published_store)
     _say(
         f"  {published['head']} entries, {published['payload_bytes'] / _MIB:.1f} MiB of payloads,"
         f" in {published['seconds']:.1f} s; {published['skipped']} left out"
     )
     author, _, log_id = published["log"].partition("/")
     log = LogKey(bytes.fromhex(author), int(log_id))
-    with _serving(published_store) as port:
+    with serving(published_store) as port:
         fetch = ("fetch", "--store", fetched_store, "--from", f"127.0.0.1:{port}")
         _say(f"Fetching from a server on port {port}, until the fetch is killed halfway")
         half = int(published["head"]) // 2
         _kill_when_stored((*fetch, "--into", target), fetched_store, log, half)
-        checked = _run("check", "--store", fetched_store)
+        checked = run_program("check", "--store", fetched_store)
         stored = checked["payloads"]
         _say(f"  killed when it had {stored} entries; all of them verify")
         _say("Fetching again")
-        fetched = _run(*fetch, "--into", target)
+        fetched = run_program(*fetch, "--into", target)
     _say(
         f"  {fetched['entries']} entries, {fetched['payload_bytes'] / _MIB:.1f} MiB of payloads"
         f" in {fetched['wire_bytes'] / _MIB:.1f} MiB on the wire"
@@ -82,7 +82,7 @@ def demo(source: Path, folder: Path) -> None:
         )
     if fetched["head_hash"] != published["head_hash"]:
         raise DemoError("the last entries differ")
-    if _run("check", "--store", fetched_store)["payloads"] != published["head"]:
+    if run_program("check", "--store", fetched_store)["payloads"] != published["head"]:
         raise DemoError("the fetched log is not whole")
     files, size = _compare(source, target, left_out=published["skipped"])
     _say(f"  {files} files, {size / _MIB:.1f} MiB: equal in content, mode and time")
@@ -91,7 +91,7 @@ def demo(source: Path, folder: Path) -> None:
 # Processes.
 
 
-def _run(*arguments: object) -> dict[str, Any]:
+def run_program(*arguments: object) -> dict[str, Any]:
     """Run a command to its end; its summary."""
     done = subprocess.run(
         [sys.executable, _PROGRAM, *map(str, arguments)], stdout=subprocess.PIPE, text=True
@@ -104,7 +104,7 @@ def _run(*arguments: object) -> dict[str, Any]:
 
 
 @contextmanager
-def _serving(store: Path) -> Iterator[int]:
+def serving(store: Path) -> Iterator[int]:
     """A server in a process of its own; its port."""
     with subprocess.Popen(
         [sys.executable, _PROGRAM, "serve", "--store", str(store), "--port", "0"],

@@ -125,6 +125,7 @@ def test_a_fingerprint_is_a_tree_that_a_node_opens(tmp_path, capsys):
         ["audit", "--input", "a", "--master", "local", "--remote", "sc://there"],
         ["audit", "--input", "a", "--kind", "poems"],
         ["audit", "--input", "a", "--levels", "x"],
+        ["audit", "--input", "a", "--conf", "spark.ui.enabled"],
     ],
 )
 def test_wrong_arguments_are_told(tmp_path, capsys, wrong):

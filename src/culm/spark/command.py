@@ -57,6 +57,14 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--column", default="entry", help="the records of tables (entry)")
     parser.add_argument("--master", help="where to run, in Spark's words (local[*])")
     parser.add_argument("--remote", help="a Spark Connect server in place of it")
+    parser.add_argument(
+        "--conf",
+        action="append",
+        default=[],
+        type=_setting,
+        metavar="KEY=VALUE",
+        help="a setting of Spark, if no session runs yet",
+    )
     parser.add_argument("--split-size", type=int, default=SPLIT_SIZE, metavar="BYTES")
     parser.add_argument("--monoid", choices=sorted(MONOIDS), default=DEFAULT)
     parser.add_argument("--levels", type=_levels, metavar="N,N", help="of ranges, in bytes")
@@ -65,6 +73,13 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--quiet", action="store_true", help="say nothing but the summary")
     parser.add_argument("--json", action="store_true", help="the summary as JSON")
     return parser
+
+
+def _setting(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not key or not equals:
+        raise ValueError(text)
+    return key, value
 
 
 def _levels(text: str) -> tuple[int, ...]:
@@ -141,7 +156,8 @@ def _check_places(inputs: dict[str, str], output: str, *, overwrite: bool) -> No
 def _run(given: argparse.Namespace, options: Options) -> tuple[dict[str, Any], bool]:
     """Do the job; its summary, and whether nothing is wrong."""
     began = time.monotonic()
-    spark = start_session(f"culm {given.job}", master=given.master, remote=given.remote)
+    where = {"master": given.master, "remote": given.remote}
+    spark = start_session(f"culm {given.job}", **where, settings=dict(given.conf))
     store = Store(spark, given.output)
     with Progress(spark, sys.stderr, quiet=given.quiet) as progress:
         outcome = JOBS[given.job](spark, options, store, progress.tell)
