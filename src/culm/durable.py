@@ -42,8 +42,8 @@ class DurableBase(ABC, Generic[M, V, F]):
     def _handle(self, event: Event) -> None:
         """Take an event of the connection; `Closed` too, which is the last."""
 
-    def _at_rest(self) -> V | None:
-        """Say what follows from the fact that nothing more comes from the connection by now."""
+    def _at_rest(self) -> V | Closed | None:
+        """What follows if the store has caught up and the connection has nothing more to tell."""
         return None
 
     def _over(self) -> None:
@@ -107,6 +107,5 @@ class DurableBase(ABC, Generic[M, V, F]):
         if not self._work.all_told or self._work.unwritten_size:
             return None
         self._ended = True
-        self._work.drop_asked()
         self._over()
         return self._closed

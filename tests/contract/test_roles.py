@@ -45,8 +45,6 @@ FILES = {
 }
 # Whose messages are no protocol's: a format, and what a layer below carries.
 WITHOUT_MESSAGES = {"ssb", "ssb.peer"}
-# Still elsewhere: "package.name".
-ELSEWHERE = {"point2point.replication.ReplicatorLimits"}
 
 
 def exported(package: str) -> list[tuple[str, type[Any]]]:
@@ -112,7 +110,7 @@ def test_the_page_says_which_file_has_which_role(request: pytest.FixtureRequest)
 def test_what_is_exported_comes_from_the_file_of_its_role(package: str) -> None:
     for name, value in exported(package):
         role = role_of(name, value)
-        if role is not None and f"{package}.{name}" not in ELSEWHERE:
+        if role is not None:
             assert value.__module__.split(".")[-1] in FILES[role], name
 
 
@@ -140,10 +138,9 @@ def test_a_machine_is_made_with_keywords_each_of_which_is_explained(
 ) -> None:
     parameters = inspect.signature(machine).parameters.values()
     assert {each.kind for each in parameters} <= {inspect.Parameter.KEYWORD_ONLY}
-    if package != "point2point.replication":  # has no explanations yet
-        explained = _meanings(inspect.getdoc(machine) or "")
-        assert set(explained) == {each.name for each in parameters}
-        assert ":param" not in (inspect.getdoc(machine) or "")
+    explained = _meanings(inspect.getdoc(machine) or "")
+    assert set(explained) == {each.name for each in parameters}
+    assert ":param" not in (inspect.getdoc(machine) or "")
 
 
 def test_every_package_with_rules_has_an_error_code_and_with_one_machine_a_state() -> None:

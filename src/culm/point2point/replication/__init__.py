@@ -13,11 +13,11 @@ from culm.point2point.replication.events import (
     PiecesNotified,
     ReplicatorEffect,
     ReplicatorEvent,
-    ReplicatorLimits,
     Settled,
     Want,
 )
 from culm.point2point.replication.facts import LogSnapshot, ReplicatorSnapshot
+from culm.point2point.replication.limits import ReplicatorLimits
 from culm.point2point.replication.replicator import Replicator
 
 __all__ = [

@@ -29,7 +29,8 @@ from culm.point2point.events import (
 )
 from culm.point2point.handles import Request
 from culm.point2point.pieces import Part, Piece
-from culm.point2point.replication.events import EntryStored, PiecesNotified, ReplicatorLimits
+from culm.point2point.replication.events import EntryStored, PiecesNotified
+from culm.point2point.replication.limits import ReplicatorLimits
 from culm.point2point.replication.payloads import BegunPayload, StagedPayload
 from culm.point2point.replication.reading import ENTRY_SIZE
 from culm.point2point.replication.replica import Replica

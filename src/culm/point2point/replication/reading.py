@@ -12,7 +12,7 @@ from culm.bamboo.entry import Entry, LogKey, decode
 from culm.bamboo.store import StoredEntry
 from culm.buffer import Buffer
 from culm.effects import StoreWork
-from culm.point2point.replication.events import ReplicatorLimits
+from culm.point2point.replication.limits import ReplicatorLimits
 from culm.wire.multihash import HashFamily
 
 __all__ = ["ENTRY_SIZE", "ReadAhead", "Reading"]

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, TypeVar
 
 from culm.arguments import check_type
 from culm.bamboo.answers import is_of_family
 from culm.bamboo.effects import ReadLogs
 from culm.bamboo.entry import LogKey, check_log
-from culm.buffer import Buffer
 from culm.bymux import Role
+from culm.durable import DurableBase
 from culm.effects import StoreWork
 from culm.machine import (
     Closed,
@@ -39,11 +39,11 @@ from culm.point2point.replication.events import (
     Interest,
     ReplicatorEffect,
     ReplicatorEvent,
-    ReplicatorLimits,
     Settled,
     Want,
 )
 from culm.point2point.replication.facts import ReplicatorSnapshot
+from culm.point2point.replication.limits import ReplicatorLimits
 from culm.point2point.replication.replica import Replica
 from culm.point2point.replication.schedule import Proposer, Transfers
 from culm.point2point.setup import Setup
@@ -60,7 +60,7 @@ _DEFAULT_INTEREST: Final = Interest()
 _LOGS_READ_MAX = 1000
 
 
-class Replicator:
+class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
     """Drives a `Connection` over a log store: proposes, confirms, serves, stores.
 
     The store is reached through effects (`culm.bamboo.effects`).  After bytes have been
@@ -68,6 +68,17 @@ class Replicator:
 
     Every endpoint proposes each log at the entry after its last; the overlap rule lets
     the proposal of the one who is behind win.
+
+    role
+        ``PROACTIVE`` for whoever has opened the stream of bytes, ``REACTIVE`` for the other.
+    setup
+        What we offer; see `Connection`.
+    limits
+        What peer and store may make us hold, and how long the peer may take.
+    interest
+        What it does of itself, and what it wants.
+    family
+        Of the hashes of all logs.
     """
 
     def __init__(
@@ -81,7 +92,7 @@ class Replicator:
     ) -> None:
         check_type("limits", limits, ReplicatorLimits)
         check_type("interest", interest, Interest)
-        self.connection = Connection(
+        connection = Connection(
             role=role,
             setup=setup,
             limits=limits.connection,
@@ -89,17 +100,15 @@ class Replicator:
             in_runs=True,
             trust_caller=True,  # what is in a store has been verified
         )
+        super().__init__(connection, work=StoreWork(suits=partial(is_of_family, family)))
         self._limits = limits
         self._interest = interest
         self._family = family
-        self._work = StoreWork(suits=partial(is_of_family, family))
         self._replicas: dict[LogKey, Replica] = {}
         self._transfers = Transfers(self.connection, work=self._work, limits=limits, family=family)
         self._early: list[Proposed] = []  # proposals that came before the logs were known
         self._proposer = Proposer(self.connection, self._transfers)
         self._logs_read = False
-        self._closed: Closed | None = None  # of the connection, before it has come out
-        self._ended = False
         self._quiet = _Quiet(limits.settle_s)
 
     @property
@@ -148,24 +157,9 @@ class Replicator:
 
     # Bytes and time.
 
-    def receive_data(self, data: Buffer) -> None:
-        self.connection.receive_data(b"" if self._work.has_failed else data)
-
-    def receive_eof(self) -> None:
-        self.connection.receive_eof()
-
-    def read_size(self) -> int:
-        """How many bytes are welcome; 0 while the store is behind."""
-        reads = self._closed is None and not self._store_is_behind()
-        return self.connection.read_size() if reads else 0
-
     def data_to_send(self, size_max: int | None = None) -> bytes:
         """Take bytes for the peer; what is to be sent is chosen as late as possible."""
         return b"".join(self._transfers.pieces_to_send(size_max))
-
-    @property
-    def trailing_data(self) -> bytes:
-        return self.connection.trailing_data if self._ended else b""
 
     def next_deadline(self) -> float | None:
         if self._ended:
@@ -187,21 +181,15 @@ class Replicator:
 
     def next_effect(self) -> ReplicatorEffect | None:
         """Take the next piece of work for the store; see `culm.bamboo.effects.perform`."""
-        effect = self._work.next_effect() or self._transfers.next_effect()
-        return cast("ReplicatorEffect | None", effect)
+        effect = super().next_effect()
+        if effect is None:
+            self._transfers.ask()
+            effect = super().next_effect()
+        return effect
 
     def complete(self, ticket: Ticket[R], result: R) -> None:
         """Answer an effect; see `Durable.complete`."""
-        self._unless_over(self._work.complete, ticket, result)
-
-    def fail(self, ticket: Ticket[Any], error: Exception) -> None:
-        """The store could not do it: the connection is given up, with a goodbye.
-
-        What has come in and is not in the store is dropped; see `Durable.fail`.
-        """
-        self._work.fail(ticket, error)
-        self._closed = self._closed or Closed()
-        self.connection.close()
+        self._unless_over(super().complete, ticket, result)
 
     def _unless_over(self, act: Callable[..., None], *of: Any) -> None:
         """Do what is of no use any more once the connection is over."""
@@ -211,41 +199,19 @@ class Replicator:
             if error.code is not ContractErrorCode.ALREADY_CLOSED:
                 raise
 
-    # Events.
+    # Rest.
 
-    def next_event(self) -> ReplicatorEvent | None:
-        while not self._ended:
-            event = self._work.next_event()
-            if event is not None:
-                return cast("ReplicatorEvent", event)
-            if self._closed is not None:
-                return self._finish()
-            below = None if self._store_is_behind() else self.connection.next_event()
-            if below is None:
-                if self.connection.state is State.ESTABLISHED:
-                    self._proposer.make_room()
-                if not (self._is_quiet() and self._quiet.settles()):
-                    return None
-                if not self._proposer.waiting:
-                    # An answer, however late, lets it settle anew.
-                    return None if self._awaits_answers() else Settled()
-                self._unless_over(self._proposer.give_up)
-                self._quiet.disturb()
-                continue
-            self._quiet.disturb()
-            if isinstance(below, Closed):
-                self._closed = below
-                self._transfers.finish()
-            else:
-                self._unless_over(self._handle, below)
-        return None
-
-    def _finish(self) -> Closed | None:
-        """End as soon as what was received is in the store."""
-        if not self._work.all_told or self._work.unwritten_size:
+    def _at_rest(self) -> ReplicatorEvent | None:
+        if self.connection.state is State.ESTABLISHED:
+            self._proposer.make_room()
+        if not (self._is_quiet() and self._quiet.settles()):
             return None
-        self._ended = True
-        return self._closed
+        if not self._proposer.waiting:
+            # An answer, however late, lets it settle anew.
+            return None if self._awaits_answers() else Settled()
+        self._unless_over(self._proposer.give_up)
+        self._quiet.disturb()
+        return self.next_event()
 
     def _is_quiet(self) -> bool:
         proposer = self._proposer
@@ -265,7 +231,13 @@ class Replicator:
     # What the connection tells.
 
     def _handle(self, event: Event) -> None:
+        self._quiet.disturb()
+        self._unless_over(self._follow, event)
+
+    def _follow(self, event: Event) -> None:
         match event:
+            case Closed():
+                self._transfers.finish()
             case Established():
                 self._read_logs(None)
             case CreditReceived():

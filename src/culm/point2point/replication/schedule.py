@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from culm.bamboo.entry import LogKey
 from culm.buffer import Buffer
 from culm.effects import StoreWork
-from culm.machine import Effect
 from culm.point2point.connection import Connection
 from culm.point2point.events import PayloadReceived, RequestEvent
 from culm.point2point.handles import Request
 from culm.point2point.replication.download import Download
-from culm.point2point.replication.events import ReplicatorLimits
 from culm.point2point.replication.facts import Stage
+from culm.point2point.replication.limits import ReplicatorLimits
 from culm.point2point.replication.ours import OurRequest, Prepared
 from culm.point2point.replication.payloads import BegunPayload
 from culm.point2point.replication.reading import ENTRY_SIZE, ReadAhead
@@ -122,11 +121,10 @@ class Transfers:
         if not isinstance(event, PayloadReceived) or event.finished:
             self.rouse(event.request_id)
 
-    def next_effect(self) -> Effect[Any] | None:
-        """Ask the store for what is due by now, if it has been asked for nothing else."""
+    def ask(self) -> None:
+        """Ask the store for what is due by now."""
         self._flush()
         self.send_some()
-        return self._work.next_effect()
 
     def _flush(self) -> None:
         """Write what has come in."""

@@ -13,7 +13,7 @@ from culm.point2point.events import SkipReason
 from culm.point2point.handles import Request
 from culm.point2point.messages import CancelReason, Demand
 from culm.point2point.pieces import Cursor, Part, Piece
-from culm.point2point.replication.events import ReplicatorLimits
+from culm.point2point.replication.limits import ReplicatorLimits
 from culm.point2point.replication.reading import ReadAhead, Reading
 from culm.point2point.replication.replica import Replica
 from culm.point2point.states import RequestState
