@@ -204,8 +204,9 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
     def _at_rest(self) -> ReplicatorEvent | None:
         if self.connection.state is State.ESTABLISHED:
             self._proposer.make_room()
-        if not (self._is_quiet() and self._quiet.settles()):
+        if not (self._quiet.lasts and self._is_quiet()):
             return None
+        self._quiet.settle()
         if not self._proposer.waiting:
             # An answer, however late, lets it settle anew.
             return None if self._awaits_answers() else Settled()
@@ -363,9 +364,13 @@ class _Quiet:
             return None
         return self.now if self._quiet_since is None else self._quiet_since + self._settle_s
 
-    def settles(self) -> bool:
-        """Whether it has been quiet for long enough just now."""
+    @property
+    def lasts(self) -> bool:
+        """Whether it has been quiet for long enough, and that has not been told."""
         if self._settled or self.now is None or self._quiet_since is None:
             return False
-        self._settled = self.now >= self._quiet_since + self._settle_s
-        return self._settled
+        return self.now >= self._quiet_since + self._settle_s
+
+    def settle(self) -> None:
+        """It is told now."""
+        self._settled = True
