@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Enum
+from typing import NamedTuple
 
 from culm.bamboo.entry import LogKey
 from culm.bamboo.forks import ForkProof
-from culm.bamboo.links import lipmaa, lower_pool, upper_pool
+from culm.bamboo.links import lipmaa, lower_pool, open_targets, upper_pool
 from culm.bamboo.store import StoredEntry
 from culm.point2point.messages import Proposal
 from culm.point2point.replication.events import Want
@@ -17,6 +18,7 @@ from culm.point2point.replication.payloads import BegunPayload
 __all__ = [
     "Action",
     "Answer",
+    "Plan",
     "answer",
     "answer_compared",
     "cut_off",
@@ -28,10 +30,8 @@ __all__ = [
     "lacks_next",
     "last_before_fork",
     "may_rest",
+    "propose",
     "propose_forked",
-    "propose_next",
-    "propose_probe",
-    "propose_range",
     "start_of_next",
     "still_wants",
     "wish",
@@ -182,27 +182,67 @@ def _payload_comes_first(facts: Facts) -> bool:
 # What is proposed.
 
 
-def propose_next(
-    log: LogKey,
-    position: int,
-    want: Want,
-    links: _Links,
-    resumption: BegunPayload | None,
-    *,
-    end: int | None,
-) -> Proposal:
+class Plan(NamedTuple):
+    """What is about to be proposed, while the store is asked for what that needs.
+
+    `seqnum`: the entry that is to be compared, the last one that we have, or the first of a range.
+    """
+
+    action: Action
+    seqnum: int
+    want: Want
+
+    @property
+    def is_next(self) -> bool:
+        """Whether it is for what comes after what we have."""
+        return self.action in (Action.RESUME, Action.GO_ON)
+
+    @property
+    def entry(self) -> int | None:
+        """The entry of whose payload a part may be stored."""
+        return self.seqnum if self.action in (Action.RESUME, Action.FETCH_RANGE) else None
+
+    @property
+    def links(self) -> list[int]:
+        """The entries whose hashes are needed to verify what comes."""
+        return open_targets(self.seqnum) if self.is_next else lower_pool(self.seqnum)
+
+
+def propose(
+    log: LogKey, plan: Plan, facts: Facts, links: _Links, begun: BegunPayload | None
+) -> Proposal | None:
+    """The proposal; ``None`` if what it needs is not there (any more), or it is not wanted.
+
+    `links`: the hashes of those of `Plan.links` that are stored.  `begun`: what is stored of the
+    payload of `Plan.entry`, unless that is complete.
+    """
+    match plan.action:
+        case Action.PROBE:
+            return _propose_probe(log, plan.seqnum, links)
+        case Action.RESUME if begun is None:
+            return None
+        case Action.RESUME | Action.GO_ON if lacks_next(facts):
+            return _propose_next(log, plan, links, begun, end=end_of_next(facts))
+        case Action.FETCH_RANGE:
+            return _propose_range(log, plan.want, links, begun, newest=facts.offered or 0)
+        case _:
+            return None
+
+
+def _propose_next(
+    log: LogKey, plan: Plan, links: _Links, begun: BegunPayload | None, *, end: int | None
+) -> Proposal | None:
     """What comes after what we have, from the middle of a payload on if need be."""
-    if resumption is None:
-        start = position + 1
-        expected = links[lipmaa(start)] if start > 1 else None
-    else:
-        start, expected = position, resumption.entry.hash()
+    start, want = plan.seqnum + (begun is None), plan.want
+    expected = links.get(lipmaa(start)) if begun is None else begun.entry.hash()
+    if expected is None and start > 1:
+        return None
     return Proposal(
         log=log,
         start=start,
-        lower_certpool=start if resumption is None else None,
+        lower_certpool=start if begun is None else None,
         expected_hash=expected,
-        start_offset=None if resumption is None else resumption.stored,
+        start_offset=None if begun is None else begun.stored,
         end=end,
         upper_certpool=end,
         payload_mandatory=want.payload_mandatory,
@@ -210,8 +250,8 @@ def propose_next(
     )
 
 
-def propose_range(
-    log: LogKey, want: Want, links: _Links, resumption: BegunPayload | None, *, newest: int
+def _propose_range(
+    log: LogKey, want: Want, links: _Links, begun: BegunPayload | None, *, newest: int
 ) -> Proposal:
     """A range, with what we lack of the certificate pools around it.
 
@@ -221,9 +261,9 @@ def propose_range(
     start, end = want.first or 1, want.last
     lowest = next((n for n in lower_pool(start) if n not in links), start)
     expected = links[lipmaa(lowest)] if lowest > 1 else None
-    begun = resumption if lowest == start else None
-    if begun is not None and not want.admits_payload(begun.entry.payload_size):
-        begun = None
+    if begun is not None:
+        resumes = begun.stored and lowest == start
+        begun = begun if resumes and want.admits_payload(begun.entry.payload_size) else None
     upper = None
     if end is not None:
         above = [] if want.payload_only else upper_pool(end)
@@ -243,13 +283,16 @@ def propose_range(
     )
 
 
-def propose_probe(log: LogKey, seqnum: int, links: _Links) -> Proposal:
+def _propose_probe(log: LogKey, seqnum: int, links: _Links) -> Proposal | None:
     """The metadata of one entry, to compare it with ours."""
+    expected = links.get(lipmaa(seqnum))
+    if expected is None and seqnum > 1:
+        return None
     return Proposal(
         log=log,
         start=seqnum,
         lower_certpool=seqnum,
-        expected_hash=links[lipmaa(seqnum)] if seqnum > 1 else None,
+        expected_hash=expected,
         end=seqnum,
         upper_certpool=seqnum,
         size_max=0,
@@ -301,7 +344,9 @@ def answer_compared(proposal: Proposal, facts: Facts, stored: StoredEntry | None
     """The same, once we have looked: `stored` is our entry of which the peer tells the hash."""
     if stored is not None and stored.hash != proposal.expected_hash:
         return Answer.SHOW_ENTRY
-    return Answer.CONFIRM if _in_reach(proposal, facts, stored) else Answer.PASS
+    if not _in_reach(proposal, facts, stored):
+        return Answer.PASS
+    return cut_off(proposal, facts) or Answer.CONFIRM
 
 
 def give_way(proposal: Proposal, facts: Facts, stage: Stage, *, unanswered: bool) -> Answer:

@@ -444,7 +444,7 @@ class Download:
         self._forget_payload()
         if entry is not None and staging is not None:
             staging.stop()
-            self.replica.inventory.payload_given_up(entry)
+            self.replica.inventory.payload_over(entry.seqnum)
         elif entry is not None:
             self._batches.add([NewEntry(entry)])
 

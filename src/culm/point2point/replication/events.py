@@ -180,6 +180,11 @@ class Want:
         if self.first is not None and self.last is not None and self.last < self.first:
             raise ValueError(f"a range from {self.first} does not end with {self.last}")
 
+    @classmethod
+    def payload_of(cls, seqnum: int) -> Want:
+        """The payload of one entry that is stored already."""
+        return cls(first=seqnum, last=seqnum, payload_only=True)
+
     @property
     def is_range(self) -> bool:
         """Whether this is a range of its own rather than what comes next."""

@@ -77,6 +77,31 @@ class Inventory:
         self._work.ask(ReadLog, self._looked, log=self.log)
 
     def _looked(self, status: LogStatus) -> None:
+        self._take(status)
+        self.loaded = True
+        waiting, self._waiting, self._later = self._waiting, self._later, []
+        if self._waiting:
+            self._read()
+        for then in waiting:
+            then()
+
+    def read(
+        self,
+        then: Callable[[LogStatus], None],
+        *,
+        entry: int | None = None,
+        hashes: Sequence[int] = (),
+    ) -> None:
+        """Ask for an entry and for the hashes of others, and see whether the log is as it was."""
+
+        def got(status: LogStatus) -> None:
+            if status.head != self.head:
+                self._take(status)
+            then(status)
+
+        self._work.ask(ReadLog, got, log=self.log, entry=entry, hashes=tuple(hashes))
+
+    def _take(self, status: LogStatus) -> None:
         fork, head = status.fork, status.head
         seqnum = 0 if head is None else head.seqnum
         if fork is not None and (self.fork is None or fork.seqnum < self.fork.seqnum):
@@ -89,12 +114,6 @@ class Inventory:
         if seqnum >= self.position or status.fork is not None:
             self.head = head
             self.payload_due = status.last is not None and self._is_due(status.last)
-        self.loaded = True
-        waiting, self._waiting, self._later = self._waiting, self._later, []
-        if self._waiting:
-            self._read()
-        for then in waiting:
-            then()
 
     def _is_due(self, last: StoredEntry) -> bool:
         """Whether the payload at the head is wanted, and was begun or must not be missing."""
@@ -103,22 +122,13 @@ class Inventory:
             return False
         return last.payload_begun or want.payload_mandatory  # which was deleted, then
 
-    def resume(self, seqnum: int, then: Callable[[BegunPayload | None], None]) -> None:
-        """Read and hash what is stored of the payload of an entry: it was never verified.
+    def decode(self, stored: StoredEntry) -> Entry:
+        """An entry as the store has it."""
+        return decode(stored.encoded, family=self._family)
 
-        Nothing is read if there is nothing to resume (any more).
-        """
-
-        def got(stored: StoredEntry | None) -> None:
-            if stored is None or stored.payload_complete:
-                if seqnum == self.position:
-                    self.payload_due = False
-                then(None)
-            else:
-                entry = decode(stored.encoded, family=self._family)
-                read_begun(self._work, entry, stored.payload_stored, then)
-
-        self._work.ask(ReadEntry, got, log=self.log, seqnum=seqnum)
+    def read_back(self, stored: StoredEntry, then: Callable[[BegunPayload], None]) -> None:
+        """Read and hash what is stored of a payload: it was never verified."""
+        read_begun(self._work, self.decode(stored), stored.payload_stored, then)
 
     def hashes(self, seqnums: list[int], then: Callable[[dict[int, bytes]], None]) -> None:
         """Read the hashes of those of the entries that are stored."""
@@ -146,14 +156,10 @@ class Inventory:
         elif entry.seqnum == self.position and new.payload is not None and not new.staged:
             self.payload_due = False
 
-    def payload_stored(self, entry: Entry) -> None:
-        """The payload of `entry` is complete."""
-        if entry.seqnum == self.position:
+    def payload_over(self, seqnum: int) -> None:
+        """The payload of an entry is complete, or its rest will not come from this peer."""
+        if seqnum == self.position:
             self.payload_due = False
-
-    def payload_given_up(self, entry: Entry) -> None:
-        """The rest of the payload of `entry` will not come from this peer."""
-        self.payload_stored(entry)
 
     # Forks.
 
@@ -162,7 +168,7 @@ class Inventory:
 
         def got(stored: StoredEntry | None) -> None:
             if stored is not None:
-                proof = find_fork(entry, decode(stored.encoded, family=self._family))
+                proof = find_fork(entry, self.decode(stored))
                 if proof is not None:
                     self.add_fork(proof)
             then()

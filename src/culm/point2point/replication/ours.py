@@ -6,24 +6,22 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from enum import Enum
+from functools import partial
 from typing import NamedTuple, Protocol
 
+from culm.bamboo.effects import LogStatus
 from culm.bamboo.entry import LogKey
 from culm.bamboo.forks import ForkProof
-from culm.bamboo.links import lipmaa, lower_pool, open_targets
 from culm.machine import Event
 from culm.point2point.handles import Request
 from culm.point2point.messages import CancelReason, Proposal
 from culm.point2point.replication.decisions import (
     Action,
+    Plan,
     decide,
-    end_of_next,
     is_settled,
-    lacks_next,
+    propose,
     propose_forked,
-    propose_next,
-    propose_probe,
-    propose_range,
     still_wants,
 )
 from culm.point2point.replication.events import LogRefused, LogSynced, Want
@@ -107,10 +105,10 @@ class OurRequest:
 class Prepared(NamedTuple):
     """A proposal that we want to make, and what we know of what it is about."""
 
+    plan: Plan
     proposal: Proposal
     links: dict[int, bytes]
     begun_payload: BegunPayload | None = None
-    want: Want | None = None  # for which it was made, if that may change
 
 
 class _Progress(Enum):
@@ -122,7 +120,7 @@ class _Progress(Enum):
 
 
 class LogOfRequests(Protocol):
-    """What requests need to know of their log, and have done for them."""
+    """What requests need of their log; see `Replica`."""
 
     @property
     def log(self) -> LogKey: ...
@@ -133,29 +131,17 @@ class LogOfRequests(Protocol):
     @property
     def facts(self) -> Facts: ...
 
-    def emit(self, event: Event) -> None:
-        """Let an event come out in its turn."""
-        ...
+    def emit(self, event: Event) -> None: ...
 
-    def propose(self, ours: OurRequest, prepared: Prepared) -> None:
-        """Propose as soon as there is credit; `OurRequests.sent` is told then."""
-        ...
+    def propose(self, ours: OurRequest, prepared: Prepared) -> None: ...
 
-    def unsettle(self) -> None:
-        """See again whether the log has settled."""
-        ...
+    def unsettle(self) -> None: ...
 
-    def propose_wanted(self) -> None:
-        """Propose what is wanted."""
-        ...
+    def propose_wanted(self) -> None: ...
 
-    def tell_news(self) -> None:
-        """Say what has become known by looking rather than by storing."""
-        ...
+    def tell_news(self) -> None: ...
 
-    def confirmed(self, request: Request) -> None:
-        """Data of a request of the peer may flow."""
-        ...
+    def confirmed(self, request: Request) -> None: ...
 
 
 class OurRequests:
@@ -192,7 +178,7 @@ class OurRequests:
 
     def fetches_payload(self, seqnum: int) -> bool:
         """Whether the payload of that entry is to be fetched by itself."""
-        return Want(first=seqnum, last=seqnum, payload_only=True) in self.ranges
+        return Want.payload_of(seqnum) in self.ranges
 
     def add_range(self, want: Want, *, again: bool = False) -> None:
         """Fetch another range; `again`: even if it is the one that is being fetched."""
@@ -266,81 +252,45 @@ class OurRequests:
 
     def _prepare(self, ours: OurRequest, action: Action) -> None:
         """Find out what the proposal needs."""
-        inventory = self._log.inventory
+        inventory, plan = self._log.inventory, self._plan(action)
+        if action is Action.SHOW_FORK:
+            assert inventory.fork is not None
+            self._offer(ours, Prepared(plan, propose_forked(inventory.fork), {}))
+        else:
+            inventory.read(partial(self._found, ours, plan), entry=plan.entry, hashes=plan.links)
+
+    def _plan(self, action: Action) -> Plan:
         match action:
             case Action.PROBE:
-                assert self.probe is not None
-                self._prepare_probe(self.probe)
-            case Action.RESUME:
-                self._prepare_rest(inventory.position, self.want)
-            case Action.GO_ON:
-                self._prepare_next(inventory.position, self.want, None)
+                return Plan(action, self.probe or 0, Want())
             case Action.FETCH_RANGE:
-                self._prepare_range(self.ranges[0])
-            case Action.SHOW_FORK:
-                assert inventory.fork is not None
-                self._offer(ours, Prepared(propose_forked(inventory.fork), {}))
+                return Plan(action, self.ranges[0].first or 1, self.ranges[0])
+            case _:
+                return Plan(action, self._log.inventory.position, self.want)
 
-    def _prepare_probe(self, seqnum: int) -> None:
-        def got(links: dict[int, bytes]) -> None:
-            if self.probe != seqnum:
-                self._propose_anew(self.next)
-                return
-            self.probe = None
-            if seqnum > 1 and lipmaa(seqnum) not in links:
-                self._propose_anew(self.next)  # what would be needed to compare is not here
-            else:
-                self._offer(self.next, Prepared(propose_probe(self._log.log, seqnum, links), links))
+    def _found(self, ours: OurRequest, plan: Plan, status: LogStatus) -> None:
+        inventory, stored = self._log.inventory, status.entry
+        if stored is None or stored.payload_complete:
+            if plan.action is Action.RESUME:
+                inventory.payload_over(plan.seqnum)
+            self._make(ours, plan, status.hashes, None)
+        else:
+            inventory.read_back(stored, partial(self._make, ours, plan, status.hashes))
 
-        self._log.inventory.hashes(lower_pool(seqnum), got)
-
-    def _prepare_rest(self, position: int, want: Want) -> None:
-        def got(begun_payload: BegunPayload | None) -> None:
-            if begun_payload is None or position != self._log.inventory.position:
-                self._propose_anew(self.next)  # it is complete, or there is something behind it
-            else:
-                self._prepare_next(position, want, begun_payload)
-
-        self._log.inventory.resume(position, got)
-
-    def _prepare_next(self, position: int, want: Want, begun_payload: BegunPayload | None) -> None:
-        inventory = self._log.inventory
-
-        def got(links: dict[int, bytes]) -> None:
-            facts = self._log.facts
-            if position != facts.position or want != self.want or not lacks_next(facts):
-                self._propose_anew(self.next)  # something was written meanwhile, or is not wanted
-            elif begun_payload is None and position and lipmaa(position + 1) not in links:
-                # The log has become shorter: it is forked.
-                inventory.look(lambda: self._propose_anew(self.next))
-            else:
-                end = end_of_next(facts)
-                log = self._log.log
-                proposal = propose_next(log, position, want, links, begun_payload, end=end)
-                self._offer(self.next, Prepared(proposal, links, begun_payload, want))
-
-        inventory.hashes(open_targets(position), got)
-
-    def _prepare_range(self, want: Want) -> None:
-        inventory, first = self._log.inventory, want.first or 1
-
-        def got(links: dict[int, bytes]) -> None:
-            if first in links:
-                inventory.resume(first, lambda begun: self._offer_range(want, links, begun))
-            else:
-                self._offer_range(want, links, None)
-
-        inventory.hashes(lower_pool(first), got)
-
-    def _offer_range(
-        self, want: Want, links: dict[int, bytes], begun_payload: BegunPayload | None
+    def _make(
+        self, ours: OurRequest, plan: Plan, links: dict[int, bytes], begun: BegunPayload | None
     ) -> None:
-        if begun_payload is not None and not begun_payload.stored:
-            begun_payload = None
-        newest = self._log.facts.offered or 0
-        proposal = propose_range(self._log.log, want, links, begun_payload, newest=newest)
-        begun_payload = None if proposal.start_offset is None else begun_payload
-        self._offer(self.range, Prepared(proposal, links, begun_payload))
+        """Make the proposal, unless the log or what is wanted of it has changed meanwhile."""
+        log, proposal = self._log, None
+        if plan == self._plan(plan.action):
+            if plan.action is Action.PROBE:
+                self.probe = None
+            proposal = propose(log.log, plan, log.facts, links, begun)
+        if proposal is None:
+            self._propose_anew(ours)
+        else:
+            resumed = None if proposal.start_offset is None else begun
+            self._offer(ours, Prepared(plan, proposal, links, resumed))
 
     def _offer(self, ours: OurRequest, prepared: Prepared) -> None:
         ours.step(Step.QUEUE)
@@ -348,7 +298,8 @@ class OurRequests:
 
     def still_wants(self, ours: OurRequest, prepared: Prepared) -> bool:
         """Whether a proposal that has waited for credit is still the right one; else start anew."""
-        wanted = prepared.want is None or prepared.want == self.want
+        plan = prepared.plan
+        wanted = not plan.is_next or plan.want == self.want
         if wanted and still_wants(ours.purpose, prepared.proposal, self._log.facts):
             return True
         self._propose_anew(ours)

@@ -97,7 +97,7 @@ class Replica:
         want = Want() if want is None or want.is_range else want
         self.inventory.want_payloads(want)
         self.ours = OurRequests(self, want)
-        self._theirs = PeerRequests(self, self.ours, work=work, family=family)
+        self._theirs = PeerRequests(self, self.ours)
         self._interest = interest
         self._following = following
         self._offered: int | None = None  # the last entry that the peer has spoken of
@@ -218,7 +218,7 @@ class Replica:
 
     def payload_stored(self, entry: Entry) -> list[Event]:
         """The payload of `entry` is complete; what there is to say of that."""
-        self.inventory.payload_stored(entry)
+        self.inventory.payload_over(entry.seqnum)
         self._owner.payload_stored(self.log)
         return self._news()
 

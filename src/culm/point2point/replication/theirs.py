@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Final
 
-from culm.bamboo.effects import ReadEntry
-from culm.bamboo.entry import decode
+from culm.bamboo.effects import LogStatus
 from culm.bamboo.links import open_targets
-from culm.bamboo.store import StoredEntry
-from culm.effects import StoreWork
 from culm.point2point.handles import Request
 from culm.point2point.messages import NOTIFY, CancelReason, Proposal
 from culm.point2point.replication.decisions import (
     Answer,
     answer,
     answer_compared,
-    cut_off,
     give_way,
     is_wanted,
     last_before_fork,
@@ -24,7 +21,6 @@ from culm.point2point.replication.decisions import (
 from culm.point2point.replication.facts import PeerStage, Stage
 from culm.point2point.replication.ours import LogOfRequests, OurRequests
 from culm.point2point.states import RequestState
-from culm.wire.multihash import HashFamily
 
 __all__ = ["PEER_STAGES", "PeerRequests"]
 
@@ -96,13 +92,9 @@ class _PeerRequest:
 class PeerRequests:
     """Confirms or cancels what the peer proposes."""
 
-    def __init__(
-        self, log: LogOfRequests, ours: OurRequests, *, work: StoreWork, family: HashFamily
-    ) -> None:
+    def __init__(self, log: LogOfRequests, ours: OurRequests) -> None:
         self._log = log
         self._ours = ours
-        self._work = work
-        self._family = family
         self._requests: dict[int, _PeerRequest] = {}
         self._by_stage: dict[PeerStage, dict[int, _PeerRequest]] = {}
 
@@ -197,44 +189,31 @@ class PeerRequests:
         said = answer(proposal, self._log.facts)
         self._step(theirs, said)
         if said is Answer.COMPARE:
-            self._work.ask(
-                ReadEntry,
-                lambda stored: self._compared(theirs, stored),
-                log=self._log.log,
-                seqnum=proposal.expected_seqnum,
+            self._log.inventory.read(
+                partial(self._compared, theirs),
+                entry=proposal.expected_seqnum or None,
+                hashes=open_targets(proposal.start - 1),
             )
         else:
             self._say(theirs, said)
 
-    def _compared(self, theirs: _PeerRequest, stored: StoredEntry | None) -> None:
+    def _compared(self, theirs: _PeerRequest, status: LogStatus) -> None:
         """The peer's log before the range has to be ours."""
+        request, stored = theirs.handle, status.entry
         if not theirs.is_open:
             return
-        proposal = theirs.handle.proposal
-        said = answer_compared(proposal, self._log.facts, stored)
-        if said is Answer.CONFIRM:
-            self._log.inventory.hashes(
-                open_targets(proposal.start - 1), lambda links: self._confirm(theirs, links)
-            )
-            return
+        said = answer_compared(request.proposal, self._log.facts, stored)
         self._step(theirs, said)
-        if said is Answer.SHOW_ENTRY:
-            assert stored is not None
-            entry = decode(stored.encoded, family=self._family)
-            theirs.handle.cancel(CancelReason.HASH_MISMATCH, entry=entry)
+        if said is Answer.SHOW_ENTRY and stored is not None:
+            request.cancel(CancelReason.HASH_MISMATCH, entry=self._log.inventory.decode(stored))
+        elif said is Answer.CONFIRM:
+            self._confirm(theirs, status.hashes)
         else:
             self._say(theirs, said)
 
     def _confirm(self, theirs: _PeerRequest, links: dict[int, bytes]) -> None:
-        if not theirs.is_open:
-            return
-        request, facts = theirs.handle, self._log.facts
-        said = cut_off(request.proposal, facts) or Answer.CONFIRM
-        self._step(theirs, said)
-        if said is not Answer.CONFIRM:
-            self._say(theirs, said)
-            return
-        end = last_before_fork(facts, request.send_cursor.range.upper_certpool)
+        request = theirs.handle
+        end = last_before_fork(self._log.facts, request.send_cursor.range.upper_certpool)
         if theirs.stage is PeerStage.JOINED:
             want = self._ours.want
             request.confirm(
@@ -271,6 +250,8 @@ class PeerRequests:
     def _pass(self, theirs: _PeerRequest) -> None:
         """Do not take part; ask for what we lack instead."""
         self._log.propose_wanted()
+        if not theirs.is_open:  # a proposal of ours has displaced it
+            return
         ours = self._ours.next
         said = give_way(
             theirs.handle.proposal, self._log.facts, ours.stage, unanswered=ours.unanswered
