@@ -8,12 +8,12 @@ import pytest
 from replicator_support import news_of
 
 from culm.bamboo.effects import DiscardStaged, FinishPayload, ReadPayload, perform
-from culm.bamboo.entry import Entry, LogKey
+from culm.bamboo.entry import LogKey
 from culm.bamboo.store import MemoryStore, NewEntry
 from culm.bamboo.verify import PayloadVerifier
 from culm.effects import StoreWork
 from culm.machine import Event
-from culm.point2point.replication.events import EntryStored
+from culm.point2point.replication.events import LogSynced
 from culm.point2point.replication.payloads import (
     CONCLUSIONS,
     TASKS,
@@ -23,12 +23,14 @@ from culm.point2point.replication.payloads import (
     StagedPayload,
     Task,
     Verdict,
+    Writing,
 )
 from culm.wire.multihash import YAMF
 
 (NEW,) = news_of((200,))
 RIGHT = NEW.payload or b""
 WRONG = bytes(200)
+OVER = LogSynced(log=NEW.entry.log, seqnum=1)  # what there is to say at the end
 
 
 class Staged:
@@ -39,10 +41,9 @@ class Staged:
         self.store.append(self.log, [NewEntry(NEW.entry)])
         self.work = StoreWork()
         self.kinds: list[type] = []  # of the effects
-        self.lost = self.over = 0
+        self.over = 0
         self.payload = StagedPayload(
             NEW.entry,
-            owner=self,
             work=self.work,
             over=self._end,
             verifier=PayloadVerifier(NEW.entry) if verifier else None,
@@ -59,15 +60,10 @@ class Staged:
     def log(self) -> LogKey:
         return NEW.entry.log
 
-    def payload_stored(self, entry: Entry) -> list[Event]:
-        return []
-
-    def payload_lost(self, entry: Entry) -> None:
-        self.lost += 1
-
-    def _end(self, payload: StagedPayload) -> None:
+    def _end(self, payload: StagedPayload) -> list[Event]:
         assert payload.done
         self.over += 1
+        return [OVER]
 
     def take(self, data: bytes) -> None:
         self.payload.take(data)
@@ -101,7 +97,7 @@ def test_what_is_not_whole(arrival: Arrival, kept: Kept) -> None:
     task = TASKS[arrival, kept]
     assert staged.kinds == ([DiscardStaged] if task is Task.DISCARD else [])
     assert staged.over == (task is not Task.WAIT)
-    assert not staged.lost
+    assert staged.payload.writing is (Writing.IDLE if task is Task.WAIT else Writing.LEFT)
     assert not staged.work.unwritten_size
     staged.events()
     assert staged.work.all_told
@@ -126,10 +122,9 @@ def test_what_is_whole(kept: Kept, verdict: Verdict) -> None:
             expected = []
     assert staged.kinds == expected
     stored = FinishPayload in expected
-    assert (staged.over, staged.lost) == (1, not stored)
-    assert [event for event in staged.events() if isinstance(event, EntryStored)] == (
-        [EntryStored(log=staged.log, seqnum=1, payload_size=200, payload_stored=True)] * stored
-    )
+    assert staged.over == 1
+    assert staged.payload.writing is (Writing.STORED if stored else Writing.LOST)
+    assert staged.events()[-1] == OVER
     assert staged.work.all_told
     kept_entry = staged.store.entry(staged.log, 1)
     assert kept_entry is not None
@@ -143,7 +138,7 @@ def test_what_is_read_back_and_wrong_is_fetched_again() -> None:
     staged.kinds.clear()
     staged.run()
     assert staged.kinds == [ReadPayload, DiscardStaged]
-    assert staged.lost == 1
+    assert staged.payload.writing is Writing.LOST
 
 
 def test_what_somebody_else_has_finished_stays() -> None:

@@ -9,7 +9,7 @@ from enum import Enum
 from functools import partial
 
 from culm.bamboo.effects import AppendEntries, ReadEntries, ReadEntry
-from culm.bamboo.entry import Entry, decode
+from culm.bamboo.entry import Entry
 from culm.bamboo.errors import Reason
 from culm.bamboo.store import NewEntry, StoredEntry, StoreError
 from culm.bamboo.verify import PayloadVerifier
@@ -31,10 +31,9 @@ from culm.point2point.handles import Request
 from culm.point2point.pieces import Part, Piece
 from culm.point2point.replication.events import EntryStored, PiecesNotified
 from culm.point2point.replication.limits import ReplicatorLimits
-from culm.point2point.replication.payloads import BegunPayload, StagedPayload
+from culm.point2point.replication.payloads import BegunPayload, StagedPayload, Writing
 from culm.point2point.replication.reading import ENTRY_SIZE
 from culm.point2point.replication.replica import Replica
-from culm.wire.multihash import HashFamily
 
 __all__ = ["Download"]
 
@@ -173,12 +172,17 @@ class _Batches:
         else:
             self._replica.written()
 
-    def payload_over(self, staging: StagedPayload) -> None:
-        """All that has come of a payload is in the store."""
+    def payload_over(self, staging: StagedPayload) -> list[Event]:
+        """No more of a payload will be written; returns what there is to say of it."""
+        stored = staging.writing is Writing.STORED
+        events = self._replica.payload_stored(staging.entry) if stored else []
         if staging is self._unfinished:
             self._unfinished = None
             self._append()
             self._replica.written()
+        if staging.writing is Writing.LOST:
+            self._replica.payload_lost(staging.entry.seqnum)
+        return events
 
     def _answered(self, batch: _Batch, result: object) -> None:
         self._work.release(batch.size)
@@ -252,19 +256,12 @@ class Download:
     """Batches verified entries with small payloads, and stages large payloads in pieces."""
 
     def __init__(
-        self,
-        request: Request,
-        replica: Replica,
-        *,
-        work: StoreWork,
-        limits: ReplicatorLimits,
-        family: HashFamily,
+        self, request: Request, replica: Replica, *, work: StoreWork, limits: ReplicatorLimits
     ) -> None:
         self.request = request
         self.replica = replica
         self._work = work
         self._limits = limits
-        self._family = family
         self._batches = _Batches(request, replica, work=work, limits=limits)
         self._complete = False  # the range is at its end
         self._entry: Entry | None = None  # whose payload is coming in
@@ -412,7 +409,6 @@ class Download:
     ) -> StagedPayload:
         return StagedPayload(
             entry,
-            owner=self.replica,
             work=self._work,
             offset=offset,
             verifier=verifier,
@@ -472,7 +468,7 @@ class Download:
         if stored is None:
             self.replica.inventory.look(lambda: self._miss_entry(seqnum))
             return
-        entry = decode(stored.encoded, family=self._family)
+        entry = self.replica.inventory.decode(stored)
         if self._entry is None or self._entry.seqnum != entry.seqnum:
             self._give_up_payload()
             self._expect(entry, request.receive_cursor.offset)

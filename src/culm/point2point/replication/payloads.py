@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from enum import Enum
-from typing import Final, Protocol
+from typing import Final
 
 from culm.bamboo.effects import DiscardStaged, FinishPayload, ReadPayload, WritePayload
-from culm.bamboo.entry import Entry, LogKey
+from culm.bamboo.entry import Entry
 from culm.bamboo.store import StoreError
 from culm.bamboo.verify import PayloadVerifier
 from culm.effects import Place, StoreWork
 from culm.machine import Event
-from culm.point2point.replication.events import EntryStored, PayloadProgress
+from culm.point2point.replication.events import PayloadProgress
 
 __all__ = [
     "CONCLUSIONS",
@@ -25,6 +25,7 @@ __all__ = [
     "StagedPayload",
     "Task",
     "Verdict",
+    "Writing",
     "read_begun",
 ]
 
@@ -140,25 +141,17 @@ CONCLUSIONS: Final[dict[tuple[Kept, Verdict], Conclusion]] = {
 }
 
 
-class _Doing(Enum):
-    NOTHING = "the store has nothing to do for it"
-    SOMETHING = "the store has something to do for it"
-    DONE = "nothing more will be written"
+class Writing(Enum):
+    """What the store has to do with it."""
+
+    IDLE = "nothing, for now"
+    BUSY = "something, for now"
+    STORED = "all of it is there"
+    LOST = "nothing more, and it has to be fetched again"
+    LEFT = "nothing more: there is as much as there will be"
 
 
-class PayloadOwner(Protocol):
-    """What a payload needs of whoever keeps its log in step."""
-
-    @property
-    def log(self) -> LogKey: ...
-
-    def payload_stored(self, entry: Entry) -> list[Event]:
-        """The payload is complete; returns what there is to say of that."""
-        ...
-
-    def payload_lost(self, entry: Entry) -> None:
-        """What is stored of the payload is not what came: it has to be fetched again."""
-        ...
+_OVER = (Writing.STORED, Writing.LOST, Writing.LEFT)
 
 
 class StagedPayload:
@@ -170,7 +163,7 @@ class StagedPayload:
     soon as that is not so, nothing more is written; once our peer's payload turns out to be
     the right one, what is stored is dropped, and the payload is fetched again.
 
-    over: called when no more will be written.
+    over: called when no more will be written (`done`); returns what there is to say of it.
     offset: where what comes begins.
     verifier: has seen all before that; without it and with an offset, the whole payload is read
         back at the end.
@@ -180,15 +173,13 @@ class StagedPayload:
         self,
         entry: Entry,
         *,
-        owner: PayloadOwner,
         work: StoreWork,
-        over: Callable[[StagedPayload], None],
+        over: Callable[[StagedPayload], Iterable[Event]],
         offset: int = 0,
         verifier: PayloadVerifier | None = None,
     ) -> None:
         self.entry = entry
         self.received = offset  # where what comes next begins
-        self._owner = owner
         self._work = work
         self._over = over
         self._verifier = verifier
@@ -196,20 +187,20 @@ class StagedPayload:
         self._at = offset  # where the first of the pieces begins
         self._arrival = Arrival.COMING
         self._kept = Kept.SAME
-        self._doing = _Doing.NOTHING
+        self.writing = Writing.IDLE
         self._verdict = Verdict.UNKNOWN
         self._last_place: Place | None = None  # for what there is to say at the end
 
     @property
     def done(self) -> bool:
         """Whether no more will be written."""
-        return self._doing is _Doing.DONE
+        return self.writing in _OVER
 
     # What comes.
 
     def begin(self, data: bytes) -> None:
         """The first piece is about to be stored together with its entry."""
-        self._doing = _Doing.SOMETHING
+        self.writing = Writing.BUSY
         self.received += len(data)
         self._queue(data)
 
@@ -218,7 +209,7 @@ class StagedPayload:
 
         Not `needed`: it was not, or its payload is complete.
         """
-        self._doing = _Doing.NOTHING
+        self.writing = Writing.IDLE
         if needed:
             self._compare()
         else:
@@ -263,35 +254,35 @@ class StagedPayload:
         self._pieces.append((data, self._work.reserve()))
 
     def _go_on(self) -> None:
-        if self._doing is not _Doing.NOTHING:
+        if self.writing is not Writing.IDLE:
             return
         if self._pieces:
             self._write()
             return
         match TASKS[self._arrival, self._kept]:
             case Task.CONCLUDE:
-                self._doing = _Doing.SOMETHING
+                self.writing = Writing.BUSY
                 self._conclude()
             case Task.DISCARD:
-                self._discard(self._end)
+                self._discard(Writing.LEFT)
             case Task.END:
-                self._end()
+                self._end(Writing.LEFT)
             case Task.WAIT:
                 pass
 
     def _write(self) -> None:
-        self._doing = _Doing.SOMETHING
+        self.writing = Writing.BUSY
         self._work.ask(
             WritePayload,
             self._written,
-            log=self._owner.log,
+            log=self.entry.log,
             seqnum=self.entry.seqnum,
             offset=self._at,
             data=self._pieces[0][0],
         )
 
     def _written(self, refusal: StoreError | None) -> None:
-        self._doing = _Doing.NOTHING
+        self.writing = Writing.IDLE
         if refusal is not None and self._pieces:
             self._compare()
         elif self._pieces:
@@ -303,18 +294,18 @@ class StagedPayload:
         if not self._pieces:
             self._go_on()
             return
-        self._doing = _Doing.SOMETHING
+        self.writing = Writing.BUSY
         self._work.ask(
             ReadPayload,
             self._compared,
-            log=self._owner.log,
+            log=self.entry.log,
             seqnum=self.entry.seqnum,
             offset=self._at,
             size=len(self._pieces[0][0]),
         )
 
     def _compared(self, found: bytes) -> None:
-        self._doing = _Doing.NOTHING
+        self.writing = Writing.IDLE
         if self._pieces:
             data, place = self._pieces[0]
             if found == data:
@@ -333,7 +324,7 @@ class StagedPayload:
         self._at += len(data)
         self._work.release(len(data))
         progress = PayloadProgress(
-            log=self._owner.log,
+            log=self.entry.log,
             seqnum=self.entry.seqnum,
             stored=self._at,
             size=self.entry.payload_size,
@@ -351,15 +342,15 @@ class StagedPayload:
             place.fill()
         self._pieces.clear()
 
-    def _discard(self, then: Callable[[], None]) -> None:
+    def _discard(self, writing: Writing) -> None:
         place = self._work.reserve()
 
         def discarded(_: object) -> None:
             place.fill()
-            then()
+            self._end(writing)
 
-        self._doing = _Doing.SOMETHING
-        self._work.ask(DiscardStaged, discarded, log=self._owner.log, seqnum=self.entry.seqnum)
+        self.writing = Writing.BUSY
+        self._work.ask(DiscardStaged, discarded, log=self.entry.log, seqnum=self.entry.seqnum)
 
     # The end.
 
@@ -367,37 +358,24 @@ class StagedPayload:
         match CONCLUSIONS[self._kept, self._verdict]:
             case Conclusion.FINISH:
                 self._work.ask(
-                    FinishPayload, self._finished, log=self._owner.log, seqnum=self.entry.seqnum
+                    FinishPayload, self._finished, log=self.entry.log, seqnum=self.entry.seqnum
                 )
             case Conclusion.READ_BACK:
                 read_begun(self._work, self.entry, self.entry.payload_size, self._read_back)
             case Conclusion.START_OVER:
-                self._discard(self._lose)
+                self._discard(Writing.LOST)
             case Conclusion.FETCH_AGAIN:
-                self._lose()
+                self._end(Writing.LOST)
 
     def _read_back(self, read: BegunPayload) -> None:
         self._verdict = Verdict.RIGHT if read.verifier.fault() is None else Verdict.WRONG
         self._conclude()
 
     def _finished(self, refusal: StoreError | None) -> None:
-        if refusal is not None:
-            self._lose()
-            return
-        stored = EntryStored(
-            log=self._owner.log,
-            seqnum=self.entry.seqnum,
-            payload_size=self.entry.payload_size,
-            payload_stored=True,
-        )
-        self._end([stored, *self._owner.payload_stored(self.entry)])
+        self._end(Writing.STORED if refusal is None else Writing.LOST)
 
-    def _lose(self) -> None:
-        self._end()
-        self._owner.payload_lost(self.entry)
-
-    def _end(self, events: list[Event] | None = None) -> None:
+    def _end(self, writing: Writing) -> None:
+        self.writing = writing
+        events = self._over(self)
         if self._last_place is not None:
-            self._last_place.fill(events or ())
-        self._doing = _Doing.DONE
-        self._over(self)
+            self._last_place.fill(events)

@@ -8,12 +8,12 @@ from enum import Enum
 from itertools import takewhile
 
 from culm.bamboo.effects import ReadEntries, ReadPayload
-from culm.bamboo.entry import Entry, LogKey, decode
+from culm.bamboo.entry import Entry
 from culm.bamboo.store import StoredEntry
 from culm.buffer import Buffer
 from culm.effects import StoreWork
+from culm.point2point.replication.inventory import Inventory
 from culm.point2point.replication.limits import ReplicatorLimits
-from culm.wire.multihash import HashFamily
 
 __all__ = ["ENTRY_SIZE", "ReadAhead", "Reading"]
 
@@ -30,72 +30,36 @@ class ReadAhead:
     """
 
     def __init__(self, *, size_max: int, read_size_max: int) -> None:
-        self.size = 0  # of what is leased
+        self.size = 0  # of what is held
         self._size_max = size_max
         self._read_size_max = read_size_max
-        self._waiting: dict[Lease, None] = {}
+        self._waiting: dict[Reading, None] = {}
 
-    def lease(self, rouse: Callable[[], None]) -> Lease:
-        """A part of the room, empty at first; `rouse` is called when there is room again."""
-        return Lease(self, rouse)
-
-    def share(self, lease: Lease, size: int, *, lasting: bool) -> int:
-        """How much `lease` may have of `size` bytes; if nothing, it is roused later.
+    def share(self, reading: Reading, size: int, *, lasting: bool) -> int:
+        """How much `reading` may have of `size` bytes; if nothing, it is roused later.
 
         `lasting`: for something that will go on for long.  It leaves a quarter of all to others.
         """
         free = self._size_max - self.size - (self._size_max // 4 if lasting else 0)
         share = max(min(size, free // 2), self._read_size_max)
         if share > free and self.size:
-            self._waiting[lease] = None
+            self._waiting[reading] = None
             return 0
         return share
 
     def resize(self, old: int, new: int) -> None:
-        """A lease has another size; rouse as many as there is room for."""
+        """One holds `new` bytes now; rouse as many as there is room for."""
         self.size += new - old
         if new >= old:
             return
         places = max((self._size_max - self.size) // self._read_size_max, self.size == 0)
-        for lease in list(self._waiting)[:places]:
-            del self._waiting[lease]
-            lease.rouse()
+        for reading in list(self._waiting)[:places]:
+            del self._waiting[reading]
+            reading.rouse()
 
-    def forget(self, lease: Lease) -> None:
+    def forget(self, reading: Reading) -> None:
         """It does not wait any more."""
-        self._waiting.pop(lease, None)
-
-
-class Lease:
-    """What one request holds."""
-
-    __slots__ = ("_ahead", "_size", "rouse")
-
-    def __init__(self, ahead: ReadAhead, rouse: Callable[[], None]) -> None:
-        self._ahead = ahead
-        self._size = 0
-        self.rouse = rouse
-
-    def claim(self, size: int, *, lasting: bool = False) -> int:
-        """Room for a read in the place of what is held: how much, `size` bytes or less.
-
-        0 if there is none for the moment: `rouse` is called when there is.
-        """
-        self.resize(0)
-        share = self._ahead.share(self, size, lasting=lasting)
-        self.resize(share)
-        return share
-
-    def resize(self, size: int) -> None:
-        """So much is held now."""
-        old, self._size = self._size, size
-        if old != size:
-            self._ahead.resize(old, size)
-
-    def close(self) -> None:
-        """Nothing is held, or waited for, any more."""
-        self._ahead.forget(self)
-        self.resize(0)
+        self._waiting.pop(reading, None)
 
 
 _NOTHING = memoryview(b"")
@@ -117,21 +81,21 @@ class Reading:
 
     def __init__(
         self,
-        log: LogKey,
+        inventory: Inventory,
         *,
         work: StoreWork,
         limits: ReplicatorLimits,
-        family: HashFamily,
         ahead: ReadAhead,
         rouse: Callable[[], None],
     ) -> None:
         self.entries: deque[StoredEntry] = deque()  # the one that is due, and later ones
         self._state = _State.IDLE
-        self._log = log
+        self.rouse = rouse
+        self._inventory = inventory
         self._work = work
         self._limits = limits
-        self._family = family
-        self._room = ahead.lease(rouse)
+        self._ahead = ahead
+        self._held = 0  # of the room
         self._size = 0  # of the entries
         self._entry: Entry | None = None  # decoded, the first of them
         self._data = _NOTHING  # of the payload that is due
@@ -156,14 +120,14 @@ class Reading:
     def decoded(self, stored: StoredEntry) -> Entry:
         """The entry that is due."""
         if self._entry is None:
-            self._entry = decode(stored.encoded, family=self._family)
+            self._entry = self._inventory.decode(stored)
         return self._entry
 
     def take_data(self, size_max: int) -> Buffer:
         """The next bytes of the payload that is due."""
         data, self._data = self._data[:size_max], self._data[size_max:]
         if not self._data:
-            self._room.resize(self._size)
+            self._hold(self._size)
         return data
 
     @property
@@ -180,7 +144,7 @@ class Reading:
         self._entry, self._data = None, _NOTHING
         if not self.entries:
             self._size = 0
-        self._room.resize(self._size)
+        self._hold(self._size)
 
     def forget_incomplete(self) -> None:
         """The store may have more entries and more of the payloads by now."""
@@ -204,7 +168,8 @@ class Reading:
     def close(self) -> None:
         """Nothing more is sent."""
         self._state = _State.CLOSED
-        self._room.close()
+        self._ahead.forget(self)
+        self._hold(0)
 
     def _keep(self, entries: Sequence[StoredEntry]) -> None:
         if not (entries and self.entries and entries[0] is self.entries[0]):
@@ -213,7 +178,24 @@ class Reading:
         self._size = sum(ENTRY_SIZE + len(each.payload or b"") for each in entries)
         if entries and entries[0].payload is None:
             self._size -= ENTRY_SIZE
-        self._room.resize(self._size)
+        self._hold(self._size)
+
+    # The room.
+
+    def _claim(self, size: int, *, lasting: bool = False) -> int:
+        """Room for a read in the place of what is held: how much, `size` bytes or less.
+
+        0 if there is none for the moment: `rouse` is called when there is.
+        """
+        self._hold(0)
+        share = self._ahead.share(self, size, lasting=lasting)
+        self._hold(share)
+        return share
+
+    def _hold(self, size: int) -> None:
+        old, self._held = self._held, size
+        if old != size:
+            self._ahead.resize(old, size)
 
     # The store.
 
@@ -230,7 +212,7 @@ class Reading:
         size, count = limits.batch_size_max, limits.batch_count_max
         self._keep(())
         whole = size + count * ENTRY_SIZE
-        room = self._room.claim(whole)
+        room = self._claim(whole)
         if not room:
             return
         if room < whole:  # half of it for the entries, half for what is in them
@@ -244,7 +226,7 @@ class Reading:
                 entries = list(takewhile(lambda stored: stored.payload_complete, entries))
             self._keep(entries)
             if outdated and (not entries or entries[0].seqnum != seqnum):
-                self._room.rouse()  # to ask again
+                self.rouse()  # to ask again
             else:
                 then(entries)
 
@@ -252,7 +234,7 @@ class Reading:
         self._work.ask(
             ReadEntries,
             got,
-            log=self._log,
+            log=self._inventory.log,
             start=seqnum,
             end=end,
             count_max=count,
@@ -263,7 +245,7 @@ class Reading:
     def ask_payload(self, seqnum: int, offset: int, left: int, then: Callable[[], None]) -> None:
         """Read of the payload that is due, of which there are `left` bytes, when there is room."""
         size_max = min(self._limits.batch_size_max, left)
-        room = self._room.claim(size_max, lasting=True)
+        room = self._claim(size_max, lasting=True)
         if not room:
             return
 
@@ -272,7 +254,7 @@ class Reading:
                 return
             self._state = _State.IDLE
             self._data = memoryview(data)
-            self._room.resize(self._size + len(data))
+            self._hold(self._size + len(data))
             if not data:  # deleted a moment ago
                 self.drop()
             then()
@@ -281,11 +263,11 @@ class Reading:
         size = min(size_max, room)
         if size < left:
             size -= size % min(size, self._limits.connection.packet_size_max)  # whole packets
-        self._room.resize(self._size + size)
+        self._hold(self._size + size)
         self._work.ask(
             ReadPayload,
             got,
-            log=self._log,
+            log=self._inventory.log,
             seqnum=seqnum,
             offset=offset,
             size=size,

@@ -22,6 +22,7 @@ from culm.point2point.replication.decisions import (
     may_rest,
 )
 from culm.point2point.replication.events import (
+    EntryStored,
     Interest,
     LogEnded,
     LogOffered,
@@ -44,35 +45,21 @@ _OPEN = frozenset(
 
 
 class ReplicaOwner(Protocol):
-    """What a replica needs of its replicator."""
+    """What a replica needs of its replicator; see `Proposer`."""
 
-    def propose(self, replica: Replica, ours: OurRequest, prepared: Prepared) -> None:
-        """Propose as soon as there is credit; `OurRequests.sent` is told then."""
-        ...
+    def propose(self, replica: Replica, ours: OurRequest, prepared: Prepared) -> None: ...
 
-    def confirmed(self, request: Request, replica: Replica) -> None:
-        """We have confirmed a request of the peer."""
-        ...
+    def confirmed(self, request: Request, replica: Replica) -> None: ...
 
-    def payload_stored(self, log: LogKey) -> None:
-        """A payload that has been waited for is in the store."""
-        ...
+    def wake(self, log: LogKey) -> None: ...
 
-    def unsettle(self, replica: Replica) -> None:
-        """Something has happened: `Replica.settled` may not hold any more."""
-        ...
+    def unsettle(self, replica: Replica) -> None: ...
 
-    def defer(self, replica: Replica) -> None:
-        """There has been no room for a proposal; `Replica.retry` is called when there may be."""
-        ...
+    def defer(self, replica: Replica) -> None: ...
 
-    def touch(self, request: Request | None) -> None:
-        """Something has happened that may let a request of ours rest."""
-        ...
+    def touch(self, request: Request | None) -> None: ...
 
-    def under_way(self, log: LogKey) -> list[Request]:
-        """The requests about a log for which data may flow, now or once they are confirmed."""
-        ...
+    def under_way(self, log: LogKey) -> list[Request]: ...
 
 
 class Replica:
@@ -219,18 +206,21 @@ class Replica:
     def payload_stored(self, entry: Entry) -> list[Event]:
         """The payload of `entry` is complete; what there is to say of that."""
         self.inventory.payload_over(entry.seqnum)
-        self._owner.payload_stored(self.log)
-        return self._news()
+        self._owner.wake(self.log)
+        size = entry.payload_size
+        told = EntryStored(
+            log=self.log, seqnum=entry.seqnum, payload_size=size, payload_stored=True
+        )
+        return [told, *self._news()]
 
-    def payload_lost(self, entry: Entry) -> None:
+    def payload_lost(self, seqnum: int) -> None:
         """What is stored of a payload is not what came: fetch that payload once more."""
 
         def look(stored: StoredEntry | None) -> None:
             if stored is not None and not stored.payload_complete:
-                want = Want(first=entry.seqnum, last=entry.seqnum, payload_only=True)
-                self.ours.add_range(want, again=True)
+                self.ours.add_range(Want.payload_of(seqnum), again=True)
 
-        self._work.ask(ReadEntry, look, log=self.log, seqnum=entry.seqnum)
+        self._work.ask(ReadEntry, look, log=self.log, seqnum=seqnum)
 
     def write(self) -> None:
         """A batch is to come."""

@@ -105,7 +105,7 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
         self._interest = interest
         self._family = family
         self._replicas: dict[LogKey, Replica] = {}
-        self._transfers = Transfers(self.connection, work=self._work, limits=limits, family=family)
+        self._transfers = Transfers(self.connection, work=self._work, limits=limits)
         self._early: list[Proposed] = []  # proposals that came before the logs were known
         self._proposer = Proposer(self.connection, self._transfers)
         self._logs_read = False

@@ -20,7 +20,6 @@ from culm.point2point.replication.reading import ENTRY_SIZE, ReadAhead
 from culm.point2point.replication.replica import Replica
 from culm.point2point.replication.upload import Upload
 from culm.point2point.states import State
-from culm.wire.multihash import HashFamily
 
 __all__ = ["Proposer", "Transfers"]
 
@@ -29,17 +28,11 @@ class Transfers:
     """The requests for which data may flow, by id: a download and an upload each."""
 
     def __init__(
-        self,
-        connection: Connection,
-        *,
-        work: StoreWork,
-        limits: ReplicatorLimits,
-        family: HashFamily,
+        self, connection: Connection, *, work: StoreWork, limits: ReplicatorLimits
     ) -> None:
         self._connection = connection
         self._work = work
         self._limits = limits
-        self._family = family
         self._involved: dict[int, Replica] = {}  # in the request of that id
         self._downloads: dict[int, Download] = {}
         self._unwritten: dict[int, Download] = {}  # those with entries in an open batch
@@ -72,9 +65,7 @@ class Transfers:
         """Data of a request may flow, now or when the peer has confirmed it."""
         request_id = request.request_id
         self.involve(request, replica)
-        download = Download(
-            request, replica, work=self._work, limits=self._limits, family=self._family
-        )
+        download = Download(request, replica, work=self._work, limits=self._limits)
         if begun_payload is not None:
             download.resume_payload(begun_payload)
         self._downloads[request_id] = download
@@ -83,7 +74,6 @@ class Transfers:
             replica,
             work=self._work,
             limits=self._limits,
-            family=self._family,
             ahead=self.ahead,
             may_send=lambda: self._connection.send_credit() > 0,
             rouse=lambda fresh: self.rouse(request_id, fresh=fresh),
@@ -311,11 +301,11 @@ class Proposer:
     # What replicas ask for.
 
     def defer(self, replica: Replica) -> None:
-        """There has been no room for what it proposes."""
+        """There has been no room for what it proposes: let it try again when there may be."""
         self._deferred[replica] = None
 
     def propose(self, replica: Replica, ours: OurRequest, prepared: Prepared) -> None:
-        """Propose as soon as there is credit."""
+        """Propose as soon as there is credit; `OurRequests.sent` is told then."""
         self._wishes.append(_Wish(replica, ours, prepared))
         self.go_on()
         if ours.stage is Stage.QUEUED:
@@ -326,8 +316,8 @@ class Proposer:
         self._transfers.open(request, replica, None)
         self._transfers.rouse(request.request_id)
 
-    def payload_stored(self, log: LogKey) -> None:
-        """A payload that has been waited for is in the store."""
+    def wake(self, log: LogKey) -> None:
+        """Something that requests may have waited for is in the store."""
         self._transfers.wake(log)
 
     def unsettle(self, replica: Replica) -> None:
@@ -340,5 +330,5 @@ class Proposer:
             self._transfers.touched[request.request_id] = None
 
     def under_way(self, log: LogKey) -> list[Request]:
-        """The requests about a log for which data may flow."""
+        """The requests about a log for which data may flow, now or once they are confirmed."""
         return self._transfers.under_way(log)

@@ -17,7 +17,6 @@ from culm.point2point.replication.limits import ReplicatorLimits
 from culm.point2point.replication.reading import ReadAhead, Reading
 from culm.point2point.replication.replica import Replica
 from culm.point2point.states import RequestState
-from culm.wire.multihash import HashFamily
 
 __all__ = ["Upload"]
 
@@ -32,7 +31,6 @@ class Upload:
         *,
         work: StoreWork,
         limits: ReplicatorLimits,
-        family: HashFamily,
         ahead: ReadAhead,
         may_send: Callable[[], bool],
         rouse: Callable[[bool], None],
@@ -43,10 +41,9 @@ class Upload:
         self._may_send = may_send  # as far as the peer's credit is concerned
         self._rouse = rouse
         self._reading = Reading(
-            replica.log,
+            replica.inventory,
             work=work,
             limits=limits,
-            family=family,
             ahead=ahead,
             rouse=lambda: rouse(False),
         )
