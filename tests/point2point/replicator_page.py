@@ -53,7 +53,7 @@ from culm.point2point.replication import (
     Want,
 )
 from culm.point2point.replication.events import LogEvent
-from culm.point2point.replication.facts import STAGES, Stage
+from culm.point2point.replication.states import STAGES, Stage
 
 PAGE = Path(__file__).parents[2] / "docs" / "replicator.md"
 OTHER = {"A": "B", "B": "A"}

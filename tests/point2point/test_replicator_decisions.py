@@ -15,7 +15,6 @@ from culm.bamboo.store import StoredEntry
 from culm.point2point import Proposal
 from culm.point2point.replication.decisions import (
     Action,
-    Answer,
     answer,
     answer_compared,
     cut_off,
@@ -30,18 +29,22 @@ from culm.point2point.replication.decisions import (
     still_wants,
     wish,
 )
-from culm.point2point.replication.facts import (
+from culm.point2point.replication.facts import Facts
+from culm.point2point.replication.states import (
+    PEER_STAGES,
+    PROGRESS,
     STAGES,
     STANDINGS,
+    Answer,
     Change,
-    Facts,
+    Fetch,
     PeerStage,
+    Progress,
     Purpose,
     Stage,
     Standing,
     Step,
 )
-from culm.point2point.replication.theirs import PEER_STAGES
 
 LOG = LogKey(bytes(32), 0)
 NOTHING = dict[str, Any](
@@ -150,6 +153,15 @@ def test_how_it_stands_after_every_change() -> None:
             assert after is Standing.RESTING
         else:
             assert after is Standing.LASTING
+
+
+def test_a_range_is_complete_once_and_what_is_lost_stays_so() -> None:
+    assert set(PROGRESS) == set(product(Progress, Fetch))
+    for (progress, fetch), after in PROGRESS.items():
+        again = {Progress.LOST, Progress.REPEATED}
+        assert (after in again) is (progress in again or fetch is Fetch.LOSE)
+        whole = {Progress.COMPLETE, Progress.REPEATED}
+        assert (after in whole) is (progress in whole or fetch is Fetch.COMPLETE)
 
 
 def test_a_request_of_the_peer_is_answered_once() -> None:
@@ -377,5 +389,5 @@ def test_ranges_end_before_a_fork() -> None:
 
 
 def test_stages_are_told_apart_by_their_words() -> None:
-    for kind in (Stage, PeerStage, Standing, Step, Change, Action, Answer, Purpose):
+    for kind in (Stage, PeerStage, Standing, Step, Change, Action, Answer, Purpose, Progress):
         assert len({member.value for member in kind}) == len(kind)

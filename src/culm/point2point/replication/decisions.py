@@ -12,12 +12,12 @@ from culm.bamboo.links import lipmaa, lower_pool, open_targets, upper_pool
 from culm.bamboo.store import StoredEntry
 from culm.point2point.messages import Proposal
 from culm.point2point.replication.events import Want
-from culm.point2point.replication.facts import Facts, Purpose, Stage, Standing
+from culm.point2point.replication.facts import Facts
 from culm.point2point.replication.payloads import BegunPayload
+from culm.point2point.replication.states import Answer, Purpose, Stage, Standing
 
 __all__ = [
     "Action",
-    "Answer",
     "Plan",
     "answer",
     "answer_compared",
@@ -50,21 +50,6 @@ class Action(Enum):
     GO_ON = "propose what comes after what we have"
     FETCH_RANGE = "propose the first of the ranges"
     SHOW_FORK = "propose the forked entry, to cancel that with the proof"
-
-
-class Answer(Enum):
-    """What to do about a proposal of the peer."""
-
-    WAIT = "nothing yet: it is not known what our store has"
-    COMPARE = "see whether our log is the peer's where the range begins"
-    CONFIRM = "take part"
-    PASS = "do not take part, and ask for what we lack instead"
-    AWAIT_OURS = "nothing yet: a proposal of ours is to displace it"
-    DEFER = "cancel: RESOURCE_LIMIT"
-    REFUSE = "cancel: DO_NOT_RETRY"
-    SHOW_ENTRY = "cancel: HASH_MISMATCH, with our entry"
-    SHOW_END = "cancel: END_OF_LOG"
-    SHOW_FORK = "cancel: FORK, with the proof"
 
 
 # Our requests.

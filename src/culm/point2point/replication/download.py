@@ -263,7 +263,6 @@ class Download:
         self._work = work
         self._limits = limits
         self._batches = _Batches(request, replica, work=work, limits=limits)
-        self._complete = False  # the range is at its end
         self._entry: Entry | None = None  # whose payload is coming in
         self._pieces: list[bytes] = []  # of that payload, not written
         self._pieces_size = 0
@@ -307,8 +306,7 @@ class Download:
                 )
             case _:
                 pass
-        if self.request.receive_cursor.piece is None and not self._complete:
-            self._complete = True
+        if self.request.receive_cursor.piece is None:
             self.replica.received_all(self.request)
 
     def _tell(self, event: Notified) -> None:

@@ -1,150 +1,15 @@
-"""What is known of a log, and where the requests for it are: values, and two tables of states."""
+"""What is known of a log, as values."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import Enum
-from typing import Final
 
 from culm.bamboo.entry import LogKey
+from culm.point2point.replication.states import PeerStage, Purpose, Stage, Standing
 from culm.point2point.states import State
 
-__all__ = [
-    "STAGES",
-    "STANDINGS",
-    "Change",
-    "Facts",
-    "LogSnapshot",
-    "PeerStage",
-    "Purpose",
-    "ReplicatorSnapshot",
-    "Stage",
-    "Standing",
-    "Step",
-]
-
-
-class Purpose(Enum):
-    """What we propose something for.  There is one request of ours at a time for each."""
-
-    NEXT = "what comes after what we have, or one entry to compare it with ours"
-    RANGE = "the first of the ranges that the user has asked for"
-    FORK = "to show the peer that the log is forked"
-
-
-class Stage(Enum):
-    """Where a request of ours is, from before it is made to its end."""
-
-    IDLE = "nothing is under way"
-    PREPARING = "the store is asked for what the proposal needs"
-    QUEUED = "the proposal waits for credit"
-    PROPOSED = "the peer has not answered"
-    OPEN = "the peer has confirmed it"
-    ENDING = "the peer has cancelled it, and what it has sent before may still come"
-    FINISHED = "the same, because it has sent all of it"
-    TURNED_AWAY = "the same, because it has no room for it"
-    REPEATING = "the same, and there may be room by now"
-    DEFERRED = "there was no room: to be tried again when there may be"
-
-    __hash__ = object.__hash__  # see `PeerStage`
-
-
-class Step(Enum):
-    """What can happen to a request of ours."""
-
-    PREPARE = "we want to propose something"
-    OVERTAKE = "what was about to be proposed is not what is wanted any more"
-    QUEUE = "it is known what to propose"
-    SEND = "the proposal leaves"
-    GIVE_UP = "there is no credit, and nothing will come of waiting"
-    PEER_CONFIRMS = "the peer confirms"
-    PEER_CANCELS = "the peer cancels"
-    PEER_FINISHES = "the peer cancels: END_OF_RANGE"
-    PEER_DEFERS = "the peer cancels: RESOURCE_LIMIT"
-    END = "it is over, or was dropped by the overlap rule"
-    MAKE_ROOM = "there may be room again"
-
-
-_CANCELS: Final = {
-    Step.PEER_CANCELS: Stage.ENDING,
-    Step.PEER_FINISHES: Stage.FINISHED,
-    Step.PEER_DEFERS: Stage.TURNED_AWAY,
-    Step.END: Stage.IDLE,
-}
-
-# What is not in it cannot happen.
-STAGES: Final[dict[Stage, dict[Step, Stage]]] = {
-    Stage.IDLE: {Step.PREPARE: Stage.PREPARING},
-    Stage.PREPARING: {Step.OVERTAKE: Stage.IDLE, Step.QUEUE: Stage.QUEUED},
-    Stage.QUEUED: {
-        Step.OVERTAKE: Stage.IDLE,
-        Step.SEND: Stage.PROPOSED,
-        Step.GIVE_UP: Stage.DEFERRED,
-    },
-    Stage.PROPOSED: {Step.PEER_CONFIRMS: Stage.OPEN, **_CANCELS},
-    Stage.OPEN: _CANCELS,
-    Stage.ENDING: {Step.END: Stage.IDLE},
-    Stage.FINISHED: {Step.END: Stage.IDLE},
-    Stage.TURNED_AWAY: {Step.END: Stage.DEFERRED, Step.MAKE_ROOM: Stage.REPEATING},
-    Stage.REPEATING: {Step.END: Stage.IDLE},
-    Stage.DEFERRED: {Step.MAKE_ROOM: Stage.IDLE},
-}
-
-
-class PeerStage(Enum):
-    """Where a request of the peer is, as long as it is not over."""
-
-    WAITING = "it is not known yet what our store has"
-    COMPARING = "the store is asked for what the peer has told the hash of"
-    JOINING = "the same, for a request in which we want to take what comes"
-    PASSED = "we do not take part"
-    AWAITING_OURS = "the same, and a proposal of ours is to displace it"
-    SERVING = "we have confirmed it, and want nothing for ourselves"
-    JOINED = "we have confirmed it, and want what comes"
-    LEAVING = "we were about to, and have cancelled it"
-    CANCELLED = "we have cancelled it"
-
-    __hash__ = object.__hash__  # looked up whenever something has come: quicker than by name
-
-
-class Standing(Enum):
-    """How it is between us and the peer about what comes next of a log."""
-
-    LASTING = "a request for it lasts as long as the connection"
-    RESTING = "there are more logs than requests: it lasts as long as there is something new"
-    REFUSED = "the peer will not have what we propose, or we not what it sends"
-
-
-class Change(Enum):
-    """What changes that."""
-
-    REST = "one of us ends a request that only waits for what is to come"
-    REFUSE = "something is wrong with what one of us wants or sends"
-    FORGIVE = "there may be something to be had after all"
-    WAKE = "the user wants the log now"
-
-
-STANDINGS: Final[dict[Standing, dict[Change, Standing]]] = {
-    Standing.LASTING: {
-        Change.REST: Standing.RESTING,
-        Change.REFUSE: Standing.REFUSED,
-        Change.FORGIVE: Standing.LASTING,
-        Change.WAKE: Standing.LASTING,
-    },
-    Standing.RESTING: {
-        Change.REST: Standing.RESTING,
-        Change.REFUSE: Standing.REFUSED,
-        Change.FORGIVE: Standing.RESTING,
-        Change.WAKE: Standing.LASTING,
-    },
-    Standing.REFUSED: {
-        Change.REST: Standing.REFUSED,
-        Change.REFUSE: Standing.REFUSED,
-        Change.FORGIVE: Standing.LASTING,
-        Change.WAKE: Standing.LASTING,
-    },
-}
+__all__ = ["Facts", "LogSnapshot", "ReplicatorSnapshot"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from enum import Enum
 from functools import partial
 from typing import NamedTuple, Protocol
 
@@ -25,18 +24,21 @@ from culm.point2point.replication.decisions import (
     still_wants,
 )
 from culm.point2point.replication.events import LogRefused, LogSynced, Want
-from culm.point2point.replication.facts import (
+from culm.point2point.replication.facts import Facts
+from culm.point2point.replication.inventory import Inventory
+from culm.point2point.replication.payloads import BegunPayload
+from culm.point2point.replication.states import (
+    PROGRESS,
     STAGES,
     STANDINGS,
     Change,
-    Facts,
+    Fetch,
+    Progress,
     Purpose,
     Stage,
     Standing,
     Step,
 )
-from culm.point2point.replication.inventory import Inventory
-from culm.point2point.replication.payloads import BegunPayload
 from culm.point2point.states import RequestState
 
 __all__ = ["LogOfRequests", "OurRequest", "OurRequests", "Prepared"]
@@ -111,14 +113,6 @@ class Prepared(NamedTuple):
     begun_payload: BegunPayload | None = None
 
 
-class _Progress(Enum):
-    """How far the first of the ranges has come."""
-
-    COMING = "it is not here"
-    COMPLETE = "the peer has sent all of it"
-    LOST = "what has come is lost: once more"
-
-
 class LogOfRequests(Protocol):
     """What requests need of their log; see `Replica`."""
 
@@ -160,7 +154,7 @@ class OurRequests:
         self.told = 0  # the peer knows that we have all before this entry
         self.fork_told: int | None = None  # the first forked entry that it knows of
         self.ranges: deque[Want] = deque()
-        self._progress = _Progress.COMING  # of the first of them
+        self._progress = Progress.COMING  # of the first of them
         self._peer_end: int | None = None  # where it says that the log ends, before a range does
         self._log = log
 
@@ -183,7 +177,7 @@ class OurRequests:
     def add_range(self, want: Want, *, again: bool = False) -> None:
         """Fetch another range; `again`: even if it is the one that is being fetched."""
         if again and self.range.handle is not None and want == self.ranges[0]:
-            self._progress = _Progress.LOST
+            self._progress = PROGRESS[self._progress, Fetch.LOSE]
         if want not in self.ranges:
             self.ranges.append(want)
         self.range.make_room()
@@ -327,10 +321,11 @@ class OurRequests:
         if request != self.range.handle:
             return
         last = self.ranges[0].last
-        if last is not None and request.receive_cursor.range.end == last:
-            if self._progress is _Progress.COMING:
-                self._progress = _Progress.COMPLETE
-            self._log.emit(LogSynced(log=self._log.log, seqnum=last))
+        progress = PROGRESS[self._progress, Fetch.COMPLETE]
+        if last is None or request.receive_cursor.range.end != last or progress is self._progress:
+            return
+        self._progress = progress
+        self._log.emit(LogSynced(log=self._log.log, seqnum=last))
 
     def peer_cancels(self, ours: OurRequest, reason: CancelReason) -> None:
         """The peer has cancelled it; what it has sent may still arrive."""
@@ -362,8 +357,6 @@ class OurRequests:
             self.fork_told = None  # our proposal counts for nothing, nor does its end
         if ours is self.range:
             again = dropped or stage in (Stage.TURNED_AWAY, Stage.REPEATING)
-            if self._progress is _Progress.COMPLETE or (
-                self._progress is _Progress.COMING and not again
-            ):
+            progress, self._progress = self._progress, Progress.COMING
+            if progress is Progress.COMPLETE or (progress is Progress.COMING and not again):
                 self.ranges.popleft()
-            self._progress = _Progress.COMING

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Protocol
 
 from culm.bamboo.effects import ReadEntry
@@ -15,12 +14,7 @@ from culm.effects import StoreWork
 from culm.machine import Event, LocalProtocolError
 from culm.point2point.handles import Request
 from culm.point2point.messages import Cancel, CancelReason, Proposal
-from culm.point2point.replication.decisions import (
-    Answer,
-    cut_off,
-    last_before_fork,
-    may_rest,
-)
+from culm.point2point.replication.decisions import cut_off, last_before_fork, may_rest
 from culm.point2point.replication.events import (
     EntryStored,
     Interest,
@@ -30,9 +24,14 @@ from culm.point2point.replication.events import (
     LogSynced,
     Want,
 )
-from culm.point2point.replication.facts import Change, Facts, LogSnapshot, Step
+from culm.point2point.replication.facts import Facts, LogSnapshot
 from culm.point2point.replication.inventory import Inventory
 from culm.point2point.replication.ours import OurRequest, OurRequests, Prepared
+from culm.point2point.replication.states import (
+    Answer,
+    Change,
+    Step,
+)
 from culm.point2point.replication.theirs import PeerRequests
 from culm.point2point.states import RequestState
 from culm.wire.multihash import HashFamily
@@ -51,7 +50,7 @@ class ReplicaOwner(Protocol):
 
     def confirmed(self, request: Request, replica: Replica) -> None: ...
 
-    def wake(self, log: LogKey) -> None: ...
+    def wake(self, replica: Replica) -> None: ...
 
     def unsettle(self, replica: Replica) -> None: ...
 
@@ -59,7 +58,7 @@ class ReplicaOwner(Protocol):
 
     def touch(self, request: Request | None) -> None: ...
 
-    def under_way(self, log: LogKey) -> list[Request]: ...
+    def retry(self) -> None: ...
 
 
 class Replica:
@@ -85,6 +84,8 @@ class Replica:
         self.inventory.want_payloads(want)
         self.ours = OurRequests(self, want)
         self._theirs = PeerRequests(self, self.ours)
+        # Requests for which data may flow, now or once they are confirmed.
+        self.under_way: dict[int, Request] = {}
         self._interest = interest
         self._following = following
         self._offered: int | None = None  # the last entry that the peer has spoken of
@@ -104,14 +105,14 @@ class Replica:
         if self.inventory.fork is not None:
             self._look_before(self.inventory.fork)
 
-    def refresh(self, then: Callable[[], None]) -> None:
+    def refresh(self) -> None:
         """Somebody else has changed the store."""
 
         def looked() -> None:
             self.tell_news()
             self.ours.next.make_room()
             self.propose_wanted()
-            then()
+            self._owner.wake(self)
 
         self.inventory.look(looked)
 
@@ -206,7 +207,7 @@ class Replica:
     def payload_stored(self, entry: Entry) -> list[Event]:
         """The payload of `entry` is complete; what there is to say of that."""
         self.inventory.payload_over(entry.seqnum)
-        self._owner.wake(self.log)
+        self._owner.wake(self)
         size = entry.payload_size
         told = EntryStored(
             log=self.log, seqnum=entry.seqnum, payload_size=size, payload_stored=True
@@ -271,6 +272,7 @@ class Replica:
 
     def sent(self, ours: OurRequest, request: Request) -> None:
         """It has been proposed."""
+        self.under_way[request.request_id] = request
         self.ours.sent(ours, request)
         self._theirs.reconsider()
 
@@ -288,11 +290,6 @@ class Replica:
     def deferred(self) -> bool:
         """Whether there has been no room for a proposal of ours."""
         return any(ours.is_turned_away for ours in self.ours)
-
-    def is_deferred(self, request_id: int) -> bool:
-        """Whether the request is ours, and the peer has no room for it."""
-        ours = self.ours.of(request_id)
-        return ours is not None and ours.is_turned_away
 
     def retry(self) -> None:
         """The peer may have room again."""
@@ -326,12 +323,17 @@ class Replica:
     def over(self, request_id: int, *, dropped: bool = False) -> None:
         """A request is over; what was in its way may have its turn now."""
         self.unsettle()
+        self.under_way.pop(request_id, None)
         self._theirs.over(request_id)
         ours = self.ours.of(request_id)
+        makes_room = ours is None or not ours.is_turned_away
         if ours is not None:
             self.ours.over(ours, dropped=dropped)
-        if not dropped:
-            self.propose_wanted()
+        if dropped:
+            return
+        self.propose_wanted()
+        if makes_room:
+            self._owner.retry()
 
     def cancelled(self, request_id: int, cancel: Cancel) -> None:
         """The peer has cancelled a request about this log."""
@@ -346,6 +348,8 @@ class Replica:
                 self.ours.change(Change.REST)
             return
         self.ours.peer_cancels(ours, reason)
+        if ours.is_turned_away:
+            self._owner.defer(self)
         if cancel.entry is not None:
             self.inventory.compare(cancel.entry)
         known = reason is CancelReason.END_OF_LOG and self._knows_end(cancel.seqnum or 0)
@@ -393,6 +397,7 @@ class Replica:
 
     def confirmed(self, request: Request) -> None:
         """Data of a request of the peer may flow."""
+        self.under_way[request.request_id] = request
         self._owner.confirmed(request, self)
 
     # Forks.
@@ -421,7 +426,7 @@ class Replica:
         """What is open ends before the fork; what begins behind it is cancelled for that reason."""
         self.unsettle()
         self.ours.change(Change.FORGIVE)  # what comes before the fork may be had yet
-        for request in self._owner.under_way(self.log):
+        for request in list(self.under_way.values()):
             if request.state in _OPEN:
                 self._shorten(request)
         self._look_before(proof)

@@ -106,8 +106,8 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
         self._family = family
         self._replicas: dict[LogKey, Replica] = {}
         self._transfers = Transfers(self.connection, work=self._work, limits=limits)
-        self._early: list[Proposed] = []  # proposals that came before the logs were known
         self._proposer = Proposer(self.connection, self._transfers)
+        self._early: list[Proposed] = []  # proposals that came before the logs were known
         self._logs_read = False
         self._quiet = _Quiet(limits.settle_s)
 
@@ -149,7 +149,7 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
         self.connection.check_open()
         replica = self._replica(log)
         if replica is not None:
-            replica.refresh(lambda: self._transfers.wake(log))
+            replica.refresh()
 
     def close(self) -> None:
         """Say goodbye; `Closed` follows when the peer has answered."""
@@ -245,28 +245,28 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
                 self._proposer.go_on()
             case Proposed():
                 self._consider(event)
-            case ProposalDropped():
-                replica = self._transfers.forget(event.request_id)
-                if replica is not None:
-                    replica.over(event.request_id, dropped=True)
-            case Confirmed():
-                replica = self._transfers.replica_of(event.request_id)
-                if replica is not None:
-                    replica.peer_confirms(event.request_id)
-                self._transfers.handle(event)
-            case Cancelled():
-                replica = self._transfers.replica_of(event.request_id)
-                if replica is not None:
-                    replica.cancelled(event.request_id, event.cancel)
-                    if replica.deferred:
-                        self._proposer.defer(replica)
-            case RequestEnded():
-                self._end(event.request_id)
-            case RequestGivenUp(reason=GivenUp.STALLED):
-                replica = self._transfers.replica_of(event.request_id)
-                if replica is not None:
-                    replica.give_up(self.connection.request(event.request_id))
             case RequestEvent():
+                replica = self._transfers.replica_of(event.request_id)
+                if replica is not None:
+                    self._tell(replica, event)
+
+    def _tell(self, replica: Replica, event: RequestEvent) -> None:
+        request_id = event.request_id
+        match event:
+            case Cancelled():
+                replica.cancelled(request_id, event.cancel)
+            case ProposalDropped():
+                self._transfers.forget(request_id)
+                replica.over(request_id, dropped=True)
+            case RequestEnded():
+                self._transfers.forget(request_id)
+                self._proposer.ended(request_id)
+                replica.over(request_id)
+            case RequestGivenUp(reason=GivenUp.STALLED):
+                replica.give_up(self.connection.request(request_id))
+            case _:
+                if isinstance(event, Confirmed):
+                    replica.peer_confirms(request_id)
                 self._transfers.handle(event)
 
     def _read_logs(self, after: LogKey | None) -> None:
@@ -320,16 +320,6 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
             replica.consider(event.proposal, request)
         elif request is not None and request.state is RequestState.PROPOSED_BY_PEER:
             request.cancel(CancelReason.RESOURCE_LIMIT if wanted else CancelReason.DO_NOT_RETRY)
-
-    def _end(self, request_id: int) -> None:
-        self._proposer.ended(request_id)
-        replica = self._transfers.forget(request_id)
-        if replica is None:
-            return
-        no_room = replica.is_deferred(request_id)
-        replica.over(request_id)
-        if not no_room:
-            self._proposer.retry()
 
 
 class _Quiet:

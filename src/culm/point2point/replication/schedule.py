@@ -5,19 +5,20 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from typing import NamedTuple
 
-from culm.bamboo.entry import LogKey
 from culm.buffer import Buffer
 from culm.effects import StoreWork
 from culm.point2point.connection import Connection
 from culm.point2point.events import PayloadReceived, RequestEvent
 from culm.point2point.handles import Request
 from culm.point2point.replication.download import Download
-from culm.point2point.replication.facts import Stage
 from culm.point2point.replication.limits import ReplicatorLimits
 from culm.point2point.replication.ours import OurRequest, Prepared
 from culm.point2point.replication.payloads import BegunPayload
 from culm.point2point.replication.reading import ENTRY_SIZE, ReadAhead
 from culm.point2point.replication.replica import Replica
+from culm.point2point.replication.states import (
+    Stage,
+)
 from culm.point2point.replication.upload import Upload
 from culm.point2point.states import State
 
@@ -33,11 +34,10 @@ class Transfers:
         self._connection = connection
         self._work = work
         self._limits = limits
-        self._involved: dict[int, Replica] = {}  # in the request of that id
+        self._replicas: dict[int, Replica] = {}  # by the requests that are about them
         self._downloads: dict[int, Download] = {}
         self._unwritten: dict[int, Download] = {}  # those with entries in an open batch
         self._uploads: dict[int, Upload] = {}
-        self._by_log: dict[LogKey, dict[int, Upload]] = {}
         # Those that may have to send: such as have just got something, and such as go on.
         self._fresh: OrderedDict[int, Upload] = OrderedDict()
         self._going_on: OrderedDict[int, Upload] = OrderedDict()
@@ -55,11 +55,11 @@ class Transfers:
 
     def involve(self, request: Request, replica: Replica) -> None:
         """A proposal of the peer is about that replica."""
-        self._involved[request.request_id] = replica
+        self._replicas[request.request_id] = replica
 
     def replica_of(self, request_id: int) -> Replica | None:
         """The replica that a request is about."""
-        return self._involved.get(request_id)
+        return self._replicas.get(request_id)
 
     def open(self, request: Request, replica: Replica, begun_payload: BegunPayload | None) -> None:
         """Data of a request may flow, now or when the peer has confirmed it."""
@@ -69,7 +69,7 @@ class Transfers:
         if begun_payload is not None:
             download.resume_payload(begun_payload)
         self._downloads[request_id] = download
-        upload = self._uploads[request_id] = Upload(
+        self._uploads[request_id] = Upload(
             request,
             replica,
             work=self._work,
@@ -78,25 +78,17 @@ class Transfers:
             may_send=lambda: self._connection.send_credit() > 0,
             rouse=lambda fresh: self.rouse(request_id, fresh=fresh),
         )
-        self._by_log.setdefault(replica.log, {})[request_id] = upload
 
-    def forget(self, request_id: int) -> Replica | None:
-        """A request is over; returns whose it was."""
+    def forget(self, request_id: int) -> None:
+        """A request is over."""
         upload = self._uploads.pop(request_id, None)
         if upload is not None:
             upload.close()
-            of_log = self._by_log[upload.replica.log]
-            del of_log[request_id]
-            if not of_log:
-                del self._by_log[upload.replica.log]
-        self._fresh.pop(request_id, None)
-        self._going_on.pop(request_id, None)
         download = self._downloads.pop(request_id, None)
-        self._unwritten.pop(request_id, None)
-        self.touched.pop(request_id, None)
         if download is not None:
             download.finish()
-        return self._involved.pop(request_id, None)
+        for kept in (self._replicas, self._unwritten, self._fresh, self._going_on, self.touched):
+            kept.pop(request_id, None)
 
     # Coming in.
 
@@ -144,14 +136,10 @@ class Transfers:
         queue = self._fresh if fresh else self._going_on
         queue[request_id] = upload
 
-    def under_way(self, log: LogKey) -> list[Request]:
-        """The requests about `log` for which data may flow, now or once they are confirmed."""
-        return [each.request for each in self._by_log.get(log, {}).values()]
-
-    def wake(self, log: LogKey) -> None:
-        """There are new entries of `log`."""
-        for request_id, upload in self._by_log.get(log, {}).items():
-            upload.wake()
+    def wake(self, replica: Replica) -> None:
+        """There are new entries of its log, or payloads."""
+        for request_id in replica.under_way:
+            self._uploads[request_id].wake()
             self.rouse(request_id)
 
     def pieces_to_send(self, size_max: int | None) -> list[Buffer]:
@@ -316,9 +304,9 @@ class Proposer:
         self._transfers.open(request, replica, None)
         self._transfers.rouse(request.request_id)
 
-    def wake(self, log: LogKey) -> None:
+    def wake(self, replica: Replica) -> None:
         """Something that requests may have waited for is in the store."""
-        self._transfers.wake(log)
+        self._transfers.wake(replica)
 
     def unsettle(self, replica: Replica) -> None:
         """Something has happened to a replica: see again whether it has settled."""
@@ -328,7 +316,3 @@ class Proposer:
         """Something has happened that may let a request rest."""
         if request is not None:
             self._transfers.touched[request.request_id] = None
-
-    def under_way(self, log: LogKey) -> list[Request]:
-        """The requests about a log for which data may flow, now or once they are confirmed."""
-        return self._transfers.under_way(log)

@@ -11,55 +11,18 @@ from culm.bamboo.links import open_targets
 from culm.point2point.handles import Request
 from culm.point2point.messages import NOTIFY, CancelReason, Proposal
 from culm.point2point.replication.decisions import (
-    Answer,
     answer,
     answer_compared,
     give_way,
     is_wanted,
     last_before_fork,
 )
-from culm.point2point.replication.facts import PeerStage, Stage
 from culm.point2point.replication.ours import LogOfRequests, OurRequests
+from culm.point2point.replication.states import PEER_STAGES, Answer, PeerStage, Stage
 from culm.point2point.states import RequestState
 
-__all__ = ["PEER_STAGES", "PeerRequests"]
+__all__ = ["PeerRequests"]
 
-_AT_ONCE: Final = {
-    Answer.WAIT: PeerStage.WAITING,
-    Answer.COMPARE: PeerStage.COMPARING,
-    Answer.PASS: PeerStage.PASSED,
-    Answer.REFUSE: PeerStage.CANCELLED,
-    Answer.SHOW_END: PeerStage.CANCELLED,
-    Answer.SHOW_FORK: PeerStage.CANCELLED,
-}
-
-# What is not in it cannot happen.
-PEER_STAGES: Final[dict[PeerStage, dict[Answer, PeerStage]]] = {
-    PeerStage.WAITING: _AT_ONCE,
-    PeerStage.AWAITING_OURS: {
-        Answer.WAIT: PeerStage.WAITING,
-        Answer.DEFER: PeerStage.CANCELLED,
-    },
-    PeerStage.COMPARING: {
-        Answer.CONFIRM: PeerStage.SERVING,
-        Answer.SHOW_ENTRY: PeerStage.CANCELLED,
-        Answer.PASS: PeerStage.PASSED,
-        Answer.REFUSE: PeerStage.CANCELLED,
-        Answer.SHOW_FORK: PeerStage.CANCELLED,
-    },
-    PeerStage.JOINING: {
-        Answer.CONFIRM: PeerStage.JOINED,
-        Answer.SHOW_ENTRY: PeerStage.LEAVING,
-        Answer.PASS: PeerStage.PASSED,
-        Answer.REFUSE: PeerStage.LEAVING,
-        Answer.SHOW_FORK: PeerStage.LEAVING,
-    },
-    PeerStage.PASSED: {
-        Answer.AWAIT_OURS: PeerStage.AWAITING_OURS,
-        Answer.DEFER: PeerStage.CANCELLED,
-        Answer.REFUSE: PeerStage.CANCELLED,
-    },
-}
 # The same if we want what comes of it.
 _WANTED: Final = {
     PeerStage.COMPARING: PeerStage.JOINING,
