@@ -29,7 +29,6 @@ from culm.point2point.replication.decisions import (
     still_wants,
     wish,
 )
-from culm.point2point.replication.facts import Facts
 from culm.point2point.replication.states import (
     PEER_STAGES,
     PROGRESS,
@@ -37,6 +36,7 @@ from culm.point2point.replication.states import (
     STANDINGS,
     Answer,
     Change,
+    Facts,
     Fetch,
     PeerStage,
     Progress,

@@ -16,9 +16,9 @@ from culm.point2point.replication.events import (
     Settled,
     Want,
 )
-from culm.point2point.replication.facts import LogSnapshot, ReplicatorSnapshot
 from culm.point2point.replication.limits import ReplicatorLimits
 from culm.point2point.replication.replicator import Replicator
+from culm.point2point.replication.states import LogSnapshot, ReplicatorSnapshot
 
 __all__ = [
     "Closed",

@@ -12,9 +12,8 @@ from culm.bamboo.links import lipmaa, lower_pool, open_targets, upper_pool
 from culm.bamboo.store import StoredEntry
 from culm.point2point.messages import Proposal
 from culm.point2point.replication.events import Want
-from culm.point2point.replication.facts import Facts
 from culm.point2point.replication.payloads import BegunPayload
-from culm.point2point.replication.states import Answer, Purpose, Stage, Standing
+from culm.point2point.replication.states import Answer, Facts, Purpose, Stage, Standing
 
 __all__ = [
     "Action",

@@ -30,9 +30,8 @@ from culm.point2point.events import (
 from culm.point2point.handles import Request
 from culm.point2point.pieces import Part, Piece
 from culm.point2point.replication.events import EntryStored, PiecesNotified
-from culm.point2point.replication.limits import ReplicatorLimits
+from culm.point2point.replication.limits import ENTRY_SIZE, ReplicatorLimits
 from culm.point2point.replication.payloads import BegunPayload, StagedPayload, Writing
-from culm.point2point.replication.reading import ENTRY_SIZE
 from culm.point2point.replication.replica import Replica
 
 __all__ = ["Download"]
@@ -142,10 +141,8 @@ class _Batches:
             if self._appending is _Appending.UNDER_WAY:
                 return
             batch = self._waiting.popleft()
-            if not batch.news:
-                self._wait_for(batch)
-            elif self._appending is _Appending.REFUSED:
-                self._drop(batch)
+            if not batch.news or self._appending is _Appending.REFUSED:
+                self._pass(batch)
             else:
                 self._unfinished = batch.staging
                 self._appending = _Appending.UNDER_WAY
@@ -154,23 +151,16 @@ class _Batches:
     def _ask(self, news: Sequence[NewEntry], then: Callable[[StoreError | None], None]) -> None:
         self._work.ask(AppendEntries, then, log=self._replica.log, entries=tuple(news))
 
-    def _wait_for(self, batch: _Batch) -> None:
-        """The batch is nothing but the turn of a payload whose entry is stored."""
+    def _pass(self, batch: _Batch) -> None:
+        """The batch must not be stored, or is nothing but the turn of a payload."""
+        self._work.release(batch.size)
         batch.place.fill()
         if batch.staging is None or batch.staging.done:
             self._replica.written()
-        else:
-            self._unfinished = batch.staging
-
-    def _drop(self, batch: _Batch) -> None:
-        """The batch must not be stored."""
-        self._work.release(batch.size)
-        batch.place.fill()
-        if batch.staging is not None:
-            self._unfinished = batch.staging
+            return
+        self._unfinished = batch.staging
+        if batch.news:
             batch.staging.begun(needed=False)
-        else:
-            self._replica.written()
 
     def payload_over(self, staging: StagedPayload) -> list[Event]:
         """No more of a payload will be written; returns what there is to say of it."""

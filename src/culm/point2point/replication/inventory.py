@@ -42,7 +42,7 @@ class Inventory:
         self.head: Head | None = None
         self.newest = 0  # the last entry, whatever is missing before it
         self.payload_due = False  # of the entry at the head: it is on its way into the store
-        self.want = Want()  # which payloads are
+        self.want = Want()  # of what comes next
         self._work = work
         self._family = family
         self._forked = forked
@@ -59,8 +59,8 @@ class Inventory:
         """Whether the author has ended the log, and all of it is here."""
         return self.head is not None and self.head.end_of_log and not self.payload_due
 
-    def want_payloads(self, want: Want) -> None:
-        """These are the payloads that are wanted from now on."""
+    def change_want(self, want: Want) -> None:
+        """That is wanted of what comes next."""
         self.want = want
 
     # Looking.

@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 from culm.arguments import check_numbers, check_type
 from culm.point2point.limits import Limits
 
-__all__ = ["ReplicatorLimits"]
+__all__ = ["ENTRY_SIZE", "ReplicatorLimits"]
+
+ENTRY_SIZE = 400  # what an entry costs in memory besides its payload, about
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,15 +24,15 @@ from culm.point2point.replication.events import (
     LogSynced,
     Want,
 )
-from culm.point2point.replication.facts import Facts, LogSnapshot
 from culm.point2point.replication.inventory import Inventory
-from culm.point2point.replication.ours import OurRequest, OurRequests, Prepared
+from culm.point2point.replication.proposals import OurRequest, OurRequests, PeerRequests, Prepared
 from culm.point2point.replication.states import (
     Answer,
     Change,
+    Facts,
+    LogSnapshot,
     Step,
 )
-from culm.point2point.replication.theirs import PeerRequests
 from culm.point2point.states import RequestState
 from culm.wire.multihash import HashFamily
 
@@ -81,8 +81,8 @@ class Replica:
         self.inventory = Inventory(log, work=work, family=family, forked=self._forked)
         want = interest.want
         want = Want() if want is None or want.is_range else want
-        self.inventory.want_payloads(want)
-        self.ours = OurRequests(self, want)
+        self.inventory.change_want(want)
+        self.ours = OurRequests(self)
         self._theirs = PeerRequests(self, self.ours)
         # Requests for which data may flow, now or once they are confirmed.
         self.under_way: dict[int, Request] = {}
@@ -123,14 +123,14 @@ class Replica:
             return
         self._following, self._synced = True, None
         self.ours.wake()
-        if want != self.ours.want:
+        if want != self.inventory.want:
             self._change_want(want)
         self.inventory.look(self.propose_wanted)
 
     def _change_want(self, want: Want) -> None:
         """Something else is wanted than what is under way: begin anew."""
-        self.inventory.want_payloads(want)
-        self.ours.change_want(want)
+        self.inventory.change_want(want)
+        self.ours.next.cancel(CancelReason.RESOURCE_LIMIT)
         self._passed = 0  # what was only told may have to be fetched
         joined = self._theirs.joined
         if joined is not None and joined.state is RequestState.CONFIRMED:

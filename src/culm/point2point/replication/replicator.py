@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from math import inf
 from typing import Any, Final, TypeVar
 
 from culm.arguments import check_type
@@ -42,10 +43,10 @@ from culm.point2point.replication.events import (
     Settled,
     Want,
 )
-from culm.point2point.replication.facts import ReplicatorSnapshot
 from culm.point2point.replication.limits import ReplicatorLimits
 from culm.point2point.replication.replica import Replica
 from culm.point2point.replication.schedule import Proposer, Transfers
+from culm.point2point.replication.states import ReplicatorSnapshot
 from culm.point2point.setup import Setup
 from culm.point2point.states import RequestState, State
 from culm.wire.multihash import YAMF, HashFamily
@@ -107,8 +108,8 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
         self._replicas: dict[LogKey, Replica] = {}
         self._transfers = Transfers(self.connection, work=self._work, limits=limits)
         self._proposer = Proposer(self.connection, self._transfers)
-        self._early: list[Proposed] = []  # proposals that came before the logs were known
-        self._logs_read = False
+        # Proposals that wait until the logs of the store are known; ``None``: they are.
+        self._early: list[Proposed] | None = []
         self._quiet = _Quiet(limits.settle_s)
 
     @property
@@ -216,7 +217,7 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
 
     def _is_quiet(self) -> bool:
         proposer = self._proposer
-        if not self._logs_read or self._early or self._work.load:
+        if self._early is not None or self._work.load:
             return False
         return not proposer.expecting and proposer.settled
 
@@ -225,7 +226,7 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
         return any(request.unanswered for request in self.connection.requests.values())
 
     def _store_is_behind(self) -> bool:
-        load_max = self._limits.outstanding_max - len(self._early)
+        load_max = self._limits.outstanding_max - len(self._early or ())
         over = self._work.unwritten_size > self._limits.unwritten_size_max
         return over or self._work.load > load_max
 
@@ -276,9 +277,8 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
             if len(logs) == _LOGS_READ_MAX:
                 self._read_logs(logs[-1])
                 return
-            self._logs_read = True
-            early, self._early = self._early, []
-            for event in early:
+            early, self._early = self._early, None
+            for event in early or ():
                 self._consider(event)
 
         self._work.ask(ReadLogs, got, after=after, count_max=_LOGS_READ_MAX)
@@ -309,7 +309,7 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
         if request is not None and request.proposal is not event.proposal:
             request = None  # dropped or cancelled since, and the id used again
         known = log in self._replicas
-        if not known and not self._logs_read:
+        if not known and self._early is not None:
             self._early.append(event)
             return
         wanted = known or self._interest.accept_new_logs
@@ -325,42 +325,39 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
 class _Quiet:
     """Tells once, after each disturbance, that it has been quiet for `settle_s` (seconds)."""
 
-    __slots__ = ("_quiet_since", "_settle_s", "_settled", "now")
+    __slots__ = ("_due", "_settle_s", "now")
 
     def __init__(self, settle_s: float) -> None:
         self._settle_s = settle_s
         self.now: float | None = None
-        self._quiet_since: float | None = None
-        self._settled = False
+        self._due: float | None = None  # when to tell; never again: infinity
 
     def disturb(self) -> None:
         """Something has happened."""
-        self._quiet_since, self._settled = None, False
+        self._due = None
 
     def advance(self, now: float, *, quiet: bool) -> None:
         """Tell the time, and whether it is quiet."""
         self.now = now
-        if not quiet:
-            self._quiet_since = None
-        elif self._quiet_since is None:
-            self._quiet_since = now
+        if self._due is None and quiet:
+            self._due = now + self._settle_s
+        elif self._due != inf and not quiet:
+            self._due = None
 
     def deadline(self, quiet: bool) -> float | None:
         """When `advance` is due; a pure query.
 
         Since when it has been quiet is known only once the time has been told again.
         """
-        if self.now is None or self._settled or not quiet:
+        if not quiet or self._due == inf:
             return None
-        return self.now if self._quiet_since is None else self._quiet_since + self._settle_s
+        return self.now if self._due is None else self._due
 
     @property
     def lasts(self) -> bool:
         """Whether it has been quiet for long enough, and that has not been told."""
-        if self._settled or self.now is None or self._quiet_since is None:
-            return False
-        return self.now >= self._quiet_since + self._settle_s
+        return self.now is not None and self._due is not None and self.now >= self._due
 
     def settle(self) -> None:
         """It is told now."""
-        self._settled = True
+        self._due = inf

@@ -11,15 +11,14 @@ from culm.point2point.connection import Connection
 from culm.point2point.events import PayloadReceived, RequestEvent
 from culm.point2point.handles import Request
 from culm.point2point.replication.download import Download
-from culm.point2point.replication.limits import ReplicatorLimits
-from culm.point2point.replication.ours import OurRequest, Prepared
+from culm.point2point.replication.limits import ENTRY_SIZE, ReplicatorLimits
 from culm.point2point.replication.payloads import BegunPayload
-from culm.point2point.replication.reading import ENTRY_SIZE, ReadAhead
+from culm.point2point.replication.proposals import OurRequest, Prepared
 from culm.point2point.replication.replica import Replica
 from culm.point2point.replication.states import (
     Stage,
 )
-from culm.point2point.replication.upload import Upload
+from culm.point2point.replication.upload import ReadAhead, Upload
 from culm.point2point.states import State
 
 __all__ = ["Proposer", "Transfers"]
