@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from enum import Enum
 from typing import NamedTuple
 
@@ -217,21 +218,13 @@ def _propose_next(
     log: LogKey, plan: Plan, links: _Links, begun: BegunPayload | None, *, end: int | None
 ) -> Proposal | None:
     """What comes after what we have, from the middle of a payload on if need be."""
-    start, want = plan.seqnum + (begun is None), plan.want
-    expected = links.get(lipmaa(start)) if begun is None else begun.entry.hash()
-    if expected is None and start > 1:
+    if begun is not None:
+        return _propose_rest(begun, plan.want, end=end, upper=end)
+    start = plan.seqnum + 1
+    link = links.get(lipmaa(start))
+    if link is None and start > 1:
         return None
-    return Proposal(
-        log=log,
-        start=start,
-        lower_certpool=start if begun is None else None,
-        expected_hash=expected,
-        start_offset=None if begun is None else begun.stored,
-        end=end,
-        upper_certpool=end,
-        payload_mandatory=want.payload_mandatory,
-        **want.demand(),
-    )
+    return Proposal.of_range(log, start, end, link=link, **plan.want.wishes())
 
 
 def _propose_range(
@@ -242,45 +235,42 @@ def _propose_range(
     If we lack nothing of the lower pool, it begins where a payload that was begun ends.
     `newest`: the last entry that the peer is known to have.
     """
-    start, end = want.first or 1, want.last
-    lowest = next((n for n in lower_pool(start) if n not in links), start)
-    expected = links[lipmaa(lowest)] if lowest > 1 else None
-    if begun is not None:
-        resumes = begun.stored and lowest == start
-        begun = begun if resumes and want.admits_payload(begun.entry.payload_size) else None
-    upper = None
+    start, end, upper = want.first or 1, want.last, None
     if end is not None:
         above = [] if want.payload_only else upper_pool(end)
         upper = max([end, *(n for n in above if n <= newest)])
+    lowest = next((n for n in lower_pool(start) if n not in links), start)
+    complete = lowest == start  # what we have of the pool
+    if begun and begun.stored and complete and want.admits_payload(begun.entry.payload_size):
+        return _propose_rest(begun, want, end=end, upper=upper)
     return Proposal(
         log=log,
         start=start,
-        lower_certpool=None if begun is not None else lowest,
-        expected_hash=expected if begun is None else begun.entry.hash(),
-        start_offset=None if begun is None else begun.stored,
+        lower_certpool=lowest,
+        expected_hash=links[lipmaa(lowest)] if lowest > 1 else None,
         end=end,
         upper_certpool=upper,
-        sparse=want.sparse,
-        payload_only=want.payload_only,
-        payload_mandatory=want.payload_mandatory,
-        **want.demand(),
+        **want.wishes(),
     )
+
+
+def _propose_rest(
+    begun: BegunPayload, want: Want, *, end: int | None, upper: int | None
+) -> Proposal:
+    """The rest of a payload, and what comes after it."""
+    entry = begun.entry
+    rest = Proposal.of_payload(
+        entry.log, entry.seqnum, offset=begun.stored, hash=entry.hash(), **want.wishes()
+    )
+    return replace(rest, end=end, upper_certpool=upper)
 
 
 def _propose_probe(log: LogKey, seqnum: int, links: _Links) -> Proposal | None:
     """The metadata of one entry, to compare it with ours."""
-    expected = links.get(lipmaa(seqnum))
-    if expected is None and seqnum > 1:
+    link = links.get(lipmaa(seqnum))
+    if link is None and seqnum > 1:
         return None
-    return Proposal(
-        log=log,
-        start=seqnum,
-        lower_certpool=seqnum,
-        expected_hash=expected,
-        end=seqnum,
-        upper_certpool=seqnum,
-        size_max=0,
-    )
+    return Proposal.of_range(log, seqnum, seqnum, link=link, size_max=0)
 
 
 def propose_forked(proof: ForkProof) -> Proposal:
@@ -288,15 +278,7 @@ def propose_forked(proof: ForkProof) -> Proposal:
 
     It begins inside the payload, so that nothing before it has to be known.
     """
-    return Proposal(
-        log=proof.log,
-        start=proof.seqnum,
-        lower_certpool=None,
-        expected_hash=proof.first.hash(),
-        start_offset=0,
-        end=proof.seqnum,
-        upper_certpool=proof.seqnum,
-    )
+    return Proposal.of_payload(proof.log, proof.seqnum, offset=0, hash=proof.first.hash())
 
 
 # The peer's requests.

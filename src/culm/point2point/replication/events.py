@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TypeAlias, TypedDict
+from typing import TypeAlias
 
 from culm.arguments import check_fields, check_type
 from culm.bamboo.effects import LogEffect
@@ -11,7 +11,7 @@ from culm.bamboo.entry import LogKey
 from culm.bamboo.errors import Reason
 from culm.bamboo.forks import ForkProof
 from culm.machine import Closed, Event, StoreFailed
-from culm.point2point.messages import EVERYTHING, CancelReason, Eagerness
+from culm.point2point.messages import EVERYTHING, CancelReason, Eagerness, Wishes
 from culm.point2point.pieces import Part
 from culm.wire.varu64 import MAX
 
@@ -130,14 +130,6 @@ ReplicatorEvent: TypeAlias = (
 ReplicatorEffect: TypeAlias = LogEffect
 
 
-class Demanded(TypedDict):
-    """What a proposal says of its proposer's wishes."""
-
-    eagerness: Eagerness
-    size_min: int
-    size_max: int
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Want:
     """What is wanted of one log.  Sizes in bytes.
@@ -194,10 +186,13 @@ class Want:
         """Whether a payload of `size` bytes is wanted."""
         return self.size_min <= size <= self.size_max and self.eagerness.wants_payload(size)
 
-    def demand(self) -> Demanded:
-        """The part of it that goes into a proposal, or a confirmation, as it is."""
+    def wishes(self) -> Wishes:
+        """The part of it that goes into a proposal as it is."""
         return {
             "eagerness": self.eagerness,
+            "payload_only": self.payload_only,
+            "sparse": self.sparse,
+            "payload_mandatory": self.payload_mandatory,
             "size_min": self.size_min,
             "size_max": self.size_max,
         }

@@ -523,7 +523,9 @@ class PeerRequests:
         if theirs.stage is PeerStage.JOINED:
             want = self._log.inventory.want
             request.confirm(
-                **want.demand(),
+                want.eagerness,
+                size_min=want.size_min,
+                size_max=want.size_max,
                 allow_skipping=not want.payload_mandatory,
                 end=end,
                 upper_certpool=end,
