@@ -48,7 +48,7 @@ from culm.point2point import (
     Setup,
     State,
 )
-from culm.point2point.request import RequestRecord
+from culm.point2point.requests import RequestRecord
 from culm.point2point.runs import write_run
 from culm.wire.multihash import YAMF, YASMF
 

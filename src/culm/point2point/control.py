@@ -33,15 +33,7 @@ from culm.point2point.messages import (
     Proposal,
     Propose,
 )
-from culm.point2point.request import RequestRecord
-from culm.point2point.requests import RequestTable
-from culm.point2point.rules import (
-    check_adjust,
-    check_credit,
-    check_proof,
-    check_proposal,
-    is_ambiguous,
-)
+from culm.point2point.requests import RequestRecord, RequestTable
 from culm.point2point.sending import DataSender
 from culm.point2point.states import Input, RequestState
 from culm.wire.errors import Truncated
@@ -97,7 +89,7 @@ class ControlChannel:
 
     def grant(self, amount: int) -> None:
         """Let the peer make `amount` more proposals."""
-        check_credit(self.granted, amount)
+        _check_credit(self.granted, amount)
         self.granted += amount
         self._send(encode_control(GrantCredit(amount=amount)))
 
@@ -106,7 +98,7 @@ class ControlChannel:
         check_type("proposal", proposal, Proposal)
         if request_id is not None:
             check_int("request id", request_id)
-        check_proposal(proposal, family=self.family)
+        proposal.check(family=self.family)
         if self.credit == 0:
             raise Violation(ErrorCode.NO_CREDIT)
         flushed = self._sender.flushed_total()
@@ -127,29 +119,25 @@ class ControlChannel:
         demand, encoded = self._checked(record, adjust, Input.CONFIRM)
         record.move(Input.CONFIRM)
         self.requests.answer(record)
-        # What is sent is sent after it has arrived.
-        record.incoming.candidates.ask(demand)
-        record.incoming.retarget(adjust, record.outgoing)
-        record.outgoing.retarget(adjust, record.incoming)
+        record.incoming.adjust(adjust, demand)  # what is sent is sent after it has arrived
+        record.outgoing.adjust(adjust)
         self._send(encoded)
 
     def adjust(self, record: RequestRecord, adjust: Adjust) -> None:
         """Adjust a request."""
         demand, encoded = self._checked(record, adjust, Input.ADJUST)
         record.move(Input.ADJUST)
-        record.incoming.candidates.may_be_asked(demand)
-        record.incoming.may_be_retargeted(adjust, record.outgoing, by_sender=False)
-        record.outgoing.retarget(adjust, record.incoming)
+        record.incoming.may_adjust(adjust, demand)
+        record.outgoing.adjust(adjust)
         self._send(encoded)
 
     def _checked(self, record: RequestRecord, adjust: Adjust, input: Input) -> tuple[Demand, bytes]:
         """What we want with an adjustment that is in order, and its bytes."""
-        candidates = record.incoming.candidates
-        demand = (candidates.demand or Demand()).adjusted(adjust)
-        check_adjust(record, adjust)
-        if input is Input.ADJUST and is_ambiguous(record, adjust):
+        demand = record.incoming.demand_after(adjust)
+        record.check_adjust(adjust)
+        if input is Input.ADJUST and record.is_ambiguous(adjust):
             raise Violation(ErrorCode.SPARSE_END_FIXED, f"request {record.request_id}")
-        if candidates.count >= self._adjustments_max:
+        if record.incoming.candidates.count >= self._adjustments_max:
             raise Violation(ErrorCode.TOO_MANY_ADJUSTMENTS, f"request {record.request_id}")
         return demand, encode_control(adjust)
 
@@ -157,7 +145,7 @@ class ControlChannel:
         """Cancel a request for a reason of our own."""
         if cancel.reason is CancelReason.CONFIRM:
             raise Violation(ErrorCode.BAD_CANCEL_CONFIRMATION, "nothing to confirm")
-        check_proof(record, cancel)
+        cancel.check(record.proposal)
         record.move(Input.CANCEL)
         record.incoming.discard()
         self._send_cancel(record, cancel)
@@ -199,7 +187,7 @@ class ControlChannel:
                 self._take_cancel(message)
 
     def _take_credit(self, amount: int) -> None:
-        check_credit(self.credit, amount)
+        _check_credit(self.credit, amount)
         self.credit += amount
         self._events.append(CreditReceived(amount=amount, credit=self.credit))
 
@@ -208,7 +196,7 @@ class ControlChannel:
         if self.granted == 0:
             raise Violation(ErrorCode.NO_CREDIT, f"proposal {request_id}")
         self.requests.check_id(request_id, ours=False, flushed=self._sender.flushed_total())
-        check_proposal(proposal, family=self.family)
+        proposal.check(family=self.family)
         self.granted -= 1
         record = self.requests.open(request_id, proposal, ours=False)
         self._events.append(Proposed(request_id=request_id, proposal=proposal))
@@ -222,20 +210,19 @@ class ControlChannel:
         if answers and message.eagerness is None:
             raise Violation(ErrorCode.CONFIRMATION_WITHOUT_EAGERNESS)
         incoming, outgoing = record.incoming, record.outgoing
-        demand = (outgoing.candidates.demand or Demand()).adjusted(message)
-        check_adjust(record, message)
-        ambiguous = is_ambiguous(record, message)
+        demand = outgoing.demand_after(message)
+        record.check_adjust(message)
+        ambiguous = record.is_ambiguous(message)
         record.move(Input.PEER_ADJUST)
         if answers:
             self.requests.answer(record)
-        outgoing.candidates.ask(demand)
-        outgoing.retarget(message, incoming)
+        outgoing.adjust(message, demand)
         event = Confirmed if before is RequestState.PROPOSED_BY_US else Adjusted
         self._events.append(event(request_id=record.request_id, adjustment=message))
         if before is not RequestState.CONFIRMED:  # what is sent is sent after it
-            incoming.retarget(message, outgoing)
+            incoming.adjust(message)
             return
-        incoming.may_be_retargeted(message, outgoing, by_sender=True)
+        incoming.may_adjust(message)
         if ambiguous or incoming.candidates.count > self._adjustments_max:
             self.give_up(record, GivenUp.UNTRACEABLE)
 
@@ -243,7 +230,7 @@ class ControlChannel:
         record = self._addressed(message.request_id)
         if record is None:
             return
-        check_proof(record, message)
+        message.check(record.proposal)
         confirms = message.reason is CancelReason.CONFIRM
         crossed = record.state is RequestState.CANCELLING
         record.move(Input.PEER_CONFIRM_CANCEL if confirms else Input.PEER_CANCEL)
@@ -299,3 +286,9 @@ class ControlChannel:
             self._take_credit(min(1, MAX - self.credit))
         else:
             self.granted = min(self.granted + 1, MAX)
+
+
+def _check_credit(old: int, amount: int) -> None:
+    """Outstanding credit must not exceed 2^64 - 1."""
+    if not 0 <= amount <= MAX - old:
+        raise Violation(ErrorCode.CREDIT_OVERFLOW, f"{old} + {amount}")

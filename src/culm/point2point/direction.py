@@ -21,14 +21,6 @@ from culm.bamboo.verify import PayloadVerifier
 from culm.buffer import Buffer
 from culm.intervals import Intervals
 from culm.point2point.candidates import Candidates, Possible
-from culm.point2point.data_rules import (
-    check_part,
-    check_skip,
-    check_wanted,
-    has_passed,
-    payload_told,
-    pieces_behind,
-)
 from culm.point2point.errors import ErrorCode, Violation
 from culm.point2point.events import SkipReason
 from culm.point2point.messages import Adjust, Demand
@@ -70,8 +62,8 @@ class Direction:
     Methods named ``check_*`` raise `Violation` and change nothing; they return which of the
     possibilities allow it, for the method that does it.
 
-    `other` is the other direction of the same request, `given` an entry that the caller
-    knows.
+    Each knows the other direction of its request, in which the other endpoint is the sender.
+    `given`, where a method takes it, is an entry that the caller knows.
     """
 
     __slots__ = (
@@ -83,9 +75,12 @@ class Direction:
         "last",
         "links",
         "metadata",
+        "other",
         "reached",
         "verifier",
     )
+
+    other: Direction
 
     def __init__(self, range_: Range, demand: Demand | None) -> None:
         self.candidates = Candidates(range_, demand)
@@ -104,46 +99,81 @@ class Direction:
         """Where the sender is (under the oldest possibility, if there are several)."""
         return self.candidates.first
 
+    @property
+    def demand(self) -> Demand | None:
+        """What the receiver has asked for last; ``None`` if it has not said so yet."""
+        return self.candidates.demand
+
+    def face(self, other: Direction) -> None:
+        """Get to know the other direction of the same request."""
+        self.other = other
+
+    def ahead_of(self, cursor: Cursor) -> int:
+        """How many pieces the sender has wholly passed, wherever it may be, before `cursor`."""
+        ahead = min(cursor.is_behind(place) for place in self.candidates)
+        return ahead if self.reached is None else max(ahead, cursor.is_behind(self.reached))
+
+    def has_passed(self, cursor: Cursor, size: int) -> bool:
+        """Whether the sender has passed `size` more bytes of the payload that is due there."""
+        places = [*self.candidates, self.reached]
+        return self.ahead_of(cursor) > 0 or any(
+            place.piece == cursor.piece and place.offset >= cursor.offset + size
+            for place in places
+            if place is not None
+        )
+
+    # Adjustments.
+
+    def demand_after(self, adjust: Adjust) -> Demand:
+        """What the receiver wants after an adjustment of its; raises `Violation`."""
+        return (self.demand or Demand()).adjusted(adjust)
+
+    def adjust(self, adjust: Adjust, demand: Demand | None = None) -> None:
+        """An adjustment holds for all that is transmitted from now on.
+
+        `demand`: what the receiver wants by then, if the adjustment is its.
+        """
+        if demand is not None:
+            self.candidates.ask(demand)
+        self.candidates.retarget(adjust.end, adjust.upper_certpool, self.other.candidates)
+
     # Notifications.
 
-    def check_notify(self, count: int, other: Direction) -> Possible:
+    def check_notify(self, count: int) -> Possible:
         """`count` pieces may be passed over with a notification."""
         self._check_no_apology_owed()
         if count < 1:
             raise Violation(ErrorCode.EMPTY_PACKET, "notification of nothing")
-        return self.candidates.allowing(
-            lambda cursor, demand: self._check_notify(cursor, demand, count, other), count
-        )
 
-    def _check_notify(self, cursor: Cursor, demand: Demand, count: int, other: Direction) -> None:
-        if count > cursor.range.count - cursor.index:
-            raise Violation(ErrorCode.PAST_END, f"notification of {count} pieces")
-        # The others catch up with what the other endpoint has transmitted.
-        fresh = count - pieces_behind(cursor, other.candidates, other.reached)
-        if fresh > 0 and not self._may_notify(cursor, demand, count, fresh, other):
-            raise Violation(
-                ErrorCode.EAGERNESS_VIOLATED, f"{fresh} pieces notified that are wanted"
-            )
+        def check(cursor: Cursor, demand: Demand) -> None:
+            if count > cursor.range.count - cursor.index:
+                raise Violation(ErrorCode.PAST_END, f"notification of {count} pieces")
+            # The others catch up with what the other endpoint has transmitted.
+            fresh = count - self.other.ahead_of(cursor)
+            if fresh > 0 and not self._may_notify(cursor, demand, count, fresh):
+                raise Violation(
+                    ErrorCode.EAGERNESS_VIOLATED, f"{fresh} pieces notified that are wanted"
+                )
 
-    def _may_notify(
-        self, cursor: Cursor, demand: Demand, count: int, fresh: int, other: Direction
-    ) -> bool:
+        return self.candidates.allowing(check, count)
+
+    def _may_notify(self, cursor: Cursor, demand: Demand, count: int, fresh: int) -> bool:
         if not demand.eagerness.wants_metadata:
             return True
         piece = cursor.range.piece(cursor.index + count - 1)
         if fresh > 1 or piece is None or piece.part is Part.METADATA:
             return False
-        entry = self._known_entry(piece.seqnum, other)
+        entry = self._known_entry(piece.seqnum)
         return entry is None or not demand.eagerness.wants_payload(entry.payload_size)
 
-    def check_skip(self, reason: SkipReason, other: Direction) -> Possible:
+    def check_skip(self, reason: SkipReason) -> Possible:
         """The payload that is due may be passed over for that reason."""
         self._check_no_apology_owed()
 
         def check(cursor: Cursor, demand: Demand) -> None:
-            seqnum = check_part(cursor, Part.PAYLOAD)
-            entry = self._known_entry(seqnum, other)
-            check_skip(demand, reason, seqnum, None if entry is None else entry.payload_size)
+            seqnum = cursor.check_due(Part.PAYLOAD)
+            entry = self._known_entry(seqnum)
+            _check_skip(demand, reason, seqnum, None if entry is None else entry.payload_size)
 
         return self.candidates.allowing(check)
 
@@ -161,13 +191,17 @@ class Direction:
     def check_metadata(self) -> Possible:
         """Metadata may be sent now."""
         self._check_no_apology_owed()
-        return self.candidates.allowing(self._check_metadata)
 
-    def _check_metadata(self, cursor: Cursor, demand: Demand) -> None:
-        check_part(cursor, Part.METADATA)
-        if self.end_of_log is not None:
-            raise Violation(ErrorCode.AFTER_END_OF_LOG, f"the log ends at {self.end_of_log}")
-        check_wanted(demand)
+        def check(cursor: Cursor, demand: Demand) -> None:
+            cursor.check_due(Part.METADATA)
+            if self.end_of_log is not None:
+                raise Violation(ErrorCode.AFTER_END_OF_LOG, f"the log ends at {self.end_of_log}")
+            if not demand.eagerness.wants_metadata:
+                raise Violation(
+                    ErrorCode.EAGERNESS_VIOLATED, "metadata although only notifications are wanted"
+                )
+
+        return self.candidates.allowing(check)
 
     def take_metadata(self, possible: Possible, entry: Entry, *, valid: bool = False) -> None:
         """The metadata of `entry` has been transmitted; `valid` if that is known."""
@@ -197,7 +231,7 @@ class Direction:
 
     # Runs of entries.
 
-    def run_due(self, other: Direction) -> Run | None:
+    def run_due(self) -> Run | None:
         """The entries that are due and need no decision of their own, each with its payload."""
         only = self.candidates.only
         if only is None or self.apology_owed or self.end_of_log is not None:
@@ -206,9 +240,8 @@ class Direction:
         count, piece = cursor.range.entries_from(cursor.index), cursor.piece
         if not count or piece is None:
             return None
-        before = piece.seqnum - 1
-        if before and before not in self.metadata and before not in other.metadata:
-            return None  # its hash is needed, and might have to be asked for
+        if piece.seqnum > 1 and not self.tells_metadata(piece.seqnum - 1):
+            return None  # the hash of that is needed, and might have to be asked for
         size_max = min(demand.size_max, demand.eagerness.payload_size_max)
         return Run(piece.seqnum, count, demand.size_min, size_max)
 
@@ -229,27 +262,24 @@ class Direction:
 
     # Payloads.
 
-    def check_payload(self, size: int, other: Direction, given: Entry | None = None) -> Possible:
+    def check_payload(self, size: int, given: Entry | None = None) -> Possible:
         """`size` bytes of the payload that is due may be sent."""
         self._check_no_apology_owed()
 
         def check(cursor: Cursor, demand: Demand) -> None:
-            check_part(cursor, Part.PAYLOAD)
-            payload_size = self._check_payload_size(cursor, size, other, given)
+            payload_size = self._check_payload_size(cursor, size, given)
             if size == 0 and cursor.offset < payload_size:
                 raise Violation(ErrorCode.EMPTY_PACKET, "payload packet without data")
-            check_wanted(demand, payload_size)
+            _check_payload_wanted(demand, payload_size)
 
         return self.candidates.allowing(check)
 
-    def _check_payload_size(
-        self, cursor: Cursor, size: int, other: Direction, given: Entry | None
-    ) -> int:
-        assert cursor.piece is not None
-        told = payload_told(cursor, self.metadata, other.metadata)
-        entry = None if told is None else self._known_entry(told, other, given)
+    def _check_payload_size(self, cursor: Cursor, size: int, given: Entry | None) -> int:
+        seqnum = cursor.check_due(Part.PAYLOAD)
+        told = self.payload_told(cursor)
+        entry = None if told is None else self._known_entry(told, given)
         if entry is None:
-            raise Violation(ErrorCode.UNKNOWN_PAYLOAD_SIZE, f"of entry {cursor.piece.seqnum}")
+            raise Violation(ErrorCode.UNKNOWN_PAYLOAD_SIZE, f"of entry {seqnum}")
         if size > entry.payload_size - cursor.offset:
             raise Violation(
                 ErrorCode.PAYLOAD_SIZE_EXCEEDED,
@@ -257,12 +287,10 @@ class Direction:
             )
         return entry.payload_size
 
-    def begin_payload(
-        self, possible: Possible, other: Direction, given: Entry | None = None
-    ) -> None:
+    def begin_payload(self, possible: Possible, given: Entry | None = None) -> None:
         """A packet with bytes of the payload that is due begins."""
         self.candidates.keep(possible)
-        self.entry = self.payload_entry(other, given)  # which the other direction may forget
+        self.entry = self.payload_entry(given)  # which the other direction may forget
 
     def payload_due(self) -> Entry:
         """The entry whose payload the packet that has begun goes on with.
@@ -310,25 +338,23 @@ class Direction:
         self._forget_entry()
         return True
 
-    def check_jump(self, size: int, other: Direction, given: Entry | None = None) -> Possible:
+    def check_jump(self, size: int, given: Entry | None = None) -> Possible:
         """`size` bytes of the payload that is due may be passed over to catch up."""
         self._check_no_apology_owed()
 
         def check(cursor: Cursor, demand: Demand) -> None:
-            check_part(cursor, Part.PAYLOAD)
+            cursor.check_due(Part.PAYLOAD)
             if size < 1:
                 raise Violation(ErrorCode.EMPTY_PACKET, "jump over no bytes")
-            if not has_passed(cursor, size, other.candidates, other.reached):
+            if not self.other.has_passed(cursor, size):
                 raise Violation(ErrorCode.CATCH_UP_ONLY, f"jump of {size} bytes ahead of the other")
-            self._check_payload_size(cursor, size, other, given)
+            self._check_payload_size(cursor, size, given)
 
         return self.candidates.allowing(check)
 
-    def jump(
-        self, possible: Possible, size: int, other: Direction, given: Entry | None = None
-    ) -> bool:
+    def jump(self, possible: Possible, size: int, given: Entry | None = None) -> bool:
         """Pass over `size` bytes of the payload; returns whether that was the rest."""
-        self.begin_payload(possible, other, given)
+        self.begin_payload(possible, given)
         finished = self._pass_inside(self.payload_due(), size)
         self.verifier = None
         if finished:
@@ -372,22 +398,37 @@ class Direction:
 
     # What is known of entries.
 
-    def link(self, seqnum: int, other: Direction) -> bytes | None:
+    def link(self, seqnum: int) -> bytes | None:
         """The hash of entry `seqnum`, where this request tells it."""
         found = self.links.get(seqnum)
-        return other.links.get(seqnum) if found is None else found
+        return self.other.links.get(seqnum) if found is None else found
 
-    def payload_entry(self, other: Direction, given: Entry | None = None) -> Entry | None:
+    def tells_metadata(self, seqnum: int) -> bool:
+        """Whether the metadata of that entry was transmitted, in whatever direction."""
+        return seqnum in self.metadata or seqnum in self.other.metadata
+
+    def payload_told(self, cursor: Cursor) -> int | None:
+        """The entry whose payload is due there, if it is, and the receiver knows the entry.
+
+        It does if its metadata was transmitted, or if it had the entry before.
+        """
+        piece, range_ = cursor.piece, cursor.range
+        if piece is None or piece.part is Part.METADATA:
+            return None
+        proposal, seqnum = range_.proposal, piece.seqnum
+        begins_here = proposal.start_offset is not None and seqnum == range_.start
+        had = proposal.payload_only or begins_here
+        return seqnum if had or self.tells_metadata(seqnum) else None
+
+    def payload_entry(self, given: Entry | None = None) -> Entry | None:
         """The entry whose payload is due, where it is known."""
         piece = self.cursor.piece
-        return None if piece is None else self._known_entry(piece.seqnum, other, given)
+        return None if piece is None else self._known_entry(piece.seqnum, given)
 
-    def _known_entry(
-        self, seqnum: int, other: Direction, given: Entry | None = None
-    ) -> Entry | None:
+    def _known_entry(self, seqnum: int, given: Entry | None = None) -> Entry | None:
         if given is None and self.entry is not None and self.entry.seqnum == seqnum:
             return self.entry  # the most frequent answer
-        for entry in (given, self.entry, other.entry):
+        for entry in (given, self.entry, self.other.entry):
             if entry is not None and entry.seqnum == seqnum:
                 return entry
         return None
@@ -414,11 +455,10 @@ class Outgoing(Direction):
         self.sent_until = 0
         """Where the last of it ends among all bytes that we have put on the data channel."""
 
-    def retarget(self, adjust: Adjust, other: Direction) -> None:
-        """A smaller range holds for us from now on."""
+    def adjust(self, adjust: Adjust, demand: Demand | None = None) -> None:
         before = self.cursor
         self._remember_place()
-        self.candidates.retarget(adjust.end, adjust.upper_certpool, other.candidates)
+        super().adjust(adjust, demand)
         if self.cursor.piece != before.piece and before.offset > before.start_of(before.piece):
             self.last = self.verifier = None  # something followed it
 
@@ -459,25 +499,20 @@ class Incoming(Direction):
         self.marked = False
         """The peer has confirmed the cancellation here: it sends nothing more."""
 
-    # Adjustments.
-
-    def retarget(self, adjust: Adjust, other: Direction) -> None:
-        """A smaller range holds for all that comes."""
-        self.candidates.retarget(adjust.end, adjust.upper_certpool, other.candidates)
-
-    def may_be_retargeted(self, adjust: Adjust, other: Direction, *, by_sender: bool) -> None:
-        """A smaller range holds for what comes from now on, or later."""
+    def may_adjust(self, adjust: Adjust, demand: Demand | None = None) -> None:
+        """An adjustment holds for what comes from now on, or later; `demand`: see `adjust`."""
+        if demand is not None:
+            self.candidates.may_be_asked(demand)
         self.candidates.may_be_retargeted(
-            adjust.end, adjust.upper_certpool, other.candidates, by_sender=by_sender
+            adjust.end, adjust.upper_certpool, self.other.candidates, by_sender=demand is None
         )
 
     # What the caller knows and wants.
 
-    def unknown_payload(self, other: Direction) -> int | None:
+    def unknown_payload(self) -> int | None:
         """The entry whose payload is due, if it is one, and to be had from the caller."""
-        told = (payload_told(each, self.metadata, other.metadata) for each in self.candidates)
-        due = [seqnum for seqnum in told if seqnum is not None]
-        known = self.apology_owed or any(self._known_entry(seqnum, other) for seqnum in due)
+        due = [told for each in self.candidates if (told := self.payload_told(each)) is not None]
+        known = self.apology_owed or any(map(self._known_entry, due))
         return None if known or not due else due[0]
 
     def know_entry(self, entry: Entry) -> None:
@@ -509,21 +544,50 @@ class Incoming(Direction):
 
     # What the peer says.
 
-    def owes_payload(self, other: Direction) -> bool:
+    def owes_payload(self) -> bool:
         """Whether the peer has begun an entry and owes its payload.
 
         As far as we want that, and have not sent it ourselves.
         """
-        entry, demand = self.entry, self.candidates.demand
+        entry, demand = self.entry, self.demand
         if entry is None or demand is None or entry.seqnum not in self.metadata:
             return False
         size, due = entry.payload_size, Piece(entry.seqnum, Part.PAYLOAD)
         if not (demand.eagerness.wants_payload(size) and demand.admits_payload(size)):
             return False
         return all(
-            cursor.piece == due and not cursor.is_behind(other.cursor) for cursor in self.candidates
+            cursor.piece == due and not cursor.is_behind(self.other.cursor)
+            for cursor in self.candidates
         )
 
     def mark(self) -> None:
         """The peer has confirmed the cancellation on the data channel."""
         self.marked = True
+
+
+def _check_skip(demand: Demand, reason: SkipReason, seqnum: int, size: int | None) -> None:
+    """A payload may be passed over for that reason; `size` is its size, where it is known."""
+    if reason is SkipReason.UNAVAILABLE:
+        if not demand.skipping_allowed:
+            raise Violation(ErrorCode.PAYLOAD_MANDATORY, f"payload {seqnum} is unavailable")
+        return
+    small = reason is SkipReason.TOO_SMALL
+    if size is not None and not (size < demand.size_min if small else size > demand.size_max):
+        raise Violation(
+            ErrorCode.SKIP_DISPROVED,
+            f"payload of {size} bytes skipped as {reason.name.lower().replace('_', ' ')}",
+        )
+
+
+def _check_payload_wanted(demand: Demand, size: int) -> None:
+    """A payload of that size is to be sent rather than passed over."""
+    if not demand.eagerness.wants_payload(size):
+        raise Violation(
+            ErrorCode.EAGERNESS_VIOLATED,
+            f"payload of {size} bytes although only its notification is wanted",
+        )
+    if not demand.admits_payload(size):
+        raise Violation(
+            ErrorCode.UNWANTED_PAYLOAD,
+            f"payload of {size} bytes is not within the sizes of interest",
+        )

@@ -14,13 +14,12 @@ from culm.bamboo.verify import PayloadVerifier
 from culm.buffer import Buffer
 from culm.machine import LocalProtocolError
 from culm.point2point.control import ControlChannel
-from culm.point2point.data_rules import payload_told
 from culm.point2point.errors import Violation
 from culm.point2point.events import SkipReason
 from culm.point2point.messages import Adjust, Cancel, CancelReason, Demand, Eagerness, Proposal
 from culm.point2point.pieces import Cursor, Part
 from culm.point2point.receiving import DataReceiver
-from culm.point2point.request import RequestRecord
+from culm.point2point.requests import RequestRecord
 from culm.point2point.sending import DataSender
 from culm.point2point.snapshots import RequestSnapshot
 from culm.point2point.states import RequestState
@@ -184,8 +183,7 @@ class Request:
         behind, due = outgoing.cursor.is_behind(passed), passed.piece
         if not behind or due is None or due.part is Part.METADATA:
             return behind
-        told = payload_told(passed, incoming.metadata, outgoing.metadata)
-        return behind - 1 if told is None else behind
+        return behind - 1 if incoming.payload_told(passed) is None else behind
 
     @property
     def due_entry(self) -> Entry | None:
@@ -200,12 +198,12 @@ class Request:
     @property
     def peer_demand(self) -> Demand | None:
         """What the peer wants of us; ``None`` before it has confirmed."""
-        return self._record.outgoing.candidates.demand
+        return self._record.outgoing.demand
 
     @property
     def our_demand(self) -> Demand | None:
         """What we want of the peer; ``None`` before we have confirmed."""
-        return self._record.incoming.candidates.demand
+        return self._record.incoming.demand
 
     def snapshot(self) -> RequestSnapshot:
         """All that is known of the request, as a value."""
@@ -213,7 +211,7 @@ class Request:
 
     def link(self, seqnum: int) -> bytes | None:
         """The hash of entry `seqnum`, where the request tells it."""
-        return self._record.outgoing.link(seqnum, self._record.incoming)
+        return self._record.outgoing.link(seqnum)
 
     def agrees(self, seqnum: int, hash: bytes) -> bool:
         """Whether all that this request tells of entry `seqnum` is that it has that hash."""

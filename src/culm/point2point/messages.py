@@ -11,10 +11,11 @@ from enum import IntEnum
 from typing import TypedDict, Unpack
 
 from culm.arguments import check_fields, check_int, check_type
-from culm.bamboo.entry import Entry, LogKey, check_log
+from culm.bamboo.entry import Entry, LogKey, check_log, verify_signature
 from culm.bamboo.forks import ForkProof
-from culm.bamboo.links import lipmaa, upper_pool
+from culm.bamboo.links import lipmaa, lower_pool, upper_pool
 from culm.point2point.errors import ErrorCode, Violation
+from culm.wire.multihash import HashFamily
 from culm.wire.varu64 import MAX
 
 __all__ = [
@@ -205,6 +206,28 @@ class Proposal:
             **wishes,
         )
 
+    def check(self, *, family: HashFamily) -> None:
+        """Raise `Violation` unless its numbers fit together."""
+        start, lower, end = self.start, self.lower_certpool, self.end
+        upper, hash = self.upper_certpool, self.expected_hash
+        if 0 in (start, lower, end, upper):
+            raise Violation(ErrorCode.ZERO_SEQNUM)
+        if end is not None and end < start:
+            raise Violation(ErrorCode.END_BEFORE_START, f"{end} < {start}")
+        if (upper is None) != (end is None) or (
+            end is not None and upper is not None and upper < end
+        ):
+            raise Violation(ErrorCode.UPPER_CERTPOOL_BEFORE_END, f"{upper} < {end}")
+        if lower is not None and lower > start:
+            raise Violation(ErrorCode.LOWER_CERTPOOL_AFTER_START, f"{lower} > {start}")
+        if lower is not None and lower != start and lower not in lower_pool(start):
+            raise Violation(ErrorCode.LOWER_CERTPOOL_NOT_IN_POOL, f"{lower} for {start}")
+        if self.sparse and end is None:
+            raise Violation(ErrorCode.SPARSE_WITHOUT_END)
+        well_formed = hash is not None and len(hash) == family.encoded_size
+        if (lower == 1 and hash is not None) or (lower != 1 and not well_formed):
+            raise Violation(ErrorCode.BAD_HASH, "of the expected start")
+
     @property
     def first_seqnum(self) -> int:
         """The first entry that is transmitted in any part."""
@@ -275,6 +298,42 @@ class Cancel:
             check_type("entry", self.entry, Entry)
         if self.proof is not None:
             check_type("proof", self.proof, ForkProof)
+
+    def check(self, proposal: Proposal) -> None:
+        """Raise `Violation` unless it proves what it says of the range that was proposed."""
+        needed = {
+            CancelReason.HASH_MISMATCH: self.entry,
+            CancelReason.END_OF_LOG: self.seqnum,
+            CancelReason.FORK: self.proof,
+        }
+        for reason, given in needed.items():
+            if (given is not None) != (self.reason is reason):
+                raise _bogus(f"{self.reason.name} without its proof")
+        first, entry, proof = proposal.first_seqnum, self.entry, self.proof
+        if entry is not None:
+            _check_mismatch(entry, proposal)
+        if self.seqnum == 0:
+            raise Violation(ErrorCode.ZERO_SEQNUM)
+        if self.seqnum is not None and self.seqnum >= first:
+            raise _bogus(f"end of log {self.seqnum} is not before it")
+        if proof is not None and not (proof.log == proposal.log and proof.verify()):
+            raise _bogus("not a fork of this log")
+        if proof is not None and proof.seqnum > first:
+            raise _bogus(f"fork at {proof.seqnum} is not before it")
+
+
+def _check_mismatch(entry: Entry, proposal: Proposal) -> None:
+    seqnum = proposal.expected_seqnum
+    if entry.log != proposal.log or entry.seqnum != seqnum:
+        raise _bogus(f"not entry {seqnum} of this log")
+    if entry.hash() == proposal.expected_hash:
+        raise _bogus("the entry has the expected hash")
+    if not verify_signature(entry):
+        raise _bogus("bad signature")
+
+
+def _bogus(why: str) -> Violation:
+    return Violation(ErrorCode.BOGUS_PROOF, why)
 
 
 ControlMessage = GrantCredit | Propose | Adjust | Cancel

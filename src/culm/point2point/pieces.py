@@ -12,6 +12,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from culm.bamboo.links import SEQNUM_MAX, lower_pool, shortest_path, upper_pool
+from culm.point2point.errors import ErrorCode, Violation
 from culm.point2point.messages import Proposal
 
 __all__ = ["Bounds", "Cursor", "Part", "Piece", "Range"]
@@ -239,6 +240,18 @@ class Cursor:
             return self.piece.seqnum, self.piece.part, self.offset
         last = self.range.piece(self.index - 1) if self.index else None
         return (0, 0, 0) if last is None else (last.seqnum, last.part, _WHOLE)
+
+    def check_due(self, part: Part) -> int:
+        """That part of an entry is due, else `Violation`; returns its sequence number."""
+        if self.piece is None:
+            raise Violation(ErrorCode.PAST_END)
+        seqnum, due = self.piece
+        if due is not part:
+            raise Violation(
+                ErrorCode.PIECE_OUT_OF_TURN,
+                f"{part.name.lower()} although {due.name.lower()} of entry {seqnum} is due",
+            )
+        return seqnum
 
     def copy(self) -> Cursor:
         """A cursor at the same place, which stays there."""

@@ -9,7 +9,7 @@ from culm.bamboo.links import has_lipmaalink, lipmaa
 from culm.point2point.candidates import Possible
 from culm.point2point.data_codec import Metadata
 from culm.point2point.errors import ErrorCode, Violation
-from culm.point2point.request import RequestRecord
+from culm.point2point.requests import RequestRecord
 from culm.wire import varu64
 from culm.wire.multihash import HashFamily
 
@@ -70,18 +70,18 @@ def _rebuild(
     record: RequestRecord, seqnum: int, metadata: Metadata, *, family: HashFamily
 ) -> Rebuilt:
     """Rebuild entry `seqnum`."""
-    log, incoming, outgoing = record.proposal.log, record.incoming, record.outgoing
+    log, incoming = record.proposal.log, record.incoming
     distinct = has_lipmaalink(seqnum)
     if metadata.backlink is not None and not distinct:
         raise Violation(ErrorCode.BACKLINK_REDUNDANT, f"entry {seqnum} has one link")
-    backlink = known_backlink = incoming.link(seqnum - 1, outgoing)
+    backlink = known_backlink = incoming.link(seqnum - 1)
     if distinct:
         backlink = _backlink(record, seqnum, metadata.backlink, known_backlink)
     elif seqnum > 1 and backlink is None:
         raise HashMissing(seqnum - 1)
     lipmaalink = b""
     if distinct:
-        lipmaalink = incoming.link(lipmaa(seqnum), outgoing) or b""
+        lipmaalink = incoming.link(lipmaa(seqnum)) or b""
         if not lipmaalink:
             raise HashMissing(lipmaa(seqnum))
     encoded = b"".join(
@@ -110,7 +110,7 @@ def _backlink(record: RequestRecord, seqnum: int, sent: bytes | None, known: byt
         if received:
             raise Violation(ErrorCode.BACKLINK_REDUNDANT, f"metadata {before} was sent before")
         return sent
-    if not received and before not in record.outgoing.metadata:
+    if not record.incoming.tells_metadata(before):
         raise Violation(ErrorCode.BACKLINK_MISSING, f"of entry {seqnum}")
     if known is None:
         raise HashMissing(before)

@@ -25,8 +25,7 @@ from culm.point2point.events import (
 from culm.point2point.limits import Limits
 from culm.point2point.payload_body import PayloadBody
 from culm.point2point.rebuild import HashMissing, rebuild_one
-from culm.point2point.request import RequestRecord
-from culm.point2point.requests import RequestTable
+from culm.point2point.requests import RequestRecord, RequestTable
 from culm.point2point.runs import RunReader
 from culm.point2point.setup import Mode, Session
 from culm.point2point.states import Input, RequestState
@@ -239,14 +238,14 @@ class DataReceiver:
         return self._take_skip(record, _SKIPS[first])
 
     def _take_notification(self, record: RequestRecord, count: int) -> ConnectionEvent:
-        possible = record.incoming.check_notify(count, record.outgoing)
+        possible = record.incoming.check_notify(count)
         piece = record.incoming.pass_over(possible, count)
         return Notified(
             request_id=record.request_id, seqnum=piece.seqnum, part=piece.part, count=count
         )
 
     def _take_skip(self, record: RequestRecord, reason: SkipReason) -> ConnectionEvent:
-        possible = record.incoming.check_skip(reason, record.outgoing)
+        possible = record.incoming.check_skip(reason)
         piece = record.incoming.pass_over(possible, 1)
         return PayloadSkipped(request_id=record.request_id, seqnum=piece.seqnum, reason=reason)
 
@@ -255,9 +254,9 @@ class DataReceiver:
         if wanted is not None:
             return wanted
         incoming = record.incoming
-        possible = incoming.check_jump(size, record.outgoing)
+        possible = incoming.check_jump(size)
         seqnum, offset = possible.piece.seqnum, possible.cursors[0].offset
-        finished = incoming.jump(possible, size, record.outgoing)
+        finished = incoming.jump(possible, size)
         return PayloadReceived(
             request_id=record.request_id,
             seqnum=seqnum,
@@ -310,7 +309,7 @@ class DataReceiver:
 
     def _want_entry(self, record: RequestRecord) -> ConnectionEvent | None:
         """Ask for the entry whose payload is due, unless it is known."""
-        seqnum = record.incoming.unknown_payload(record.outgoing)
+        seqnum = record.incoming.unknown_payload()
         if seqnum is None:
             return None
         record.incoming.wait()
@@ -323,8 +322,8 @@ class DataReceiver:
             wanted = self._want_entry(record)
             if wanted is not None:
                 return wanted
-            possible = record.incoming.check_payload(size, record.outgoing)
-            record.incoming.begin_payload(possible, record.outgoing)
+            possible = record.incoming.check_payload(size)
+            record.incoming.begin_payload(possible)
         self._body.begin(size, packed_size)
         return None
 

@@ -7,14 +7,84 @@ from collections.abc import Iterator, Mapping
 
 from culm.bymux import Role
 from culm.intervals import Intervals
+from culm.point2point.direction import Incoming, Intake, Outgoing
 from culm.point2point.errors import ErrorCode, Violation
-from culm.point2point.messages import Proposal
-from culm.point2point.request import RequestRecord
+from culm.point2point.messages import Adjust, Demand, Proposal
+from culm.point2point.pieces import Range
 from culm.point2point.rivals import Rivals
-from culm.point2point.states import Input
+from culm.point2point.states import Input, RequestState, after
 from culm.wire.varu64 import MAX
 
-__all__ = ["RequestTable"]
+__all__ = ["RequestRecord", "RequestTable"]
+
+
+class RequestRecord:
+    """One request: what was proposed, its state, and its two directions."""
+
+    __slots__ = ("incoming", "ours", "outgoing", "proposal", "request_id", "state")
+
+    def __init__(self, request_id: int, proposal: Proposal, *, ours: bool) -> None:
+        self.request_id = request_id
+        self.proposal = proposal
+        self.ours = ours
+        self.state = RequestState.PROPOSED_BY_US if ours else RequestState.PROPOSED_BY_PEER
+        range_, demand = Range.of(proposal), Demand.of(proposal)
+        self.incoming = Incoming(range_, demand if ours else None)
+        self.outgoing = Outgoing(range_, None if ours else demand)
+        self.incoming.face(self.outgoing)
+        self.outgoing.face(self.incoming)
+        if proposal.expected_hash is not None:
+            self.outgoing.know_links({proposal.expected_seqnum: proposal.expected_hash})
+
+    def move(self, input: Input) -> None:
+        """Take one step through the table of states; raises `Violation`."""
+        self.state = after(self.state, input)
+
+    @property
+    def takes_data(self) -> bool:
+        """Whether data of the peer may come, and counts: also what comes behind its cancel."""
+        if self.state is RequestState.CONFIRMED:
+            return self.incoming.intake is Intake.TAKEN
+        alive = self.state is not RequestState.ENDED and self.expects_data
+        return alive and self.incoming.intake is Intake.TAKEN
+
+    @property
+    def expects_data(self) -> bool:
+        """Whether the peer may have been right to send data, before it was cancelled, too."""
+        asked = self.incoming.demand is not None
+        answered = self.outgoing.demand is not None
+        return asked and (answered or self.state is not RequestState.CANCELLED)
+
+    def check_adjust(self, adjust: Adjust) -> None:
+        """An adjustment has to change something, its end and upper certpool info have to fit.
+
+        Raises `Violation`.
+        """
+        if adjust == Adjust(request_id=adjust.request_id):
+            raise Violation(ErrorCode.EMPTY_PACKET, "adjustment of nothing")
+        if 0 in (adjust.end, adjust.upper_certpool):
+            raise Violation(ErrorCode.ZERO_SEQNUM)
+        start, bounds = self.proposal.start, self.outgoing.cursor.range.bounds
+        if adjust.end is not None and adjust.end < start:
+            raise Violation(ErrorCode.END_BEFORE_START, f"{adjust.end} < {start}")
+        end, upper = bounds.tightened(adjust.end, None).end, adjust.upper_certpool
+        if upper is not None and (end is None or upper < end):
+            raise Violation(ErrorCode.UPPER_CERTPOOL_BEFORE_END, f"{upper} < {end}")
+
+    def is_ambiguous(self, adjust: Adjust) -> bool:
+        """Whether nobody could tell which entry data is for that crosses the adjustment.
+
+        The path through a sparse range depends on its end.  Metadata tells by its signature what
+        it is; payloads alone do not.
+        """
+        bounds = self.outgoing.cursor.range.bounds
+        closed = self.proposal.sparse and self.proposal.payload_only
+        return closed and bounds.tightened(adjust.end, None) != bounds
+
+    def agrees(self, seqnum: int, hash: bytes) -> bool:
+        """Whether all that this request tells of entry `seqnum` is that it has that hash."""
+        sent, received = self.outgoing.links, self.incoming.links
+        return sent.get(seqnum, hash) == received.get(seqnum, hash) == hash
 
 
 class RequestTable:
@@ -45,7 +115,7 @@ class RequestTable:
         self._next = int(role)  # where to look for a free id of ours
         self._leaving: deque[tuple[int, int]] = deque()  # where our marker ends, ended request
         self._unflushed: set[int] = set()  # those ended requests
-        self._rivals = Rivals(role=role)
+        self._rivals = Rivals()
         # Halves of the ids (all of one parity) of the peer's proposals that the overlap rule
         # dropped: it may have adjusted or cancelled them before it knew.
         self._dropped = Intervals()
@@ -97,7 +167,7 @@ class RequestTable:
         """Somebody has proposed it; the id has been checked."""
         record = RequestRecord(request_id, proposal, ours=ours)
         self._records[request_id] = record
-        self._rivals.add(record)
+        self._rivals.add(request_id, record.outgoing.cursor.range)
         if not ours:
             self._dropped.discard(request_id // 2)
         elif request_id >= self._next:
@@ -106,11 +176,12 @@ class RequestTable:
 
     def is_unanswered(self, record: RequestRecord) -> bool:
         """Whether who did not propose it has neither confirmed nor cancelled it."""
-        return record in self._rivals
+        alive = self._records.get(record.request_id) is record
+        return alive and record.request_id in self._rivals
 
     def answer(self, record: RequestRecord) -> None:
         """Who did not propose it has confirmed or cancelled it: it overlaps nothing any more."""
-        self._rivals.discard(record)
+        self._rivals.discard(record.request_id)
 
     def end(self, record: RequestRecord, *, marked_at: int) -> None:
         """All four messages have been exchanged; ours on the data channel ends at `marked_at`."""
@@ -145,4 +216,5 @@ class RequestTable:
 
     def overlaps(self, new: RequestRecord) -> Iterator[tuple[RequestRecord, RequestRecord]]:
         """Who loses to whom of overlapping proposals that crossed each other."""
-        return self._rivals.overlaps(new)
+        for loser, winner in self._rivals.overlaps(new.request_id):
+            yield self._records[loser], self._records[winner]

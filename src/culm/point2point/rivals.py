@@ -2,107 +2,103 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 
 from culm.bamboo.entry import LogKey
 from culm.bymux import Role
-from culm.point2point.earliest import Earliest
-from culm.point2point.request import RequestRecord
+from culm.point2point.pieces import Range
 from culm.wire.varu64 import MAX
 
-__all__ = ["Rivals"]
+__all__ = ["Earliest", "Rivals"]
 
 
 class Rivals:
-    """Proposals that have not been answered, by log and by whose they are.
+    """Proposals that have not been answered, by id; whose they are is told by the id.
 
     Looking for those that overlap one costs about the same however many there are (`Earliest`),
     besides what becomes of those that it displaces.
     """
 
-    __slots__ = ("_proposed", "_role")
+    __slots__ = ("_clock", "_ids", "_made", "_sides")
 
-    def __init__(self, *, role: Role) -> None:
-        self._role = role
-        self._proposed: dict[tuple[LogKey, bool], _Side] = {}
+    def __init__(self) -> None:
+        self._clock = 0
+        self._made: dict[int, tuple[int, Range]] = {}  # when, and for what
+        self._ids: dict[int, int] = {}  # by when they were made
+        self._sides: dict[tuple[LogKey, Role], _Side] = {}  # by whose they are
 
-    def __contains__(self, request: RequestRecord) -> bool:
-        side = self._proposed.get((request.proposal.log, request.ours))
-        return side is not None and request in side
+    def __contains__(self, request_id: int) -> bool:
+        return request_id in self._made
 
-    def add(self, request: RequestRecord) -> None:
+    def add(self, request_id: int, range_: Range) -> None:
         """A proposal has been made."""
-        key = request.proposal.log, request.ours
-        self._proposed.setdefault(key, _Side()).add(request)
+        self._clock += 1
+        self._made[request_id] = self._clock, range_
+        self._ids[self._clock] = request_id
+        key = range_.proposal.log, Role(request_id % 2)
+        self._sides.setdefault(key, _Side()).add(range_, self._clock)
 
-    def discard(self, request: RequestRecord) -> None:
+    def discard(self, request_id: int) -> None:
         """It has been answered, or has been dropped."""
-        key = request.proposal.log, request.ours
-        side = self._proposed.get(key)
-        if side is not None:
-            side.discard(request)
-            if not side:
-                del self._proposed[key]
+        made = self._made.pop(request_id, None)
+        if made is None:
+            return
+        time, range_ = made
+        del self._ids[time]
+        key = range_.proposal.log, Role(request_id % 2)
+        self._sides[key].remove(range_, time)
+        if not self._sides[key]:
+            del self._sides[key]
 
-    def overlaps(self, new: RequestRecord) -> Iterator[tuple[RequestRecord, RequestRecord]]:
-        """Who loses to whom of overlapping proposals that crossed each other.
+    def overlaps(self, new_id: int) -> Iterator[tuple[int, int]]:
+        """Who loses to whom of overlapping proposals that crossed each other; discard the losers.
 
         Both endpoints compare the same pairs in the same order, because each message on
         the control channel is in order and a proposal takes part until it is answered.
         """
-        side = self._proposed.get((new.proposal.log, not new.ours))
+        _, range_ = self._made[new_id]
+        proposer = Role(new_id % 2)
+        side = self._sides.get((range_.proposal.log, proposer.peer))
         if side is None:
             return
-        start, end = _bounds(new)
         # Of two with the same start, the one of the reactive endpoint loses.
-        new_wins_ties = new.ours is not (self._role is Role.REACTIVE)
+        new_wins_ties = proposer is Role.PROACTIVE
+        start, end = _bounds(range_)
         winner = side.around(start, first_start_max=start - new_wins_ties)
-        for loser in side.starting(start + (not new_wins_ties), end, before=winner):
-            yield loser, new
+        before = self._clock if winner is None else winner
+        for loser in side.starting(start + (not new_wins_ties), end, before=before):
+            yield self._ids[loser], new_id
         if winner is not None:
-            yield new, winner
+            yield new_id, self._ids[winner]
 
 
 class _Side:
-    """The proposals of one endpoint for one log, in the order in which they were made.
+    """When the proposals of one endpoint for one log were made.
 
     Each range is kept with one of its numbers: that which the highest power of two divides.  So
     those around a number are kept with one of 65 numbers.
     """
 
-    __slots__ = ("_by_start", "_clock", "_kept", "_requests", "_times")
+    __slots__ = ("_by_start", "_kept")
 
     def __init__(self) -> None:
-        self._clock = 0
-        self._requests: dict[int, RequestRecord] = {}  # by when they came
-        self._times: dict[int, int] = {}  # when they came, by id
         self._by_start = Earliest()
         # Starts and ends of the ranges that are kept with a number, by power and multiple.
         self._kept: dict[tuple[int, int], tuple[Earliest, Earliest]] = {}
 
     def __bool__(self) -> bool:
-        return bool(self._requests)
+        return bool(self._by_start)
 
-    def __contains__(self, request: RequestRecord) -> bool:
-        time = self._times.get(request.request_id)
-        return time is not None and self._requests[time] is request
-
-    def add(self, request: RequestRecord) -> None:
-        self._clock += 1
-        time = self._clock
-        self._requests[time], self._times[request.request_id] = request, time
-        start, end = _bounds(request)
+    def add(self, range_: Range, time: int) -> None:
+        start, end = _bounds(range_)
         self._by_start.add(start, time)
         starts, ends = self._kept.setdefault(_place(start, end), (Earliest(), Earliest()))
         starts.add(start, time)
         ends.add(end, time)
 
-    def discard(self, request: RequestRecord) -> None:
-        time = self._times.pop(request.request_id, None)
-        if time is None:
-            return
-        del self._requests[time]
-        start, end = _bounds(request)
+    def remove(self, range_: Range, time: int) -> None:
+        start, end = _bounds(range_)
         self._by_start.remove(start, time)
         starts, ends = self._kept[_place(start, end)]
         starts.remove(start, time)
@@ -110,36 +106,67 @@ class _Side:
         if not starts:
             del self._kept[_place(start, end)]
 
-    def around(self, number: int, *, first_start_max: int) -> RequestRecord | None:
+    def around(self, number: int, *, first_start_max: int) -> int | None:
         """The first proposal whose range has `number` in it, and starts early enough."""
         found: list[int] = []
         for power in range(65):
             kept = self._kept.get((power, number >> power))
             if kept is not None:
                 starts, ends = kept
-                middle = _middle(power, number >> power)
-                if number > middle:
+                if number > _middle(power, number >> power):
                     time = ends.first(number, MAX)
                 else:
                     time = starts.first(0, first_start_max)
                 if time is not None:
                     found.append(time)
-        return self._requests[min(found)] if found else None
+        return min(found, default=None)
 
-    def starting(
-        self, low: int, high: int, *, before: RequestRecord | None
-    ) -> Iterator[RequestRecord]:
-        """The proposals that start there, and came before another one, one after the other.
+    def starting(self, low: int, high: int, *, before: int) -> Iterator[int]:
+        """The proposals that start there and came before that time, one after the other.
 
         Whoever gets one discards it.
         """
-        limit = self._clock + 1 if before is None else self._times[before.request_id]
-        while (time := self._by_start.first(low, high)) is not None and time < limit:
-            yield self._requests[time]
+        while (time := self._by_start.first(low, high)) is not None and time < before:
+            yield time
 
 
-def _bounds(request: RequestRecord) -> tuple[int, int]:
-    range_ = request.range
+class Earliest:
+    """Pairs of a number and the time at which it came; no time twice.
+
+    Kept in two lists, in the order of the numbers: what is done for each is done by the lists,
+    which for a thousand takes a few microseconds.
+    """
+
+    __slots__ = ("_numbers", "_times")
+
+    def __init__(self) -> None:
+        self._numbers: list[int] = []
+        self._times: list[int] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._times)
+
+    def add(self, number: int, time: int) -> None:
+        """Put a pair in, which is later than all that are there."""
+        at = bisect_right(self._numbers, number)
+        self._numbers.insert(at, number)
+        self._times.insert(at, time)
+
+    def remove(self, number: int, time: int) -> None:
+        """Take a pair out, which is there."""
+        # Those of one number are in the order of their times.
+        low = bisect_left(self._numbers, number)
+        at = bisect_left(self._times, time, low, bisect_right(self._numbers, number, low))
+        del self._numbers[at], self._times[at]
+
+    def first(self, low: int, high: int) -> int | None:
+        """The smallest time of the numbers from `low` to `high`."""
+        at = bisect_left(self._numbers, low)
+        behind = bisect_right(self._numbers, high, at)
+        return min(self._times[at:behind], default=None)
+
+
+def _bounds(range_: Range) -> tuple[int, int]:
     return range_.start, MAX if range_.end is None else range_.end
 
 

@@ -20,7 +20,7 @@ from culm.kernels import runs as kernel
 from culm.point2point.data_codec import PacketType
 from culm.point2point.errors import ErrorCode, Violation
 from culm.point2point.payload_body import PayloadBody
-from culm.point2point.request import RequestRecord
+from culm.point2point.requests import RequestRecord
 from culm.wire import varu64
 from culm.wire.multihash import HashFamily
 
@@ -74,7 +74,7 @@ class RunReader:
     def take(self, record: RequestRecord) -> tuple[NewEntry, ...]:
         """Take what there is of a run, verified; nothing if it does not begin with an entry."""
         incoming, outgoing = record.incoming, record.outgoing
-        due = incoming.run_due(outgoing)
+        due = incoming.run_due()
         if due is None or due.size_max < due.size_min:
             return ()
         log = record.proposal.log
@@ -184,7 +184,7 @@ def _choose(
     """Which of `stored` can be sent: seqnum, hash, metadata but for its first byte, payload size
     (encoded), payload."""
     outgoing, incoming, log = record.outgoing, record.incoming, record.proposal.log
-    due = outgoing.run_due(incoming)
+    due = outgoing.run_due()
     if due is None or any(seqnum >= due.seqnum for seqnum in (*outgoing.links, *incoming.links)):
         return []
     head = b"\0" + log.author + varu64.encode(log.log_id)

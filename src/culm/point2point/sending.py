@@ -16,7 +16,7 @@ from culm.point2point.errors import ErrorCode, Violation
 from culm.point2point.events import SkipReason
 from culm.point2point.limits import INFLATION_FACTOR, Limits
 from culm.point2point.pieces import Part
-from culm.point2point.request import RequestRecord
+from culm.point2point.requests import RequestRecord
 from culm.point2point.runs import write_run
 from culm.point2point.setup import Mode, Session
 from culm.point2point.states import Input
@@ -140,18 +140,18 @@ class DataSender:
     ) -> bool:
         """Send payload bytes in packets of at most the size of our limit."""
         record.move(Input.SEND)
-        outgoing, incoming, view = record.outgoing, record.incoming, memoryview(data).cast("B")
+        outgoing, view = record.outgoing, memoryview(data).cast("B")
         given = self._given(record, entry)
-        possible = outgoing.check_payload(len(view), incoming, given)
+        possible = outgoing.check_payload(len(view), given)
         hashed = not self._trust_caller or not self._is_safe
         if self._checks:
-            due = outgoing.payload_entry(incoming, given)
+            due = outgoing.payload_entry(given)
             assert due is not None
             if outgoing.cursor.offset + len(view) == due.payload_size:
                 self._check_payload(record, due, view)
                 hashed = False  # it has been
         self._put(record, *self._payload_packets(view, compress=compress))
-        outgoing.begin_payload(possible, incoming, given)
+        outgoing.begin_payload(possible, given)
         return outgoing.take_payload(view, hashed=hashed)[0]
 
     def _payload_packets(self, data: memoryview, *, compress: bool) -> Iterable[Buffer]:
@@ -196,9 +196,9 @@ class DataSender:
         """Pass over bytes of a payload."""
         record.move(Input.SEND)
         given = self._given(record, entry)
-        possible = record.outgoing.check_jump(size, record.incoming, given)
+        possible = record.outgoing.check_jump(size, given)
         self._put(record, b"\x07" + _ENCODE(size))
-        record.outgoing.jump(possible, size, record.incoming, given)
+        record.outgoing.jump(possible, size, given)
 
     # Runs of entries.
 
@@ -227,14 +227,14 @@ class DataSender:
     def notify(self, record: RequestRecord, count: int) -> None:
         """Pass over `count` pieces."""
         record.move(Input.SEND)
-        possible = record.outgoing.check_notify(count, record.incoming)
+        possible = record.outgoing.check_notify(count)
         self._put(record, b"\x02" if count == 1 else b"\x03" + _ENCODE(count))
         record.outgoing.pass_over(possible, count)
 
     def skip(self, record: RequestRecord, reason: SkipReason) -> None:
         """Pass over a payload."""
         record.move(Input.SEND)
-        possible = record.outgoing.check_skip(reason, record.incoming)
+        possible = record.outgoing.check_skip(reason)
         self._put(record, bytes([reason.value]))
         record.outgoing.pass_over(possible, 1)
 
@@ -319,11 +319,9 @@ def _padding(size: int, packed_size: int) -> bytes:
 
 def _backlink_to_send(entry: Entry, record: RequestRecord) -> bytes:
     """The backlink, unless there is none to send because the peer can tell it."""
-    before = entry.seqnum - 1
     if entry.backlink is None or not has_lipmaalink(entry.seqnum):
         return b""
-    known = before in record.outgoing.metadata or before in record.incoming.metadata
-    return b"" if known else entry.backlink
+    return b"" if record.outgoing.tells_metadata(entry.seqnum - 1) else entry.backlink
 
 
 def _links_left_out(entry: Entry, record: RequestRecord) -> list[tuple[bytes | None, bytes]]:
@@ -332,7 +330,7 @@ def _links_left_out(entry: Entry, record: RequestRecord) -> list[tuple[bytes | N
     if not _backlink_to_send(entry, record):
         links.append((entry.seqnum - 1, entry.backlink))
     told = record.outgoing.link
-    return [(told(target, record.incoming), link) for target, link in links if link is not None]
+    return [(told(target), link) for target, link in links if link is not None]
 
 
 def _verifies(entry: Entry, record: RequestRecord) -> bool:

@@ -9,7 +9,7 @@ from culm.bamboo.entry import Entry
 from culm.point2point.direction import Direction, Intake
 from culm.point2point.messages import Demand, Proposal
 from culm.point2point.pieces import Bounds, Cursor, Piece
-from culm.point2point.request import RequestRecord
+from culm.point2point.requests import RequestRecord
 from culm.point2point.states import RequestState, State
 
 __all__ = ["ConnectionSnapshot", "DirectionSnapshot", "RequestSnapshot"]

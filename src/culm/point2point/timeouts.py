@@ -10,8 +10,7 @@ from culm.machine import check_time
 from culm.point2point.errors import ErrorCode, Violation
 from culm.point2point.limits import Limits
 from culm.point2point.receiving import DataReceiver
-from culm.point2point.request import RequestRecord
-from culm.point2point.requests import RequestTable
+from culm.point2point.requests import RequestRecord, RequestTable
 from culm.point2point.sending import DataSender
 from culm.point2point.states import RequestState
 
@@ -162,10 +161,10 @@ def _debt_of(record: RequestRecord, receiver: DataReceiver) -> Debt | None:
     if state is RequestState.PROPOSED_BY_US:
         return Debt.ANSWER
     if state is RequestState.CONFIRMED and not incoming.discarding:
-        demand, cursor = incoming.candidates.demand, incoming.cursor
+        demand, cursor = incoming.demand, incoming.cursor
         asked = record.ours and demand is not None and demand.eagerness.wants_metadata
         unfinished = cursor.range.end is not None and cursor.piece is not None
-        begun = receiver.is_inside(record) or incoming.owes_payload(record.outgoing)
+        begun = receiver.is_inside(record) or incoming.owes_payload()
         return Debt.DATA if (asked and unfinished) or begun else None
     return Debt.CANCELLATION if state in _CANCELLED else None
 
