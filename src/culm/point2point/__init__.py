@@ -27,7 +27,12 @@ from culm.point2point.events import (
     RequestGivenUp,
     SkipReason,
 )
-from culm.point2point.handles import Request
+from culm.point2point.handles import (
+    ConnectionSnapshot,
+    DirectionSnapshot,
+    Request,
+    RequestSnapshot,
+)
 from culm.point2point.limits import Limits
 from culm.point2point.messages import (
     EVERYTHING,
@@ -41,7 +46,6 @@ from culm.point2point.messages import (
 )
 from culm.point2point.pieces import Part, Piece
 from culm.point2point.setup import Mode, Session, Setup
-from culm.point2point.snapshots import ConnectionSnapshot, DirectionSnapshot, RequestSnapshot
 from culm.point2point.states import RequestState, State
 
 __all__ = [

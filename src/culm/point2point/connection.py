@@ -23,14 +23,21 @@ from culm.machine import (
 from culm.point2point.control import ControlChannel
 from culm.point2point.errors import ErrorCode, Violation
 from culm.point2point.events import ConnectionEvent, Established, GivenUp
-from culm.point2point.handles import Channels, Request, Requests, check_knowledge, local
+from culm.point2point.handles import (
+    Channels,
+    ConnectionSnapshot,
+    Request,
+    Requests,
+    RequestSnapshot,
+    check_knowledge,
+    local,
+)
 from culm.point2point.limits import Limits
 from culm.point2point.messages import Proposal
 from culm.point2point.receiving import DataReceiver, MarkerReceived, Untraceable
 from culm.point2point.requests import RequestTable
 from culm.point2point.sending import DataSender
 from culm.point2point.setup import Session, Setup, decode_setup, encode_setup
-from culm.point2point.snapshots import ConnectionSnapshot, RequestSnapshot
 from culm.point2point.states import State
 from culm.point2point.timeouts import Timeouts
 from culm.wire.errors import Truncated

@@ -1,10 +1,11 @@
-"""The caller's view of requests."""
+"""The caller's view of requests: handles, and as values what there is to look at and compare."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import wraps
-from typing import Concatenate, NamedTuple, ParamSpec, Protocol, TypeVar
+from typing import Concatenate, NamedTuple, ParamSpec, Protocol, TypeVar, Unpack
 
 from culm.arguments import check_int, check_type
 from culm.bamboo.entry import Entry
@@ -14,18 +15,35 @@ from culm.bamboo.verify import PayloadVerifier
 from culm.buffer import Buffer
 from culm.machine import LocalProtocolError
 from culm.point2point.control import ControlChannel
+from culm.point2point.direction import Direction, Intake
 from culm.point2point.errors import Violation
 from culm.point2point.events import SkipReason
-from culm.point2point.messages import Adjust, Cancel, CancelReason, Demand, Eagerness, Proposal
-from culm.point2point.pieces import Cursor, Part
+from culm.point2point.messages import (
+    Adjust,
+    Cancel,
+    CancelReason,
+    Changes,
+    Demand,
+    Eagerness,
+    Proposal,
+)
+from culm.point2point.pieces import Bounds, Cursor, Part, Piece
 from culm.point2point.receiving import DataReceiver
 from culm.point2point.requests import RequestRecord
 from culm.point2point.sending import DataSender
-from culm.point2point.snapshots import RequestSnapshot
-from culm.point2point.states import RequestState
+from culm.point2point.states import RequestState, State
 from culm.wire.multihash import HashFamily
 
-__all__ = ["Channels", "Request", "Requests", "check_knowledge", "local"]
+__all__ = [
+    "Channels",
+    "ConnectionSnapshot",
+    "DirectionSnapshot",
+    "Request",
+    "RequestSnapshot",
+    "Requests",
+    "check_knowledge",
+    "local",
+]
 
 P = ParamSpec("P")
 S = TypeVar("S", bound="Openable")
@@ -224,60 +242,33 @@ class Request:
         self,
         eagerness: Eagerness,
         *,
-        allow_skipping: bool = False,
-        end: int | None = None,
-        upper_certpool: int | None = None,
-        size_min: int | None = None,
-        size_max: int | None = None,
         links: Mapping[int, bytes] | None = None,
         verifier: PayloadVerifier | None = None,
+        **changes: Unpack[Changes],
     ) -> None:
         """Accept the peer's proposal; from now on data may flow in both directions.
 
         `links` are hashes of stored entries (by sequence number) that entries of the
         range link to, so that they need not be asked for with `HashWanted`; the open
         targets of ``start - 1`` suffice.  `verifier` has seen the bytes before the
-        proposal's ``start_offset``.
+        proposal's ``start_offset``.  `changes`: see `adjust`.
         """
         control, record = self._channels.control, self._record
         check_knowledge(links, verifier, family=control.family)
-        adjust = Adjust(
-            request_id=record.request_id,
-            eagerness=eagerness,
-            allow_skipping=allow_skipping,
-            end=end,
-            upper_certpool=upper_certpool,
-            size_min=size_min,
-            size_max=size_max,
-        )
+        adjust = Adjust(request_id=record.request_id, eagerness=eagerness, **changes)
         control.confirm(record, adjust)
         record.outgoing.know_links(links or {})
         record.incoming.know_beginning(verifier)
 
     @local
-    def adjust(
-        self,
-        *,
-        eagerness: Eagerness | None = None,
-        allow_skipping: bool = False,
-        end: int | None = None,
-        upper_certpool: int | None = None,
-        size_min: int | None = None,
-        size_max: int | None = None,
-    ) -> None:
+    def adjust(self, *, eagerness: Eagerness | None = None, **changes: Unpack[Changes]) -> None:
         """Narrow the range, or change what we want of the peer.
 
-        An `end` or `upper_certpool` that is not less than the one in force is ignored.
+        `changes` are the other fields of `Adjust`: `allow_skipping`, `end`, `upper_certpool`,
+        `size_min`, `size_max`.  An `end` or `upper_certpool` that is not less than the one in
+        force is ignored.
         """
-        adjust = Adjust(
-            request_id=self._record.request_id,
-            eagerness=eagerness,
-            allow_skipping=allow_skipping,
-            end=end,
-            upper_certpool=upper_certpool,
-            size_min=size_min,
-            size_max=size_max,
-        )
+        adjust = Adjust(request_id=self._record.request_id, eagerness=eagerness, **changes)
         self._channels.control.adjust(self._record, adjust)
 
     @local
@@ -398,3 +389,112 @@ class Requests(Mapping[int, Request]):
 
     def __len__(self) -> int:
         return len(self._channels.control.requests)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DirectionSnapshot:
+    """What one endpoint has sent for a request, and may send next.
+
+    cursors, demands, ranges
+        Where it may be, what it may have been asked for, and where the range may end for it;
+        the oldest possibility first.
+    metadata
+        First and last sequence number of each run of entries whose metadata was sent.
+    links
+        Hashes of entries, by sequence number, that later ones may link to.
+    entry
+        Whose payload is due, where that is known.
+    hashes
+        Whether that payload is being hashed.
+    last
+        What it may take back, and the entry that it is of.
+    reached
+        Where it was before it went back.
+    """
+
+    cursors: tuple[Cursor, ...]
+    demands: tuple[Demand, ...]
+    ranges: tuple[Bounds, ...]
+    metadata: tuple[tuple[int, int], ...]
+    links: Mapping[int, bytes]
+    end_of_log: int | None
+    entry: Entry | None
+    hashes: bool
+    last: tuple[tuple[Piece, ...], Entry] | None
+    apology_owed: bool
+    apologized: Piece | None
+    reached: Cursor | None
+
+    @classmethod
+    def of(cls, direction: Direction) -> DirectionSnapshot:
+        """A direction as it is now."""
+        return cls(
+            cursors=tuple(cursor.copy() for cursor in direction.candidates),
+            demands=direction.candidates.possible.demands,
+            ranges=direction.candidates.ranges,
+            metadata=direction.metadata.runs(),
+            links=dict(direction.links),
+            end_of_log=direction.end_of_log,
+            entry=direction.entry,
+            hashes=direction.verifier is not None,
+            last=direction.last,
+            apology_owed=direction.apology_owed,
+            apologized=direction.apologized,
+            reached=direction.reached,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestSnapshot:
+    """A request as it is now.  `marked`: the peer sends nothing more for it."""
+
+    request_id: int
+    proposal: Proposal
+    ours: bool
+    state: RequestState
+    intake: Intake
+    marked: bool
+    incoming: DirectionSnapshot
+    outgoing: DirectionSnapshot
+
+    @classmethod
+    def of(cls, record: RequestRecord) -> RequestSnapshot:
+        """The request of that record."""
+        return cls(
+            request_id=record.request_id,
+            proposal=record.proposal,
+            ours=record.ours,
+            state=record.state,
+            intake=record.incoming.intake,
+            marked=record.incoming.marked,
+            incoming=DirectionSnapshot.of(record.incoming),
+            outgoing=DirectionSnapshot.of(record.outgoing),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionSnapshot:
+    """A connection as it is now.
+
+    credit, granted
+        Proposals that we may make, and that the peer may.
+    dropped
+        First and last id of each run of ids of the peer's proposals that the overlap rule has
+        dropped, as far as they are remembered.
+    control_size, data_size, markers_size
+        Bytes that wait on either channel; and how many of data are cancellation markers.
+    queued_total
+        Bytes that we have ever put on the data channel, where `current_id` is the request
+        that we have switched to.
+    """
+
+    state: State
+    credit: int
+    granted: int
+    requests: tuple[RequestSnapshot, ...]
+    dropped: tuple[tuple[int, int], ...]
+    control_size: int
+    data_size: int
+    markers_size: int
+    queued_total: int
+    current_id: int | None

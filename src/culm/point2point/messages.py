@@ -24,6 +24,7 @@ __all__ = [
     "Adjust",
     "Cancel",
     "CancelReason",
+    "Changes",
     "ControlMessage",
     "Demand",
     "Eagerness",
@@ -91,6 +92,16 @@ class Wishes(TypedDict, total=False):
     payload_mandatory: bool
     size_min: int
     size_max: int
+
+
+class Changes(TypedDict, total=False):
+    """What either endpoint changes of a request, besides its eagerness: fields of `Adjust`."""
+
+    allow_skipping: bool
+    end: int | None
+    upper_certpool: int | None
+    size_min: int | None
+    size_max: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
