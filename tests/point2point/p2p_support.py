@@ -33,6 +33,7 @@ from culm.point2point import (
     Setup,
 )
 from culm.testing.stores import make_log
+from culm.testing.suite.meter import Meter
 from culm.wire.multihash import YAMF
 
 LOG_LENGTH = 45
@@ -122,6 +123,13 @@ def refuses(connection: Connection, code: ErrorCode, call: Callable[..., object]
     before = connection.snapshot()
     assert refusal(call) is code
     assert connection.snapshot() == before
+
+
+def steps(act: Callable[[], object]) -> int:
+    """What `act` costs, as the property suite counts it: the same on every machine."""
+    meter = Meter()
+    meter.count(act)
+    return meter.steps
 
 
 # Bytes by hand.

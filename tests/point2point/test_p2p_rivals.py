@@ -24,8 +24,10 @@ class Made(NamedTuple):
 
     def crosses(self, other: Made) -> bool:
         """Whether they are of different endpoints, and overlap."""
-        from_both = self.request_id % 2 != other.request_id % 2
-        return from_both and self.range.overlaps(other.range)
+        (one, two), (ours, theirs) = (self.range, other.range), (self.request_id, other.request_id)
+        if one.proposal.log != two.proposal.log or ours % 2 == theirs % 2:
+            return False
+        return one.start <= (two.end or MAX) and two.start <= (one.end or MAX)
 
     @property
     def rank(self) -> tuple[int, bool]:

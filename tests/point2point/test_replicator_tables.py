@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from p2p_lines import lines
+from p2p_support import steps
 from replicator_raw import RawPeer, cancel, marker, proposal_of
 from replicator_support import KEEP, SERVE, SMALL, key_of, news_of
 
@@ -82,6 +82,6 @@ def test_news_of_a_log_cost_nothing_for_the_requests_of_others() -> None:
             peer.control(proposal_of(key_of(news), 2 * number, 1))
         assert peer.machine.snapshot().transfers == others + 1
         log = key_of(logs[0])
-        return lines(lambda: (peer.machine.stored(log), peer.drain()))
+        return steps(lambda: (peer.machine.stored(log), peer.drain()))
 
     assert cost(10) == cost(200)

@@ -112,7 +112,7 @@ class Candidates:
         adjusted = self._adjusted
         bounds = adjusted[by_sender] = adjusted[by_sender].tightened(end, upper_certpool)
         smaller = {bounds: None}  # where it is smaller than all that may hold
-        if adjusted[not by_sender].tightened(*bounds) != bounds:
+        if not bounds.is_within(adjusted[not by_sender]):
             smaller = dict.fromkeys(each.tightened(*bounds) for each in self._ranges)
         new = {each: self._range(each, other) for each in smaller if each not in self._ranges}
         if not new:
@@ -227,7 +227,7 @@ class Candidates:
             cursor.retargeted(range_)
             for range_ in ranges
             for cursor in self
-            if range_.is_within(cursor.range)
+            if range_.bounds.is_within(cursor.range.bounds)
         )
 
     def _settle(self) -> None:
@@ -240,7 +240,7 @@ class Candidates:
         possible = {
             bounds: range_
             for bounds, range_ in self._ranges.items()
-            if bounds in alive or any(old.tightened(*bounds) == bounds for old in alive)
+            if bounds in alive or any(map(bounds.is_within, alive))
         }
         if len(possible) < len(self._ranges):
             self._ranges, self._shared = possible, _shared_by(possible.values())

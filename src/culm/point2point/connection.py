@@ -88,12 +88,6 @@ def _mux_limits(limits: Limits) -> MuxLimits:
     )
 
 
-def _check_made_of(setup: Setup, limits: Limits, family: HashFamily) -> None:
-    check_type("setup", setup, Setup)
-    check_type("limits", limits, Limits)
-    check_type("family", family, HashFamily)
-
-
 def _close_with(closed: Closed) -> Closed:
     error = closed.error
     if error is None:
@@ -140,7 +134,9 @@ class Connection(StreamBase[ConnectionEvent]):
         in_runs: bool = False,
         trust_caller: bool = False,
     ) -> None:
-        _check_made_of(setup, limits, family)
+        check_type("setup", setup, Setup)
+        check_type("limits", limits, Limits)
+        check_type("family", family, HashFamily)
         mux_limits = _mux_limits(limits)
         super().__init__(receive_max=mux_limits.receive_buffer_max)
         self._limits = limits

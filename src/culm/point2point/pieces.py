@@ -44,6 +44,10 @@ class Bounds(NamedTuple):
         """The smaller ones of both."""
         return Bounds(_smaller(self.end, end), _smaller(self.upper_certpool, upper_certpool))
 
+    def is_within(self, other: Bounds) -> bool:
+        """Whether these are the `other` ones, tightened or as they are."""
+        return other.tightened(*self) == self
+
 
 class Range:
     """The pieces of a request, by index from 0 on.  Immutable.
@@ -158,18 +162,9 @@ class Range:
             count += self._parts if part is Part.PAYLOAD else self._parts - 1
         return lower + max(0, count)
 
-    def tightened(self, end: int | None, upper_certpool: int | None) -> Range:
-        """The range with a smaller end or upper certpool info; larger ones are ignored."""
-        bounds = self.bounds.tightened(end, upper_certpool)
-        return self if bounds == self.bounds else self.bounded(bounds)
-
     def bounded(self, bounds: Bounds) -> Range:
         """The range of the same request that ends there."""
         return Range(self.proposal, *bounds, lower=self._lower)
-
-    def is_within(self, other: Range) -> bool:
-        """Whether this is the `other` range of the same request, tightened or as it is."""
-        return other.bounds.tightened(*self.bounds) == self.bounds
 
     def shared_with(self, other: Range) -> int:
         """How many of the first pieces are the same in the `other` range of the same request."""
@@ -183,14 +178,6 @@ class Range:
             equal = next((index for index, (one, two) in pairs if one != two), shorter)
             inner = max(0, equal * self._parts - self._skipped)
         return len(self._lower) + inner
-
-    def overlaps(self, other: Range) -> bool:
-        """Whether both are about the same log and share a sequence number."""
-        return (
-            self.proposal.log == other.proposal.log
-            and (self.end is None or other.start <= self.end)
-            and (other.end is None or self.start <= other.end)
-        )
 
 
 def _lower_part(proposal: Proposal) -> list[int]:

@@ -15,7 +15,7 @@ from culm.point2point.data_codec import PacketType
 from culm.point2point.errors import ErrorCode, Violation
 from culm.point2point.events import SkipReason
 from culm.point2point.limits import INFLATION_FACTOR, Limits
-from culm.point2point.pieces import Part
+from culm.point2point.pieces import Part, Piece
 from culm.point2point.requests import RequestRecord
 from culm.point2point.runs import write_run
 from culm.point2point.setup import Mode, Session
@@ -115,13 +115,8 @@ class DataSender:
         self._check_entry(entry)
         record.move(Input.SEND)
         possible = record.outgoing.check_metadata()
-        seqnum = possible.piece.seqnum
-        if entry.seqnum != seqnum or entry.log != record.proposal.log:
-            raise Violation(
-                ErrorCode.PIECE_OUT_OF_TURN,
-                f"metadata of entry {entry.seqnum} although {seqnum} is due",
-            )
-        if self._checks and not _verifies(entry, record):
+        _check_due(entry, record, possible.piece)
+        if self._checks and not _is_valid(entry, record, unknown_links=True):
             raise Violation(ErrorCode.INVALID_DATA, f"metadata of entry {entry.seqnum}")
         packet = (
             b"\x81" if entry.end_of_log else b"\x80",
@@ -185,11 +180,7 @@ class DataSender:
         piece = record.outgoing.cursor.piece
         if piece is None or piece.part is Part.METADATA:
             return None
-        if entry.seqnum != piece.seqnum or entry.log != record.proposal.log:
-            raise Violation(
-                ErrorCode.PIECE_OUT_OF_TURN,
-                f"payload of entry {entry.seqnum} although {piece.seqnum} is due",
-            )
+        _check_due(entry, record, piece)
         return entry
 
     def jump(self, record: RequestRecord, size: int, *, entry: Entry | None) -> None:
@@ -244,7 +235,8 @@ class DataSender:
         if self._is_safe:
             raise Violation(ErrorCode.APOLOGY_IN_SAFE_MODE)
         pieces = record.outgoing.check_apology()
-        if pieces[0].part is Part.METADATA and _is_valid(record):
+        last = record.outgoing.last
+        if pieces[0].part is Part.METADATA and last and _is_valid(last.entry, record):
             raise Violation(ErrorCode.APOLOGY_FOR_VALID_DATA, f"for {pieces[0]}")
         self._put(record, bytes([PacketType.APOLOGY]))
         record.outgoing.apologize(pieces)
@@ -324,27 +316,27 @@ def _backlink_to_send(entry: Entry, record: RequestRecord) -> bytes:
     return b"" if record.outgoing.tells_metadata(entry.seqnum - 1) else entry.backlink
 
 
-def _links_left_out(entry: Entry, record: RequestRecord) -> list[tuple[bytes | None, bytes]]:
-    """Links that the peer has to know or to ask for: what the request tells, what they are."""
-    links = [(lipmaa(entry.seqnum), entry.lipmaalink)]
-    if not _backlink_to_send(entry, record):
-        links.append((entry.seqnum - 1, entry.backlink))
-    told = record.outgoing.link
-    return [(told(target), link) for target, link in links if link is not None]
+def _check_due(entry: Entry, record: RequestRecord, piece: Piece) -> None:
+    """It is that entry of which `piece` is due."""
+    if entry.seqnum != piece.seqnum or entry.log != record.proposal.log:
+        part = piece.part.name.lower()
+        raise Violation(
+            ErrorCode.PIECE_OUT_OF_TURN,
+            f"{part} of entry {entry.seqnum} although {piece.seqnum} is due",
+        )
 
 
-def _verifies(entry: Entry, record: RequestRecord) -> bool:
-    """Whether the metadata of `entry` verifies with the links that the request tells."""
-    left_out = _links_left_out(entry, record)
-    return all(told in (None, link) for told, link in left_out) and verify_signature(entry)
+def _is_valid(entry: Entry, record: RequestRecord, *, unknown_links: bool = False) -> bool:
+    """Whether the peer will find the metadata of `entry` valid.
 
-
-def _is_valid(record: RequestRecord) -> bool:
-    """Whether the peer will find the metadata valid that was sent last.
-
-    Links that were left out are those that it knows; a backlink that was sent proves itself.
+    Links that are left out are those that the request tells, or, if there may be `unknown_links`,
+    it tells nothing of them: the peer has them, or asks.  A backlink that is sent proves itself.
     """
-    assert record.outgoing.last is not None
-    entry = record.outgoing.last.entry
-    left_out = _links_left_out(entry, record)
-    return all(told == link for told, link in left_out) and verify_signature(entry)
+    left_out = [(lipmaa(entry.seqnum), entry.lipmaalink)]
+    if not _backlink_to_send(entry, record):
+        left_out.append((entry.seqnum - 1, entry.backlink))
+    for target, link in left_out:
+        told = record.outgoing.link(target)
+        if link is not None and told != link and not (unknown_links and told is None):
+            return False
+    return verify_signature(entry)
