@@ -104,6 +104,7 @@ class End:
         self.events: list[Event] = []
         self.closed: Closed | None = None
         self.effects: deque[Effect] = deque()
+        self.answers: list[tuple[Effect, object]] = []  # on their way: a result, or an error
         self.sent_size = 0
         self.out = bytearray()  # under way to the other end
         self.ended = False  # nothing more will be sent
@@ -170,13 +171,25 @@ class End:
         if isinstance(event, (EntryStored, ForkFound)):
             self.node.changed.append((self, event_log(event)))
 
-    def answer(self) -> None:
-        """Answer the oldest effect."""
+    def respond(self) -> None:
+        """The store does the oldest effect, and answers at once."""
+        self.perform()
+        self.answer(-1)
+
+    def perform(self) -> None:
+        """The store does the oldest effect; the answer comes later."""
         effect = self.effects.popleft()
         try:
             result = self.node.respond(effect)
         except OSError as error:
-            self.machine.fail(effect.ticket, error)
+            result = error
+        self.answers.append((effect, result))
+
+    def answer(self, at: int) -> None:
+        """That answer comes."""
+        effect, result = self.answers.pop(at)
+        if isinstance(result, OSError):
+            self.machine.fail(effect.ticket, result)
         else:
             self.machine.complete(effect.ticket, result)
         self.drain()
@@ -259,6 +272,7 @@ class World:
     """Nodes, cables, time, and chance (strictly in turns without `rng`).
 
     capacity: bytes under way in a direction above which nothing more is taken.
+    late: answers of a store come later than it does what it was asked, and in any order.
     """
 
     def __init__(
@@ -269,6 +283,7 @@ class World:
         capacity: int = 1 << 20,
         take_size: Callable[[], int | None] = lambda: None,
         steps_max: int = 100_000,
+        late: bool = False,
     ) -> None:
         self.now = 0.0
         self.rng = rng
@@ -276,6 +291,7 @@ class World:
         self.capacity = capacity
         self.take_size = take_size
         self.steps_max = steps_max
+        self.late = late
         self.nodes: list[Node] = []
         self.cables: list[Cable] = []
 
@@ -323,11 +339,16 @@ class World:
             if not node.paused:
                 for end in node.ends:
                     if end.effects:
-                        yield end.answer
+                        yield end.perform if self.late else end.respond
+                    if end.answers:
+                        yield lambda end=end: end.answer(self._any(len(end.answers)))
         for cable in self.cables:
             for sender, receiver in cable.directions:
                 if self._deliverable(sender, receiver):
                     yield lambda s=sender, r=receiver: self.deliver(s, r)
+
+    def _any(self, count: int) -> int:
+        return 0 if self.rng is None else self.rng.randrange(count)
 
     def _tell(self, node: Node) -> None:
         end, log = node.changed.pop(0)

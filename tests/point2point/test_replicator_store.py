@@ -201,7 +201,7 @@ def run_bytes(world: World, count: int | None) -> int:
     while count is None or arrived < count:
         for end in (cable.left, cable.right):
             while end.effects:
-                end.answer()
+                end.respond()
         moved = False
         for sender, receiver in cable.directions:
             if sender.out and receiver.machine.read_size() and (count is None or arrived < count):
