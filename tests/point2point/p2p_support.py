@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from nacl.signing import SigningKey
@@ -35,6 +35,8 @@ from culm.point2point import (
 from culm.testing.stores import make_log
 from culm.testing.suite.meter import Meter
 from culm.wire.multihash import YAMF
+
+E = TypeVar("E", bound=Event)
 
 LOG_LENGTH = 45
 LOG = {new.entry.seqnum: new for new in make_log(YAMF, count=LOG_LENGTH)}
@@ -237,7 +239,58 @@ def write(stream_id: int, data: bytes) -> bytes:
     return bytes([0x23, stream_id]) + len(data).to_bytes(8, "big") + data
 
 
-class Raw:
+class Bytes:
+    """A peer made of bytes, of a machine whose `events` are kept."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+        self._setup_size = 0  # of what the machine has said first
+
+    def receive(self, data: bytes) -> object:
+        raise NotImplementedError
+
+    def opening(self, peer: Setup, credit: int, data_credit: int | None) -> None:
+        """What a peer says first; `data_credit`: without end if it is ``None``."""
+        self.receive(setup_bytes(peer))
+        if data_credit != 0:
+            self.receive(bytes([0x00, 1]) + varu64(data_credit or 0))
+        if credit:
+            self.control(grant(credit))
+
+    def control(self, *messages: bytes) -> Any:
+        return self.receive(write(0, b"".join(messages)))
+
+    def data(self, *packets: bytes) -> Any:
+        return self.receive(write(1, b"".join(packets)))
+
+    def of(self, kind: type[E]) -> list[E]:
+        return [event for event in self.events if isinstance(event, kind)]
+
+    @property
+    def code(self) -> ErrorCode | None:
+        """The code with which it closed; ``None`` if it has not."""
+        closed = self.of(Closed)
+        if not closed:
+            return None
+        assert len(closed) == 1
+        assert self.events[-1] is closed[0]
+        assert closed[0].error is not None
+        code = closed[0].error.code
+        assert isinstance(code, ErrorCode)
+        return code
+
+    def behind_setup(self, data: bytes) -> bytes:
+        """What the machine has sent but for its setup."""
+        if not data or self._setup_size:
+            return data
+        size = 1
+        for _ in range(2):
+            size += 1 + max(0, data[size] - 247)
+        self._setup_size = size
+        return data[size:]
+
+
+class Raw(Bytes):
     """A connection under test, and its peer as bytes."""
 
     def __init__(
@@ -252,6 +305,7 @@ class Raw:
         in_runs: bool = False,
         trust_caller: bool = False,
     ) -> None:
+        super().__init__()
         self.connection = Connection(
             role=role,
             setup=setup,
@@ -259,14 +313,8 @@ class Raw:
             in_runs=in_runs,
             trust_caller=trust_caller,
         )
-        self.events: list[Event] = []
         self.sent = b""
-        self._control_sent = self._data_sent = 0
-        self.receive(setup_bytes(peer))
-        if data_credit != 0:
-            self.receive(bytes([0x00, 1]) + varu64(data_credit or 0))
-        if credit:
-            self.control(grant(credit))
+        self.opening(peer, credit, data_credit)
         self.take()
 
     def receive(self, data: bytes) -> list[Event]:
@@ -275,35 +323,10 @@ class Raw:
         self.events += new
         return new
 
-    def control(self, *messages: bytes) -> list[Event]:
-        return self.receive(write(0, b"".join(messages)))
-
-    def data(self, *packets: bytes) -> list[Event]:
-        return self.receive(write(1, b"".join(packets)))
-
     def take(self) -> tuple[bytes, bytes]:
         """What the connection has sent since on the control and on the data channel."""
-        self.sent = self.connection.data_to_send()
-        if self.sent and not getattr(self, "_setup_seen", False):
-            self._setup_seen = True
-            at = 1
-            for _ in range(2):
-                at += 1 + max(0, self.sent[at] - 247)
-            self.sent = self.sent[at:]
+        self.sent = self.behind_setup(self.connection.data_to_send())
         return split(self.sent)
-
-    @property
-    def code(self) -> ErrorCode | None:
-        """The code with which the connection closed; ``None`` if it has not."""
-        closed = [event for event in self.events if isinstance(event, Closed)]
-        if not closed:
-            return None
-        assert len(closed) == 1
-        assert self.events[-1] is closed[0]
-        assert closed[0].error is not None
-        code = closed[0].error.code
-        assert isinstance(code, ErrorCode)
-        return code
 
 
 def split(data: bytes) -> tuple[bytes, bytes]:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import TypeVar
 
 from p2p_support import (
     SAFE,
+    Bytes,
     adjust,
     cancel,
     grant,
@@ -19,19 +19,17 @@ from p2p_support import (
     metadata,
     propose,
     raw,
-    setup_bytes,
     split,
     switch,
     varu64,
-    write,
 )
 from replicator_support import KEEP, SMALL, check_store
 
 from culm.bamboo.effects import perform
 from culm.bamboo.entry import LogKey
 from culm.bamboo.store import LogStore, MemoryStore, NewEntry
-from culm.machine import Closed, Effect, Event
-from culm.point2point import ErrorCode, Role, Setup
+from culm.machine import Effect
+from culm.point2point import Role, Setup
 from culm.point2point.replication import Interest, Replicator, ReplicatorLimits
 from culm.wire.multihash import YAMF
 
@@ -49,10 +47,8 @@ __all__ = [
     "varu64",
 ]
 
-E = TypeVar("E", bound=Event)
 
-
-class RawPeer:
+class RawPeer(Bytes):
     """The replicator under test (reactive: its ids are odd), and what its peer has seen."""
 
     def __init__(
@@ -67,6 +63,7 @@ class RawPeer:
         store: LogStore | None = None,
         slow: bool = False,
     ) -> None:
+        super().__init__()
         self.store: LogStore = MemoryStore(family=YAMF) if store is None else store
         for news in logs:
             self.store.append(news[0].entry.log, list(news))
@@ -78,29 +75,8 @@ class RawPeer:
         self.takes = True  # what the replicator has to send
         self.unread = b""  # what it does not want to read yet
         self.effects: deque[Effect] = deque()
-        self.events: list[Event] = []
         self.control_seen = self.data_seen = b""
-        self._sent = b""
-        self.receive(setup_bytes(peer))
-        if data_credit != 0:
-            self.receive(bytes([0x00, 1]) + varu64(data_credit or 0))
-        if credit:
-            self.control(grant(credit))
-
-    def of(self, kind: type[E]) -> list[E]:
-        return [event for event in self.events if isinstance(event, kind)]
-
-    @property
-    def code(self) -> ErrorCode | None:
-        """The code with which it closed; ``None`` if it has not."""
-        closed = self.of(Closed)
-        if not closed:
-            return None
-        assert len(closed) == 1
-        assert closed[0].error is not None
-        code = closed[0].error.code
-        assert isinstance(code, ErrorCode)
-        return code
+        self.opening(peer, credit, data_credit)
 
     # What the peer does.
 
@@ -116,12 +92,6 @@ class RawPeer:
             left = left[size:]
             self.drain()
         self.unread = b""
-
-    def control(self, *messages: bytes) -> None:
-        self.receive(write(0, b"".join(messages)))
-
-    def data(self, *packets: bytes) -> None:
-        self.receive(write(1, b"".join(packets)))
 
     def entries(self, request_id: int, *news: NewEntry) -> None:
         """Whole entries, from the first of a log or behind what the request tells."""
@@ -156,12 +126,7 @@ class RawPeer:
         self.machine.complete(effect.ticket, self.respond(effect))
 
     def _take(self, data: bytes) -> None:
-        if data and not self._sent:  # its setup comes first
-            at = 1
-            for _ in range(2):
-                at += 1 + max(0, data[at] - 247)
-            self._sent, data = data[:at], data[at:]
-        control, packets = split(data)
+        control, packets = split(self.behind_setup(data))
         self.control_seen += control
         self.data_seen += packets
 

@@ -39,6 +39,8 @@ from culm.point2point import (
     SkipReason,
     payloads_up_to,
 )
+from culm.testing.link import Chunker
+from culm.testing.machines.point2point import joined
 from culm.wire.multihash import HashFamily
 
 Log = dict[int, NewEntry]
@@ -374,19 +376,9 @@ def expanded(events: Sequence[Event]) -> list[Event]:
                         verified=True,
                     ),
                 ]
-            continue
-        last = found[-1] if found else None
-        if (
-            isinstance(event, PayloadReceived)
-            and isinstance(last, PayloadReceived)
-            and (last.request_id, last.seqnum, last.finished)
-            == (event.request_id, event.seqnum, False)
-            and last.offset + len(last.data) == event.offset  # else a jump
-        ):
-            found[-1] = replace(event, offset=last.offset, data=last.data + event.data)
         else:
             found.append(event)
-    return found
+    return joined(found)
 
 
 def requests_of(connection: Connection) -> object:
@@ -395,8 +387,8 @@ def requests_of(connection: Connection) -> object:
     return snapshot.state, sorted(snapshot.requests, key=lambda request: request.request_id)
 
 
-def replay(kept: Conversation, *, in_runs: bool, cuts: Callable[[bytes], list[bytes]]) -> Outcome:
-    """Have the conversation with a new connection, to which bytes come as `cuts` has them."""
+def replay(kept: Conversation, *, in_runs: bool, chunker: Chunker) -> Outcome:
+    """Have the conversation with a new connection, to which bytes come in such chunks."""
     connection = Connection(
         role=kept.role,
         setup=kept.setup,
@@ -411,35 +403,15 @@ def replay(kept: Conversation, *, in_runs: bool, cuts: Callable[[bytes], list[by
             found.refusals.append(perform(connection, kept.log, step, dict(argument)))
             found.events += drain(connection, kept.log)
         else:
-            for piece in cuts(argument):
-                connection.receive_data(piece)
+            at = 0
+            while at < len(argument):
+                size = chunker(len(argument) - at)
+                connection.receive_data(argument[at : at + size])
                 found.events += drain(connection, kept.log)
+                at += size
         found.sent.append(connection.data_to_send())
         found.snapshots.append(requests_of(connection))
     return found
-
-
-def whole(data: bytes) -> list[bytes]:
-    return [data]
-
-
-def byte_by_byte(data: bytes) -> list[bytes]:
-    return [data[n : n + 1] for n in range(len(data))]
-
-
-def anyhow(chance: Random) -> Callable[[bytes], list[bytes]]:
-    """Small pieces and large ones."""
-
-    def cuts(data: bytes) -> list[bytes]:
-        pieces = []
-        while data:
-            size = chance.choice([1, 60, 300, 1 << 12, 1 << 16])
-            size = chance.randint(1, size)
-            pieces.append(data[:size])
-            data = data[size:]
-        return pieces
-
-    return cuts
 
 
 def by_request(events: Sequence[Event]) -> dict[int | None, list[Event]]:

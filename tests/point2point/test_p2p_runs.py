@@ -25,15 +25,12 @@ from p2p_support import (
 )
 from runs_support import (
     Conversation,
-    anyhow,
     assert_alike,
-    byte_by_byte,
     converse,
     drain,
     expanded,
     make_log,
     replay,
-    whole,
 )
 from runs_support import proposal as runs_proposal
 
@@ -53,6 +50,7 @@ from culm.point2point import (
     Role,
     Setup,
 )
+from culm.testing.link import byte_by_byte, random_chunks, whole
 from culm.wire.multihash import YAMF, YASMF
 
 families = st.sampled_from([YAMF, YASMF])
@@ -85,17 +83,17 @@ def conversations(draw: st.DrawFn, *, steps: int = 25) -> Conversation:
 @settings(max_examples=settings.default.max_examples * 2)  # type: ignore[union-attr]
 @given(conversations(), st.integers(0, 1 << 32))
 def test_in_runs_is_piece_by_piece(kept: Conversation, seed: int) -> None:
-    plain = replay(kept, in_runs=False, cuts=whole)
+    plain = replay(kept, in_runs=False, chunker=whole)
     assert plain.code is None
-    assert_alike(plain, replay(kept, in_runs=True, cuts=whole))
-    assert_alike(plain, replay(kept, in_runs=True, cuts=anyhow(Random(seed))))
+    assert_alike(plain, replay(kept, in_runs=True, chunker=whole))
+    assert_alike(plain, replay(kept, in_runs=True, chunker=random_chunks(Random(seed))))
 
 
 @settings(max_examples=max(5, settings.default.max_examples // 10))  # type: ignore[union-attr]
 @given(conversations(steps=6))
 def test_in_runs_is_piece_by_piece_byte_by_byte(kept: Conversation) -> None:
-    plain = replay(kept, in_runs=False, cuts=whole)
-    assert_alike(plain, replay(kept, in_runs=True, cuts=byte_by_byte))
+    plain = replay(kept, in_runs=False, chunker=whole)
+    assert_alike(plain, replay(kept, in_runs=True, chunker=byte_by_byte))
 
 
 def mutate(data: bytes, chance: Random) -> bytes:
@@ -126,9 +124,9 @@ def test_in_runs_is_piece_by_piece_with_bytes_changed(kept: Conversation, seed: 
     for _ in range(5):
         at = chance.choice(received)
         kept.steps = [*steps[:at], ("receive", mutate(steps[at][1], chance)), *steps[at + 1 :]]
-        plain = replay(kept, in_runs=False, cuts=whole)
-        assert_alike(plain, replay(kept, in_runs=True, cuts=whole))
-        assert_alike(plain, replay(kept, in_runs=True, cuts=anyhow(chance)))
+        plain = replay(kept, in_runs=False, chunker=whole)
+        assert_alike(plain, replay(kept, in_runs=True, chunker=whole))
+        assert_alike(plain, replay(kept, in_runs=True, chunker=random_chunks(chance)))
 
 
 def test_the_conversations_are_about_runs() -> None:
@@ -139,7 +137,7 @@ def test_the_conversations_are_about_runs() -> None:
         for family in (YAMF, YASMF):
             kept = Conversation(Role(seed % 2), Setup(), Limits(), family, make_log(family))
             converse(seed, kept, Setup(), runs=bool(seed % 3))
-            for event in replay(kept, in_runs=True, cuts=whole).events:
+            for event in replay(kept, in_runs=True, chunker=whole).events:
                 entries = isinstance(event, EntriesReceived)
                 in_events += len(event.entries) if isinstance(event, EntriesReceived) else 0
                 told[entries] += 1

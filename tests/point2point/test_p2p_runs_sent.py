@@ -29,7 +29,7 @@ from p2p_support import (
     varu64,
     write,
 )
-from runs_support import Conversation, converse, make_log, replay, stored, whole
+from runs_support import Conversation, converse, make_log, replay, stored
 
 from culm.bamboo.links import lipmaa
 from culm.bamboo.store import NewEntry, StoredEntry
@@ -50,6 +50,7 @@ from culm.point2point import (
 )
 from culm.point2point.requests import RequestRecord
 from culm.point2point.runs import write_run
+from culm.testing.link import whole
 from culm.wire.multihash import YAMF, YASMF
 
 NO_WINDOW = Setup(send_window_max=0, receive_window_max=0)
@@ -159,7 +160,7 @@ def test_the_bytes_are_those_of_the_pieces(
     limits = Limits(packet_size_max=packet_size_max)
     kept = Conversation(chance.choice(list(Role)), setup, limits, family, log)
     converse(seed, kept, Setup(), steps=8)
-    twins = [replay(kept, in_runs=False, cuts=whole).connection for _ in range(2)]
+    twins = [replay(kept, in_runs=False, chunker=whole).connection for _ in range(2)]
     one, other = twins
     assert one is not None
     assert other is not None

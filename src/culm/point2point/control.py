@@ -203,7 +203,7 @@ class ControlChannel:
         self._drop_overlaps(record)
 
     def _take_adjust(self, message: Adjust) -> None:
-        record = self._addressed(message.request_id)
+        record = self.requests.addressed(message.request_id)
         if record is None:
             return
         before, answers = record.state, record.ours and self.requests.is_unanswered(record)
@@ -227,7 +227,7 @@ class ControlChannel:
             self.give_up(record, GivenUp.UNTRACEABLE)
 
     def _take_cancel(self, message: Cancel) -> None:
-        record = self._addressed(message.request_id)
+        record = self.requests.addressed(message.request_id)
         if record is None:
             return
         message.check(record.proposal)
@@ -241,13 +241,6 @@ class ControlChannel:
         if not crossed:
             self._send_cancel(record, Cancel(request_id=request_id, reason=CancelReason.CONFIRM))
         self.end_if_due(record)
-
-    def _addressed(self, request_id: int) -> RequestRecord | None:
-        """The request that the peer speaks of; ``None`` if it cannot know that it is gone."""
-        record = self.requests.get(request_id)
-        if record is None and not self.requests.was_dropped(request_id):
-            raise Violation(ErrorCode.UNKNOWN_REQUEST, f"{request_id}")
-        return record
 
     # What both do.
 

@@ -5,9 +5,9 @@ Bits are counted from the most significant one (1st) to the least significant (8
 
 from __future__ import annotations
 
-from culm.bamboo.entry import AUTHOR_SIZE, Entry, LogKey, decode_prefix
+from culm.bamboo.entry import AUTHOR_SIZE, LogKey, decode_prefix
 from culm.bamboo.forks import ForkProof
-from culm.point2point.errors import ErrorCode, Violation
+from culm.point2point.errors import ErrorCode, Violation, decoding
 from culm.point2point.messages import (
     EVERYTHING,
     NOTIFY,
@@ -22,7 +22,7 @@ from culm.point2point.messages import (
     payloads_up_to,
 )
 from culm.wire import varu64
-from culm.wire.errors import DecodeError, Truncated
+from culm.wire.errors import Truncated
 from culm.wire.multihash import HashFamily
 
 __all__ = ["decode_control", "encode_control", "message_size_max"]
@@ -165,12 +165,14 @@ def _decode_cancel(data: bytes, offset: int, family: HashFamily) -> tuple[Cancel
     entry = seqnum = proof = None
     match reason:
         case CancelReason.HASH_MISMATCH:
-            entry, offset = _decode_entry(data, offset, family)
+            with decoding(ErrorCode.BOGUS_PROOF):
+                entry, offset = decode_prefix(data, offset, family=family)
         case CancelReason.END_OF_LOG:
             seqnum, offset = varu64.decode(data, offset)
         case CancelReason.FORK:
-            first, offset = _decode_entry(data, offset, family)
-            second, offset = _decode_entry(data, offset, family)
+            with decoding(ErrorCode.BOGUS_PROOF):
+                first, offset = decode_prefix(data, offset, family=family)
+                second, offset = decode_prefix(data, offset, family=family)
             try:
                 proof = ForkProof(first, second)
             except ValueError as error:
@@ -179,15 +181,6 @@ def _decode_cancel(data: bytes, offset: int, family: HashFamily) -> tuple[Cancel
         Cancel(request_id=request_id, reason=reason, entry=entry, seqnum=seqnum, proof=proof),
         offset,
     )
-
-
-def _decode_entry(data: bytes, offset: int, family: HashFamily) -> tuple[Entry, int]:
-    try:
-        return decode_prefix(data, offset, family=family)
-    except Truncated:
-        raise
-    except DecodeError as error:
-        raise Violation(ErrorCode.BOGUS_PROOF, str(error)) from None
 
 
 def _encode_propose(request_id: int, proposal: Proposal) -> bytes:
@@ -232,12 +225,8 @@ def _decode_propose(data: bytes, offset: int, family: HashFamily) -> tuple[Propo
     size_min, offset = varu64.decode(data, offset)
     size_max, offset = varu64.decode(data, offset)
     if lower_certpool != 1:
-        try:
+        with decoding(ErrorCode.BAD_HASH):
             expected_hash, offset = family.decode(data, offset)
-        except Truncated:
-            raise
-        except DecodeError as error:
-            raise Violation(ErrorCode.BAD_HASH, str(error)) from None
     eagerness, offset = _decode_eagerness(flags, data, offset)
     assert eagerness is not None
     if flags & _REQUEST_FINITE:

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from enum import IntEnum
-from typing import NamedTuple, ParamSpec
+from typing import NamedTuple
 
 from culm.bamboo.entry import SIGNATURE_SIZE
-from culm.point2point.errors import ErrorCode, Violation
+from culm.point2point.errors import ErrorCode, decoding
 from culm.wire import varu64
-from culm.wire.errors import DecodeError, Truncated
+from culm.wire.errors import Truncated
 from culm.wire.multihash import HashFamily
 
 __all__ = ["NUMBERS", "Metadata", "PacketType", "decode_metadata", "metadata_size_max"]
-
-P = ParamSpec("P")
 
 _LONG_VARU64 = 248  # the first byte of a VarU64 that has more
 
@@ -83,27 +80,12 @@ def decode_metadata(data: bytes, *, family: HashFamily) -> tuple[Metadata, int]:
         backlink = data[1:at]
     hash_at = at + 1
     if at >= len(data) or data[at] >= _LONG_VARU64:
-        hash_at = _strictly(ErrorCode.NON_CANONICAL, _skip_size, data, at)
-    end = _strictly(ErrorCode.BAD_HASH, _skip_hash, data, hash_at, family) + SIGNATURE_SIZE
+        with decoding(ErrorCode.NON_CANONICAL):
+            _, hash_at = varu64.decode(data, at, canonical=True)
+    with decoding(ErrorCode.BAD_HASH):
+        _, end = family.decode(data, hash_at)
+    end += SIGNATURE_SIZE
     if end > len(data):
         raise Truncated(len(data))
     end_of_log = data[0] == PacketType.METADATA_END_OF_LOG
     return Metadata(end_of_log, backlink, data[at:end]), end
-
-
-def _skip_size(data: bytes, at: int) -> int:
-    return varu64.decode(data, at, canonical=True)[1]
-
-
-def _skip_hash(data: bytes, at: int, family: HashFamily) -> int:
-    return family.decode(data, at)[1]
-
-
-def _strictly(code: ErrorCode, decode: Callable[P, int], *args: P.args, **kwargs: P.kwargs) -> int:
-    """What `decode` returns; its complaint about bytes that nothing can complete, with `code`."""
-    try:
-        return decode(*args, **kwargs)
-    except Truncated:
-        raise
-    except DecodeError as error:
-        raise Violation(code, str(error)) from None

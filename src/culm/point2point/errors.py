@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import IntEnum
 
-__all__ = ["ErrorCode", "Violation"]
+from culm.wire.errors import DecodeError, Truncated
+
+__all__ = ["ErrorCode", "Violation", "decoding"]
 
 
 class ErrorCode(IntEnum):
@@ -81,3 +85,14 @@ class Violation(Exception):
         super().__init__(code, message)
         self.code = code
         self.message = message
+
+
+@contextmanager
+def decoding(code: ErrorCode) -> Iterator[None]:
+    """Bytes that nothing can complete break the rule of that code; `Truncated` is raised on."""
+    try:
+        yield
+    except Truncated:
+        raise
+    except DecodeError as error:
+        raise Violation(code, str(error)) from None

@@ -184,9 +184,7 @@ class DataReceiver:
         return outcome
 
     def _switch(self, request_id: int) -> None:
-        record = self._requests.get(request_id)
-        if record is None and not self._requests.was_dropped(request_id):
-            raise Violation(ErrorCode.SWITCH_TO_UNKNOWN_REQUEST, f"{request_id}")
+        record = self._requests.addressed(request_id, ErrorCode.SWITCH_TO_UNKNOWN_REQUEST)
         if record is not None and record.incoming.marked:
             raise Violation(ErrorCode.SWITCH_TO_UNKNOWN_REQUEST, f"{request_id} is cancelled")
         self._current, self._only_switch = record, False
@@ -194,11 +192,9 @@ class DataReceiver:
     def _take_marker(self, request_id: int) -> MarkerReceived | None:
         if self._only_switch:
             raise Violation(ErrorCode.NO_CURRENT_REQUEST, f"marker for {request_id}")
-        record = self._requests.get(request_id)
+        record = self._requests.addressed(request_id)
         if record is None:
-            if self._requests.was_dropped(request_id):
-                return None
-            raise Violation(ErrorCode.UNKNOWN_REQUEST, f"marker for {request_id}")
+            return None
         if record.incoming.marked:
             raise Violation(ErrorCode.ALREADY_MARKED_CANCELLED, f"{request_id}")
         if self._current is record:

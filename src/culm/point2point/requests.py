@@ -130,6 +130,20 @@ class RequestTable:
         """The request of that id."""
         return self._records.get(request_id)
 
+    def addressed(
+        self, request_id: int, code: ErrorCode = ErrorCode.UNKNOWN_REQUEST
+    ) -> RequestRecord | None:
+        """The request that the peer speaks of; ``None`` if it may be unaware that it was dropped.
+
+        Raises `Violation` with that code if there is none.
+        """
+        record = self._records.get(request_id)
+        if record is None:
+            theirs = request_id % 2 == self._role.peer
+            if not (theirs and request_id // 2 in self._dropped):
+                raise Violation(code, f"{request_id}")
+        return record
+
     @property
     def by_id(self) -> Mapping[int, RequestRecord]:
         return self._records
@@ -205,12 +219,8 @@ class RequestTable:
 
     # Proposals that overlap.
 
-    def was_dropped(self, request_id: int) -> bool:
-        """Whether the peer may be unaware that its proposal of this id has been dropped."""
-        return request_id // 2 in self._dropped and request_id % 2 == self._role.peer
-
     def dropped_ids(self) -> tuple[tuple[int, int], ...]:
-        """First and last id of each run of those that `was_dropped` knows."""
+        """First and last id of each run of those of the peer that are remembered as dropped."""
         odd = int(self._role.peer)
         return tuple((2 * first + odd, 2 * last + odd) for first, last in self._dropped.runs())
 

@@ -67,6 +67,7 @@ __all__ = [
     "OTHER_BRANCH",
     "RIGHT",
     "TIGHT",
+    "joined",
     "limits_of",
     "setup_of",
 ]
@@ -255,6 +256,24 @@ def _provide_entry(machine: Connection, request: int, seqnum: int) -> None:
     _request(machine, request).provide_entry(_new(seqnum).entry)
 
 
+def joined(events: Sequence[Event]) -> list[Event]:
+    """The same with pieces of a payload that follow each other as one."""
+    found: list[Event] = []
+    for event in events:
+        last = found[-1] if found else None
+        if (
+            isinstance(event, PayloadReceived)
+            and isinstance(last, PayloadReceived)
+            and (last.request_id, last.seqnum) == (event.request_id, event.seqnum)
+            and last.offset + len(last.data) == event.offset  # else a jump
+            and not last.finished
+        ):
+            found[-1] = replace(event, offset=last.offset, data=last.data + event.data)
+        else:
+            found.append(event)
+    return found
+
+
 def _by_request(events: Sequence[Event]) -> dict[int | None, list[Event]]:
     """What happened to each request, and (``None``) to none, with whole payload pieces.
 
@@ -262,18 +281,8 @@ def _by_request(events: Sequence[Event]) -> dict[int | None, list[Event]]:
     """
     by_request: dict[int | None, list[Event]] = {}
     for event in events:
-        told = by_request.setdefault(getattr(event, "request_id", None), [])
-        last = told[-1] if told else None
-        if (
-            isinstance(event, PayloadReceived)
-            and isinstance(last, PayloadReceived)
-            and last.offset + len(last.data) == event.offset
-            and not last.finished
-        ):
-            told[-1] = replace(event, offset=last.offset, data=last.data + event.data)
-        else:
-            told.append(event)
-    return by_request
+        by_request.setdefault(getattr(event, "request_id", None), []).append(event)
+    return {request_id: joined(told) for request_id, told in by_request.items()}
 
 
 def _up_to(seqnum: int) -> dict[str, int]:
