@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -161,9 +162,9 @@ def parts() -> dict[str, str]:
     }
 
 
-def filled(page: str) -> str:
+def filled(page: str, parts: Mapping[str, str]) -> str:
     """The page with its parts as they are now."""
-    for name, text in parts().items():
+    for name, text in parts.items():
         pattern = rf"(<!-- {name} -->\n).*?(\n<!-- end -->)"
         page, count = re.subn(
             pattern, lambda found, text=text: f"{found[1]}\n{text}\n{found[2]}", page, flags=re.S
@@ -177,4 +178,4 @@ def limits() -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(filled(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    PAGE.write_text(filled(PAGE.read_text(encoding="utf-8"), parts()), encoding="utf-8")

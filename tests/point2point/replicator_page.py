@@ -5,11 +5,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from p2p_page import filled
 from p2p_page import words as connection_words
 from replicator_support import (
     FETCH,
@@ -246,17 +246,6 @@ def resume() -> Diagram:
     return diagram
 
 
-def filled(page: str) -> str:
-    """The page with its diagrams as they are now."""
-    for name, text in parts().items():
-        pattern = rf"(<!-- {name} -->\n).*?(\n<!-- end -->)"
-        page, count = re.subn(
-            pattern, lambda found, text=text: f"{found[1]}\n{text}\n{found[2]}", page, flags=re.S
-        )
-        assert count == 1, name
-    return page
-
-
 def parts() -> dict[str, str]:
     """What stands between ``<!-- name -->`` and ``<!-- end -->``."""
     drawn = {each.__name__: each().drawn() for each in (live, sparse, fork, resume)}
@@ -275,4 +264,4 @@ def stages() -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(filled(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    PAGE.write_text(filled(PAGE.read_text(encoding="utf-8"), parts()), encoding="utf-8")

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import doctest
 import re
+from pathlib import Path
 
 import pytest
-from p2p_page import CONVERSATION, GREEDY, PAGE, conversation, crossing, filled, limits
+from p2p_page import CONVERSATION, GREEDY, PAGE, conversation, crossing, filled, limits, parts
 from rules import HERE, proofs
 
+from culm import point2point
 from culm.testing.transcript import of_link
 
 
@@ -27,7 +29,7 @@ def test_examples_run(page: str) -> None:
 
 def test_diagrams_and_tables_are_those_of_the_code(page: str) -> None:
     """``python tests/point2point/p2p_page.py`` writes them anew."""
-    assert filled(page) == page
+    assert filled(page, parts()) == page
 
 
 def test_the_diagrams_show_conversations_without_a_refusal() -> None:
@@ -50,3 +52,18 @@ def test_every_limit_is_listed_with_its_default(page: str) -> None:
     for name, default in limits().items():
         number, _, unit = rows[name].partition(" ")
         assert int(number) * units[unit] == default
+
+
+def test_every_file_has_its_place(page: str) -> None:
+    """And knows only those that stand below it, or beside it."""
+    table = page[page.index("<!-- files -->") :]
+    table = table[: table.index("<!-- end -->")]
+    columns = [line.split("|")[1] for line in table.splitlines() if "`" in line]
+    rows = [re.findall(r"`(\w+)\.py`", files) for files in columns]
+    place = {name: number for number, row in enumerate(rows) for name in row}
+    folder = Path(point2point.__file__).parent
+    assert {path.stem for path in folder.glob("*.py")} == {*place, "__init__"}
+    for name, number in place.items():
+        source = (folder / f"{name}.py").read_text(encoding="utf-8")
+        known = re.findall(r"^from culm\.point2point\.(\w+) import", source, flags=re.M)
+        assert [each for each in known if place[each] < number] == [], name

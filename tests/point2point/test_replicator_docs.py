@@ -7,7 +7,8 @@ import re
 from dataclasses import fields
 
 import pytest
-from replicator_page import PAGE, filled, parts
+from p2p_page import filled
+from replicator_page import PAGE, parts
 
 from culm.machine import Event
 from culm.point2point import replication
@@ -29,7 +30,7 @@ def test_examples_run(page: str) -> None:
 
 def test_diagrams_are_those_of_the_code(page: str) -> None:
     """``python tests/point2point/replicator_page.py`` draws them anew."""
-    assert filled(page) == page
+    assert filled(page, parts()) == page
 
 
 def test_the_diagrams_show_what_they_are_about() -> None:
