@@ -26,8 +26,8 @@ from culm.ssb.store import MemoryStore
 FEEDS = 1000
 PEERS = 100
 PING_S = 60.0
-FIRST_SIZE_MAX = 1 << 20  # bytes for one end of a connection
-AGAIN_SIZE_MAX = 1 << 18
+FIRST_SIZE_MAX = 400 << 10  # bytes for one end of a connection
+AGAIN_SIZE_MAX = 64 << 10
 
 
 class World:

@@ -166,15 +166,17 @@ class Exchange:
             self._introduce(session)
         try:
             for feed_id, value in notes.items():
-                session.hear_note(feed_id, decode_note(value))
-                self._hear(session, feed_id)
+                feed = self.feeds.get(feed_id)
+                # One text for a feed, however many sessions keep it.
+                known = feed_id if feed is None else feed.id
+                session.hear_note(known, decode_note(value))
+                self._hear(session, known, feed)
         except RemoteProtocolError as error:
             self.fail(session, error)
 
-    def _hear(self, session: Session, feed_id: str) -> None:
-        """The peer has told of a feed."""
+    def _hear(self, session: Session, feed_id: str, feed: Feed | None) -> None:
+        """The peer has told of a feed, which may be unknown."""
         told = session.clock[feed_id]
-        feed = self.feeds.get(feed_id)
         if feed is None or not self._shares(feed, session):
             if told >= 0:
                 session.refuse(feed_id)
