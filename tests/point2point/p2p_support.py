@@ -7,7 +7,7 @@ says of the format.  `Pair` joins two connections in memory.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -90,18 +90,18 @@ def link(seqnum: int) -> bytes:
     return LOG[seqnum].entry.hash()
 
 
-def proposal(start: int = 1, **options: Any) -> Proposal:
-    """A proposal on the common log with the right expected hash."""
+def proposal(start: int = 1, *, entries: Mapping[int, NewEntry] = LOG, **options: Any) -> Proposal:
+    """A proposal on the log of those entries with the right expected hash."""
     if options.get("start_offset") is not None:
         options.setdefault("lower_certpool", None)
-        options.setdefault("expected_hash", link(start))
+        options.setdefault("expected_hash", entries[start].entry.hash())
     else:
         lower = options.setdefault("lower_certpool", start)
-        known = 1 < lower <= LOG_LENGTH
-        options.setdefault("expected_hash", link(lipmaa(lower)) if known else None)
+        known = entries[lipmaa(lower)].entry.hash() if lower > 1 and lower in entries else None
+        options.setdefault("expected_hash", known)
     if options.get("end") is not None:
         options.setdefault("upper_certpool", options["end"])
-    options.setdefault("log", KEY)
+    options.setdefault("log", entries[1].entry.log)
     return Proposal(start=start, **options)
 
 
@@ -110,6 +110,19 @@ def drain(connection: Connection) -> list[Event]:
     while (event := connection.next_event()) is not None:
         found.append(event)
     return found
+
+
+def code_of(events: Sequence[Event]) -> ErrorCode | None:
+    """The code with which a machine that has told these has closed, if with one."""
+    closed = [event for event in events if isinstance(event, Closed)]
+    if not closed:
+        return None
+    assert closed == [events[-1]]
+    if closed[0].error is None:
+        return None
+    code = closed[0].error.code
+    assert isinstance(code, ErrorCode)
+    return code
 
 
 def refusal(call: Callable[..., object], *args: Any, **options: Any) -> ErrorCode:
@@ -269,14 +282,8 @@ class Bytes:
     @property
     def code(self) -> ErrorCode | None:
         """The code with which it closed; ``None`` if it has not."""
-        closed = self.of(Closed)
-        if not closed:
-            return None
-        assert len(closed) == 1
-        assert self.events[-1] is closed[0]
-        assert closed[0].error is not None
-        code = closed[0].error.code
-        assert isinstance(code, ErrorCode)
+        code = code_of(self.events)
+        assert code is not None or not self.of(Closed)
         return code
 
     def behind_setup(self, data: bytes) -> bytes:

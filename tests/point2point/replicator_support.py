@@ -15,6 +15,7 @@ from random import Random
 from typing import Any, TypeVar
 
 from nacl.signing import SigningKey
+from p2p_support import code_of
 
 from culm.bamboo.audit import audit_log
 from culm.bamboo.author import LogAuthor
@@ -120,11 +121,7 @@ class End:
     @property
     def code(self) -> ErrorCode | None:
         """The code with which it closed, if with one."""
-        if self.closed is None or self.closed.error is None:
-            return None
-        code = self.closed.error.code
-        assert isinstance(code, ErrorCode)
-        return code
+        return code_of(self.events)
 
     @property
     def open(self) -> bool:

@@ -13,11 +13,12 @@ from random import Random
 from typing import Any
 
 from nacl.signing import SigningKey
+from p2p_support import code_of, proposal
 
 from culm.bamboo.author import LogAuthor
-from culm.bamboo.links import lipmaa, lower_pool, upper_pool
+from culm.bamboo.links import lower_pool, upper_pool
 from culm.bamboo.store import NewEntry, StoredEntry
-from culm.machine import Closed, Event, LocalProtocolError
+from culm.machine import Event, LocalProtocolError
 from culm.point2point import (
     EVERYTHING,
     NOTIFY,
@@ -31,7 +32,6 @@ from culm.point2point import (
     MetadataReceived,
     Part,
     PayloadReceived,
-    Proposal,
     Request,
     RequestState,
     Role,
@@ -81,20 +81,6 @@ def stored(new: NewEntry) -> StoredEntry:
     )
 
 
-def proposal(log: Log, start: int = 1, **options: Any) -> Proposal:
-    """On that log, with the right expected hash."""
-    if options.get("start_offset") is not None:
-        options.setdefault("expected_hash", log[start].entry.hash())
-    else:
-        lower = options.setdefault("lower_certpool", start)
-        if lower > 1:
-            options.setdefault("expected_hash", log[lipmaa(lower)].entry.hash())
-    if options.get("end") is not None:
-        options.setdefault("upper_certpool", options["end"])
-    defaults: dict[str, Any] = {"expected_hash": None, "lower_certpool": None}
-    return Proposal(log=log[1].entry.log, start=start, **{**defaults, **options})
-
-
 # What a connection is told to do.  All that can be refused is refused by both twins.
 
 
@@ -133,7 +119,9 @@ def send_run(connection: Connection, log: Log, request_id: int, count: int, seed
 
 
 VERBS: dict[str, Callable[..., object]] = {
-    "propose": lambda connection, log, **options: connection.propose(proposal(log, **options)),
+    "propose": lambda connection, log, **options: connection.propose(
+        proposal(entries=log, **options)
+    ),
     "confirm": lambda connection, log, id, **options: connection.request(id).confirm(**options),
     "adjust": lambda connection, log, id, **options: connection.request(id).adjust(**options),
     "cancel": lambda connection, log, id: connection.request(id).cancel(
@@ -346,13 +334,8 @@ class Outcome:
     connection: Connection | None = None
 
     @property
-    def closed(self) -> Closed | None:
-        last = self.events[-1] if self.events else None
-        return last if isinstance(last, Closed) else None
-
-    @property
-    def code(self) -> object:
-        return self.closed.error.code if self.closed and self.closed.error else None
+    def code(self) -> ErrorCode | None:
+        return code_of(self.events)
 
 
 def expanded(events: Sequence[Event]) -> list[Event]:

@@ -32,7 +32,6 @@ from runs_support import (
     make_log,
     replay,
 )
-from runs_support import proposal as runs_proposal
 
 from culm.bamboo.links import open_targets
 from culm.bamboo.store import NewEntry
@@ -381,7 +380,7 @@ def test_links_out_of_reach_are_forgotten_in_runs_too() -> None:
                 drain(left, log)
 
         pump()
-        request = left.propose(runs_proposal(log))
+        request = left.propose(proposal(entries=log))
         pump()
         theirs = right.request(0)
         theirs.confirm(EVERYTHING)

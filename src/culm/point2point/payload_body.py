@@ -156,10 +156,9 @@ class Inflation:
 
     def take_packet(self, size: int, packed_size: int) -> None:
         """A whole packet of these sizes has come, and may be made; raises `Violation`."""
-        left = self._left + self._factor * packed_size - size
-        if left < 0:
-            raise Violation(ErrorCode.INFLATION, f"{size} bytes of {packed_size}")
-        self._left = min(left, self._burst)
+        self.check(size, packed_size)
+        self.made(size, packed_size)
+        self.end_packet()
 
     def made(self, size: int, read_size: int) -> None:
         """`size` bytes have been made, and `read_size` compressed ones been read."""
