@@ -51,10 +51,10 @@ def converse(left: StreamMachine, right: StreamMachine) -> tuple[list[Event], li
     return happened
 
 
-def streams() -> tuple[BoxStream, BoxStream]:
+def streams(**options: int) -> tuple[BoxStream, BoxStream]:
     """Bob's and Alice's, after a handshake."""
     ours, theirs = converse(client(), server())
     assert isinstance(ours[0], Authenticated)
     assert isinstance(theirs[0], Authenticated)
     assert [ours[1:], theirs[1:]] == [[Closed()], [Closed()]]
-    return BoxStream(keys=ours[0].keys), BoxStream(keys=theirs[0].keys)
+    return BoxStream(keys=ours[0].keys, **options), BoxStream(keys=theirs[0].keys, **options)

@@ -53,6 +53,25 @@ def test_what_is_sent_arrives(sizes: list[int]) -> None:
     assert all(0 < len(body) <= BODY_SIZE_MAX for body in bodies)
 
 
+@pytest.mark.parametrize("packets_max", [1, 2, 16])
+def test_so_many_packets_are_welcome_and_one_is_enough(packets_max: int) -> None:
+    bob, alice = streams(packets_max=packets_max)
+    packet_size = HEADER_BOX_SIZE + BODY_SIZE_MAX
+    bob.send_data(bytes(40 * BODY_SIZE_MAX))
+    happened: list[Event] = []
+    while data := bob.data_to_send(alice.read_size()):
+        alice.receive_data(data)
+        assert alice.read_size() == packets_max * packet_size - len(data)
+        happened += events(alice)
+    assert b"".join(received(happened)) == bytes(40 * BODY_SIZE_MAX)
+
+
+@pytest.mark.parametrize("packets_max", [0, -1])
+def test_it_holds_at_least_one_packet(packets_max: int) -> None:
+    with pytest.raises(ValueError, match="packets_max"):
+        streams(packets_max=packets_max)
+
+
 def test_the_same_bytes_are_sealed_differently_every_time() -> None:
     bob, _ = streams()
     bob.send_data(b"hello")

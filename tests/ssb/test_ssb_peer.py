@@ -331,6 +331,13 @@ def test_there_are_no_more_links_than_the_limit() -> None:
     assert caught.value.code is PeerErrorCode.TOO_MANY_LINKS
 
 
+def test_a_sealed_link_takes_as_many_packets_at_a_time_as_the_limit() -> None:
+    alice, bob = Node("alice", limits=Limits(packets_max=3)), Node("bob")
+    _, link = connect(bob, alice, sealed=True)
+    run(alice, bob)
+    assert link.read_size() == 3 * (34 + 4096)
+
+
 def test_a_store_that_fails_ends_everything() -> None:
     alice, link = served()
     alice.peer.publish(POST)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from nacl.bindings import crypto_secretbox, crypto_secretbox_open
 from nacl.exceptions import CryptoError
 
+from culm.arguments import check_int
 from culm.buffer import Buffer
 from culm.machine import (
     Closed,
@@ -26,15 +27,16 @@ from culm.ssb.states import BoxStreamState
 
 __all__ = [
     "BODY_SIZE_MAX",
+    "PACKETS_MAX",
     "BoxStream",
 ]
 
 BODY_SIZE_MAX = 4096  # bytes
+PACKETS_MAX = 16
 
 _TAG_SIZE = 16
 _HEADER_SIZE = 2 + _TAG_SIZE
 _HEADER_BOX_SIZE = _TAG_SIZE + _HEADER_SIZE
-_PACKETS_MAX = 16  # so many at a time, or what a turn costs would be paid for each
 _GOODBYE = bytes(_HEADER_SIZE)
 _NONCE_SIZE = 24
 
@@ -79,14 +81,19 @@ class BoxStream(StreamBase[BoxStreamEvent]):
 
     Errors: ``BAD_BOX`` (tampered with, doubled or out of order), ``BAD_BODY_SIZE``,
     ``TRUNCATED`` (the bytes end without a goodbye, and we have said none either).  Of what the
-    peer sends it holds 16 packets at most, some 65 KiB.
+    peer sends it holds `packets_max` packets at most, some 4 KiB each.
 
     keys
         From `culm.ssb.events.Authenticated`.
+    packets_max
+        Packets that are welcome at a time; the more there are, the less each of them costs.
+
+    Raises `ValueError` for fewer than one.
     """
 
-    def __init__(self, *, keys: SessionKeys) -> None:
-        super().__init__(receive_max=_PACKETS_MAX * (_HEADER_BOX_SIZE + BODY_SIZE_MAX))
+    def __init__(self, *, keys: SessionKeys, packets_max: int = PACKETS_MAX) -> None:
+        check_int("packets_max", packets_max, 1)
+        super().__init__(receive_max=packets_max * (_HEADER_BOX_SIZE + BODY_SIZE_MAX))
         self._sealing = _Boxes(keys.send)
         self._opening = _Boxes(keys.receive)
         self._state = BoxStreamState.OPEN

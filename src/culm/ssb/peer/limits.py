@@ -7,6 +7,7 @@ from math import inf
 
 from culm.arguments import check_int, check_numbers, check_type
 from culm.ssb import ebt, history, muxrpc
+from culm.ssb.box_stream import PACKETS_MAX
 
 __all__ = ["Limits", "Settings"]
 
@@ -18,7 +19,9 @@ class Limits:
     Raises `ValueError` for one below 1.
 
     links_max
-        Connections at a time: each at most what `rpc` says, and 70 KiB for the box stream.
+        Connections at a time: each at most what `rpc` and `packets_max` say, and 4 KiB.
+    packets_max
+        Packets of the box stream that are taken from a connection at a time, 4,130 bytes each.
     fill_size_max
         Bytes of feeds that are put into a connection at a time.
     rpc
@@ -30,6 +33,7 @@ class Limits:
     """
 
     links_max: int = 1024
+    packets_max: int = PACKETS_MAX
     fill_size_max: int = 1 << 16
     rpc: muxrpc.Limits = field(default_factory=muxrpc.Limits)
     ebt: ebt.Limits = field(default_factory=ebt.Limits)
@@ -37,6 +41,7 @@ class Limits:
 
     def __post_init__(self) -> None:
         check_int("links_max", self.links_max, 1)
+        check_int("packets_max", self.packets_max, 1)
         check_int("fill_size_max", self.fill_size_max, 1)
         check_type("rpc", self.rpc, muxrpc.Limits)
         check_type("ebt", self.ebt, ebt.Limits)

@@ -23,11 +23,13 @@ from culm.stack import over, then
 __all__ = ["PeerLink", "sealed"]
 
 
-def sealed(handshake: StreamMachine, rpc: Connection) -> StreamMachine:
+def sealed(handshake: StreamMachine, rpc: Connection, *, packets_max: int) -> StreamMachine:
     """`rpc` inside a box stream, after the handshake."""
 
     def build(event: Event) -> StreamMachine | None:
-        return over(BoxStream(keys=event.keys), rpc) if isinstance(event, Authenticated) else None
+        if not isinstance(event, Authenticated):
+            return None
+        return over(BoxStream(keys=event.keys, packets_max=packets_max), rpc)
 
     return then(handshake, build)
 

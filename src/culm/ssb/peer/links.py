@@ -50,11 +50,14 @@ class Links:
         if len(self._links) >= self._limits.links_max:
             raise LocalProtocolError(ErrorCode.TOO_MANY_LINKS)
         rpc = Connection(manifest=self._manifest, limits=self._limits.rpc)
+        machine: StreamMachine = rpc
+        if handshake is not None:
+            machine = sealed(handshake, rpc, packets_max=self._limits.packets_max)
         link = PeerLink(
             number=next(self._numbers),
             role=role,
             rpc=rpc,
-            machine=rpc if handshake is None else sealed(handshake, rpc),
+            machine=machine,
             wake=self._wake,
             fill=self._fill,
             holds=self._holds,

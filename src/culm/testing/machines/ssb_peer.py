@@ -130,6 +130,7 @@ def _build(config: Config) -> _DiallingPeer:
 
 _SMALL = Limits(
     links_max=4,
+    packets_max=2,
     fill_size_max=1024,
     rpc=muxrpc.Limits(
         body_size_max=2048,
