@@ -1,7 +1,8 @@
 """What each mode of a compact session takes, beside hoytech/negentropy, both in one run.
 
-``CULM_RECONCILE_ITEMS`` is the size of the sets (of 32 bytes each, 1,000,000 by default); where
-negentropy's source lies is told by ``CULM_NEGENTROPY``, and without it only ours is measured.
+``CULM_RECONCILE_ITEMS`` is the size of the sets (of 32 bytes each, 1,000,000 by default; 10,000
+and 10,000,000 are worth a look, the latter with some GB of memory to spare); where negentropy's
+source lies is told by ``CULM_NEGENTROPY``, and without it only ours is measured.
 Bytes are those of both directions.  Ours have sent each other what they lack, in negentropy one
 side knows what both lack: what the other one lacks is still to be sent.  Time is the processor's,
 of both sides, without building the stores.
@@ -12,6 +13,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from random import Random
@@ -34,7 +36,12 @@ from culm.reconcile import (
 COUNT = int(os.environ.get("CULM_RECONCILE_ITEMS", "1000000"))
 SIZE = 32
 TURNS = 3
-MODES = {"plain": CompactParameters(), "keyed": CompactParameters(keyed=True)}
+MODES = {
+    "ranges": CompactParameters(),
+    "keyed": CompactParameters(keyed=True),
+    "rateless": CompactParameters(rateless=True),
+    "both": CompactParameters(rateless=True, keyed=True),
+}
 
 pytestmark = pytest.mark.skipif(
     kernels.IMPLEMENTATIONS["tree"] != "compiled", reason="sets of that size ask for the kernel"
@@ -52,10 +59,16 @@ def negentropy(tmp_path_factory: pytest.TempPathFactory) -> Path | None:
 
 @dataclass(frozen=True)
 class Sets:
-    """What each side has."""
+    """What both sides have, as one row of bytes, and what only one of them has."""
 
+    both: bytes
     left: list[bytes]
     right: list[bytes]
+
+    @property
+    def rows(self) -> tuple[bytes, bytes]:
+        """All items of each side, in no order."""
+        return self.both + b"".join(self.left), self.both + b"".join(self.right)
 
 
 def spread(differences: int, *, left: float = 0.5, times: bool = False) -> Sets:
@@ -65,44 +78,58 @@ def spread(differences: int, *, left: float = 0.5, times: bool = False) -> Sets:
     """
     chance = Random(differences)
     own = round(left * differences)
-    ids = [chance.randbytes(SIZE) for _ in range(COUNT + differences - own)]
+    both = b"".join(randoms(chance, COUNT - own))
+    alone = [*randoms(chance, differences)]
     if times:
-        ids = [(1 << 40 | at >> 3).to_bytes(8) + each[8:] for at, each in enumerate(ids)]
-        chance.shuffle(ids)
-    return Sets(ids[:COUNT], ids[own:])
+        both = b"".join(
+            timed(both[SIZE * at + 8 : SIZE * at + SIZE], at) for at in range(COUNT - own)
+        )
+        alone = [timed(each[8:], chance.randrange(COUNT)) for each in alone]
+    return Sets(both, alone[:own], alone[own:])
+
+
+def randoms(chance: Random, count: int) -> Iterator[bytes]:
+    return (chance.randbytes(SIZE) for _ in range(count))
+
+
+def timed(end: bytes, at: int) -> bytes:
+    return (1 << 40 | at >> 3).to_bytes(8) + end
 
 
 def clustered(differences: int) -> Sets:
     """All that differs lies in a hundredth of the keys."""
-    ids = spread(0).left
     chance = Random(differences)
     own = [
         bytes([77, chance.randrange(3)]) + chance.randbytes(SIZE - 2) for _ in range(differences)
     ]
-    return Sets(ids + own[::2], ids + own[1::2])
+    return Sets(spread(0).both, own[::2], own[1::2])
 
 
-def disjoint() -> Sets:
-    ids = spread(0).left[: COUNT // 10]
-    return Sets(ids[::2], ids[1::2])
+def apart(*, shared_out: bool) -> Sets:
+    """A tenth of the items, all of the left side, or shared out to both."""
+    chance = Random(COUNT)
+    ids = [*randoms(chance, COUNT // 10)]
+    return Sets(b"", ids[::2], ids[1::2]) if shared_out else Sets(b"", ids, [])
 
 
 SETS = {
-    "10 differ": lambda: spread(10),
-    "1,000 differ": lambda: spread(1000),
-    "100,000 differ": lambda: spread(100_000),
-    "1,000 in a hundredth": lambda: clustered(1000),
-    "1,000 on one side": lambda: spread(1000, left=1.0),
-    "times first, 1,000 differ": lambda: spread(1000, times=True),
-    "the same": lambda: spread(0),
-    "one side empty": lambda: Sets(spread(0).left[: COUNT // 10], []),
-    "nothing in common": disjoint,
+    **{
+        f"{number:,} differ": partial(spread, number)
+        for number in (10, 1000, 100_000)
+        if number <= COUNT
+    },
+    "1,000 in a hundredth": partial(clustered, 1000),
+    "1,000 on one side": partial(spread, 1000, left=1.0),
+    "times first, 1,000 differ": partial(spread, 1000, times=True),
+    "the same": partial(spread, 0),
+    "one side empty": partial(apart, shared_out=False),
+    "nothing in common": partial(apart, shared_out=True),
 }
 
 
-def tree_of(items: list[bytes]) -> Tree:
+def tree_of(row: bytes) -> Tree:
     tree = Tree(item_size=SIZE)
-    tree.fill(b"".join(items))
+    tree.fill(row)
     return tree
 
 
@@ -139,8 +166,9 @@ def talk(sessions: tuple[CompactSession, CompactSession]) -> tuple[int, int, Rec
 @pytest.mark.parametrize("name", SETS)
 def test_modes(name: str, capsys: pytest.CaptureFixture[str], negentropy: Path | None) -> None:
     sets = SETS[name]()
-    trees = tree_of(sets.left), tree_of(sets.right)
-    lines = [f"\n{len(sets.left)} and {len(sets.right)} items, {name}"]
+    rows = sets.rows
+    trees = tree_of(rows[0]), tree_of(rows[1])
+    lines = [f"\n{len(trees[0])} and {len(trees[1])} items, {name}"]
     for mode, parameters in MODES.items():
         times = []
         for turn in range(TURNS):
@@ -152,18 +180,17 @@ def test_modes(name: str, capsys: pytest.CaptureFixture[str], negentropy: Path |
             size, messages, received = talk((left, right))
             times.append(process_time() - start)
             both = [set(chain.from_iterable(each)) for each in received]
-            assert both[0] == set(sets.right) - set(sets.left)
-            assert both[1] == set(sets.left) - set(sets.right)
+            assert both == [set(sets.right), set(sets.left)]
         lines.append(row(mode, size, messages, 1000 * median(times)))
     if negentropy is not None:
-        lines += beside(negentropy, sets)
+        lines += beside(negentropy, rows)
     with capsys.disabled():
         print("\n".join(lines))
 
 
-def beside(program: Path, sets: Sets) -> Iterator[str]:
+def beside(program: Path, rows: tuple[bytes, bytes]) -> Iterator[str]:
     """The same by negentropy, in each of its stores."""
-    found = measured(program, len(sets.left), b"".join(sets.left + sets.right))
+    found = measured(program, len(rows[0]) // SIZE, rows[0] + rows[1])
     for store in ("vector", "btree"):
         size, messages, time = (found[f"{store}_{what}"] for what in ("bytes", "messages", "time"))
         yield row(f"neg. {store}", size, messages, time / 1e6)

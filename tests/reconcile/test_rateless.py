@@ -91,9 +91,8 @@ def test_ranges_take_over_where_symbols_do_not_pay(swapped):
     chosen = replace(RATELESS, first_symbols=16)
     link = talk(*(tree_of(each, 32) for each in sets), (chosen, chosen))
     check_union(link, *sets)
-    if symbols_worthwhile(MANY, 3) < MANY:
-        assert [hello.rateless for hello in hellos(link)] == [True, False]
-        assert len(link.left.sent) + len(link.right.sent) < 32 * MANY + 2000
+    assert [hello.rateless for hello in hellos(link)] == [True, False]
+    assert len(link.left.sent) + len(link.right.sent) < 32 * MANY + 3000
 
 
 @pytest.mark.parametrize("side", [0, 1])
@@ -300,8 +299,8 @@ def test_asking_for_more_than_a_limit_costs_nothing(many):
 def test_a_sender_whose_symbols_never_decode_is_left_for_ranges():
     """An id that is there twice cancels in the words, but not in the counts."""
     session, said = responder(), OPENING
-    at, wanted, rounds = 0, 2000, 0
-    row = row_of(OWN, 5000)
+    at, wanted, rounds = 0, 64, 0
+    row = row_of(OWN, 500)
     row.add(bytes(16))
     while True:
         encoded = row.encode(at, wanted)
@@ -312,7 +311,7 @@ def test_a_sender_whose_symbols_never_decode_is_left_for_ranges():
         at, rounds, said = wanted, rounds + 1, b""
         wanted, _ = varu64.decode(body, 1)
         assert at * 17 // 16 < wanted <= symbols_worthwhile(102, 100)
-    assert rounds == 11
+    assert 10 < rounds < 25
     assert 17 * wanted > 16 * symbols_worthwhile(102, 100)
 
 

@@ -53,6 +53,7 @@ _ROW_MIN = 4096  # a longer row costs hardly more: the first symbols have most o
 _ID_SIZE = 6
 _ID_BITS = 44
 _FIRST_MAX = RANGES_MIN
+_WORTHWHILE_MIN = 256
 _IDS_IN_PIECE = 4096
 _SAMPLE = 1024
 _SYMBOLS_PER_ID = 1.36
@@ -90,7 +91,7 @@ def symbols_worthwhile(first: int, second: int) -> int:
 
     With more, a tenth of both sets or so differs, and ranges would be listed by shorter ids.
     """
-    return max(_FIRST_MAX, (first + second) // 8)
+    return max(_WORTHWHILE_MIN, (first + second) // 8)
 
 
 class RatelessRun:
@@ -319,15 +320,16 @@ class _Receiver(RatelessRun):
         heard, total = self._difference.size, self._difference.total
         if heard < self._least:
             raise RemoteProtocolError(ErrorCode.BAD_NUMBER, "fewer symbols than were asked for")
-        symbols_max = min(self._limits.symbols_max, symbols_worthwhile(len(self._view), total))
+        held, symbols_max = len(self._view), self._limits.symbols_max
+        worthwhile = min(symbols_max, symbols_worthwhile(held, total))
         # So many items of the larger set at least are not in the other one.
-        if max(heard, abs(total - len(self._view))) > symbols_max:
+        if heard > symbols_max or abs(total - held) > worthwhile:
             return Turn.ANOTHER_RUN
         row = self._symbols(heard)
         if self._difference.peel(row):
             return self._answer(self._found())
         wanted = max(_least_after(heard), _symbols_needed(self._difference, row))
-        if wanted > symbols_max:
+        if wanted > worthwhile:
             return Turn.ANOTHER_RUN
         self._least = self._asked_for = wanted
         return self._answer(iter([bytes([PieceKind.MORE]) + varu64.encode(wanted)]))
