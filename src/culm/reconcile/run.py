@@ -68,7 +68,7 @@ class CompactParameters:
     first_split: int = 64
     branching: int = 0
     parts_per_difference: float = 2.0
-    hurry_from: int = 5
+    hurry_from: int = 4
     list_from: int = 6
     sum_size: int = 8
     keyed: bool = False
