@@ -44,7 +44,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
 from culm.garlic.limits import Limits
 from culm.garlic.node import Node
 from culm.garlic.raft import (
-    Apply,
+    Committed,
     Server,
     State,
     Stored,
@@ -52,7 +52,7 @@ from culm.garlic.raft import (
 )
 from culm.garlic.raft import Limits as RaftLimits
 from culm.garlic.store import MemoryStore
-from culm.machine import Effect
+from culm.machine import Event
 from drivers.node_driver import NodeDriver
 
 VALUE = bytes(64)
@@ -93,12 +93,11 @@ async def run_culm(number: int, ports: Sequence[int], window: int, seconds: floa
     done = 0
     waiting = 0
 
-    def applied(effect: Effect) -> None:
+    def take(event: Event) -> None:
         nonlocal done, waiting
-        if isinstance(effect, Apply) and waiting:
-            count = sum(1 for entry in effect.entries if entry.data == VALUE)
-            done += count
-            waiting -= count
+        if isinstance(event, Committed):
+            done += event.count
+            waiting -= event.count
             submit()
 
     def submit() -> None:
@@ -107,7 +106,7 @@ async def run_culm(number: int, ports: Sequence[int], window: int, seconds: floa
             node.propose([VALUE])
             waiting += 1
 
-    driver = NodeDriver(node, store, on_effect=applied)
+    driver = NodeDriver(node, store, on_event=take)
     await driver.listen("127.0.0.1", ports[number - 1])
     until = time.monotonic() + seconds + 12
     while time.monotonic() < until:

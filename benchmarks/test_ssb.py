@@ -26,6 +26,7 @@ from typing import Any
 from nacl.signing import SigningKey
 
 from culm.machine import Event, Ticket
+from culm.ssb.address import Address
 from culm.ssb.ebt import (
     AppendMessages,
     FeedExtended,
@@ -42,7 +43,7 @@ from culm.ssb.store import MemoryStore
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT / "examples"), str(ROOT / "tests" / "ssb" / "interop")]
 
-from drivers.ssb_driver import Address, PeerDriver  # noqa: E402
+from drivers.ssb_driver import PeerDriver  # noqa: E402
 
 MESSAGES = int(os.environ.get("CULM_SSB_MESSAGES", 10_000))
 ROUNDS = 3

@@ -43,13 +43,14 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 
 from culm.machine import Closed, Event, LocalProtocolError, StoreFailed
 from culm.ssb import MAIN_NETWORK
+from culm.ssb.address import Address
 from culm.ssb.ebt import FeedExtended, FeedForked, MessageRefused, SourceChanged
 from culm.ssb.feed_id import feed_id_of, is_feed_id
 from culm.ssb.messages import MessageError, read_message
 from culm.ssb.peer import FellBack, Limits, Peer, PeerConnected, PeerDisconnected, Settings
 from culm.ssb.v8json import JsonValue
 from directory.files import StoreFilesError, load_key, locked
-from drivers.ssb_driver import Address, PeerDriver
+from drivers.ssb_driver import PeerDriver
 from stores.ssb_sqlite_store import SsbSqliteStore
 
 _STORE = "feeds.sqlite"

@@ -10,26 +10,23 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Hashable
-from typing import Any, ParamSpec, TypeVar, cast
+from typing import Any, Unpack, cast
 
-from culm.machine import Closed, DatagramMachine, Event
-from culm.pump import DatagramPump
-from drivers.asyncio_parts import Alarm
+from culm.machine import Closed, DatagramMachine
+from culm.pump import DatagramPump, UserHandlers
+from drivers.asyncio_pump import PumpDriver
 
 __all__ = ["UdpDriver"]
 
 Address = tuple[Any, ...]  # as sockets have it
-P = ParamSpec("P")
-T = TypeVar("T")
 
 
-class UdpDriver(asyncio.DatagramProtocol):
-    """Drives `machine`, which has names for its peers.
+class UdpDriver(asyncio.DatagramProtocol, PumpDriver[DatagramPump]):
+    """Drives `machine`, which has names for its peers; see `UserHandlers` for what else it takes.
 
     address_of: where the peer of that name is; ``None``: nobody knows, and what is for it is
         lost.
     name_of: who is at that address; ``None``: somebody to whom nobody listens.
-    on_event: gets every event.
     """
 
     def __init__(
@@ -38,32 +35,24 @@ class UdpDriver(asyncio.DatagramProtocol):
         *,
         address_of: Callable[[Hashable], Address | None],
         name_of: Callable[[Address], Hashable | None],
-        on_event: Callable[[Event], object] | None = None,
+        **handlers: Unpack[UserHandlers],
     ) -> None:
+        PumpDriver.__init__(self)
         self._address_of, self._name_of = address_of, name_of
         self._transport: asyncio.DatagramTransport | None = None
         self._congested = False
-        self._loop = asyncio.get_running_loop()
-        self._over: asyncio.Future[None] = self._loop.create_future()
-        self._alarm = Alarm(lambda: self.pump.advance(self._loop.time()))
-        self.pump = DatagramPump(machine, on_event=on_event, wake=self._update)
-
-    def call(self, verb: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        """Call a verb of the machine; what comes of it follows."""
-        return self.pump.call(self._loop.time(), verb, *args, **kwargs)
+        self.pump = DatagramPump(machine, wake=self.update, **handlers)
 
     async def wait_closed(self) -> Closed:
         """Wait for the machine's last event, and close the socket.
 
-        Cancelling it, or a handler that raises, ends all at once.
+        Raises what a handler has raised.  Cancelling it ends all at once.
         """
         try:
-            await asyncio.shield(self._over)
+            return await super().wait_closed()
         finally:
-            self.pump.abort()
             if self._transport is not None:
                 self._transport.close()
-        return self.pump.result()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.DatagramTransport, transport)
@@ -82,9 +71,10 @@ class UdpDriver(asyncio.DatagramProtocol):
 
     def resume_writing(self) -> None:
         self._congested = False
-        self._update()
+        self.update()
 
-    def _update(self) -> None:
+    def update(self) -> None:
+        """Do what the pump asks for."""
         while not self._congested and self._transport is not None:
             datagram = self.pump.next_datagram(self._loop.time())
             if datagram is None:
@@ -92,6 +82,4 @@ class UdpDriver(asyncio.DatagramProtocol):
             address = self._address_of(datagram[0])
             if address is not None:
                 self._transport.sendto(datagram[1], address)
-        self._alarm.set(self.pump.next_deadline())
-        if self.pump.over and not self._over.done():
-            self._over.set_result(None)
+        super().update()

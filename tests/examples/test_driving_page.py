@@ -38,7 +38,7 @@ from culm.pump import Limits as PumpLimits
 from culm.pump import Pump
 from culm.testing.held import held_size
 from culm.wire.multihash import YAMF
-from drivers import socket_driver
+from drivers import socket_driver, socket_links_driver, socket_udp_driver
 from drivers.asyncio_driver import MachineProtocol
 from drivers.trio_driver import MachineDriver
 from toy_machines import Keeper, LineReceived, Lines, ToyErrorCode
@@ -49,17 +49,16 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "driving.md"
 SECONDS_MAX = 60  # of a driver that hangs: none that works takes any of it
 
 
-def loop_of_the_page() -> str:
-    """The one block of the page that is no dialogue."""
+def loops_of_the_page() -> list[str]:
+    """The blocks of the page that are no dialogues: for a stream, datagrams, several links."""
     blocks = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.M | re.S)
-    (loop,) = [block for block in blocks if ">>>" not in block]
-    return str(loop)
+    return [block for block in blocks if ">>>" not in block]
 
 
 @cache
 def page() -> dict[str, Any]:
     names: dict[str, Any] = {"__name__": "page"}
-    exec(compile(loop_of_the_page(), str(PAGE), "exec"), names)
+    exec(compile(loops_of_the_page()[0], str(PAGE), "exec"), names)
     return names
 
 
@@ -99,9 +98,12 @@ def run(request: pytest.FixtureRequest) -> Run:
     return found
 
 
-def test_the_loop_is_that_of_the_driver() -> None:
-    source = Path(socket_driver.__file__).read_text(encoding="utf-8")
-    assert source.endswith(loop_of_the_page())
+def test_the_loops_are_those_of_the_drivers() -> None:
+    drivers = (socket_driver, socket_udp_driver, socket_links_driver)
+    for driver, loop in zip(drivers, loops_of_the_page(), strict=True):
+        head, _, source = Path(driver.__file__).read_text(encoding="utf-8").partition(loop)
+        assert head.endswith("from __future__ import annotations\n\n")
+        assert source == ""
 
 
 # Replicators.

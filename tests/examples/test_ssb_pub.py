@@ -16,10 +16,10 @@ import pytest
 from killing import Killing, fork
 
 import ssb_peer
+from culm.ssb.address import Address
 from culm.ssb.feed_id import feed_id_of
 from culm.ssb.messages import check_place, read_message
 from directory.files import load_key
-from drivers.ssb_driver import Address
 from effort import amount
 from stores.ssb_sqlite_store import SsbSqliteStore
 

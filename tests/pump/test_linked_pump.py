@@ -21,7 +21,7 @@ class Wire:
         self.stalled = False
         link = pump.call(0.0, machine.accepted)
         self.number = link.number
-        self.pump: LinkPump = pump.attach(link, wake=self.wake, **options)
+        self.pump: LinkPump = pump.attach(link, 0.0, wake=self.wake, **options)
         self.wake()
 
     def wake(self) -> None:
@@ -132,7 +132,7 @@ def test_whoever_is_not_read_is_woken_when_there_is_room() -> None:
     link = machine.links[0]
     full = [True]
     link.read_size = lambda: 0 if full else 100  # type: ignore[method-assign]
-    one.pump.receive_data(b"x", 0.0)
+    assert one.pump.read_size() == 0
     woken = one.woken
     two.pump.receive_data(b"x", 0.0)
     assert one.woken == woken
@@ -172,4 +172,4 @@ def test_abort_cuts_off_every_connection() -> None:
 def test_a_link_has_one_connection() -> None:
     machine, pump, _, _ = chatting(1)
     with pytest.raises(ValueError, match="link 1 has a connection"):
-        pump.attach(machine.links[0])
+        pump.attach(machine.links[0], 0.0)

@@ -162,8 +162,6 @@ def test_effects_are_either_performed_or_deferred() -> None:
     assert pump.over
     with pytest.raises(TypeError, match="nobody performs Keep"):
         pump.result()
-    with pytest.raises(TypeError, match="no effects"):
-        pumped(Lines())[0].answer(Answer(Keep(ticket=None, text=b""), 1, None), 0.0)  # type: ignore[arg-type]
 
 
 def test_a_failure_of_the_store_is_told_to_the_machine_and_raised_in_the_end() -> None:

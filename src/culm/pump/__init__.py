@@ -16,7 +16,8 @@ from __future__ import annotations
 
 from culm.pump.channel import ConnectionState
 from culm.pump.datagrams import DatagramPump
-from culm.pump.engine import AbortedError, Handlers
+from culm.pump.engine import AbortedError, Engine, Handlers, UserHandlers
+from culm.pump.jobs import Job
 from culm.pump.limits import Limits
 from culm.pump.linked import LinkedPump, LinkPump
 from culm.pump.stream import Pump, StreamPump
@@ -25,10 +26,13 @@ __all__ = [
     "AbortedError",
     "ConnectionState",
     "DatagramPump",
+    "Engine",
     "Handlers",
+    "Job",
     "Limits",
     "LinkPump",
     "LinkedPump",
     "Pump",
     "StreamPump",
+    "UserHandlers",
 ]

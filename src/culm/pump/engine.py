@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, ParamSpec, TypedDict, TypeVar
 
 from culm.effects import Answer
 from culm.machine import (
     Closed,
+    ContractErrorCode,
     Durable,
     Effect,
     Event,
+    LocalProtocolError,
     Machine,
     StoreFailed,
     Timed,
     check_time,
 )
+from culm.pump.jobs import Job
 from culm.pump.limits import Limits
 
-__all__ = ["AbortedError", "Engine", "Handlers"]
+__all__ = ["AbortedError", "Engine", "Handlers", "UserHandlers"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -31,31 +34,44 @@ class AbortedError(Exception):
     """`abort` has ended a pump before its machine had ended."""
 
 
-class Handlers(TypedDict, total=False):
-    """What a driver may give to a pump, each by its name.
+class UserHandlers(TypedDict, total=False):
+    """What a driver takes from its user, each by its name, and gives to a pump.
 
     on_event
         Gets every event.  It may call verbs of the machine.
     perform
         Does what an effect asks and returns the answer, at once; what it raises is told to
         the machine, and raised by `result`.
+    limits
+        Bounds of what is held, done in a row, and waited for.
+
+    What `on_event` raises ends all connections at once, and `result` raises it.
+    """
+
+    on_event: Callable[[Event], object] | None
+    perform: Callable[[Effect[Any]], object] | None
+    limits: Limits
+
+
+class Handlers(UserHandlers, total=False):
+    """What a pump takes: what the user gives (`UserHandlers`), and what the driver adds to it.
+
+    in_jobs
+        Whether `perform` is called not at once but in the jobs that `next_job` gives, for
+        another thread.
     defer
         Instead of `perform`: gets every effect, of which the answer comes later, by `answer`.
         A machine that is `Durable` needs one of the two.
     wake
         Called after every drain: what is to be sent, read or waited for may have changed.  It
         may call the pump.
-    limits
-        Bounds of what is held, done in a row, and waited for.
 
-    What `on_event` and `defer` raise ends all connections at once, and `result` raises it.
+    What `defer` raises ends all connections at once, and `result` raises it.
     """
 
-    on_event: Callable[[Event], object] | None
-    perform: Callable[[Effect[Any]], object] | None
+    in_jobs: bool
     defer: Callable[[Effect[Any]], object] | None
     wake: Callable[[], object] | None
-    limits: Limits
 
 
 class Engine(ABC):
@@ -67,6 +83,7 @@ class Engine(ABC):
         *,
         on_event: Callable[[Event], object] | None = None,
         perform: Callable[[Effect[Any]], object] | None = None,
+        in_jobs: bool = False,
         defer: Callable[[Effect[Any]], object] | None = None,
         wake: Callable[[], object] | None = None,
         limits: Limits = _DEFAULT_LIMITS,
@@ -77,14 +94,16 @@ class Engine(ABC):
         self._timed = machine if isinstance(machine, Timed) else None
         self._durable = machine if isinstance(machine, Durable) else None
         self._on_event, self._perform, self._defer = on_event, perform, defer
-        self._wake = wake
+        self._in_jobs, self._wake = in_jobs, wake
         self._limits = limits
         self._now: float | None = None
         self._deadline: float | None = None  # the machine's, as of the last drain
         self._closed: Closed | None = None
         self._error: Exception | None = None  # why not one more event is taken
         self._store_error: Exception | None = None  # with which the machine's store has failed
-        self._deferred = 0  # effects that are with the driver
+        self._deferred: set[int] = set()  # tickets of effects that are with the driver
+        self._for_job: list[Effect[Any]] = []  # effects of the next job
+        self._job: Job | None = None  # the one that is with the driver
         self._unfinished = False  # a drain has given way
         # Handlers may call the pump: then the loop that has called them goes on.
         self._draining = self._waking = self._has_news = False
@@ -98,7 +117,7 @@ class Engine(ABC):
     def over(self) -> bool:
         """Whether nothing is left to do, neither with a connection nor with the store."""
         ended = self._closed is not None or self._error is not None
-        return ended and not self._deferred and self._is_hung_up()
+        return ended and not self._has_effects_out and self._is_hung_up()
 
     def result(self) -> Closed:
         """The machine's last event, once the pump is over.
@@ -142,30 +161,62 @@ class Engine(ABC):
         Handlers of events may call verbs themselves: a drain follows in any case.
         """
         self._tell_time(now, early=True)
-        result = verb(*args, **kwargs)
-        self._drain()
-        return result
+        try:
+            return verb(*args, **kwargs)
+        finally:  # it has become later, whatever the verb has said
+            self._drain()
 
     def answer(self, answer: Answer[Any], now: float) -> None:
         """Take the answer to an effect that was deferred.
 
-        It may have been made in another thread, and is given in that of the pump.
+        It may have been made in another thread, and is given in that of the pump.  Raises
+        `LocalProtocolError` (``UNKNOWN_TICKET``) for an effect that was not deferred, or is
+        answered already.
         """
-        if self._durable is None:
-            raise TypeError("the machine has no effects")
+        ticket = answer.effect.ticket
+        if ticket not in self._deferred:
+            raise LocalProtocolError(ContractErrorCode.UNKNOWN_TICKET, f"{ticket!r}")
+        self._deferred.remove(ticket)
         if self._error is None:
+            assert self._durable is not None
             self._tell_time(now, early=True)
             answer.give(self._durable)
-        self._deferred -= 1
+        self._drain()
+
+    def next_job(self) -> Job | None:
+        """Effects to be done now, elsewhere; one job at a time, so that all are done in order."""
+        if self._job is not None or not self._for_job:
+            return None
+        assert self._perform is not None
+        self._job = Job(self._for_job, self._perform)
+        self._for_job = []
+        self._deferred.update(effect.ticket for effect in self._job.effects)
+        return self._job
+
+    def finish(self, answers: Iterable[Answer[Any]], now: float) -> None:
+        """Take what a job has brought."""
+        for answer in answers:
+            self.answer(answer, now)
+        self._job = None
         self._drain()
 
     def abort(self) -> None:
-        """Not one more event is taken, and every connection is at its end."""
+        """Not one more event is taken, and every connection is at its end.
+
+        No effect on a pump that is over.
+        """
+        if self.over:
+            return
         if self._closed is None:
             self._stop(AbortedError())
-        self._hang_up()
+        self._give_up()
         self._deadline = None
         self._notify()
+
+    @property
+    def _has_effects_out(self) -> bool:
+        """Whether the store is still to say something."""
+        return bool(self._deferred or self._for_job)
 
     # What differs between kinds of machines.
 
@@ -203,10 +254,12 @@ class Engine(ABC):
     # The law.
 
     def _input(self, now: float, method: Callable[..., object], *args: object) -> None:
-        if self._error is None:
-            self._tell_time(now, early=True)
-            method(*args)
-        self._drain()
+        self._tell_time(now, early=True)
+        try:
+            if self._error is None:
+                method(*args)
+        finally:
+            self._drain()
 
     def _tell_time(self, now: float, *, early: bool = False) -> None:
         """Tell the time, so that what the machine measures from its next input on is exact.
@@ -245,7 +298,7 @@ class Engine(ABC):
             self._unfinished = True
         except Exception as error:
             self._stop(error)
-            self._hang_up()
+            self._give_up()
         finally:
             self._draining = False
 
@@ -267,8 +320,10 @@ class Engine(ABC):
         if effect is None:
             return False
         assert self._durable is not None
-        if self._defer is not None:
-            self._deferred += 1
+        if self._in_jobs and self._perform is not None:
+            self._for_job.append(effect)
+        elif self._defer is not None:
+            self._deferred.add(effect.ticket)
             self._defer(effect)
         elif self._perform is not None:
             Answer.of(effect, self._perform).give(self._durable)
@@ -279,7 +334,12 @@ class Engine(ABC):
     def _stop(self, error: Exception) -> None:
         if self._error is None:
             self._error = error
+
+    def _give_up(self) -> None:
+        """Nothing is left to do but to wait for what is with the driver."""
         self._unfinished = False
+        self._for_job.clear()
+        self._hang_up()
 
     def _notify(self) -> None:
         self._has_news = True

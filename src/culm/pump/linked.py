@@ -15,11 +15,22 @@ __all__ = ["LinkPump", "LinkedPump"]
 
 
 class LinkPump(StreamPump):
-    """One connection of a `LinkedPump`."""
+    """One connection of a `LinkedPump`.
 
-    def __init__(self, channel: Channel, feed: Callable[..., None]) -> None:
+    Whoever is told not to read (`read_size`) is woken when that is over.
+    """
+
+    def __init__(
+        self, channel: Channel, feed: Callable[..., None], pause: Callable[[], object]
+    ) -> None:
         super().__init__(channel)
-        self._feed = feed
+        self._feed, self._pause = feed, pause
+
+    def read_size(self) -> int:
+        size = super().read_size()
+        if not size:
+            self._pause()
+        return size
 
     def _input(self, now: float, method: Callable[..., object], *args: object) -> None:
         self._feed(now, method, *args)
@@ -36,14 +47,20 @@ class LinkedPump(Connected):
     def __init__(self, machine: LinkedMachine, **handlers: Unpack[Handlers]) -> None:
         super().__init__(machine, **handlers)
         self._linked = machine
-        self._links: dict[int, tuple[Link, Callable[[], object] | None]] = {}  # and whom to wake
+        self._links: dict[int, Link] = {}
+        self._wakes: dict[int, Callable[[], object]] = {}
         self._stirred: dict[int, None] = {}  # may have bytes to send
         self._touched: dict[int, None] = {}  # may have something to do for the driver
         self._leaving: dict[int, ConnectionState] = {}  # have ended, or their connections
         self._paused: dict[int, None] = {}  # are not read for the moment
 
     def attach(
-        self, link: Link, *, wake: Callable[[], object] | None = None, half_close: bool = True
+        self,
+        link: Link,
+        now: float,
+        *,
+        wake: Callable[[], object] | None = None,
+        half_close: bool = True,
     ) -> LinkPump:
         """Let a new connection carry `link`; look at once at what it asks for.
 
@@ -57,12 +74,15 @@ class LinkedPump(Connected):
             raise ValueError(f"link {number} has a connection")
         size_max = self._limits.piece_size_max
         channel = Channel(link, piece_size_max=size_max, half_close=half_close)
-        self._channels[number], self._links[number] = channel, (link, wake)
         if self._error is not None:
             channel.abort()
-        channel.fill()
-        self._stirred[number] = self._touched[number] = None
-        return LinkPump(channel, partial(self._feed, number))
+        self._channels[number], self._links[number] = channel, link
+        pause = partial(self._paused.setdefault, number)
+        pump = LinkPump(channel, partial(self._feed, number), pause)
+        self._feed(number, now, lambda: None)  # the machine may have closed it already
+        if wake is not None and number in self._channels:
+            self._wakes[number] = wake
+        return pump
 
     def _feed(self, number: int, now: float, method: Callable[..., object], *args: object) -> None:
         self._stirred[number] = self._touched[number] = None
@@ -96,10 +116,8 @@ class LinkedPump(Connected):
 
     def _settle_link(self, number: int) -> bool:
         """See how far a connection has come; whether its link was closed for that."""
-        channel, (link, _) = self._channels[number], self._links[number]
+        channel, link = self._channels[number], self._links[number]
         if channel.is_at_work and not link.closed:
-            if not link.read_size():
-                self._paused[number] = None
             return False
         asks = channel.is_lost and channel.is_quiet and not self._unfinished
         if asks:
@@ -120,9 +138,10 @@ class LinkedPump(Connected):
             del self._touched[number]
             if number not in self._channels:
                 continue
-            _, wake = self._links[number]
+            wake = self._wakes.get(number)
             if self._channels[number].is_done:
                 del self._channels[number], self._links[number]
+                self._wakes.pop(number, None)
                 self._leaving.pop(number, None)
             if wake is not None:
                 wake()

@@ -200,7 +200,7 @@ class Pump(Connected, StreamPump):
             )
             return False
         done = self._closes_when_quiet or channel.is_lost
-        if self._unfinished or self._deferred or not done or not channel.is_quiet:
+        if self._unfinished or self._has_effects_out or not done or not channel.is_quiet:
             return False
         channel.ask_for_end()
         return True

@@ -11,10 +11,11 @@ from interop_support import JsPeer, until
 from nacl.signing import SigningKey
 
 from culm.machine import Event
+from culm.ssb.address import Address
 from culm.ssb.messages import ClassicMessage
 from culm.ssb.peer import Peer, PeerLink
 from culm.ssb.store import MemoryStore
-from drivers.ssb_driver import Address, PeerDriver
+from drivers.ssb_driver import PeerDriver
 
 T = TypeVar("T")
 
@@ -85,6 +86,6 @@ class OurPeer:
         """At once, without a goodbye."""
         if not self._stopped:
             self._stopped = True
-            self._run(self.driver._stop())
+            self._run(self.driver.stop())
             self.turn()
             self._loop.close()

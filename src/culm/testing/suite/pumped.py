@@ -140,7 +140,7 @@ class _Pumped:
             case _:
                 result = self._pump.call(self._now, self._driver.apply, operation)
                 if isinstance(result, Link) and isinstance(self._pump, LinkedPump):
-                    self._streams[result.number] = self._pump.attach(result)
+                    self._streams[result.number] = self._pump.attach(result, self._now)
 
     def _finish(self) -> None:
         moves: list[object] = []

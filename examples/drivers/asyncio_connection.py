@@ -1,0 +1,81 @@
+"""One connection under asyncio, with or without TLS: that of a pump, or of one of its links."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import Generic, TypeVar, cast
+
+from culm.pump import ConnectionState, StreamPump
+
+__all__ = ["ConnectionProtocol"]
+
+A = TypeVar("A", bound=StreamPump)
+
+_BUFFER_SIZE = 1 << 16
+
+
+class ConnectionProtocol(asyncio.BufferedProtocol, Generic[A]):
+    """Carries the bytes of `pump`."""
+
+    pump: A
+
+    def __init__(self) -> None:
+        self.transport: asyncio.Transport | None = None
+        self.lost = False
+        self._loop = asyncio.get_running_loop()
+        self._buffer = memoryview(bytearray(_BUFFER_SIZE))
+        self._congested = False  # the transport holds what it was given
+        self._written = False  # it was given what is outgoing
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+        self.transport.set_write_buffer_limits(high=1)  # what it holds has not been sent
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._buffer[: max(1, self.pump.read_size())]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.pump.receive_data(self._buffer[:nbytes], self._loop.time())
+
+    def eof_received(self) -> bool:
+        self.pump.receive_eof(self._loop.time())
+        assert self.transport is not None
+        return self.transport.can_write_eof()  # TLS ends both directions at once
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.lost = True
+        self.pump.connection_lost(self._loop.time())
+
+    def pause_writing(self) -> None:
+        self._congested = True
+
+    def resume_writing(self) -> None:
+        self._congested = False
+        self._sent()
+
+    def carry(self) -> None:
+        """Do what the pump asks for."""
+        pump, transport = self.pump, self.transport
+        if transport is None or transport.is_closing():
+            return
+        if pump.hung_up:
+            transport.abort() if pump.state is ConnectionState.CUT_OFF else transport.close()
+            return
+        if pump.outgoing and not self._written:
+            self._written = True
+            transport.write(pump.outgoing)
+            self._loop.call_soon(self._sent)  # and not at once: others have their turn
+        if pump.eof_to_send:
+            with suppress(OSError):  # the connection is gone, which will be told
+                transport.write_eof()
+            pump.eof_sent(self._loop.time())
+        if pump.read_size():
+            transport.resume_reading()
+        else:
+            transport.pause_reading()
+
+    def _sent(self) -> None:
+        if self._written and not self._congested:
+            self._written = False
+            self.pump.sent(len(self.pump.outgoing), self._loop.time())

@@ -1,0 +1,30 @@
+"""Effects that are done elsewhere: in another thread, as a rule."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from culm.effects import Answer
+from culm.machine import Effect
+
+__all__ = ["Job"]
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """Effects to be done in order.  Call it wherever the store may be at work: it never raises.
+
+    What it returns is for `finish` of the pump, in the thread of the pump.
+    """
+
+    effects: Sequence[Effect[Any]]
+    perform: Callable[[Effect[Any]], object]
+
+    def __call__(self) -> list[Answer[Any]]:
+        return [Answer.of(effect, self.perform) for effect in self.effects]
+
+    def failed(self, error: Exception) -> list[Answer[Any]]:
+        """What to give to `finish` if there is nobody to do it."""
+        return [Answer(effect, None, error) for effect in self.effects]
