@@ -132,7 +132,8 @@ class Place:
 
     def fill(self, events: Iterable[Event] = ()) -> None:
         """Put the events here, or none."""
-        self._events = [*events][::-1]
+        self._events = [*events]
+        self._events.reverse()
 
     def take(self) -> Event | None:
         """The next of the events."""

@@ -99,10 +99,12 @@ class Exchange:
     def settle(self, position: int | None) -> None:
         self._unstored -= 1
         if position is not None:
-            self._repeated -= 1 if self._repeated else 0
+            if self._repeated:
+                self._repeated -= 1
             if self._policy.live:
                 self.serving.theirs.add(position)
-        self._tell_end()
+        if self._end is not None:
+            self._tell_end()
 
     def repeat(self) -> None:
         self._repeated += 1

@@ -112,9 +112,9 @@ class _Log:
         self.verifier = LogVerifier(log, family=YASMF, head=head, known=known)
         self.document_id = None if state is None else state.document_id
 
-    def take(self, entry: Entry, document_id: bytes) -> None:
-        """An entry has been verified, and belongs to that document."""
-        self.verifier.skip(entry.seqnum, entry.hash(), end_of_log=entry.end_of_log)
+    def take(self, entry: Entry, hash: bytes, document_id: bytes) -> None:
+        """An entry with that hash has been verified, and belongs to that document."""
+        self.verifier.skip(entry.seqnum, hash, end_of_log=entry.end_of_log)
         self.document_id = document_id
 
 
@@ -244,23 +244,27 @@ class Intake:
             self._spoil(arrival, _REASONS[faults[0]], f"entry {entry.seqnum}")
             return None
         try:
-            document_id = self._document_of(arrival, log)
+            state = self._state_of(arrival, log)
         except InvalidOperation as error:
             self._spoil(arrival, error.reason, error.message)
             return None
-        log.take(entry, document_id)
-        state = OperationState(document_id, arrival.operation.schema_id)
-        self._operations[entry.hash()] = state
+        document_id, hash = state.document_id, entry.hash()
+        log.take(entry, hash, document_id)
+        self._operations[hash] = state
         return NewOperation(entry, arrival.operation, document_id)
 
-    def _document_of(self, arrival: Arrival, log: _Log) -> bytes:
-        """The document to which the operation belongs.  Raises `InvalidOperation`."""
+    def _state_of(self, arrival: Arrival, log: _Log) -> OperationState:
+        """The document to which the operation belongs, and its schema.
+
+        It is the same object for all operations of a document that come behind each other.
+        Raises `InvalidOperation`.
+        """
         entry, operation = arrival.entry, arrival.operation
         if operation.action is Action.CREATE:
             if log.document_id is not None:
                 raise InvalidOperation(Reason.OTHER_DOCUMENT, "a creation in the midst of a log")
-            return entry.hash()
-        document_id = log.document_id
+            return OperationState(entry.hash(), operation.schema_id)
+        document_id, state = log.document_id, None
         for each in operation.previous:
             state = self._operations.get(each)
             if state is None:
@@ -273,8 +277,8 @@ class Intake:
                 of_log = log.document_id is not None
                 reason = Reason.OTHER_DOCUMENT if of_log else Reason.SEVERAL_DOCUMENTS
                 raise InvalidOperation(reason, each.hex())
-        assert document_id is not None
-        return document_id
+        assert state is not None
+        return state
 
     def _spoil(self, arrival: Arrival, reason: Reason, message: str) -> None:
         arrival.sender.spoil(RemoteProtocolError(reason, message))
@@ -286,15 +290,7 @@ class Intake:
             self._conflict(result)
             return
         for arrival, new, position in zip(self._batch, operations, result, strict=True):
-            event = OperationStored(
-                session_id=arrival.sender.session_id,
-                log=arrival.log,
-                seqnum=new.entry.seqnum,
-                operation_id=new.entry.hash(),
-                document_id=new.document_id,
-                schema_id=new.operation.schema_id,
-            )
-            self._settle(arrival, (event,), position)
+            self._settle(arrival, (_stored(arrival, new),), position)
         self._rest()
 
     def _conflict(self, conflict: Conflict) -> None:
@@ -328,6 +324,27 @@ class Intake:
         self._batch = []
         _trim(self._logs, self._limits.logs_known_max)
         _trim(self._operations, self._limits.operations_known_max)
+
+
+# The slots of OperationStored, set without going through the __init__ of a frozen class, as for
+# entries and operations.
+_new = object.__new__
+(_set_session_id, _set_log, _set_seqnum, _set_operation_id, _set_document_id, _set_schema_id) = (
+    getattr(OperationStored, name).__set__ for name in OperationStored.__slots__
+)
+
+
+def _stored(arrival: Arrival, new: NewOperation) -> OperationStored:
+    """What is told when an operation is in the store."""
+    entry, operation, document_id = new
+    event = _new(OperationStored)
+    _set_session_id(event, arrival.sender.session_id)
+    _set_log(event, arrival.log)
+    _set_seqnum(event, entry.seqnum)
+    _set_operation_id(event, entry.hash())
+    _set_document_id(event, document_id)
+    _set_schema_id(event, operation.schema_id)
+    return event
 
 
 def _check(

@@ -246,11 +246,12 @@ class MemoryStore:
         return Found(states, found)
 
     def append(self, operations: Sequence[NewOperation]) -> list[int]:
-        self._check(operations)
+        logs = [new.entry.log for new in operations]
+        self._check(operations, logs)
         grown: dict[LogKey, int] = {}  # how high they were
         positions = []
-        for new in operations:
-            log, seqnum = new.entry.log, new.entry.seqnum
+        for new, log in zip(operations, logs, strict=True):
+            seqnum = new.entry.seqnum
             kept = self._logs.get(log)
             if kept is not None and seqnum <= len(kept.hashes):
                 positions.append(kept.positions[seqnum - 1])
@@ -262,10 +263,10 @@ class MemoryStore:
             self._trees.grow(each, kept.schema_id, before, len(kept.hashes))
         return positions
 
-    def _check(self, operations: Sequence[NewOperation]) -> None:
+    def _check(self, operations: Sequence[NewOperation], logs: Sequence[LogKey]) -> None:
         heights: dict[LogKey, list[bytes]] = {}  # what is new of each log
-        for new in operations:
-            entry, log = new.entry, new.entry.log
+        for new, log in zip(operations, logs, strict=True):
+            entry = new.entry
             kept = self._logs.get(log)
             known = kept.hashes if kept is not None else _NO_HASHES
             coming = heights.get(log)
