@@ -1,0 +1,119 @@
+"""A live archive: each record once, whatever comes late, twice or in between, and after SIGKILL."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING
+
+import pytest
+from planted import expected, honest_log, random_archive
+
+from culm.spark.archive import write_archive
+from culm.spark.audit import audit
+from culm.spark.decode import verify_entries
+from culm.spark.quarantine import count_faults
+from culm.spark.reasons import reasons_of
+from culm.spark.stream import follow_files, read_batches, write_batches
+from culm.wire.multihash import YASMF
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+KEEP = ["entry", "payload", "file", "block", "row"]
+
+
+def add_file(folder: Path, name: str, rows) -> None:
+    with (folder / f".{name}").open("wb") as file:
+        write_archive(file, "bamboo/YASMF", [row for row in rows if row.entry is not None])
+    (folder / f".{name}").rename(folder / name)
+
+
+def follow(spark: SparkSession, source: Path, output: Path) -> None:
+    """Verify all that is there and has not been verified."""
+    rows = verify_entries(follow_files(spark, str(source), files_max=2), YASMF, keep=KEEP)
+    query = write_batches(rows, str(output), f"{output}.checkpoint", until_all=True)
+    query.awaitTermination()
+
+
+def audited(verified: DataFrame) -> Counter:
+    found = audit(verified)
+    rows = found.verdicts.select("entry", "reasons", "verified").collect()
+    found.close()
+    return Counter((bytes(row.entry), reasons_of(row.reasons), row.verified) for row in rows)
+
+
+def test_files_that_come_late_twice_and_out_of_order_are_audited_as_if_at_once(spark, tmp_path):
+    source, output = tmp_path / "archive", tmp_path / "verified"
+    source.mkdir()
+    rows = [row for row in random_archive(4, 12, 12) if row.entry is not None]
+    rows += rows[:10]
+    Random(5).shuffle(rows)
+    third = len(rows) // 3
+    for number in (2, 0, 1):
+        add_file(source, f"part {number}", rows[third * number : third * (number + 1)])
+        if number == 0:
+            (source / "broken").write_bytes(b"?")
+            follow(spark, source, output)
+    add_file(source, "rest", rows[3 * third :])
+    follow(spark, source, output)
+    follow(spark, source, output)
+    verified = read_batches(spark, str(output)).drop("batch").persist()
+    assert count_faults(verified)["NO_ARCHIVE"] == 1
+    found = audited(verified.filter("entry is not null"))
+    assert found == Counter(
+        (each.row.entry, each.reasons, each.verified) for each in expected(rows)
+    )
+    verified.unpersist()
+
+
+CHILD = """
+import sys
+from pathlib import Path
+from culm.spark import start_session
+from test_spark_stream import follow
+spark = start_session(master="local[1]", settings={
+    "spark.sql.shuffle.partitions": "1",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+})
+follow(spark, Path(sys.argv[1]), Path(sys.argv[2]))
+"""
+
+
+@pytest.mark.once
+@pytest.mark.skipif(not hasattr(os, "killpg"), reason="processes are killed in groups")
+def test_a_stream_that_is_killed_goes_on_where_it_was(spark, tmp_path):
+    """Killed, with its Java, when it has written a batch or two; then started again."""
+    source, output = tmp_path / "archive", tmp_path / "verified"
+    source.mkdir()
+    for number in range(1, 9):
+        add_file(source, f"part-{number}", honest_log(number, 3))
+    here = str(Path(__file__).parent)
+    path = os.pathsep.join([here, os.environ.get("PYTHONPATH", "")])
+    with subprocess.Popen(
+        [sys.executable, "-c", CHILD, str(source), str(output)],
+        env={**os.environ, "PYTHONPATH": path},
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    ) as process:
+        try:
+            while not list(output.glob("batch=1")) and process.poll() is None:
+                time.sleep(0.01)
+        finally:
+            os.killpg(process.pid, signal.SIGKILL)
+    assert process.returncode == -signal.SIGKILL
+    done = len(list(output.glob("batch=*")))
+    assert 0 < done < 4
+    follow(spark, source, output)
+    rows = read_batches(spark, str(output)).collect()
+    wanted = Counter(row.entry for number in range(1, 9) for row in honest_log(number, 3))
+    assert Counter(bytes(row.entry) for row in rows) == wanted
+    assert {row.batch for row in rows} == {0, 1, 2, 3}
+    shutil.rmtree(output)
