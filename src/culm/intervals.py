@@ -81,3 +81,10 @@ class Intervals:
         if surplus > 0:
             del self._starts[:surplus]
             del self._ends[:surplus]
+
+    def join_lowest(self, count: int) -> None:
+        """Join the lowest runs, with all that lies between them, until there are `count` runs."""
+        surplus = len(self._starts) - count
+        if surplus > 0:
+            del self._starts[1 : surplus + 1]
+            del self._ends[:surplus]

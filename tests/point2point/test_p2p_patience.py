@@ -224,16 +224,26 @@ class TestDropped:
         peer.control(cancel(0 + 2))
         assert peer.code is ErrorCode.UNKNOWN_REQUEST
 
-    def test_runs_beyond_the_limit_are_forgotten(self) -> None:
+    def test_runs_beyond_the_limit_are_joined(self) -> None:
+        """No honest peer is blamed, however few may be remembered."""
         peer = Raw(limits=Limits(dropped_max=2))
         peer.connection.propose(proposal(3))
         for request_id in (1, 5, 9):
             peer.control(propose(request_id, 5))
-        for request_id in (5, 9):
+        for request_id in (1, 5, 9):
             peer.control(cancel(request_id))
+        assert peer.connection.snapshot().dropped == ((1, 5), (9, 9))
         assert peer.code is None
-        peer.control(cancel(1))
+        peer.control(cancel(7))
         assert peer.code is ErrorCode.UNKNOWN_REQUEST
+
+    def test_every_second_of_many_proposals_is_dropped(self) -> None:
+        peer = Raw(limits=Limits(dropped_max=1, requests_max=4096))
+        peer.connection.propose(proposal(3))
+        for request_id in range(1, 401, 4):
+            peer.control(propose(request_id, 5), propose(request_id + 2, 1, end=(1, 1)))
+        peer.data(*[switch(3) + marker(request_id) for request_id in range(1, 401, 4)])
+        assert peer.code is None
 
     def test_an_id_that_is_used_again_is_not_dropped_any_more(self) -> None:
         peer = Raw()

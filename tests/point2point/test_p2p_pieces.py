@@ -241,7 +241,9 @@ def test_whole_entries_are_counted_up_to_the_last_one_that_a_log_can_have() -> N
 
 _set_steps = st.lists(
     st.tuples(
-        st.sampled_from(["add", "discard", "last", "run"]), st.integers(0, 30), st.integers(0, 9)
+        st.sampled_from(["add", "discard", "last", "run", "join"]),
+        st.integers(0, 30),
+        st.integers(0, 9),
     )
 )
 
@@ -259,6 +261,11 @@ def test_intervals_are_a_set(steps: list[tuple[str, int, int]]) -> None:
         elif step == "discard":
             intervals.discard(number)
             twin.discard(number)
+        elif step == "join":
+            intervals.join_lowest(1 + number % 5)
+            starts = sorted(n for n in twin if n - 1 not in twin)
+            if len(starts) > 1 + number % 5:
+                twin |= set(range(starts[0], starts[-1 - number % 5]))
         else:
             intervals.keep_last(number % 5)
             starts = sorted(n for n in twin if n - 1 not in twin)

@@ -105,6 +105,42 @@ class TestLife:
         assert closed.error is not None
         assert closed.error.code is ErrorCode.PEER_SILENT
 
+    @pytest.mark.parametrize("late", [0.0, 1.0, 30.0, 31.0, 1e6])
+    def test_it_is_asked_before_it_is_given_up_however_late_the_time_is_told(
+        self, late: float
+    ) -> None:
+        peer = Raw(limits=LIMITS)
+        peer.connection.advance(0.0)
+        peer.connection.data_to_send()
+        now = 30.0 + late
+        for then, asked in ((now, PING), (now + 29.0, b""), (now + 30.0, b"")):
+            assert peer.code is None
+            peer.connection.advance(then)
+            assert peer.connection.data_to_send() == asked
+            peer.receive(b"")
+        assert peer.code is ErrorCode.PEER_SILENT
+
+    def test_a_question_may_have_to_wait_behind_what_was_said_before(self) -> None:
+        """As long as the line takes bytes, the answer may be on its way through its queue."""
+        peer = Raw(limits=LIMITS)
+        peer.control(propose(1, 1))
+        peer.connection.request(1).confirm(EVERYTHING)
+        send_entry(peer.connection.request(1), 1)
+        peer.connection.advance(0.0)
+        left = 0
+        for second in range(30, 1000, 10):
+            peer.connection.advance(float(second))
+            peer.receive(b"")
+            assert peer.code is None
+            if not peer.connection.data_to_send(2):
+                break
+            left = second
+        assert left > 100
+        assert peer.connection.next_deadline() == left + 30.0
+        peer.connection.advance(left + 30.0)
+        peer.receive(b"")
+        assert peer.code is ErrorCode.PEER_SILENT
+
 
 class TestProgress:
     def confirmed(self, **options: object) -> Raw:
@@ -211,6 +247,34 @@ class TestProgress:
         peer.data(switch(0), metadata(entry(1)), raw(payload(1)))
         pass_time(peer, 1000)
         assert not given_up(peer)
+
+    def test_a_bare_switch_is_no_progress(self) -> None:
+        peer = self.confirmed(end=9)
+        pass_time(peer, 200, lambda: peer.data(switch(0)), every=50)
+        assert given_up(peer) == [0]
+        pass_time(peer, 200, lambda: peer.data(switch(0)), every=50)
+        assert peer.code is ErrorCode.PEER_STALLED
+
+    def test_no_data_is_an_excuse_for_not_saying_goodbye(self) -> None:
+        peer = self.confirmed(end=9)
+        peer.data(switch(0))
+        octets = iter(metadata(entry(1)))
+        peer.connection.close()
+        pass_time(peer, 300, lambda: peer.data(bytes([next(octets)])), every=50)
+        assert peer.code is ErrorCode.PEER_STALLED
+
+    def test_a_goodbye_waits_for_those_words_of_ours_that_are_being_taken(self) -> None:
+        peer = self.confirmed(end=9)
+        peer.control(propose(1, 20))
+        peer.connection.request(1).confirm(EVERYTHING)
+        send_entry(peer.connection.request(1), 20)
+        peer.connection.data_to_send(20)
+        peer.connection.close()
+        for now in range(50, 1000, 50):
+            peer.connection.advance(float(now))
+            peer.receive(PING)
+            assert peer.code is None
+            peer.connection.data_to_send(2)
 
     def test_whatever_comes_is_progress(self) -> None:
         """On a slow line each request has to wait for its turn, and a cancel for what is on it."""

@@ -409,7 +409,7 @@ class TestSilence:
         assert peer.code is None
         peer.connection.advance(3.0)
         assert peer.connection.data_to_send() == bytes([0x40, 0])
-        assert peer.connection.next_deadline() == 6.0
+        assert peer.connection.next_deadline() == 3.0 + 5.0
 
     def test_nothing_is_asked_after_the_goodbye(self) -> None:
         peer = Raw(limits=Limits(silence_max_s=5, keepalive_s=50))

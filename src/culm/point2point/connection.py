@@ -301,6 +301,8 @@ class Connection(StreamBase[ConnectionEvent]):
                 break
             pieces += more
             left = None if left is None else left - sum(map(len, more))
+        if pieces:
+            self._timeouts.taken(sum(map(len, pieces)))
         return pieces
 
     # Time.
@@ -408,7 +410,6 @@ class Connection(StreamBase[ConnectionEvent]):
             if event.stream_id == _CONTROL:
                 self._control.receive(event.data)
             else:
-                self._timeouts.moved()
                 self._receiver.receive(event.data)
                 if not self._in_runs:
                     self._data_stream.consumed(len(event.data))

@@ -35,7 +35,7 @@ class Limits:
         beyond that is refused, one of the peer's makes us cancel (`RequestGivenUp`).
     dropped_max
         Remembered runs of ids (one after the other) of proposals that the overlap rule
-        dropped.
+        dropped. More are joined: what is said of an id between them is passed over, too.
     compression_window_max
         Window that we offer in each direction; costs as much again for the history,
         and only once data has filled it.

@@ -70,6 +70,8 @@ class DataReceiver:
         self._current: RequestRecord | None = None
         self._only_switch = False  # the current request was cancelled
         self._refused = False
+        self._received_size = self._switches_size = 0
+        self._brought = 0
         self._body = PayloadBody(self._inbox, limits=limits)
         self._runs = RunReader(self._inbox, self._body, family=family) if in_runs else None
 
@@ -81,6 +83,7 @@ class DataReceiver:
     def receive(self, data: Buffer) -> None:
         """Take bytes of the channel."""
         self._inbox.append(data)
+        self._received_size += len(data)
 
     @property
     def waiting(self) -> bool:
@@ -89,6 +92,15 @@ class DataReceiver:
         if current is None or current.incoming.intake is not Intake.WAITING:
             return False
         return current.state is not RequestState.ENDED
+
+    @property
+    def brought(self) -> int:
+        """How many bytes have come that are about entries; never less than before.
+
+        Those of a switch, which brings nothing by itself, only count until it is all there.
+        """
+        self._brought = max(self._brought, self._received_size - self._switches_size)
+        return self._brought
 
     @property
     def inside(self) -> bool:
@@ -175,6 +187,7 @@ class DataReceiver:
         outcome: Outcome | None = None
         if first == PacketType.SWITCH:
             self._switch(numbers[0])
+            self._switches_size += end
         elif first == PacketType.CANCELLED:
             outcome = self._take_marker(numbers[0])
         else:

@@ -117,7 +117,7 @@ class RequestTable:
         self._unflushed: set[int] = set()  # those ended requests
         self._rivals = Rivals()
         # Halves of the ids (all of one parity) of the peer's proposals that the overlap rule
-        # dropped: it may have adjusted or cancelled them before it knew.
+        # dropped, and of some between them: it may have adjusted or cancelled them before it knew.
         self._dropped = Intervals()
 
     def __len__(self) -> int:
@@ -208,7 +208,7 @@ class RequestTable:
         self._remove(record, marked_at)
         if not record.ours:
             self._dropped.add(record.request_id // 2)
-            self._dropped.keep_last(self._dropped_max)
+            self._dropped.join_lowest(self._dropped_max)
 
     def _remove(self, record: RequestRecord, marked_at: int) -> None:
         del self._records[record.request_id]

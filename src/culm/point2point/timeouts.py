@@ -47,6 +47,7 @@ class Timeouts:
     """
 
     __slots__ = (
+        "_brought",
         "_liveness",
         "_receiver",
         "_requests",
@@ -54,6 +55,7 @@ class Timeouts:
         "_sender",
         "_sending",
         "_setup_is_due",
+        "_taken_total",
         "_taking",
     )
 
@@ -75,6 +77,8 @@ class Timeouts:
         self._taking = Progress(limits.progress_max_s)
         self._setup_is_due = True
         self._saying_goodbye = False
+        self._brought = 0  # how much the receiver had when was looked last
+        self._taken_total = 0  # bytes
 
     def established(self) -> None:
         """The peer's setup has come."""
@@ -89,9 +93,10 @@ class Timeouts:
         """Bytes have come."""
         self._liveness.heard()
 
-    def moved(self) -> None:
-        """Data has come."""
-        self._sending.moved()
+    def taken(self, size: int) -> None:
+        """So many bytes have left."""
+        self._taken_total += size
+        self._liveness.taken()
 
     def excuse(self) -> None:
         """The peer could not go on because of us."""
@@ -124,6 +129,9 @@ class Timeouts:
             return []  # nobody has told the time
         if self._liveness.is_over(self._is_inside()):
             raise Violation(ErrorCode.PEER_SILENT)
+        if self._receiver.brought > self._brought and not self._saying_goodbye:
+            self._sending.moved()
+        self._brought = self._receiver.brought
         records: dict[int, RequestRecord] = {}  # one may lack what it sends and what it takes
         for debt, record, _ in self._sending.stalled(self._owed) + self._taking.stalled(
             self._taken
@@ -135,7 +143,7 @@ class Timeouts:
 
     def _owed(self) -> dict[int | None, Owed]:
         if self._saying_goodbye:
-            return {None: Owed(Debt.GOODBYE)}
+            return {None: Owed(Debt.GOODBYE, paid=self._taken_total)}
         debts = ((_debt_of(each, self._receiver), each) for each in self._requests)
         return {each.request_id: Owed(debt, each) for debt, each in debts if debt is not None}
 
@@ -192,10 +200,12 @@ class Liveness:
 
     Times are monotonic seconds.  Nothing is known before the first `advance`.  A peer
     that has begun something (`inside`) must go on within `silence_max_s`.  Otherwise it
-    is asked for a sign of life after `keepalive_s`, and then has `silence_max_s`.
+    is asked for a sign of life after `keepalive_s`, however late the time is told, and then has
+    `silence_max_s`: from when bytes of ours have left last, because the question may be behind
+    them, in a queue of the line.
     """
 
-    __slots__ = ("_asked", "_heard", "_keepalive_s", "_silence_max_s", "_since", "now")
+    __slots__ = ("_asked_at", "_heard", "_keepalive_s", "_silence_max_s", "_since", "now")
 
     def __init__(self, *, silence_max_s: float, keepalive_s: float) -> None:
         self._silence_max_s = silence_max_s
@@ -203,12 +213,17 @@ class Liveness:
         self.now: float | None = None
         self._since = 0.0  # when the peer was heard last
         self._heard = False  # since the time was told last
-        self._asked = False
+        self._asked_at: float | None = None  # or when bytes left last since then
 
     def heard(self) -> None:
         """The peer has given a sign of life."""
         self._heard = True
-        self._asked = False
+        self._asked_at = None
+
+    def taken(self) -> None:
+        """Bytes of ours have left."""
+        if self._asked_at is not None:
+            self._asked_at = self.now
 
     def deadline(self, inside: bool) -> float | None:
         """When `advance` is due."""
@@ -217,16 +232,18 @@ class Liveness:
         since = self.now if self._heard else self._since
         if inside:
             return since + self._silence_max_s
-        return since + self._keepalive_s + (self._silence_max_s if self._asked else 0.0)
+        if self._asked_at is None:
+            return since + self._keepalive_s
+        return self._asked_at + self._silence_max_s
 
     def advance(self, now: float, inside: bool) -> bool:
         """Tell the time; returns whether the peer is to be asked for a sign of life."""
         if self.now is None or self._heard:
             self._since, self._heard = now, False
         self.now = now
-        if inside or self._asked or now < self._since + self._keepalive_s:
+        if inside or self._asked_at is not None or now < self._since + self._keepalive_s:
             return False
-        self._asked = True
+        self._asked_at = now
         return True
 
     def is_over(self, inside: bool) -> bool:
@@ -236,7 +253,7 @@ class Liveness:
             deadline is not None
             and self.now is not None
             and self.now >= deadline
-            and (inside or self._asked)
+            and (inside or self._asked_at is not None)
         )
 
 
