@@ -89,15 +89,17 @@ def run(count: int, differences: int, seed: int, parameters: CompactParameters |
     ]
     size = messages = 0
     told: list[object] = []
-    silent = 0
+    silent, speaker = 0, -1
     for here in cycle((0, 1)):
         told += iter(sessions[here].next_event, None)
         said = b"".join(iter(sessions[here].data_to_send, b""))
         silent = 0 if said else silent + 1
         if silent == 2:
             break
+        if said:
+            messages += here != speaker
+            speaker = here
         size += len(said)
-        messages += bool(said)
         sessions[1 - here].receive_data(said)
     assert told.count(Closed()) == 2
     return Taken(size, messages)
