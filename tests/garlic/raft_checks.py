@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from raft_disk import Disk
 
-from culm.garlic.raft import Committed, Entry, Lost, Raft, State
+from culm.garlic.raft import Committed, Entry, Lost, Raft
 from culm.garlic.raft.messages import AppendResponse, Message, VoteResponse
 
 
@@ -33,11 +33,11 @@ class Checker:
         self._tails.pop(core.server_id, None)
         self._told.pop(core.server_id, None)
         self._leading.pop(core.server_id, None)
-        self._commits[core.server_id] = core._shared.journal.log.base_index
+        self._commits[core.server_id] = core.log.base_index
 
     def step(self, core: Raft) -> None:
         self._check_log(core)
-        if core._engine.elector.role is State.LEADER:
+        if core.leader == core.server_id:
             self._check_leader(core)
         else:
             self._leading.pop(core.server_id, None)
@@ -67,7 +67,7 @@ class Checker:
 
     def _check_log(self, core: Raft) -> None:
         """Log Matching: one term and index, one entry, one predecessor."""
-        log = core._shared.journal.log
+        log = core.log
         tail = self._tails.setdefault(core.server_id, [])
         while tail and log.term_at(tail[-1][0]) != tail[-1][1]:
             tail.pop()
@@ -82,7 +82,7 @@ class Checker:
 
     def _check_leader(self, core: Raft) -> None:
         """Election Safety, Leader Append-Only, Leader Completeness."""
-        server, term, log = core.server_id, core.term, core._shared.journal.log
+        server, term, log = core.server_id, core.term, core.log
         if self.leaders.setdefault(term, server) != server:
             raise Violation(f"election safety: {server} and {self.leaders[term]} in term {term}")
         before = self._leading.get(server)
@@ -102,7 +102,7 @@ class Checker:
 
     def _check_commits(self, core: Raft) -> None:
         """What is committed stays so, wherever it is seen."""
-        log, server = core._shared.journal.log, core.server_id
+        log, server = core.log, core.server_id
         first = max(self._commits.get(server, 0), log.base_index) + 1
         for index, entry in enumerate(log.slice(first, core.commit_index), first):
             said = (entry.term, entry.data)

@@ -214,7 +214,7 @@ class Lab:
     @property
     def log(self) -> list[int]:
         """Terms of the log."""
-        log = self.core._shared.journal.log
+        log = self.core.log
         return [entry.term for entry in log.slice(log.base_index + 1, log.last_index)]
 
     @property

@@ -311,7 +311,7 @@ def test_a_snapshot_that_is_gone_is_replaced_by_the_present_one() -> None:
     lab.accept(
         next(m for m in lab.sent[::-1] if isinstance(m, AppendRequest) and m.destination == 3)
     )
-    assert lab.core._shared.journal.log.snapshot.index == 10
+    assert lab.core.log.snapshot.index == 10
     lab.hold = True
     lab.do(read, None)
     lab.drain()

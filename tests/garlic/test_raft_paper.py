@@ -460,7 +460,7 @@ def test_a_snapshot_carries_the_last_included_index_and_term_and_configuration()
     lab.append(term=1, entries=entries(1, 1, 1), commit=3)
     taken = [effect for effect in lab.effects if isinstance(effect, TakeSnapshot)]
     assert taken[0].snapshot == Snapshot(3, 1, configuration(1, 2, 3))
-    assert lab.core._shared.journal.log.base_index == 3
+    assert lab.core.log.base_index == 3
 
 
 def test_after_compaction_the_consistency_check_still_works() -> None:

@@ -27,6 +27,7 @@ from culm.garlic.raft.events import (
     TransferFailed,
 )
 from culm.garlic.raft.limits import Limits, Timing
+from culm.garlic.raft.log import LogView
 from culm.garlic.raft.model import Configuration, Entry, Server, Snapshot, Stored
 from culm.garlic.raft.states import State
 
@@ -42,6 +43,7 @@ __all__ = [
     "LeaderChanged",
     "Left",
     "Limits",
+    "LogView",
     "Lost",
     "Persist",
     "Raft",

@@ -15,6 +15,7 @@ from culm.garlic.raft.errors import ErrorCode
 from culm.garlic.raft.events import RaftEvent, RoleChanged
 from culm.garlic.raft.leadership import Leadership
 from culm.garlic.raft.limits import Limits, Timing
+from culm.garlic.raft.log import LogView
 from culm.garlic.raft.model import Configuration, Server, Stored
 from culm.garlic.raft.shared import Shared
 from culm.garlic.raft.states import State
@@ -105,6 +106,11 @@ class Raft:
     @property
     def applied_index(self) -> int:
         return self._shared.applier.applied_index
+
+    @property
+    def log(self) -> LogView:
+        """The log since the last compaction, to be looked at: it is the one that goes on."""
+        return self._shared.journal.log
 
     @property
     def last_index(self) -> int:

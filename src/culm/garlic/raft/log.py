@@ -5,12 +5,34 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 from operator import itemgetter
+from typing import Protocol
 
 from culm.garlic.raft.model import Entry, Snapshot, Stored
 
-__all__ = ["Log"]
+__all__ = ["Log", "LogView"]
 
 _term = itemgetter(0)  # of an entry
+
+
+class LogView(Protocol):
+    """What a log in memory says of itself (`Raft.log`); entries up to `base_index` are gone."""
+
+    @property
+    def snapshot(self) -> Snapshot: ...
+    @property
+    def base_index(self) -> int: ...
+    @property
+    def last_index(self) -> int: ...
+    @property
+    def last_term(self) -> int: ...
+
+    def term_at(self, index: int) -> int | None:
+        """Term of the entry at `index`; ``None`` if it is not here."""
+        ...
+
+    def slice(self, first: int, last: int) -> list[Entry]:
+        """Entries from `first` to `last`, both included."""
+        ...
 
 
 class Log:
