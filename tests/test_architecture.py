@@ -84,19 +84,13 @@ def test_what_is_allowed_to_be_big_is_big() -> None:
 
 
 # Rooms that still have objects which write into others.
-WRITING_ROOMS = (
-    "culm/testing/raft_stores.py",  # what stores are tested with
-    "culm/kernels",  # pure twins are written as their compiled kernels are
-)
+WRITING_ROOMS = ("culm/kernels",)  # pure twins are written as their compiled kernels are
 
 # "module.py: target" -> why it is right.
 ALLOWED_WRITES = {
     "culm/testing/arguments.py: verb.__signature__": "a function, to be looked at as another",
     "culm/testing/suite/__init__.py: example.__qualname__": "a function, by the name of its case",
     "culm/testing/suite/__init__.py: example.__name__": "the same",
-    "culm/bamboo/store.py: found.fork": "a row of the store in memory",
-    "culm/ssb/v8json.py: level.lead": "a level of the stack: a call costs speed",
-    "culm/bamboo/store.py: found.pieces.setdefault(seqnum, _Pieces([], 0)).complete": "the same",
 }
 
 

@@ -232,6 +232,10 @@ class _Pieces:
         self.pieces.append(data)
         self.size += len(data)
 
+    def finish(self) -> None:
+        """That was all of it."""
+        self.complete = True
+
     def read(self, offset: int, size: int) -> bytes:
         parts: list[bytes] = []
         for piece in self.pieces:
@@ -251,6 +255,11 @@ class _Log:
     seqnums: list[int] = field(default_factory=list)  # of what is kept, ascending
     head: int = 0
     fork: ForkProof | None = None
+
+    def end_at(self, fork: ForkProof) -> None:
+        """The log has forked there: nothing from there on is kept."""
+        self.fork = fork
+        self.truncate(fork.seqnum)
 
     def add(self, new: NewEntry) -> None:
         entry, payload, staged = new
@@ -407,7 +416,7 @@ class MemoryStore:
         if size != found.kept[seqnum].entry.payload_size:
             raise StoreError(StoreErrorCode.PAYLOAD_SIZE, log, seqnum)
         if not complete:
-            found.pieces.setdefault(seqnum, _Pieces([], 0)).complete = True
+            found.pieces.setdefault(seqnum, _Pieces([], 0)).finish()
 
     def discard_payload(self, log: LogKey, seqnum: int) -> None:
         found = self._require(log, seqnum)
@@ -425,8 +434,7 @@ class MemoryStore:
             raise StoreError(StoreErrorCode.WRONG_LOG, log, proof.seqnum)
         found = self._logs.setdefault(log, _Log())
         if found.fork is None or proof.seqnum < found.fork.seqnum:
-            found.fork = proof
-            found.truncate(proof.seqnum)
+            found.end_at(proof)
 
     def fork(self, log: LogKey) -> ForkProof | None:
         found = self._logs.get(log)

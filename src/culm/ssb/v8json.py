@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from itertools import chain, repeat
 from json import JSONDecodeError, JSONDecoder
 from json.encoder import encode_basestring
 from math import isfinite
@@ -344,7 +345,7 @@ def _ordered(value: dict[str, JsonValue]) -> dict[str, JsonValue]:
 class _Level:
     """A list or object that is not written out."""
 
-    __slots__ = ("end", "items", "lead", "separator", "value")
+    __slots__ = ("end", "items", "value")
 
     def __init__(self, value: Any, depth: int, indent: int) -> None:
         inner, outer = (
@@ -352,9 +353,9 @@ class _Level:
         )
         is_object = isinstance(value, dict)
         self.value = value
-        self.items = iter(_ordered(value).items() if is_object else value)
-        self.lead = ("{" if is_object else "[") + inner  # what goes before the next item
-        self.separator = "," + inner  # and before all that follow
+        leads = chain((("{" if is_object else "[") + inner,), repeat("," + inner))
+        items = _ordered(value).items() if is_object else value
+        self.items = zip(leads, items, strict=False)  # each with what goes before it
         self.end = outer + ("}" if is_object else "]")
 
 
@@ -397,12 +398,10 @@ class _Writer:
         pieces = self._pieces
         is_object = isinstance(level.value, dict)
         colon = ": " if self._indent else ":"
-        for item in level.items:
-            lead = level.lead
+        for lead, item in level.items:
             if is_object:
                 key, item = item
                 lead += _quote(key) + colon
-            level.lead = level.separator
             text = _text_of(item)
             if text is None:
                 return self._open(item, lead)

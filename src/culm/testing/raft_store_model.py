@@ -59,6 +59,10 @@ class Values:
     def restore(self, image: bytes) -> None:
         self.values = image.split(b"\n") if image else []
 
+    def become(self, values: Sequence[bytes]) -> None:
+        """Have these values, whatever was applied: a node that starts may apply some again."""
+        self.values = list(values)
+
 
 @dataclass(frozen=True, slots=True)
 class Kept:

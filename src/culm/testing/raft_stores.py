@@ -92,7 +92,7 @@ class _Run:
     def check(self, store: Store) -> None:
         """The store loads what is kept, as often as it is asked."""
         for _ in range(2):
-            self.machine.values = [b"nothing that was kept"]
+            self.machine.become([b"nothing that was kept"])
             found = store.load()
             difference = self.kept.difference(found, self.machine.snapshot())
             assert difference is None, difference
@@ -322,7 +322,7 @@ class RaftStoreSuite(_LogRules, _SnapshotRules):
                 if random.random() < 0.1 and not life.kept.incoming:
                     applied = list(run.machine.values)
                     run.reopen()
-                    run.machine.values = applied  # the node applies the log again
+                    run.machine.become(applied)  # the node applies the log again
                     assert run.kept.last_index == life.kept.last_index, (seed, step)
 
     def test_a_crash_leaves_what_had_returned_or_a_beginning_of_the_next_effect(self) -> None:
@@ -331,7 +331,7 @@ class RaftStoreSuite(_LogRules, _SnapshotRules):
             crashed = self.crash(LIFE, point)
             if crashed is None:
                 break
-            crashed.machine.values = [b"nothing that was kept"]
+            crashed.machine.become([b"nothing that was kept"])
             found = crashed.store.load()
             image = crashed.machine.snapshot()
             kept, state, allowed = history[crashed.returned]
@@ -344,7 +344,7 @@ class RaftStoreSuite(_LogRules, _SnapshotRules):
         done = crashed.returned
         while done < len(LIFE) and isinstance(again := LIFE[done], WriteSnapshot) and again.offset:
             done -= 1
-        crashed.machine.values = list(state)
+        crashed.machine.become(state)
         for effect in LIFE[done:]:
             assert effect.accepts(crashed.store.perform(effect))
         found = crashed.store.load()
