@@ -14,8 +14,7 @@ import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from culm.bamboo.entry import LogKey
 from culm.bamboo.links import open_targets
@@ -36,6 +35,7 @@ from culm.p2panda.store import (
 )
 from culm.reconcile.monoids import DEFAULT
 from stores.columns import column, number
+from stores.file_store import FileStore
 
 __all__ = ["OperationSqliteStore"]
 
@@ -67,7 +67,7 @@ _STORED = (
 _LOG = "SELECT id, height, end_of_log, document FROM logs WHERE author = ? AND log_id = ?"
 
 
-class OperationSqliteStore:
+class OperationSqliteStore(FileStore):
     """A `culm.p2panda.store.OperationStore` in the file at `path`, for one thread at a time."""
 
     def __init__(self, path: Path | str) -> None:
@@ -81,19 +81,7 @@ class OperationSqliteStore:
         self._seen = self._version()  # of the file, when the trees were as it is
 
     def close(self) -> None:
-        """Close the file; the store is of no use any more."""
         self._db.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     # Reading.
 

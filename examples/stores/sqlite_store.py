@@ -15,8 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from enum import IntEnum
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from culm.bamboo.entry import Entry, LogKey
 from culm.bamboo.forks import ForkProof
@@ -24,6 +23,7 @@ from culm.bamboo.store import Head, NewEntry, StoredEntry, StoreError, StoreErro
 from culm.wire.multihash import HashFamily
 from stores.columns import column as _column
 from stores.columns import number as _number
+from stores.file_store import FileStore
 
 __all__ = ["CHUNK_SIZE", "SqliteStore", "StoreFileError"]
 
@@ -81,7 +81,7 @@ class StoreFileError(Exception):
     """The file cannot be opened as a store; says why in one line."""
 
 
-class SqliteStore:
+class SqliteStore(FileStore):
     """A `culm.bamboo.LogStore` in the file `path`, for one thread at a time.
 
     A new store is made where there is no file, unless `must_exist`.
@@ -109,19 +109,7 @@ class SqliteStore:
         self._seen = self._database.value("PRAGMA data_version"), self._revision()
 
     def close(self) -> None:
-        """Close the file; the store is of no use any more."""
         self._database.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     # Reading.
 

@@ -49,8 +49,6 @@ class Ignored(Enum):
     ID_IN_USE = "id in use"
     """A request with the id of a session that is running."""
     TOO_MANY_SESSIONS = "too many sessions"
-    UNKNOWN_SESSION = "unknown session"
-    """A message of a session that there is not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

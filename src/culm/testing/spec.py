@@ -7,7 +7,14 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, Literal
 
-from culm.machine import DatagramMachine, Effect, Event, LinkedMachine, StreamMachine
+from culm.machine import (
+    DatagramMachine,
+    Effect,
+    Event,
+    LinkedMachine,
+    LocalProtocolError,
+    StreamMachine,
+)
 from culm.testing.config import Config, ConfigError, Key, keys_of, read_config
 from culm.testing.encodings import EVERY, Encoding
 from culm.testing.operations import Call, Operation
@@ -29,6 +36,7 @@ __all__ = [
     "SpecErrorCode",
     "Verb",
     "Work",
+    "close_link",
     "keys_of",
 ]
 
@@ -42,6 +50,15 @@ class SpecErrorCode(IntEnum):
     """Codes for the local errors that a spec's own verbs raise."""
 
     NO_SUCH_HANDLE = 1  # no stream, request or other handle that the arguments name
+
+
+def close_link(machine: LinkedMachine, link: int) -> None:
+    """The verb that gives up a connection.  Raises `LocalProtocolError` (``NO_SUCH_HANDLE``)."""
+    for each in machine.links:
+        if each.number == link:
+            each.close()
+            return
+    raise LocalProtocolError(SpecErrorCode.NO_SUCH_HANDLE, f"link {link}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,8 +11,6 @@ class ErrorCode(IntEnum):
     """Codes of `culm.machine.ProtocolError` in this package."""
 
     # What the peer said
-    BAD_ARGUMENTS = 1
-    """The request for a session is not for version 3 of the format that is spoken here."""
     NOT_NOTES = 2
     """A frame that is neither a message nor an object of notes."""
     BAD_FEED_ID = 3

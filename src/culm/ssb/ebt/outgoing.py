@@ -35,10 +35,6 @@ class Outgoing:
         """Whether messages may be queued."""
         return self._size < self._limits.unsent_size_max
 
-    @property
-    def has_frames(self) -> bool:
-        return self._notes is not None or bool(self._queues)
-
     # Notes
 
     def open(self) -> None:

@@ -38,6 +38,7 @@ from culm.testing.spec import (
     SpecErrorCode,
     Verb,
     Work,
+    close_link,
     keys_of,
 )
 
@@ -67,6 +68,7 @@ __all__ = [
     "Verb",
     "Work",
     "call",
+    "close_link",
     "is_registered",
     "keys_of",
     "lookup",

@@ -26,7 +26,7 @@ from culm.garlic.raft import (
 )
 from culm.garlic.store import MemoryStore
 from culm.garlic.values import LogEntry, ValueType, encode_entries, encode_log, encode_server
-from culm.machine import Event, Link, LocalProtocolError
+from culm.machine import Event, Link
 from culm.testing.encodings import BIG_ENDIAN
 from culm.testing.garlic_hostile import NODE_BOMBS
 from culm.testing.machines import (
@@ -41,9 +41,9 @@ from culm.testing.machines import (
     Operation,
     Receive,
     Responder,
-    SpecErrorCode,
     Work,
     call,
+    close_link,
     keys_of,
     register,
 )
@@ -186,14 +186,6 @@ def _dialled(machine: _Member, peer: int) -> Link:
         rng=machine.chance,
     )
     return machine.dialled(peer, handshake=handshake)
-
-
-def _close_link(machine: _Member, link: int) -> None:
-    for each in machine.links:
-        if each.number == link:
-            each.close()
-            return
-    raise LocalProtocolError(SpecErrorCode.NO_SUCH_HANDLE, f"link {link}")
 
 
 def _add_server(machine: _Member, server_id: int) -> None:
@@ -346,7 +338,7 @@ NODE = register(
         verbs={
             "accepted": _accepted,
             "dialled": _dialled,
-            "close_link": _close_link,
+            "close_link": close_link,
             "add_server": _add_server,
         },
         respond=_respond,

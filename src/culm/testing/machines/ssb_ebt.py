@@ -8,10 +8,10 @@ messages to the own feed.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from culm.machine import Event, LocalProtocolError
+from culm.machine import Event
 from culm.ssb.ebt import (
     FeedExtended,
     Head,
@@ -38,9 +38,9 @@ from culm.testing.machines import (
     Meeting,
     Operation,
     Receive,
-    SpecErrorCode,
     Work,
     call,
+    close_link,
     keys_of,
     register,
 )
@@ -53,7 +53,7 @@ from culm.testing.ssb_lines import (
     next_message,
 )
 
-__all__ = ["EBT", "peer_clock"]
+__all__ = ["EBT", "dialling", "peer_clock"]
 
 _LIMITS, _TIMING = keys_of(Limits), keys_of(Timing)
 _NAMES = {feed(name): name for name in ("alice", "bob", "carol", "dave", "eve")}
@@ -95,20 +95,16 @@ def _accepted(machine: ReplicatorOverLines) -> LineLink:
     return machine.open(SessionRole.SERVER, None)
 
 
-def _dial_failed(machine: ReplicatorOverLines, name: str) -> None:
-    """Nobody was there; nothing follows from that."""
-
-
-def _close_link(machine: ReplicatorOverLines, link: int) -> None:
-    for each in machine.links:
-        if each.number == link:
-            each.close()
-            return
-    raise LocalProtocolError(SpecErrorCode.NO_SUCH_HANDLE, f"link {link}")
-
-
-def _wanted(event: Event) -> str | None:
-    return _NAMES.get(event.peer, "nobody") if isinstance(event, DialWanted) else None
+def dialling(names: Mapping[str, str]) -> Dialling:
+    """Connections between members of a meeting; `names` has theirs by their feeds."""
+    return Dialling(
+        wanted=lambda event: (
+            names.get(event.peer, "nobody") if isinstance(event, DialWanted) else None
+        ),
+        made=lambda name: call("dialled", name=name),
+        failed=lambda name: call("dial_failed", name=name),
+        accepted=call("accepted"),
+    )
 
 
 def _normalised(events: Sequence[Event]) -> list[Event]:
@@ -321,9 +317,9 @@ EBT = register(
             "publish": _publish,
             "dial": _dial,
             "dialled": _dialled,
-            "dial_failed": _dial_failed,
+            "dial_failed": lambda machine, name: None,
             "accepted": _accepted,
-            "close_link": _close_link,
+            "close_link": close_link,
         },
         respond=lambda config: MemoryStore().perform,
         results={
@@ -331,12 +327,7 @@ EBT = register(
             ReadMessages: tuple,
         },
         meetings=_MEETINGS,
-        dialling=Dialling(
-            wanted=_wanted,
-            made=lambda name: call("dialled", name=name),
-            failed=lambda name: call("dial_failed", name=name),
-            accepted=call("accepted"),
-        ),
+        dialling=dialling(_NAMES),
         bad_calls=(call("close_link", link=99),),
         floods=(
             Flood(unit=_stranger, after="a session/alice", link=1),

@@ -46,19 +46,18 @@ from culm.testing.encodings import BIG_ENDIAN, DECIMAL
 from culm.testing.machines import (
     Advance,
     Config,
-    Dialling,
     Flood,
     Key,
     MachineSpec,
     Meeting,
     Operation,
     Receive,
-    SpecErrorCode,
     call,
+    close_link,
     keys_of,
     register,
 )
-from culm.testing.machines.ssb_ebt import peer_clock
+from culm.testing.machines.ssb_ebt import dialling, peer_clock
 from culm.testing.ssb_lines import DialWanted
 
 __all__ = ["PEER"]
@@ -180,22 +179,6 @@ def _accepted(machine: _DiallingPeer) -> PeerLink:
 
 def _attached(machine: Peer, name: str, role: SessionRole) -> PeerLink:
     return machine.attached(_feed(name), role=role)
-
-
-def _dial_failed(machine: Peer, name: str) -> None:
-    """Nobody was there; nothing follows from that."""
-
-
-def _close_link(machine: Peer, link: int) -> None:
-    for each in machine.links:
-        if each.number == link:
-            each.close()
-            return
-    raise LocalProtocolError(SpecErrorCode.NO_SUCH_HANDLE, f"link {link}")
-
-
-def _wanted(event: Event) -> str | None:
-    return _NAMES.get(event.peer, "nobody") if isinstance(event, DialWanted) else None
 
 
 def _normalised(events: Sequence[Event]) -> object:
@@ -382,20 +365,15 @@ PEER = register(
             "block": _block,
             "publish": _publish,
             "dialled": _dialled,
-            "dial_failed": _dial_failed,
+            "dial_failed": lambda machine, name: None,
             "accepted": _accepted,
             "attached": _attached,
-            "close_link": _close_link,
+            "close_link": close_link,
         },
         respond=lambda config: _store(config).perform,
         results={LoadClock: peer_clock, ReadMessages: tuple},
         meetings=_MEETINGS,
-        dialling=Dialling(
-            wanted=_wanted,
-            made=lambda name: call("dialled", name=name),
-            failed=lambda name: call("dial_failed", name=name),
-            accepted=call("accepted"),
-        ),
+        dialling=dialling(_NAMES),
         bad_calls=(
             call("close_link", link=99),
             call("attached", name="dave", role="server"),
