@@ -55,7 +55,9 @@ class InitialState:
         Global Close and StopRead count as sent by both: the set of streams is fixed.
     """
 
-    streams: Mapping[int, InitialStream] = field(default_factory=dict, hash=False)
+    streams: Mapping[int, InitialStream] = field(
+        default_factory=dict[int, InitialStream], hash=False
+    )
     local_creation_credit: int = 0
     remote_creation_credit: int = 0
     local_creator_credit: int = 0
