@@ -169,6 +169,8 @@ def _drawn(picture: Picture) -> str:
         axes.set_xlabel(picture.axis)
         if picture.logarithmic:
             axes.set_xscale("log")
+        else:
+            axes.locator_params(axis="x", integer=True)
         axes.margins(x=0.15)
         axes.spines[["top", "right"]].set_visible(False)
         file = io.StringIO()
