@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from culm.machine import Closed, Event
-from culm.pump import AbortedError, DatagramPump
+from culm.pump import AbortedError, DatagramPump, Limits
 from toy_machines import Answered, Pinged, Pinger, Unanswered
 
 
@@ -71,6 +71,27 @@ def test_the_end_comes_when_all_is_sent() -> None:
     taken(pump)
     assert pump.over
     assert pump.result() == Closed()
+
+
+@pytest.mark.parametrize("steps_max", [1, 2, 3, 1000])
+def test_nothing_is_over_before_the_last_word_was_taken(steps_max: int) -> None:
+    """However few steps are gone at a time, and who gave way was asked for its turn."""
+    machine, pump, events = pinging(limits=Limits(steps_max=steps_max))
+
+    def say_goodbye() -> None:
+        machine.ping("a")
+        machine.close()
+
+    pump.call(0.0, say_goodbye)
+    sent = list[tuple[Hashable, bytes]]()
+    while not pump.over:
+        if pump.next_deadline() is not None:
+            pump.advance(0.0)
+        sent += taken(pump)
+    assert events == [Closed()]
+    assert sent == [("a", b"P\0\1")]
+    assert taken(pump) == []
+    assert pump.next_deadline() is None
 
 
 def test_abort_drops_what_was_to_be_sent() -> None:

@@ -117,7 +117,8 @@ class Engine(ABC):
     def over(self) -> bool:
         """Whether nothing is left to do, neither with a connection nor with the store."""
         ended = self._closed is not None or self._error is not None
-        return ended and not self._has_effects_out and self._is_hung_up()
+        waits = self._has_effects_out or self._unfinished
+        return ended and not waits and self._is_hung_up()
 
     def result(self) -> Closed:
         """The machine's last event, once the pump is over.
