@@ -43,9 +43,13 @@ MODES = {
     "both": CompactParameters(rateless=True, keyed=True),
 }
 
-pytestmark = pytest.mark.skipif(
-    kernels.IMPLEMENTATIONS["tree"] != "compiled", reason="sets of that size ask for the kernel"
-)
+pytestmark = [
+    pytest.mark.skipif(
+        kernels.IMPLEMENTATIONS["tree"] != "compiled", reason="sets of that size ask for the kernel"
+    ),
+    # Negentropy's tree takes minutes to build of 10,000,000 items.
+    pytest.mark.timeout(0),
+]
 
 
 @pytest.fixture(scope="module")
