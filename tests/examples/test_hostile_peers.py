@@ -258,7 +258,7 @@ def test_a_payload_that_comes_although_it_is_too_large(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The peer, which is in this process, does not care what is asked of it."""
-    monkeypatch.setattr("culm.point2point.direction.check_wanted", lambda *_: None)
+    monkeypatch.setattr("culm.point2point.direction._check_payload_wanted", lambda *_: None)
     huge = LogAuthor(KEY, family=YAMF).publish(
         payload_size=(1 << 64) - 1, payload_hash=YAMF.hash(b"")
     )
