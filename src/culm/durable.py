@@ -107,5 +107,6 @@ class DurableBase(ABC, Generic[M, V, F]):
         if not self._work.all_told or self._work.unwritten_size:
             return None
         self._ended = True
+        self._work.stop()  # what is still answered is of no use any more
         self._over()
         return self._closed

@@ -44,6 +44,7 @@ from culm.point2point import (
     Role,
     Setup,
     SkipReason,
+    State,
     payloads_up_to,
 )
 from culm.testing.stores import make_log
@@ -285,6 +286,9 @@ class Player:
         for request_id, game in self.games.items():
             request = self.connection.requests[request_id]
             assert request == game.request
+            if self.connection.state is State.CLOSING:  # too late for any verb
+                assert request.state is RequestState.ENDED
+                continue
             if game.state in (RequestState.CANCELLED, RequestState.CANCELLING):
                 assert request.state in (RequestState.CANCELLED, RequestState.CANCELLING)
                 continue

@@ -172,4 +172,5 @@ class RandomWorld:
             check_store(node.store)
             for end in node.ends:
                 assert end.code in (None, ErrorCode.UNEXPECTED_EOF), end.closed
+                assert end.closed is not None or not end.cut, "cut, and never over"
         assert same(*self.nodes), "the stores differ"

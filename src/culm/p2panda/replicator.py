@@ -176,7 +176,6 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
         return any(exchange.opening for exchange in self._exchanges.values())
 
     def _over(self) -> None:
-        self._work.drop_asked()
         self._exchanges.clear()
 
     # What the connection tells.

@@ -190,8 +190,8 @@ class Connection(StreamBase[ConnectionEvent]):
 
     @property
     def proposal_credit(self) -> int:
-        """How many proposals we may make."""
-        return self._control.credit
+        """How many proposals we may make; none once it is too late for any verb."""
+        return 0 if self._control.over else self._control.credit
 
     def unsent_size(self) -> int:
         """How many bytes of data wait for `data_to_send`, or for the peer's credit."""

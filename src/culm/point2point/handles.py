@@ -142,7 +142,9 @@ class Request:
 
     @property
     def state(self) -> RequestState:
-        return self._record.state
+        """``ENDED``, too, as soon as it is too late for any verb."""
+        over = self._channels.control.over
+        return RequestState.ENDED if over else self._record.state
 
     @property
     def unanswered(self) -> bool:

@@ -211,8 +211,8 @@ class MachineSpec:
     bombs: bytes that cost a peer little and could cost much, such as compressed data that
         expands without end; they come between any two inputs of a conversation, on whatever
         link, or from whatever source.
-    interruptions: what the user may do at any moment to end things, after which the peer's
-        bytes meet a machine that does not want them any more.
+    interruptions: what the user may do at any moment, such as to end things: the peer's bytes
+        meet a machine that does not want them any more, or knows better by then.
     """
 
     name: str

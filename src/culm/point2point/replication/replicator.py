@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from math import inf
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from culm.arguments import check_type
 from culm.bamboo.answers import is_of_family
@@ -16,10 +15,7 @@ from culm.durable import DurableBase
 from culm.effects import StoreWork
 from culm.machine import (
     Closed,
-    ContractErrorCode,
     Event,
-    LocalProtocolError,
-    Ticket,
     check_time,
 )
 from culm.point2point.connection import Connection
@@ -188,18 +184,6 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
             effect = super().next_effect()
         return effect
 
-    def complete(self, ticket: Ticket[R], result: R) -> None:
-        """Answer an effect; see `Durable.complete`."""
-        self._unless_over(super().complete, ticket, result)
-
-    def _unless_over(self, act: Callable[..., None], *of: Any) -> None:
-        """Do what is of no use any more once the connection is over."""
-        try:
-            act(*of)
-        except LocalProtocolError as error:
-            if error.code is not ContractErrorCode.ALREADY_CLOSED:
-                raise
-
     # Rest.
 
     def _at_rest(self) -> ReplicatorEvent | None:
@@ -211,7 +195,7 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
         if not self._proposer.waiting:
             # An answer, however late, lets it settle anew.
             return None if self._awaits_answers() else Settled()
-        self._unless_over(self._proposer.give_up)
+        self._proposer.give_up()
         self._quiet.disturb()
         return self.next_event()
 
@@ -234,9 +218,6 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
 
     def _handle(self, event: Event) -> None:
         self._quiet.disturb()
-        self._unless_over(self._follow, event)
-
-    def _follow(self, event: Event) -> None:
         match event:
             case Closed():
                 self._transfers.finish()

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import count
 from typing import Any
 
 from culm.bamboo.effects import perform
 from culm.bamboo.entry import LogKey
+from culm.bamboo.forks import ForkProof
 from culm.bamboo.store import MemoryStore
 from culm.machine import Closed, Effect, Event
 from culm.point2point.replication import (
@@ -34,6 +36,7 @@ from culm.wire.multihash import YAMF
 
 __all__ = ["REPLICATOR"]
 
+_PROOF = ForkProof(LOG[14].entry, OTHER_BRANCH[14].entry)
 _REPLICATOR_LIMITS = keys_of(ReplicatorLimits, without=["connection"])
 _REPLICATOR_KEYS = (
     *CONNECTION_KEYS,
@@ -68,6 +71,13 @@ _REPLICATOR_KEYS = (
         default=False,
         meaning="Whether these entries are of another branch of the log.",
     ),
+    Key(
+        name="proved_after",
+        type=int,
+        default=0,
+        meaning="After how many answers another writer proves to its store that the log is "
+        "forked, at its last entry; 0: never.",
+    ),
 )
 
 
@@ -89,7 +99,18 @@ def _respond(config: Config) -> Callable[[Effect[Any]], object]:
     store = MemoryStore(family=YAMF)
     log = OTHER_BRANCH if config["forked"] else LOG
     store.append(LOG_KEY, [log[n] for n in range(1, config["entries"] + 1)])
-    return lambda effect: perform(effect, store)
+    answers = count(1)
+
+    def respond(effect: Effect[Any]) -> object:
+        if next(answers) == config["proved_after"]:
+            store.add_fork(LOG_KEY, _PROOF)
+        return perform(effect, store)
+
+    return respond
+
+
+def _stored(machine: Replicator, log_id: int = 0) -> None:
+    machine.stored(LogKey(LOG_KEY.author, log_id))
 
 
 def _replicate(machine: Replicator, log_id: int = 0, **want: Any) -> None:
@@ -126,7 +147,8 @@ REPLICATOR = register(
         lazy_output=True,
         normalise=_outcome,
         respond=_respond,
-        verbs={"replicate": _replicate},
+        verbs={"replicate": _replicate, "stored": _stored},
+        interruptions=(call("close"), call("stored")),
         scenarios=(
             Scenario(
                 name="one has all",
@@ -144,6 +166,17 @@ REPLICATOR = register(
                 },
                 right={**RIGHT, "entries": 9},
                 script=(("left", call("close")),),
+            ),
+            Scenario(
+                name="another writer proves a fork while payloads come",
+                left={
+                    "entries": 0,
+                    "packet_size_max": 10,
+                    "payload_inline_max": 16,
+                    "proved_after": 12,
+                },
+                right={**RIGHT, "entries": 9},
+                script=(("left", call("stored")), ("left", call("close"))),
             ),
             Scenario(
                 name="one is ahead, and fetches nothing",

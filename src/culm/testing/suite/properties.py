@@ -162,7 +162,7 @@ def ends(spec: MachineSpec, draw: Draw) -> None:
     """
     told = conversation(spec, draw)
     driver = driver_for(spec, told)
-    story = cut_short(variant(told.operations, draw), draw) + _ending(driver, told, draw)
+    story = cut_short(variant(told.operations, draw), draw) + _ending(spec, driver, told, draw)
     closes = draw(st.booleans())
     with retold(spec, told, story):
         turns = driver.start()
@@ -373,11 +373,11 @@ def _check_ended(driver: Driver, turns: list[Turn]) -> None:
         raise PropertyError("eof, close, answers and all deadlines past: still not Closed")
 
 
-def _ending(driver: Driver, told: Conversation, draw: Draw) -> Story:
+def _ending(spec: MachineSpec, driver: Driver, told: Conversation, draw: Draw) -> Story:
     """Up to three things by which a conversation may end."""
     garbage = draw(st.binary(min_size=1, max_size=32))
     sources = [op.source for op in told.operations if isinstance(op, ReceiveDatagram)]
-    choices: list[Operation] = [Call("close")]
+    choices: list[Operation] = [Call("close"), *spec.interruptions]
     links = links_in(told)
     if driver.is_stream:
         choices += [Eof(), Receive(garbage)]
