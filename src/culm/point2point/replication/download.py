@@ -242,6 +242,13 @@ class _Batches:
             self._appended(batch, place, None)
 
 
+class _Source(Enum):
+    """Where the entry is from whose payload is coming in."""
+
+    PEER = "its metadata has come"
+    STORE = "it was stored before"
+
+
 class Download:
     """Batches verified entries with small payloads, and stages large payloads in pieces."""
 
@@ -254,13 +261,14 @@ class Download:
         self._limits = limits
         self._batches = _Batches(request, replica, work=work, limits=limits)
         self._entry: Entry | None = None  # whose payload is coming in
+        self._source = _Source.PEER
         self._pieces: list[bytes] = []  # of that payload, not written
         self._pieces_size = 0
         self._staging: StagedPayload | None = None  # of that payload, once it is too large
 
     def resume_payload(self, begun_payload: BegunPayload) -> None:
         """The range begins inside a payload of which the beginning is stored."""
-        self._entry = begun_payload.entry
+        self._entry, self._source = begun_payload.entry, _Source.STORE
         if begun_payload.stored:
             self._stage_from(begun_payload.entry, begun_payload.stored, begun_payload.verifier)
 
@@ -335,7 +343,7 @@ class Download:
     def _take_metadata(self, event: MetadataReceived) -> None:
         self._give_up_payload()
         if event.verified:
-            self._entry = event.entry
+            self._entry, self._source = event.entry, _Source.PEER
             if self.request.receive_cursor.piece != _payload_of(event.entry):
                 self._give_up_payload()  # metadata only
 
@@ -384,7 +392,7 @@ class Download:
 
     def _expect(self, entry: Entry, offset: int) -> None:
         """The payload of a stored entry is coming, from `offset` on."""
-        self._entry = entry
+        self._entry, self._source = entry, _Source.STORE
         if offset:
             self._stage_from(entry, offset, None)
 
@@ -426,11 +434,14 @@ class Download:
         """The payload that was due will not come (any further): keep the entry alone."""
         entry, staging = self._entry, self._staging
         self._forget_payload()
-        if entry is not None and staging is not None:
-            staging.stop()
-            self.replica.inventory.payload_over(entry.seqnum)
-        elif entry is not None:
+        if entry is None:
+            return
+        if staging is None and self._source is _Source.PEER:
             self._batches.add([NewEntry(entry)])
+            return
+        if staging is not None:
+            staging.stop()
+        self.replica.inventory.payload_withheld(entry.seqnum)
 
     def _forget_payload(self) -> None:
         self._entry = self._staging = None

@@ -43,6 +43,7 @@ class Inventory:
         self.newest = 0  # the last entry, whatever is missing before it
         self.payload_due = False  # of the entry at the head: it is on its way into the store
         self.want = Want()  # of what comes next
+        self._withheld = 0  # the entry of whose payload the peer has no more than has come
         self._work = work
         self._family = family
         self._forked = forked
@@ -60,8 +61,9 @@ class Inventory:
         return self.head is not None and self.head.end_of_log and not self.payload_due
 
     def change_want(self, want: Want) -> None:
-        """That is wanted of what comes next."""
+        """That is wanted of what comes next, now."""
         self.want = want
+        self._withheld = 0
 
     # Looking.
 
@@ -118,6 +120,8 @@ class Inventory:
     def _is_due(self, last: StoredEntry) -> bool:
         """Whether the payload at the head is wanted, and was begun or must not be missing."""
         want = self.want
+        if last.seqnum == self._withheld:
+            return False
         if last.payload_complete or not want.admits_payload(last.payload_size):
             return False
         return last.payload_begun or want.payload_mandatory  # which was deleted, then
@@ -160,6 +164,11 @@ class Inventory:
         """The payload of an entry is complete, or its rest will not come from this peer."""
         if seqnum == self.position:
             self.payload_due = False
+
+    def payload_withheld(self, seqnum: int) -> None:
+        """The peer has no more of a payload: it is not asked again until the user wants the log."""
+        self._withheld = seqnum
+        self.payload_over(seqnum)
 
     # Forks.
 

@@ -124,12 +124,12 @@ class Replica:
         self._following, self._synced = True, None
         self.ours.wake()
         if want != self.inventory.want:
-            self._change_want(want)
+            self._begin_anew()
+        self.inventory.change_want(want)
         self.inventory.look(self.propose_wanted)
 
-    def _change_want(self, want: Want) -> None:
-        """Something else is wanted than what is under way: begin anew."""
-        self.inventory.change_want(want)
+    def _begin_anew(self) -> None:
+        """Something else is wanted than what is under way."""
         self.ours.next.cancel(CancelReason.RESOURCE_LIMIT)
         self._passed = 0  # what was only told may have to be fetched
         joined = self._theirs.joined
