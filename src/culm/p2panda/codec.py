@@ -53,9 +53,11 @@ _Type = MessageType
 class Dialect(Enum):
     """How keys and log heights are written, and which ids sessions get.
 
-    SEED: keys are text, in hex; ``Have`` is a list of triples; ids count our requests.
-    AQUADOGGO: keys are bytes, and ``Have`` groups its logs by them; an operation may be missing;
-        ids are the lowest that no session has.
+    SEED
+        Keys are text, in hex; ``Have`` is a list of triples; ids count our requests.
+    AQUADOGGO
+        Keys are bytes, and ``Have`` groups its logs by them; an operation may be missing; ids are
+        the lowest that no session has.
     """
 
     SEED = "seed"
