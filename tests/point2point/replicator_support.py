@@ -107,7 +107,8 @@ class End:
         self.effects: deque[Effect] = deque()
         self.answers: list[tuple[Effect, object]] = []  # on their way: a result, or an error
         self.sent_size = 0
-        self.out = bytearray()  # under way to the other end
+        self.out = bytearray()  # at the other end, as soon as that reads
+        self.line: deque[tuple[float, bytes]] = deque()  # and when it will be there
         self.ended = False  # nothing more will be sent
         self.eof_given = False
         self.cut = False
@@ -143,7 +144,8 @@ class End:
                 size_max = self.node.world.take_size()
                 data = machine.data_to_send(size_max)
                 assert size_max is None or len(data) <= size_max
-                self.out += data
+                self.line.append((self.node.world.now + self.node.world.latency, data))
+                self.land()
                 self.sent_size += len(data)
                 going_on |= bool(data)
         self._check_settled()
@@ -159,6 +161,11 @@ class End:
             self._logs = len(snapshot.logs)
             if not snapshot.outstanding:
                 assert snapshot.settled is all(each.settled for each in snapshot.logs)
+
+    def land(self) -> None:
+        """Let arrive what is due by now."""
+        while self.line and self.line[0][0] <= self.node.world.now:
+            self.out += self.line.popleft()[1]
 
     def _take(self, event: Event) -> None:
         assert self.closed is None, "an event after Closed"
@@ -281,6 +288,7 @@ class World:
         take_size: Callable[[], int | None] = lambda: None,
         steps_max: int = 100_000,
         late: bool = False,
+        latency: float = 0.0,
     ) -> None:
         self.now = 0.0
         self.rng = rng
@@ -289,6 +297,7 @@ class World:
         self.take_size = take_size
         self.steps_max = steps_max
         self.late = late
+        self.latency = latency  # seconds, one way: what is sent arrives as time passes (`wait`)
         self.nodes: list[Node] = []
         self.cables: list[Cable] = []
 
@@ -321,6 +330,7 @@ class World:
             end.ended = True
             end.cut = True
             end.out.clear()
+            end.line.clear()
             if end.closed is None:
                 end.machine.receive_eof()
                 end.drain()
@@ -357,7 +367,8 @@ class World:
             return 0
         if sender.out:
             return min(len(sender.out), receiver.machine.read_size())
-        return int((sender.closed is not None or sender.ended) and not receiver.eof_given)
+        over = (sender.closed is not None or sender.ended) and not sender.line
+        return int(over and not receiver.eof_given)
 
     def deliver(self, sender: End, receiver: End) -> None:
         """Let some bytes arrive, or the end of them."""
@@ -399,10 +410,13 @@ class World:
                 if end.closed is None
                 if (deadline := end.machine.next_deadline()) is not None and deadline <= until
             ]
+            lines = [end.line for node in self.nodes for end in node.ends if end.line]
+            deadlines += [line[0][0] for line in lines if line[0][0] <= until]
             # Deadlines in the past are due at once, but time does not go back for them.
             self.now = max(self.now, min(deadlines, default=until))
             for node in self.nodes:
                 for end in node.ends:
+                    end.land()
                     if end.closed is None:
                         end.machine.advance(self.now)
                         end.drain()

@@ -19,9 +19,14 @@ class Crowd:
     """Two nodes, and authors of logs of which either has something, or both."""
 
     def __init__(
-        self, count: int, limits: tuple[ReplicatorLimits, ReplicatorLimits], split: str
+        self,
+        count: int,
+        limits: tuple[ReplicatorLimits, ReplicatorLimits],
+        split: str,
+        *,
+        latency: float = 0.0,
     ) -> None:
-        self.world = World(steps_max=1_000_000)
+        self.world = World(steps_max=1_000_000, latency=latency)
         self.nodes: list[Node] = [
             self.world.node(MemoryStore(family=YAMF), interest=KEEP, limits=each) for each in limits
         ]
@@ -43,6 +48,7 @@ class Crowd:
             assert node.end.code is None
             reasons = {event.reason for event in node.end.of(LogRefused)}
             assert reasons <= {CancelReason.RESOURCE_LIMIT}  # tried again, and then it went
+            assert node.end.machine.snapshot().settled
         assert same(*self.nodes)
 
 
@@ -86,6 +92,21 @@ def test_a_thousand_logs_each_with_the_default_limits() -> None:
         node.add(author.publish(b"later"))
         crowd.world.run()
     crowd.world.wait(60)
+    crowd.check()
+
+
+@pytest.mark.costly
+@pytest.mark.parametrize("split", ["one", "each"])
+@pytest.mark.parametrize("room", [(1, 1), (2, 2), (1, 3), (3, 1)])
+@pytest.mark.parametrize("round_trips", [0.5, 1.5, 6])
+def test_a_log_has_its_turn_whatever_the_round_trip_is(
+    round_trips: float, room: tuple[int, int], split: str
+) -> None:
+    """Who is quiet for longer than `settle_s` only because the line is long has not settled."""
+    limits = limited(room[0]), limited(room[1])
+    crowd = Crowd(5, limits, split, latency=round_trips * limits[0].settle_s / 2)
+    crowd.world.connect(*crowd.nodes)
+    crowd.world.wait(120)
     crowd.check()
 
 

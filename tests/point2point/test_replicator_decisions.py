@@ -260,7 +260,7 @@ def test_what_has_settled() -> None:
             assert settled[Purpose.FORK]
             assert settled[Purpose.RANGE] is (endless or not facts.ranges or stage in waiting)
             refused = facts.standing is Standing.REFUSED
-            assert settled[Purpose.NEXT] is (refused or not behind or stage is Stage.QUEUED)
+            assert settled[Purpose.NEXT] is (refused or not behind or stage in waiting)
             for patient in (False, True):
                 rests = not behind and (facts.offered is not None or not patient)
                 assert may_rest(facts, patient=patient) is rests

@@ -114,6 +114,10 @@ def still_wants(purpose: Purpose, proposal: Proposal, facts: Facts) -> bool:
             return shows and proposal.start == facts.fork
 
 
+# For room, which nobody has to make.
+_WAITING = frozenset({Stage.QUEUED, Stage.TURNED_AWAY, Stage.DEFERRED})
+
+
 def is_settled(purpose: Purpose, stage: Stage, facts: Facts, *, endless: bool) -> bool:
     """Whether nothing is under way that comes to an end by itself.
 
@@ -123,11 +127,10 @@ def is_settled(purpose: Purpose, stage: Stage, facts: Facts, *, endless: bool) -
         case _ if stage is Stage.PREPARING:
             return False
         case Purpose.NEXT:
-            waits = stage is Stage.QUEUED or facts.standing is Standing.REFUSED
+            waits = stage in _WAITING or facts.standing is Standing.REFUSED
             return waits or not _is_behind(facts)
         case Purpose.RANGE:
-            waits = stage in (Stage.QUEUED, Stage.TURNED_AWAY, Stage.DEFERRED)
-            return waits or endless or not facts.ranges
+            return stage in _WAITING or endless or not facts.ranges
         case Purpose.FORK:
             return True
 

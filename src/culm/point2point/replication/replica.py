@@ -284,7 +284,6 @@ class Replica:
         """There are more logs than requests, and none of them ends."""
         ours.step(Step.GIVE_UP)
         self.emit(LogRefused(log=self.log, reason=CancelReason.RESOURCE_LIMIT))
-        self._owner.defer(self)
 
     @property
     def deferred(self) -> bool:

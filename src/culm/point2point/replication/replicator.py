@@ -225,6 +225,7 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
                 self._read_logs(None)
             case CreditReceived():
                 self._proposer.go_on()
+                self._proposer.retry_crowded()
             case Proposed():
                 self._consider(event)
             case RequestEvent():

@@ -218,6 +218,7 @@ class Proposer:
         # Replicas that are to try again when there is room.  What is taken from the front of a dict
         # has to be passed over every time after that.
         self._deferred: OrderedDict[Replica, None] = OrderedDict()
+        self._crowded: OrderedDict[Replica, None] = OrderedDict()  # those that got no credit
         self._unsettled: dict[Replica, None] = {}  # all that are so, and some that were
 
     @property
@@ -249,7 +250,7 @@ class Proposer:
         touched = self._transfers.touched
         if not patient:
             touched.update(dict.fromkeys(self._connection.requests))
-        while touched and len(self._wishes) > len(self._leaving):
+        while touched and len(self._wishes) + len(self._crowded) > len(self._leaving):
             request_id, _ = touched.popitem(last=False)
             # If it is not idle, something will happen to it again.
             replica = self._transfers.idle(request_id)
@@ -264,6 +265,8 @@ class Proposer:
             return
         wishes, self._wishes = self._wishes, deque()
         for wish in wishes:
+            self._crowded[wish.replica] = None
+            self.unsettle(wish.replica)
             wish.replica.crowded_out(wish.ours)
 
     def go_on(self) -> None:
@@ -278,12 +281,23 @@ class Proposer:
 
     def retry(self) -> None:
         """A request has ended: there may be room for one that was refused for lack of it."""
-        while self._deferred:
-            replica, _ = self._deferred.popitem(last=False)
+        _ = self._retry_first(self._crowded) or self._retry_first(self._deferred)
+
+    def retry_crowded(self) -> None:
+        """There is credit: propose what was refused because there was none."""
+        for _ in range(self._connection.proposal_credit):
+            if not self._retry_first(self._crowded):
+                break
+
+    def _retry_first(self, waiting: OrderedDict[Replica, None]) -> bool:
+        """Let the first of those that wait try again; whether there was one."""
+        while waiting:
+            replica, _ = waiting.popitem(last=False)
             if replica.deferred:
                 self.unsettle(replica)
                 replica.retry()
-                return
+                return True
+        return False
 
     # What replicas ask for.
 
