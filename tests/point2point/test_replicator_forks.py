@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from functools import cache
 from itertools import pairwise
 from typing import Any
 
 import pytest
+from nacl.signing import SigningKey
 from replicator_raw import RawPeer, adjust, cancel, grant, marker, proposal_of, switch, varu64
 from replicator_support import (
     FETCH,
@@ -22,11 +24,14 @@ from replicator_support import (
 )
 from rules import rule
 
+from culm.bamboo.author import LogAuthor
 from culm.bamboo.effects import ReadEntries
+from culm.bamboo.entry import Entry
 from culm.bamboo.forks import ForkProof
 from culm.bamboo.links import lipmaa
 from culm.bamboo.store import NewEntry
 from culm.point2point.replication import ForkFound, Interest, LogRefused, Want
+from culm.wire.multihash import YAMF
 
 SIZES = (5, 100, 3, 9, 70, 5, 5, 200, 5, 5, 5, 5, 5, 5, 5, 5, 5)
 TRUNK = news_of(SIZES)
@@ -176,6 +181,37 @@ def test_a_fork_reaches_all_along_a_chain() -> None:
     world.connect(forger, nodes[0])
     world.settle()
     assert_forked(12, *nodes, forger)
+
+
+@cache
+def twice_forked(early: int, at: int, name: bytes) -> tuple[list[NewEntry], ForkProof]:
+    """What is left of a branch from `early` on that is forked at `at` itself, and the proof."""
+    ends: list[Entry] = []
+    for last in b"last", b"another":
+        author = LogAuthor(SigningKey(bytes([1]) * 32), family=YAMF)
+        parts = [b"common"] * (early - 1) + [name] * (at - early) + [name + last]
+        news = [author.publish(part) for part in parts]
+        ends.append(news[-1].entry)
+    return news[:-1], ForkProof(ends[0], ends[1])
+
+
+@pytest.mark.parametrize("order", [1, -1])
+@pytest.mark.parametrize(
+    ("early", "at"), [(early, at) for at in (2, 4, 5, 9, 13, 14) for early in range(1, at)]
+)
+def test_who_know_of_one_fork_find_an_earlier_one_that_only_both_can_prove(
+    early: int, at: int, order: int
+) -> None:
+    world = World(steps_max=20_000)
+    nodes = [world.node(), world.node()]
+    for node, name in zip(nodes, (b"one", b"other"), strict=True):
+        kept, proof = twice_forked(early, at, name)
+        if kept:
+            node.store.append(LOG, kept)
+        node.store.add_fork(LOG, proof)
+    world.connect(*nodes[::order])
+    world.settle()
+    assert_forked(early, *nodes)
 
 
 def test_three_branches_are_cut_at_the_earliest_fork() -> None:

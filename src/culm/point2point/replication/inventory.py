@@ -184,10 +184,13 @@ class Inventory:
 
         self._work.ask(ReadEntry, got, log=self.log, seqnum=entry.seqnum)
 
-    def add_fork(self, proof: ForkProof) -> None:
-        """A (verified) fork of the log has become known; the log ends before it."""
+    def add_fork(self, proof: ForkProof) -> bool:
+        """A (verified) fork of the log has become known: whether it is news.
+
+        The log ends before it then.
+        """
         if self.fork is not None and self.fork.seqnum <= proof.seqnum:
-            return
+            return False
         self.fork = proof
         place = self._work.reserve()
 
@@ -196,3 +199,4 @@ class Inventory:
             self.look(lambda: self._forked(proof))
 
         self._work.ask(AddFork, kept, log=self.log, proof=proof)
+        return True

@@ -338,7 +338,8 @@ class Replica:
         """The peer has cancelled a request about this log."""
         if cancel.proof is not None:
             self.ours.peer_knows(cancel.proof)
-            self.inventory.add_fork(cancel.proof)
+            if not self.inventory.add_fork(cancel.proof):
+                self._look_before(cancel.proof)  # who has it may have another log before it
         ours, reason = self.ours.of(request_id), cancel.reason
         if ours is None:
             joined = self._theirs.joined
