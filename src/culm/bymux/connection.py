@@ -165,6 +165,11 @@ class Connection(StreamBase[ConnectionEvent]):
         """
         self._global.send(PacketType.STOP_READ)
 
+    @property
+    def inside(self) -> bool:
+        """Whether a packet has come in part; to be asked when there are no more events."""
+        return self._incoming is not None or bool(self._inbox.size)
+
     def read_size(self) -> int:
         if self._scheduler.answers > self._limits.answers_max:
             return 0
@@ -203,7 +208,7 @@ class Connection(StreamBase[ConnectionEvent]):
                 return event
 
     def _step_eof(self) -> ConnectionEvent | None:
-        if self._incoming is not None or self._inbox.size:
+        if self.inside:
             raise RemoteProtocolError(ErrorCode.EOF_IN_PACKET)
         if self._scopes:
             raise RemoteProtocolError(ErrorCode.EOF_WITH_STREAMS, f"{len(self._scopes)} streams")

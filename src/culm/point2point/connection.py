@@ -193,6 +193,11 @@ class Connection(StreamBase[ConnectionEvent]):
         """How many proposals we may make; none once it is too late for any verb."""
         return 0 if self._control.over else self._control.credit
 
+    @property
+    def inside(self) -> bool:
+        """Whether the peer has said something in part, as seen once there are no more events."""
+        return self._mux.inside or self._control.inside
+
     def unsent_size(self) -> int:
         """How many bytes of data wait for `data_to_send`, or for the peer's credit."""
         return self._sender.unsent_size

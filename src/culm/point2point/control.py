@@ -81,6 +81,11 @@ class ControlChannel:
         if self.over:
             raise LocalProtocolError(ContractErrorCode.ALREADY_CLOSED)
 
+    @property
+    def inside(self) -> bool:
+        """Whether a message has come in part; to be asked when there are no more events."""
+        return bool(self._inbox.size)
+
     def end(self) -> None:
         """Send nothing from now on."""
         self.over = True

@@ -201,7 +201,7 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
 
     def _is_quiet(self) -> bool:
         proposer = self._proposer
-        if self._early is not None or self._work.load:
+        if self._early is not None or self._work.load or self.connection.inside:
             return False
         return not proposer.expecting and proposer.settled
 

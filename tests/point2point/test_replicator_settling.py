@@ -1,0 +1,36 @@
+"""What has settled, and what only seems so."""
+
+from __future__ import annotations
+
+import pytest
+from replicator_support import FETCH, SERVE, World, news_of, settled, store_of
+
+from culm.point2point import Role
+from culm.point2point.replication import LogOffered
+
+
+@pytest.mark.parametrize("lacking", [1, 20, 50])
+def test_nothing_has_settled_while_the_peer_is_within_a_message(lacking: int) -> None:
+    """A program that fetches once would leave before it has heard what there is."""
+    world = World()
+    ours, theirs = world.node(interest=FETCH), world.node(store_of(news_of((5, 5))), interest=SERVE)
+    end, peer = ours.open(Role.PROACTIVE), theirs.open(Role.REACTIVE)
+    end.drain()
+    peer.machine.receive_data(bytes(end.out))
+    peer.drain()
+    world.run()
+    words = bytes(peer.out)
+    end.machine.receive_data(words[:-lacking])
+    end.drain()
+    world.wait(10)
+    assert not settled(end)
+    end.machine.receive_data(words[-lacking:])
+    end.drain()
+    assert end.of(LogOffered)
+
+
+def test_who_has_heard_that_there_is_nothing_settles() -> None:
+    world = World()
+    cable = world.connect(world.node(interest=FETCH), world.node(interest=SERVE))
+    world.wait(10)
+    assert settled(cable.left)
