@@ -9,7 +9,7 @@ from replicator_support import FETCH, KEEP, Node, World, key_of, news_of, store_
 
 from culm.bamboo.forks import ForkProof
 from culm.bamboo.store import NewEntry
-from culm.point2point.replication import EntryStored, Interest
+from culm.point2point.replication import EntryStored, Interest, Want
 
 NEWS = news_of((1000, 10))
 LOG = key_of(NEWS)
@@ -78,6 +78,24 @@ def test_who_is_told_of_changes_does_not_ask_again() -> None:
     sent = [end.sent_size for end in ours.ends]
     world.run()
     assert [end.sent_size for end in ours.ends] == sent
+
+
+def test_what_an_author_has_left_behind_half_there_is_fetched_if_asked_for() -> None:
+    """Of itself a replicator looks at the last entry alone."""
+    world = World(steps_max=600)
+    ours, theirs = begun(world, left=100), world.node(store_of(NEWS[:1]))
+    ours.store.append(LOG, NEWS[1:])
+    world.connect(ours, theirs)
+    world.wait(5)
+    stored = ours.store.entry(LOG, 1)
+    assert stored is not None
+    assert stored.payload_stored == 100
+    ours.end.machine.replicate(LOG, Want(first=1, last=1, payload_only=True))
+    ours.end.drain()
+    world.wait(5)
+    stored = ours.store.entry(LOG, 1)
+    assert stored is not None
+    assert stored.payload_complete
 
 
 def test_whoever_wants_the_log_asks_again() -> None:
