@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from enum import Enum
-from itertools import takewhile
+from itertools import islice, takewhile
 
 from culm.bamboo.effects import ReadEntries, ReadPayload
 from culm.bamboo.entry import Entry
@@ -58,7 +58,7 @@ class ReadAhead:
         if new >= old:
             return
         places = max((self._size_max - self.size) // self._read_size_max, self.size == 0)
-        for reading in list(self._waiting)[:places]:
+        for reading in list(islice(self._waiting, places)):
             del self._waiting[reading]
             reading.rouse()
 
