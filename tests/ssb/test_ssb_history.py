@@ -351,6 +351,23 @@ class TestReader:
         assert client.reader.state(ALICE) is FeedState.RESTING
         assert client.reader.next_deadline() == 600.0
 
+    @pytest.mark.parametrize("again", [False, True])
+    def test_what_is_forgotten_while_it_rests_is_not_asked_for(self, again: bool) -> None:
+        """Wanted again, it has to wait for its turn as others do."""
+        settings = Settings(calls_max=1, retry_s=600.0, patience_s=1000.0)
+        client, server = Side(settings=settings), Side(offer=Manifest())
+        client.reader.want(ALICE, 0.0)
+        run(client, server)
+        assert client.reader.state(ALICE) is FeedState.RESTING
+        client.reader.want(BOB, 0.0)  # takes the only turn
+        assert client.reader.state(BOB) is FeedState.ASKED
+        client.reader.forget(ALICE, 0.0)
+        if again:
+            client.reader.want(ALICE, 0.0)
+        assert client.reader.next_deadline() == 1000.0
+        client.advance(600.0)
+        assert client.reader.state(ALICE) is (FeedState.QUEUED if again else None)
+
     def test_a_peer_that_says_nothing(self) -> None:
         client = Side(settings=Settings(calls_max=1, patience_s=60.0))
         client.reader.want(ALICE, 0.0)

@@ -107,6 +107,7 @@ class HistoryReader:
         found = self._feeds.pop(feed, None)
         if found is not None:
             self._drop_call(found)
+            self._deadlines.cancel(feed)  # of one that rests, too
             self._ask(now)
 
     def is_of(self, number: int) -> bool:
