@@ -144,7 +144,8 @@ cdef int reserve(Octets *octets, Py_ssize_t size) except -1:
 
 cdef int put(Octets *octets, const void *data, Py_ssize_t size) except -1:
     reserve(octets, size)
-    memcpy(octets.data + octets.size, data, size)
+    if size:  # of nothing there may be no address
+        memcpy(octets.data + octets.size, data, size)
     octets.size += size
     return 0
 
