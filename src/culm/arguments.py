@@ -33,7 +33,7 @@ def check_type(name: str, value: object, *kinds: type) -> None:
         raise TypeError(f"{name} must be {wanted}, not {type(value).__name__}")
 
 
-def check_int(name: str, value: int, low: int = 0, high: int = UINT64_MAX) -> None:
+def check_int(name: str, value: object, low: int = 0, high: int = UINT64_MAX) -> None:
     """`value` is an int from `low` to `high`."""
     if not isinstance(value, int):
         raise TypeError(f"{name} must be int, not {type(value).__name__}")

@@ -101,7 +101,7 @@ class Tickets(Generic[T, F]):
         exception.
         """
         effect, waits = self._find(ticket)
-        if not isinstance(error, Exception):
+        if not _is_exception(error):
             raise _wrong(effect, error)
         del self._open[ticket]
         return StoreFailed(effect=effect, error=error), waits
@@ -110,7 +110,7 @@ class Tickets(Generic[T, F]):
         """Forget what was asked for and not handed out."""
         self._asked.clear()
 
-    def _find(self, ticket: int) -> tuple[Effect[Any], T]:
+    def _find(self, ticket: object) -> tuple[Effect[Any], T]:
         found = self._open.get(ticket) if isinstance(ticket, int) else None
         if found is None:
             raise LocalProtocolError(ContractErrorCode.UNKNOWN_TICKET, f"{ticket!r}")
@@ -254,6 +254,10 @@ class StoreWork(Tickets[Then, Effect[Any]]):
         return None
 
 
+def _is_exception(value: object) -> bool:
+    return isinstance(value, Exception)
+
+
 def _is_known(item: Event | Place) -> bool:
     return not isinstance(item, Place) or item.filled
 
@@ -276,13 +280,13 @@ class Answer(Generic[R]):
     result: R | None
     error: Exception | None
 
-    @classmethod
-    def of(cls, effect: Effect[R], perform: Callable[[Effect[R]], R]) -> Answer[R]:
+    @staticmethod
+    def of(effect: Effect[T], perform: Callable[[Effect[T]], T]) -> Answer[T]:
         """Do `effect`; whatever `perform` raises is what the machine will be told."""
         try:
-            return cls(effect, perform(effect), None)
+            return Answer(effect, perform(effect), None)
         except Exception as error:
-            return cls(effect, None, error)
+            return Answer(effect, None, error)
 
     def give(self, machine: Durable) -> None:
         """Tell the machine: `Durable.complete`, or `Durable.fail`.

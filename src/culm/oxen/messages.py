@@ -7,9 +7,9 @@ flat dialect src/oxen/data.rs of ircd-oxide.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from culm.buffer import Buffer
 from culm.wire import xenc
@@ -42,8 +42,15 @@ __all__ = [
 ID_MAX = 2**32 - 1
 SEQUENCE_MAX = 2**63 - 1
 
+T = TypeVar("T", bound=tuple[object, ...])
+
+
+class _New(Protocol):
+    def __call__(self, cls: type[T], values: Iterable[object], /) -> T: ...
+
+
 # What a named tuple's own constructor does, at half of the cost: `decode_parcel` is hot.
-_new = tuple.__new__
+_new: _New = tuple[object, ...].__new__
 
 # A parcel's body is at most dictionary, message data, message or rows, and one list more.
 _DEPTH_MAX = 5
@@ -326,14 +333,14 @@ _READERS: dict[bytes, Callable[[dict[bytes, Value], int], Body]] = {
 _MESSAGE_KEYS = (b"m", b"s", b"d", b"b", b"1")
 
 
-def _dictionary(value: object) -> dict[bytes, Value]:
-    if type(value) is not dict:
+def _dictionary(value: Value | None) -> dict[bytes, Value]:
+    if not isinstance(value, dict):
         raise ParcelError("a dictionary was expected")
     return value
 
 
-def _list(value: object) -> list[Value]:
-    if type(value) is not list:
+def _list(value: Value | None) -> list[Value]:
+    if not isinstance(value, list):
         raise ParcelError("a list was expected")
     return value
 

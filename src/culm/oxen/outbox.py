@@ -57,7 +57,7 @@ class Outbox:
         if owed is None:
             if len(self._owed) >= self._size_max:
                 return False
-            self._owed[hop] = owed = deque(maxlen=_OWED_MAX)
+            self._owed[hop] = owed = deque[int](maxlen=_OWED_MAX)
         owed.append(id)
         return True
 

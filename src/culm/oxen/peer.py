@@ -105,4 +105,5 @@ class Tombstone:
                 return sequence <= self.incoming.one.position
             case Broadcast(sequence):
                 return sequence <= self.incoming.broadcast.position
-        return False
+            case _:
+                return False

@@ -47,7 +47,7 @@ class Incoming:
     ranges_max: int
     lower: bytes | None = None
     complete: bool = False
-    questions: list[Question] = field(default_factory=list)
+    questions: list[Question] = field(default_factory=list[Question])
     estimate: Estimate = field(default_factory=Estimate)
     _ranges: int = 0
     _at: bytes = b""
@@ -138,6 +138,6 @@ class Incoming:
         if upper != self.lower and self._place(upper) <= self._place(self._at):
             raise RemoteProtocolError(ErrorCode.BAD_BOUND, "not behind the one before")
 
-    def _check_size(self, bound: bytes) -> None:
+    def _check_size(self, bound: object) -> None:
         if not isinstance(bound, bytes) or len(bound) > self.view.item_size:
             raise RemoteProtocolError(ErrorCode.BAD_BOUND, "no bound of this session")

@@ -98,7 +98,8 @@ def _read(kind: int, rest: list[Any]) -> Message | None:
             return RangeFingerprint(Fingerprint(count, state), upper_bound)
         case 6, []:
             return Terminal()
-    return None
+        case _:
+            return None
 
 
 class _Plain(StreamBase[SessionEvent]):

@@ -76,7 +76,7 @@ class PieceKind(IntEnum):
 
 
 #: What may follow in a round of the other side, once a piece of a kind has come.
-_FOLLOWING: Final = {
+_FOLLOWING: Final[dict[PieceKind, frozenset[PieceKind]]] = {
     PieceKind.SYMBOLS: frozenset({PieceKind.SYMBOLS}),
     PieceKind.MORE: frozenset(),
     PieceKind.WANTS: frozenset({PieceKind.WANTS, PieceKind.ITEMS}),

@@ -153,6 +153,8 @@ class Session:
         match message:
             case EmptyPayload() | RangeFingerprint() | EmptySet(True) | Payload(can_respond=True):
                 self._asked = True
+            case EmptySet() | LowerBound() | Payload() | Done() | Terminal():
+                pass
         if isinstance(message, (Terminal, EmptySet)):
             self.state = State.LISTENING
             if not self._asked:

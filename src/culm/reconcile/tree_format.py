@@ -98,7 +98,7 @@ class Shape:
         if not 1 <= item_size <= ITEM_SIZE_MAX:
             raise DecodeError(WireErrorCode.BAD_VALUE, 12, f"items of {item_size} bytes")
         shape = cls(monoids[number], item_size, bool(varying), count)
-        if shape.encode() != data[:HEADER_SIZE]:
+        if shape.encode() != bytes(data[:HEADER_SIZE]):
             raise DecodeError(WireErrorCode.NON_CANONICAL, 14, "bytes that should be zero")
         return shape
 
@@ -115,7 +115,8 @@ def sections(data: Buffer) -> tuple[Shape, list[memoryview]]:
     """
     view = memoryview(data).cast("B")
     shape = Shape.decode(view)
-    found, at = [], HEADER_SIZE
+    found: list[memoryview] = []
+    at = HEADER_SIZE
     for size in shape.section_sizes:
         end = at + _round_up(size, _ALIGNMENT)
         if end > len(view):
