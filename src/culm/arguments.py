@@ -1,14 +1,15 @@
 """What a caller may not say in any state: arguments of another type, or out of range.
 
-Each function raises `TypeError` or `ValueError`, which name the argument.  Whoever calls one
-has changed nothing before.
+Each `check_` function raises `TypeError` or `ValueError`, which name the argument, and is to be
+called before anything has changed.  `is_list` and its kin are for what may be of any type: the
+answers of a store, and what a decoder has read.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import fields
-from typing import Any
+from typing import Any, TypeGuard
 
 from culm.buffer import Buffer
 
@@ -20,10 +21,28 @@ __all__ = [
     "check_numbers",
     "check_seconds",
     "check_type",
+    "is_dict",
+    "is_list",
+    "is_tuple",
     "read_buffers",
 ]
 
 UINT64_MAX = (1 << 64) - 1
+
+
+def is_list(value: object) -> TypeGuard[list[Any]]:
+    """`value` is a list of whatever it may be."""
+    return isinstance(value, list)
+
+
+def is_tuple(value: object) -> TypeGuard[tuple[Any, ...]]:
+    """`value` is a tuple of whatever it may be."""
+    return isinstance(value, tuple)
+
+
+def is_dict(value: object) -> TypeGuard[dict[Any, Any]]:
+    """`value` is a dictionary of whatever it may be."""
+    return isinstance(value, dict)
 
 
 def check_type(name: str, value: object, *kinds: type) -> None:

@@ -13,7 +13,7 @@ from raft_simulator import run_seed
 from culm.garlic.raft import State, effects
 from culm.garlic.raft.change import Change
 from culm.garlic.raft.elector import Elector
-from culm.garlic.raft.engine import RULES
+from culm.garlic.raft.engine import Engine
 from culm.garlic.raft.progress import Progress
 
 PAGE = Path(__file__).parents[2] / "docs" / "garlic.md"
@@ -34,7 +34,7 @@ def test_examples_run(page: str) -> None:
 
 def test_the_table_of_roles_is_that_of_the_code(page: str) -> None:
     roles = (State.FOLLOWER, State.CANDIDATE, State.LEADER)
-    for kind, rule in RULES.items():
+    for kind, rule in Engine.RULES.items():
         row = re.search(rf"^\| `{kind.__name__}` \|(.*)\|$", page, flags=re.M)
         assert row is not None, kind
         cells = [cell.strip() == "yes" for cell in row[1].split("|")]

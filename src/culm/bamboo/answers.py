@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import TypeGuard
 
+from culm.arguments import is_dict, is_list, is_tuple
 from culm.bamboo.entry import AUTHOR_SIZE, SIGNATURE_SIZE, LogKey
 from culm.bamboo.forks import ForkProof
 from culm.bamboo.links import has_lipmaalink
@@ -17,7 +18,7 @@ from culm.bamboo.store import Head, StoredEntry
 from culm.wire import varu64
 from culm.wire.multihash import FAMILIES, HashFamily
 
-__all__ = ["are_logs", "are_stored_entries", "is_hash", "is_head", "is_of_family"]
+__all__ = ["are_hashes", "are_logs", "are_stored_entries", "is_hash", "is_head", "is_of_family"]
 
 # The families differ in the sizes of their hashes.
 _PREFIXES = {family.encoded_size: family.prefix for family in FAMILIES.values()}
@@ -45,30 +46,34 @@ def is_head(value: object) -> TypeGuard[Head]:
     )
 
 
+def are_hashes(value: object, seqnums: Sequence[int]) -> TypeGuard[dict[int, bytes]]:
+    """Hashes, and none but those of these entries."""
+    return is_dict(value) and value.keys() <= set(seqnums) and all(map(is_hash, value.values()))
+
+
 def is_of_family(family: HashFamily, answer: object) -> bool:
     """Whether all hashes in an answer are of `family`; its effect has accepted the answer."""
     size = family.encoded_size
-    match answer:
-        case None | bytes():  # nothing, or of a payload: the most frequent answers
-            return True
-        case list() if answer and type(answer[0]) is StoredEntry:
-            return len(answer[0].hash) == size  # and so are all others
-        case Head() | StoredEntry():
-            return len(answer.hash) == size
-        case dict():
-            return all(len(hash) == size for hash in answer.values())
-        case ForkProof():
-            return answer.first.family is answer.second.family is family
-        case tuple():  # all that is to be known of a log
-            return all(is_of_family(family, part) for part in answer)
-    return True
+    if answer is None or isinstance(answer, bytes):  # of a payload: the most frequent answers
+        return True
+    if isinstance(answer, (Head, StoredEntry)):
+        return len(answer.hash) == size
+    if isinstance(answer, ForkProof):
+        return answer.first.family is answer.second.family is family
+    if is_list(answer):
+        # Logs have no hashes.  What is true of the first entry is true of the others.
+        return not answer or type(answer[0]) is not StoredEntry or len(answer[0].hash) == size
+    if is_dict(answer):
+        return all(len(hash) == size for hash in answer.values())
+    # All that is to be known of a log.
+    return not is_tuple(answer) or all(is_of_family(family, part) for part in answer)
 
 
 def are_logs(value: object, after: LogKey | None) -> TypeGuard[list[LogKey]]:
     """Logs in ascending order, all of them behind `after`."""
-    if not isinstance(value, list) or not all(map(_is_log, value)):
+    if not is_list(value) or not all(map(_is_log, value)):
         return False
-    logs = value if after is None else [after, *value]
+    logs: list[LogKey] = value if after is None else [after, *value]
     return all(earlier < later for earlier, later in pairwise(logs))
 
 

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, NamedTuple, TypeAlias, TypeGuard, TypeVar
 
-from culm.bamboo.answers import are_logs, are_stored_entries, is_hash, is_head
+from culm.arguments import is_list
+from culm.bamboo.answers import are_hashes, are_logs, are_stored_entries, is_head
 from culm.bamboo.entry import LogKey
 from culm.bamboo.forks import ForkProof
 from culm.bamboo.store import Head, LogStore, NewEntry, StoredEntry, StoreError, StoreErrorCode
@@ -103,7 +105,7 @@ class ReadEntries(StoreEffect[list[StoredEntry]]):
     payload_size_max: int | None = None
 
     def accepts(self, result: object) -> TypeGuard[list[StoredEntry]]:
-        if not isinstance(result, list) or not _at_most(self.count_max, result):
+        if not is_list(result) or not _at_most(self.count_max, result):
             return False
         if not result or not are_stored_entries(result, self.log, self.payload_size_max):
             return not result
@@ -126,9 +128,7 @@ class ReadHashes(StoreEffect[dict[int, bytes]]):
     seqnums: Sequence[int]
 
     def accepts(self, result: object) -> TypeGuard[dict[int, bytes]]:
-        if not isinstance(result, dict):
-            return False
-        return result.keys() <= set(self.seqnums) and all(map(is_hash, result.values()))
+        return are_hashes(result, self.seqnums)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,9 +187,7 @@ class ReadLog(StoreEffect[LogStatus]):
             and (newest is None or is_head(newest))
             and _is_entry(last, self.log, None if head is None else head.seqnum)
             and _is_entry(entry, self.log, self.entry)
-            and isinstance(hashes, dict)
-            and hashes.keys() <= set(self.hashes)
-            and all(map(is_hash, hashes.values()))
+            and are_hashes(hashes, self.hashes)
         )
 
     def _is_fork(self, fork: object) -> bool:
@@ -374,4 +372,4 @@ def perform(effect: Effect[Any], store: LogStore) -> Any:
 
 def answer(machine: Durable, effect: Effect[Any], store: LogStore) -> None:
     """Do what `effect` asks of `store`, and tell `machine` the result or the failure."""
-    Answer.of(effect, lambda effect: perform(effect, store)).give(machine)
+    Answer.of(effect, partial(perform, store=store)).give(machine)

@@ -250,9 +250,11 @@ class _Pieces:
 
 @dataclass(slots=True)
 class _Log:
-    kept: dict[int, NewEntry] = field(default_factory=dict)  # with payloads that came whole
-    pieces: dict[int, _Pieces] = field(default_factory=dict)  # of other payloads
-    seqnums: list[int] = field(default_factory=list)  # of what is kept, ascending
+    kept: dict[int, NewEntry] = field(
+        default_factory=dict[int, NewEntry]
+    )  # with payloads that came whole
+    pieces: dict[int, _Pieces] = field(default_factory=dict[int, _Pieces])  # of other payloads
+    seqnums: list[int] = field(default_factory=list[int])  # of what is kept, ascending
     head: int = 0
     fork: ForkProof | None = None
 

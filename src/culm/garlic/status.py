@@ -12,6 +12,7 @@ import json
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
+from culm.arguments import is_list
 from culm.garlic.errors import ErrorCode
 from culm.machine import RemoteProtocolError
 
@@ -62,7 +63,7 @@ class StatusRecord:
         try:
             data = json.loads(value)
             destinations = data["destinations"]
-            if not isinstance(destinations, list):
+            if not is_list(destinations):
                 raise TypeError("destinations")
             return StatusRecord(
                 raft_id=_typed(int, data["raft_id"]),

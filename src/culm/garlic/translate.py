@@ -10,8 +10,9 @@ JRaft understands and takes no harm from:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import ClassVar
 
 from culm.garlic.errors import ErrorCode
 from culm.garlic.limits import Limits
@@ -158,7 +159,8 @@ class Translator:
             case m.RemoveServerRequest():
                 server_id = encode_server_id(message.server_id)
                 return 0, 0, 0, _single(0, ValueType.CLUSTER_SERVER, server_id)
-        raise AssertionError(message)
+            case _:
+                raise AssertionError(message)
 
     def _encode_log(self, message: m.AppendRequest) -> bytes:
         if not message.entries:
@@ -188,7 +190,7 @@ class Translator:
 
     def decode_request(self, request: Request, sequence: int) -> m.Request:
         """The core's request of a frame; raises `RemoteProtocolError`."""
-        return _DECODERS[request.type](self, request, sequence)
+        return self._DECODERS[request.type](self, request, sequence)
 
     def decode_response(self, asked: m.Request, response: Response) -> m.Response:
         """The core's response to what it asked."""
@@ -328,18 +330,17 @@ class Translator:
             server_id=decode_server_id(value),
         )
 
-
-_DECODERS: dict[MessageType, Callable[[Translator, Request, int], m.Request]] = {
-    MessageType.REQUEST_VOTE_REQUEST: Translator._vote,
-    MessageType.APPEND_ENTRIES_REQUEST: Translator._append,
-    MessageType.CLIENT_REQUEST: Translator._client,
-    MessageType.ADD_SERVER_REQUEST: Translator._add,
-    MessageType.REMOVE_SERVER_REQUEST: Translator._remove,
-    MessageType.SYNC_LOG_REQUEST: Translator._sync,
-    MessageType.JOIN_CLUSTER_REQUEST: Translator._join,
-    MessageType.LEAVE_CLUSTER_REQUEST: Translator._leave,
-    MessageType.INSTALL_SNAPSHOT_REQUEST: Translator._snapshot,
-}
+    _DECODERS: ClassVar[Mapping[MessageType, Callable[..., m.Request]]] = {
+        MessageType.REQUEST_VOTE_REQUEST: _vote,
+        MessageType.APPEND_ENTRIES_REQUEST: _append,
+        MessageType.CLIENT_REQUEST: _client,
+        MessageType.ADD_SERVER_REQUEST: _add,
+        MessageType.REMOVE_SERVER_REQUEST: _remove,
+        MessageType.SYNC_LOG_REQUEST: _sync,
+        MessageType.JOIN_CLUSTER_REQUEST: _join,
+        MessageType.LEAVE_CLUSTER_REQUEST: _leave,
+        MessageType.INSTALL_SNAPSHOT_REQUEST: _snapshot,
+    }
 
 
 def _single(term: int, kind: ValueType, value: bytes) -> bytes:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
@@ -267,7 +267,7 @@ class LogPack:
     def decode(value: bytes, limits: Limits) -> LogPack:
         """Inflate and read a pack; raises `RemoteProtocolError`."""
         inflater = zlib.decompressobj(16 + zlib.MAX_WBITS)
-        head = _inflate(inflater, value, _INTS.size)
+        head = _inflate(inflater.decompress, value, _INTS.size)
         if len(head) < _INTS.size:
             raise _bad(ErrorCode.BAD_VALUE, "a log pack is cut short")
         index_size, log_size = _INTS.unpack(head)
@@ -280,7 +280,7 @@ class LogPack:
         if count > limits.entries_max:
             raise _bad(ErrorCode.TOO_MANY_ENTRIES, f"{count} entries in a log pack")
         # No more is inflated than was declared, and what shows that there is more.
-        data = _inflate(inflater, inflater.unconsumed_tail, size + 1)
+        data = _inflate(inflater.decompress, inflater.unconsumed_tail, size + 1)
         if len(data) > size:
             raise _bad(ErrorCode.INFLATED_TOO_LARGE, "a log pack goes on behind its end")
         if len(data) < size or not inflater.eof or inflater.unused_data:
@@ -316,9 +316,9 @@ def _deflate(data: bytes) -> bytes:
     return _GZIP_HEADER + body + struct.pack("<II", zlib.crc32(data), len(data))
 
 
-def _inflate(inflater: zlib._Decompress, data: bytes, size_max: int) -> bytes:
+def _inflate(decompress: Callable[[bytes, int], bytes], data: bytes, size_max: int) -> bytes:
     try:
-        return inflater.decompress(data, size_max)
+        return decompress(data, size_max)
     except zlib.error:
         raise _bad(ErrorCode.BAD_VALUE, "a log pack is not gzip") from None
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from operator import lt
 from typing import Any, TypeAlias, TypeGuard, TypeVar
@@ -253,4 +254,4 @@ def perform(effect: Effect[Any], store: OperationStore) -> Any:
 
 def answer(machine: Durable, effect: Effect[Any], store: OperationStore) -> None:
     """Do what `effect` asks of `store`, and tell `machine` the result or the failure."""
-    Answer.of(effect, lambda effect: perform(effect, store)).give(machine)
+    Answer.of(effect, partial(perform, store=store)).give(machine)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, NamedTuple
 
 from culm.garlic.raft import messages as m
 from culm.garlic.raft.elector import Elector
@@ -14,7 +14,34 @@ from culm.garlic.raft.shared import Shared
 from culm.garlic.raft.states import State
 from culm.machine import LocalProtocolError
 
-__all__ = ["RULES", "Engine", "Rule"]
+__all__ = ["Engine", "Rule"]
+
+
+class Rule(NamedTuple):
+    """Who acts on a kind of message; all others refuse a request and drop a response."""
+
+    roles: frozenset[State]
+    handle: Callable[..., None]
+    of_peers: bool = True  # terms are compared
+
+
+_ALL = frozenset((State.FOLLOWER, State.CANDIDATE, State.LEADER))
+_NOT_LEADER = frozenset((State.FOLLOWER, State.CANDIDATE))
+_FOLLOWER = frozenset((State.FOLLOWER,))
+_CANDIDATE = frozenset((State.CANDIDATE,))
+_LEADER = frozenset((State.LEADER,))
+
+# Refusals that say where the own log ends (as JRaft's do); the others say 0.
+_TELLS_LOG_END: frozenset[type[m.Message]] = frozenset(
+    (
+        m.AppendRequest,
+        m.JoinRequest,
+        m.SyncRequest,
+        m.LeaveRequest,
+        m.AddServerRequest,
+        m.RemoveServerRequest,
+    )
+)
 
 
 class Engine:
@@ -105,7 +132,7 @@ class Engine:
 
     def receive_message(self, message: m.Message) -> None:
         """Take a message; a request is answered in time through `messages_to_send`."""
-        rule = RULES.get(type(message))
+        rule = self.RULES.get(type(message))
         if rule is None:
             return
         if rule.of_peers and not self._agree_on_term(message):
@@ -171,7 +198,7 @@ class Engine:
             return
         self.receiver.heard()
         self.elector.heard_from(request.source)
-        _FROM_LEADER[type(request)](self, request)
+        self._FROM_LEADER[type(request)](self, request)
 
     def _on_transfer_request(self, request: m.TransferRequest) -> None:
         able = self.shared.is_voter and not self.receiver.installing
@@ -238,57 +265,30 @@ class Engine:
         leadership.remove(request.server_id)
         self.shared.respond(request, self.last_index + 1, accepted=True)
 
+    RULES: ClassVar[Mapping[type[m.Message], Rule]] = {
+        m.VoteRequest: Rule(_ALL, _on_vote_request),
+        m.AppendRequest: Rule(_NOT_LEADER, _from_leader),
+        m.SnapshotRequest: Rule(_NOT_LEADER, _from_leader),
+        m.JoinRequest: Rule(_NOT_LEADER, _from_leader),
+        m.SyncRequest: Rule(_NOT_LEADER, _from_leader),
+        m.LeaveRequest: Rule(_NOT_LEADER, _from_leader),
+        m.TransferRequest: Rule(_FOLLOWER, _from_leader),
+        m.VoteResponse: Rule(_CANDIDATE, _on_vote_response),
+        m.AppendResponse: Rule(_LEADER, _on_append_response),
+        m.SnapshotResponse: Rule(_LEADER, _on_snapshot_response),
+        m.JoinResponse: Rule(_LEADER, _on_change_response),
+        m.SyncResponse: Rule(_LEADER, _on_change_response),
+        m.LeaveResponse: Rule(_LEADER, _on_change_response),
+        m.ClientRequest: Rule(_ALL, _on_client_request, of_peers=False),
+        m.AddServerRequest: Rule(_ALL, _on_add_server, of_peers=False),
+        m.RemoveServerRequest: Rule(_ALL, _on_remove_server, of_peers=False),
+    }
 
-class Rule(NamedTuple):
-    """Who acts on a kind of message; all others refuse a request and drop a response."""
-
-    roles: frozenset[State]
-    handle: Callable[..., None]
-    of_peers: bool = True  # terms are compared
-
-
-_ALL = frozenset((State.FOLLOWER, State.CANDIDATE, State.LEADER))
-_NOT_LEADER = frozenset((State.FOLLOWER, State.CANDIDATE))
-_FOLLOWER = frozenset((State.FOLLOWER,))
-_CANDIDATE = frozenset((State.CANDIDATE,))
-_LEADER = frozenset((State.LEADER,))
-
-RULES: dict[type[m.Message], Rule] = {
-    m.VoteRequest: Rule(_ALL, Engine._on_vote_request),
-    m.AppendRequest: Rule(_NOT_LEADER, Engine._from_leader),
-    m.SnapshotRequest: Rule(_NOT_LEADER, Engine._from_leader),
-    m.JoinRequest: Rule(_NOT_LEADER, Engine._from_leader),
-    m.SyncRequest: Rule(_NOT_LEADER, Engine._from_leader),
-    m.LeaveRequest: Rule(_NOT_LEADER, Engine._from_leader),
-    m.TransferRequest: Rule(_FOLLOWER, Engine._from_leader),
-    m.VoteResponse: Rule(_CANDIDATE, Engine._on_vote_response),
-    m.AppendResponse: Rule(_LEADER, Engine._on_append_response),
-    m.SnapshotResponse: Rule(_LEADER, Engine._on_snapshot_response),
-    m.JoinResponse: Rule(_LEADER, Engine._on_change_response),
-    m.SyncResponse: Rule(_LEADER, Engine._on_change_response),
-    m.LeaveResponse: Rule(_LEADER, Engine._on_change_response),
-    m.ClientRequest: Rule(_ALL, Engine._on_client_request, of_peers=False),
-    m.AddServerRequest: Rule(_ALL, Engine._on_add_server, of_peers=False),
-    m.RemoveServerRequest: Rule(_ALL, Engine._on_remove_server, of_peers=False),
-}
-
-_FROM_LEADER: dict[type[m.Request], Callable[..., None]] = {
-    m.AppendRequest: lambda engine, request: engine.receiver.on_append(request),
-    m.SnapshotRequest: lambda engine, request: engine.receiver.on_snapshot(request),
-    m.JoinRequest: lambda engine, request: engine.receiver.on_join(request),
-    m.SyncRequest: lambda engine, request: engine.receiver.on_sync(request),
-    m.LeaveRequest: lambda engine, request: engine.receiver.on_leave(request),
-    m.TransferRequest: Engine._on_transfer_request,
-}
-
-# Refusals that say where the own log ends (as JRaft's do); the others say 0.
-_TELLS_LOG_END: frozenset[type[m.Message]] = frozenset(
-    (
-        m.AppendRequest,
-        m.JoinRequest,
-        m.SyncRequest,
-        m.LeaveRequest,
-        m.AddServerRequest,
-        m.RemoveServerRequest,
-    )
-)
+    _FROM_LEADER: ClassVar[Mapping[type[m.Request], Callable[[Engine, Any], None]]] = {
+        m.AppendRequest: lambda engine, request: engine.receiver.on_append(request),
+        m.SnapshotRequest: lambda engine, request: engine.receiver.on_snapshot(request),
+        m.JoinRequest: lambda engine, request: engine.receiver.on_join(request),
+        m.SyncRequest: lambda engine, request: engine.receiver.on_sync(request),
+        m.LeaveRequest: lambda engine, request: engine.receiver.on_leave(request),
+        m.TransferRequest: lambda engine, request: engine._on_transfer_request(request),
+    }

@@ -45,7 +45,7 @@ class Progress:
     state: ProgressState = ProgressState.PROBE
     match_index: int = 0
     commit_sent: int = 0
-    in_flight: dict[int, Flight] = field(default_factory=dict)
+    in_flight: dict[int, Flight] = field(default_factory=dict[int, Flight])
     sent: int = 0  # sequence of the last request
     acknowledged: int = 0  # sequence of the last answered request
     search_step: int = 1
