@@ -6,7 +6,7 @@ import re
 from base64 import b64decode, b64encode
 from typing import Final
 
-from culm.arguments import check_bytes
+from culm.arguments import check_bytes, check_type
 
 __all__ = ["check_feed_id", "feed_id_of", "is_feed_id", "public_key_of"]
 
@@ -25,8 +25,7 @@ def is_feed_id(name: str) -> bool:
 
 def check_feed_id(name: str, value: str) -> None:
     """Raise `TypeError` or `ValueError`, which name the argument, unless `value` is a feed's."""
-    if not isinstance(value, str):
-        raise TypeError(f"{name} must be str, not {type(value).__name__}")
+    check_type(name, value, str)
     if not is_feed_id(value):
         raise ValueError(f"{name} must be the id of a feed, not {value!r}")
 

@@ -31,7 +31,7 @@ from typing import Any, Final, NamedTuple
 
 from nacl.signing import SigningKey
 
-from culm.arguments import check_bytes, check_type
+from culm.arguments import check_bytes, check_type, is_dict
 from culm.buffer import Buffer
 from culm.kernels import classic, hashing
 from culm.ssb.v8json import (
@@ -249,7 +249,7 @@ def _read_written(data: str | Buffer) -> ClassicMessage:
         value = parse(data)
     except JsonError as error:
         raise MessageError(MessageErrorCode.NOT_JSON, str(error)) from None
-    if not isinstance(value, dict):
+    if not is_dict(value):
         raise MessageError(MessageErrorCode.NOT_JSON, "no object")
     if list(value) not in _ORDERS:
         raise MessageError(MessageErrorCode.WRONG_FIELDS)
@@ -309,7 +309,7 @@ def _check_content(content: JsonValue) -> None:
     if isinstance(content, str):
         if content.endswith(_BOXES):
             return
-    elif isinstance(content, dict):
+    elif is_dict(content):
         kind = content.get("type")
         if isinstance(kind, str) and _TYPE_UNITS_MIN <= utf16_size(kind) <= _TYPE_UNITS_MAX:
             return

@@ -24,7 +24,7 @@ from json.encoder import encode_basestring
 from math import isfinite
 from typing import Any, Final, NoReturn, TypeAlias
 
-from culm.arguments import check_type
+from culm.arguments import check_type, is_dict
 from culm.buffer import Buffer
 
 __all__ = [
@@ -316,7 +316,7 @@ _TEXTS: Final[dict[type[Any], Callable[[Any], str]]] = {
 }
 
 
-def _text_of(value: JsonValue) -> str | None:
+def _text_of(value: object) -> str | None:
     """The text of what contains nothing; ``None`` of lists and objects."""
     write = _TEXTS.get(type(value))
     if write is not None:
@@ -331,7 +331,7 @@ def _text_of(value: JsonValue) -> str | None:
 
 def _ordered(value: dict[str, JsonValue]) -> dict[str, JsonValue]:
     """The same with keys that look like the index of an array first, in numeric order."""
-    indices = []
+    indices: list[str] = []
     for key in value:
         check_type("key", key, str)
         if "0" <= key < ":" and _INDEX.match(key) and int(key) <= _INDEX_MAX:
@@ -351,8 +351,8 @@ class _Level:
         inner, outer = (
             "\n" + " " * (indent * level) if indent else "" for level in (depth, depth - 1)
         )
-        is_object = isinstance(value, dict)
         self.value = value
+        is_object = is_dict(value)
         leads = chain((("{" if is_object else "[") + inner,), repeat("," + inner))
         items = _ordered(value).items() if is_object else value
         self.items = zip(leads, items, strict=False)  # each with what goes before it

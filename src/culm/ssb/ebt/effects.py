@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias, TypeGuard
 
+from culm.arguments import is_tuple
 from culm.machine import Effect
 from culm.ssb.ebt.model import Message, PeerClock
 from culm.ssb.ebt.notes import REFUSAL, SEQUENCE_MAX
@@ -45,7 +46,7 @@ class ReadMessages(Effect[tuple[bytes, ...]]):
     size_max: int
 
     def accepts(self, result: object) -> TypeGuard[tuple[bytes, ...]]:
-        if type(result) is not tuple or not 0 < len(result) <= self.count_max:
+        if not is_tuple(result) or not 0 < len(result) <= self.count_max:
             return False
         return all(type(data) is bytes and data for data in result)
 

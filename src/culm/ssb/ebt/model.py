@@ -71,7 +71,7 @@ class Stored:
     forked: the feeds with a proof that they have forked.
     """
 
-    heads: Mapping[str, Head] = field(default_factory=dict)
+    heads: Mapping[str, Head] = field(default_factory=dict[str, Head])
     forked: frozenset[str] = frozenset()
 
 
@@ -85,7 +85,7 @@ class PeerClock:
         to have arrived.
     """
 
-    told: Mapping[str, int] = field(default_factory=dict)
+    told: Mapping[str, int] = field(default_factory=dict[str, int])
     refused: frozenset[str] = frozenset()
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
+from culm.arguments import is_dict
 from culm.machine import RemoteProtocolError
 from culm.ssb.ebt.errors import ErrorCode
 from culm.ssb.feed_id import is_feed_id
@@ -64,9 +65,9 @@ def decode_notes(value: object) -> Mapping[str, int]:
     A number without a fraction is an integer, however it was written.  Raises
     `RemoteProtocolError`: ``NOT_NOTES``, ``BAD_FEED_ID``, ``BAD_NOTE``.
     """
-    if isinstance(value, dict) and isinstance(value.get("clock"), dict):
+    if is_dict(value) and is_dict(value.get("clock")):
         value = value["clock"]
-    if not isinstance(value, dict):
+    if not is_dict(value):
         raise RemoteProtocolError(ErrorCode.NOT_NOTES, f"{type(value).__name__}")
     notes: dict[str, int] = {}
     for feed, number in value.items():

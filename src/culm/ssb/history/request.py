@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from culm.arguments import check_int, check_type
+from culm.arguments import check_int, check_type, is_dict
 from culm.ssb.feed_id import check_feed_id, is_feed_id
 from culm.ssb.v8json import SAFE_INTEGER_MAX, JsonValue
 
@@ -71,7 +71,7 @@ class HistoryRequest:
         `ValueError`, whose text is for the peer.
         """
         fields = args[0] if len(args) == 1 else None
-        if not isinstance(fields, dict):
+        if not is_dict(fields):
             raise ValueError("createHistoryStream takes one object")
         feed = fields.get("id")
         if not isinstance(feed, str) or not is_feed_id(feed):

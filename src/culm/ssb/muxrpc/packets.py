@@ -61,12 +61,12 @@ class Header(NamedTuple):
     number: int
 
 
-_FLAGS: Final = tuple(
+_FLAGS: Final[tuple[tuple[bool, bool, int], ...]] = tuple(
     (bool(flags & _STREAM_FLAG), bool(flags & _END_FLAG), flags & _TYPE_BITS)
     for flags in range(256)
 )
 #: The body's type in packets with these flags that carry a value in a stream; ``None``: others.
-_VALUE_TYPES: Final = tuple(
+_VALUE_TYPES: Final[tuple[BodyType | None, ...]] = tuple(
     BodyType(body_type) if stream and not end and body_type != _TYPE_BITS else None
     for stream, end, body_type in _FLAGS
 )
@@ -79,6 +79,7 @@ def peek_header(inbox: ReceiveBuffer) -> Header | None:
     """
     if inbox.size < HEADER_SIZE:
         return None
+    flags: int
     flags, size, number = _LAYOUT.unpack(inbox.peek(HEADER_SIZE))
     stream, end, body_type = _FLAGS[flags]
     if body_type == _TYPE_BITS:
@@ -94,6 +95,7 @@ def take_value(inbox: ReceiveBuffer, number: int, size_max: int) -> tuple[bytes,
     """
     if inbox.size < HEADER_SIZE:
         return None
+    flags: int
     flags, size, packet_number = _LAYOUT.unpack(inbox.peek(HEADER_SIZE))
     body_type = _VALUE_TYPES[flags]
     if body_type is None or packet_number != number or size > size_max:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from culm.arguments import check_type
+from culm.arguments import check_type, is_dict, is_list
 from culm.ssb.muxrpc.packets import BodyType
 from culm.ssb.v8json import JsonError, JsonValue, parse, stringify
 
@@ -108,14 +108,14 @@ def read_request(body: bytes, body_type: int, *, stream: bool) -> Request:
         fields = parse(body, depth_max=_DEPTH_MAX)
     except JsonError as error:
         raise MalformedRequestError(f"malformed request: {error}") from None
-    if not isinstance(fields, dict):
+    if not is_dict(fields):
         raise MalformedRequestError("a request is an object")
     try:
         name = check_name(fields.get("name"))  # type: ignore[arg-type]
     except (TypeError, ValueError):
         raise MalformedRequestError("the name of a request is an array of strings") from None
     args = fields.get("args", [])
-    if not isinstance(args, list):
+    if not is_list(args):
         raise MalformedRequestError("the args of a request are an array")
     wanted = fields.get("type", None if stream else CallType.ASYNC.value)
     call_type = _TYPES.get(wanted) if isinstance(wanted, str) else None
@@ -161,4 +161,4 @@ def _fields(body: bytes) -> dict[str, JsonValue]:
         fields = parse(body, depth_max=_DEPTH_MAX)
     except JsonError:
         return {}
-    return fields if isinstance(fields, dict) else {}
+    return fields if is_dict(fields) else {}

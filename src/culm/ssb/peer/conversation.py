@@ -61,7 +61,7 @@ class Context:
     tell: Callable[[LinkEvent], None]
     now: Callable[[], float]
     time_ms: Callable[[float], int]
-    sessions: dict[int, LinkExchange] = field(default_factory=dict)
+    sessions: dict[int, LinkExchange] = field(default_factory=dict[int, LinkExchange])
 
 
 class Conversation:

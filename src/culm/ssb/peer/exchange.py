@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from culm.arguments import is_dict
 from culm.machine import LocalProtocolError, RemoteProtocolError
 from culm.ssb.ebt import EndReason, Replicator, SessionEnded, SessionRole
 from culm.ssb.muxrpc import (
@@ -225,7 +226,7 @@ class LinkExchange:
 
 def _refusal(args: list[JsonValue]) -> str | None:
     """Why these arguments ask for no session that we have, in the words of other peers."""
-    asked = args[0] if args and isinstance(args[0], dict) else {}
+    asked: dict[str, JsonValue] = args[0] if args and is_dict(args[0]) else {}
     version = asked.get("version")
     if type(version) is bool or version != _VERSION:
         return "expected ebt.replicate({version: 3})"

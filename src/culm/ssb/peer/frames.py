@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
+from culm.arguments import is_dict
 from culm.machine import RemoteProtocolError
 from culm.ssb.ebt import ErrorCode, ForkedFeedError, InvalidMessageError, Message, decode_notes
 from culm.ssb.messages import ClassicMessage, MessageError, MessageErrorCode, read_message
@@ -54,7 +55,7 @@ def read_frame(body: bytes, body_type: BodyType) -> MessageFrame | Mapping[str, 
 
 
 def _is_message(value: JsonValue) -> bool:
-    if not isinstance(value, dict) or not isinstance(value.get("author"), str):
+    if not is_dict(value) or not isinstance(value.get("author"), str):
         return False
     sequence = value.get("sequence")
     if type(sequence) is float and sequence.is_integer():
