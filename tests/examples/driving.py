@@ -11,15 +11,27 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import anyio
+import anyio.abc
 import trio
+from anyio.streams.tls import TLSStream
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IProtocolFactory
+from twisted.internet.protocol import Factory
+from twisted.internet.selectreactor import SelectReactor
+from twisted.internet.ssl import Certificate, PrivateCertificate, optionsForClientTLS
+from twisted.protocols.tls import TLSMemoryBIOFactory
+from twisted.python.failure import Failure
 
 from culm.machine import Closed
 from culm.pump import Pump
 from drivers import socket_driver
+from drivers.anyio_driver import StreamDriver
 from drivers.asyncio_driver import MachineProtocol
 from drivers.trio_driver import MachineDriver
+from drivers.twisted_driver import MachineProtocol as TwistedProtocol
 
-__all__ = ["CERTIFICATE", "DRIVERS", "Drive", "Tls", "connected"]
+__all__ = ["CERTIFICATE", "DRIVERS", "Drive", "Tls", "adopt", "connected", "run_reactor"]
 
 CERTIFICATE = Path(__file__).with_name("localhost.pem")  # with its key
 
@@ -37,6 +49,14 @@ class Tls:
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         context.load_cert_chain(CERTIFICATE)
         return context
+
+    @property
+    def options(self) -> Any:
+        """The same for Twisted."""
+        pem = CERTIFICATE.read_bytes()
+        if not self.server_side:
+            return optionsForClientTLS("localhost", Certificate.loadPEM(pem))
+        return PrivateCertificate.loadPEM(pem).options()
 
     @property
     def host(self) -> str | None:
@@ -89,10 +109,58 @@ def drive_trio(
     return trio.run(main)
 
 
+def drive_anyio(
+    machine: Any, connection: socket.socket, tls: Tls | None = None, **handlers: Any
+) -> Closed:
+    async def main() -> Closed:
+        stream: anyio.abc.ByteStream = await anyio.abc.SocketStream.from_socket(connection)
+        if tls is not None:
+            stream = await TLSStream.wrap(
+                stream, ssl_context=tls.context, server_side=tls.server_side, hostname=tls.host
+            )
+        return await StreamDriver(machine, stream, **handlers).run()
+
+    return anyio.run(main)
+
+
+def drive_twisted(
+    machine: Any, connection: socket.socket, tls: Tls | None = None, **handlers: Any
+) -> Closed:
+    reactor = SelectReactor()
+    protocol = TwistedProtocol(machine, reactor, **handlers)
+    factory = Factory.forProtocol(lambda: protocol)
+    if tls is not None:
+        factory = TLSMemoryBIOFactory(tls.options, not tls.server_side, factory, reactor)
+    adopt(reactor, connection, factory)
+    return run_reactor(reactor, protocol.closed)
+
+
+def adopt(reactor: SelectReactor, connection: socket.socket, factory: IProtocolFactory) -> None:
+    """Let a reactor have a connected socket."""
+    with connection:  # the reactor takes a copy
+        connection.setblocking(False)
+        reactor.adoptStreamConnection(connection.fileno(), socket.AF_INET, factory)
+
+
+def run_reactor(reactor: SelectReactor, closed: Deferred[Closed]) -> Closed:
+    """Run a reactor until that is known; the result."""
+    results: list[Any] = []
+    closed.addBoth(results.append)
+    closed.addBoth(lambda _: reactor.stop())
+    reactor.run(installSignalHandlers=False)
+    (result,) = results
+    if isinstance(result, Failure):
+        result.raiseException()
+    assert isinstance(result, Closed)
+    return result
+
+
 DRIVERS: dict[str, Drive] = {
     "sockets": drive_socket,
     "asyncio": drive_asyncio,
     "trio": drive_trio,
+    "anyio": drive_anyio,
+    "twisted": drive_twisted,
 }
 
 
