@@ -7,11 +7,12 @@ readers, and authors lose their last messages and write others.
 
 from __future__ import annotations
 
+import json
 from collections import Counter, deque
 from random import Random
 from typing import Any
 
-from ebt_support import Host, feed
+from ebt_support import Host, encode, feed
 
 from culm.machine import RemoteProtocolError
 from culm.ssb.ebt import ErrorCode, FeedForked, SessionEnded
@@ -114,10 +115,31 @@ class Simulation:
         else:
             self.asked.update(each for each, note in frame.items() if note >= 0 and not note & 1)
         host = self.hosts[to]
+        contradicted = False
         if host.machine.is_ready(wire.sessions[to]):
+            contradicted = self._contradicts(host, name, frame)
             host.hear(wire.sessions[to], frame)
         self._flush(to)
+        if contradicted:
+            self._check_fork(to, frame)
         return True
+
+    def _contradicts(self, host: Host, peer: str, frame: Any) -> bool:
+        """Whether it is a message that would be the next one, on another branch."""
+        if "content" not in frame or not host.machine.shares(frame["author"], feed(peer)):
+            return False
+        head = host.machine.head(frame["author"])
+        sequence, last_id = (0, None) if head is None else head
+        return frame["sequence"] == sequence + 1 and frame["previous"] != last_id
+
+    def _check_fork(self, name: str, frame: Any) -> None:
+        """A host has seen both branches: the feed is stopped, and reported with its proof."""
+        author, host = frame["author"], self.hosts[name]
+        proof = ours, theirs = self.stores[name].messages(author)[-1], encode(frame).data
+        forks = [event for event in host.events if isinstance(event, FeedForked)]
+        assert forks.count(FeedForked(feed=author, ours=ours, theirs=theirs)) == 1
+        assert self.stores[name].proof(author) == proof
+        assert not any(host.machine.shares(author, feed(other)) for other in self.names)
 
     def _flush(self, name: str) -> None:
         """Put what a host has said on its wires; what has ended there, ends."""
@@ -251,6 +273,7 @@ class Simulation:
             have = {each: self.stores[each].messages(name) for each in self.names}
             longest = max(have.values(), key=len)
             if author in self.rewritten:
+                self.check_branches(author)
                 continue
             for each, messages in have.items():
                 assert messages == longest[: len(messages)], f"{each} has another chain"
@@ -265,6 +288,30 @@ class Simulation:
         ]
         assert faults == []
         return self
+
+    def check_branches(self, author: str) -> None:
+        """Of a feed that may have forked: nobody has both branches, or goes on after the proof.
+
+        Whoever is connected and has seen no contradiction has as many messages; which, cannot be
+        seen before the next one.
+        """
+        name = feed(author)
+        stopped = set()
+        for each, store in self.stores.items():
+            previous = None
+            for data in store.messages(name):
+                fields = json.loads(data)
+                assert fields["previous"] == previous, f"{each} has both branches"
+                previous = encode(fields).id
+            proof = store.proof(name)
+            if proof is not None:
+                stopped.add(each)
+                assert proof[0] == store.messages(name)[-1], f"{each} has gone on"
+        for edge in self.wires:
+            barred = {(author, end) for end in edge} & self.blocks
+            if not barred and not stopped & set(edge):
+                counts = {len(self.stores[end].messages(name)) for end in edge}
+                assert len(counts) == 1, f"{edge} do not notice the fork"
 
     def check_tree(self) -> Simulation:
         """One more message of each author crosses no more links than a tree has.

@@ -141,8 +141,27 @@ class Host:
         return self
 
     def advance(self, now: float) -> None:
+        self.now = now
         self.machine.advance(now)
         self.drain()
+
+
+def on(sequence: int) -> int:
+    """The note that has that sequence and the receive flag."""
+    return sequence << 1
+
+
+def off(sequence: int) -> int:
+    return sequence << 1 | 1
+
+
+def as_frames(messages: list[Message]) -> list[dict[str, object]]:
+    return [json.loads(each.data) for each in messages]
+
+
+def alice(**options: object) -> Host:
+    """Alice, who follows herself and Bob."""
+    return Host(ALICE, **options).follow(ALICE, BOB)  # type: ignore[arg-type]
 
 
 class Pair:

@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
-import json
 from itertools import product
 
 import pytest
-from ebt_support import ALICE, BOB, CAROL, DAVE, EVE, Host, Pair, chain, feed, kinds
+from ebt_support import (
+    ALICE,
+    BOB,
+    CAROL,
+    DAVE,
+    EVE,
+    Host,
+    Pair,
+    alice,
+    as_frames,
+    chain,
+    feed,
+    kinds,
+    off,
+    on,
+)
 
 from culm.machine import Closed, ContractErrorCode, LocalProtocolError, RemoteProtocolError
 from culm.ssb.ebt import (
@@ -22,7 +36,6 @@ from culm.ssb.ebt import (
     SessionEnded,
     SessionOpened,
     SessionRole,
-    SourceChanged,
     State,
     Timing,
 )
@@ -38,25 +51,6 @@ from culm.ssb.ebt.states import (
     SupplyInput,
 )
 from culm.ssb.store import MemoryStore
-
-
-def on(sequence: int) -> int:
-    """The note that has that sequence and the receive flag."""
-    return sequence << 1
-
-
-def off(sequence: int) -> int:
-    return sequence << 1 | 1
-
-
-def as_frames(messages: list[Message]) -> list[dict[str, object]]:
-    return [json.loads(each.data) for each in messages]
-
-
-def alice(**options: object) -> Host:
-    """Alice, who follows herself and Bob."""
-    return Host(ALICE, **options).follow(ALICE, BOB)  # type: ignore[arg-type]
-
 
 # The beginning of a session
 
@@ -310,156 +304,6 @@ def test_nothing_is_sent_back_to_whom_it_came_from() -> None:
     session = host.accept(BOB)
     host.tell(session, {BOB: on(0)})
     assert host.tell(session, *as_frames(chain(BOB, 2))) == []
-
-
-# Whom a feed comes from
-
-
-def test_a_feed_is_received_from_one_peer_and_the_others_stand_by() -> None:
-    host = alice()
-    assert host.take(host.accept(BOB))[0][BOB] == on(0)
-    assert host.take(host.accept(CAROL))[0][BOB] == off(0)
-    assert host.machine.source(BOB) == BOB
-
-
-def test_whoever_is_ahead_becomes_the_source() -> None:
-    host = alice()
-    first, second = host.accept(BOB), host.accept(CAROL)
-    host.take(first)
-    assert host.tell(second, {BOB: on(4)})[-1][BOB] == on(0)
-    assert host.take(first) == [{BOB: off(0)}]
-    assert host.machine.source(BOB) == CAROL
-
-
-def test_who_is_not_ahead_of_the_source_stands_by() -> None:
-    host = alice()
-    first, second = host.accept(BOB), host.accept(CAROL)
-    host.tell(first, {BOB: on(4)})
-    host.tell(second, {BOB: on(4)})
-    assert host.machine.source(BOB) == BOB
-
-
-def test_the_next_source_is_who_has_the_most() -> None:
-    host = alice()
-    first, second, third = (host.accept(peer) for peer in (BOB, CAROL, DAVE))
-    for session, sequence in ((first, 2), (second, 3), (third, 5)):
-        host.tell(session, {BOB: on(sequence)})
-    host.machine.disconnect(first)
-    assert host.take(third) == [{BOB: on(0)}]
-    assert host.machine.source(BOB) == DAVE
-
-
-def test_a_peer_that_does_not_want_a_feed_is_no_source() -> None:
-    host = alice()
-    first, second = host.accept(BOB), host.accept(CAROL)
-    host.tell(second, {BOB: on(1)})
-    host.tell(first, {BOB: -1})
-    assert host.machine.source(BOB) == CAROL
-    assert host.take(first) == []  # it knows
-
-
-def test_a_stalled_peer_is_switched_away_from() -> None:
-    host = alice()
-    first, second = host.accept(BOB), host.accept(CAROL)
-    host.tell(first, {BOB: on(4)})
-    host.tell(second, {BOB: on(4)})
-    assert host.machine.next_deadline() == 3.0
-    host.advance(3.0)
-    assert host.events[-1] == SourceChanged(feed=BOB, peer=CAROL, stalled=BOB)
-    assert host.take(first) == [{BOB: off(0)}]
-    assert host.take(second) == [{BOB: on(0)}]
-
-
-def test_a_peer_that_delivers_has_not_stalled() -> None:
-    host = alice()
-    first, second = host.accept(BOB), host.accept(CAROL)
-    host.tell(first, {BOB: on(4)})
-    host.tell(second, {BOB: on(4)})
-    messages = as_frames(chain(BOB, 4))
-    host.advance(2.0)
-    host.tell(first, messages[0])
-    host.advance(3.0)
-    assert host.machine.source(BOB) == BOB
-    assert host.machine.next_deadline() == 5.0
-    host.tell(first, *messages[1:])
-    host.advance(5.0)
-    assert host.machine.next_deadline() is None
-    assert host.machine.source(BOB) == BOB
-
-
-def test_a_peer_that_sends_other_feeds_is_given_more_time_but_not_for_ever() -> None:
-    host = Host(ALICE, timing=Timing(stall_feed_s=8.0)).follow(BOB, DAVE)
-    first, second = host.accept(BOB), host.accept(CAROL)
-    host.tell(first, {BOB: on(4), DAVE: on(100)})
-    host.tell(second, {BOB: on(4)})
-    for number, message in enumerate(as_frames(chain(DAVE, 7)), 1):
-        host.advance(number * 1.0)
-        host.tell(first, message)
-        assert host.machine.source(BOB) == BOB
-    host.advance(8.0)
-    assert host.machine.source(BOB) == CAROL
-
-
-def test_stalled_peers_take_turns() -> None:
-    host = alice()
-    for peer in (BOB, CAROL, DAVE):
-        host.tell(host.accept(peer), {BOB: on(4)})
-    sources = []
-    for turn in range(1, 7):
-        host.advance(turn * 3.0)
-        sources.append(host.machine.source(BOB))
-    assert sources == [CAROL, DAVE, BOB] * 2
-
-
-def test_without_another_peer_a_stalled_one_is_kept() -> None:
-    host = alice()
-    session = host.accept(BOB)
-    host.tell(session, {BOB: on(4)})
-    host.advance(3.0)
-    assert host.machine.source(BOB) == BOB
-    assert host.machine.next_deadline() is None
-    host.tell(session, *as_frames(chain(BOB, 4)))
-    assert host.machine.clock[BOB] == 4
-
-
-def test_a_source_that_delivers_may_be_behind_for_a_moment() -> None:
-    host = alice()
-    first, second = host.accept(BOB), host.accept(CAROL)
-    host.tell(second, {BOB: on(0)})
-    host.tell(first, {BOB: on(1)}, *as_frames(chain(BOB, 1)))
-    host.tell(second, {BOB: on(2)})
-    assert host.machine.source(BOB) == BOB
-    assert host.machine.next_deadline() == 0.5
-    host.advance(0.5)
-    assert host.machine.source(BOB) == CAROL
-    assert host.events[-1] != SourceChanged(feed=BOB, peer=CAROL, stalled=BOB)  # it had not
-
-
-def test_a_stall_of_our_own_store_is_nobodys_fault() -> None:
-    host = alice()
-    first, second = host.accept(BOB), host.accept(CAROL)
-    host.tell(first, {BOB: on(4)})
-    host.tell(second, {BOB: on(4)})
-    host.machine.receive_message(first, BOB, 1, as_frames(chain(BOB, 1))[0])
-    effect = host.machine.next_effect()
-    assert effect is not None
-    host.machine.advance(3.0)
-    host.machine.advance(6.0)
-    assert host.machine.source(BOB) == BOB
-    host.machine.complete(effect.ticket, host.store.perform(effect))
-    host.advance(9.0)
-    assert host.machine.source(BOB) == CAROL
-
-
-def test_a_standing_by_peers_message_is_taken_all_the_same() -> None:
-    """It was on its way when the peer was told to stand by."""
-    host = alice()
-    first, second = host.accept(BOB), host.accept(CAROL)
-    host.tell(first, {BOB: on(4)})
-    host.tell(second, {BOB: on(4)})
-    host.advance(3.0)
-    host.tell(first, *as_frames(chain(BOB, 2)))
-    assert host.machine.clock[BOB] == 2
 
 
 # Following, unfollowing, blocking

@@ -2,7 +2,8 @@
 
 ``CULM_EBT_SEEDS`` says how many seeds are tried, ``CULM_EBT_FIRST_SEED`` where to begin: 1,000 at
 the desk, a quarter of that in the gate, which has its time to keep, and 100,000 in a campaign; for
-worlds of up to 50 hosts ``CULM_EBT_LARGE_SEEDS``, 20 at the desk, and 1,000.
+worlds of up to 50 hosts ``CULM_EBT_LARGE_SEEDS``, 20 at the desk, and 1,000; for worlds with peers
+that only pretend ``CULM_EBT_SYBILS_SEEDS``, 30 at the desk, and 3,000.
 """
 
 from __future__ import annotations
@@ -12,11 +13,14 @@ from typing import Any
 import pytest
 from ebt_simulator import Simulation
 from ebt_support import Host, feed
+from ebt_sybils import Sybils
 
 from culm.ssb.ebt import Replicator
+from culm.ssb.ebt.exchange import Exchange
 from culm.ssb.ebt.feed import Feed, Relation
 from culm.ssb.ebt.session import Session
 from culm.ssb.ebt.sources import Sources
+from culm.ssb.ebt.turns import Turn
 from effort import seeds
 
 STEPS = 150
@@ -36,6 +40,15 @@ def test_connected_hosts_have_the_same_in_the_end(tried: range) -> None:
 @pytest.mark.parametrize("seed", seeds("EBT_LARGE", usual=20, long=1_000))
 def test_many_hosts_have_the_same_in_the_end(seed: int) -> None:
     try_world(Simulation(seed, hosts_max=50), 2 * STEPS)
+
+
+@pytest.mark.parametrize("seed", seeds("EBT_SYBILS", usual=30, long=3_000))
+def test_nobody_keeps_a_feed_from_others_by_promising_it(seed: int) -> None:
+    try:
+        Sybils(seed).suffer().check()
+    except Exception as error:
+        error.add_note(f"seed {seed}")
+        raise
 
 
 def try_world(world: Simulation, steps: int) -> None:
@@ -59,7 +72,7 @@ def found(host: type[Host] = Host, count: int = 30) -> bool:
 def test_canary_a_host_that_forgets_to_switch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Sources, "_seek", lambda self, feed: self._forget(feed))
     monkeypatch.setattr(Sources, "_decide", lambda self, feed: None)
-    monkeypatch.setattr(Sources, "offered", lambda self, feed, session: None)
+    monkeypatch.setattr(Sources, "told", lambda self, feed, session: None)
     assert found()
 
 
@@ -76,6 +89,34 @@ def test_canary_a_host_that_receives_from_everybody(monkeypatch: pytest.MonkeyPa
 def test_canary_a_host_that_tells_nothing_of_news(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Session, "tell_news", lambda self, relation: None)
     assert found()
+
+
+FORKING = 31  # a world in which two branches meet
+
+
+def test_canary_a_host_that_goes_on_after_a_fork(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Exchange, "_withdraw", lambda self, feed: None)
+    monkeypatch.setattr(Feed, "wanted", property(lambda self: self.followed))
+    with pytest.raises(AssertionError):
+        try_world(Simulation(FORKING), STEPS)
+
+
+def test_canary_a_host_that_looks_away_from_a_fork(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Exchange, "_contradict", lambda self, feed, theirs: None)
+    with pytest.raises(AssertionError):
+        try_world(Simulation(FORKING), STEPS)
+
+
+def test_canary_a_host_that_waits_for_whoever_promises_most(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def first(self: Sources, feed: Feed, turn: Turn | None) -> Any:
+        return max(self._others(feed, turn), key=lambda each: each[0].clock[feed.id], default=None)
+
+    monkeypatch.setattr(Sources, "_first", first)
+    monkeypatch.setattr(Sources, "_rests", lambda self, feed, session, record: False)
+    with pytest.raises(AssertionError, match="kept from"):
+        Sybils(1).suffer()
 
 
 def test_canary_a_host_that_keeps_no_blocks(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -80,12 +80,13 @@ class MessageRefused(Event):
 class SourceChanged(Event):
     """A feed is received from another peer; `stalled` names the one that had promised more.
 
-    Both are ``None`` where there was, or is, nobody.
+    It has not kept its promise in time, was slow, or has taken it back.  `peer` is ``None`` if
+    nobody else has promised anything.
     """
 
     feed: str
     peer: str | None
-    stalled: str | None
+    stalled: str
 
 
 ReplicatorEvent: TypeAlias = (

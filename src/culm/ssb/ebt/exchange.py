@@ -56,7 +56,9 @@ class Exchange:
         self._write = self.work.writer.add
         self.events: deque[ReplicatorEvent] = deque()
         self.sessions: dict[int, Session] = {}
-        self.sources = Sources(sessions=self.sessions, timing=timing, now=now)
+        self.sources = Sources(
+            sessions=self.sessions, timing=timing, now=now, tell=self.events.append
+        )
         self._me = me
         self._format = format
         self._now = now
@@ -93,7 +95,7 @@ class Exchange:
 
     def append(self, feed: Feed, message: Message) -> None:
         """The next message of the feed is there, whoever it comes from."""
-        feed.take(message)
+        feed.take(message, self._now)
         self._write(message)
 
     def _written(self, messages: Mapping[str, list[Message]]) -> None:
@@ -185,10 +187,7 @@ class Exchange:
         if relation is None:
             is_source = told > feed.received and self.sources.session_of(feed) is None
             relation = session.tell(feed, receive=is_source)
-        if told < 0:
-            self.sources.lose(feed, session)
-        elif told > feed.received:
-            self.sources.offered(feed, session)
+        self.sources.told(feed, session)
         session.serve(relation)
 
     def receive_message(self, session: Session, author: str, sequence: int, received: Any) -> None:
@@ -209,7 +208,7 @@ class Exchange:
         except InvalidMessageError as error:
             self._refuse(session, feed, sequence, str(error))
         else:
-            feed.take(message)
+            feed.take(message, self._now)
             self._write(message)
             session.reach(relation, sequence, self._now)
             if session.clock[author] <= sequence < feed.claimed:
@@ -260,7 +259,7 @@ class Exchange:
             session.tell(feed, receive=False)
         if session.has_told(feed.id):
             if session.claims(feed):
-                self.sources.offered(feed, session)
+                self.sources.told(feed, session)
             session.serve(session.relations[feed.id])
 
     def _withdraw(self, feed: Feed) -> None:
@@ -325,4 +324,4 @@ class Exchange:
         self._now = now
         while (number := self._silent.pop_due(now)) is not None:
             self.fail(self.sessions[number], RemoteProtocolError(ErrorCode.NO_NOTES))
-        self.events.extend(self.sources.advance(now, excused=self.work.is_writing))
+        self.sources.advance(now, excused=self.work.is_writing)

@@ -22,9 +22,10 @@ class Feed:
     received: the last sequence that was taken.
     stored: the last one that the store has, which is all that peers are told of.
     claimed: the most that any peer has told us of.
+    moved: when the last message came, or when somebody said that there is more than we have.
     """
 
-    __slots__ = ("claimed", "followed", "id", "last_id", "received", "state", "stored")
+    __slots__ = ("claimed", "followed", "id", "last_id", "moved", "received", "state", "stored")
 
     def __init__(self, feed_id: str, head: Head | None, state: FeedState) -> None:
         self.id = feed_id
@@ -32,6 +33,7 @@ class Feed:
         self.received = self.stored = 0 if head is None else head.sequence
         self.state = state
         self.claimed = 0
+        self.moved = 0.0
         self.followed = False
 
     @property
@@ -46,14 +48,23 @@ class Feed:
     def follow(self, value: bool) -> None:
         self.followed = value
 
-    def take(self, message: Message) -> None:
+    def take(self, message: Message, now: float) -> None:
         """The next message is there, and is going to be stored."""
         self.received = message.sequence
         self.last_id = message.id
+        self.moved = now
 
-    def claim(self, sequence: int) -> None:
-        """Somebody says that the feed goes on to there; 0: nobody does any more."""
-        self.claimed = sequence
+    def claim(self, sequence: int, now: float) -> bool:
+        """Somebody says that the feed goes on to there; whether nobody has, of what we lack."""
+        begins = self.claimed <= self.received < sequence
+        if begins:
+            self.moved = now
+        self.claimed = max(self.claimed, sequence)
+        return begins
+
+    def forget_claims(self) -> None:
+        """Nobody says any more that there is more than we have."""
+        self.claimed = 0
 
     def store(self, last: int) -> None:
         self.stored = last
@@ -67,7 +78,7 @@ class Relation:
 
     told: the last sequence that we have told the peer of.
     asked: the last one that we had when we asked to receive it; asks: how often we have.
-    heard: when that was, or when the last message came; delivers: whether any has.
+    brought: how many messages have come since then that were the next ones.
     base: the last one that the peer had when it told; sent: the last one it is going to get.
     """
 
@@ -75,10 +86,9 @@ class Relation:
         "asked",
         "asks",
         "base",
-        "delivers",
+        "brought",
         "demand",
         "feed",
-        "heard",
         "sent",
         "supply",
         "told",
@@ -92,8 +102,7 @@ class Relation:
         self.told = -1
         self.asked = 0
         self.asks = 0
-        self.heard = 0.0
-        self.delivers = False
+        self.brought = 0
         self.base = 0
 
     def tell(self, demand: Demand) -> None:
@@ -101,17 +110,15 @@ class Relation:
         self.demand = demand
         self.told = self.feed.stored
 
-    def ask(self, now: float) -> None:
+    def ask(self) -> None:
         """The peer becomes our source."""
         self.asked = self.feed.received
         self.asks += 1
-        self.heard = now
-        self.delivers = False
+        self.brought = 0
 
-    def hear(self, now: float) -> None:
+    def bring(self) -> None:
         """The peer has sent the next message."""
-        self.heard = now
-        self.delivers = True
+        self.brought += 1
 
     def release(self) -> None:
         """The peer does not have the feed for us: it is nobody's source, and knows."""

@@ -55,9 +55,14 @@ class Timing:
 
     stall_s
         A peer that says it has more of a feed, and has sent us nothing for this long, loses the
-        feed to another one that says so, too.
+        feed to another one that says so, too.  If it had brought nothing at all, or takes back
+        what it has said, it gets it again after twice this time, or four times if that happens
+        again, and so on, unless nobody else says so.
     stall_feed_s
         The same where it sends something else, but nothing of this feed.
+    turn_s
+        How long a peer that sends messages of a feed has it, and says that it has more, before
+        others that say so are tried: whoever is faster keeps it.
     overtake_s
         How long a peer from which we receive a feed may be behind what another one says it has.
     notes_s
@@ -66,6 +71,7 @@ class Timing:
 
     stall_s: float = 3.0
     stall_feed_s: float = 30.0
+    turn_s: float = 10.0
     overtake_s: float = 0.5
     notes_s: float = 30.0
 

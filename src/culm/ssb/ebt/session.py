@@ -96,7 +96,7 @@ class Session:
     def reach(self, relation: Relation, sequence: int, now: float) -> None:
         """The peer has sent the next message of a feed, which has that sequence."""
         self.heard = now
-        relation.hear(now)
+        relation.bring()
         feed_id = relation.feed.id
         if self.clock.get(feed_id, 0) < sequence:
             self.clock[feed_id] = sequence

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator
+from math import inf
 
 from culm.ssb.ebt.events import SourceChanged
-from culm.ssb.ebt.feed import Feed, Relation
+from culm.ssb.ebt.feed import Feed
 from culm.ssb.ebt.limits import Timing
 from culm.ssb.ebt.session import Session
+from culm.ssb.ebt.turns import Record, Turn
 from culm.timers import Deadlines
 
 __all__ = ["Sources"]
@@ -19,80 +21,133 @@ class Sources:
     """One source a feed; all other peers that have it stand by.
 
     sessions: those that there are, oldest first, by number.
+    tell: gets what is to be told.
+
+    Peers that say they have more of a feed stand in a line: each at its session's number, and after
+    a turn behind all sessions that there are by then.  As long as a feed moves, who says that it
+    has the most comes first, since then nobody else has to be asked.  Of a feed that does not
+    move, who has waited longest comes first, whatever anybody says: a promise costs nothing,
+    and neither does taking it back, nor does a new name.  Before both come those that have brought
+    something of the feed, and behind them those that rest, because their turns were in vain.
     """
 
-    def __init__(self, *, sessions: Mapping[int, Session], timing: Timing, now: float) -> None:
+    def __init__(
+        self,
+        *,
+        sessions: dict[int, Session],
+        timing: Timing,
+        now: float,
+        tell: Callable[[SourceChanged], None],
+    ) -> None:
         self._sessions = sessions
         self._timing = timing
         self._now = now
-        self._sources: dict[str, Session] = {}
+        self._tell = tell
+        self._pause_s = max(timing.stall_s, _TICK_S)
+        self._turns: dict[str, Turn] = {}  # by feed
         self._fed: dict[int, dict[str, Feed]] = {}  # feeds by the number of their source
+        self._records: dict[int, dict[str, Record]] = {}  # by session and feed: who had a turn
         self._deadlines: Deadlines[str] = Deadlines()
         self._feeds: dict[str, Feed] = {}  # with a deadline
 
     def session_of(self, feed: Feed) -> Session | None:
         """From whom the feed is received."""
-        return self._sources.get(feed.id)
+        turn = self._turns.get(feed.id)
+        return None if turn is None else turn.session
 
     def peer_of(self, feed_id: str) -> str | None:
         """The same, by name."""
-        session = self._sources.get(feed_id)
-        return None if session is None else session.peer
+        turn = self._turns.get(feed_id)
+        return None if turn is None else turn.session.peer
 
     # What happens
 
     def take(self, feed: Feed, session: Session) -> None:
         """Receive the feed from that session from now on, and from no other one."""
-        before = self._sources.get(feed.id)
-        if before is session:
-            return
-        if before is not None:
-            del self._fed[before.number][feed.id]
-            before.tell(feed, receive=False)
-        self._sources[feed.id] = session
+        turn = self._turns.get(feed.id)
+        if turn is not None:
+            if turn.session is session:
+                return
+            self._finish(feed, turn)
+            turn.session.tell(feed, receive=False)
+        relation = session.tell(feed, receive=True)
+        if relation.brought:
+            self._record_of(feed, session).forgive()
+        relation.ask()
+        self._turns[feed.id] = made = Turn(feed, session, relation, self._now)
+        made.promise(session.clock.get(feed.id, 0))
         self._fed.setdefault(session.number, {})[feed.id] = feed
-        session.tell(feed, receive=True).ask(self._now)
         self.wait(feed)
+        if turn is not None and not turn.is_kept:
+            self._tell_stalled(feed, turn)
 
-    def offered(self, feed: Feed, session: Session) -> None:
-        """A peer has told that it has more of the feed than we."""
-        feed.claim(max(feed.claimed, session.clock[feed.id]))
-        source = self._sources.get(feed.id)
-        if source is None or (
-            source is not session
-            and not source.claims(feed)
-            and not self._is_productive(source.relations[feed.id])
+    def told(self, feed: Feed, session: Session) -> None:
+        """A peer has told what it has of the feed."""
+        told = session.clock[feed.id]
+        turn = self._turns.get(feed.id)
+        if told > feed.received:
+            self._offered(feed, session, told)
+        elif turn is not None and turn.session is session:
+            self._taken_back(feed, turn, told)
+
+    def _taken_back(self, feed: Feed, turn: Turn, told: int) -> None:
+        """The source does not say any more that it has more than we."""
+        if told < 0:
+            self.lose(feed, turn.session)
+            if not turn.is_kept:
+                self._tell_stalled(feed, turn)
+        elif not (turn.is_kept or self._replace(feed, turn)):
+            self.wait(feed)
+
+    def _offered(self, feed: Feed, session: Session, told: int) -> None:
+        turn = self._turns.get(feed.id)
+        if feed.claim(told, self._now) and turn is not None:
+            turn.begin_part(self._now)
+        if turn is None:
+            self._seek(feed)
+        elif turn.session is session:
+            turn.promise(told)
+            self.wait(feed)
+        elif (
+            turn.session.claims(feed)
+            or turn.brings(self._now - self._timing.stall_s)
+            or self._rests(feed, session, self._record_of(feed, session))
+            or not self._replace(feed, turn)
         ):
-            self.take(feed, session)
-        else:
             self.wait(feed)
 
     def lose(self, feed: Feed, session: Session) -> None:
         """The feed will not come from that session."""
-        if self._sources.get(feed.id) is session:
-            self._release(feed, session)
+        turn = self._turns.get(feed.id)
+        if turn is not None and turn.session is session:
+            self._release(feed, turn)
             self._seek(feed)
 
     def drop(self, feed: Feed) -> None:
         """The feed is not received any more."""
-        session = self._sources.get(feed.id)
-        if session is not None:
-            self._release(feed, session)
+        turn = self._turns.get(feed.id)
+        if turn is not None:
+            self._release(feed, turn)
         self._forget(feed)
 
     def end(self, session: Session) -> None:
         """The session has ended."""
+        self._records.pop(session.number, None)
         for feed in self._fed.pop(session.number, {}).values():
-            del self._sources[feed.id]
+            del self._turns[feed.id]
             self._seek(feed)
+
+    def _tell_stalled(self, feed: Feed, turn: Turn) -> None:
+        peer = self.peer_of(feed.id)
+        self._tell(SourceChanged(feed=feed.id, peer=peer, stalled=turn.session.peer))
 
     # Time
 
     def next_deadline(self) -> float | None:
         return self._deadlines.next()
 
-    def advance(self, now: float, *, excused: bool) -> Iterator[SourceChanged]:
-        """What changes because of the time.
+    def advance(self, now: float, *, excused: bool) -> None:
+        """Change what is to be changed because of the time.
 
         excused: nobody could send anything, because we did not take it.
         """
@@ -100,79 +155,141 @@ class Sources:
         while (feed_id := self._deadlines.pop_due(now)) is not None:
             feed = self._feeds.pop(feed_id)
             if excused:
-                self._deadlines.set(feed_id, now + max(self._timing.stall_s, _TICK_S))
-                self._feeds[feed_id] = feed
-                continue
-            change = self._decide(feed)
-            if change is not None:
-                yield change
+                self._look(feed, now + self._pause_s)
+            else:
+                self._decide(feed)
 
-    def _decide(self, feed: Feed) -> SourceChanged | None:
+    def _decide(self, feed: Feed) -> None:
         """A deadline has passed: is it the source's fault, and is there a better one?"""
-        source = self._sources.get(feed.id)
-        if source is None:
+        turn = self._turns.get(feed.id)
+        if turn is None:
             self._seek(feed)
-            return None
-        promised = source.claims(feed)
-        if promised and self._patience(feed, source) > self._now:
+        elif not turn.session.claims(feed):
+            self._overtake(feed, turn)
+        elif self._patience(feed, turn) > self._now:
             self.wait(feed)
-            return None
-        other = next(filter(lambda session: session.claims(feed), self._after(source)), None)
-        if other is None:
-            if not promised:
-                feed.claim(0)
-            return None
-        self.take(feed, other)
-        if not promised:
-            return None
-        return SourceChanged(feed=feed.id, peer=other.peer, stalled=source.peer)
+        elif self._silence(feed, turn) <= self._now:
+            first = self._first(feed, turn)
+            if first is not None:
+                self.take(feed, first[0])
+        else:
+            self._compare(feed, turn)
+
+    def _overtake(self, feed: Feed, turn: Turn) -> None:
+        """The source has brought all that it has, and others say that there is more."""
+        if self._replace(feed, turn):
+            return
+        pauses = [record.rests_until for _, record in self._others(feed, turn)]
+        if pauses:
+            self._look(feed, min(pauses))
+        else:
+            feed.forget_claims()
+
+    def _compare(self, feed: Feed, turn: Turn) -> None:
+        """The source brings something, and has had its time: is there a faster one?"""
+        pace = turn.pace(self._now)
+        faster: list[tuple[float, tuple[int, float], Session]] = []
+        for session, record in self._others(feed, turn):
+            if self._rests(feed, session, record):
+                continue
+            if record.hope > pace:
+                faster.append((-record.hope, record.place, session))
+            else:
+                record.pass_over()
+        if faster:
+            self.take(feed, min(faster, key=lambda each: each[:2])[-1])
+        else:
+            turn.begin_part(self._now)
+            self.wait(feed)
 
     def wait(self, feed: Feed) -> None:
         """Look again when the source has had its time, if anybody claims to have more."""
-        source = self._sources.get(feed.id)
-        if source is None or feed.received >= feed.claimed:
+        turn = self._turns.get(feed.id)
+        if turn is None or feed.received >= feed.claimed:
             return
         due = self._now + self._timing.overtake_s
-        if source.claims(feed):
-            due = max(self._patience(feed, source), self._now)
+        if turn.session.claims(feed):
+            due = max(self._patience(feed, turn), self._now)
         set_to = self._deadlines.get(feed.id)
         if set_to is None or due < set_to:
-            self._deadlines.set(feed.id, due)
-            self._feeds[feed.id] = feed
+            self._look(feed, due)
 
-    def _patience(self, feed: Feed, source: Session) -> float:
-        """Until when the source may be silent, given that it has promised more."""
-        relation = source.relations[feed.id]
-        last = max(relation.heard, source.heard)
-        return min(last + self._timing.stall_s, relation.heard + self._timing.stall_feed_s)
+    def _look(self, feed: Feed, due: float) -> None:
+        self._deadlines.set(feed.id, due)
+        self._feeds[feed.id] = feed
 
-    def _is_productive(self, relation: Relation) -> bool:
-        return relation.delivers and relation.heard + self._timing.stall_s > self._now
+    def _patience(self, feed: Feed, turn: Turn) -> float:
+        """Until when the source may go on as it does, given that it has promised more."""
+        silence = self._silence(feed, turn)
+        if not turn.session.relations[feed.id].brought:
+            return silence
+        return min(silence, turn.began + max(self._timing.turn_s, _TICK_S))
+
+    def _silence(self, feed: Feed, turn: Turn) -> float:
+        """Until when the source may be silent."""
+        moved = max(turn.began, feed.moved)
+        last = max(moved, turn.session.heard)
+        return min(last + self._timing.stall_s, moved + self._timing.stall_feed_s)
 
     # Choosing
 
-    def _after(self, source: Session) -> Iterable[Session]:
-        """The other sessions, beginning after the source's, so that all get their turn."""
-        sessions = list(self._sessions.values())
-        numbers = [session.number for session in sessions]
-        at = numbers.index(source.number)
-        return sessions[at + 1 :] + sessions[:at]
+    def _others(self, feed: Feed, turn: Turn | None) -> Iterator[tuple[Session, Record]]:
+        """All but the source that claim to have more."""
+        for session in self._sessions.values():
+            if session.claims(feed) and (turn is None or session is not turn.session):
+                yield session, self._record_of(feed, session)
+
+    def _first(self, feed: Feed, turn: Turn | None) -> tuple[Session, Record] | None:
+        """Who of them comes first in the line."""
+        moves = feed.moved + self._timing.stall_s > self._now
+
+        def key(each: tuple[Session, Record]) -> tuple[float, float, int, tuple[int, float]]:
+            session, record = each
+            rest = record.rests_until if self._rests(feed, session, record) else -inf
+            most = session.clock[feed.id] if moves else 0
+            return rest, -record.pace, -most, record.place
+
+        return min(self._others(feed, turn), key=key, default=None)
 
     def _seek(self, feed: Feed) -> None:
-        """Receive the feed, which has no source, from whoever says that it has the most."""
-        claiming = [session for session in self._sessions.values() if session.claims(feed)]
-        if claiming:
-            self.take(feed, max(claiming, key=lambda session: session.clock[feed.id]))
+        """Receive the feed, which has no source, from whoever comes first in the line."""
+        first = self._first(feed, None)
+        if first is not None:
+            self.take(feed, first[0])
         else:
             self._forget(feed)
 
-    def _release(self, feed: Feed, session: Session) -> None:
-        del self._sources[feed.id], self._fed[session.number][feed.id]
-        relation = session.relations.get(feed.id)
+    def _replace(self, feed: Feed, turn: Turn) -> bool:
+        """Receive the feed from somebody who does not rest, if there is anybody."""
+        first = self._first(feed, turn)
+        if first is None or self._rests(feed, *first):
+            return False
+        self.take(feed, first[0])
+        return True
+
+    def _rests(self, feed: Feed, session: Session, record: Record) -> bool:
+        return record.rests_until > self._now and not session.relations[feed.id].brought
+
+    def _record_of(self, feed: Feed, session: Session) -> Record:
+        record = self._records.get(session.number, {}).get(feed.id)
+        return Record(session.number) if record is None else record
+
+    def _finish(self, feed: Feed, turn: Turn) -> None:
+        """The turn of the feed's source is over."""
+        number = turn.session.number
+        del self._turns[feed.id], self._fed[number][feed.id]
+        record = self._record_of(feed, turn.session)
+        newest = next(reversed(self._sessions), number)
+        record.finish(turn, self._now, (newest, self._now), self._pause_s)
+        self._records.setdefault(number, {})[feed.id] = record
+
+    def _release(self, feed: Feed, turn: Turn) -> None:
+        self._finish(feed, turn)
+        relation = turn.session.relations.get(feed.id)
         if relation is not None:
             relation.release()
 
     def _forget(self, feed: Feed) -> None:
-        feed.claim(0)
+        feed.forget_claims()
         self._deadlines.cancel(feed.id)
         self._feeds.pop(feed.id, None)

@@ -1,0 +1,107 @@
+"""A peer's turn to be a feed's source, and what is remembered of turns that are over."""
+
+from __future__ import annotations
+
+from math import inf
+from typing import Final
+
+from culm.ssb.ebt.feed import Feed, Relation
+from culm.ssb.ebt.session import Session
+
+__all__ = ["Record", "Turn"]
+
+_FAILURES_MAX: Final = 6  # after which pauses do not grow any more
+
+
+class Turn:
+    """One peer has the feed.
+
+    began: when it got the feed, or when a new part of its turn began.
+    promised: the most that it has said it has, meanwhile.
+    """
+
+    __slots__ = ("_counted", "_feed", "_relation", "began", "promised", "session")
+
+    def __init__(self, feed: Feed, session: Session, relation: Relation, now: float) -> None:
+        self.session = session
+        self.began = now
+        self.promised = 0
+        self._feed = feed
+        self._relation = relation
+        self._counted = 0  # messages that had come before `began`
+
+    def promise(self, sequence: int) -> None:
+        """The peer says that it has the feed up to there."""
+        self.promised = max(self.promised, sequence)
+
+    def begin_part(self, now: float) -> None:
+        """What counts is what comes from now on."""
+        self.began = now
+        self._counted = self._relation.brought
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether nothing is missing that the peer has promised."""
+        return self.promised <= self._feed.received
+
+    @property
+    def is_in_vain(self) -> bool:
+        """Whether the peer has promised more than there is, and has brought nothing."""
+        return not (self.is_kept or self._relation.brought)
+
+    def brings(self, since: float) -> bool:
+        """Whether the peer has brought something, and the feed has moved since then."""
+        return bool(self._relation.brought) and self._feed.moved > since
+
+    def pace(self, now: float) -> float:
+        """Messages a second in this part; infinite if it has only begun."""
+        if now <= self.began:
+            return inf
+        return (self._relation.brought - self._counted) / (now - self.began)
+
+
+class Record:
+    """How a peer has done in its turns with one feed.
+
+    pace: messages a second, the last time; 0 if it has brought nothing, or not been measured.
+    rests_until: when it may have another turn, if others want one.
+    place: its place in the line; see `Sources`.
+    """
+
+    __slots__ = ("_failures", "_passed", "pace", "place", "rests_until")
+
+    def __init__(self, number: int) -> None:
+        self.pace = 0.0
+        self.rests_until = -inf
+        self.place = (number, -inf)
+        self._failures = 0  # turns in vain, one after the other
+        self._passed = 0  # how often somebody else was preferred since the pace was measured
+
+    def finish(self, turn: Turn, now: float, place: tuple[int, float], pause_s: float) -> None:
+        """A turn is over.  One that was in vain leads to a pause, twice as long each time."""
+        self.place = place
+        self._passed = 0
+        if turn.is_in_vain:
+            self._failures = min(self._failures + 1, _FAILURES_MAX)
+            self.pace = 0.0
+            self.rests_until = now + pause_s * 2**self._failures
+        else:
+            self.pace = turn.pace(now)
+            self.forgive()
+
+    def forgive(self) -> None:
+        """The peer has brought something after all."""
+        self._failures = 0
+        self.rests_until = -inf
+
+    def pass_over(self) -> None:
+        """Somebody else was preferred for being faster."""
+        self._passed += 1
+
+    @property
+    def hope(self) -> float:
+        """Messages a second that it may bring: the longer ago it was measured, the more.
+
+        So whoever was slow at a bad moment is tried again, more and more rarely if it stays slow.
+        """
+        return self.pace * 2.0**self._passed if self.pace else inf

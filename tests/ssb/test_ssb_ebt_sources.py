@@ -1,0 +1,274 @@
+"""Epidemic Broadcast Trees: whom a feed comes from, and who has its turn when."""
+
+from __future__ import annotations
+
+import pytest
+from ebt_support import ALICE, BOB, CAROL, DAVE, EVE, Host, alice, as_frames, chain, feed, off, on
+
+from culm.ssb.ebt import SourceChanged, Timing
+
+
+def test_a_feed_is_received_from_one_peer_and_the_others_stand_by() -> None:
+    host = alice()
+    assert host.take(host.accept(BOB))[0][BOB] == on(0)
+    assert host.take(host.accept(CAROL))[0][BOB] == off(0)
+    assert host.machine.source(BOB) == BOB
+
+
+def test_whoever_is_ahead_becomes_the_source() -> None:
+    host = alice()
+    first, second = host.accept(BOB), host.accept(CAROL)
+    host.take(first)
+    assert host.tell(second, {BOB: on(4)})[-1][BOB] == on(0)
+    assert host.take(first) == [{BOB: off(0)}]
+    assert host.machine.source(BOB) == CAROL
+
+
+def test_who_is_not_ahead_of_the_source_stands_by() -> None:
+    host = alice()
+    first, second = host.accept(BOB), host.accept(CAROL)
+    host.tell(first, {BOB: on(4)})
+    host.tell(second, {BOB: on(4)})
+    assert host.machine.source(BOB) == BOB
+
+
+def test_the_next_source_is_who_has_the_most() -> None:
+    host = alice()
+    first, second, third = (host.accept(peer) for peer in (BOB, CAROL, DAVE))
+    for session, sequence in ((first, 2), (second, 3), (third, 5)):
+        host.tell(session, {BOB: on(sequence)})
+    host.machine.disconnect(first)
+    assert host.take(third) == [{BOB: on(0)}]
+    assert host.machine.source(BOB) == DAVE
+
+
+def test_a_peer_that_does_not_want_a_feed_is_no_source() -> None:
+    host = alice()
+    first, second = host.accept(BOB), host.accept(CAROL)
+    host.tell(second, {BOB: on(1)})
+    host.tell(first, {BOB: -1})
+    assert host.machine.source(BOB) == CAROL
+    assert host.take(first) == []  # it knows
+
+
+def test_a_stalled_peer_is_switched_away_from() -> None:
+    host = alice()
+    first, second = host.accept(BOB), host.accept(CAROL)
+    host.tell(first, {BOB: on(4)})
+    host.tell(second, {BOB: on(4)})
+    assert host.machine.next_deadline() == 3.0
+    host.advance(3.0)
+    assert host.events[-1] == SourceChanged(feed=BOB, peer=CAROL, stalled=BOB)
+    assert host.take(first) == [{BOB: off(0)}]
+    assert host.take(second) == [{BOB: on(0)}]
+
+
+def test_a_peer_that_delivers_has_not_stalled() -> None:
+    host = alice()
+    first, second = host.accept(BOB), host.accept(CAROL)
+    host.tell(first, {BOB: on(4)})
+    host.tell(second, {BOB: on(4)})
+    messages = as_frames(chain(BOB, 4))
+    host.advance(2.0)
+    host.tell(first, messages[0])
+    host.advance(3.0)
+    assert host.machine.source(BOB) == BOB
+    assert host.machine.next_deadline() == 5.0
+    host.tell(first, *messages[1:])
+    host.advance(5.0)
+    assert host.machine.next_deadline() is None
+    assert host.machine.source(BOB) == BOB
+
+
+def test_a_peer_that_sends_other_feeds_is_given_more_time_but_not_for_ever() -> None:
+    host = Host(ALICE, timing=Timing(stall_feed_s=8.0)).follow(BOB, DAVE)
+    first, second = host.accept(BOB), host.accept(CAROL)
+    host.tell(first, {BOB: on(4), DAVE: on(100)})
+    host.tell(second, {BOB: on(4)})
+    for number, message in enumerate(as_frames(chain(DAVE, 7)), 1):
+        host.advance(number * 1.0)
+        host.tell(first, message)
+        assert host.machine.source(BOB) == BOB
+    host.advance(8.0)
+    assert host.machine.source(BOB) == CAROL
+
+
+def test_stalled_peers_take_turns() -> None:
+    host = alice()
+    for peer in (BOB, CAROL, DAVE):
+        host.tell(host.accept(peer), {BOB: on(4)})
+    sources = []
+    for turn in range(1, 7):
+        host.advance(turn * 3.0)
+        sources.append(host.machine.source(BOB))
+    assert sources == [CAROL, DAVE, BOB] * 2
+
+
+def test_without_another_peer_a_stalled_one_is_kept() -> None:
+    host = alice()
+    session = host.accept(BOB)
+    host.tell(session, {BOB: on(4)})
+    host.advance(3.0)
+    assert host.machine.source(BOB) == BOB
+    assert host.machine.next_deadline() is None
+    host.tell(session, *as_frames(chain(BOB, 4)))
+    assert host.machine.clock[BOB] == 4
+
+
+def test_a_source_that_delivers_may_be_behind_for_a_moment() -> None:
+    host = alice()
+    first, second = host.accept(BOB), host.accept(CAROL)
+    host.tell(second, {BOB: on(0)})
+    host.tell(first, {BOB: on(1)}, *as_frames(chain(BOB, 1)))
+    host.tell(second, {BOB: on(2)})
+    assert host.machine.source(BOB) == BOB
+    assert host.machine.next_deadline() == 0.5
+    host.advance(0.5)
+    assert host.machine.source(BOB) == CAROL
+    assert host.events[-1] != SourceChanged(feed=BOB, peer=CAROL, stalled=BOB)  # it had not
+
+
+def test_a_stall_of_our_own_store_is_nobodys_fault() -> None:
+    host = alice()
+    first, second = host.accept(BOB), host.accept(CAROL)
+    host.tell(first, {BOB: on(4)})
+    host.tell(second, {BOB: on(4)})
+    host.machine.receive_message(first, BOB, 1, as_frames(chain(BOB, 1))[0])
+    effect = host.machine.next_effect()
+    assert effect is not None
+    host.machine.advance(3.0)
+    host.machine.advance(6.0)
+    assert host.machine.source(BOB) == BOB
+    host.machine.complete(effect.ticket, host.store.perform(effect))
+    host.advance(9.0)
+    assert host.machine.source(BOB) == CAROL
+
+
+def test_a_standing_by_peers_message_is_taken_all_the_same() -> None:
+    """It was on its way when the peer was told to stand by."""
+    host = alice()
+    first, second = host.accept(BOB), host.accept(CAROL)
+    host.tell(first, {BOB: on(4)})
+    host.tell(second, {BOB: on(4)})
+    host.advance(3.0)
+    host.tell(first, *as_frames(chain(BOB, 2)))
+    assert host.machine.clock[BOB] == 2
+
+
+MUCH = 2**51
+
+
+def promised(*peers: str, sequence: int = MUCH) -> tuple[Host, list[int]]:
+    """Alice, to whom these peers have promised Bob's feed, one after the other."""
+    host = alice()
+    sessions = [host.accept(peer) for peer in peers]
+    for session in sessions:
+        host.tell(session, {BOB: on(sequence)})
+    return host, sessions
+
+
+def sources_of(host: Host) -> list[tuple[str | None, str]]:
+    """Who has followed whom as Bob's source, for not keeping what was promised."""
+    return [(event.peer, event.stalled) for event in host.events if type(event) is SourceChanged]
+
+
+@pytest.mark.parametrize("taken_back", [-1, on(0)])
+def test_a_promise_that_is_taken_back_costs_the_feed(taken_back: int) -> None:
+    host, (first, second, third) = promised(CAROL, DAVE, EVE)
+    for session, now in ((first, 1.0), (second, 2.0)):
+        host.advance(now)
+        host.tell(session, {BOB: taken_back})
+        host.tell(session, {BOB: on(MUCH + 1)})
+    assert sources_of(host) == [(DAVE, CAROL), (EVE, DAVE)]
+    host.tell(third, *as_frames(chain(BOB, 1)))
+    host.advance(4.0)
+    assert host.machine.source(BOB) == EVE
+
+
+def test_whose_promise_nobody_else_makes_is_believed_again() -> None:
+    host, (first,) = promised(CAROL)
+    for _ in range(10):
+        host.tell(first, {BOB: -1})
+        assert host.machine.source(BOB) is None
+        host.tell(first, {BOB: on(MUCH)})
+        assert host.machine.source(BOB) == CAROL
+
+
+def test_of_a_feed_that_does_not_move_who_has_waited_longest_comes_first() -> None:
+    """However much others promise, and under however many names they come."""
+    host, _ = promised(CAROL, sequence=5)
+    session = host.accept(DAVE)
+    host.tell(session, {BOB: on(1)})
+    for number in range(20):
+        host.tell(host.accept(feed(f"sybil {number}")), {BOB: on(MUCH)})
+    host.advance(3.0)
+    assert sources_of(host) == [(DAVE, CAROL)]
+
+
+def test_who_has_brought_something_comes_before_who_has_not() -> None:
+    host, (first, second, _) = promised(CAROL, DAVE, EVE)
+    messages = as_frames(chain(BOB, 2))
+    host.advance(3.0)
+    host.tell(second, messages[0])
+    host.advance(6.0)
+    assert host.machine.source(BOB) == EVE
+    host.tell(first, messages[1])  # it was on its way
+    host.advance(9.0)
+    assert sources_of(host) == [(DAVE, CAROL), (EVE, DAVE), (DAVE, EVE)]
+
+
+def test_turns_in_vain_lead_to_longer_and_longer_pauses() -> None:
+    """Dave brings all that there is; Carol promises more than that."""
+    host, (first, second) = promised(CAROL, DAVE, sequence=1)
+    host.tell(first, {BOB: on(MUCH)})
+    host.advance(3.0)
+    host.tell(second, *as_frames(chain(BOB, 1)))
+    begun = []
+    before = DAVE
+    for tick in range(200):
+        host.advance(3.5 + tick / 2)
+        source = host.machine.source(BOB)
+        if source == CAROL != before:
+            begun.append(host.now)
+            host.tell(first, {BOB: -1})
+            host.tell(first, {BOB: on(MUCH)})
+            source = host.machine.source(BOB)
+        before = source
+    assert len(begun) <= 6
+
+
+def test_a_slow_source_gives_way_to_a_faster_one() -> None:
+    """One message every 2.9 seconds is enough for a while."""
+    host, (first, second) = promised(CAROL, DAVE)
+    messages = as_frames(chain(BOB, 200))
+    host.advance(2.9)
+    host.tell(first, messages[0])
+    host.advance(5.8)
+    host.tell(first, messages[1])
+    host.advance(8.7)
+    host.tell(first, messages[2])
+    assert host.machine.source(BOB) == CAROL
+    host.advance(10.0)
+    assert sources_of(host) == [(DAVE, CAROL)]
+    for tick in range(20):
+        host.tell(second, *messages[3 + 3 * tick : 6 + 3 * tick])
+        host.advance(10.0 + tick)
+    assert host.machine.source(BOB) == DAVE  # it was compared, and is faster
+    host.tell(second, {BOB: -1})
+    assert host.machine.source(BOB) == CAROL
+
+
+def test_who_was_slow_is_tried_again_more_and_more_rarely() -> None:
+    host, (first, second) = promised(CAROL, DAVE)
+    messages = iter(as_frames(chain(BOB, 500)))
+    begun = []
+    for tick in range(1, 80):
+        source = host.machine.source(BOB)
+        if source == CAROL:
+            host.tell(first, next(messages))
+        else:
+            host.tell(second, *(next(messages) for _ in range(6)))
+        host.advance(2.0 * tick)
+        if host.machine.source(BOB) == CAROL != source:
+            begun.append(host.now)
+    assert begun == [50.0, 100.0, 150.0]  # the sixfold is more than the double, and the fourfold
