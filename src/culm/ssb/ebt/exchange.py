@@ -208,10 +208,10 @@ class Exchange:
         except InvalidMessageError as error:
             self._refuse(session, feed, sequence, str(error))
         else:
-            feed.take(message, self._now)
+            now = self._now
+            feed.take(message, now)
             self._write(message)
-            session.reach(relation, sequence, self._now)
-            if session.clock[author] <= sequence < feed.claimed:
+            if session.reach(relation, sequence, now) and sequence < feed.claimed:
                 self.sources.wait(feed)  # somebody else is ahead
 
     def receive_outside(self, peer: str, author: str, sequence: int, received: Any) -> bool:

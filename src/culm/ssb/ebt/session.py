@@ -93,13 +93,15 @@ class Session:
         """Whether it has told of the feed in this session."""
         return feed_id in self._receives
 
-    def reach(self, relation: Relation, sequence: int, now: float) -> None:
-        """The peer has sent the next message of a feed, which has that sequence."""
+    def reach(self, relation: Relation, sequence: int, now: float) -> bool:
+        """The peer has sent the next message of a feed; whether it has told of no later one."""
         self.heard = now
         relation.bring()
         feed_id = relation.feed.id
-        if self.clock.get(feed_id, 0) < sequence:
+        told = self.clock.get(feed_id, 0)
+        if told < sequence:
             self.clock[feed_id] = sequence
+        return told <= sequence
 
     def claims(self, feed: Feed) -> bool:
         """Whether the peer says that it has more of the feed than we, and would send it."""
