@@ -21,6 +21,11 @@ def varu64(implementation: Implementation) -> ModuleType:
 
 
 @pytest.fixture(scope="session")
+def cbor(implementation: Implementation) -> ModuleType:
+    return twin("cbor", implementation)
+
+
+@pytest.fixture(scope="session")
 def classic(implementation: Implementation) -> ModuleType:
     return twin("classic", implementation)
 
@@ -88,3 +93,8 @@ def tree_twins() -> tuple[ModuleType, ModuleType]:
 @pytest.fixture(scope="session")
 def classic_twins() -> tuple[ModuleType, ModuleType]:
     return twin("classic", "compiled"), twin("classic", "pure")
+
+
+@pytest.fixture(scope="session")
+def cbor_twins() -> tuple[ModuleType, ModuleType]:
+    return twin("cbor", "compiled"), twin("cbor", "pure")

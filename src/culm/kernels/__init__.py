@@ -1,8 +1,8 @@
 """The hot paths, each twice: compiled from ``cext/`` and as a pure twin, its specification.
 
-``culm.kernels.classic``, ``fingerprint``, ``hashing``, ``lzfoo``, ``runs``, ``symbols``, ``tree``,
-``varu64``, ``xenc`` are the twins in use: the compiled ones where there are any.  Which was
-taken is told, never guessed:
+``culm.kernels.cbor``, ``classic``, ``fingerprint``, ``hashing``, ``lzfoo``, ``runs``, ``symbols``,
+``tree``, ``varu64``, ``xenc`` are the twins in use: the compiled ones where there are any.  Which
+was taken is told, never guessed:
 
 - `IMPLEMENTATION` is ``"compiled"``, ``"pure"`` or ``"mixed"``,
 - `IMPLEMENTATIONS` says it kernel by kernel,
@@ -13,8 +13,8 @@ taken is told, never guessed:
 There is no switch.  To run without the extensions, install with ``CULM_BUILD_EXT=no``; to
 have both twins side by side, as the tests do, call `load`.
 
-Kernels take and return bytes and integers, keep no protocol state and import nothing of
-culm: faults in the data are numbers, which `culm.wire` turns into errors.
+Kernels take and return bytes and integers (``cbor`` what CBOR stands for), keep no protocol state
+and import nothing of culm: faults in the data are numbers, which `culm.wire` turns into errors.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ __all__ = [
     "IMPORT_ERRORS",
     "NAMES",
     "Implementation",
+    "cbor",
     "classic",
     "fingerprint",
     "hashing",
@@ -45,6 +46,7 @@ __all__ = [
 Implementation = Literal["compiled", "pure"]
 
 NAMES = (
+    "cbor",
     "classic",
     "fingerprint",
     "hashing",
@@ -92,6 +94,7 @@ def _summary() -> Literal["compiled", "pure", "mixed"]:
 
 
 if TYPE_CHECKING:
+    from culm.kernels import pure_cbor as cbor
     from culm.kernels import pure_classic as classic
     from culm.kernels import pure_fingerprint as fingerprint
     from culm.kernels import pure_hashing as hashing
@@ -102,6 +105,7 @@ if TYPE_CHECKING:
     from culm.kernels import pure_varu64 as varu64
     from culm.kernels import pure_xenc as xenc
 else:
+    cbor = _pick("cbor")
     classic = _pick("classic")
     fingerprint = _pick("fingerprint")
     hashing = _pick("hashing")

@@ -189,7 +189,7 @@ class Codec:
         Raises `RemoteProtocolError` (``MALFORMED``).
         """
         try:
-            value = cbor.decode_scanned(encoded)
+            value = cbor.decode(encoded)
         except DecodeError as error:
             raise _malformed(str(error)) from None
         return self._read(value)

@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
-from functools import lru_cache
 from itertools import pairwise
 from typing import Any, TypeAlias
 
@@ -29,7 +28,6 @@ from culm.p2panda.schema import (
 )
 from culm.wire import cbor
 from culm.wire.errors import DecodeError
-from culm.wire.multihash import YASMF
 
 __all__ = ["VERSION", "Action", "Operation", "Value", "check_operation", "decode"]
 
@@ -55,8 +53,6 @@ class Action(IntEnum):
 
 
 _ACTIONS = {int(action): action for action in Action}
-_ONE_PREVIOUS = b"\x81\x58\x22"  # an array of one byte string of 34 bytes
-_FRONT_SIZE_MIN = 5
 _SIZES = {Action.CREATE: 4, Action.UPDATE: 5, Action.DELETE: 4}
 
 
@@ -118,9 +114,6 @@ def decode(data: Buffer) -> Operation:
     """
     encoded = data if isinstance(data, bytes) else bytes(data)
     try:
-        usual = _read_usual(encoded)
-        if usual is not None:
-            return _assemble(*usual, encoded)
         items = cbor.decode(encoded, depth_max=_DEPTH_MAX)
     except DecodeError as error:
         raise InvalidOperation(Reason.NOT_CANONICAL, str(error)) from None
@@ -156,46 +149,6 @@ def _assemble(
     _set_fields(operation, fields)
     _set_encoded(operation, encoded)
     return operation
-
-
-def _read_usual(
-    encoded: bytes,
-) -> tuple[Action, str, tuple[bytes, ...], dict[str, Value]] | None:
-    """What nearly all operations are; ``None`` for one that is to be looked at more closely.
-
-    Those of one schema begin alike, and at most a few stand behind others.
-    """
-    at = 5 + encoded[4] if len(encoded) > _FRONT_SIZE_MIN else 0
-    front = _read_front(encoded[:at])
-    if front is None:
-        return None
-    action, schema_id = front
-    previous: tuple[bytes, ...] = ()
-    if action is Action.UPDATE:
-        if encoded[at : at + 3] != _ONE_PREVIOUS:
-            return None
-        previous = (encoded[at + 3 : at + 3 + YASMF.encoded_size],)
-        if not is_operation_id(previous[0]):
-            return None
-        at += 3 + YASMF.encoded_size
-    return action, schema_id, previous, _read_fields(cbor.decode_rest(encoded, at, depth_max=3))
-
-
-@lru_cache(maxsize=1024)
-def _read_front(encoded: bytes) -> tuple[Action, str] | None:
-    """What an operation with fields begins with, up to its schema id, if that is all there."""
-    try:
-        items = cbor.decode(b"\x83" + encoded[1:], depth_max=1)
-        version, number, schema_id = items
-        SchemaId.parse(schema_id)
-        action = Action(number)
-    except (DecodeError, InvalidOperation, TypeError, ValueError):
-        return None
-    right = (type(version), type(number), version) == (int, int, VERSION)
-    head = cbor.encode_head(cbor.ARRAY, _SIZES[action])
-    if not right or action is Action.DELETE or not encoded.startswith(head):
-        return None
-    return action, schema_id
 
 
 def check_operation(operation: Operation, schema: Schema) -> None:

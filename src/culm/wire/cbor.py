@@ -1,46 +1,49 @@
 """Canonical CBOR (RFC 8949, section 4.2.1): found in a stream while it comes in, and decoded.
 
 `Scanner` looks at the heads of an item, refuses what is not canonical, too large or too deep as
-soon as that can be known, and says where the item ends.  What it has found cbor2 gets to decode: it
-never sees tags, indefinite lengths, or sizes that nobody has the bytes for.  `decode` does both in
-one go for what is there as a whole.
-
-Of the order of keys in maps, and of duplicates among them, only `decode` says something.
+soon as that can be known, and says where the item ends.  `decode` takes what is there as a whole;
+of the order of keys in maps, of duplicates among them, and of text that is no UTF-8, only it
+says something.
 """
 
 from __future__ import annotations
 
 from functools import lru_cache
-from operator import lt
-from struct import Struct
 from typing import Any, Protocol
 
 import cbor2
 
 from culm.buffer import Buffer
+from culm.kernels import cbor as _kernel
 from culm.wire.errors import DecodeError, Truncated, WireErrorCode
 
-__all__ = [
-    "DEPTH_MAX",
-    "Scanner",
-    "decode",
-    "decode_rest",
-    "decode_scanned",
-    "encode",
-    "encode_head",
-]
+__all__ = ["DEPTH_MAX", "Scanner", "decode", "encode", "encode_head"]
 
 #: How many arrays and maps may be inside each other by default.
 DEPTH_MAX = 16
 
-UNSIGNED, NEGATIVE, BYTES, TEXT, ARRAY, MAP, TAG, OTHER = range(8)
+BYTES, TEXT, ARRAY, MAP, TAG = (
+    _kernel.BYTES,
+    _kernel.TEXT,
+    _kernel.ARRAY,
+    _kernel.MAP,
+    _kernel.TAG,
+)
 
-_SIMPLE = {20: False, 21: True, 22: None}
-_DIRECT_MAX = 23  # a larger argument stands behind the head, in so many bytes:
-_WIDTHS = {24: 1, 25: 2, 26: 4, 27: 8}
-_LEAST = {1: 24, 2: 1 << 8, 4: 1 << 16, 8: 1 << 32}  # less needs no argument of that width
-_FLOATS = {2: Struct(">e"), 4: Struct(">f"), 8: Struct(">d")}
-_NAN = b"\x7e\x00"
+_DIRECT_MAX = 23  # a larger argument stands behind the head
+_HEAD_SIZE_MAX = 9
+
+_FAULTS = {
+    _kernel.LONG_NUMBER: (WireErrorCode.NON_CANONICAL, "a number in too many bytes"),
+    _kernel.LONG_FLOAT: (WireErrorCode.NON_CANONICAL, "a float in too many bytes"),
+    _kernel.BAD_HEAD: (WireErrorCode.NON_CANONICAL, "a head that says no length"),
+    _kernel.TAGGED: (WireErrorCode.BAD_TYPE, "a tag"),
+    _kernel.UNKNOWN_SIMPLE: (WireErrorCode.BAD_TYPE, "an unknown simple value"),
+    _kernel.TOO_DEEP: (WireErrorCode.LIMIT_EXCEEDED, "too many arrays inside each other"),
+    _kernel.KEY_NO_TEXT: (WireErrorCode.BAD_TYPE, "a key that is no text"),
+    _kernel.KEY_ORDER: (WireErrorCode.NON_CANONICAL, "keys do not ascend"),
+    _kernel.NO_UTF8: (WireErrorCode.BAD_VALUE, "text that is no UTF-8"),
+}
 
 
 class Octets(Protocol):
@@ -79,10 +82,13 @@ class Scanner:
             kind, argument = data[at] >> 5, data[at] & 31
             behind = at + 1
             if argument > _DIRECT_MAX or kind >= TAG:
-                behind += _width(kind, argument, at)
-                if behind > end:
+                encoded = bytes([data[index] for index in range(at, min(at + _HEAD_SIZE_MAX, end))])
+                kind, argument, size = _kernel.head(encoded, 0)
+                if size == _kernel.TRUNCATED:
                     break
-                argument = _read(kind, data, at, behind)
+                if size < 0:
+                    raise _fault(at, size)
+                behind = at + size
             owed -= 1
             open[-1] -= 1
             if kind in (ARRAY, MAP):
@@ -125,137 +131,20 @@ def decode(data: Buffer, *, depth_max: int = DEPTH_MAX) -> Any:
     of one length.  Raises `Truncated`, and `DecodeError` with ``TRAILING_DATA``,
     ``LIMIT_EXCEEDED`` (`depth_max`), ``NON_CANONICAL``, ``BAD_TYPE``, ``BAD_VALUE`` (no UTF-8).
     """
-    return decode_rest(data if isinstance(data, bytes) else bytes(data), 0, depth_max=depth_max)
-
-
-def decode_rest(data: bytes, at: int, *, depth_max: int = DEPTH_MAX) -> Any:
-    """The same for what stands from `at` on."""
-    values, end = _read_items(data, at, 1, depth_max)
-    if end < len(data):
+    encoded = data if type(data) is bytes else bytes(data)
+    value, end = _kernel.decode(encoded, 0, depth_max)
+    if end < 0:
+        raise _fault(value, end)
+    if end < len(encoded):
         raise DecodeError(WireErrorCode.TRAILING_DATA, end, "bytes follow the item")
-    return values[0]
+    return value
 
 
-def _read_items(data: bytes, at: int, count: int, depth_left: int) -> tuple[list[Any], int]:
-    """So many items one after the other, and where they end."""
-    values: list[Any] = []
-    end = len(data)
-    while len(values) < count:
-        if at >= end:
-            raise Truncated(end)
-        kind, argument = data[at] >> 5, data[at] & 31
-        behind = at + 1
-        if argument == 24 and kind < TAG and behind < end and data[behind] > _DIRECT_MAX:
-            argument = data[behind]  # by far the most frequent of the longer ones
-            behind += 1
-        elif argument > _DIRECT_MAX or kind >= TAG:
-            behind += _width(kind, argument, at)
-            if behind > end:
-                raise Truncated(end)
-            if kind != OTHER:
-                argument = _read(kind, data, at, behind)
-        if kind == UNSIGNED:
-            values.append(argument)
-        elif kind <= TEXT and kind != NEGATIVE:
-            at, behind = behind, behind + argument
-            if behind > end:
-                raise Truncated(end)
-            octets = data[at:behind]
-            values.append(octets if kind == BYTES else _text(octets, at))
-        elif kind == NEGATIVE:
-            values.append(-1 - argument)
-        elif kind == OTHER:
-            values.append(_read_other(data, at, behind))
-        else:
-            value, behind = _read_nested(kind, argument, data, at, behind, depth_left)
-            values.append(value)
-        at = behind
-    return values, at
-
-
-def _read_nested(
-    kind: int, argument: int, data: bytes, at: int, behind: int, depth_left: int
-) -> tuple[Any, int]:
-    """An array or a map, and where it ends."""
-    if not depth_left:
-        raise _too_much(at, "too many arrays inside each other")
-    if kind == ARRAY:
-        return _read_items(data, behind, argument, depth_left - 1)
-    flat, behind = _read_items(data, behind, 2 * argument, depth_left - 1)
-    keys = flat[::2]
-    if not set(map(type, keys)) <= {str}:
-        raise DecodeError(WireErrorCode.BAD_TYPE, at, "a key that is no text")
-    if len(keys) > 1 and not all(map(lt, keys, keys[1:])):
-        raise DecodeError(WireErrorCode.NON_CANONICAL, at, "keys do not ascend")
-    return dict(zip(keys, flat[1::2], strict=True)), behind
-
-
-def _read_other(data: bytes, at: int, behind: int) -> bool | float | None:
-    """A simple value, or a float."""
-    if behind == at + 1:
-        return _SIMPLE[data[at] & 31]
-    encoded = data[at + 1 : behind]
-    if not _is_shortest_float(encoded):
-        raise DecodeError(WireErrorCode.NON_CANONICAL, at, "a float in too many bytes")
-    (value,) = _FLOATS[len(encoded)].unpack(encoded)
-    return float(value)
-
-
-def _text(octets: bytes, at: int) -> str:
-    try:
-        return octets.decode()
-    except UnicodeDecodeError as error:
-        raise DecodeError(WireErrorCode.BAD_VALUE, at, str(error)) from None
-
-
-def decode_scanned(encoded: bytes) -> Any:
-    """Decode an item that a `Scanner` has found; `DecodeError` (``BAD_VALUE``) for no UTF-8."""
-    try:
-        return cbor2.loads(encoded)
-    except cbor2.CBORDecodeError as error:
-        raise DecodeError(WireErrorCode.BAD_VALUE, 0, str(error)) from None
-
-
-def _width(kind: int, argument: int, at: int) -> int:
-    """How many bytes of the argument follow the head; raises what cannot stand there."""
-    if kind == TAG:
-        raise DecodeError(WireErrorCode.BAD_TYPE, at, "a tag")
-    if kind == OTHER and argument <= _DIRECT_MAX:
-        if argument not in _SIMPLE:
-            raise DecodeError(WireErrorCode.BAD_TYPE, at, f"simple value {argument}")
-        return 0
-    width = _WIDTHS.get(argument)
-    if width is None or (kind == OTHER and width == 1):
-        raise DecodeError(WireErrorCode.NON_CANONICAL, at, f"additional information {argument}")
-    return width
-
-
-def _read(kind: int, data: Octets, at: int, behind: int) -> int:
-    """The argument behind a head, which is as short as it can be."""
-    encoded = bytes([data[index] for index in range(at + 1, behind)])
-    width = len(encoded)
-    if kind == OTHER:
-        if width and not _is_shortest_float(encoded):
-            raise DecodeError(WireErrorCode.NON_CANONICAL, at, "a float in too many bytes")
-        return 0
-    argument = int.from_bytes(encoded, "big")
-    if argument < _LEAST[width]:
-        raise DecodeError(WireErrorCode.NON_CANONICAL, at, f"{argument} in {width} bytes")
-    return argument
-
-
-def _is_shortest_float(encoded: bytes) -> bool:
-    width = len(encoded)
-    (value,) = _FLOATS[width].unpack(encoded)
-    if value != value:
-        return encoded == _NAN
-    if width == 2:
-        return True
-    try:
-        shorter = _FLOATS[width // 2].pack(value)
-    except OverflowError:
-        return True
-    return bool(_FLOATS[width // 2].unpack(shorter)[0] != value)
+def _fault(at: int, fault: int) -> DecodeError:
+    if fault == _kernel.TRUNCATED:
+        return Truncated(at)
+    code, message = _FAULTS[fault]
+    return DecodeError(code, at, message)
 
 
 def _too_much(at: int, message: str) -> DecodeError:

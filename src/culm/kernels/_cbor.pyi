@@ -1,0 +1,22 @@
+# The same names with the same meaning; tests compare the signatures.
+from culm.kernels.pure_cbor import ARRAY as ARRAY
+from culm.kernels.pure_cbor import BAD_HEAD as BAD_HEAD
+from culm.kernels.pure_cbor import BYTES as BYTES
+from culm.kernels.pure_cbor import DEPTH_MAX as DEPTH_MAX
+from culm.kernels.pure_cbor import KEY_NO_TEXT as KEY_NO_TEXT
+from culm.kernels.pure_cbor import KEY_ORDER as KEY_ORDER
+from culm.kernels.pure_cbor import LONG_FLOAT as LONG_FLOAT
+from culm.kernels.pure_cbor import LONG_NUMBER as LONG_NUMBER
+from culm.kernels.pure_cbor import MAP as MAP
+from culm.kernels.pure_cbor import NEGATIVE as NEGATIVE
+from culm.kernels.pure_cbor import NO_UTF8 as NO_UTF8
+from culm.kernels.pure_cbor import OTHER as OTHER
+from culm.kernels.pure_cbor import TAG as TAG
+from culm.kernels.pure_cbor import TAGGED as TAGGED
+from culm.kernels.pure_cbor import TEXT as TEXT
+from culm.kernels.pure_cbor import TOO_DEEP as TOO_DEEP
+from culm.kernels.pure_cbor import TRUNCATED as TRUNCATED
+from culm.kernels.pure_cbor import UNKNOWN_SIMPLE as UNKNOWN_SIMPLE
+from culm.kernels.pure_cbor import UNSIGNED as UNSIGNED
+from culm.kernels.pure_cbor import decode as decode
+from culm.kernels.pure_cbor import head as head

@@ -1,0 +1,243 @@
+"""Canonical CBOR: one suite for the compiled kernel and its pure twin, then both side by side."""
+
+from __future__ import annotations
+
+import struct
+import tracemalloc
+from typing import Any
+
+import cbor2
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+WORKED: list[tuple[str, Any]] = [
+    ("00", 0),
+    ("17", 23),
+    ("1818", 24),
+    ("19ffff", 65535),
+    ("1a00010000", 65536),
+    ("1b0000000100000000", 2**32),
+    ("1bffffffffffffffff", 2**64 - 1),
+    ("20", -1),
+    ("3b7fffffffffffffff", -(2**63)),
+    ("3b8000000000000000", -(2**63) - 1),
+    ("3bffffffffffffffff", -(2**64)),
+    ("40", b""),
+    ("4401020304", b"\1\2\3\4"),
+    ("60", ""),
+    ("64f0908591", "\U00010151"),
+    ("80", []),
+    ("8301820203820405", [1, [2, 3], [4, 5]]),
+    ("a0", {}),
+    ("a26161016162820203", {"a": 1, "b": [2, 3]}),
+    ("a262616101616202", {"aa": 1, "b": 2}),
+    ("a26062c2a0616100", {"": "\xa0", "a": 0}),
+    ("f4", False),
+    ("f5", True),
+    ("f6", None),
+    ("f90001", 2.0**-24),
+    ("fa33000000", 2.0**-25),
+    ("fa33c00000", 1.5 * 2.0**-24),
+    ("f97bff", 65504.0),
+    ("fa47800000", 65536.0),
+    ("f9fc00", float("-inf")),
+    ("fa7f7fffff", 3.4028234663852886e38),
+    ("fb47effffff0000000", 3.4028235677973366e38),
+    ("fb3ff199999999999a", 1.1),
+]
+FAULTS = [
+    ("", 0, "TRUNCATED"),
+    ("18", 1, "TRUNCATED"),
+    ("42ff", 2, "TRUNCATED"),
+    ("8201", 2, "TRUNCATED"),
+    ("a16161", 3, "TRUNCATED"),
+    ("5bffffffffffffffff", 9, "TRUNCATED"),
+    ("9bffffffffffffffff", 9, "TRUNCATED"),
+    ("bbffffffffffffffff", 9, "TRUNCATED"),
+    ("8117", None, None),
+    ("811817", 1, "LONG_NUMBER"),
+    ("1900ff", 0, "LONG_NUMBER"),
+    ("1a0000ffff", 0, "LONG_NUMBER"),
+    ("3b00000000ffffffff", 0, "LONG_NUMBER"),
+    ("580161", 0, "LONG_NUMBER"),
+    ("fa3fc00000", 0, "LONG_FLOAT"),
+    ("fa33800000", 0, "LONG_FLOAT"),  # 2 ** -24
+    ("fa00000000", 0, "LONG_FLOAT"),
+    ("fb3ff8000000000000", 0, "LONG_FLOAT"),
+    ("fb7ff0000000000000", 0, "LONG_FLOAT"),
+    ("fb47efffffe0000000", 0, "LONG_FLOAT"),  # the largest of 32 bits
+    ("fa7fc00000", 0, "LONG_FLOAT"),
+    ("fb7ff8000000000000", 0, "LONG_FLOAT"),
+    ("f97e01", 0, "LONG_FLOAT"),
+    ("f9fe00", 0, "LONG_FLOAT"),
+    ("9f01ff", 0, "BAD_HEAD"),
+    ("1c", 0, "BAD_HEAD"),
+    ("f818", 0, "BAD_HEAD"),
+    ("c0", 0, "TAGGED"),
+    ("db", 0, "TAGGED"),
+    ("f7", 0, "UNKNOWN_SIMPLE"),
+    ("e0", 0, "UNKNOWN_SIMPLE"),
+    ("a10102", 1, "KEY_NO_TEXT"),
+    ("a1410102", 1, "KEY_NO_TEXT"),
+    ("a2616201616102", 4, "KEY_ORDER"),
+    ("a2616101616102", 4, "KEY_ORDER"),
+    ("a262616101616102", 5, "KEY_ORDER"),  # a part of the one before
+    ("61ff", 1, "NO_UTF8"),
+    ("63eda080", 1, "NO_UTF8"),  # a surrogate
+]
+
+
+@pytest.mark.parametrize(("encoded", "value"), WORKED)
+def test_worked_values(cbor, encoded, value):
+    data = bytes.fromhex(encoded)
+    decoded, end = cbor.decode(b"\xff" + data + b"\xff", 1, 2)
+    assert (decoded, type(decoded), end) == (value, type(value), 1 + len(data))
+
+
+@pytest.mark.parametrize(("encoded", "at", "fault"), FAULTS)
+def test_worked_faults(cbor, encoded, at, fault):
+    data = bytes.fromhex(encoded)
+    found = cbor.decode(data, 0, 2)
+    if fault is None:
+        assert found == ([23], 2)
+    else:
+        assert found == (at, getattr(cbor, fault))
+
+
+def test_there_is_one_that_is_not_a_number(cbor):
+    value, end = cbor.decode(bytes.fromhex("f97e00"), 0, 0)
+    assert value != value
+    assert end == 3
+
+
+def test_depth_is_bounded(cbor):
+    for inside in (b"\x00", b"\x80", b"\xa0"):
+        data = b"\x81\xa1\x61k" * 2 + inside
+        nested = inside != b"\x00"
+        assert cbor.decode(data, 0, 4 + nested)[1] == len(data)
+        assert cbor.decode(data, 0, 3 + nested) == (
+            (8, cbor.TOO_DEEP) if nested else (5, cbor.TOO_DEEP)
+        )
+    assert cbor.decode(b"\x81" * 100_000, 0, cbor.DEPTH_MAX) == (cbor.DEPTH_MAX, cbor.TOO_DEEP)
+
+
+def test_wrong_calls_are_raised(cbor):
+    for depth_max in (-1, cbor.DEPTH_MAX + 1):
+        with pytest.raises(ValueError, match="depth"):
+            cbor.decode(b"\x00", 0, depth_max)
+    for function in (cbor.head, lambda data, at: cbor.decode(data, at, 1)):
+        with pytest.raises(ValueError, match="negative"):
+            function(b"\x00", -1)
+        for data in (None, "0", 0):
+            with pytest.raises(TypeError):
+                function(data, 0)
+
+
+def test_beyond_the_end_there_is_too_little(cbor):
+    assert cbor.decode(b"\x00", 1, 1) == (1, cbor.TRUNCATED)
+    assert cbor.decode(b"\x00", 9, 1) == (1, cbor.TRUNCATED)
+    assert cbor.head(b"\x00", 9) == (0, 1, cbor.TRUNCATED)
+
+
+@given(st.integers(0, 2**64 - 1), st.sampled_from([0, 1, 2, 3, 4, 5]), st.binary(max_size=3))
+def test_heads_are_those_of_cbor2(cbor, number, kind, before):
+    encoded = bytearray(cbor2.dumps(number))
+    encoded[0] |= kind << 5
+    data = before + bytes(encoded)
+    assert cbor.head(data, len(before)) == (kind, number, len(data))
+    for size in range(len(before), len(data)):
+        assert cbor.head(data[:size], len(before)) == (0, size, cbor.TRUNCATED)
+
+
+@given(st.one_of(*(st.floats(width=width, allow_nan=False) for width in (16, 32, 64))))
+@example(-0.0)
+@example(2.0**-149)
+@example(float("inf"))
+def test_a_float_is_taken_in_its_shortest_form_only(cbor, number):
+    shortest = cbor2.dumps(number, canonical=True)
+    for head, form in ((0xF9, ">e"), (0xFA, ">f"), (0xFB, ">d")):
+        try:
+            encoded = bytes([head]) + struct.pack(form, number)
+        except OverflowError:
+            continue
+        found = cbor.decode(encoded, 0, 0)
+        if len(encoded) > len(shortest):
+            assert found == (0, cbor.LONG_FLOAT)
+        elif encoded == shortest:
+            assert (repr(found[0]), found[1]) == (repr(number), len(encoded))
+            assert cbor.head(encoded, 0) == (cbor.OTHER, 0, len(encoded))
+
+
+@pytest.mark.parametrize("data", [b"\x9b" + b"\x7f" * 8, b"\xbb" + b"\x7f" * 8, b"\x5a\x7f\0\0\0"])
+def test_what_is_declared_takes_no_memory(cbor, data):
+    tracemalloc.start()
+    try:
+        for _ in range(100):
+            assert cbor.decode(data + bytes(100), 0, 4)[1] < 0
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 100_000
+
+
+values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**64), 2**64 - 1)
+    | st.floats()
+    | st.binary()
+    | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=20,
+)
+
+
+def ascending(value: Any) -> bytes:
+    """The encoding in which keys ascend as text does, put together by hand."""
+    if isinstance(value, list):
+        return head_of(4, len(value)) + b"".join(map(ascending, value))
+    if isinstance(value, dict):
+        pairs = (ascending(key) + ascending(value[key]) for key in sorted(value))
+        return head_of(5, len(value)) + b"".join(pairs)
+    return cbor2.dumps(value, canonical=True)
+
+
+def head_of(kind: int, argument: int) -> bytes:
+    encoded = bytearray(cbor2.dumps(argument))
+    encoded[0] |= kind << 5
+    return bytes(encoded)
+
+
+@given(values, st.binary(max_size=4))
+def test_every_value_comes_back(cbor, value, behind):
+    encoded = ascending(value)
+    decoded, end = cbor.decode(encoded + behind, 0, 30)
+    assert end == len(encoded)
+    assert ascending(decoded) == encoded
+
+
+@given(values, st.binary(max_size=3), st.data(), st.integers(0, 6))
+def test_twins_agree_on_changed_encodings(cbor_twins, value, patch, data, depth_max):
+    encoded = bytearray(ascending(value))
+    at = data.draw(st.integers(0, len(encoded)))
+    encoded[at : at + len(patch)] = patch
+    assert_same(cbor_twins, bytes(encoded), depth_max)
+
+
+@given(st.binary(max_size=40), st.integers(0, 6))
+def test_twins_agree_on_any_bytes(cbor_twins, data, depth_max):
+    assert_same(cbor_twins, data, depth_max)
+
+
+@given(st.sampled_from([0xF9, 0xFA, 0xFB]), st.binary(min_size=8, max_size=8))
+def test_twins_agree_on_floats(cbor_twins, head, octets):
+    for fraction in (octets, octets[:2] + bytes(6), octets[:3] + bytes(5), octets[:5] + bytes(3)):
+        assert_same(cbor_twins, bytes([head]) + fraction, 0)
+
+
+def assert_same(twins: tuple[Any, Any], data: bytes, depth_max: int) -> None:
+    compiled, pure = twins
+    assert repr(compiled.decode(data, 0, depth_max)) == repr(pure.decode(data, 0, depth_max))
+    for at in range(len(data) + 1):
+        assert compiled.head(data, at) == pure.head(data, at)
