@@ -2,7 +2,8 @@
 
 A connection brings bytes late and in pieces of any size, spoils some, and is cut at any byte; a
 store answers late; a node stops at any moment, and starts anew from what its store has.  In the
-end the network is whole: one connection to each node, with no fault, all of them live.
+end the network is whole: its connections, in rings too, have no fault, and all of them are live.
+From then on nobody has a reason to blame anybody, whoever writes, and however slow a line is.
 """
 
 from __future__ import annotations
@@ -14,8 +15,16 @@ from typing import Any
 from nacl.signing import SigningKey
 from p2panda_nodes import OTHER, SCHEMA, Node
 
-from culm.machine import Closed
-from culm.p2panda import Author, Mode, OperationStored, Policy, Replicator
+from culm.machine import Closed, RemoteProtocolError
+from culm.p2panda import (
+    Author,
+    Mode,
+    OperationStored,
+    Policy,
+    Replicator,
+    ReplicatorLimits,
+    SessionEnded,
+)
 from culm.p2panda.effects import perform
 
 NODES_MAX = 20
@@ -29,7 +38,9 @@ class End:
         self.machine = machine
         self.incoming = bytearray()  # on its way here
         self.open = True
+        self.blamed: list[RemoteProtocolError] = []  # what the peer is said to have done
         self._effects: deque[Any] = deque()
+        self._answers: deque[tuple[Any, Any]] = deque()  # what was done is not told at once
 
     def take_events(self) -> tuple[bool, bool]:
         """Whether there were any, and whether something has been stored."""
@@ -38,17 +49,24 @@ class End:
             moved = True
             stored |= isinstance(event, OperationStored)
             self.open &= not isinstance(event, Closed)
+            if isinstance(event, SessionEnded | Closed) and event.error is not None:
+                self.blamed.append(event.error)
         return moved, stored
 
-    def answer(self, count: int) -> bool:
-        """Let the store do at most so many things; whether it has anything to do."""
+    def answer(self, count: int, *, late: bool) -> bool:
+        """Let the store do at most so many things; whether it has anything to do.
+
+        late: what it has done it tells next time.
+        """
         while (effect := self.machine.next_effect()) is not None:
             self._effects.append(effect)
-        busy = bool(self._effects)
+        busy = bool(self._effects or self._answers)
         while self._effects and count:
             effect = self._effects.popleft()
-            self.machine.complete(effect.ticket, perform(effect, self.node.store))
+            self._answers.append((effect.ticket, perform(effect, self.node.store)))
             count -= 1
+        while self._answers and not late:
+            self.machine.complete(*self._answers.popleft())
         return busy
 
     def receive(self, size: int) -> bool:
@@ -66,6 +84,7 @@ class Connection:
     """
 
     def __init__(self, nodes: tuple[Node, Node], rng: Random, *, live: bool, faulty: bool) -> None:
+        self.nodes = nodes
         self._rng = rng
         self._faulty = faulty
         mode = rng.choice(list(Mode))
@@ -76,6 +95,7 @@ class Connection:
                     local_peer=ids[0],
                     remote_peer=ids[1],
                     policy=Policy(asks=asks, mode=mode, live=live),
+                    limits=ReplicatorLimits(repeated_max=rng.choice((1, 1000))),
                 ),
             )
             for node, ids, asks in zip(
@@ -94,7 +114,7 @@ class Connection:
             moved, stored = end.take_events()
             size = self._rng.choice((1, 100, 1 << 16)) * 50
             busy |= moved
-            busy |= end.answer(self._rng.choice((0, 1, 9)))
+            busy |= end.answer(self._rng.choice((0, 1, 9)), late=self._rng.random() < 0.3)
             busy |= end.receive(size)
             if data := end.machine.data_to_send(size):
                 busy = True
@@ -133,7 +153,16 @@ class Simulation:
         for _ in range(self._rng.randint(10, 40)):
             self._step()
         self._make_whole()
+        for _ in range(self._rng.choice((0, 10, 60))):  # slow lines beside fast ones
+            self.write() if self._rng.random() < 0.4 else self._turn(
+                self._rng.choice(self._connections)
+            )
         self.settle()
+
+    @property
+    def blamed(self) -> list[RemoteProtocolError]:
+        """What those whose connections are there are said to have done."""
+        return [error for each in self._connections for end in each.ends for error in end.blamed]
 
     def _step(self) -> None:
         rng, dice = self._rng, self._rng.random()
@@ -189,6 +218,12 @@ class Simulation:
         nodes = self._rng.sample(self.nodes, len(self.nodes))
         for number, node in enumerate(nodes[1:], 1):
             self._connect([node, self._rng.choice(nodes[:number])], live=True, faulty=False)
+        linked = {frozenset(each.nodes) for each in self._connections}
+        for _ in range(self._rng.randrange(4)):
+            pair = self._rng.sample(nodes, 2)
+            if frozenset(pair) not in linked:
+                linked.add(frozenset(pair))
+                self._connect(pair, live=True, faulty=False)
 
     def settle(self) -> None:
         """Go on until nothing happens any more."""

@@ -180,6 +180,41 @@ def test_a_fork_that_another_has_stored_meanwhile_is_refused():
         raise Conflict(LOG, 2)
 
 
+def written(count: int) -> list[SendEntry]:
+    """A log of another node, as it is sent."""
+    node = Node(9)
+    document = node.create()
+    for number in range(count - 1):
+        node.author.update(document, {"age": number})
+    found = node.store.read_new((SCHEMA,), count_max=count, size_max=1 << 20)
+    return [SendEntry(0, each.entry, each.operation) for each in found]
+
+
+def two_peers(**limits: Any) -> tuple[Victim, Victim]:
+    """Of one node, which both sessions find empty."""
+    first, second = Victim(**limits), Victim(**limits)
+    second.node = first.node
+    first.begin()
+    second.begin()
+    return first, second
+
+
+def test_what_another_peer_has_brought_meanwhile_is_no_fault():
+    first, second = two_peers(repeated_max=1)
+    entries = written(9)
+    assert len(first.tell(*entries)) == 9
+    assert second.tell(*entries) == []
+
+
+def test_an_entry_behind_what_another_peer_has_brought_leaves_no_gap():
+    first, second = two_peers()
+    entries = written(5)
+    assert len(first.tell(*entries[:2])) == 2
+    assert len(second.tell(*entries[2:4])) == 2
+    assert len(first.tell(entries[4])) == 1
+    assert second.code(written(7)[6]) is Reason.GAP
+
+
 LOW, HIGH = encode_item(LogKey(bytes(32), 0), 1), encode_item(LogKey(b"\xff" * 32, 0), 9)
 MIDDLE = encode_item(LogKey(b"\x80" * 32, 0), 5)
 

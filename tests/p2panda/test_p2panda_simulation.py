@@ -12,7 +12,11 @@ from effort import seeds
 
 
 def assert_level(simulation: Simulation) -> None:
-    """All nodes have all operations that were ever written, and the same documents."""
+    """All nodes have all operations that were ever written, and the same documents.
+
+    And nobody has said that anybody else has broken a rule.
+    """
+    assert simulation.blamed == []
     first, *others = simulation.nodes
     documents = first.documents()
     found = {each for document in documents.values() for each in document.order}

@@ -13,7 +13,7 @@ from enum import Enum
 from culm.bamboo.entry import LogKey
 from culm.effects import Place, StoreWork
 from culm.machine import ContractErrorCode, LocalProtocolError, RemoteProtocolError
-from culm.p2panda.comparison import Comparison
+from culm.p2panda.comparison import Comparison, height_in
 from culm.p2panda.effects import OpenRange
 from culm.p2panda.errors import ErrorCode
 from culm.p2panda.events import DoneReceived, HaveReceived, RangeReceived, SessionEnded
@@ -106,10 +106,23 @@ class Exchange:
         if self._end is not None:
             self._tell_end()
 
-    def repeat(self) -> None:
+    def repeat(self, log: LogKey, seqnum: int, *, again: bool) -> None:
+        """An entry was one that we had; `again`: because this session has brought it.
+
+        The peer could not know of what others have brought since the session began; and what they
+        bring to it while it is live, it passes on, though we had it all the time.
+        """
+        if not (again or self._could_know(log, seqnum)):
+            return
         self._repeated += 1
         if self._repeated > self._limits.repeated_max:
             self.spoil(RemoteProtocolError(ErrorCode.TOO_MANY_DUPLICATES, f"{self._repeated}"))
+
+    def _could_know(self, log: LogKey, seqnum: int) -> bool:
+        """Whether the peer could know that we have that entry."""
+        if self._range is None:
+            return True
+        return not self.serving.follows and seqnum <= height_in(self._range.view, log)
 
     def spoil(self, error: RemoteProtocolError) -> None:
         """What the peer has sent is not valid: end the session, if it has not ended."""

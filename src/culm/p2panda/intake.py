@@ -66,8 +66,8 @@ class Sender(Protocol):
         """An entry was invalid."""
         ...
 
-    def repeat(self) -> None:
-        """An entry was one that we had."""
+    def repeat(self, log: LogKey, seqnum: int, *, again: bool) -> None:
+        """An entry was one that we had; `again`: because this session has brought it."""
         ...
 
     def settle(self, position: int | None) -> None:
@@ -103,19 +103,30 @@ class Arrival:
 
 
 class _Log:
-    """A log of which entries come: what they are verified with, and its document."""
+    """A log of which entries come: what they are verified with, and its document.
 
-    __slots__ = ("document_id", "verifier")
+    Which session has brought the last ones is known as well, and from which number on.
+    """
+
+    __slots__ = ("_first", "_session_id", "document_id", "verifier")
 
     def __init__(self, log: LogKey, state: LogState | None) -> None:
+        self._session_id: int | None = None
+        self._first = 0
         head, known = (None, None) if state is None else (state.head, state.hashes)
         self.verifier = LogVerifier(log, family=YASMF, head=head, known=known)
         self.document_id = None if state is None else state.document_id
 
-    def take(self, entry: Entry, hash: bytes, document_id: bytes) -> None:
+    def take(self, entry: Entry, hash: bytes, document_id: bytes, session_id: int) -> None:
         """An entry with that hash has been verified, and belongs to that document."""
         self.verifier.skip(entry.seqnum, hash, end_of_log=entry.end_of_log)
         self.document_id = document_id
+        if session_id != self._session_id:
+            self._session_id, self._first = session_id, entry.seqnum
+
+    def is_from(self, session_id: int, seqnum: int) -> bool:
+        """Whether it is known that this session has brought that entry."""
+        return session_id == self._session_id and seqnum >= self._first
 
 
 class _Doing(Enum):
@@ -169,6 +180,7 @@ class Intake:
         if self._doing is not _Doing.NOTHING or not self._queue:
             return False
         self._batch = self._next_batch()
+        self._forget_outgrown()
         logs = {arrival.log: None for arrival in self._batch}
         wanted = {each: None for arrival in self._batch for each in arrival.operation.previous}
         self._doing = _Doing.LOOKING_UP
@@ -189,6 +201,23 @@ class Intake:
                 break
             batch.append(self._queue.popleft())
         return batch
+
+    def _forget_outgrown(self) -> None:
+        """Forget of which logs entries come that do not follow what we know.
+
+        Somebody else may have stored those between, and then the peer leaves them out rightly.
+        """
+        heads: dict[LogKey, int] = {}
+        for arrival in self._batch:
+            key, seqnum = arrival.log, arrival.entry.seqnum
+            log = self._logs.get(key)
+            if log is None:
+                continue
+            head = heads.get(key) or log.verifier.position
+            if seqnum == head + 1:
+                heads[key] = seqnum
+            elif seqnum > head:
+                del self._logs[key]
 
     # Verification.
 
@@ -238,7 +267,8 @@ class Intake:
         if sender.broken:
             return None
         if entry.seqnum <= log.verifier.position:
-            sender.repeat()
+            again = log.is_from(sender.session_id, entry.seqnum)
+            sender.repeat(arrival.log, entry.seqnum, again=again)
             return None
         if faults := log.verifier.faults(entry, signed=arrival.signed):
             self._spoil(arrival, _REASONS[faults[0]], f"entry {entry.seqnum}")
@@ -249,7 +279,7 @@ class Intake:
             self._spoil(arrival, error.reason, error.message)
             return None
         document_id, hash = state.document_id, entry.hash()
-        log.take(entry, hash, document_id)
+        log.take(entry, hash, document_id, sender.session_id)
         self._operations[hash] = state
         return NewOperation(entry, arrival.operation, document_id)
 

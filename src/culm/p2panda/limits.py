@@ -72,7 +72,8 @@ class ReplicatorLimits:
         Of how many logs, and operations, it is remembered what entries are verified with: up to
         5 KiB for a log, 300 bytes for an operation.
     repeated_max
-        Entries in one session that we had, and that are not made up for by new ones.
+        Entries in one session that we had when it began, or that it has brought already, and that
+        are not made up for by new ones.
     connection
         The limits of the connection.
     parameters

@@ -93,6 +93,11 @@ class Serving:
         pending = self._wanted or self._documents or self._ready or self._chunk
         return not pending and self._scan is None
 
+    @property
+    def follows(self) -> bool:
+        """Whether what is new is sent, or was."""
+        return self._stage is _Stage.FOLLOWING
+
     def follow(self, position: int) -> None:
         """From now on what is new is sent: all behind that position but what the peer sent."""
         self._stage = _Stage.FOLLOWING
