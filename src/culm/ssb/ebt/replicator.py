@@ -159,6 +159,11 @@ class Replicator:
         found = self._exchange.sessions.get(session)
         return found is not None and found.state is not SessionState.LOADING
 
+    def is_loading(self, session: int) -> bool:
+        """Whether the store has not said yet what the session remembers."""
+        found = self._exchange.sessions.get(session)
+        return found is not None and found.state is SessionState.LOADING
+
     # What the user asks for
 
     def follow(self, feed: str, value: bool = True) -> None:

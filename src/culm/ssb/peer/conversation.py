@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from math import isinf
 from typing import Final
 
-from culm.machine import Event, RemoteProtocolError
+from culm.machine import Event
 from culm.ssb import history
 from culm.ssb.ebt import Replicator, SessionRole
 from culm.ssb.muxrpc import (
@@ -19,11 +19,11 @@ from culm.ssb.muxrpc import (
     State,
     ValueReceived,
 )
-from culm.ssb.peer.errors import ErrorCode
 from culm.ssb.peer.events import LinkEvent
 from culm.ssb.peer.exchange import LinkExchange
 from culm.ssb.peer.fallback import LinkHistory
 from culm.ssb.peer.limits import Settings
+from culm.ssb.peer.liveness import Liveness
 from culm.ssb.peer.ping import Ping, PingState
 from culm.ssb.v8json import JsonValue
 from culm.timers import Deadlines
@@ -74,10 +74,12 @@ class Conversation:
         peer: str,
         role: SessionRole,
         rpc: Connection,
+        liveness: Liveness,
         context: Context,
         wake: Callable[[], None],
     ) -> None:
         self.peer = peer
+        self._liveness = liveness
         self.history = LinkHistory(
             peer=peer,
             rpc=rpc,
@@ -107,14 +109,10 @@ class Conversation:
     def begin(self, now: float) -> None:
         """The peer is known: ask it for what we want."""
         self.exchange.begin(self._role)
-        pause = self._context.settings.ping_s
         if self._role is SessionRole.SERVER:
             self._deadlines.set(_SESSION, now + self._context.settings.session_s)
-        elif not isinf(pause):
-            timeout: JsonValue = {"timeout": int(pause * 1000)}
-            call = self._rpc.make_call(("gossip", "ping"), CallType.DUPLEX, timeout)
-            self._pings[call.number] = Ping(call)
-            self._serve(call.number, now)
+        elif not isinf(self._context.settings.ping_s):
+            self._call_ping(now)
 
     def receive(self, event: Event, now: float) -> None:
         """Something has happened to a call."""
@@ -164,9 +162,26 @@ class Conversation:
         if not isinf(pause):
             self._deadlines.set(event.number, now + pause)
 
+    def _call_ping(self, now: float) -> None:
+        """Ask the peer to take part in a ping of ours."""
+        timeout: JsonValue = {"timeout": int(self._context.settings.patience_s * 1000)}
+        call = self._rpc.make_call(("gossip", "ping"), CallType.DUPLEX, timeout)
+        self._pings[call.number] = Ping(call)
+        self._serve(call.number, now)
+
     def _serve(self, number: int, now: float) -> None:
         self._pings[number].serve(now, self._context.time_ms(now))
-        self._deadlines.set(number, now + self._context.settings.ping_s)
+        self._liveness.asked()
+
+    def _ask(self, now: float) -> None:
+        """Ask for a sign of life, unless there is a question that the peer has not answered."""
+        if any(ping.state is PingState.SERVED for ping in self._pings.values()):
+            return
+        number = next(iter(self._pings), None)
+        if number is None:
+            self._call_ping(now)
+        else:
+            self._serve(number, now)
 
     # What is to be sent
 
@@ -180,8 +195,10 @@ class Conversation:
     def next_deadline(self) -> float | None:
         if self._rpc.state is not State.OPEN:
             return None  # nothing more can be said
-        times = (self._deadlines.next(), self.history.next_deadline())
-        return min((time for time in times if time is not None), default=None)
+        silence = self._liveness.deadline()
+        times = (self._deadlines.next(), self.history.next_deadline(), silence)
+        due = min(time for time in times if time is not None)
+        return None if isinf(due) else due
 
     def advance(self, now: float) -> None:
         """Raises `RemoteProtocolError` (``SILENT``)."""
@@ -190,10 +207,12 @@ class Conversation:
         while (number := self._deadlines.pop_due(now)) is not None:
             if number == _SESSION:
                 self.exchange.wait_over()
-            elif self._pings[number].state is PingState.SERVED:
-                raise RemoteProtocolError(ErrorCode.SILENT, "no answer to a ping")
             else:
                 self._serve(number, now)
+        if self.exchange.waits_for_store:
+            self._liveness.heard()
+        if self._liveness.look():
+            self._ask(now)
         self.history.advance()
 
     def disconnect(self) -> None:

@@ -12,7 +12,7 @@ class ErrorCode(IntEnum):
 
     # What the peer did not do
     SILENT = 1
-    """It has not answered a ping in time."""
+    """Nothing has come from it for too long, though it was asked for a sign of life."""
     NO_GOODBYE = 2
     """It has neither answered our goodbye in time nor hung up."""
     # What the caller did

@@ -70,6 +70,12 @@ class LinkExchange:
             return self.mode is ExchangeMode.HISTORY and not self._core.takes_messages
         return not (self._core.takes_messages and self._core.is_ready(self.session))
 
+    @property
+    def waits_for_store(self) -> bool:
+        """Whether it is our store's fault if nothing comes."""
+        is_loading = self.session is not None and self._core.is_loading(self.session)
+        return is_loading or not self._core.takes_messages
+
     # The beginning
 
     def begin(self, role: SessionRole) -> None:

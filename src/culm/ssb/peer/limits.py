@@ -68,8 +68,12 @@ class Settings:
         Whether feeds are asked for one by one where there is no session.  Who asks us for feeds in
         that way is answered in any case.
     ping_s
-        How often the peer is asked for a sign of life, and how long it has for that; infinite:
-        never.
+        How often we serve in a ``gossip.ping``, which the client asks for at once; infinite: never,
+        unless the peer is silent.
+    silence_s
+        How long nothing may come from a peer, client or server, before it is asked for a sign of
+        life, and how long it then has for one: any byte will do.  The time counts from when bytes
+        of ours have left last.  `ping_s` if that is shorter; infinite: for ever.
     goodbye_s
         How long a peer has to answer our goodbye.
     ebt
@@ -84,6 +88,7 @@ class Settings:
     speaks_ebt: bool = True
     falls_back: bool = True
     ping_s: float = inf
+    silence_s: float = 300.0
     goodbye_s: float = 5.0
     ebt: ebt.Timing = field(default_factory=ebt.Timing)
     history: history.Settings = field(default_factory=history.Settings)
@@ -94,3 +99,8 @@ class Settings:
             check_type(name, getattr(self, name), bool)
         check_type("ebt", self.ebt, ebt.Timing)
         check_type("history", self.history, history.Settings)
+
+    @property
+    def patience_s(self) -> float:
+        """How long a peer may be silent: the shorter of `ping_s` and `silence_s`."""
+        return min(self.ping_s, self.silence_s)

@@ -18,6 +18,7 @@ from culm.ssb.box_stream import BoxStream
 from culm.ssb.ebt import SessionRole
 from culm.ssb.events import Authenticated
 from culm.ssb.muxrpc import Connection
+from culm.ssb.peer.liveness import Liveness
 from culm.stack import over, then
 
 __all__ = ["PeerLink", "sealed"]
@@ -39,6 +40,7 @@ class PeerLink:
 
     role: whether we have dialled.
     rpc: the calls of this connection.
+    liveness: how long the peer has been silent.
     """
 
     def __init__(
@@ -48,6 +50,7 @@ class PeerLink:
         role: SessionRole,
         rpc: Connection,
         machine: StreamMachine,
+        liveness: Liveness,
         wake: Callable[[PeerLink], None],
         fill: Callable[[PeerLink], None],
         holds: Callable[[PeerLink], bool],
@@ -56,6 +59,7 @@ class PeerLink:
         self.role = role
         self.rpc = rpc
         self.closed = False
+        self.liveness = liveness
         self._machine = machine
         self._wake = wake  # called when there may be events
         self._fill = fill  # called when there is room for what is to be sent
@@ -70,6 +74,7 @@ class PeerLink:
             raise LocalProtocolError(ContractErrorCode.DATA_AFTER_EOF)
         if not self.closed:
             self._machine.receive_data(data)
+            self.liveness.heard()
             self._wake(self)
 
     def receive_eof(self) -> None:
@@ -92,6 +97,8 @@ class PeerLink:
             parts.append(data)
             if size_max is not None:
                 size_max -= len(data)
+        if parts:
+            self.liveness.left()
         return b"".join(parts)
 
     def close(self) -> None:

@@ -16,6 +16,7 @@ from culm.ssb.peer.errors import ErrorCode
 from culm.ssb.peer.events import PeerConnected, PeerDisconnected
 from culm.ssb.peer.limits import Limits
 from culm.ssb.peer.link import PeerLink, sealed
+from culm.ssb.peer.liveness import Liveness
 from culm.timers import Deadlines
 
 __all__ = ["Links"]
@@ -58,6 +59,7 @@ class Links:
             role=role,
             rpc=rpc,
             machine=machine,
+            liveness=Liveness(patience_s=self._context.settings.patience_s, now=self._context.now),
             wake=self._wake,
             fill=self._fill,
             holds=self._holds,
@@ -74,6 +76,7 @@ class Links:
             peer=peer,
             role=link.role,
             rpc=link.rpc,
+            liveness=link.liveness,
             context=self._context,
             wake=partial(self._wake, link),
         )

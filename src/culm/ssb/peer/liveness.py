@@ -1,0 +1,65 @@
+"""How long a link's peer has been silent, whoever of the two has dialled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from culm.machine import RemoteProtocolError
+from culm.ssb.peer.errors import ErrorCode
+
+__all__ = ["Liveness"]
+
+
+class Liveness:
+    """Signs of life, and what is to be done if they are lacking.
+
+    patience_s: how long the peer may be silent, and after a question once more; infinite: for ever.
+    now: the time of the machine.
+
+    Any byte that comes is a sign of life.  The time after a question counts from when bytes of
+    ours have left last: it may be behind them, in our queue or in that of the line.
+    """
+
+    __slots__ = ("_asked_at", "_heard_at", "_look_at", "_now", "_patience_s")
+
+    def __init__(self, *, patience_s: float, now: Callable[[], float]) -> None:
+        self._patience_s = patience_s
+        self._now = now
+        self._heard_at = now()
+        self._asked_at: float | None = None  # or when bytes have left last since then
+        self._look_at = self._heard_at + patience_s
+
+    def heard(self) -> None:
+        """Bytes have come, or could not, because of us."""
+        self._heard_at = self._now()
+        self._asked_at = None
+
+    def left(self) -> None:
+        """Bytes of ours have left."""
+        if self._asked_at is not None:
+            self._asked_at = self._now()
+
+    def asked(self) -> None:
+        """The peer has been asked for a sign of life."""
+        if self._asked_at is None:
+            self._asked_at = self._now()
+            self._look_at = self._due()
+
+    def deadline(self) -> float:
+        """When to `look`; it may be too early."""
+        return self._look_at
+
+    def look(self) -> bool:
+        """Whether the peer is to be asked.  Raises `RemoteProtocolError` (``SILENT``)."""
+        now, due = self._now(), self._due()
+        if now < due:
+            self._look_at = due
+            return False
+        if self._asked_at is not None:
+            raise RemoteProtocolError(ErrorCode.SILENT, f"for {now - self._heard_at:g} s")
+        self.asked()
+        return True
+
+    def _due(self) -> float:
+        since = self._heard_at if self._asked_at is None else self._asked_at
+        return since + self._patience_s

@@ -1,0 +1,99 @@
+"""Two peers on a line that is slow, or far, or dead after a while, from one seed.
+
+A line carries so many bytes a second in each direction, and takes no more than that from a link;
+what it has taken arrives later.  A line that is cut carries nothing any more, and nobody is told.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from random import Random
+
+from peer_support import Node, connect, feed_of
+
+from culm.ssb.peer import PeerDisconnected, PeerLink, Settings
+
+STEP_S = 0.25
+
+
+class Line:
+    """Both ends of a connection, client first."""
+
+    def __init__(self, links: tuple[PeerLink, PeerLink], rates: tuple[int, int], delay_s: float):
+        self.links = links
+        self.rates = rates  # bytes a second, from each end
+        self.delay_s = delay_s
+        self.is_cut = False
+        self._ways: tuple[deque[tuple[float, bytes]], ...] = (deque(), deque())
+
+    def carry(self, now: float) -> None:
+        for way, sender, receiver, rate in zip(
+            self._ways, self.links, self.links[::-1], self.rates, strict=True
+        ):
+            if self.is_cut:
+                continue
+            data = sender.data_to_send(max(1, int(rate * STEP_S)))
+            if data:
+                way.append((now + self.delay_s, data))
+            while way and way[0][0] <= now and (room := receiver.read_size()):
+                at, data = way.popleft()
+                receiver.receive_data(data[:room])
+                if data[room:]:
+                    way.appendleft((at, data[room:]))
+
+
+class World:
+    """A client and a server, of which one has a feed that the other wants."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = Random(seed)
+        self.now = 0.0
+        self.patience_s = self.rng.choice([4.0, 10.0, 30.0])
+        pings = {"ping_s": self.patience_s, "silence_s": self.patience_s}
+        pings.pop(self.rng.choice([*pings, "none"]), None)
+        settings = Settings(**pings)  # type: ignore[arg-type]
+        self.nodes = Node("client", settings=settings), Node("server", settings=settings)
+        author = self.rng.choice(self.nodes)
+        for node in self.nodes:
+            node.peer.follow(author.peer.me)
+        text = "x" * self.rng.choice([10, 5000])
+        for _ in range(self.rng.choice([0, 1, 20])):
+            author.peer.publish({"type": "post", "text": text})
+        rates = tuple(self.rng.choice([300, 2000, 100_000]) for _ in "12")
+        delay_s = self.rng.choice([0.0, 0.3, 1.5])
+        links = connect(*self.nodes)
+        for node in self.nodes:
+            node.ways.clear()  # a line carries their bytes
+        self.line = Line(links, (rates[0], rates[1]), delay_s)
+
+    def live(self, seconds: float) -> World:
+        end = self.now + seconds
+        while self.now < end:
+            self.now += STEP_S
+            for node in self.nodes:
+                node.peer.advance(self.now)
+                settle(node)
+            self.line.carry(self.now)
+            for node in self.nodes:
+                settle(node)
+        return self
+
+    def lost(self) -> list[Node]:
+        """Who has lost the other one."""
+        return [node for node in self.nodes if node.told(PeerDisconnected)]
+
+
+def settle(node: Node) -> None:
+    """Events and effects; bytes stay where they are."""
+    moved = True
+    while moved:
+        moved = False
+        while (event := node.peer.next_event()) is not None:
+            node.events.append(event)
+            moved = True
+        while (effect := node.peer.next_effect()) is not None:
+            node.peer.complete(effect.ticket, node.store.perform(effect))
+            moved = True
+
+
+__all__ = ["Line", "World", "feed_of", "settle"]

@@ -1,0 +1,173 @@
+"""A peer that lives is never left, however slow its line; one that is dead is, by either side.
+
+``CULM_SSB_LINES_SEEDS`` says how many lines are tried, ``CULM_SSB_LINES_FIRST_SEED`` where to
+begin.
+"""
+
+from __future__ import annotations
+
+from math import inf
+from typing import Any
+
+import pytest
+from peer_lines import World
+from peer_support import Node, feed_of, packet, packets
+
+from culm.ssb.ebt import SessionRole
+from culm.ssb.peer import ErrorCode, PeerDisconnected, PeerLink, Settings
+from culm.ssb.peer.liveness import Liveness
+from effort import seeds
+
+OPEN = b'{"name":["ebt","replicate"],"args":[{"version":3,"format":"classic"}],"type":"duplex"}'
+PING = b'{"name":["gossip","ping"],"args":[{"timeout":10000}],"type":"duplex"}'
+REFUSAL = {"message": "method:gossip,ping is not in list of allowed methods", "name": "Error"}
+LINES = seeds("SSB_LINES", usual=20, long=2_000)
+
+
+@pytest.mark.parametrize("seed", LINES)
+def test_a_slow_line_is_not_dead(seed: int) -> None:
+    world = World(seed).live(60.0)
+    assert world.lost() == []
+
+
+@pytest.mark.parametrize("seed", LINES)
+def test_a_dead_line_is_noticed_at_both_ends(seed: int) -> None:
+    world = World(seed)
+    world.live(world.rng.random() * 60.0)
+    world.line.is_cut = True
+    world.live(2 * world.patience_s + 1.0)
+    assert len(world.lost()) == 2
+    for node in world.nodes:
+        assert node.told(PeerDisconnected)[0].error.code is ErrorCode.SILENT
+
+
+def test_canary_a_peer_that_does_not_hear(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Liveness, "heard", lambda self: None)
+    assert World(0).live(60.0).lost()
+
+
+def test_canary_a_peer_that_blames_others_for_its_own_queue(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Liveness, "left", lambda self: None)
+    assert World(0).live(60.0).lost()
+
+
+def silent(role: SessionRole, *said: bytes, **settings: Any) -> tuple[Node, PeerLink]:
+    """Alice, and a peer that says this, and nothing more."""
+    alice = Node("alice", settings=Settings(**settings))
+    link = alice.peer.attached(feed_of("bob"), role=role)
+    alice.drain()
+    for each in said:
+        link.receive_data(each)
+        alice.drain()
+    return alice, link
+
+
+@pytest.mark.parametrize(
+    ("role", "said"),
+    [
+        (SessionRole.SERVER, []),
+        (SessionRole.SERVER, [packet(1, OPEN), packet(1, {})]),
+        (SessionRole.SERVER, [packet(1, PING)]),
+        (SessionRole.SERVER, [packet(1, PING), packet(1, 5)]),
+        (SessionRole.SERVER, [packet(1, PING), packet(1, True, flags=14)]),
+        (SessionRole.SERVER, [packet(1, PING)[:20]]),
+        (SessionRole.CLIENT, []),
+        (SessionRole.CLIENT, [packet(-1, {})]),
+        (SessionRole.CLIENT, [packet(-2, REFUSAL, flags=14), packet(-1, {})]),
+        (SessionRole.CLIENT, [packet(-2, True, flags=14)]),
+    ],
+)
+@pytest.mark.parametrize("settings", [{"ping_s": 10.0}, {"silence_s": 10.0}])
+def test_who_falls_silent_is_left(
+    role: SessionRole, said: list[bytes], settings: dict[str, float]
+) -> None:
+    if role is SessionRole.CLIENT and "silence_s" in settings:
+        said = [each for each in said if not each.startswith(packet(-2, {}, flags=14)[:1])]
+    alice, link = silent(role, *said, **settings)
+    for now in range(1, 32):
+        alice.advance(float(now))
+    assert link.closed
+    assert alice.told(PeerDisconnected)[0].error.code is ErrorCode.SILENT
+    assert alice.peer.next_deadline() is None
+
+
+def test_by_default_silence_ends_after_ten_minutes() -> None:
+    alice, link = silent(SessionRole.SERVER, packet(1, OPEN), packet(1, {}))
+    while not link.closed:
+        due = alice.peer.next_deadline()
+        assert due is not None
+        alice.advance(due)
+    assert alice.peer.next_deadline() is None
+    assert (due, alice.told(PeerDisconnected)[0].error.code) == (600.0, ErrorCode.SILENT)
+
+
+def test_a_server_asks_for_a_sign_of_life_and_any_byte_is_one() -> None:
+    alice, link = silent(SessionRole.SERVER, packet(1, OPEN), packet(1, {}), silence_s=10.0)
+    alice.take(link)
+    alice.advance(10.0)
+    assert [body for _, _, body in packets(alice.take(link))] == [
+        {"name": ["gossip", "ping"], "args": [{"timeout": 10000}], "type": "duplex"},
+        1700000010000,
+    ]
+    link.receive_data(packet(-1, REFUSAL, flags=14)[:1])
+    alice.advance(19.9)
+    link.receive_data(packet(-1, REFUSAL, flags=14)[1:])
+    alice.take(link)
+    alice.advance(29.9)  # asked again: the first call has ended
+    assert [number for _, number, _ in packets(alice.take(link))] == [2, 2]
+    alice.advance(39.8)
+    assert not link.closed
+    alice.advance(39.9)
+    assert link.closed
+
+
+def test_a_question_that_is_not_answered_is_not_asked_twice() -> None:
+    alice, link = silent(SessionRole.SERVER, packet(1, OPEN), packet(1, {}), silence_s=10.0)
+    alice.take(link)
+    alice.advance(10.0)
+    assert len(packets(alice.take(link))) == 2
+    link.receive_data(packet(5, {"name": ["foo"], "args": []}, flags=2))
+    alice.take(link)
+    alice.advance(20.0)
+    assert alice.take(link) == b""
+    assert not link.closed
+    alice.advance(30.0)
+    assert link.closed
+
+
+def test_whose_bytes_are_not_taken_is_silent_all_the_same() -> None:
+    """A link that takes nothing is dead, or its peer wants it to look so."""
+    alice = Node("alice", settings=Settings(silence_s=10.0))
+    link = alice.peer.attached(feed_of("bob"), role=SessionRole.SERVER)
+    for now in (0.0, 10.0, 20.0):
+        alice.peer.advance(now)
+        while alice.peer.next_event() is not None:
+            pass
+    assert link.closed
+
+
+def test_the_silence_of_our_own_store_is_nobodys_fault() -> None:
+    alice = Node("alice", settings=Settings(silence_s=10.0))
+    link = alice.peer.attached(feed_of("bob"), role=SessionRole.SERVER)
+    alice.drain()
+    link.receive_data(packet(1, OPEN))
+    while alice.peer.next_event() is not None:
+        pass
+    effect = alice.peer.next_effect()
+    assert effect is not None
+    for now in (10.0, 20.0, 30.0):
+        alice.peer.advance(now)
+        while alice.peer.next_event() is not None:
+            pass
+    assert not link.closed
+    alice.peer.complete(effect.ticket, alice.store.perform(effect))
+    alice.advance(40.0)
+    assert len(packets(alice.take(link))) == 3  # notes, and a ping
+
+
+def test_without_patience_nobody_is_asked() -> None:
+    alice, _ = silent(SessionRole.SERVER, packet(1, OPEN), packet(1, {}), silence_s=inf)
+    alice.advance(5.0)
+    assert alice.peer.next_deadline() is None
