@@ -12,6 +12,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
+import trio
 
 from culm.garlic import Node
 from culm.garlic.events import DialWanted
@@ -25,6 +26,7 @@ from culm.testing.raft_store_model import Values
 from drivers.node_driver import NodeDriver, address_of
 from drivers.socket_links_driver import LinksLoop
 from drivers.socket_udp_driver import run_datagrams
+from drivers.trio_node import NodeDriver as TrioNodeDriver
 from drivers.udp_driver import UdpDriver
 
 HOST = "127.0.0.1"
@@ -165,10 +167,34 @@ def member_on_asyncio(number: int, founders: Any, listening: socket.socket, done
     return asyncio.run(main())
 
 
-@pytest.mark.parametrize("kinds", ["sockets sockets", "sockets asyncio", "asyncio asyncio"])
+def member_on_trio(number: int, founders: Any, listening: socket.socket, done: Any) -> int:
+    host, port = listening.getsockname()
+    listening.close()
+
+    async def main() -> int:
+        member = Member(number, founders, trio.current_time())
+        driver = TrioNodeDriver(member.node, member.store, on_event=lambda event: member.propose())
+        async with trio.open_nursery() as nursery:
+            tasks = await nursery.start(driver.run)
+            assert await tasks.start(driver.listen, host, port) == (host, port)
+            while not done(number, member.is_done):
+                await trio.sleep(0.01)
+            nursery.cancel_scope.cancel()
+        return member.node.applied_index
+
+    return trio.run(main)
+
+
+@pytest.mark.parametrize(
+    "kinds", ["sockets sockets", "sockets asyncio", "asyncio asyncio", "asyncio trio", "trio trio"]
+)
 def test_nodes_of_garlic_farm(kinds: str) -> None:
     """A cluster of two, whatever drives them, commits what is proposed."""
-    members = {"sockets": member_on_sockets, "asyncio": member_on_asyncio}
+    members = {
+        "sockets": member_on_sockets,
+        "asyncio": member_on_asyncio,
+        "trio": member_on_trio,
+    }
     sockets = [socket.create_server((HOST, 0)) for _ in range(2)]
     founders = tuple(
         Server(number, "tcp://{}:{}".format(*each.getsockname()))
