@@ -47,6 +47,7 @@ TIMING = Timing(
     gossip_s=0.25,
     resolution_s=0.05,
     redelivery_first_s=0.2,
+    redelivery_min_s=0.05,
     redelivery_max_s=1.0,
     leave_s=4.0,
 )

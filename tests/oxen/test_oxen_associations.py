@@ -262,3 +262,32 @@ def test_a_message_is_delivered_when_the_peer_acknowledges_it(table: Table) -> N
     table.tell(A, MessageAck(ME, A, first))
     table.tell(A, MessageAck(ME, A, first))  # it came twice
     assert table.events() == [Delivered(peer=A, message=number)]
+
+
+def test_what_waits_for_an_earlier_message_is_not_delivered_yet(table: Table) -> None:
+    """The peer has acknowledged it, but only its node has got it."""
+    table.join(A)
+    table.events()
+    numbers = [table.node.send_in_order(A, b"%d" % index) for index in range(3)]
+    table.drain()
+    ids = [body.id for body in table.bodies(MessageData)]
+    for id in ids[1:]:
+        table.tell(A, MessageAck(ME, A, id))
+    assert table.events() == []
+    table.tell(A, MessageAck(ME, A, ids[0]))
+    assert table.events() == [Delivered(peer=A, message=number) for number in numbers]
+
+
+def test_what_waited_at_a_peer_that_leaves_has_failed(table: Table) -> None:
+    """Every message ends in one of the two events."""
+    table.join(A)
+    table.events()
+    numbers = [table.node.send_in_order(A, b"%d" % index) for index in range(3)]
+    table.drain()
+    ids = [body.id for body in table.bodies(MessageData)]
+    table.tell(A, MessageAck(ME, A, ids[2]))
+    table.tell_message(A, Finalize(0, 0))
+    assert table.events() == [
+        *(SendFailed(peer=A, message=n, reason=FailReason.PEER_LEFT) for n in numbers),
+        PeerLeft(peer=A, reason=LeaveReason.FINALIZED),
+    ]

@@ -5,6 +5,7 @@ Were one not noticed, 100,000 quiet seeds would prove nothing about it.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -13,12 +14,14 @@ from oxen_simulation import simulate
 
 from culm.oxen.associations import Associations
 from culm.oxen.contacts import ContactTable
+from culm.oxen.flight import Flight
 from culm.oxen.incoming import Age, Incoming, InOrder
 from culm.oxen.keepalive import Keepalives
 from culm.oxen.links import Links
 from culm.oxen.outgoing import Outgoing
 from culm.oxen.peer import Peer
 from culm.oxen.reception import Reception
+from culm.oxen.stream import Item
 from culm.testing.driver import EndlessError
 
 SEEDS = range(9_000, 9_150)
@@ -68,30 +71,37 @@ def what_comes_early_is_acknowledged_and_thrown_away(patch: pytest.MonkeyPatch) 
 def messages_beyond_the_window_are_acknowledged(patch: pytest.MonkeyPatch) -> None:
     accept = InOrder.accept
     patch.setattr(InOrder, "accept", lambda *arguments: accept(*arguments) or [])
-    patch.setattr("culm.oxen.outgoing.Stream.release_into", _everything)
+    patch.setattr("culm.oxen.outgoing.Stream.take_into", _everything)
 
 
-def _everything(stream: Any, ready: list[Any]) -> None:
+def _everything(stream: Any, ready: list[Any], room: int) -> None:
     ready += stream.waiting
     stream.waiting.clear()
 
 
 @canary
 def nothing_is_sent_again(patch: pytest.MonkeyPatch) -> None:
-    due = Outgoing.due
-
-    def none(self: Outgoing, now: float) -> list[Any]:
-        due(self, now)
-        return []
-
-    patch.setattr(Outgoing, "due", none)
+    for verb in ("look", "take_lost"):
+        _filter(patch, verb, lambda item: False)
 
 
 @canary
 def nothing_is_sent_again_after_the_second_time(patch: pytest.MonkeyPatch) -> None:
-    due = Outgoing.due
+    counts: Counter[int] = Counter()
+
+    def early(item: Item) -> bool:
+        counts[item.id] += 1
+        return counts[item.id] < 2
+
+    for verb in ("look", "take_lost"):
+        _filter(patch, verb, early)
+
+
+def _filter(patch: pytest.MonkeyPatch, verb: str, passes: Callable[[Item], bool]) -> None:
+    """Of what is sent again, let only some get away."""
+    truly = getattr(Flight, verb)
     patch.setattr(
-        Outgoing, "due", lambda self, now: [item for item in due(self, now) if item.attempts < 2]
+        Flight, verb, lambda self, now: [item for item in truly(self, now) if passes(item)]
     )
 
 

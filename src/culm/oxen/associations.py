@@ -65,7 +65,7 @@ class Associations:
         self._timing = timing
         self._clock = clock
         self._dropped = dropped
-        self.courier = Courier(me, links=links, timing=timing, clock=clock)
+        self.courier = Courier(me, links=links, clock=clock)
 
     # -- what the user asks for ---------------------------------------------------------
 
@@ -205,9 +205,10 @@ class Associations:
         for data in messages:
             self.events.append(MessageReceived(peer=peer.sid, data=data, delivery=delivery))
 
-    def delivered(self, peer: Peer, number: int) -> None:
-        """The peer has got that message of ours."""
-        self.events.append(Delivered(peer=peer.sid, message=number))
+    def delivered(self, peer: Peer, numbers: list[int]) -> None:
+        """The peer has delivered those messages of ours."""
+        for number in numbers:
+            self.events.append(Delivered(peer=peer.sid, message=number))
 
     def hand_out(self, peer: Peer, incoming: Incoming) -> None:
         """Deliver what waited for messages that the peer has given up meanwhile.
@@ -220,9 +221,9 @@ class Associations:
     def fail(self, peer: Peer, reason: FailReason) -> None:
         """Send nothing more of what waits for `peer`, and say so to the user."""
         told = peer.present
-        for item in peer.outgoing.restart(self._roster.broadcast_sequence):
+        for number in peer.outgoing.restart(self._roster.broadcast_sequence):
             if told:
-                self.events.append(SendFailed(peer=peer.sid, message=item.number, reason=reason))
+                self.events.append(SendFailed(peer=peer.sid, message=number, reason=reason))
 
     def bury_if_complete(self, peer: Peer) -> None:
         if peer.state is _FINALIZING and not (self.leaving and len(peer.outgoing)):

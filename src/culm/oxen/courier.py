@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from culm.oxen.clock import Clock
-from culm.oxen.limits import Timing
 from culm.oxen.links import Links
 from culm.oxen.messages import MessageAck, MessageData
-from culm.oxen.outgoing import Item
 from culm.oxen.peer import Peer
+from culm.oxen.stream import Item
 from culm.timers import Deadlines
 
 __all__ = ["Courier"]
@@ -18,21 +17,19 @@ __all__ = ["Courier"]
 class Courier:
     """Owns the deadlines of redelivery, one for each peer."""
 
-    def __init__(self, me: bytes, *, links: Links, timing: Timing, clock: Clock) -> None:
+    def __init__(self, me: bytes, *, links: Links, clock: Clock) -> None:
         self._me = me
         self._links = links
-        self._first_s = timing.redelivery_first_s
         self._clock = clock
         self._deadlines: Deadlines[bytes] = Deadlines()
 
     def synchronize(self, peer: Peer) -> None:
         """Send our synchronize message, under an ID that was not used before."""
-        self._deliver(peer.sid, peer.outgoing.synchronize(self._clock.now))
+        self._send(peer, [peer.outgoing.synchronize(self._clock.now)])
 
     def pump(self, peer: Peer) -> None:
         """Send what waits for `peer` and may go."""
-        for item in peer.outgoing.ready(self._clock.now):
-            self._deliver(peer.sid, item)
+        self._send(peer, peer.outgoing.ready(self._clock.now))
 
     def send_once(self, peer: Peer, data: bytes) -> None:
         """Send a datagram for which no acknowledgement is wanted."""
@@ -47,12 +44,7 @@ class Courier:
         """Send again what is due."""
         now = self._clock.now
         while (sid := self._deadlines.pop_due(now)) is not None:
-            outgoing = peers[sid].outgoing
-            for item in outgoing.due(now):
-                self._links.send(MessageData(sid, self._me, item.id, item.d), item.attempts)
-            deadline = outgoing.next_deadline()
-            if deadline is not None:
-                self._deadlines.set(sid, deadline)
+            self._send(peers[sid], peers[sid].outgoing.due(now))
 
     def next_deadline(self) -> float | None:
         """When `resend` is due; may be too early, never too late."""
@@ -61,9 +53,12 @@ class Courier:
     def forget(self, sid: bytes) -> None:
         self._deadlines.cancel(sid)
 
-    def _deliver(self, sid: bytes, item: Item) -> None:
-        self._links.send(MessageData(sid, self._me, item.id, item.d), 0)
-        deadline = self._clock.now + self._first_s
-        earliest = self._deadlines.get(sid)
-        if earliest is None or deadline < earliest:
-            self._deadlines.set(sid, deadline)
+    def _send(self, peer: Peer, items: list[Item]) -> None:
+        sid, links = peer.sid, self._links
+        for item in items:
+            links.send(MessageData(sid, self._me, item.id, item.d), item.way)
+        deadline = peer.outgoing.next_deadline()
+        if deadline is not None:
+            earliest = self._deadlines.get(sid)
+            if earliest is None or deadline < earliest:
+                self._deadlines.set(sid, deadline)

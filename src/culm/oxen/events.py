@@ -98,13 +98,12 @@ class PeerReachable(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivered(Event):
-    """A peer has acknowledged a message: it has reached that peer's node, and is not resent.
+    """A peer has delivered a message, which is not resent.
 
     `message` is the number that the sending call returned; a broadcast is delivered to each
-    peer on its own.  The peer's node has handed a datagram to its user at least once; a message
-    in order it hands over once, as soon as those before it have come.  Only its end, or the loss
-    of the association, can still keep it from that: the protocol does not tell us what its user
-    has made of it.
+    peer on its own.  The peer has acknowledged a datagram, or a message in order and all before
+    it: its node has handed them to its user.  The protocol does not tell us what that one has
+    made of it.
     """
 
     peer: bytes

@@ -82,9 +82,12 @@ class Timing:
     resolution_s
         What times in gossip are rounded down to; whole seconds are shortest to write.
     redelivery_first_s
-        From the first delivery of a message to the second; the interval then doubles.
+        After how long a message is sent again while no round trip has been measured.
+    redelivery_min_s
+        The shortest such time once round trips have been measured, but for probes and for what is
+        known to be lost. It doubles with each time in a row.
     redelivery_max_s
-        The interval's cap. From the second on, intervals vary by a fifth either way.
+        The longest. Those that were doubled vary by a fifth either way.
     leave_s
         How long a leaving node waits for acknowledgements and for what peers owe it.
     """
@@ -97,6 +100,7 @@ class Timing:
     gossip_s: float = 1.0
     resolution_s: float = 1.0
     redelivery_first_s: float = 0.8
+    redelivery_min_s: float = 0.2
     redelivery_max_s: float = 5.0
     leave_s: float = 30.0
 

@@ -27,6 +27,7 @@ from culm.oxen.messages import (
 )
 from culm.oxen.outbox import Occasion, Outbox
 from culm.oxen.routing import ForwardMemory, Routes
+from culm.wire import xenc
 
 __all__ = ["Links"]
 
@@ -56,8 +57,9 @@ class Links:
         self._keepalives = Keepalives(self.contacts, timing, rng)
         self._routes = Routes(self.contacts, timing.usable_s)
         self._forwarded = ForwardMemory(
-            first_s=timing.redelivery_first_s,
-            last_s=timing.redelivery_max_s,
+            again_s=timing.redelivery_min_s / 8,
+            first_s=timing.redelivery_first_s / 2,
+            last_s=timing.redelivery_max_s / 2,
             size_max=limits.forwards_max,
         )
         self._shared: set[bytes] = set()
@@ -150,6 +152,7 @@ class Links:
         """Ask those for signs of life from whom there was none lately."""
         for sid in self._keepalives.due(self._clock.unix):
             self._outbox.ping(sid)
+        self._forwarded.expire(self._clock.unix)
 
     def gossip(self) -> None:
         """Tell a random peer a random portion of the table."""
@@ -184,8 +187,13 @@ class Links:
             if self._routes.hop(body.to, self._clock.unix, avoid=avoid) is None:
                 self._drop(DropReason.NO_ROUTE)
                 return
-            key = (type(body), body.fr, body.to, body.id)
-            times = self._forwarded.admit(key, self._clock.unix)
+            once = body.id is None
+            content = None
+            if once:
+                assert isinstance(body, MessageData)
+                content = xenc.encode(body.d)
+            key = (type(body), body.fr, body.to, body.id, content)
+            times = self._forwarded.admit(key, source, self._clock.unix, once=once)
             if times is None:
                 self._drop(DropReason.FORWARDED_BEFORE)
                 return

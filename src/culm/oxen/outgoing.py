@@ -1,4 +1,4 @@
-"""What waits for a peer's acknowledgement, and when it is sent again.
+"""What is to go to a peer: what waits, and what is not acknowledged yet.
 
 Source: manual/dev-oxen.md, "Messaging"; the first interval from src/oxen/core.rs of ircd-oxide.
 """
@@ -6,86 +6,18 @@ Source: manual/dev-oxen.md, "Messaging"; the first interval from src/oxen/core.r
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
 from random import Random
 
 from culm.oxen.events import Delivery
+from culm.oxen.flight import Flight
 from culm.oxen.limits import Timing
-from culm.oxen.messages import Finalize, Synchronize, write_message, write_one_to_one
-from culm.timers import Deadlines
+from culm.oxen.messages import Finalize, Synchronize, write_message
+from culm.oxen.stream import Item, Stream
 from culm.wire.xenc import Value
 
-__all__ = ["Item", "Outgoing"]
-
-_JITTER = 0.2
+__all__ = ["Outgoing"]
 
 _IN_ORDER = Delivery.IN_ORDER  # by itself, as in `reception`
-
-
-class Stream:
-    """Numbered messages of which those within the window are on their way."""
-
-    __slots__ = ("_acknowledged", "_window", "first", "last", "waiting")
-
-    def __init__(self, last: int, window: int) -> None:
-        self._window = window
-        self.restart(last)
-
-    def restart(self, last: int) -> None:
-        """Go on after the message of number `last`, whatever came of those before."""
-        self.first = last + 1  # the first that is not acknowledged
-        self.last = last  # the last that there is
-        self.waiting: deque[Item] = deque()
-        self._acknowledged: set[int] = set()  # after the first
-
-    def append(self, number: int, data: bytes) -> None:
-        """Queue a message under the next sequence number."""
-        self.last += 1
-        self.waiting.append(Item(number, write_one_to_one(self.last, data), self, self.last))
-
-    def append_as(self, number: int, sequence: int, d: Value) -> None:
-        """Queue a message that has a sequence number already."""
-        self.last = sequence
-        self.waiting.append(Item(number, d, self, sequence))
-
-    def acknowledge(self, sequence: int) -> None:
-        if sequence != self.first:
-            self._acknowledged.add(sequence)
-            return
-        self.first += 1
-        while self.first in self._acknowledged:
-            self._acknowledged.remove(self.first)
-            self.first += 1
-
-    def release_into(self, ready: list[Item]) -> None:
-        waiting, end = self.waiting, self.first + self._window
-        while waiting and waiting[0].sequence < end:
-            ready.append(waiting.popleft())
-
-
-@dataclass(slots=True)
-class Item:
-    """One message to one peer.
-
-    number: what the caller knows it by; 0 if it is our own.
-    stream: where it has its `sequence` number, if it is sent in order.
-    """
-
-    number: int
-    d: Value
-    stream: Stream | None = None
-    sequence: int = 0
-    id: int = 0
-    attempts: int = 0
-
-    def dispatch(self, id: int) -> None:
-        """It leaves for the first time, under that ID."""
-        self.id = id
-
-    def resend(self) -> int:
-        """It leaves again; returns how often it has by now, the first time not counted."""
-        self.attempts += 1
-        return self.attempts
 
 
 class Outgoing:
@@ -102,9 +34,9 @@ class Outgoing:
         self._one = Stream(start.one, window)
         self._waiting: deque[Item] = deque()
         self._last_word: Item | None = None
-        self._in_flight: dict[int, Item] = {}
-        self._size = 0  # of what waits and what is in flight
-        self._deadlines: Deadlines[int] = Deadlines()
+        self._flight = Flight(timing=timing, rng=rng)
+        self._size = 0  # of what waits and what is not acknowledged
+        self._turn = False  # which stream goes first
 
     def __len__(self) -> int:
         return self._size
@@ -119,8 +51,8 @@ class Outgoing:
         self.open = True
 
     def next_deadline(self) -> float | None:
-        """When something is to be sent again."""
-        return self._deadlines.next()
+        """When `due` has something to do."""
+        return self._flight.next_deadline()
 
     def add(self, number: int, delivery: Delivery, data: bytes) -> None:
         """Queue a one-to-one message or a plain datagram."""
@@ -147,86 +79,89 @@ class Outgoing:
 
     def synchronize(self, now: float) -> Item:
         """The synchronize message, to be sent; earlier ones are not sent again."""
-        for item in [item for item in self._in_flight.values() if not item.number]:
-            self._forget(item)
+        for item in [item for item in self._flight if not item.number]:
+            self._flight.forget(item)
+            self._size -= 1
         start = Synchronize(self._broadcast.first - 1, self._one.first - 1)
         item = Item(0, write_message(start))
         self._size += 1
-        self._dispatch(item, now)
+        self._flight.dispatch(item, now)
         return item
 
     @property
     def idle(self) -> bool:
-        """Whether nothing waits to be sent for the first time."""
-        return self._size == len(self._in_flight)
+        """Whether nothing waits to be sent, for the first time or again."""
+        return self._size == self._flight.under_way
 
     def ready(self, now: float) -> list[Item]:
-        """Take what may be sent for the first time now."""
+        """Take what may be sent now: first what is lost, then what waits."""
+        flight = self._flight
+        items = flight.take_lost(now) if flight.has_lost else []
         if not self.open:
-            return []
-        items = list(self._waiting)
-        self._waiting.clear()
-        for stream in (self._broadcast, self._one):
-            if stream.waiting:
-                stream.release_into(items)
-        if self._last_word is not None and not (items or self._has_datagrams):
-            items.append(self._last_word)
-            self._last_word = None
-        for item in items:
-            self._dispatch(item, now)
+            return items
+        room = flight.room
+        if room > 0:
+            fresh = self._take(room)
+            for item in fresh:
+                flight.dispatch(item, now)
+            room -= len(fresh)
+            items = items + fresh if items else fresh
+        if room <= 0:
+            flight.limit()
         return items
+
+    def _take(self, room: int) -> list[Item]:
+        """Take what waits, at most `room` messages."""
+        fresh: list[Item] = []
+        waiting = self._waiting
+        while waiting and len(fresh) < room:
+            fresh.append(waiting.popleft())
+        one, broadcast = self._one, self._broadcast
+        if not broadcast.waiting:
+            one.take_into(fresh, room)
+        else:  # in turns, so that neither stream keeps the other back
+            self._turn = not self._turn
+            for stream in (broadcast, one) if self._turn else (one, broadcast):
+                stream.take_into(fresh, room)
+        if self._last_word is not None and not (fresh or self._owes_messages):
+            fresh.append(self._last_word)
+            self._last_word = None
+        return fresh
 
     def due(self, now: float) -> list[Item]:
-        """What is to be sent again now."""
-        items: list[Item] = []
-        timing = self._timing
-        while (id := self._deadlines.pop_due(now)) is not None:
-            item = self._in_flight[id]
-            interval = timing.redelivery_first_s * 2.0 ** min(item.resend(), 64)
-            jitter = self._rng.uniform(1 - _JITTER, 1 + _JITTER)
-            self._deadlines.set(id, now + min(interval, timing.redelivery_max_s) * jitter)
-            items.append(item)
-        return items
+        """What is to be sent again now, as time has passed."""
+        return [*self._flight.look(now), *self.ready(now)]
 
-    def acknowledge(self, id: int) -> Item | None:
-        """The peer has got message `id`; what that was, ``None`` if nothing is known of it."""
-        item = self._in_flight.get(id)
-        if item is not None:
-            self._forget(item)
-            if item.stream is not None:
-                item.stream.acknowledge(item.sequence)
-        return item
+    def acknowledge(self, id: int, now: float) -> list[int] | None:
+        """The peer has got message `id`; ``None`` if nothing is known of it.
 
-    def restart(self, broadcast: int) -> list[Item]:
+        Returns what the caller knows those messages by that have been delivered with it.
+        """
+        item = self._flight.acknowledge(id, now)
+        if item is None:
+            return None
+        self._size -= 1
+        if item.stream is not None:
+            return item.stream.acknowledge(item)
+        return [item.number] if item.number else []
+
+    def restart(self, broadcast: int) -> list[int]:
         """Forget everything and go on after what was numbered so far, `broadcast` and all.
 
-        Returns the caller's messages that are lost by that, in the order of their numbers.
+        Returns what the caller knows those messages by that may be lost by that, in order.
         """
-        lost = [*self._in_flight.values(), *self._waiting]
-        lost += [*self._one.waiting, *self._broadcast.waiting]
+        items = [*self._flight, *self._waiting, *self._one.waiting, *self._broadcast.waiting]
+        lost = [item.number for item in items if item.number]
         self.open = False
-        self._one.restart(self._one.last)
-        self._broadcast.restart(broadcast)
+        lost += self._one.restart(self._one.last)
+        lost += self._broadcast.restart(broadcast)
         self._waiting.clear()
         self._last_word = None
-        self._in_flight.clear()
+        self._flight = Flight(timing=self._timing, rng=self._rng)
         self._size = 0
-        self._deadlines.clear()
-        return sorted((item for item in lost if item.number), key=lambda item: item.number)
+        return sorted(lost)
 
     @property
-    def _has_datagrams(self) -> bool:
-        return any(item.number and item.stream is None for item in self._in_flight.values())
-
-    def _dispatch(self, item: Item, now: float) -> None:
-        id = self._rng.getrandbits(32)
-        while id in self._in_flight:
-            id = self._rng.getrandbits(32)
-        item.dispatch(id)
-        self._in_flight[id] = item
-        self._deadlines.set(id, now + self._timing.redelivery_first_s)
-
-    def _forget(self, item: Item) -> None:
-        del self._in_flight[item.id]
-        self._size -= 1
-        self._deadlines.cancel(item.id)
+    def _owes_messages(self) -> bool:
+        """Whether plain datagrams or lost messages are not acknowledged."""
+        return any(item.number and item.stream is None for item in self._flight)

@@ -131,8 +131,8 @@ class Reception:
 
     def _receive_ack(self, body: MessageAck) -> None:
         peer = self._roster.peers.get(body.fr)
-        item = None if peer is None else peer.outgoing.acknowledge(body.id)
-        if peer is None or item is None:
+        told = None if peer is None else peer.outgoing.acknowledge(body.id, self._clock.now)
+        if peer is None or told is None:
             self._dropped[DropReason.STRAY_ACKNOWLEDGE] += 1
         elif peer.state is _SYNCHRONIZING:
             # Nothing else is in flight then but our latest synchronize message, which was
@@ -140,8 +140,8 @@ class Reception:
             if peer.incoming is not None:
                 self._associations.join(peer, peer.incoming)
         else:
-            if item.number:
-                self._associations.delivered(peer, item.number)
+            if told:
+                self._associations.delivered(peer, told)
             if not peer.outgoing.idle:
                 self._courier.pump(peer)
             if peer.state is _FINALIZING:

@@ -5,7 +5,7 @@ Source: manual/dev-oxen.md, "Handling failure".
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Hashable
 
 from culm.oxen.contacts import ContactTable
 
@@ -21,6 +21,10 @@ _DIRECT_ATTEMPTS = 2
 # Of so many attempts one takes a way of which the table knows nothing good.  Rarely, as each
 # of those who forward tries its luck, too.
 _BLIND_PERIOD = 4
+
+# For so many of the longest intervals it is remembered what was forwarded.
+_MEMORY_INTERVALS = 4
+_TIMES_MAX = 64
 
 
 class Routes:
@@ -81,27 +85,50 @@ class Routes:
 class ForwardMemory:
     """Remembers what was forwarded, so that nothing goes round in circles.
 
-    What is resent comes again at intervals that double; what goes round in a circle
-    comes again sooner.  So the same parcel is forwarded again only after an interval
-    that doubles with each time, and is half of the one after which it is resent.
+    What goes in circles comes back soon, and from another neighbour than at first; what is
+    resent comes from the same one as a rule.  So the same parcel is forwarded again only after an
+    interval that doubles with each time: from `again_s` on if it comes from the same neighbour, as
+    its sender may know already that it was lost, and from `first_s` on if from another one.
+
+    A message without an ID is resent by nobody, and two that are equal are two messages if they
+    come from one neighbour.
     """
 
-    def __init__(self, *, first_s: float, last_s: float, size_max: int) -> None:
-        self._first_s = first_s / 2
-        self._last_s = last_s / 2
+    def __init__(self, *, again_s: float, first_s: float, last_s: float, size_max: int) -> None:
+        self._again_s = again_s
+        self._first_s = first_s
+        self._last_s = last_s
         self._size_max = size_max
-        self._seen: dict[tuple[object, ...], tuple[float, int]] = {}  # time, how often
+        self._seen: dict[Hashable, tuple[float, int, bytes]] = {}  # time, how often, from whom
 
-    def admit(self, key: tuple[object, ...], now: float) -> int | None:
-        """How often `key` was forwarded before, or ``None`` if it must not be now."""
-        seen = self._seen.pop(key, None)
+    def __len__(self) -> int:
+        return len(self._seen)
+
+    def admit(self, key: Hashable, source: bytes, now: float, *, once: bool = False) -> int | None:
+        """How often `key` was forwarded before, or ``None`` if it must not be now.
+
+        once: it is of a message that nobody resends.
+        """
+        self.expire(now)
+        seen = self._seen.get(key)
         times = 0
         if seen is not None:
-            since, times = seen
-            if now - since < min(self._first_s * 2.0 ** (times - 1), self._last_s):
-                self._seen[key] = seen
-                return None
+            since, times, neighbour = seen
+            if not (once and source == neighbour):
+                least = self._again_s if source == neighbour else self._first_s
+                if now - since < min(least * 2.0 ** (times - 1), self._last_s):
+                    return None
+            del self._seen[key]
         elif len(self._seen) >= self._size_max:
             del self._seen[next(iter(self._seen))]
-        self._seen[key] = now, min(times + 1, 64)
-        return times
+        self._seen[key] = now, 1 if once else min(times + 1, _TIMES_MAX), source
+        return 0 if once else times
+
+    def expire(self, now: float) -> None:
+        """Forget what nobody resends any more."""
+        seen, until = self._seen, now - _MEMORY_INTERVALS * self._last_s
+        while seen:
+            key = next(iter(seen))
+            if seen[key][0] > until:
+                return
+            del seen[key]

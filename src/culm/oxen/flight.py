@@ -1,0 +1,218 @@
+"""What is under way to one peer, and what of it is lost.
+
+Source: RFC 6298 (the timer), RFC 6675 (three later acknowledgements), RFC 8985 (losses are told
+from the times of sending, and a probe goes before the timeout).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from random import Random
+
+from culm.oxen.limits import Timing
+from culm.oxen.roundtrip import RoundTrip
+from culm.oxen.stream import Item
+from culm.oxen.window import Window
+
+__all__ = ["Flight"]
+
+_JITTER = 0.2
+_BACKOFF_MAX = 64
+
+# Timeouts in a row from which on it is the way that is to blame, not bad luck; and for how many
+# of the longest intervals the way that was found is taken without trying the first one again.
+_BAD_WAY = 3
+_WAY_INTERVALS = 2
+
+
+class Flight:
+    """Messages without acknowledgement: under way, or lost and to be sent again."""
+
+    def __init__(self, *, timing: Timing, rng: Random) -> None:
+        self._rng = rng
+        self._interval_max = timing.redelivery_max_s
+        self._round_trip = RoundTrip(timing)
+        self._window = Window()
+        self._under_way: dict[int, Item] = {}  # by ID, in the order of sending
+        self._lost: dict[int, Item] = {}
+        self._order = 0
+        self._round_end = 0
+        self._newest = self._second = self._third = 0  # places of the acknowledged
+        self._since = 0.0  # since when the timer runs
+        self._interval: float | None = None  # of the timer; none: until a probe is due
+        self._backoff = 0
+        self._doubt: float | None = None  # when the oldest is to be taken for lost
+        self._way = 0
+        self._way_until = 0.0
+
+    def __len__(self) -> int:
+        return len(self._under_way) + len(self._lost)
+
+    def __iter__(self) -> Iterator[Item]:
+        yield from self._under_way.values()
+        yield from self._lost.values()
+
+    @property
+    def under_way(self) -> int:
+        """How many messages are under way, as far as we know."""
+        return len(self._under_way)
+
+    @property
+    def has_lost(self) -> bool:
+        """Whether something is to be sent again as soon as there is room."""
+        return bool(self._lost)
+
+    @property
+    def room(self) -> int:
+        """How many messages more may be under way."""
+        return int(self._window.size) - len(self._under_way)
+
+    def limit(self) -> None:
+        """There was not enough room."""
+        self._window.limit()
+
+    def next_deadline(self) -> float | None:
+        """When `look` is due."""
+        if not self._under_way:
+            return None
+        interval, doubt = self._interval, self._doubt
+        timer = self._since + (self._round_trip.probe if interval is None else interval)
+        return timer if doubt is None or timer < doubt else doubt
+
+    def dispatch(self, item: Item, now: float) -> None:
+        """`item` leaves for the first time, under an ID that nothing else has."""
+        under_way, lost = self._under_way, self._lost
+        if not under_way:
+            if not lost:
+                self._begin(now)
+            self._since = now
+            self._interval = None
+        id = self._rng.getrandbits(32)
+        while id in under_way or id in lost:
+            id = self._rng.getrandbits(32)
+        self._order = order = self._order + 1
+        item.dispatch(id, order, now, self._way)
+        under_way[id] = item
+
+    def take_lost(self, now: float) -> list[Item]:
+        """What is lost and leaves again now, as there is room for it."""
+        items: list[Item] = []
+        lost = self._lost
+        while lost and self.room > 0:
+            item = lost.pop(next(iter(lost)))
+            if not self._under_way:
+                self._since = now
+            self._resend(item, now)
+            items.append(item)
+        return items
+
+    def look(self, now: float) -> list[Item]:
+        """Find out what is lost by `now`; returns what leaves at once to learn more."""
+        if self._doubt is not None and self._doubt <= now:
+            self._find_lost(now)
+        deadline = self.next_deadline()
+        if deadline is None or deadline > now:
+            return []
+        if self._interval is None and self._round_trip.smoothed is not None:
+            self._since = now
+            self._interval = self._round_trip.timeout
+            oldest = self._under_way.pop(next(iter(self._under_way)))
+            self._resend(oldest, now)
+            return [oldest]
+        self._time_out(now)
+        return []
+
+    def acknowledge(self, id: int, now: float) -> Item | None:
+        """The peer has got message `id`; what that was, ``None`` if nothing is known of it."""
+        under_way = self._under_way
+        item = under_way.pop(id, None)
+        if item is None:
+            item = self._lost.pop(id, None)
+            if item is None:
+                return None
+            self._window.found()
+            self._window.arrived(None)
+        elif item.before is None:
+            seconds = now - item.sent
+            self._round_trip.sample(seconds, now)
+            self._window.arrived(seconds)
+            self._rank(item.order)
+        else:
+            if now - item.sent < self._round_trip.least:
+                self._window.found()  # the answer is to the time before
+            else:
+                self._rank(item.order)
+            self._window.arrived(None)
+        self._since = now
+        self._interval = None
+        self._backoff = 0
+        self._way = item.way if item.way >= _BAD_WAY else 0
+        if under_way and next(iter(under_way.values())).order < self._third:
+            self._find_lost(now)
+        if self._newest >= self._round_end:
+            self._end_round()
+        return item
+
+    def forget(self, item: Item) -> None:
+        """`item` is not to be sent again."""
+        self._under_way.pop(item.id, None)
+        self._lost.pop(item.id, None)
+
+    # -- inside ---------------------------------------------------------------------------
+
+    def _begin(self, now: float) -> None:
+        """Something leaves after nothing was under way."""
+        if now - self._since > self._round_trip.timeout:
+            self._window.rest()
+        if now >= self._way_until:
+            self._way = 0
+
+    def _resend(self, item: Item, now: float) -> None:
+        if now >= self._way_until:
+            self._way = 0
+        self._order += 1
+        item.resend(self._order, now, self._way)
+        self._under_way[item.id] = item
+
+    def _rank(self, order: int) -> None:
+        """Keep the places of the three acknowledged messages that were sent last."""
+        if order > self._newest:
+            self._newest, self._second, self._third = order, self._newest, self._second
+        elif order > self._second:
+            self._second, self._third = order, self._second
+        elif order > self._third:
+            self._third = order
+
+    def _find_lost(self, now: float) -> None:
+        """Three that were sent later are acknowledged, and it has had its time: it is lost."""
+        third, under_way = self._third, self._under_way
+        self._doubt = None
+        patience = self._round_trip.usual
+        while under_way:
+            item = next(iter(under_way.values()))
+            if item.order >= third:
+                return
+            if item.sent + patience > now:
+                self._doubt = item.sent + patience
+                return
+            del under_way[item.id]
+            self._lost[item.id] = item
+            self._window.lost()
+
+    def _end_round(self) -> None:
+        self._round_end = self._order + 1
+        self._window.end_round(self._round_trip.unhurried)
+
+    def _time_out(self, now: float) -> None:
+        """Nothing came back for too long: all that is under way is lost."""
+        everything = {**self._lost, **self._under_way}
+        self._lost = dict(sorted(everything.items(), key=lambda entry: entry[1].first))
+        self._under_way.clear()
+        self._doubt = None
+        self._window.collapse()
+        self._backoff = min(self._backoff + 1, _BACKOFF_MAX)
+        self._way += 1
+        self._way_until = now + _WAY_INTERVALS * self._interval_max
+        self._since = now
+        interval = min(self._round_trip.timeout * 2.0**self._backoff, self._interval_max)
+        self._interval = interval * self._rng.uniform(1 - _JITTER, 1 + _JITTER)

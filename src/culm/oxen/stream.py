@@ -1,0 +1,106 @@
+"""Messages to one peer, numbered or not, that wait for their turn.
+
+Source: manual/dev-oxen.md, "Messaging".
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from culm.oxen.messages import write_one_to_one
+from culm.wire.xenc import Value
+
+__all__ = ["Item", "Stream"]
+
+
+@dataclass(slots=True, eq=False)
+class Item:
+    """One message to one peer.  Times are monotonic seconds.
+
+    number: what the caller knows it by; 0 if it is our own.
+    stream: where it has its `sequence` number, if it is sent in order.
+    order: its place among all that was sent to this peer, when it was sent last, at `sent`;
+        `first` is that of the first time.
+    before: when it was sent the time before that.
+    way: which way it was sent last, as `Routes.hop` counts attempts.
+    """
+
+    number: int
+    d: Value
+    stream: Stream | None = None
+    sequence: int = 0
+    id: int = field(init=False)
+    order: int = field(init=False)
+    first: int = field(init=False)
+    sent: float = field(init=False)
+    before: float | None = field(init=False)
+    way: int = field(init=False)
+
+    def dispatch(self, id: int, order: int, now: float, way: int) -> None:
+        """It leaves for the first time, under that ID."""
+        self.id = id
+        self.order = self.first = order
+        self.sent = now
+        self.before = None
+        self.way = way
+
+    def resend(self, order: int, now: float, way: int) -> None:
+        """It leaves again."""
+        self.order, self.before, self.sent, self.way = order, self.sent, now, way
+
+
+class Stream:
+    """Numbered messages of which those within the window are on their way."""
+
+    __slots__ = ("_acknowledged", "_window", "first", "last", "waiting")
+
+    def __init__(self, last: int, window: int) -> None:
+        self._window = window
+        self.first = last + 1  # the first that is not acknowledged
+        self.last = last  # the last that there is
+        self.waiting: deque[Item] = deque()
+        self._acknowledged: dict[int, int] = {}  # after the first: what callers know them by
+
+    def restart(self, last: int) -> list[int]:
+        """Go on after the message of number `last`, whatever came of those before.
+
+        Returns what the caller knows those by that are acknowledged and may still wait for
+        earlier ones at the peer.
+        """
+        held = [*self._acknowledged.values()]
+        self.first = last + 1
+        self.last = last
+        self.waiting.clear()
+        self._acknowledged.clear()
+        return held
+
+    def append(self, number: int, data: bytes) -> None:
+        """Queue a message under the next sequence number."""
+        self.last += 1
+        self.waiting.append(Item(number, write_one_to_one(self.last, data), self, self.last))
+
+    def append_as(self, number: int, sequence: int, d: Value) -> None:
+        """Queue a message that has a sequence number already."""
+        self.last = sequence
+        self.waiting.append(Item(number, d, self, sequence))
+
+    def acknowledge(self, item: Item) -> list[int]:
+        """The peer has `item`; what the caller knows those by that it has delivered now."""
+        if item.sequence != self.first:
+            self._acknowledged[item.sequence] = item.number
+            return []
+        self.first += 1
+        if not self._acknowledged:
+            return [item.number]
+        delivered = [item.number]
+        while (number := self._acknowledged.pop(self.first, None)) is not None:
+            delivered.append(number)
+            self.first += 1
+        return delivered
+
+    def take_into(self, taken: list[Item], room: int) -> None:
+        """Take what may go of what waits, until `taken` holds `room` messages."""
+        waiting, end = self.waiting, self.first + self._window
+        while waiting and waiting[0].sequence < end and len(taken) < room:
+            taken.append(waiting.popleft())

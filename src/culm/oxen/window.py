@@ -1,0 +1,108 @@
+"""How many messages may be under way to one peer: a window that grows and shrinks.
+
+Source: RFC 5681 where something queues; beyond that docs/decisions/oxen-congestion.md.
+"""
+
+from __future__ import annotations
+
+import math
+
+__all__ = ["WINDOW_FIRST", "Window"]
+
+WINDOW_FIRST = 16
+"""Messages that may be under way before anything is known of the way."""
+
+_WINDOW_MIN = 2
+
+# More messages a round while nothing queues; one while something does, as in TCP.
+_STEP = 4
+
+# While the window still doubles: lost of a round, as a part, from which it has grown too far.
+_TOO_FAR = 1 / 8
+
+# So many round trips tell whether all of a round were long.
+_SAMPLES_MIN = 8
+
+
+class Window:
+    """The number of messages that may be under way, `size`.
+
+    A round is the time in which all that was under way at its beginning is acknowledged or
+    found to be lost.
+    """
+
+    __slots__ = (
+        "_arrived",
+        "_former",
+        "_least",
+        "_limited",
+        "_lost",
+        "_samples",
+        "_threshold",
+        "size",
+    )
+
+    def __init__(self) -> None:
+        self.size = float(WINDOW_FIRST)
+        self._threshold = math.inf  # up to which the window doubles
+        self._former: tuple[float, float] | None = None  # both before the last timeout
+        self._begin()
+
+    def _begin(self) -> None:
+        self._arrived = 0
+        self._samples = 0
+        self._lost = 0
+        self._limited = False
+        self._least = math.inf
+
+    def arrived(self, round_trip: float | None) -> None:
+        """A message has been acknowledged, after so many seconds if it was sent once."""
+        self._arrived += 1
+        if round_trip is not None:
+            self._samples += 1
+            if round_trip < self._least:
+                self._least = round_trip
+
+    def lost(self) -> None:
+        """A message is taken for lost."""
+        self._lost += 1
+
+    def found(self) -> None:
+        """A message that was taken for lost has arrived."""
+        self._lost = max(0, self._lost - 1)
+        if self._former is not None:
+            (self.size, self._threshold), self._former = self._former, None
+
+    def limit(self) -> None:
+        """More would have been sent if it were larger: only then it has reason to grow."""
+        self._limited = True
+
+    def end_round(self, unhurried: float) -> None:
+        """Draw conclusions; were all its round trips longer than `unhurried`, something queues."""
+        arrived, lost = self._arrived, self._lost
+        share = lost / (arrived + lost) if lost else 0.0
+        queues = self._samples >= _SAMPLES_MIN and self._least > unhurried
+        if self.size < self._threshold and not queues and share < _TOO_FAR:
+            if self._limited:
+                self.size = min(self.size + arrived, self._threshold)
+        elif queues:
+            self.size = self.size / 2 if lost else self.size + self._limited
+            self._threshold = self.size
+        else:
+            self.size += _STEP * self._limited - share / 2 * self.size
+            self._threshold = self.size
+        self.size = max(self.size, _WINDOW_MIN)
+        self._former = None
+        self._begin()
+
+    def collapse(self) -> None:
+        """Nothing came back for long: begin anew, and double up to half of what it was."""
+        if self._former is None:
+            self._former = self.size, self._threshold
+        self._threshold = max(self.size / 2, _WINDOW_MIN)
+        self.size = float(_WINDOW_MIN)
+        self._begin()
+
+    def rest(self) -> None:
+        """Nothing was under way for long: half of what was known is out of date."""
+        self.size = max(self.size / 2, min(self.size, WINDOW_FIRST))

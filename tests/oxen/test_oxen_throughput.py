@@ -1,0 +1,269 @@
+"""How fast messages go where some are lost, and what is left for others on the way."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from oxen_throughput import Bottleneck, Pair, Reno, rate
+
+from culm.oxen.flight import Flight
+from culm.oxen.limits import Timing
+from culm.oxen.roundtrip import RoundTrip
+from culm.oxen.stream import Item
+from culm.oxen.window import WINDOW_FIRST, Window
+from culm.testing.network import Conditions
+
+USUAL = 6000  # messages a second without loss, with delays of 10 to 20 ms
+
+
+@pytest.mark.parametrize(("loss", "share"), [(0.01, 0.25), (0.05, 0.1)])
+def test_a_few_lost_datagrams_cost_a_part_of_the_speed(loss: float, share: float) -> None:
+    """The window still grows here: it is less than in the long run, and was 0.04 and 0.02."""
+    assert rate(loss, 500) > share * USUAL
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(3))
+def test_one_loss_in_a_hundred_costs_less_than_half_of_the_speed(seed: int) -> None:
+    usual = rate(0.0, 5000, seed=seed)
+    assert usual > 0.9 * USUAL
+    assert rate(0.01, 5000, seed=seed) > 0.5 * usual
+    assert rate(0.05, 5000, seed=seed) > 0.25 * usual
+    assert rate(0.2, 1000, seed=seed) > 0.01 * usual
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("per_s", "room"), [(1000, 30), (1000, 100), (500, 50)])
+def test_two_pairs_share_a_bottleneck(per_s: int, room: int) -> None:
+    conditions = Conditions(delay_min=0.01, delay_max=0.012)
+    network = Bottleneck(seed=1, conditions=conditions, rate=per_s, room=room)
+    one, other = Pair(network, [b"A", b"B"]), Pair(network, [b"C", b"D"])
+    network.shared = {b"A", b"C"}
+    one.start(100_000)
+    network.run(network.clock.now + 2.0)
+    other.start(100_000)  # later, when the first has all of it
+    network.run(network.clock.now + 3.0)
+    before = one.arrived, other.arrived
+    network.run(network.clock.now + 10.0)
+    got = [one.arrived - before[0], other.arrived - before[1]]
+    assert sum(got) > 0.9 * 10 * per_s
+    assert min(got) > 0.7 * max(got)
+    refused = sum(network.refused.values())
+    assert refused < 0.05 * sum(network.passed.values())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("per_s", "room"), [(1000, 30), (1000, 100), (500, 50)])
+def test_a_tcp_has_its_share(per_s: int, room: int) -> None:
+    conditions = Conditions(delay_min=0.01, delay_max=0.012)
+    network = Bottleneck(seed=1, conditions=conditions, rate=per_s, room=room)
+    pair, tcp = Pair(network, [b"A", b"B"]), Reno(network, "tcp")
+    network.shared = {b"A", tcp.ends[0]}
+    tcp.start()
+    network.run(network.clock.now + 2.0)
+    pair.start(100_000)
+    network.run(network.clock.now + 3.0)
+    before = pair.arrived, tcp.arrived
+    network.run(network.clock.now + 10.0)
+    ours, theirs = pair.arrived - before[0], tcp.arrived - before[1]
+    assert ours + theirs > 0.9 * 10 * per_s
+    assert theirs > 0.6 * ours
+    assert ours > 0.6 * theirs
+
+
+# -- the parts -----------------------------------------------------------------------------------
+
+
+def flight(*, round_trip: float | None = 0.1) -> Flight:
+    """A flight, after so many equal round trips that nothing else is expected."""
+    found = Flight(timing=Timing(), rng=Random(1))
+    if round_trip is not None:
+        for index in range(60):
+            found.acknowledge(send(found, -100.0 + index).id, -100.0 + index + round_trip)
+    return found
+
+
+def send(flight: Flight, now: float) -> Item:
+    item = Item(1, b"")
+    flight.dispatch(item, now)
+    return item
+
+
+def test_the_timeout_is_that_of_rfc_6298() -> None:
+    trip = RoundTrip(Timing())
+    assert trip.timeout == 0.8
+    trip.sample(0.1, 1.0)
+    assert trip.smoothed == 0.1
+    assert trip.timeout == pytest.approx(0.1 + 4 * 0.05)
+    trip.sample(0.2, 2.0)
+    variation = 0.75 * 0.05 + 0.25 * 0.1
+    assert trip.smoothed == pytest.approx(0.1 * 7 / 8 + 0.2 / 8)
+    assert trip.timeout == pytest.approx(trip.smoothed + 4 * variation)
+    for _ in range(50):
+        trip.sample(0.001, 3.0)
+    assert trip.timeout == 0.2  # the shortest
+    for _ in range(50):
+        trip.sample(60.0, 4.0)
+    assert trip.timeout == 5.0  # the longest
+
+
+def test_the_shortest_round_trip_is_one_of_late() -> None:
+    trip = RoundTrip(Timing())
+    for now, seconds in ((0.0, 0.01), (5.0, 0.02), (11.0, 0.03), (12.0, 0.05)):
+        trip.sample(seconds, now)
+        assert trip.least == 0.01
+    trip.sample(0.04, 22.0)
+    assert trip.least == 0.03
+
+
+def test_three_later_acknowledgements_mean_that_it_is_lost() -> None:
+    way = flight()
+    items = [send(way, index / 1000) for index in range(5)]
+    for item in items[1:3]:
+        way.acknowledge(item.id, 0.1025)
+    assert way.take_lost(0.1025) == []
+    way.acknowledge(items[3].id, 0.1035)
+    assert way.take_lost(0.1035) == [items[0]]
+    assert items[0].order > items[4].order
+    assert way.take_lost(0.2) == []
+    # Once more: those that were sent after it the second time count, the last one does not.
+    later = [send(way, 0.11) for _ in range(3)]
+    way.acknowledge(items[4].id, 0.11)
+    for item in later:
+        assert way.take_lost(0.21) == []
+        way.acknowledge(item.id, 0.21)
+    way.look(0.23)
+    assert way.take_lost(0.23) == [items[0]]
+
+
+def test_what_is_not_late_is_not_lost_although_others_have_overtaken_it() -> None:
+    way = flight()
+    first, *later = [send(way, 0.0) for _ in range(6)]
+    for item in later:
+        way.acknowledge(item.id, 0.05)
+    assert way.take_lost(0.05) == []
+    deadline = way.next_deadline()
+    assert deadline is not None
+    assert 0.1 < deadline < 0.2
+    assert way.look(deadline) == []
+    assert way.take_lost(deadline) == [first]
+
+
+def test_a_probe_goes_before_the_timeout_and_both_before_everything_is_lost() -> None:
+    way = flight()
+    items = [send(way, 0.0) for _ in range(4)]
+    assert way.next_deadline() == pytest.approx(0.2)
+    assert way.look(0.2) == [items[0]]
+    assert way.next_deadline() == pytest.approx(0.4)
+    assert way.look(0.4) == []
+    assert way.take_lost(0.4) == items[:2]  # the window is small now; oldest first
+    deadline = way.next_deadline()
+    assert deadline == pytest.approx(0.4 + 0.4, rel=0.2)
+    assert [item.way for item in items] == [1, 1, 0, 0]
+
+
+def test_without_a_measured_round_trip_there_is_no_probe() -> None:
+    way = flight(round_trip=None)
+    send(way, 0.0)
+    assert way.next_deadline() == 0.8
+    assert way.look(0.8) == []
+    assert len(way.take_lost(0.8)) == 1
+
+
+def test_an_answer_that_comes_too_soon_is_to_what_was_sent_before() -> None:
+    """So nothing was lost, and the window is what it was."""
+    way = flight()
+    items = [send(way, 0.0) for _ in range(8)]
+    room = way.room
+    assert way.look(0.2) == [items[0]]
+    way.look(0.4)
+    assert way.take_lost(0.4) == items[:2]
+    assert way.room == 0
+    way.acknowledge(items[0].id, 0.41)
+    assert way.room > room
+
+
+def test_a_way_that_works_after_many_timeouts_is_kept_for_a_while() -> None:
+    way = flight()
+    item = send(way, 0.0)
+    now = 0.0
+    while item.way < 3:
+        deadline = way.next_deadline()
+        assert deadline is not None
+        now = deadline
+        way.look(now)
+        way.take_lost(now)
+    way.acknowledge(item.id, now + 0.1)
+    again = send(way, now + 0.2)
+    assert again.way == 3
+    way.acknowledge(again.id, now + 0.3)
+    assert send(way, now + 30.0).way == 0
+
+
+def test_one_timeout_does_not_mean_that_the_way_is_bad() -> None:
+    way = flight()
+    item = send(way, 0.0)
+    way.look(0.2)
+    way.look(0.4)
+    assert way.take_lost(0.4) == [item]
+    assert item.way == 1
+    way.acknowledge(item.id, 0.5)
+    assert send(way, 0.6).way == 0
+
+
+def rounds(window: Window, *, arrived: int, lost: int = 0, long: bool = False) -> float:
+    """One round in which more would have been sent; the size after it."""
+    window.limit()
+    for _ in range(arrived):
+        window.arrived(0.03 if long else 0.01)
+    for _ in range(lost):
+        window.lost()
+    window.end_round(0.015)
+    return window.size
+
+
+def test_the_window_doubles_until_something_queues() -> None:
+    window = Window()
+    assert rounds(window, arrived=16) == 2 * WINDOW_FIRST
+    assert rounds(window, arrived=31, lost=1) == 63  # of a few losses it makes nothing
+    assert rounds(window, arrived=63, long=True) == 64
+    assert rounds(window, arrived=64) == 68  # it does not double again
+
+
+def test_where_something_queues_a_loss_halves_the_window_as_in_tcp() -> None:
+    window = Window()
+    rounds(window, arrived=84)
+    assert rounds(window, arrived=99, lost=1, long=True) == 50
+    assert rounds(window, arrived=50, long=True) == 51
+
+
+def test_where_nothing_queues_it_shrinks_by_half_of_what_is_lost() -> None:
+    window = Window()
+    rounds(window, arrived=84)
+    assert window.size == 100
+    assert rounds(window, arrived=80, lost=20) == 100 + 4 - 10
+    assert rounds(window, arrived=90, lost=0) == 98
+
+
+def test_a_window_that_is_not_used_does_not_grow() -> None:
+    window = Window()
+    for _ in range(9):
+        for _ in range(16):
+            window.arrived(0.01)
+        window.end_round(0.015)
+    assert window.size == WINDOW_FIRST
+
+
+def test_what_is_found_again_counts_for_nothing() -> None:
+    window = Window()
+    rounds(window, arrived=84)
+    for _ in range(30):
+        window.lost()
+        window.found()
+    assert rounds(window, arrived=70) == 170
+    window.collapse()
+    window.collapse()
+    assert window.size == 2
+    window.found()
+    assert window.size == 170
