@@ -7,7 +7,7 @@ answers of a store, and what a decoder has read.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any, TypeGuard
 
@@ -23,6 +23,7 @@ __all__ = [
     "check_type",
     "is_dict",
     "is_list",
+    "is_mapping",
     "is_tuple",
     "read_buffers",
 ]
@@ -38,6 +39,11 @@ def is_list(value: object) -> TypeGuard[list[Any]]:
 def is_tuple(value: object) -> TypeGuard[tuple[Any, ...]]:
     """`value` is a tuple of whatever it may be."""
     return isinstance(value, tuple)
+
+
+def is_mapping(value: object) -> TypeGuard[Mapping[Any, Any]]:
+    """`value` is a mapping of whatever it may be."""
+    return isinstance(value, Mapping)
 
 
 def is_dict(value: object) -> TypeGuard[dict[Any, Any]]:

@@ -54,6 +54,11 @@ _TOKEN: Final = re.compile(
 )
 
 
+def _check_bytes(data: object) -> None:
+    if not isinstance(data, bytes):
+        raise TypeError(f"data is bytes, not {type(data).__name__}")
+
+
 def scan(data: bytes) -> tuple[bytes, int, int, int, int, int, int] | None:
     """What is in a plain message, and its text; ``None`` if it is none.
 
@@ -63,8 +68,7 @@ def scan(data: bytes) -> tuple[bytes, int, int, int, int, int, int] | None:
     base64, in the 88 bytes that end 14 bytes before the end.  Raises ``TypeError`` for what is not
     bytes.
     """
-    if not isinstance(data, bytes):
-        raise TypeError(f"data is bytes, not {type(data).__name__}")
+    _check_bytes(data)
     head = _HEAD.match(data) if len(data) <= _DATA_SIZE_MAX else None
     if head is None or not _is_plain_number(head[6]):
         return None

@@ -51,11 +51,15 @@ def neutral(kind: int) -> bytes:
     return bytes(_STATE_SIZES[kind])
 
 
+def _check_bytes(item: object) -> None:
+    if not isinstance(item, bytes):
+        raise TypeError(f"an item is bytes, not {type(item).__name__}")
+
+
 def lift(kind: int, item: bytes) -> bytes:
     """The state of one item, of at most `ITEM_SIZE_MAX` bytes."""
     _check_kind(kind)
-    if not isinstance(item, bytes):
-        raise TypeError(f"an item is bytes, not {type(item).__name__}")
+    _check_bytes(item)
     if len(item) > ITEM_SIZE_MAX:
         raise ValueError(f"an item has at most {ITEM_SIZE_MAX} bytes")
     if kind == LTHASH:

@@ -132,7 +132,7 @@ def _messages(data: Buffer, offsets: array[int] | memoryview) -> Iterator[bytes]
     return (bytes(view[start:end]) for start, end in pairwise(cuts))
 
 
-def _check_bytes(name: str, value: bytes) -> None:
+def _check_bytes(name: str, value: object) -> None:
     if not isinstance(value, bytes):
         raise TypeError(f"{name} is bytes, not {type(value).__name__}")
 

@@ -91,7 +91,8 @@ class Row:
         """Put an id in, or take it out, from symbol `start` on; which ones it is in."""
         state = self.seed(identifier)
         word = identifier << _CHECK_BITS | state & _CHECK_MASK
-        place, places = 0, []
+        place = 0
+        places: list[int] = []
         while place < len(self.words):
             if place >= start:
                 self.counts[place] += by

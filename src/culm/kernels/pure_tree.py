@@ -239,8 +239,7 @@ class Snapshot(View):
     """A tree as it was when this was made."""
 
     def __init__(self, tree: Tree) -> None:
-        if not isinstance(tree, Tree):
-            raise TypeError(f"a snapshot is of a tree, not of {type(tree).__name__}")
+        _check_tree(tree)
         self._set_up(tree._kind, tree._item_size, tree._varying)
         self._items = list(tree._items)
 
@@ -450,7 +449,12 @@ def _items_of(data: Buffer, size: int) -> list[bytes]:
     return [bytes(data[start : start + size]) for start in range(0, len(data), size)]
 
 
-def _check_bytes(value: bytes) -> None:
+def _check_tree(value: object) -> None:
+    if not isinstance(value, Tree):
+        raise TypeError(f"a snapshot is of a tree, not of {type(value).__name__}")
+
+
+def _check_bytes(value: object) -> None:
     if not isinstance(value, bytes):
         raise TypeError(f"bytes are needed, not {type(value).__name__}")
 

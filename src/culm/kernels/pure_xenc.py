@@ -11,6 +11,9 @@ message)``, where `code` is the number of a `culm.wire.errors.WireErrorCode`.
 Source: aji/ircd-oxide, manual/dev-xenc.md and src/xenc.rs.
 """
 
+# pyright: standard
+# In strict mode Pyright loses in a loop what is in a container: a list or a dictionary of anything.
+
 from __future__ import annotations
 
 from collections.abc import Callable

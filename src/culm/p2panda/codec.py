@@ -10,7 +10,7 @@ from enum import Enum
 from itertools import groupby
 from typing import Any, NamedTuple
 
-from culm.arguments import UINT64_MAX
+from culm.arguments import UINT64_MAX, is_list
 from culm.bamboo.entry import AUTHOR_SIZE, LogKey, encoded_size_max
 from culm.machine import RemoteProtocolError
 from culm.p2panda.errors import ErrorCode
@@ -210,7 +210,8 @@ class Codec:
                 return SyncDone(number, _read_bool(rest[0]))
             case _Type.HAVE:
                 return Have(number, tuple(self._read_heights(rest[0])))
-        return Reconcile(number, self._read_range(kind, rest))
+            case _:
+                return Reconcile(number, self._read_range(kind, rest))
 
     def _read_entry(self, session_id: int, entry: Any, operation: Any) -> SendEntry:
         if type(entry) is not bytes or len(entry) > ENTRY_SIZE_MAX:
@@ -253,7 +254,8 @@ class Codec:
                 if type(rest[0]) is not bytes or len(rest[0]) > LIFT_SIZE_MAX:
                     raise _malformed("a fingerprint that cannot be one")
                 return Fingerprint(rest[0], self._read_item(rest[1]))
-        return Terminal()
+            case _:
+                return Terminal()
 
     def _read_item(self, value: Any) -> bytes:
         height = self._read_height(value)
@@ -318,7 +320,7 @@ def _check_number(value: Any) -> None:
 
 
 def _check_list(value: Any) -> list[Any]:
-    if type(value) is not list:
+    if not is_list(value):
         raise _malformed("no array where there must be one")
     return value
 

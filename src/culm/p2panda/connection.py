@@ -299,6 +299,10 @@ class Connection(StreamBase[ConnectionEvent]):
                 return Announced(schema_ids=message.schema_ids, timestamp=message.timestamp)
             case SyncRequest():
                 return self._accept(message)
+            case _:
+                return self._receive_of_session(message)
+
+    def _receive_of_session(self, message: SessionMessage) -> ConnectionEvent | None:
         talk = self._sessions.get(message.session_id)
         if talk is None:
             return self._ignore(message)

@@ -5,14 +5,14 @@ A `Replicator` hands these out; a driver calls ``answer(machine, effect, store)`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from operator import lt
 from typing import Any, TypeAlias, TypeGuard, TypeVar
 
-from culm.arguments import UINT64_MAX
+from culm.arguments import UINT64_MAX, is_dict, is_list, is_mapping
 from culm.bamboo.answers import is_head
 from culm.bamboo.entry import AUTHOR_SIZE, LogKey
 from culm.bamboo.links import open_targets
@@ -64,11 +64,9 @@ class OpenRange(StoreEffect[Range]):
     monoid: str = DEFAULT
 
     def accepts(self, result: object) -> TypeGuard[Range]:
-        if not isinstance(result, Range) or not isinstance(result.view, View):
+        if not isinstance(result, Range) or not _is_view(result.view):
             return False
-        view = result.view
-        right = view.varying and view.item_size == ITEM_SIZE_MAX
-        return right and view.monoid.name == self.monoid and _is_position(result.position)
+        return result.view.monoid.name == self.monoid and _is_position(result.position)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,13 +79,8 @@ class LookUp(StoreEffect[Found]):
     def accepts(self, result: object) -> TypeGuard[Found]:
         if not isinstance(result, Found):
             return False
-        logs, operations = result
-        if not isinstance(logs, Mapping) or not isinstance(operations, Mapping):
-            return False
-        if not (logs.keys() <= set(self.logs) and operations.keys() <= set(self.operations)):
-            return False
-        return all(map(_is_log_state, logs.values())) and all(
-            map(_is_operation_state, operations.values())
+        return _are_found(result.logs, self.logs, _is_log_state) and _are_found(
+            result.operations, self.operations, _is_operation_state
         )
 
 
@@ -103,7 +96,7 @@ class AppendOperations(StoreEffect[list[int] | Conflict]):
                 new.entry.log == result.log and new.entry.seqnum == result.seqnum
                 for new in self.operations
             )
-        if not isinstance(result, list) or len(result) != len(self.operations):
+        if not is_list(result) or len(result) != len(self.operations):
             return False
         return all(map(_is_position, result)) and 0 not in result
 
@@ -115,15 +108,7 @@ class FindDocuments(StoreEffect[dict[LogKey, DocumentLogs]]):
     logs: tuple[LogKey, ...]
 
     def accepts(self, result: object) -> TypeGuard[dict[LogKey, DocumentLogs]]:
-        if not isinstance(result, dict) or not result.keys() <= set(self.logs):
-            return False
-        return all(
-            isinstance(each, DocumentLogs)
-            and is_operation_id(each.document_id)
-            and type(each.log_count) is int
-            and each.log_count > 0
-            for each in result.values()
-        )
+        return is_dict(result) and _are_found(result, self.logs, _is_in_document)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,15 +156,17 @@ def _are_stored(
     values: object, after: int, count_max: int, size_max: int
 ) -> TypeGuard[list[StoredOperation]]:
     """Operations behind a position, ascending, and no more than were asked for."""
-    if not isinstance(values, list) or not set(map(type, values)) <= {StoredOperation}:
+    if not is_list(values) or not set(map(type, values)) <= {StoredOperation}:
         return False
     if not values:
         return True
     # By columns: there may be many.
-    positions, logs, seqnums, entries, operations = zip(*values, strict=True)
+    columns: Iterator[tuple[Any, ...]] = zip(*values, strict=True)
+    positions, logs, seqnums, entries, operations = columns
     if set(map(type, logs)) != {LogKey}:
         return False
-    authors, log_ids = zip(*logs, strict=True)
+    columns = zip(*logs, strict=True)
+    authors, log_ids = columns
     if set(map(type, chain(authors, entries, operations))) != {bytes}:
         return False
     if set(map(len, authors)) != {AUTHOR_SIZE}:
@@ -197,30 +184,52 @@ def _is_position(value: object) -> bool:
     return type(value) is int and 0 <= value <= UINT64_MAX
 
 
-def _is_log_state(value: object) -> bool:
-    if not isinstance(value, LogState) or not isinstance(value.hashes, Mapping):
-        return False
+def _is_view(value: object) -> bool:
+    return isinstance(value, View) and value.varying and value.item_size == ITEM_SIZE_MAX
+
+
+def _are_found(value: object, asked: Collection[Hashable], suits: Callable[[object], bool]) -> bool:
+    """Values that suit, and none but those that were asked for."""
+    return is_mapping(value) and value.keys() <= set(asked) and all(map(suits, value.values()))
+
+
+def _is_in_document(value: object) -> bool:
     return (
-        is_head(value.head)
-        and is_operation_id(value.head.hash)
-        and _has_all_targets(value)
+        isinstance(value, DocumentLogs)
         and is_operation_id(value.document_id)
-        and isinstance(value.schema_id, str)
+        and type(value.log_count) is int
+        and value.log_count > 0
     )
 
 
-def _has_all_targets(state: LogState) -> bool:
-    """Whether all hashes are there to which later entries can link."""
-    known = state.hashes
-    return all(is_operation_id(known.get(seqnum)) for seqnum in open_targets(state.head.seqnum))
+def _is_log_state(value: object) -> bool:
+    return (
+        isinstance(value, LogState)
+        and is_head(value.head)
+        and is_operation_id(value.head.hash)
+        and _are_targets(value.hashes, value.head.seqnum)
+        and is_operation_id(value.document_id)
+        and _is_text(value.schema_id)
+    )
+
+
+def _are_targets(hashes: object, head: int) -> bool:
+    """Whether all hashes are there to which entries after the head can link."""
+    return is_mapping(hashes) and all(
+        is_operation_id(hashes.get(seqnum)) for seqnum in open_targets(head)
+    )
 
 
 def _is_operation_state(value: object) -> bool:
     return (
         isinstance(value, OperationState)
         and is_operation_id(value.document_id)
-        and isinstance(value.schema_id, str)
+        and _is_text(value.schema_id)
     )
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
 
 
 _OPERATIONS: dict[type[Effect[Any]], Callable[[Any, OperationStore], object]] = {

@@ -325,7 +325,8 @@ class Intake:
 
     def _conflict(self, conflict: Conflict) -> None:
         """Nothing of the batch was stored: try again without the session of that entry."""
-        batch, again = self._batch, []
+        batch = self._batch
+        again: list[Arrival] = []
         for arrival in batch:
             entry = arrival.entry
             self._logs.pop(arrival.log, None)

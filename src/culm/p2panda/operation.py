@@ -14,9 +14,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from itertools import pairwise
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeGuard
 
-from culm.arguments import check_type
+from culm.arguments import check_type, is_dict, is_list
 from culm.buffer import Buffer
 from culm.p2panda.errors import InvalidOperation, Reason
 from culm.p2panda.schema import (
@@ -69,7 +69,7 @@ class Operation:
     action: Action
     schema_id: str
     previous: tuple[bytes, ...] = ()
-    fields: Mapping[str, Value] = field(default_factory=dict)
+    fields: Mapping[str, Value] = field(default_factory=dict[str, Value])
     _encoded: bytes | None = field(default=None, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -117,7 +117,7 @@ def decode(data: Buffer) -> Operation:
         items = cbor.decode(encoded, depth_max=_DEPTH_MAX)
     except DecodeError as error:
         raise InvalidOperation(Reason.NOT_CANONICAL, str(error)) from None
-    if type(items) is not list or len(items) not in _SIZES.values():
+    if not is_list(items) or len(items) not in _SIZES.values():
         raise InvalidOperation(Reason.WRONG_FORM, "no array of 4 or 5 items")
     version, number, schema_id = items[:3]
     if type(version) is not int or version != VERSION:
@@ -160,7 +160,7 @@ def check_operation(operation: Operation, schema: Schema) -> None:
 
 
 def _read_previous(action: Action, value: Any) -> tuple[bytes, ...]:
-    ids = _operation_ids(value) if isinstance(value, (list, tuple)) else None
+    ids = _operation_ids(value) if _is_array(value) else None
     if ids is None or bool(ids) == (action is Action.CREATE):
         raise InvalidOperation(Reason.BAD_PREVIOUS, "not as many operation ids as there must be")
     if len(ids) > 1 and any(one >= other for one, other in pairwise(ids)):
@@ -170,7 +170,7 @@ def _read_previous(action: Action, value: Any) -> tuple[bytes, ...]:
 
 def _read_fields(value: Any) -> dict[str, Value]:
     """The fields, given in the order of their names."""
-    if type(value) is not dict:
+    if not is_dict(value):
         raise InvalidOperation(Reason.WRONG_FORM, "fields that are no map")
     if len(value) > FIELDS_MAX:
         raise InvalidOperation(Reason.WRONG_FORM, f"{len(value)} fields")
@@ -186,14 +186,18 @@ def _read_fields(value: Any) -> dict[str, Value]:
 
 def _read_list(name: str, value: Any) -> tuple[bytes, ...] | tuple[tuple[bytes, ...], ...]:
     """A list of operation ids, or of views, which are lists of ascending ones."""
-    if isinstance(value, (list, tuple)):
+    if _is_array(value):
         if (ids := _operation_ids(value)) is not None:
             return ids
-        if all(isinstance(each, (list, tuple)) for each in value):
+        if all(map(_is_array, value)):
             views = [_operation_ids(each) for each in value]
             if all(view and all(a < b for a, b in pairwise(view)) for view in views):
                 return tuple(view for view in views if view)
     raise InvalidOperation(Reason.BAD_VALUE, f"{name} is of no type")
+
+
+def _is_array(value: object) -> TypeGuard[Sequence[Any]]:
+    return isinstance(value, (list, tuple))
 
 
 def _operation_ids(value: Sequence[Any]) -> tuple[bytes, ...] | None:

@@ -229,6 +229,8 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
                 self._make_room(event.session_id)
             case SessionLive() if event.session_id in self._exchanges:
                 self._exchanges[event.session_id].live()
+            case _:
+                pass
 
     def _make_room(self, session_id: int) -> None:
         """A session of ours has given way: it is over, or has another id now."""

@@ -13,7 +13,7 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
-from culm.arguments import check_type
+from culm.arguments import check_type, is_tuple
 from culm.p2panda.errors import InvalidOperation, Reason
 from culm.wire.multihash import YASMF
 
@@ -89,7 +89,7 @@ def schema_order(text: str) -> tuple[int, str]:
 
 
 @lru_cache(maxsize=4096)
-def check_field_name(name: str) -> None:
+def check_field_name(name: object) -> None:
     """Raise `InvalidOperation` (``BAD_FIELD_NAME``) unless `name` may be one (SC4)."""
     if not isinstance(name, str) or _FIELD_NAME.fullmatch(name) is None:
         raise InvalidOperation(Reason.BAD_FIELD_NAME, f"{name!r:.100}")
@@ -127,7 +127,7 @@ def _is_view(value: Any) -> bool:
 
 
 def _is_list(value: Any) -> bool:
-    return type(value) is tuple and all(map(is_operation_id, value))
+    return is_tuple(value) and all(map(is_operation_id, value))
 
 
 _SUITS: dict[Kind, Callable[[Any], bool]] = {
@@ -139,7 +139,7 @@ _SUITS: dict[Kind, Callable[[Any], bool]] = {
     Kind.RELATION: is_operation_id,
     Kind.RELATION_LIST: _is_list,
     Kind.PINNED_RELATION: _is_view,
-    Kind.PINNED_RELATION_LIST: lambda value: type(value) is tuple and all(map(_is_view, value)),
+    Kind.PINNED_RELATION_LIST: lambda value: is_tuple(value) and all(map(_is_view, value)),
 }
 
 

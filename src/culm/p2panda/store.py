@@ -191,16 +191,16 @@ class OperationStore(Protocol):
 class _Log:
     document_id: bytes
     schema_id: str
-    hashes: list[bytes] = field(default_factory=list)  # of all entries, from the first on
-    positions: list[int] = field(default_factory=list)
+    hashes: list[bytes] = field(default_factory=list[bytes])  # of all entries, from the first on
+    positions: list[int] = field(default_factory=list[int])
     end_of_log: bool = False
 
 
 @dataclass(slots=True)
 class _Document:
     schema_id: str
-    ids: list[bytes] = field(default_factory=list)
-    logs: set[LogKey] = field(default_factory=set)
+    ids: list[bytes] = field(default_factory=list[bytes])
+    logs: set[LogKey] = field(default_factory=set[LogKey])
 
 
 _NO_HASHES: Sequence[bytes] = ()
@@ -249,7 +249,7 @@ class MemoryStore:
         logs = [new.entry.log for new in operations]
         self._check(operations, logs)
         grown: dict[LogKey, int] = {}  # how high they were
-        positions = []
+        positions: list[int] = []
         for new, log in zip(operations, logs, strict=True):
             seqnum = new.entry.seqnum
             kept = self._logs.get(log)
@@ -303,7 +303,7 @@ class MemoryStore:
         return position
 
     def documents_of(self, logs: Iterable[LogKey]) -> dict[LogKey, DocumentLogs]:
-        found = {}
+        found: dict[LogKey, DocumentLogs] = {}
         for log in logs:
             kept = self._logs.get(log)
             if kept is not None:
