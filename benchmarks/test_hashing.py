@@ -6,17 +6,13 @@ turns; ratios are of processor time, but for two threads, which only the wall cl
 
 from __future__ import annotations
 
-import ctypes
 import hashlib
 import os
-import shlex
-import subprocess
 import sys
 from array import array
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from itertools import accumulate
-from pathlib import Path
 from random import Random
 from statistics import median
 from time import perf_counter, process_time, thread_time
@@ -24,12 +20,12 @@ from time import perf_counter, process_time, thread_time
 import nacl.bindings
 import pytest
 from blake3 import blake3
-from nacl import _sodium
 from nacl.exceptions import BadSignatureError
 from nacl.signing import SigningKey
 
 from culm import kernels
 from culm.kernels import hashing
+from sodium import NoLoop, build_loop
 
 COUNT = int(os.environ.get("CULM_HASHING_COUNT", "20000"))
 MESSAGE_SIZE = 188  # what is signed of an entry with one link and the longer hashes
@@ -81,24 +77,12 @@ def signed() -> Signed:
 
 @pytest.fixture(scope="module")
 def raw(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Signed], int]:
-    """libsodium in a loop in C; skips where it cannot be compiled or libsodium not be reached."""
-    library = tmp_path_factory.mktemp("raw") / "sodium_loop.so"
-    compiler = shlex.split(os.environ.get("CC", "cc"))
-    source = Path(__file__).with_name("sodium_loop.c")
+    """libsodium in a loop in C; skips where it cannot be had."""
     try:
-        subprocess.run([*compiler, "-O3", "-shared", "-fPIC", source, "-o", library], check=True)
-        verify = ctypes.CDLL(_sodium.__file__).crypto_sign_verify_detached
-    except (OSError, subprocess.CalledProcessError, AttributeError) as error:
+        loop = build_loop(tmp_path_factory.mktemp("raw"))
+    except NoLoop as error:
         pytest.skip(f"no libsodium in a loop: {error}")
-    loop = ctypes.CDLL(str(library)).verify_loop
-    loop.restype = ctypes.c_int64
-
-    def run(given: Signed) -> int:
-        offsets = (ctypes.c_int32 * len(given.offsets)).from_buffer(given.offsets)
-        count = ctypes.c_int64(len(given.messages))
-        return loop(verify, given.keys, given.signatures, given.data, offsets, count)
-
-    return run
+    return lambda given: loop(given.keys, given.signatures, given.data, given.offsets)
 
 
 def seconds(clock: Callable[[], float], call: Callable[..., object], *arguments: object) -> float:

@@ -21,7 +21,13 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A session on two threads."""
     from culm.spark import start_session
 
+    events = tmp_path_factory.mktemp("events")
     settings = {
+        # What tasks have had to do is told there.
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.dir": str(events),
+        "spark.eventLog.rolling.enabled": "false",
+        "spark.eventLog.compress": "false",
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("spark") / "warehouse"),
         "spark.driver.memory": "1g",

@@ -1,0 +1,298 @@
+"""What the data pipeline costs: verification beside libsodium, the audit beside verification.
+
+Run: ``python benchmarks/bench_spark.py [--entries 1000000] [--times 4] [--folder DIR]``, with
+the extra ``spark``.  Makes an archive (kept in the folder, and used again), half of it in logs of
+thousands of entries and half in logs of ten, and runs the jobs of the command line on it, on two
+threads, when they have run on one of a fifth of its size: by then Java has compiled what it will.
+Beside it run two loops of libsodium in C, on two threads, over the same entries.  With `--times`
+all is done again for an archive that many times as large.
+
+Time is that of all processes' processors, so that other load matters little; the wall clock's is
+printed, too.  The exit status is 1 if a target is missed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+import time
+from array import array
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import accumulate, pairwise
+from pathlib import Path
+from threading import Event, Thread
+from typing import Any, NamedTuple
+
+from nacl.signing import SigningKey
+
+from culm.bamboo.author import LogAuthor
+from culm.bamboo.entry import SIGNATURE_SIZE
+from culm.spark import start_session
+from culm.spark.archive import ArchiveWriter, read_archive
+from culm.spark.jobs import Options, Store, audit_job
+from culm.wire.multihash import YASMF
+from sodium import NoLoop, build_loop
+
+KIND = "bamboo/YASMF"
+FILES = 8
+WARM_PART = 5
+SMALL = 10  # entries of a small log
+SODIUM_COUNT = 50_000
+SODIUM_MIN = 0.9
+AUDIT_MAX = 0.4
+MEMORY_MAX = 3 << 30
+#: How much longer may take what is four times as large; others by proportion.
+GROWTH = 4.2 / 4
+SETTINGS = {"spark.log.level": "ERROR"}
+
+_TICK = os.sysconf("SC_CLK_TCK")
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+_SAMPLE_S = 0.25
+
+
+class Cost(NamedTuple):
+    """Seconds of processors, Java's and all others', and of the wall clock."""
+
+    java: float
+    python: float
+    wall: float
+
+    @property
+    def processor(self) -> float:
+        return self.java + self.python
+
+    def since(self, before: Cost) -> Cost:
+        return Cost(*(now - then for now, then in zip(self, before, strict=True)))
+
+
+class Meter:
+    """What this process and all below it cost, as ``/proc`` tells; a context manager.
+
+    Memory is the sum of what is resident, in which what processes share counts for each of them.
+    """
+
+    def __init__(self) -> None:
+        self.memory_max = 0
+        self._ended = Event()
+        self._thread = Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> Meter:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def read(self) -> Cost:
+        java = python = 0.0
+        for name, fields in _below(os.getpid()):
+            spent = sum(map(int, fields[11:15])) / _TICK  # with that of children that are gone
+            if name == "java":
+                java += spent
+            else:
+                python += spent
+        return Cost(java, python, time.monotonic())
+
+    def _watch(self) -> None:
+        while not self._ended.wait(_SAMPLE_S):
+            resident = sum(int(fields[21]) * _PAGE for _, fields in _below(os.getpid()))
+            self.memory_max = max(self.memory_max, resident)
+
+
+def _below(root: int) -> Iterator[tuple[str, list[str]]]:
+    """The name and the fields, from the state on, of a process and all that it has started."""
+    found: dict[int, tuple[str, list[str]]] = {}
+    children: dict[int, list[int]] = {}
+    for path in Path("/proc").iterdir():
+        if path.name.isdigit():
+            try:
+                text = (path / "stat").read_text(errors="replace")
+            except OSError:
+                continue  # it is gone
+            name, _, rest = text.partition("(")[2].rpartition(")")
+            fields = rest.split()
+            found[int(path.name)] = name, fields
+            children.setdefault(int(fields[1]), []).append(int(path.name))
+    waiting = [root]
+    while waiting:
+        process = waiting.pop()
+        waiting += children.get(process, [])
+        if process in found:
+            yield found[process]
+
+
+def make_archive(folder: Path, entries: int) -> Path:
+    """An archive of so many entries, as there is one already or made now."""
+    target = folder / f"archive-{entries}"
+    if target.exists():
+        return target
+    partial = folder / f".archive-{entries}"
+    partial.mkdir(exist_ok=True)
+    share = entries // FILES
+    for number in range(FILES):
+        with (partial / f"{number}.culm").open("wb") as file, ArchiveWriter(file, KIND) as writer:
+            first = 1 + number * share
+            for record in _log(first, share // 2):
+                writer.append(*record)
+            for log in range(share // 2 // SMALL):
+                for record in _log(first + 1 + log, SMALL):
+                    writer.append(*record)
+    partial.rename(target)
+    return target
+
+
+def _log(author: int, length: int) -> Iterator[tuple[bytes, bytes]]:
+    log = LogAuthor(SigningKey(author.to_bytes(32, "big")), family=YASMF, log_id=0)
+    for number in range(length):
+        text = b"%d of %d, some payload text of sixty bytes or so, as posts have"
+        made = log.publish(text % (number, author))
+        yield made.entry.encode(), made.payload
+
+
+def libsodium_seconds(archive: Path, folder: Path) -> float:
+    """What two loops over the first entries take of the processor, for each entry."""
+    with (archive / "0.culm").open("rb") as file:
+        records = read_archive(file)
+        entries = [entry for (entry, _), _ in zip(records, range(SODIUM_COUNT), strict=False)]
+    keys = b"".join(entry[1:33] for entry in entries)
+    signatures = b"".join(entry[-SIGNATURE_SIZE:] for entry in entries)
+    signed = [entry[:-SIGNATURE_SIZE] for entry in entries]
+    data, offsets = b"".join(signed), array("i", accumulate(map(len, signed), initial=0))
+    loop = build_loop(folder)
+    with ThreadPoolExecutor(2) as pool:
+        before = time.process_time()
+        both = [pool.submit(loop, keys, signatures, data, offsets) for _ in range(2)]
+        valid = [each.result() for each in both]
+        spent = time.process_time() - before
+    if valid != [len(entries)] * 2:
+        raise SystemExit("libsodium does not find the entries valid")
+    return spent / sum(valid)
+
+
+def run_audit(spark: Any, meter: Meter, archive: Path, folder: Path) -> dict[str, Cost]:
+    """The cost of each step of the job `audit`."""
+    steps = [("", meter.read())]
+    options = Options(inputs={"archive": str(archive)}, kind=KIND)
+    outcome = audit_job(
+        spark,
+        options,
+        Store(spark, str(folder / "out")),
+        lambda step: steps.append((step, meter.read())),
+    )
+    steps.append(("end", meter.read()))
+    if not outcome.is_clean:
+        raise SystemExit(f"the archive is not sound: {json.dumps(outcome.numbers)}")
+    pairs = pairwise(steps[1:])
+    return {step.partition(" ")[0]: after.since(before) for (step, before), (_, after) in pairs}
+
+
+def verified_without_sink(spark: Any, meter: Meter, archive: Path) -> Cost:
+    """Reading, decoding, hashing and verifying, with nothing written."""
+    from culm.spark.decode import verify_entries
+    from culm.spark.source import register
+
+    register(spark)
+    before = meter.read()
+    rows = verify_entries(spark.read.format("culm").load(str(archive)), YASMF, keep=[])
+    rows.write.format("noop").mode("overwrite").save()
+    return meter.read().since(before)
+
+
+class Measured(NamedTuple):
+    """Of one archive: verification alone, the job `verify`, and what the audit takes beyond it."""
+
+    entries: int
+    plain: Cost
+    verify: Cost
+    audit: Cost
+
+    @property
+    def total(self) -> float:
+        return self.verify.processor + self.audit.processor
+
+
+def measure(spark: Any, meter: Meter, entries: int, folder: Path) -> Measured:
+    archive = make_archive(folder, entries)
+    plain = verified_without_sink(spark, meter, archive)
+    steps = run_audit(spark, meter, archive, folder)
+    verify = Cost(*map(sum, zip(steps["verifying"], steps["setting"], strict=True)))
+    return Measured(entries, plain, verify, steps["auditing"])
+
+
+def tell(found: Measured) -> None:
+    print(
+        f"{found.entries:,} entries{'Python':>21}{'Java':>8}{'wall':>8}{'µs of processor':>20}",
+        flush=True,
+    )
+    rows = {
+        "read, decode, hash, verify": found.plain,
+        "and write (job verify)": found.verify,
+        "audit beyond that": found.audit,
+    }
+    for name, cost in rows.items():
+        each = cost.processor / found.entries * 1e6
+        print(f"  {name:<28}{cost.python:>8.1f}{cost.java:>8.1f}{cost.wall:>8.1f}{each:>16.1f}")
+
+
+class Targets:
+    """Says of each target whether it is met, and remembers if one was not."""
+
+    def __init__(self) -> None:
+        self.missed = False
+
+    def check(self, what: str, value: float, limit: float, *, least: bool = False) -> None:
+        met = value >= limit if least else value <= limit
+        self.missed |= not met
+        bound = "at least" if least else "at most"
+        print(f"{what}: {value:.2f} ({bound} {limit:.2f}){'' if met else '  MISSED'}", flush=True)
+
+
+def check_all(options: argparse.Namespace, folder: Path) -> bool:
+    """Measure, print, and say whether all targets are met."""
+    targets = Targets()
+    spark = start_session("culm bench", master="local[2]", settings=SETTINGS)
+    with Meter() as meter:
+        measure(spark, meter, options.entries // WARM_PART, folder)
+        found = measure(spark, meter, options.entries, folder)
+        tell(found)
+        try:
+            bare = libsodium_seconds(make_archive(folder, options.entries), folder)
+        except NoLoop as error:
+            print(f"libsodium in a loop cannot be had: {error}")
+        else:
+            speed = bare * found.entries / found.plain.processor
+            targets.check("verification / two loops of libsodium", speed, SODIUM_MIN, least=True)
+        share = found.audit.processor / found.verify.processor
+        targets.check("audit beyond verification / verification", share, AUDIT_MAX)
+        if options.times > 1:
+            more = measure(spark, meter, options.entries * options.times, folder)
+            tell(more)
+            wanted = GROWTH * options.times
+            what = f"{options.times} times the entries take so many times as long"
+            targets.check(what, more.total / found.total, wanted)
+        memory = meter.memory_max / (1 << 30)
+        targets.check("GiB of all processes at once", memory, MEMORY_MAX / (1 << 30))
+    spark.stop()
+    return not targets.missed
+
+
+def main() -> int:
+    """Run the benchmark; the exit status."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--entries", type=int, default=1_000_000)
+    parser.add_argument("--times", type=int, default=4, help="as large (%(default)s); 1 for not")
+    parser.add_argument("--folder", type=Path, help="for archives and outputs; kept")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="culm-bench-spark-") as temporary:
+        folder = Path(options.folder or temporary)
+        folder.mkdir(parents=True, exist_ok=True)
+        return 0 if check_all(options, folder) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
