@@ -9,7 +9,8 @@ import pytest
 from planted import honest_log
 
 from culm.spark.archive import ArchiveWriter, read_archive
-from culm.spark.source import ROWS, Split, plan, read_split, register
+from culm.spark.source import ROWS, read_split, register
+from culm.spark.splits import Split, plan
 
 
 def archive(path: Path, records, flush_every: int = 3) -> None:

@@ -21,7 +21,8 @@ from culm.spark.audit import audit
 from culm.spark.decode import verify_entries
 from culm.spark.quarantine import count_faults
 from culm.spark.reasons import reasons_of
-from culm.spark.stream import follow_files, read_batches, write_batches
+from culm.spark.source import register
+from culm.spark.stream import Audits, read_batches, write_batches
 from culm.wire.multihash import YASMF
 
 if TYPE_CHECKING:
@@ -36,10 +37,12 @@ def add_file(folder: Path, name: str, rows) -> None:
     (folder / f".{name}").rename(folder / name)
 
 
-def follow(spark: SparkSession, source: Path, output: Path) -> None:
+def follow(spark: SparkSession, source: Path, output: Path, then: Audits | None = None) -> None:
     """Verify all that is there and has not been verified."""
-    rows = verify_entries(follow_files(spark, str(source), files_max=2), YASMF, keep=KEEP)
-    query = write_batches(rows, str(output), f"{output}.checkpoint", until_all=True)
+    register(spark)
+    growing = spark.readStream.format("culm").option("files_max", "2").load(str(source))
+    rows = verify_entries(growing, YASMF, keep=KEEP)
+    query = write_batches(rows, str(output), f"{output}.checkpoint", until_all=True, then=then)
     query.awaitTermination()
 
 
@@ -72,6 +75,33 @@ def test_files_that_come_late_twice_and_out_of_order_are_audited_as_if_at_once(s
         (each.row.entry, each.reasons, each.verified) for each in expected(rows)
     )
     verified.unpersist()
+
+
+def test_an_audit_goes_on_from_the_last_one(spark, tmp_path):
+    """Blocks that were open are closed by what comes later, in any order; others stay."""
+    source, output, told = tmp_path / "archive", tmp_path / "verified", tmp_path / "audits"
+    source.mkdir()
+    rows = [row for row in random_archive(6, 10, 12) if row.entry is not None]
+    log = honest_log(50, 1030)  # two blocks
+    parts = [log[:600], [*log[700:], *rows[::2]], [*log[600:700], *rows[1::2]]]
+    audits = Audits(str(output), str(told))
+    with pytest.raises(FileNotFoundError):
+        audits.read(spark, "logs")
+    for number, part in enumerate(parts):
+        add_file(source, f"part {number}", part)
+        follow(spark, source, output, audits)
+        whole = audit(read_batches(spark, str(output)).drop("batch"))
+        for table in ("logs", "forks"):
+            found = audits.read(spark, table).collect()
+            assert Counter(found) == Counter(getattr(whole, table).collect())
+        whole.close()
+    assert {path.name for path in told.iterdir()} == {"batch=1", "batch=2"}
+    [giant] = audits.read(spark, "logs").filter("entries > 1000").collect()
+    assert (giant.verified, giant.first_fault) == (1030, None)
+    # What has come last lies in the first block; the other one is as it was.
+    blocks = [spark.read.parquet(f"{told}/batch={number}/blocks") for number in (1, 2)]
+    second = [each.filter("block & 1023 = 1 and rows < 50").collect() for each in blocks]
+    assert second[0] == second[1] != []
 
 
 CHILD = """

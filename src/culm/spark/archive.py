@@ -62,6 +62,7 @@ __all__ = [
     "read_archive",
     "read_blocks",
     "read_header",
+    "whole_until",
     "write_archive",
 ]
 
@@ -269,18 +270,30 @@ def read_header(file: IO[bytes]) -> Header:
 
 
 def read_blocks(
-    file: IO[bytes], header: Header, *, start: int = 0, stop: int | None = None
+    file: IO[bytes],
+    header: Header,
+    *,
+    start: int = 0,
+    stop: int | None = None,
+    size: int | None = None,
+    is_end: bool = False,
 ) -> Iterator[Block | Damage]:
     """The blocks that begin from byte `start` up to `stop`, by default all, and what is damaged.
 
     Whoever reads a file in parts, each up to where the next one starts, gets every block and
-    every damage once: damage belongs to the part in which the block in front of it begins.
+    every damage once: damage belongs to the part in which the block in front of it begins.  With
+    `size` the file is read as if it ended there; with `is_end` a block is known to have ended at
+    `start`, and damage that is there belongs to this part.
     """
     check_int("start", start)
-    size = file.seek(0, os.SEEK_END)
+    there = file.seek(0, os.SEEK_END)
+    size = there if size is None else min(size, there)
     end = size if stop is None else min(stop, size)
-    at = _find(file, header.marker, max(start, HEADER_SIZE), size) if start else HEADER_SIZE
-    if not start and (found := _damage_at(file, header.marker, at, size)) is not None:
+    at = max(start, HEADER_SIZE)
+    is_end = is_end or not start
+    if not is_end:
+        at = _find(file, header.marker, at, size)
+    elif (found := _damage_at(file, header.marker, at, size)) is not None:
         yield found
         at += found.size
     while at < end:
@@ -293,6 +306,52 @@ def read_blocks(
         if (found := _damage_at(file, header.marker, at, size)) is not None:
             yield found
             at += found.size
+
+
+def whole_until(file: IO[bytes], *, start: int, size: int) -> int:
+    """Up to where an archive that is being written can be read, from `start` on.
+
+    `start` is 0 or what was said before; `size` is how many bytes there are.  That is the end of
+    the last block that is whole, or `size` for what is no archive and will be none.  Of all
+    blocks but the last only the beginning is read, unless there is damage.
+    """
+    file.seek(0)
+    begins = file.read(min(size, HEADER_SIZE))
+    if len(begins) < HEADER_SIZE and _MAGIC.startswith(begins[: len(_MAGIC)]):
+        return start
+    try:
+        marker = Header.decode(begins).marker
+    except ArchiveError:
+        return size
+    whole = at = max(start, HEADER_SIZE)
+    while at < size:
+        file.seek(at)
+        head = file.read(min(_BLOCK.size, size - at))
+        if not head.startswith(marker):
+            at = _find(file, marker, at, size)
+            continue
+        if len(head) < _BLOCK.size:
+            break
+        _, count, entries_size, payloads_size, _ = _BLOCK.unpack(head)
+        end = at + _BLOCK.size + 8 * count + entries_size + payloads_size
+        if end <= size and _is_whole(file, marker, at, end, size):
+            whole = at = end
+        else:  # it is unfinished, or broken off where another one begins
+            at = _find(file, marker, at + _MARKER_SIZE, size)
+    return whole
+
+
+def _is_whole(file: IO[bytes], marker: bytes, at: int, end: int, size: int) -> bool:
+    """Whether the block that should lie from `at` to `end` does.
+
+    If another one begins there, it does, sound or not; the last one has to be sound: part of the
+    next one may lie in it, where a writer was broken off.
+    """
+    file.seek(end)
+    behind = file.read(min(_MARKER_SIZE, size - end))
+    if behind == marker:
+        return True
+    return marker.startswith(behind) and isinstance(_block_at(file, marker, at, end), Block)
 
 
 def read_archive(file: IO[bytes]) -> Iterator[tuple[bytes, bytes | None]]:

@@ -34,7 +34,7 @@ from culm.spark.reasons import UNSIGNED, bits
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-__all__ = ["LOGS", "NEEDED", "VERDICT", "Audit", "audit"]
+__all__ = ["LOGS", "NEEDED", "VERDICT", "Audit", "Earlier", "audit"]
 
 #: What `audit` needs of a row; `culm.spark.decode.verify_entries` makes it.
 NEEDED = (
@@ -79,12 +79,14 @@ class Audit:
     and whether the entry is verified.  `logs` has one row for each log of which there is an entry
     that its author has signed (`LOGS`).  `forks` has one row for each forked place: ``log``,
     ``seqnum``, how many ``variants`` there are and, if entries were kept, a ``proof`` of the two
-    least in order of bytes, which `culm.bamboo.ForkProof.decode_prefix` reads.
+    least in order of bytes, which `culm.bamboo.ForkProof.decode_prefix` reads.  `blocks` is what
+    an audit of more rows can go on from: `culm.spark.blocks.SUMMARY`.
     """
 
     verdicts: DataFrame
     logs: DataFrame
     forks: DataFrame
+    blocks: DataFrame
     _held: tuple[DataFrame, ...] = ()
 
     def close(self) -> None:
@@ -93,8 +95,19 @@ class Audit:
             frame.unpersist()
 
 
-def audit(rows: DataFrame, *, faulty_max: int = 100_000) -> Audit:
+@dataclass(frozen=True, slots=True)
+class Earlier:
+    """An audit to go on from: its `blocks`, and the `new` rows that have come since."""
+
+    blocks: DataFrame
+    new: DataFrame
+
+
+def audit(rows: DataFrame, *, earlier: Earlier | None = None, faulty_max: int = 100_000) -> Audit:
     """Audit all logs of which there are `rows`, as `verify_entries` has made them.
+
+    With `earlier`, only those blocks are looked at anew of which there are new rows (which `rows`
+    has, too); what is found is the same.
 
     The rows are read several times: let them be in a file or persisted, or each reading verifies
     them anew.  Blocks are looked at before this returns, and what is found is persisted, on disk,
@@ -106,14 +119,9 @@ def audit(rows: DataFrame, *, faulty_max: int = 100_000) -> Audit:
     from pyspark.sql import functions as f
 
     check_columns(rows, NEEDED)
-    rows = (
-        rows.withColumn("_n", _ordinal(f.col("seqnum")))
-        .withColumn("_block", f.shiftright("_n", BLOCK_BITS))
-        .withColumn(
-            "_signed", f.col("log").isNotNull() & (f.col("reasons").bitwiseAND(UNSIGNED) == 0)
-        )
-    )
-    blocks = _blocks(rows).persist(StorageLevel.DISK_ONLY)
+    rows = _placed(rows)
+    found = _blocks(rows) if earlier is None else _blocks_since(rows, earlier)
+    blocks = found.persist(StorageLevel.DISK_ONLY)
     links = _links(blocks).persist(StorageLevel.DISK_ONLY)
     logs = _logs(blocks, links)
     faulty = _faulty(blocks, links, logs).persist(StorageLevel.DISK_ONLY)
@@ -121,7 +129,23 @@ def audit(rows: DataFrame, *, faulty_max: int = 100_000) -> Audit:
     if faulty.count() <= faulty_max:
         faulty, forked = f.broadcast(faulty), f.broadcast(forked)
     return Audit(
-        _verdicts(rows, faulty), _report(logs), _forks(rows, forked), (faulty, links, blocks)
+        _verdicts(rows, faulty),
+        _report(logs),
+        _forks(rows, forked),
+        blocks,
+        (faulty, links, blocks),
+    )
+
+
+def _placed(rows: DataFrame) -> DataFrame:
+    """The rows with their ordinals and blocks, and whether their authors have signed them."""
+    from pyspark.sql import functions as f
+
+    signed = f.col("log").isNotNull() & (f.col("reasons").bitwiseAND(UNSIGNED) == 0)
+    return (
+        rows.withColumn("_n", _ordinal(f.col("seqnum")))
+        .withColumn("_block", f.shiftright("_n", BLOCK_BITS))
+        .withColumn("_signed", signed)
     )
 
 
@@ -151,6 +175,19 @@ def _blocks(rows: DataFrame) -> DataFrame:
     return gathered.sortWithinPartitions("log", "n").mapInArrow(
         summaries, ", ".join(f"{name} {kind}" for name, kind in SUMMARY)
     )
+
+
+def _blocks_since(rows: DataFrame, earlier: Earlier) -> DataFrame:
+    """The same, of which only those are made anew that have new rows."""
+    from pyspark.sql import functions as f
+
+    check_columns(earlier.new, NEEDED)
+    check_columns(earlier.blocks, SUMMARY)
+    touched = _placed(earlier.new).filter("_signed").select("log", "_block").distinct()
+    anew = _blocks(rows.join(f.broadcast(touched), ["log", "_block"], "left_semi"))
+    left = touched.select(f.col("log").alias("_log"), f.col("_block").alias("_at"))
+    same = (f.col("log") == f.col("_log")) & (f.col("block") == f.col("_at"))
+    return earlier.blocks.join(f.broadcast(left), same, "left_anti").unionByName(anew)
 
 
 def _links(blocks: DataFrame) -> DataFrame:

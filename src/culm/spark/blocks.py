@@ -43,9 +43,9 @@ SUMMARY = (
     ("ended_at", "bigint"),
     ("back_at", "bigint"),
     ("lipmaa_at", "bigint"),
-    ("marks", "array<struct<n: bigint, hash: binary, bits: int>>"),
-    ("links", "array<struct<n: bigint, target: bigint, link: binary, hash: binary, bits: int>>"),
-    ("opens", "array<struct<n: bigint, hashes: array<binary>>>"),
+    ("marks", "array<struct<n:bigint,hash:binary,bits:int>>"),
+    ("links", "array<struct<n:bigint,target:bigint,link:binary,hash:binary,bits:int>>"),
+    ("opens", "array<struct<n:bigint,hashes:array<binary>>>"),
 )
 
 _BACK, _LIPMAA = bits(Reason.WRONG_BACKLINK), bits(Reason.WRONG_LIPMAALINK)

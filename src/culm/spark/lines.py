@@ -12,7 +12,9 @@ from collections.abc import Iterator
 from enum import StrEnum
 from typing import IO, NamedTuple, cast
 
-__all__ = ["LINE_SIZE_MAX", "Line", "LineFault", "read_lines"]
+__all__ = ["LINE_SIZE_MAX", "Line", "LineFault", "lines_until", "read_lines"]
+
+_SEARCH_SIZE = 1 << 16
 
 #: How many bytes a line has at most.
 LINE_SIZE_MAX = 1 << 24
@@ -55,6 +57,22 @@ def read_lines(file: IO[bytes], *, start: int = 0, stop: int | None = None) -> I
         elif whole:
             yield Line(at, whole)
         at += size
+
+
+def lines_until(file: IO[bytes], *, start: int, size: int) -> int:
+    """Up to where a file of lines that is being written can be read: behind its last line feed.
+
+    `start` is 0 or what was said before; `size` is how many bytes there are.
+    """
+    at = size
+    while at > start:
+        before = max(at - _SEARCH_SIZE, start)
+        file.seek(before)
+        found = file.read(at - before).rfind(b"\n")
+        if found >= 0:
+            return before + found + 1
+        at = before
+    return start
 
 
 def _skip_line(reader: IO[bytes]) -> int:

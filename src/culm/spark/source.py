@@ -21,7 +21,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterator
 from pathlib import PurePosixPath
-from typing import IO, TYPE_CHECKING, Any, NamedTuple
+from typing import IO, TYPE_CHECKING, Any
 
 from culm.spark.archive import (
     ABSENT,
@@ -36,8 +36,10 @@ from culm.spark.archive import (
     read_header,
 )
 from culm.spark.columns import messages, validity
-from culm.spark.files import list_files, open_system
+from culm.spark.files import open_system
+from culm.spark.growing import Growing
 from culm.spark.lines import LineFault, read_lines
+from culm.spark.splits import LINES, SPLIT_SIZE, TABLES, Split, plan
 from culm.spark.tables import TableFault, read_row_groups
 
 if TYPE_CHECKING:
@@ -45,7 +47,7 @@ if TYPE_CHECKING:
     import pyarrow
     from pyspark.sql import SparkSession
 
-__all__ = ["ROWS", "SPLIT_SIZE", "SUFFIX", "Split", "plan", "read_split", "register"]
+__all__ = ["FILES_MAX", "ROWS", "SUFFIX", "read_split", "register"]
 
 #: What a row has that is read.  ``kind`` is what an archive says to hold, ``block`` where in the
 #: file the row's block, line or group of rows begins, ``row`` its number in there.  Where a part
@@ -61,38 +63,13 @@ ROWS = (
     ("row", "int"),
     ("fault", "string"),
 )
-#: How many bytes of a file one task reads, if the option ``split_size`` says nothing else.
-SPLIT_SIZE = 64 << 20
+#: How many files make a batch of a stream, if the option ``files_max`` says nothing else.
+FILES_MAX = 100
 #: How the names of files end that are written.
 SUFFIX = ".culm"
 
 _WRITE_SIZE = 4 << 20
 _LINES_MAX = 10_000
-
-
-class Split(NamedTuple):
-    """The part of a file that one task reads: all blocks that begin from `start` up to `stop`."""
-
-    path: str
-    start: int
-    stop: int
-    column: str = "entry"
-
-
-def plan(path: str, split_size: int = SPLIT_SIZE, column: str = "entry") -> list[Split]:
-    """The parts in which what is at `path` is read; none of the files is opened.
-
-    `column` names the records of tables.
-
-    Raises `FileNotFoundError` if there is nothing, `ValueError` if `split_size` is not positive.
-    """
-    if split_size < 1:
-        raise ValueError(f"split_size is 1 or more bytes, not {split_size}")
-    return [
-        Split(file, start, min(start + split_size, size), column)
-        for file, size in list_files(path)
-        for start in range(0, max(size, 1), split_size)
-    ]
 
 
 def read_split(split: Split) -> Iterator[pyarrow.RecordBatch]:
@@ -114,7 +91,8 @@ def _read_archive(split: Split, file: IO[bytes]) -> Iterator[pyarrow.RecordBatch
         if not split.start:
             yield _fault_row(split.path, None, 0, error.fault)
         return
-    for part in read_blocks(file, header, start=split.start, stop=split.stop):
+    bounds = {"start": split.start, "stop": split.stop, "size": split.size}
+    for part in read_blocks(file, header, **bounds, is_end=split.is_end):
         if isinstance(part, Damage):
             yield _fault_row(split.path, header.kind, part.offset, part.fault)
         else:
@@ -158,7 +136,7 @@ def _read_table(split: Split, file: IO[bytes]) -> Iterator[pyarrow.RecordBatch]:
         yield pyarrow.RecordBatch.from_arrays(columns, schema=_schema())
 
 
-_FORMS = {".jsonl": _read_lines, ".ndjson": _read_lines, ".parquet": _read_table}
+_FORMS = {**dict.fromkeys(LINES, _read_lines), **dict.fromkeys(TABLES, _read_table)}
 
 
 def _schema() -> pyarrow.Schema:
@@ -257,7 +235,8 @@ def _joined(column: pyarrow.Array) -> bytes:
 def register(spark: SparkSession) -> None:
     """Let `spark` know the format ``culm``.
 
-    Options are ``path``, to read ``split_size`` and ``column``, to write ``kind``.
+    Options are ``path``, to read ``split_size`` and ``column``, to follow what grows also
+    ``files_max``, to write ``kind``.
     """
     spark.dataSource.register(_data_source())
 
@@ -277,6 +256,38 @@ def _reader_class() -> Any:
             return read_split(Split(*partition.value))
 
     return Reader
+
+
+def _stream_reader_class() -> Any:
+    """What reads archives as they grow."""
+    from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+    from pyspark.sql.streaming.datasource import ReadMaxFiles, SupportsTriggerAvailableNow
+
+    class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+        def __init__(self, growing: Growing, files_max: int) -> None:
+            self._growing = growing
+            self._limit = ReadMaxFiles(files_max)
+
+        def initialOffset(self) -> dict[str, int]:  # noqa: N802
+            return {}
+
+        def latestOffset(self, start: dict[str, int], limit: Any) -> dict[str, int]:  # noqa: N802
+            files_max = limit.max_files if isinstance(limit, ReadMaxFiles) else None
+            return self._growing.after(start, files_max)
+
+        def getDefaultReadLimit(self) -> Any:  # noqa: N802
+            return self._limit
+
+        def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+            self._growing.pin()
+
+        def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
+            return [InputPartition(tuple(each)) for each in self._growing.between(start, end)]
+
+        def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
+            return read_split(Split(*partition.value))
+
+    return StreamReader
 
 
 def _writer_class() -> Any:
@@ -312,9 +323,15 @@ def _writer_class() -> Any:
 
 
 def _data_source() -> Any:
-    from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, DataSourceReader
+    from pyspark.sql.datasource import (
+        DataSource,
+        DataSourceArrowWriter,
+        DataSourceReader,
+        DataSourceStreamReader,
+    )
 
-    reader_class, writer_class = _reader_class(), _writer_class()
+    reader_class, stream_reader_class = _reader_class(), _stream_reader_class()
+    writer_class = _writer_class()
 
     class Source(DataSource):
         """culm's archive files."""
@@ -327,14 +344,22 @@ def _data_source() -> Any:
             return ", ".join(f"{name} {kind}" for name, kind in ROWS)
 
         def reader(self, schema: Any) -> DataSourceReader:
-            size = int(self.options.get("split_size", SPLIT_SIZE))
-            column = str(self.options.get("column", "entry"))
-            return reader_class(self._option("path"), size, column)
+            return reader_class(self._option("path"), *self._reading())
+
+        def streamReader(self, schema: Any) -> DataSourceStreamReader:  # noqa: N802
+            files_max = int(self.options.get("files_max", FILES_MAX))
+            if files_max < 1:
+                raise ValueError(f"files_max is 1 or more, not {files_max}")
+            return stream_reader_class(Growing(self._option("path"), *self._reading()), files_max)
 
         def writer(self, schema: Any, overwrite: bool) -> DataSourceArrowWriter:
             kind = self._option("kind")
             Header(kind, bytes(16))  # raises if that is no kind
             return writer_class(self._option("path"), kind, overwrite)
+
+        def _reading(self) -> tuple[int, str]:
+            size = int(self.options.get("split_size", SPLIT_SIZE))
+            return size, str(self.options.get("column", "entry"))
 
         def _option(self, name: str) -> str:
             value = self.options.get(name)

@@ -1,59 +1,28 @@
-"""Archives that grow: files are verified as they come, each once, whatever happens on the way.
+"""Archives that grow: records are verified as they come, each once, whatever happens on the way.
 
-Spark's own file source notes which files it has seen, in the checkpoint; what is in them is read as
-`culm.spark.source` does.  A batch is written to a directory of its number, in place of what may
-be there: a batch that is done again after a crash has the same files, so that in the end each row
-is there once.  Verification looks at each record by itself, and so needs no state: order,
-repetition and delay of files make no difference to it, nor to an audit of all that has come.
-
-A file has to be there as a whole when it gets its name: write it elsewhere, or under a hidden
-name, and move it.
+The format ``culm`` as a stream notes how far it has read each file, in the checkpoint.  A batch is
+written to a directory of its number, in place of what may be there: a batch that is done again
+after a crash has the same rows, so that in the end each is there once.  Verification looks at each
+record by itself, and so needs no state: order, repetition and delay of records make no difference
+to it, nor to an audit of all that has come; `Audits` makes one after each batch, which goes on from
+the one before.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from culm.spark.columns import schema_text
-from culm.spark.source import ROWS, Split, read_split
+from culm.spark.audit import Earlier, audit
+from culm.spark.files import list_files, open_system
 
 if TYPE_CHECKING:
-    import pyarrow
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["follow_files", "read_batches", "write_batches"]
+__all__ = ["Audits", "read_batches", "write_batches"]
 
-_FILES = "path string, modificationTime timestamp, length bigint, content binary"
-
-
-def follow_files(
-    spark: SparkSession, path: str, *, column: str = "entry", files_max: int = 100
-) -> DataFrame:
-    """The rows of all files below `path`, and of those to come: a streaming DataFrame of `ROWS`.
-
-    At most `files_max` files make a batch; each file is read by one task.  What cannot be read is
-    a row with a ``fault``, as always.
-    """
-    files = (
-        spark.readStream.format("binaryFile")
-        .schema(_FILES)
-        .option("recursiveFileLookup", "true")
-        .option("maxFilesPerTrigger", str(files_max))
-        .load(path)
-    )
-    # Names and sizes are all that is asked for: Spark does not read the contents then.
-    work = partial(_rows, column=column)
-    return files.select("path", "length").mapInArrow(work, schema_text(ROWS))
-
-
-def _rows(batches: Iterator[pyarrow.RecordBatch], *, column: str) -> Iterator[pyarrow.RecordBatch]:
-    for batch in batches:
-        for path, size in zip(*(each.to_pylist() for each in batch.columns), strict=True):
-            # Spark writes file:/here where others write /here.
-            local = path.removeprefix("file:")
-            yield from read_split(Split(local, 0, size, column))
+_TABLES = ("blocks", "forks", "logs")
 
 
 def write_batches(
@@ -93,3 +62,54 @@ def _write(
 def read_batches(spark: SparkSession, output: str) -> DataFrame:
     """All that `write_batches` has written so far, with the number of the ``batch``."""
     return spark.read.option("basePath", output).parquet(f"{output}/batch=*")
+
+
+class Audits:
+    """Audits of all that `write_batches` has written so far, made when it calls, after each batch.
+
+    Each is written below `output`, as the tables ``logs`` and ``forks`` of `culm.spark.audit.Audit`
+    and its blocks, from which the next one goes on: of the rows that have come before, those are
+    read again whose blocks have new ones.  All but the last two are removed.  What is said of each
+    row is not written; an audit without an earlier one says it.
+    """
+
+    def __init__(self, verified: str, output: str) -> None:
+        self._verified = verified
+        self._output = output
+
+    def __call__(self, batch: DataFrame, number: int) -> None:
+        """Audit all up to that batch, which may have been done before."""
+        spark = batch.sparkSession
+        rows = read_batches(spark, self._verified).filter(f"batch <= {number}").drop("batch")
+        earlier = None
+        if self._is_done(number - 1):
+            earlier = Earlier(spark.read.parquet(self._path(number - 1, "blocks")), batch)
+        found = audit(rows, earlier=earlier)
+        for table in _TABLES:
+            getattr(found, table).write.mode("overwrite").parquet(self._path(number, table))
+        found.close()
+        system, old = open_system(f"{self._output}/batch={number - 2}")
+        if self._is_done(number - 2):
+            system.delete_dir(old)
+
+    def read(self, spark: SparkSession, table: str) -> DataFrame:
+        """``logs`` or ``forks`` of the last audit that is done.
+
+        Raises `FileNotFoundError` if none is.
+        """
+        files = [file for file, _ in list_files(self._output)]
+        numbers = {int(file.rpartition("/batch=")[2].partition("/")[0]) for file in files}
+        for number in sorted(numbers, reverse=True):
+            if self._is_done(number):
+                return spark.read.parquet(self._path(number, table))
+        raise FileNotFoundError(f"there is no audit at {self._output} yet")
+
+    def _path(self, number: int, table: str) -> str:
+        return f"{self._output}/batch={number}/{table}"
+
+    def _is_done(self, number: int) -> bool:
+        """The table that is written last is there."""
+        from pyarrow import fs
+
+        system, path = open_system(f"{self._path(number, _TABLES[-1])}/_SUCCESS")
+        return bool(system.get_file_info(path).type != fs.FileType.NotFound)

@@ -1,0 +1,76 @@
+"""Files that grow, read as a stream: how far each has been read, and what is to be read next.
+
+An offset of the stream is a map of files to bytes: up to there each has been read.  An archive is
+read up to the last block that is whole, lines up to the last line feed: what stands behind may be
+in the midst of being written, and is read when it is whole.  A table has to be whole when it gets
+its name, and so has a file of any other kind.  What lies between blocks that can be read is
+damage, and is told as such.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import PurePosixPath
+
+from culm.spark.archive import whole_until
+from culm.spark.files import list_files, open_system
+from culm.spark.lines import lines_until
+from culm.spark.splits import LINES, TABLES, Split, check_split_size, cut
+
+__all__ = ["Growing"]
+
+
+class Growing:
+    """What is at a path, as it grows.
+
+    Raises `FileNotFoundError` if there is nothing yet, `ValueError` if `split_size` is no size.
+    """
+
+    def __init__(self, path: str, split_size: int, column: str) -> None:
+        check_split_size(split_size)
+        list_files(path)
+        self._path = path
+        self._split_size = split_size
+        self._column = column
+        self._pinned: Mapping[str, int] | None = None
+
+    def pin(self) -> None:
+        """From now on nothing is seen that comes later."""
+        self._pinned = dict(list_files(self._path))
+
+    def after(self, start: Mapping[str, int], files_max: int | None = None) -> dict[str, int]:
+        """The next offset, at which at most `files_max` files have gone on; or `start` again."""
+        found = dict(start)
+        moved = 0
+        for file, size in list_files(self._path):
+            if moved == files_max:
+                break
+            if self._pinned is not None:
+                size = min(size, self._pinned.get(file, 0))
+            done = start.get(file, 0)
+            if size > done and (end := _end(file, done, size)) > done:
+                found[file] = end
+                moved += 1
+        return found
+
+    def between(self, start: Mapping[str, int], end: Mapping[str, int]) -> list[Split]:
+        """The parts in which what has come from one offset to another is read."""
+        return [
+            split
+            for file, stop in sorted(end.items())
+            for split in cut(file, start.get(file, 0), stop, self._split_size, self._column)
+        ]
+
+
+def _end(path: str, start: int, size: int) -> int:
+    """Up to where a file of that size can be read, of which all before `start` has been."""
+    suffix = PurePosixPath(path).suffix
+    if suffix in TABLES:
+        return size
+    look = lines_until if suffix in LINES else whole_until
+    system, inside = open_system(path)
+    try:
+        with system.open_input_file(inside) as file:
+            return look(file, start=start, size=size)
+    except OSError:
+        return size  # whoever reads it tells

@@ -1,0 +1,130 @@
+"""Files that grow are read up to what is whole, each record once, wherever they were cut."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from culm.spark.archive import ArchiveWriter
+from culm.spark.growing import Growing
+from culm.spark.source import read_split
+
+RECORDS = [(b"entry %d" % number, b"p" * (number % 5) or None) for number in range(12)]
+
+
+def archive(records, flush_every: int = 2) -> bytes:
+    file = io.BytesIO()
+    with ArchiveWriter(file, "bamboo/YASMF") as writer:
+        for number, record in enumerate(records, 1):
+            writer.append(*record)
+            if number % flush_every == 0:
+                writer.flush()
+    return file.getvalue()
+
+
+class Reader:
+    """Follows a directory, and has what has come."""
+
+    def __init__(self, folder: Path, split_size: int = 1 << 20) -> None:
+        self._growing = Growing(str(folder), split_size, "entry")
+        self.offset: dict[str, int] = {}
+        self.rows: list[dict] = []
+
+    def read(self, files_max: int | None = None) -> int:
+        """How many rows are new."""
+        offset = self._growing.after(self.offset, files_max)
+        splits = self._growing.between(self.offset, offset)
+        new = [row for split in splits for batch in read_split(split) for row in batch.to_pylist()]
+        self.rows += new
+        self.offset = offset
+        return len(new)
+
+    def records(self) -> list[tuple[bytes, bytes | None]]:
+        return [(row["entry"], row["payload"]) for row in self.rows if row["fault"] is None]
+
+    def faults(self) -> list[str]:
+        return [row["fault"] for row in self.rows if row["fault"] is not None]
+
+
+@pytest.mark.parametrize("split_size", [1, 100, 1 << 20])
+def test_an_archive_is_read_block_by_block_as_it_is_written(tmp_path, split_size):
+    data = archive(RECORDS)
+    path = tmp_path / "growing.culm"
+    path.write_bytes(b"")
+    reader = Reader(tmp_path, split_size)
+    for size in range(0, len(data) + 1, 3):
+        path.write_bytes(data[:size])
+        assert reader.read() in (0, 2)
+        # What is not read is a block that is not whole yet.
+        assert len(archive(reader.records())) <= max(size, 64)
+    path.write_bytes(data)
+    reader.read()
+    assert (reader.records(), reader.faults()) == (RECORDS, [])
+    assert reader.offset == {str(path): len(data)}
+    assert reader.read() == 0
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_what_a_writer_left_unfinished_is_told_when_another_goes_on(tmp_path, seed):
+    """Blocks that are damaged or broken off lie between sound ones; all is cut anywhere."""
+    chance = Random(seed)
+    data = archive(RECORDS, 1)
+    marker = data[32:48]
+    blocks = [marker + each for each in data[64:].split(marker)[1:]]
+    hurt = chance.sample(range(len(blocks) - 1), 3)
+    for at in hurt:
+        cut = chance.randrange(16, len(blocks[at]))
+        damaged = bytearray(blocks[at])
+        damaged[cut] ^= 1
+        blocks[at] = chance.choice([blocks[at][:cut], bytes(damaged)])
+    whole = data[:64] + b"".join(blocks)
+    path = tmp_path / "growing"
+    path.write_bytes(b"")
+    reader = Reader(tmp_path, chance.choice([50, 1 << 20]))
+    size = 0
+    while size < len(whole):
+        size = min(len(whole), size + chance.randint(1, 120))
+        path.write_bytes(whole[:size])
+        reader.read()
+    assert reader.records() == [each for at, each in enumerate(RECORDS) if at not in hurt]
+    assert len(reader.faults()) == len(hurt)
+
+
+def test_lines_are_read_up_to_the_last_line_feed(tmp_path):
+    text = b"".join(b'{"n": %d}\n' % number for number in range(9))
+    path = tmp_path / "lines.jsonl"
+    path.write_bytes(b"")
+    reader = Reader(tmp_path)
+    for size in range(len(text) + 1):
+        path.write_bytes(text[:size])
+        reader.read()
+        assert [entry for entry, _ in reader.records()] == text[:size].split(b"\n")[:-1]
+    assert reader.faults() == []
+
+
+def test_what_is_no_archive_is_told_at_once_and_once(tmp_path):
+    path = tmp_path / "other"
+    path.write_bytes(b"?")
+    reader = Reader(tmp_path)
+    reader.read()
+    path.write_bytes(b"?" * 100)
+    reader.read()
+    assert reader.faults() == ["NO_ARCHIVE"]
+
+
+def test_a_batch_has_so_many_files_and_nothing_that_came_later(tmp_path):
+    for number in range(5):
+        (tmp_path / f"part {number}").write_bytes(archive(RECORDS[:2]))
+    reader = Reader(tmp_path)
+    reader._growing.pin()
+    (tmp_path / "part 0").write_bytes(archive(RECORDS))
+    (tmp_path / "late").write_bytes(archive(RECORDS))
+    assert [reader.read(2) for _ in range(4)] == [4, 4, 2, 0]
+    assert Reader(tmp_path).read() == 2 * len(RECORDS) + 4 * 2
+    with pytest.raises(ValueError, match="split_size"):
+        Growing(str(tmp_path), 0, "entry")
+    with pytest.raises(FileNotFoundError):
+        Growing(str(tmp_path / "nothing"), 1, "entry")
