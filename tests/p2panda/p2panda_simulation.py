@@ -87,6 +87,7 @@ class Connection:
         self.nodes = nodes
         self._rng = rng
         self._faulty = faulty
+        self.carried = 0  # bytes
         mode = rng.choice(list(Mode))
         self.ends = tuple(
             End(
@@ -118,6 +119,7 @@ class Connection:
             busy |= end.receive(size)
             if data := end.machine.data_to_send(size):
                 busy = True
+                self.carried += len(data)
                 peer.incoming += self._spoilt(data)
             if stored:
                 wrote.add(end.node)
@@ -147,6 +149,9 @@ class Simulation:
         self._connections: list[Connection] = []
         self.written: set[bytes] = set()
         """The ids of all operations."""
+        self.steps = 0
+        """Turns of connections, and the bytes that these have carried."""
+        self.bytes = 0
 
     def run(self) -> None:
         """Everything goes wrong for a while; then it is made whole, and goes on."""
@@ -206,7 +211,10 @@ class Simulation:
         ]
 
     def _turn(self, connection: Connection) -> bool:
+        before = connection.carried
         busy, wrote = connection.turn()
+        self.steps += 1
+        self.bytes += connection.carried - before
         for node in wrote:
             for each in self._connections:
                 if each is not connection:
@@ -231,3 +239,29 @@ class Simulation:
         while busy:
             turned = [self._turn(each) for each in self._connections]  # all have one
             busy = any(turned)
+
+    def check(self) -> None:
+        """All nodes have all operations that were ever written, and the same documents.
+
+        And nobody has said that anybody else has broken a rule.
+        """
+        assert self.blamed == []
+        first, *others = self.nodes
+        documents = first.documents()
+        found = {each for document in documents.values() for each in document.order}
+        assert found == self.written
+        assert all(node.documents() == documents for node in others)
+        position = len(found)
+        assert all(node.store.range((SCHEMA, OTHER)).position == position for node in self.nodes)
+
+
+def run_p2panda_seed(seed: int) -> Simulation:
+    """Run one seed, and what is written live in the end."""
+    simulation = Simulation(seed)
+    simulation.run()
+    simulation.check()
+    for _ in range(3):  # live, from node to node
+        simulation.write()
+    simulation.settle()
+    simulation.check()
+    return simulation

@@ -300,6 +300,8 @@ class World:
         self.latency = latency  # seconds, one way: what is sent arrives as time passes (`wait`)
         self.nodes: list[Node] = []
         self.cables: list[Cable] = []
+        self.steps = 0
+        self.carried = 0  # bytes
 
     def node(
         self,
@@ -377,6 +379,7 @@ class World:
             size = min(size, max(1, self.chunker(size)))
             data = bytes(sender.out[:size])
             del sender.out[:size]
+            self.carried += len(data)
             receiver.machine.receive_data(data)
         else:
             receiver.eof_given = True
@@ -390,6 +393,7 @@ class World:
             moves = list(self.moves())
             if not moves:
                 return self
+            self.steps += 1
             (moves[0] if self.rng is None else self.rng.choice(moves))()
         if steps is None:
             raise AssertionError(f"not quiet after {self.steps_max} steps: {self.report()}")

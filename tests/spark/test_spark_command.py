@@ -9,8 +9,13 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from planted import honest_log, plant
+from planted import Row, honest_log, key, plant
 
+from culm.bamboo import LogKey
+from culm.garlic import encode_configuration
+from culm.garlic.raft import Configuration, Server
+from culm.p2panda.author import Author
+from culm.p2panda.store import MemoryStore, Span
 from culm.reconcile import Frozen
 from culm.spark.archive import write_archive
 from culm.spark.command import EXIT_CLEAN, EXIT_FAILED, EXIT_FOUND, EXIT_USAGE, main
@@ -113,6 +118,95 @@ def test_a_fingerprint_is_a_tree_that_a_node_opens(tmp_path, capsys):
     assert (summary["items"], summary["ranges"]) == (len(tree), 2) == (5, 2)
 
 
+def test_operations_say_what_they_do(tmp_path, capsys, spark):
+    schema = "place_" + YASMF.hash(b"place").hex()
+    store = MemoryStore()
+    author = Author(key(9), store)
+    author.update(author.create(schema, {"n": 1}), {"n": 2})
+    span = Span(LogKey(bytes(key(9).verify_key), 0), 1, 2)
+    found = store.read([span], count_max=9, size_max=1 << 20)
+    rows = [Row(each.entry, each.operation) for each in found]
+    rows += [Row(rows[0].entry, None), *honest_log(1, 1)]
+    source = archive(tmp_path / "all", rows)
+    arguments = ("operations", "--input", source, "--output", str(tmp_path / "out"), "--json")
+    status, out, _ = run(capsys, *arguments)
+    summary = json.loads(out)
+    assert status == EXIT_FOUND
+    assert summary["actions"] == {"CREATE": 1, "UPDATE": 1}
+    assert summary["quarantined"] == {"NO_PAYLOAD": 1, "NOT_CANONICAL": 1}
+    assert (summary["rows"], summary["schemas"], summary["reasons"]) == (4, 1, {})
+    assert spark.read.parquet(str(tmp_path / "out" / "operations")).count() == 4
+
+
+def lines(path: Path, values) -> str:
+    text = [each if isinstance(each, str) else json.dumps(each) for each in values]
+    path.write_text("".join(f"{line}\n" for line in text))
+    return str(path)
+
+
+def test_logs_of_servers_are_held_beside_each_other(tmp_path, capsys, spark):
+    servers = encode_configuration(Configuration(servers=(Server(1, "one:1"),))).hex()
+    log = [
+        {"at": 1, "term": 1, "is_configuration": True, "value": servers},
+        *({"at": at, "term": 1, "is_configuration": False, "value": "aa"} for at in (2, 3)),
+    ]
+    other = [*log[:2], {**log[2], "value": "bb"}, "{", {**log[2], "at": "4"}, {"at": 5}]
+    inputs = [
+        *("--input", f"one={lines(tmp_path / 'one.jsonl', log)}"),
+        *("--input", f"two={lines(tmp_path / 'two.jsonl', other)}"),
+    ]
+    output = tmp_path / "out"
+    status, out, _ = run(capsys, "raft", *inputs, "--output", str(output), "--json")
+    summary = json.loads(out)
+    assert status == EXIT_FOUND
+    assert summary["quarantined"] == {"NOT_JSON": 1, "WRONG_FORM": 2}
+    assert (summary["rows"], summary["sound"], summary["terms"]) == (9, 6, 1)
+    assert summary["violations"] == {"LOGS_DISAGREE": 2}
+    first = spark.read.parquet(str(output / "entries")).filter("at = 1").collect()
+    assert {(row.server, row.servers) for row in first} == {
+        (name, '{"1": "one:1"}') for name in ("one", "two")
+    }
+
+
+def test_sessions_are_replayed_from_lines_and_from_what_was_recorded(tmp_path, capsys, spark):
+    config = json.dumps({"role": "REACTIVE", "streams": {"0": [100, 100]}})
+    common = ("sessions", "--machine", "bymux", "--config", config, "--json")
+    folder = tmp_path / "sessions"
+    folder.mkdir()
+    lines(folder / "good.jsonl", [{"op": "receive", "hex": "20000568656c6c6f"}, {"op": "sing"}])
+    lines(folder / "bad.jsonl", [{"op": "receive", "hex": "ff" * 9}])
+    status, out, _ = run(capsys, *common, "--input", str(folder), "--output", f"{tmp_path}/1")
+    summary = json.loads(out)
+    assert status == EXIT_FOUND
+    assert (summary["sessions"], summary["refused"]) == (2, 1)
+    assert summary["events"] == {"StreamData": 1}
+    assert sum(summary["violations"].values()) == 1
+    recorded = [
+        {"session": "a", "direction": "in", "time": 2, "hex": "656c6c6f"},
+        {"session": "a", "direction": "out", "time": 1.5, "hex": "00"},
+        {"session": "a", "direction": "in", "time": 1, "hex": "20000568"},
+    ]
+    path = lines(tmp_path / "recorded.jsonl", recorded)
+    arguments = (*common, "--recorded", "--input", path, "--output", f"{tmp_path}/2")
+    status, out, _ = run(capsys, *arguments)
+    assert (status, json.loads(out)["events"]) == (EXIT_CLEAN, {"StreamData": 1})
+
+
+def test_a_campaign_says_where_it_ends_and_what_is_to_be_looked_at(tmp_path, capsys, spark):
+    here = str(Path(__file__).parent)
+    arguments = ["simulate", "--simulator", "moods:moody", "--modules", here, "--json"]
+    seeds = ("--first-seed", "11", "--seeds", "4")
+    status, out, _ = run(capsys, *arguments, *seeds, "--output", f"{tmp_path}/1")
+    summary = json.loads(out)
+    assert status == EXIT_FOUND
+    assert summary["verdicts"] == {"broken": 1, "kept": 3}
+    assert summary["seeds_to_look_at"] == [{"seed": 14, "verdict": "broken"}]
+    assert (summary["steps"], summary["bytes"]) == (2 * (11 + 12 + 13), 3)
+    seeds = ("--first-seed", str(summary["next_seed"]), "--seeds", "2")
+    status, out, _ = run(capsys, *arguments, *seeds, "--output", f"{tmp_path}/2")
+    assert (status, json.loads(out)["verdicts"]) == (EXIT_CLEAN, {"kept": 2})
+
+
 @pytest.mark.parametrize(
     "wrong",
     [
@@ -126,6 +220,14 @@ def test_a_fingerprint_is_a_tree_that_a_node_opens(tmp_path, capsys):
         ["audit", "--input", "a", "--kind", "poems"],
         ["audit", "--input", "a", "--levels", "x"],
         ["audit", "--input", "a", "--conf", "spark.ui.enabled"],
+        ["operations", "--input", "a", "--kind", "ssb"],
+        ["raft", "--input", "a", "--input", "b/a"],
+        ["sessions", "--input", "a", "--machine", "nothing"],
+        ["sessions", "--input", "a", "--machine", "bymux", "--config", "[]"],
+        ["sessions", "--input", "a", "--machine", "bymux", "--config", '{"no": 1}'],
+        ["simulate", "--simulator", "nothing"],
+        ["simulate", "--simulator", "no_such_module:run"],
+        ["simulate", "--simulator", "json:loads", "--seeds", "0"],
     ],
 )
 def test_wrong_arguments_are_told(tmp_path, capsys, wrong):

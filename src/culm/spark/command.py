@@ -2,26 +2,51 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 import time
-from collections.abc import Sequence
+from argparse import ArgumentParser, Namespace
+from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import PurePosixPath
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from culm.machine import LocalProtocolError
 from culm.reconcile import DEFAULT, MONOIDS
 from culm.spark.errors import SparkSetupError
 from culm.spark.files import list_files, open_system
-from culm.spark.jobs import JOBS, Options, Store
+from culm.spark.jobs import (
+    Options,
+    Outcome,
+    Store,
+    Tell,
+    audit_job,
+    fingerprint_job,
+    operations_job,
+    reconcile_job,
+    verify_job,
+)
 from culm.spark.kinds import KINDS
 from culm.spark.progress import Progress
+from culm.spark.protocol_jobs import (
+    Campaign,
+    RaftLogs,
+    Sessions,
+    raft_job,
+    sessions_job,
+    simulate_job,
+)
 from culm.spark.report import html_page, pictures_of, text_of
 from culm.spark.session import start_session
-from culm.spark.source import SPLIT_SIZE
+from culm.spark.simulate import load_simulator
+from culm.spark.splits import SPLIT_SIZE
+from culm.testing.drive import LineDriver
+from culm.testing.machines import UnknownMachineError, lookup
 
-__all__ = ["EXIT_CLEAN", "EXIT_FAILED", "EXIT_FOUND", "EXIT_USAGE", "main"]
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["EXIT_CLEAN", "EXIT_FAILED", "EXIT_FOUND", "EXIT_USAGE", "JOBS", "Job", "main"]
 
 #: Nothing is wrong with what was looked at.
 EXIT_CLEAN = 0
@@ -32,29 +57,72 @@ EXIT_USAGE = 2
 #: The job could not be done, or not to its end.
 EXIT_FAILED = 3
 
+_KIND = "bamboo/YASMF"
 _EXITS = """\
 exit status: 0 nothing is wrong; 1 rows were set aside, records have reasons against them or
 replicas differ; 2 wrong arguments; 3 the job could not be done.
 """
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m culm.spark",
-        description="Verify, audit, fingerprint and compare archives on Apache Spark.",
-        epilog=_EXITS,
-    )
-    parser.add_argument("job", choices=sorted(JOBS), metavar="JOB", help=", ".join(JOBS))
+class Job(NamedTuple):
+    """A job of the command line: what it is told, and what does it."""
+
+    about: str
+    arguments: Sequence[Callable[[ArgumentParser], None]]
+    options: Callable[[ArgumentParser, Namespace], Any]
+    run: Callable[[SparkSession, Any, Store, Tell], Outcome]
+
+
+def _one_input(parser: ArgumentParser) -> None:
+    _inputs_argument(parser, "a file or directory to read")
+
+
+def _several_inputs(parser: ArgumentParser) -> None:
+    _inputs_argument(parser, "a file or directory to read; one for each of them")
+
+
+def _inputs_argument(parser: ArgumentParser, about: str) -> None:
     parser.add_argument(
-        "--input",
-        action="append",
-        required=True,
-        metavar="[NAME=]PATH",
-        help="a file or directory to read; for reconcile one for each replica",
+        "--input", action="append", required=True, metavar="[NAME=]PATH", help=about
     )
-    parser.add_argument("--output", required=True, metavar="DIRECTORY")
-    parser.add_argument("--kind", choices=sorted(KINDS), default="bamboo/YASMF")
+
+
+def _archives(parser: ArgumentParser) -> None:
+    parser.add_argument("--kind", choices=sorted(KINDS), default=_KIND)
+    _reading(parser)
+
+
+def _reading(parser: ArgumentParser) -> None:
     parser.add_argument("--column", default="entry", help="the records of tables (entry)")
+    parser.add_argument("--split-size", type=int, default=SPLIT_SIZE, metavar="BYTES")
+
+
+def _ranges(parser: ArgumentParser) -> None:
+    parser.add_argument("--monoid", choices=sorted(MONOIDS), default=DEFAULT)
+    parser.add_argument("--levels", type=_levels, metavar="N,N", help="of ranges, in bytes")
+
+
+def _copies(parser: ArgumentParser) -> None:
+    parser.add_argument("--copies", type=int, default=2, help="fewer of an item are a risk (2)")
+
+
+def _machine(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--machine", required=True, metavar="NAME", help="as the line driver has it"
+    )
+    parser.add_argument("--config", type=_config, default={}, metavar="JSON")
+    parser.add_argument("--recorded", action="store_true", help="lines are of bytes and times")
+
+
+def _seeds(parser: ArgumentParser) -> None:
+    parser.add_argument("--simulator", required=True, metavar="MODULE:FUNCTION")
+    parser.add_argument("--modules", action="append", default=[], metavar="DIRECTORY")
+    parser.add_argument("--seeds", type=int, default=1000, metavar="N", help="how many (1000)")
+    parser.add_argument("--first-seed", type=int, default=0, metavar="N", help="(0)")
+
+
+def _common(parser: ArgumentParser) -> None:
+    parser.add_argument("--output", required=True, metavar="DIRECTORY")
     parser.add_argument("--master", help="where to run, in Spark's words (local[*])")
     parser.add_argument("--remote", help="a Spark Connect server in place of it")
     parser.add_argument(
@@ -65,13 +133,94 @@ def _parser() -> argparse.ArgumentParser:
         metavar="KEY=VALUE",
         help="a setting of Spark, if no session runs yet",
     )
-    parser.add_argument("--split-size", type=int, default=SPLIT_SIZE, metavar="BYTES")
-    parser.add_argument("--monoid", choices=sorted(MONOIDS), default=DEFAULT)
-    parser.add_argument("--levels", type=_levels, metavar="N,N", help="of ranges, in bytes")
-    parser.add_argument("--copies", type=int, default=2, help="fewer of an item are a risk (2)")
     parser.add_argument("--overwrite", action="store_true", help="let there be an output already")
     parser.add_argument("--quiet", action="store_true", help="say nothing but the summary")
     parser.add_argument("--json", action="store_true", help="the summary as JSON")
+
+
+def _archive_options(parser: ArgumentParser, given: Namespace) -> Options:
+    """What the arguments say, as far as the job has them; the defaults of `Options` for others."""
+    inputs = _inputs(parser, given, several=given.job == "reconcile")
+    said = vars(given)
+    copies = said.get("copies", 2)
+    if given.job == "reconcile" and not 1 <= copies <= len(inputs):
+        parser.error("--copies is at least 1, and no more than there are replicas")
+    return Options(
+        inputs=inputs,
+        kind=said.get("kind", _KIND),
+        column=given.column,
+        split_size=given.split_size,
+        monoid=said.get("monoid", DEFAULT),
+        levels=said.get("levels"),
+        copies_min=copies,
+    )
+
+
+def _raft_options(parser: ArgumentParser, given: Namespace) -> RaftLogs:
+    return RaftLogs(inputs=_inputs(parser, given, several=len(given.input) > 1))
+
+
+def _session_options(parser: ArgumentParser, given: Namespace) -> Sessions:
+    inputs = _inputs(parser, given, several=False)
+    try:
+        LineDriver(lookup(given.machine), given.config)
+    except (UnknownMachineError, TypeError, ValueError, LocalProtocolError) as error:
+        parser.error(f"--machine {given.machine}: {error}")
+    return Sessions(
+        inputs=inputs, machine=given.machine, config=given.config, recorded=given.recorded
+    )
+
+
+def _campaign(parser: ArgumentParser, given: Namespace) -> Campaign:
+    if given.seeds < 1 or given.first_seed < 0:
+        parser.error("--seeds is at least 1, --first-seed at least 0")
+    seeds = range(given.first_seed, given.first_seed + given.seeds)
+    try:
+        load_simulator(given.simulator, given.modules)
+    except (ValueError, ImportError, AttributeError) as error:
+        parser.error(f"--simulator {given.simulator}: {error}")
+    return Campaign(simulator=given.simulator, seeds=seeds, modules=given.modules)
+
+
+_ARCHIVE = (_one_input, _archives)
+#: The jobs by their names.
+JOBS: Mapping[str, Job] = {
+    "verify": Job("each record by itself", _ARCHIVE, _archive_options, verify_job),
+    "audit": Job("all logs", _ARCHIVE, _archive_options, audit_job),
+    "fingerprint": Job(
+        "the set of all signed records", (*_ARCHIVE, _ranges), _archive_options, fingerprint_job
+    ),
+    "reconcile": Job(
+        "such sets of several replicas",
+        (_several_inputs, _archives, _ranges, _copies),
+        _archive_options,
+        reconcile_job,
+    ),
+    "operations": Job(
+        "entries of p2panda and what they do",
+        (_one_input, _reading),
+        _archive_options,
+        operations_job,
+    ),
+    "raft": Job("logs of Garlic Farm's servers", (_several_inputs,), _raft_options, raft_job),
+    "sessions": Job(
+        "recorded sessions of any protocol", (_one_input, _machine), _session_options, sessions_job
+    ),
+    "simulate": Job("a simulator, for many seeds", (_seeds,), _campaign, simulate_job),
+}
+
+
+def _parser() -> ArgumentParser:
+    parser = ArgumentParser(
+        prog="python -m culm.spark",
+        description="Verify, audit, fingerprint and compare archives on Apache Spark.",
+        epilog=_EXITS,
+    )
+    jobs = parser.add_subparsers(dest="job", required=True, metavar="JOB")
+    for name, job in JOBS.items():
+        its = jobs.add_parser(name, help=job.about, epilog=_EXITS)
+        for add in (*job.arguments, _common):
+            add(its)
     return parser
 
 
@@ -86,18 +235,25 @@ def _levels(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in text.split(","))
 
 
-def _inputs(parser: argparse.ArgumentParser, job: str, given: Sequence[str]) -> dict[str, str]:
+def _config(text: str) -> dict[str, Any]:
+    value = json.loads(text)
+    if not isinstance(value, dict):
+        raise ValueError("a config is an object")
+    return value
+
+
+def _inputs(parser: ArgumentParser, given: Namespace, *, several: bool) -> dict[str, str]:
     """The inputs by their names; the last part of the path if none is given."""
     found: dict[str, str] = {}
-    for text in given:
+    for text in given.input:
         name, equals, path = text.partition("=")
         if not equals:
             name, path = PurePosixPath(text).name, text
         if not name or not path or "/" in name or name in found:
             parser.error(f"--input {text}: each needs a name of its own, and a path")
         found[name] = path
-    if (len(found) > 1) != (job == "reconcile"):
-        parser.error("reconcile has two inputs or more, all other jobs have one")
+    if (len(found) > 1) != several:
+        parser.error("reconcile has two inputs or more, raft has one or more, other jobs have one")
     return found
 
 
@@ -105,22 +261,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """The program; returns its exit status."""
     parser = _parser()
     given = parser.parse_args(arguments)
-    inputs = _inputs(parser, given.job, given.input)
-    if given.job == "reconcile" and not 1 <= given.copies <= len(inputs):
-        parser.error("--copies is at least 1, and no more than there are replicas")
     if given.master and given.remote:
         parser.error("--master or --remote, not both")
+    options = JOBS[given.job].options(parser, given)
     try:
-        _check_places(inputs, given.output, overwrite=given.overwrite)
-        options = Options(
-            inputs=inputs,
-            kind=given.kind,
-            column=given.column,
-            split_size=given.split_size,
-            monoid=given.monoid,
-            levels=given.levels,
-            copies_min=given.copies,
-        )
+        _check_places(getattr(options, "inputs", {}), given.output, overwrite=given.overwrite)
         summary, clean = _run(given, options)
     except (SparkSetupError, OSError) as error:
         return _fail(error)
@@ -137,7 +282,7 @@ def _fail(error: Exception) -> int:
     return EXIT_FAILED
 
 
-def _check_places(inputs: dict[str, str], output: str, *, overwrite: bool) -> None:
+def _check_places(inputs: Mapping[str, str], output: str, *, overwrite: bool) -> None:
     """Raise `OSError` if an input is not there, or the output is."""
     missing = [name for name in ("pyspark", "pyarrow", "matplotlib") if find_spec(name) is None]
     if missing:
@@ -153,18 +298,17 @@ def _check_places(inputs: dict[str, str], output: str, *, overwrite: bool) -> No
         raise FileExistsError(f"{output} is not empty: name another one, or pass --overwrite")
 
 
-def _run(given: argparse.Namespace, options: Options) -> tuple[dict[str, Any], bool]:
+def _run(given: Namespace, options: Any) -> tuple[dict[str, Any], bool]:
     """Do the job; its summary, and whether nothing is wrong."""
     began = time.monotonic()
     where = {"master": given.master, "remote": given.remote}
     spark = start_session(f"culm {given.job}", **where, settings=dict(given.conf))
     store = Store(spark, given.output)
     with Progress(spark, sys.stderr, quiet=given.quiet) as progress:
-        outcome = JOBS[given.job](spark, options, store, progress.tell)
+        outcome = JOBS[given.job].run(spark, options, store, progress.tell)
         summary = {
             "job": given.job,
-            "kind": options.kind,
-            "inputs": dict(options.inputs),
+            **options.said(),
             "output": store.path,
             "seconds": round(time.monotonic() - began, 1),
             "clean": outcome.is_clean,

@@ -15,15 +15,29 @@ from culm.reconcile import DEFAULT
 from culm.spark.audit import audit
 from culm.spark.fingerprint import fingerprint, write_tree
 from culm.spark.kinds import KINDS, Kind, signed_items
+from culm.spark.operations import decode_operations
 from culm.spark.quarantine import check_kind, count_faults, quarantined, sound
 from culm.spark.reasons import names
 from culm.spark.reconcile import reconcile
-from culm.spark.source import SPLIT_SIZE, register
+from culm.spark.source import register
+from culm.spark.splits import SPLIT_SIZE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["JOBS", "Options", "Outcome", "Store"]
+__all__ = [
+    "Options",
+    "Outcome",
+    "Store",
+    "Tell",
+    "audit_job",
+    "counts",
+    "fault_counts",
+    "fingerprint_job",
+    "operations_job",
+    "reconcile_job",
+    "verify_job",
+]
 
 #: What stays with a record from where it was read.
 _PLACE = ("entry", "kind", "file", "block", "row", "size")
@@ -46,6 +60,10 @@ class Options:
     monoid: str = DEFAULT
     levels: Sequence[int] | None = None
     copies_min: int = 2
+
+    def said(self) -> dict[str, Any]:
+        """What a summary says of it."""
+        return {"kind": self.kind, "inputs": dict(self.inputs)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,22 +122,32 @@ def _verified(
 
 
 def _rows_said(verified: DataFrame) -> dict[str, Any]:
-    faults = count_faults(verified)
+    return {**fault_counts(verified), "reasons": _reasons_said(sound(verified))}
+
+
+def fault_counts(rows: DataFrame) -> dict[str, Any]:
+    """How many rows there are, can be used, and were set aside for each fault."""
+    faults = count_faults(rows)
     good = faults.pop(None, 0)
     return {
         "rows": good + sum(faults.values()),
         "sound": good,
         "quarantined": dict(sorted((str(fault), count) for fault, count in faults.items())),
-        "reasons": _reasons_said(sound(verified)),
     }
+
+
+def counts(rows: DataFrame, column: str) -> dict[str, int]:
+    """How many rows there are of each value of a column, in the order of their names."""
+    return dict(
+        sorted((str(row[column]), row["count"]) for row in rows.groupBy(column).count().collect())
+    )
 
 
 def _reasons_said(rows: DataFrame) -> dict[str, int]:
     """How many rows there is each reason against."""
     from pyspark.sql import functions as f
 
-    each = rows.select(f.explode(names("reasons")).alias("reason")).groupBy("reason").count()
-    return dict(sorted((row["reason"], row["count"]) for row in each.collect()))
+    return counts(rows.select(f.explode(names("reasons")).alias("reason")), "reason")
 
 
 def verify_job(spark: SparkSession, options: Options, store: Store, tell: Tell) -> Outcome:
@@ -148,6 +176,29 @@ def audit_job(spark: SparkSession, options: Options, store: Store, tell: Tell) -
     said["verified_rows"] = verdicts.filter("verified").count()
     said["forks"] = forks.count()
     said["reasons"] = _reasons_said(sound(verdicts))
+    return Outcome(said, not said["quarantined"] and not said["reasons"])
+
+
+def operations_job(spark: SparkSession, options: Options, store: Store, tell: Tell) -> Outcome:
+    """Entries of p2panda and what they do: table ``operations``, of all inputs."""
+    from pyspark.sql import functions as f
+
+    kind = KINDS[options.kind]
+    tell(f"decoding {', '.join(options.inputs)}")
+    frames = [
+        decode_operations(
+            kind.verify(_read(spark, options, path), (*_PLACE, "payload"))
+        ).withColumn("replica", f.lit(name))
+        for name, path in options.inputs.items()
+    ]
+    operations = store.write("operations", reduce(lambda one, other: one.union(other), frames))
+    tell("setting aside what cannot be used")
+    store.write("quarantine", quarantined(operations))
+    said = {
+        **_rows_said(operations),
+        "actions": counts(sound(operations), "action"),
+        "schemas": sound(operations).select("schema_id").distinct().count(),
+    }
     return Outcome(said, not said["quarantined"] and not said["reasons"])
 
 
@@ -204,12 +255,3 @@ def reconcile_job(spark: SparkSession, options: Options, store: Store, tell: Tel
 
 def _levels(options: Options, kind: Kind) -> Sequence[int]:
     return kind.levels if options.levels is None else options.levels
-
-
-#: The jobs by their names.
-JOBS: Mapping[str, Callable[[SparkSession, Options, Store, Tell], Outcome]] = {
-    "verify": verify_job,
-    "audit": audit_job,
-    "fingerprint": fingerprint_job,
-    "reconcile": reconcile_job,
-}

@@ -17,6 +17,15 @@ if TYPE_CHECKING:
 __all__ = ["Picture", "html_page", "pictures_of", "text_of"]
 
 _ROWS_MAX = 20
+#: Pictures of counts that a summary has: titles, and what is counted.
+_COUNTED = {
+    "quarantined": ("Set aside, by reason", "rows"),
+    "reasons": ("Held against records", "records"),
+    "actions": ("Operations, by what they do", "operations"),
+    "events": ("What machines said", "events"),
+    "violations": ("Rules that were broken", "times"),
+    "verdicts": ("Runs, by what became of them", "runs"),
+}
 _STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 60rem; padding: 0 1rem;
        color: #1b1f24; background: #fff; }
@@ -65,8 +74,9 @@ def _spelled(name: str) -> str:
 def pictures_of(job: str, summary: Mapping[str, Any], store: Store) -> list[Picture]:
     """The pictures that belong to a job, of its summary and tables."""
     found = [
-        Picture("Set aside, by reason", "rows", list(summary["quarantined"].items())),
-        Picture("Held against records", "records", list(summary["reasons"].items())),
+        Picture(title, axis, list(summary[name].items()))
+        for name, (title, axis) in _COUNTED.items()
+        if name in summary
     ]
     if job == "audit":
         found += _audit_pictures(store)

@@ -2,16 +2,25 @@
 
 A simulator is a function of a seed, named ``module:function``.  It returns if all promises were
 kept, and raises `AssertionError` if one was broken; any other exception is a fault of its own.
+
+``python -m culm.spark.simulate MODULE:FUNCTION SEED --modules DIRECTORY`` runs one seed again, here
+and without Spark, and prints what its row says.
 """
 
 from __future__ import annotations
 
+import argparse
+import json
 import sys
+import tempfile
 import time
 import traceback
+import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from hashlib import sha256
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from culm.spark.columns import row_batches, schema_text
@@ -20,20 +29,25 @@ if TYPE_CHECKING:
     import pyarrow
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["RUNS", "load_simulator", "run_seed", "simulate"]
+__all__ = ["KEPT", "RUNS", "load_simulator", "main", "run_seed", "simulate"]
 
-#: What is said of a run.  ``verdict`` is ``kept``, ``broken`` or ``failed``; ``steps`` is null
-#: unless what the simulator returns has a number of that name; ``transcript`` is the traceback and
-#: its notes, null if all was kept.
+#: The verdict of a run in which all promises were kept.
+KEPT = "kept"
+#: What is said of a run.  ``verdict`` is ``kept``, ``broken`` or ``failed``; ``steps`` and
+#: ``bytes`` are null unless what the simulator returns has a number of that name; ``transcript``
+#: is the traceback and its notes, null if all was kept.
 RUNS = (
     ("seed", "bigint"),
     ("verdict", "string"),
     ("steps", "bigint"),
+    ("bytes", "bigint"),
     ("cpu_s", "double"),
     ("transcript", "string"),
 )
 
 _SEEDS_OF_A_TASK = 100
+# The time that modules in an archive bear: the same ones make the same archive.
+_MODULE_DATE = (1980, 1, 1, 0, 0, 0)
 
 
 def load_simulator(name: str, paths: Sequence[str] = ()) -> Callable[[int], object]:
@@ -53,10 +67,12 @@ def load_simulator(name: str, paths: Sequence[str] = ()) -> Callable[[int], obje
 def run_seed(simulator: Callable[[int], object], seed: int) -> dict[str, Any]:
     """Run a simulator once, here: the row `RUNS`."""
     began = time.process_time()
-    row: dict[str, Any] = {"seed": seed, "verdict": "kept"}
+    row: dict[str, Any] = {"seed": seed, "verdict": KEPT}
     try:
-        steps = getattr(simulator(seed), "steps", None)
-        row["steps"] = steps if type(steps) is int else None
+        ran = simulator(seed)
+        for name in ("steps", "bytes"):
+            told = getattr(ran, name, None)
+            row[name] = told if type(told) is int else None
     except AssertionError:
         row |= {"verdict": "broken", "transcript": traceback.format_exc()}
     except Exception:
@@ -70,19 +86,60 @@ def simulate(
     """Run a simulator for each of the `seeds`: the columns `RUNS`.
 
     A campaign goes on where another one has ended by beginning with the next seed, and any row
-    can be had again by `run_seed` with its seed.  `paths` are directories with modules that every
-    executor can see.  Raises as `load_simulator` does.
+    can be had again by `run_seed` with its seed.  `paths` are directories with the modules that
+    the simulator needs besides what is installed; these are sent to the executors.  Raises as
+    `load_simulator` does.
     """
     load_simulator(simulator, paths)
+    if paths:
+        folder = Path(tempfile.mkdtemp(prefix="culm-modules-"))
+        spark.addArtifact(str(pack_modules(folder, paths)), pyfile=True)
     tasks = max(1, -(-len(seeds) // _SEEDS_OF_A_TASK))
     given = spark.range(seeds.start, seeds.stop, seeds.step, numPartitions=tasks)
-    work = partial(_runs, simulator=simulator, paths=tuple(paths))
-    return given.mapInArrow(work, schema_text(RUNS))
+    return given.mapInArrow(partial(_runs, simulator=simulator), schema_text(RUNS))
+
+
+def pack_modules(folder: Path, paths: Sequence[str]) -> Path:
+    """Write the modules of directories to a zip file in `folder`, named by what is in it.
+
+    Of two modules with one name, that of the first directory counts, as when they are imported.
+    """
+    modules: dict[str, bytes] = {}
+    for path in paths:
+        for source in sorted(Path(path).glob("*.py")):
+            modules.setdefault(source.name, source.read_bytes())
+    digest = sha256()
+    for name, text in modules.items():
+        digest.update(b"%d %d " % (len(name), len(text)) + name.encode() + text)
+    archive = folder / f"modules-{digest.hexdigest()[:16]}.zip"
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as packed:
+        for name, text in modules.items():
+            packed.writestr(zipfile.ZipInfo(name, _MODULE_DATE), text)
+    return archive
 
 
 def _runs(
-    batches: Iterator[pyarrow.RecordBatch], *, simulator: str, paths: Sequence[str]
+    batches: Iterator[pyarrow.RecordBatch], *, simulator: str
 ) -> Iterator[pyarrow.RecordBatch]:
-    run = load_simulator(simulator, paths)
+    run = load_simulator(simulator)
     seeds = (seed for batch in batches for seed in batch.column("id").to_pylist())
     return row_batches((run_seed(run, seed) for seed in seeds), RUNS)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one seed again; the exit status is 0 if all was kept."""
+    parser = argparse.ArgumentParser(prog="python -m culm.spark.simulate")
+    parser.add_argument("simulator", metavar="MODULE:FUNCTION")
+    parser.add_argument("seed", type=int)
+    parser.add_argument("--modules", action="append", default=[], metavar="DIRECTORY")
+    given = parser.parse_args(arguments)
+    row = run_seed(load_simulator(given.simulator, given.modules), given.seed)
+    transcript = row.pop("transcript", None)
+    print(json.dumps(row))
+    if transcript is not None:
+        print(transcript, file=sys.stderr, end="")
+    return 0 if row["verdict"] == KEPT else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

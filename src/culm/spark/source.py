@@ -91,8 +91,8 @@ def _read_archive(split: Split, file: IO[bytes]) -> Iterator[pyarrow.RecordBatch
         if not split.start:
             yield _fault_row(split.path, None, 0, error.fault)
         return
-    bounds = {"start": split.start, "stop": split.stop, "size": split.size}
-    for part in read_blocks(file, header, **bounds, is_end=split.is_end):
+    _, start, stop, _, size, is_end = split
+    for part in read_blocks(file, header, start=start, stop=stop, size=size, is_end=is_end):
         if isinstance(part, Damage):
             yield _fault_row(split.path, header.kind, part.offset, part.fault)
         else:

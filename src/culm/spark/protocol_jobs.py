@@ -1,0 +1,242 @@
+"""Jobs of the command line about what protocols did: Raft's logs, sessions, simulators.
+
+What is read are lines of JSON, by the format ``culm``; a line that is none, or is not of the form
+that is needed, is set aside as everywhere.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial, reduce
+from typing import TYPE_CHECKING, Any
+
+from culm.spark.columns import map_rows
+from culm.spark.jobs import Outcome, Store, Tell, counts, fault_counts
+from culm.spark.quarantine import quarantined, sound
+from culm.spark.raft_logs import decode_raft_entries, raft_violations
+from culm.spark.sessions import LINES, RECORDED, replay_sessions, session_lines
+from culm.spark.simulate import KEPT, simulate
+from culm.spark.source import register
+from culm.spark.splits import SPLIT_SIZE
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = [
+    "NOT_JSON",
+    "WRONG_FORM",
+    "Campaign",
+    "RaftLogs",
+    "Sessions",
+    "raft_job",
+    "sessions_job",
+    "simulate_job",
+]
+
+#: A line that is no JSON.
+NOT_JSON = "NOT_JSON"
+#: A line of JSON that has not what is needed, or has it as something else.
+WRONG_FORM = "WRONG_FORM"
+
+_PLACE = ("file", "block", "row")
+_SHOWN_MAX = 20
+_NUMBERS = range(2**63)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RaftLogs:
+    """Logs of servers, each `inputs` by the name of a server.
+
+    A line is an entry: ``{"at": 1, "term": 1, "is_configuration": false, "value": "hex"}``.
+    """
+
+    inputs: Mapping[str, str]
+
+    def said(self) -> dict[str, Any]:
+        """What a summary says of it."""
+        return {"inputs": dict(self.inputs)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sessions:
+    """Sessions to be replayed through `machine`, with `config` as the line driver takes it.
+
+    A file is a session, each line of it one for the line driver; with `recorded` a line is
+    ``{"session": "name", "direction": "in", "time": 1.5, "hex": "..."}``.
+    """
+
+    inputs: Mapping[str, str]
+    machine: str
+    config: Mapping[str, Any] = field(default_factory=dict)
+    recorded: bool = False
+
+    def said(self) -> dict[str, Any]:
+        """What a summary says of it."""
+        return {"machine": self.machine, "inputs": dict(self.inputs)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Campaign:
+    """A simulator, named ``module:function``, its seeds, and where its modules are."""
+
+    simulator: str
+    seeds: range
+    modules: Sequence[str] = ()
+
+    def said(self) -> dict[str, Any]:
+        """What a summary says of it; where to go on, too."""
+        seeds = {"first_seed": self.seeds.start, "next_seed": self.seeds.stop}
+        return {"simulator": self.simulator, **seeds}
+
+
+def raft_job(spark: SparkSession, logs: RaftLogs, store: Store, tell: Tell) -> Outcome:
+    """Logs of Raft's servers: tables ``entries`` and ``violations``."""
+    from pyspark.sql import functions as f
+
+    tell("reading the logs")
+    kinds = (
+        ("at", "bigint"),
+        ("term", "bigint"),
+        ("is_configuration", "boolean"),
+        ("value", "binary"),
+        ("fault", "string"),
+    )
+    frames = [
+        map_rows(_lines(spark, path), partial(_parsed, form=_raft_entry), ["entry"], _KEPT, kinds)
+        .withColumn("server", f.lit(name))
+        .drop("entry")
+        for name, path in logs.inputs.items()
+    ]
+    read = reduce(lambda one, other: one.union(other), frames)
+    entries = store.write("entries", decode_raft_entries(read))
+    store.write("quarantine", quarantined(entries))
+    tell("looking for what cannot be")
+    # A configuration that cannot be decoded has its place all the same.
+    placed = entries.filter("at is not null")
+    violations = store.write("violations", raft_violations(placed))
+    said = {
+        **fault_counts(entries),
+        "servers": len(logs.inputs),
+        "terms": placed.select("term").distinct().count(),
+        "violations": counts(violations, "violation"),
+    }
+    return Outcome(said, not said["quarantined"] and not said["violations"])
+
+
+def sessions_job(spark: SparkSession, sessions: Sessions, store: Store, tell: Tell) -> Outcome:
+    """Sessions, replayed: table ``said``."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as f
+
+    tell("reading the sessions")
+    [path] = sessions.inputs.values()
+    lines = _lines(spark, path)
+    if sessions.recorded:
+        made = (*RECORDED, ("fault", "string"))
+        rows = map_rows(lines, partial(_parsed, form=_recorded), ["entry"], _PLACE, made)
+        told = session_lines(sound(rows).select(*dict(RECORDED)))
+    else:
+        rows = lines
+        in_order = Window.partitionBy("file").orderBy("block")
+        told = sound(rows).select(
+            f.col("file").alias("session"),
+            f.row_number().over(in_order).cast("bigint").alias("number"),
+            f.col("entry").cast("string").alias("line"),
+        )
+    store.write("quarantine", quarantined(rows))
+    tell("replaying them")
+    said = store.write(
+        "said",
+        replay_sessions(told.select(*dict(LINES)), sessions.machine, config=sessions.config),
+    )
+    numbers = {
+        **fault_counts(rows),
+        "sessions": told.select("session").distinct().count(),
+        "events": counts(said.filter("what = 'event'"), "name"),
+        "violations": counts(said.filter("what = 'violation'"), "code"),
+        "refused": said.filter("what = 'refused'").count(),
+    }
+    wrong = ("quarantined", "violations", "refused")
+    return Outcome(numbers, not any(numbers[name] for name in wrong))
+
+
+def simulate_job(spark: SparkSession, campaign: Campaign, store: Store, tell: Tell) -> Outcome:
+    """Seeds of a simulator: table ``runs``."""
+    from pyspark.sql import functions as f
+
+    tell(f"running {campaign.simulator} for {len(campaign.seeds):,} seeds")
+    runs = simulate(spark, campaign.simulator, campaign.seeds, paths=campaign.modules)
+    done = store.write("runs", runs)
+    totals = done.agg(
+        f.sum("steps").alias("steps"),
+        f.sum("bytes").alias("bytes"),
+        f.round(f.sum("cpu_s"), 1).alias("processor_seconds"),
+        f.round(f.max("cpu_s"), 1).alias("longest_run_seconds"),
+    )
+    wrong = done.filter(f.col("verdict") != KEPT).orderBy("seed")
+    said = {
+        "runs": len(campaign.seeds),
+        "verdicts": counts(done, "verdict"),
+        **totals.collect()[0].asDict(),
+        "seeds_to_look_at": [
+            {"seed": row["seed"], "verdict": row["verdict"]}
+            for row in wrong.limit(_SHOWN_MAX).collect()
+        ],
+    }
+    return Outcome(said, not said["seeds_to_look_at"])
+
+
+_KEPT = ("entry", *_PLACE)
+
+
+def _lines(spark: SparkSession, path: str) -> DataFrame:
+    register(spark)
+    reader = spark.read.format("culm").option("split_size", str(SPLIT_SIZE))
+    return reader.load(path).select(*_KEPT, "fault")
+
+
+def _parsed(
+    given: Sequence[dict[str, Any]], *, form: Callable[[Any], dict[str, Any]]
+) -> Iterator[dict[str, Any]]:
+    """Lines of JSON as rows, by what `form` makes of each; it raises for what has another."""
+    for row in given:
+        if row.get("fault") is not None:
+            yield {"fault": row["fault"]}
+            continue
+        try:
+            value = json.loads(row["entry"])
+        except (ValueError, RecursionError):
+            yield {"fault": NOT_JSON}
+            continue
+        try:
+            yield form(value)
+        except (TypeError, ValueError, KeyError):
+            yield {"fault": WRONG_FORM}
+
+
+def _raft_entry(value: Any) -> dict[str, Any]:
+    numbers = {name: value[name] for name in ("at", "term")}
+    is_configuration = value["is_configuration"]
+    if any(type(number) is not int or number not in _NUMBERS for number in numbers.values()):
+        raise TypeError("at and term are numbers")
+    if type(is_configuration) is not bool:
+        raise TypeError("is_configuration is true or false")
+    return {
+        **numbers,
+        "is_configuration": is_configuration,
+        "value": bytes.fromhex(value["value"]),
+    }
+
+
+def _recorded(value: Any) -> dict[str, Any]:
+    session, direction = value["session"], value["direction"]
+    if type(session) is not str or direction not in ("in", "out"):
+        raise TypeError("a session has a name, and two directions")
+    return {
+        "session": session,
+        "direction": direction,
+        "time": float(value["time"]),
+        "bytes": bytes.fromhex(value["hex"]),
+    }

@@ -1,0 +1,13 @@
+"""A simulator that breaks promises, to look at campaigns by."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+
+def moody(seed: int) -> SimpleNamespace:
+    """Breaks a promise at each seventh seed, and itself at one."""
+    assert seed % 7, f"seed {seed} is a seventh"
+    if seed == 10:
+        raise KeyError(seed)
+    return SimpleNamespace(steps=seed * 2, bytes=1)
