@@ -20,6 +20,7 @@ from culm.reconcile import Frozen
 from culm.spark.archive import write_archive
 from culm.spark.command import EXIT_CLEAN, EXIT_FAILED, EXIT_FOUND, EXIT_USAGE, main
 from culm.spark.kinds import KINDS
+from culm.spark.protocol_jobs import NOT_JSON, WRONG_FORM, parsed_lines, recorded_bytes
 from culm.wire.multihash import YASMF
 
 pytest.importorskip("matplotlib")
@@ -87,9 +88,9 @@ def test_an_audit_says_what_is_planted_in_all_forms(tmp_path, capsys, spark):
     assert tables == {"verified", "verdicts", "logs", "forks", "quarantine"}
     assert spark.read.parquet(str(output / "quarantine")).count() == 2
     assert run(capsys, *arguments)[0] == EXIT_FAILED
-    status, out, err = run(capsys, *arguments, "--overwrite", "--quiet")
+    status, out, err = run(capsys, "verify", *arguments[1:], "--overwrite", "--quiet")
     assert (status, err) == (EXIT_FOUND, "")
-    assert "faulty logs: 4" in out.splitlines()
+    assert "sound: 59" in out.splitlines()
 
 
 def test_replicas_are_compared(tmp_path, capsys, spark):
@@ -168,28 +169,39 @@ def test_logs_of_servers_are_held_beside_each_other(tmp_path, capsys, spark):
     }
 
 
-def test_sessions_are_replayed_from_lines_and_from_what_was_recorded(tmp_path, capsys, spark):
+def test_sessions_are_replayed_file_by_file(tmp_path, capsys, spark):
     config = json.dumps({"role": "REACTIVE", "streams": {"0": [100, 100]}})
-    common = ("sessions", "--machine", "bymux", "--config", config, "--json")
     folder = tmp_path / "sessions"
     folder.mkdir()
     lines(folder / "good.jsonl", [{"op": "receive", "hex": "20000568656c6c6f"}, {"op": "sing"}])
     lines(folder / "bad.jsonl", [{"op": "receive", "hex": "ff" * 9}])
-    status, out, _ = run(capsys, *common, "--input", str(folder), "--output", f"{tmp_path}/1")
+    arguments = ("sessions", "--machine", "bymux", "--config", config, "--json")
+    status, out, _ = run(
+        capsys, *arguments, "--input", str(folder), "--output", str(tmp_path / "out")
+    )
     summary = json.loads(out)
     assert status == EXIT_FOUND
     assert (summary["sessions"], summary["refused"]) == (2, 1)
     assert summary["events"] == {"StreamData": 1}
     assert sum(summary["violations"].values()) == 1
-    recorded = [
-        {"session": "a", "direction": "in", "time": 2, "hex": "656c6c6f"},
-        {"session": "a", "direction": "out", "time": 1.5, "hex": "00"},
-        {"session": "a", "direction": "in", "time": 1, "hex": "20000568"},
+
+
+def test_lines_of_recorded_sessions_have_bytes_and_times():
+    good = {"session": "a", "direction": "in", "time": 1, "hex": "20000568"}
+    wrong = [
+        {**good, "direction": "up"},
+        {**good, "hex": "2"},
+        {**good, "time": "soon"},
+        {**good, "session": 1},
+        {"session": "a"},
+        [],
     ]
-    path = lines(tmp_path / "recorded.jsonl", recorded)
-    arguments = (*common, "--recorded", "--input", path, "--output", f"{tmp_path}/2")
-    status, out, _ = run(capsys, *arguments)
-    assert (status, json.loads(out)["events"]) == (EXIT_CLEAN, {"StreamData": 1})
+    given = [{"entry": json.dumps(each).encode()} for each in (good, *wrong)]
+    given += [{"entry": b"["}, {"entry": None, "fault": "LONG_LINE"}]
+    row, *others = parsed_lines(given, form=recorded_bytes)
+    assert row == {"session": "a", "direction": "in", "time": 1.0, "bytes": b"\x20\0\x05h"}
+    faults = [WRONG_FORM] * len(wrong) + [NOT_JSON, "LONG_LINE"]
+    assert others == [{"fault": fault} for fault in faults]
 
 
 def test_a_campaign_says_where_it_ends_and_what_is_to_be_looked_at(tmp_path, capsys, spark):

@@ -90,11 +90,11 @@ def test_an_audit_goes_on_from_the_last_one(spark, tmp_path):
     for number, part in enumerate(parts):
         add_file(source, f"part {number}", part)
         follow(spark, source, output, audits)
-        whole = audit(read_batches(spark, str(output)).drop("batch"))
-        for table in ("logs", "forks"):
-            found = audits.read(spark, table).collect()
-            assert Counter(found) == Counter(getattr(whole, table).collect())
-        whole.close()
+    whole = audit(read_batches(spark, str(output)).drop("batch"))
+    for table in ("logs", "forks"):
+        found = audits.read(spark, table).collect()
+        assert Counter(found) == Counter(getattr(whole, table).collect())
+    whole.close()
     assert {path.name for path in told.iterdir()} == {"batch=1", "batch=2"}
     [giant] = audits.read(spark, "logs").filter("entries > 1000").collect()
     assert (giant.verified, giant.first_fault) == (1030, None)

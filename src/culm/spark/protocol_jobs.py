@@ -30,7 +30,9 @@ __all__ = [
     "Campaign",
     "RaftLogs",
     "Sessions",
+    "parsed_lines",
     "raft_job",
+    "recorded_bytes",
     "sessions_job",
     "simulate_job",
 ]
@@ -104,7 +106,9 @@ def raft_job(spark: SparkSession, logs: RaftLogs, store: Store, tell: Tell) -> O
         ("fault", "string"),
     )
     frames = [
-        map_rows(_lines(spark, path), partial(_parsed, form=_raft_entry), ["entry"], _KEPT, kinds)
+        map_rows(
+            _lines(spark, path), partial(parsed_lines, form=_raft_entry), ["entry"], _KEPT, kinds
+        )
         .withColumn("server", f.lit(name))
         .drop("entry")
         for name, path in logs.inputs.items()
@@ -135,7 +139,7 @@ def sessions_job(spark: SparkSession, sessions: Sessions, store: Store, tell: Te
     lines = _lines(spark, path)
     if sessions.recorded:
         made = (*RECORDED, ("fault", "string"))
-        rows = map_rows(lines, partial(_parsed, form=_recorded), ["entry"], _PLACE, made)
+        rows = map_rows(lines, partial(parsed_lines, form=recorded_bytes), ["entry"], _PLACE, made)
         told = session_lines(sound(rows).select(*dict(RECORDED)))
     else:
         rows = lines
@@ -197,7 +201,7 @@ def _lines(spark: SparkSession, path: str) -> DataFrame:
     return reader.load(path).select(*_KEPT, "fault")
 
 
-def _parsed(
+def parsed_lines(
     given: Sequence[dict[str, Any]], *, form: Callable[[Any], dict[str, Any]]
 ) -> Iterator[dict[str, Any]]:
     """Lines of JSON as rows, by what `form` makes of each; it raises for what has another."""
@@ -230,7 +234,8 @@ def _raft_entry(value: Any) -> dict[str, Any]:
     }
 
 
-def _recorded(value: Any) -> dict[str, Any]:
+def recorded_bytes(value: Any) -> dict[str, Any]:
+    """A row of `RECORDED`; raises for a line that has another form."""
     session, direction = value["session"], value["direction"]
     if type(session) is not str or direction not in ("in", "out"):
         raise TypeError("a session has a name, and two directions")
