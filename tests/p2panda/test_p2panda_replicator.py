@@ -221,6 +221,19 @@ def test_deleted_documents_are_deleted_everywhere():
     assert left.documents()[document].deleted
 
 
+def test_an_author_who_has_lost_his_store_goes_on_behind_what_comes_back():
+    left, right = Node(1), Node(2)
+    left.create(name="Lu")
+    connect(left, right)
+    left = Node(1)
+    connect(left, right)
+    left.create(name="Lo")
+    link = connect(left, right)
+    assert link.right.events[-1] == SessionEnded(session_id=0)
+    assert left.documents() == right.documents()
+    assert len(right.documents()) == 2
+
+
 def test_the_monoid_that_withstands_crafted_items_serves_too():
     left, right = diverged(5)
     machines = replicators(monoid="blake3-lthash")

@@ -16,7 +16,7 @@ from culm.bamboo.entry import LogKey
 from culm.p2panda.document import Document, materialise
 from culm.p2panda.errors import InvalidOperation, Reason
 from culm.p2panda.operation import Action, Operation, Value
-from culm.p2panda.store import NewOperation, OperationStore
+from culm.p2panda.store import LogState, NewOperation, OperationStore
 from culm.wire.multihash import YASMF
 
 __all__ = ["Author"]
@@ -95,16 +95,11 @@ class Author:
         return materialise(operations)
 
     def _publish(self, operation: Operation, document_id: bytes | None) -> bytes:
-        logs = (log_id for log_id, document in self._logs.items() if document == document_id)
-        log_id = next(logs, None)
-        if log_id is None:
-            log_id = max(self._logs, default=-1) + 1
-        log = LogKey(self.public_key, log_id)
-        state = self._store.look_up([log], []).logs.get(log)
+        log, state = self._log_for(document_id)
         new = publish(
             self._key,
             family=YASMF,
-            log_id=log_id,
+            log_id=log.log_id,
             head=None if state is None else state.head,
             hashes={} if state is None else state.hashes,
             payload=operation.encode(),
@@ -112,5 +107,18 @@ class Author:
         operation_id = new.entry.hash()
         belongs_to = operation_id if document_id is None else document_id
         self._store.append([NewOperation(new.entry, operation, belongs_to)])
-        self._logs[log_id] = belongs_to
+        self._logs[log.log_id] = belongs_to
         return operation_id
+
+    def _log_for(self, document_id: bytes | None) -> tuple[LogKey, LogState | None]:
+        """The log of a document, or else a new one, and what there is of it."""
+        while True:
+            logs = (log_id for log_id, document in self._logs.items() if document == document_id)
+            found = next(logs, None)
+            log_id = max(self._logs, default=-1) + 1 if found is None else found
+            log = LogKey(self.public_key, log_id)
+            state = self._store.look_up([log], []).logs.get(log)
+            if found is not None or state is None:
+                return log, state
+            # The store has got logs of ours from others, who had them from our last life.
+            self._logs = self._store.logs_of(self.public_key)
