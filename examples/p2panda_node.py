@@ -35,6 +35,7 @@ from culm.machine import Event
 from culm.p2panda import (
     Author,
     InvalidOperation,
+    OperationLeftOut,
     OperationStored,
     Policy,
     Replicator,
@@ -159,6 +160,9 @@ class Node:
                 if not self._news:
                     asyncio.get_running_loop().call_soon(self._pass_on)
                 self._news.add(link)
+            case OperationLeftOut():
+                log = f"{event.log.author.hex()}/{event.log.log_id}"
+                tell("left out", log=log, seqnum=event.seqnum, reason=event.reason.name)
             case SessionLive():
                 tell("live")
             case SessionEnded():

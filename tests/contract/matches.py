@@ -259,7 +259,9 @@ def match_p2panda_replicator(machine: p2panda.Replicator) -> None:
             pass
         case p2panda.RequestIgnored() | p2panda.RequestDropped() | p2panda.RequestRenumbered():
             pass
-        case p2panda.OperationStored() | StoreFailed() | Closed() | None:
+        case p2panda.OperationStored() | p2panda.OperationLeftOut():
+            pass
+        case StoreFailed() | Closed() | None:
             pass
         case rest:
             assert_never(rest)

@@ -8,7 +8,15 @@ from p2panda_nodes import SCHEMA, Node
 from p2panda_support import decoded
 
 from culm.machine import Closed, Event
-from culm.p2panda import Dialect, Limits, Policy, Replicator, ReplicatorLimits, SessionEnded
+from culm.p2panda import (
+    Dialect,
+    Limits,
+    OperationLeftOut,
+    Policy,
+    Replicator,
+    ReplicatorLimits,
+    SessionEnded,
+)
 from culm.p2panda.codec import Codec
 from culm.p2panda.effects import perform
 from culm.p2panda.messages import Message, Reconcile, SyncRequest
@@ -58,6 +66,11 @@ class Victim:
     def begin(self, mode: int = 1, session_id: int = 0) -> None:
         self.tell(SyncRequest(session_id, mode, (SCHEMA,)))
 
+    def entries(self) -> set[bytes]:
+        """All that is in the store."""
+        found = self.node.store.read_new((SCHEMA,), count_max=1 << 20, size_max=1 << 30)
+        return {each.entry for each in found}
+
     def code(self, *messages: Message | bytes) -> Any:
         """How the session ends that the peer spoils with these; nothing was stored."""
         before = len(self.node.documents())
@@ -66,6 +79,15 @@ class Victim:
         assert ended.error is not None
         assert len(self.node.documents()) == before
         return ended.error.code
+
+    def refusal(self, message: Message) -> Any:
+        """Why that is not stored, whoever is to blame."""
+        (event,) = self.tell(message)
+        if isinstance(event, OperationLeftOut):
+            return event.reason
+        assert isinstance(event, SessionEnded)
+        assert event.error is not None
+        return event.error.code
 
 
 def rounds(*messages: Any) -> list[Message]:

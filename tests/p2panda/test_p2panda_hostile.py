@@ -20,6 +20,7 @@ from culm.p2panda import (
     Height,
     Limits,
     Operation,
+    OperationLeftOut,
     OperationStored,
     Reason,
     Replicator,
@@ -88,9 +89,6 @@ def test_what_is_valid_is_stored():
         (SendEntry(0, GOOD.entry, b"other"), Reason.WRONG_PAYLOAD),
         (message(b"no operation"), Reason.NOT_CANONICAL),
         (message(operation(schema_id=OTHER)), ErrorCode.NOT_REQUESTED),
-        (message(UPDATE), Reason.UNKNOWN_PREVIOUS),
-        (message(UPDATE, seqnum=2, backlink=FIRST), Reason.GAP),
-        (message(UPDATE, seqnum=3, backlink=FIRST), Reason.GAP),
     ],
 )
 def test_an_entry_that_is_not_valid_ends_its_session(bad: SendEntry, code: Any):
@@ -102,28 +100,58 @@ def test_an_entry_that_is_not_valid_ends_its_session(bad: SendEntry, code: Any):
     assert victim.machine.connection.sessions[-1].session_id == 1
 
 
-@pytest.mark.parametrize(
-    ("bad", "code"),
-    [
-        (message(UPDATE, seqnum=2, backlink=YASMF.hash(b"")), Reason.WRONG_LINK),
-        (message(operation(), seqnum=2, backlink=FIRST), Reason.OTHER_DOCUMENT),
-        (
-            message(
-                operation(Action.DELETE, previous=(YASMF.hash(b"ghost"),)), seqnum=2, backlink=FIRST
-            ),
-            Reason.UNKNOWN_PREVIOUS,
-        ),
-    ],
-)
-def test_what_came_before_an_invalid_entry_is_stored(bad: SendEntry, code: Any):
+def test_what_came_before_an_invalid_entry_is_stored():
     victim = Victim()
     victim.begin()
-    events = victim.tell(GOOD, bad)
+    events = victim.tell(GOOD, message(operation(), seqnum=2, backlink=FIRST))
     assert isinstance(events[0], OperationStored)
     assert isinstance(events[1], SessionEnded)
     assert events[1].error is not None
-    assert events[1].error.code is code
+    assert events[1].error.code is Reason.OTHER_DOCUMENT
     assert victim.node.documents()[FIRST].tips == (FIRST,)
+
+
+LAST = message(UPDATE, seqnum=2, backlink=FIRST, end_of_log=True)
+GHOST = operation(Action.DELETE, previous=(YASMF.hash(b"ghost"),))
+
+
+@pytest.mark.parametrize(
+    ("before", "misfit", "reason"),
+    [
+        ((), message(UPDATE), Reason.UNKNOWN_PREVIOUS),
+        ((), message(UPDATE, seqnum=2, backlink=FIRST), Reason.GAP),
+        ((), message(UPDATE, seqnum=3, backlink=FIRST), Reason.GAP),
+        ((GOOD,), message(GHOST, seqnum=2, backlink=FIRST), Reason.UNKNOWN_PREVIOUS),
+        ((GOOD,), message(UPDATE, seqnum=2, backlink=YASMF.hash(b"")), Reason.WRONG_LINK),
+        (
+            (GOOD, LAST),
+            message(UPDATE, seqnum=3, backlink=YASMF.hash(LAST.entry)),
+            Reason.AFTER_END_OF_LOG,
+        ),
+    ],
+)
+def test_an_entry_that_does_not_fit_to_ours_is_left_out_and_its_sender_is_not_blamed(
+    before: Sequence[SendEntry], misfit: SendEntry, reason: Reason
+):
+    victim = Victim()
+    victim.begin()
+    victim.tell(*before)
+    (left_out,) = victim.tell(misfit)
+    assert isinstance(left_out, OperationLeftOut)
+    assert (left_out.session_id, left_out.log, left_out.reason) == (0, LOG, reason)
+    other = message(operation(fields={"name": "y"}), log_id=1)
+    (stored,) = victim.tell(other)
+    assert isinstance(stored, OperationStored)
+    assert misfit.entry not in victim.entries()
+
+
+def test_a_signature_is_looked_at_before_an_entry_is_left_out():
+    victim = Victim()
+    victim.begin()
+    victim.tell(GOOD)
+    torn = message(UPDATE, seqnum=2, backlink=YASMF.hash(b""))
+    forged = SendEntry(0, torn.entry[:-1] + b"\0", torn.operation)
+    assert victim.code(forged) is Reason.BAD_SIGNATURE
 
 
 def test_operations_of_two_documents_are_no_previous():
@@ -162,7 +190,7 @@ def test_entries_that_we_have_are_skipped_but_not_for_ever():
     assert victim.code(GOOD) is ErrorCode.TOO_MANY_DUPLICATES
 
 
-def test_a_fork_that_another_has_stored_meanwhile_is_refused():
+def test_a_fork_that_another_has_stored_meanwhile_is_left_out():
     victim = Victim()
     victim.begin()
     victim.tell(GOOD)
@@ -174,8 +202,11 @@ def test_a_fork_that_another_has_stored_meanwhile_is_refused():
     other.node = victim.node
     other.begin()
     other.tell(mine)
-    assert victim.code(theirs) is Reason.FORK
+    (left_out,) = victim.tell(theirs)
+    assert isinstance(left_out, OperationLeftOut)
+    assert left_out.reason is Reason.FORK
     assert "AppendOperations" in victim.effects
+    assert theirs.entry not in victim.entries()
     with pytest.raises(Conflict, match="entry 2"):
         raise Conflict(LOG, 2)
 
@@ -212,7 +243,7 @@ def test_an_entry_behind_what_another_peer_has_brought_leaves_no_gap():
     assert len(first.tell(*entries[:2])) == 2
     assert len(second.tell(*entries[2:4])) == 2
     assert len(first.tell(entries[4])) == 1
-    assert second.code(written(7)[6]) is Reason.GAP
+    assert [type(each) for each in second.tell(written(7)[6])] == [OperationLeftOut]
 
 
 LOW, HIGH = encode_item(LogKey(bytes(32), 0), 1), encode_item(LogKey(b"\xff" * 32, 0), 9)

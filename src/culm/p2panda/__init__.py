@@ -30,7 +30,12 @@ from culm.p2panda.items import Height
 from culm.p2panda.limits import Limits, ReplicatorLimits
 from culm.p2panda.messages import Mode
 from culm.p2panda.operation import Action, Operation, Value, decode
-from culm.p2panda.replication_events import OperationStored, Policy, ReplicatorEvent
+from culm.p2panda.replication_events import (
+    OperationLeftOut,
+    OperationStored,
+    Policy,
+    ReplicatorEvent,
+)
 from culm.p2panda.replicator import Replicator
 from culm.p2panda.schema import SYSTEM_SCHEMAS, FieldType, Kind, Schema, SchemaId
 from culm.p2panda.states import Half, SessionState, State
@@ -63,6 +68,7 @@ __all__ = [
     "MessageIgnored",
     "Mode",
     "Operation",
+    "OperationLeftOut",
     "OperationStore",
     "OperationStored",
     "Policy",

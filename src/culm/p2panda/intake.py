@@ -22,7 +22,7 @@ from culm.p2panda.errors import ErrorCode, InvalidOperation, Reason
 from culm.p2panda.limits import ReplicatorLimits
 from culm.p2panda.operation import Action, Operation
 from culm.p2panda.operation import decode as decode_operation
-from culm.p2panda.replication_events import OperationStored
+from culm.p2panda.replication_events import OperationLeftOut, OperationStored
 from culm.p2panda.store import Conflict, Found, LogState, NewOperation, OperationState
 from culm.wire.errors import DecodeError
 from culm.wire.multihash import YASMF
@@ -42,6 +42,12 @@ _REASONS = {
     LogReason.WRONG_LIPMAALINK: Reason.WRONG_LINK,
     LogReason.AFTER_END_OF_LOG: Reason.AFTER_END_OF_LOG,
 }
+
+# What may be wrong with an entry beside ours though all is right with it where it comes from: its
+# author has signed two branches.
+_MISFITS = frozenset(
+    {Reason.WRONG_LINK, Reason.GAP, Reason.AFTER_END_OF_LOG, Reason.UNKNOWN_PREVIOUS}
+)
 
 
 class Sender(Protocol):
@@ -230,7 +236,11 @@ class Intake:
         self._check_signatures()
         valid: list[tuple[Arrival, NewOperation]] = []
         for arrival in self._batch:
-            new = self._verified(arrival)
+            try:
+                new = self._verified(arrival)
+            except InvalidOperation as error:
+                self._refuse(arrival, error)
+                continue
             if new is None:
                 self._drop(arrival)
             else:
@@ -261,7 +271,10 @@ class Intake:
             arrival.verified(each)
 
     def _verified(self, arrival: Arrival) -> NewOperation | None:
-        """The entry as it is to be stored; ``None`` if it is not valid or not new."""
+        """The entry as it is to be stored; ``None`` if it is not new, or not of interest.
+
+        Raises `InvalidOperation`.
+        """
         entry, sender = arrival.entry, arrival.sender
         log = self._logs[arrival.log]
         if sender.broken:
@@ -271,13 +284,8 @@ class Intake:
             sender.repeat(arrival.log, entry.seqnum, again=again)
             return None
         if faults := log.verifier.faults(entry, signed=arrival.signed):
-            self._spoil(arrival, _REASONS[faults[0]], f"entry {entry.seqnum}")
-            return None
-        try:
-            state = self._state_of(arrival, log)
-        except InvalidOperation as error:
-            self._spoil(arrival, error.reason, error.message)
-            return None
+            raise InvalidOperation(_REASONS[faults[0]], f"entry {entry.seqnum}")
+        state = self._state_of(arrival, log)
         document_id, hash = state.document_id, entry.hash()
         log.take(entry, hash, document_id, sender.session_id)
         self._operations[hash] = state
@@ -310,8 +318,22 @@ class Intake:
         assert state is not None
         return state
 
-    def _spoil(self, arrival: Arrival, reason: Reason, message: str) -> None:
-        arrival.sender.spoil(RemoteProtocolError(reason, message))
+    def _refuse(self, arrival: Arrival, error: InvalidOperation) -> None:
+        """An entry is not stored: blame its sender, unless that could not see why."""
+        if error.reason in _MISFITS:
+            self._leave_out(arrival, error.reason)
+        else:
+            arrival.sender.spoil(RemoteProtocolError(error.reason, error.message))
+            self._drop(arrival)
+
+    def _leave_out(self, arrival: Arrival, reason: Reason) -> None:
+        left_out = OperationLeftOut(
+            session_id=arrival.sender.session_id,
+            log=arrival.log,
+            seqnum=arrival.entry.seqnum,
+            reason=reason,
+        )
+        self._settle(arrival, (left_out,), None)
 
     # Writing.
 
@@ -324,18 +346,16 @@ class Intake:
         self._rest()
 
     def _conflict(self, conflict: Conflict) -> None:
-        """Nothing of the batch was stored: try again without the session of that entry."""
-        batch = self._batch
+        """Nothing of the batch was stored: try again without that entry."""
         again: list[Arrival] = []
-        for arrival in batch:
+        for arrival in self._batch:
             entry = arrival.entry
             self._logs.pop(arrival.log, None)
             self._operations.pop(entry.hash(), None)
-            if arrival.log == conflict.log and entry.seqnum == conflict.seqnum:
-                self._spoil(arrival, Reason.FORK, str(conflict))
-        for arrival in batch:
             if arrival.sender.broken:
                 self._drop(arrival)
+            elif arrival.log == conflict.log and entry.seqnum == conflict.seqnum:
+                self._leave_out(arrival, Reason.FORK)
             else:
                 again.append(arrival)
         self._queue.extendleft(reversed(again))

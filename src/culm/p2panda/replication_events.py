@@ -8,6 +8,7 @@ from typing import TypeAlias
 from culm.arguments import check_type
 from culm.bamboo.entry import LogKey
 from culm.machine import Closed, Event, StoreFailed
+from culm.p2panda.errors import Reason
 from culm.p2panda.events import (
     Announced,
     AnnouncementIgnored,
@@ -21,7 +22,7 @@ from culm.p2panda.events import (
 )
 from culm.p2panda.messages import Mode
 
-__all__ = ["OperationStored", "Policy", "ReplicatorEvent"]
+__all__ = ["OperationLeftOut", "OperationStored", "Policy", "ReplicatorEvent"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +59,22 @@ class OperationStored(Event):
     schema_id: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperationLeftOut(Event):
+    """An operation of the peer's is valid, but does not fit to what is in the store.
+
+    Its author has forked a log, if the peer is honest, and the store has another branch than the
+    peer: nobody is to blame but the author.
+
+    reason: ``FORK``, ``WRONG_LINK``, ``GAP``, ``AFTER_END_OF_LOG`` or ``UNKNOWN_PREVIOUS``.
+    """
+
+    session_id: int
+    log: LogKey
+    seqnum: int
+    reason: Reason
+
+
 ReplicatorEvent: TypeAlias = (
     Announced
     | AnnouncementIgnored
@@ -66,6 +83,7 @@ ReplicatorEvent: TypeAlias = (
     | RequestDropped
     | RequestRenumbered
     | OperationStored
+    | OperationLeftOut
     | SessionLive
     | SessionEnded
     | MessageIgnored

@@ -214,4 +214,4 @@ def test_neither_takes_what_is_not_valid(theirs: Documents, reason: str) -> None
     stored = StoredOperation(0, entry.log, seqnum, encoded, payload)
     with pytest.raises(Refused):
         theirs.take(stored, SCHEMA)
-    assert together.us.code(SendEntry(0, encoded, payload)) is Reason[reason]
+    assert together.us.refusal(SendEntry(0, encoded, payload)) is Reason[reason]
