@@ -137,7 +137,8 @@ class GarlicSimulator(Simulator):
 
     def _dial(self, node: Node, number: int) -> None:
         delay = self.rng.uniform(0.0001, 0.002 if self.stopped else self.weather.delay_max)
-        self.at(self.now + delay, self._unless_gone(node, lambda: self._connect(node, number)))
+        connect = self._unless_gone(node, lambda: self._connect(node, number))
+        self.at(self.now + delay, lambda: self.awake(node, connect))
 
     def _connect(self, node: Node, number: int) -> None:
         """The dialled server answers, or it does not."""
@@ -206,11 +207,17 @@ class GarlicSimulator(Simulator):
             to.arrival = max(to.arrival, self.now + delay)
             if not self.stopped and rng.random() < self.weather.loss / 10:
                 torn = piece[: rng.randrange(len(piece))]
-                self.at(to.arrival, lambda torn=torn: self._arrive(wire, to, torn, last=True))
+                self.at(to.arrival, lambda torn=torn: self._comes(wire, to, torn, last=True))
                 return
-            self.at(to.arrival, lambda piece=piece: self._arrive(wire, to, piece, last=False))
+            self.at(to.arrival, lambda piece=piece: self._comes(wire, to, piece, last=False))
 
-    def _arrive(self, wire: Wire, to: End, data: bytes, *, last: bool) -> None:
+    def _comes(self, wire: Wire, to: End, data: bytes, *, last: bool) -> None:
+        if to.node is None:
+            self._take(wire, to, data, last=last)
+        else:
+            self.awake(to.node, lambda: self._take(wire, to, data, last=last))
+
+    def _take(self, wire: Wire, to: End, data: bytes, *, last: bool) -> None:
         if wire.broken:
             return
         way = tuple(end.node.id for end in (wire.other(to), to) if end.node is not None)
@@ -244,6 +251,9 @@ class GarlicSimulator(Simulator):
         self.at(other.arrival, lambda: self._end_of_stream(wire, other))
 
     def _end_of_stream(self, wire: Wire, end: End) -> None:
+        if end.node is not None and end.node.stalled > self.now:
+            self.awake(end.node, lambda: self._end_of_stream(wire, end))
+            return
         if end.alive:
             assert end.node is not None
             assert end.link is not None

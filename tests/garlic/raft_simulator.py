@@ -51,6 +51,12 @@ def server(server_id: int) -> Server:
     return Server(server_id, f"sim://{server_id}")
 
 
+def joiner_of(core: Raft) -> int | None:
+    """The server that a leader adds or removes."""
+    leadership = core._engine.leadership
+    return None if leadership is None else leadership.joiner
+
+
 @dataclass
 class Node:
     """A server: its disk, and while it runs, its core and state machine.
@@ -67,6 +73,7 @@ class Node:
     applied: int = 0
     life: int = 0  # counts restarts
     timer: float | None = None
+    stalled: float = 0.0  # until when the process is stopped
     proposals: dict[int, tuple[int, Operation]] = field(default_factory=dict)
     reads: dict[int, Operation] = field(default_factory=dict)
 
@@ -196,7 +203,14 @@ class Simulator:
                 node.core.advance(self.now * node.rate)
                 self.drain(node)
 
-        self.at(time, fire)
+        self.at(time, lambda: self.awake(node, fire))
+
+    def awake(self, node: Node, act: Callable[[], None]) -> None:
+        """Do `act` as soon as the process of `node` runs."""
+        if node.stalled > self.now:
+            self.at(node.stalled, lambda: self.awake(node, act))
+        else:
+            act()
 
     def tell_time(self, node: Node) -> Raft | garlic.Node:
         assert node.core is not None
@@ -211,7 +225,7 @@ class Simulator:
         def unless_crashed(act: Callable[[], None]) -> Callable[[], None]:
             return lambda: act() if node.life == life and node.core is not None else None
 
-        self.at(self.now + duration, unless_crashed(act))
+        self.at(self.now + duration, lambda: self.awake(node, unless_crashed(act)))
         if not self.stopped and rng.random() < weather.write_crash:
             crash = unless_crashed(lambda: self._crash_for_a_while(node))
             self.at(self.now + rng.uniform(0, duration), crash)
@@ -318,8 +332,13 @@ class Simulator:
         number = happened["message"]
         for _ in range(copies):
             self.at(
-                self.now + rng.uniform(0.0001, delay_max), lambda: self._deliver(message, number)
+                self.now + rng.uniform(0.0001, delay_max), lambda: self._arrive(message, number)
             )
+
+    def _arrive(self, message: Message, number: int) -> None:
+        node = self.nodes.get(message.destination)
+        if node is not None:
+            self.awake(node, lambda: self._deliver(message, number))
 
     def _deliver(self, message: Message, number: int) -> None:
         node = self.nodes.get(message.destination)
@@ -330,12 +349,21 @@ class Simulator:
             return
         if (message.source, message.destination) in self._cut:
             return
-        core = self.tell_time(node)
+        self.tell_time(node)
         node.raft.receive_message(message)
         self.drain(node)
-        unlucky = self.rng.random() < self.weather.leader_crash
-        if unlucky and core.state is RaftState.LEADER and not self.stopped:
+        if not self.stopped and self.rng.random() < self._crash_at_message(node):
             self._crash_for_a_while(node)
+
+    def _crash_at_message(self, node: Node) -> float:
+        if node.core is not None and node.core.state is RaftState.LEADER:
+            return self.weather.leader_crash
+        return self.weather.joiner_crash if self._is_joiner(node) else 0.0
+
+    def _is_joiner(self, node: Node) -> bool:
+        """Whether a leader adds or removes that server."""
+        cores = [leader.raft for leader in self.leaders()]
+        return any(core is not None and joiner_of(core) == node.id for core in cores)
 
     # Faults
 
@@ -350,6 +378,8 @@ class Simulator:
             self._partition()
         if rng.random() < weather.partition:
             self._cut.clear()
+        if rng.random() < weather.stall:
+            self._stall()
         if rng.random() < weather.transfer:
             self._on_leader(lambda core: core.transfer_leadership(rng.choice(list(self.nodes))))
         self.at(self.now + weather.pause, self.misfortune)
@@ -376,7 +406,14 @@ class Simulator:
         for node in live:
             self._crash_for_a_while(node)
 
+    def _stall(self) -> None:
+        """A process is stopped: what comes waits, and time goes on."""
+        node = self.rng.choice(list(self.nodes.values()))
+        self.happened["stalled process"] += 1
+        node.stalled = self.now + self.rng.uniform(0, 3 * ELECTION_TIMEOUT)
+
     def _crash_for_a_while(self, node: Node) -> None:
+        self.happened["joiner crashed"] += self._is_joiner(node)
         self.crash(node)
         self.at(self.now + self.rng.uniform(0.001, 0.4), lambda: self._restart(node))
 
@@ -397,10 +434,13 @@ class Simulator:
                     self._cut.add((right, left))
 
     def leaders(self) -> list[Node]:
+        """Who leads, and runs."""
         return [
             node
             for node in self.nodes.values()
-            if node.core is not None and node.core.state is RaftState.LEADER
+            if node.core is not None
+            and node.core.state is RaftState.LEADER
+            and node.stalled <= self.now
         ]
 
     def _on_leader(self, act: Callable[[Raft | garlic.Node], None]) -> None:
@@ -471,6 +511,7 @@ class Simulator:
         self.stopped = True
         self._cut.clear()
         for node in self.nodes.values():
+            node.stalled = 0.0
             self._restart(node)
         self._check_liveness()
         key = find_violation(self.history)
@@ -493,6 +534,13 @@ class Simulator:
                 break
         if not self.run_until(limit, self._settled):
             raise Violation("live servers have not applied everything")
+        if not self.run_until(limit, self._may_change):
+            raise Violation("a live leader's change does not end")
+
+    def _may_change(self) -> bool:
+        """Whether a change of membership could be started."""
+        leader = self._leader()
+        return leader is not None and leader.raft is not None and joiner_of(leader.raft) is None
 
     def _leader(self) -> Node | None:
         """Who leads, and is followed by a majority of its configuration."""

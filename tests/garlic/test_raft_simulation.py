@@ -82,7 +82,7 @@ def test_the_faults_of_the_simulator_happen() -> None:
         "torn write": 20,
         "crash with changes pending": 5,
         "skewed clocks": 30,
-        "changed members": 15,
+        "changed members": 7,
         "several terms": 40,
         "TakeSnapshot": 20,
         "SnapshotInstalled": 15,
@@ -90,6 +90,8 @@ def test_the_faults_of_the_simulator_happen() -> None:
         "ReadFailed": 15,
         "Left": 5,
         "transfer": 5,
+        "stalled process": 30,
+        "joiner crashed": 10,
     }
     assert {kind: found[kind] for kind in wanted if found[kind] < wanted[kind]} == {}
     assert sizes == {3, 4, 5, 6, 7}

@@ -175,6 +175,9 @@ class Node:
     def remove_server(self, server_id: int) -> None:
         self._core.remove_server(server_id)
 
+    def cancel_change(self) -> None:
+        self._core.cancel_change()
+
     def transfer_leadership(self, target: int) -> None:
         self._core.transfer_leadership(target)
 

@@ -19,7 +19,7 @@ from culm.garlic.raft.messages import (
     SyncResponse,
 )
 from culm.garlic.raft.model import Configuration, Server
-from culm.garlic.raft.progress import Progress
+from culm.garlic.raft.progress import Chunk, Progress
 from culm.garlic.raft.replicator import Replicator
 from culm.garlic.raft.shared import Shared
 
@@ -39,7 +39,17 @@ class ChangeState(Enum):
 class Change:
     """Owns the talk with one server that is being added or removed."""
 
-    __slots__ = ("_attempts", "_replicator", "_shared", "progress", "server", "state")
+    __slots__ = (
+        "_attempts",
+        "_furthest",
+        "_invitations",
+        "_moved_at",
+        "_replicator",
+        "_shared",
+        "progress",
+        "server",
+        "state",
+    )
 
     def __init__(
         self, shared: Shared, replicator: Replicator, server: Server, *, adding: bool
@@ -47,6 +57,9 @@ class Change:
         self._shared = shared
         self._replicator = replicator
         self._attempts = 0
+        self._invitations = 0
+        self._furthest = (0, 0)  # entries, and bytes of a snapshot, that were taken at most
+        self._moved_at = shared.now  # when it last came further than ever
         self.server = server
         self.state = ChangeState.JOINING if adding else ChangeState.LEAVING
         self.progress = Progress(next_index=1, heard_at=shared.now)
@@ -84,6 +97,7 @@ class Change:
 
     def _send_join(self) -> None:
         journal = self._shared.journal
+        self._invitations += 1
         journal.send_now(
             JoinRequest(
                 source=self._shared.server_id,
@@ -135,22 +149,32 @@ class Change:
     def beat(self) -> bool:
         """Send again what was not answered in time.
 
-        Returns false when the server has been silent for too long; an order to leave is
-        then taken as heard.
+        Returns false when the server has been silent, or got no further, for too long; an order
+        to leave is then taken as heard.
         """
         if self.state is ChangeState.COMMITTING:
             return True
+        self.progress.waiting = False
         overdue = self._shared.now - self._shared.timing.request_timeout_s
         if self.progress.overdue(overdue):
             self.progress.in_flight.clear()
             self._attempts += 1
-            if self._attempts >= self._shared.limits.attempts_max:
-                leaving = self.state is ChangeState.LEAVING
-                if leaving:
-                    self.state = ChangeState.COMMITTING
-                return leaving
+        if self._hopeless:
+            leaving = self.state is ChangeState.LEAVING
+            if leaving:
+                self.state = ChangeState.COMMITTING
+            return leaving
         self._send()
         return True
+
+    @property
+    def _hopeless(self) -> bool:
+        shared, attempts_max = self._shared, self._shared.limits.attempts_max
+        if self._attempts >= attempts_max:
+            return True
+        if self.state is ChangeState.JOINING and self._invitations >= attempts_max:
+            return not self.progress.in_flight  # the last one may yet be accepted
+        return shared.now - self._moved_at >= shared.timing.change_timeout_s
 
     def _answered(self, sequence: int) -> bool:
         flight = self.progress.answered(sequence, self._shared.now)
@@ -163,22 +187,45 @@ class Change:
         if self.state is not ChangeState.JOINING or not self._answered(response.sequence):
             return True
         if response.accepted:
+            self._furthest, self._moved_at = (0, 0), self._shared.now
             self._sync_from(1)
         return response.accepted
 
     def on_sync_response(self, response: SyncResponse) -> None:
         if self.state is not ChangeState.SYNCING or not self._answered(response.sequence):
             return
-        self._sync_from(max(1, min(response.next_index, self._shared.journal.log.last_index + 1)))
+        if response.accepted:
+            last_index = self._shared.journal.log.last_index
+            self._sync_from(max(1, min(response.next_index, last_index + 1)))
+        else:
+            self._invite_again()
 
     def on_snapshot_response(self, response: SnapshotResponse) -> None:
         if self.state is not ChangeState.INSTALLING:
             return
-        if self._replicator.on_snapshot_response(self.progress, response):
-            self._attempts = 0
-            self._sync_from(self.progress.match_index + 1)
-        else:
-            self._send()
+        match self._replicator.on_snapshot_response(self.progress, response):
+            case Chunk.WHOLE:
+                self._attempts = 0
+                self._sync_from(self.progress.match_index + 1)
+            case Chunk.PART:
+                self._attempts = 0
+                self._moved(0, self.progress.offset)
+                self._send()
+            case Chunk.REFUSED:
+                self._invite_again()
+
+    def _invite_again(self) -> None:
+        """The server does not know of its invitation, as one that was restarted.
+
+        It is repeated with the next heartbeat, and not without end.
+        """
+        self.state = ChangeState.JOINING
+        self.progress.in_flight.clear()
+
+    def _moved(self, entries: int, offset: int) -> None:
+        """The server has so many entries, or so many bytes of a snapshot."""
+        if (entries, offset) > self._furthest:
+            self._furthest, self._moved_at = (entries, offset), self._shared.now
 
     def on_leave_response(self, sequence: int) -> None:
         if self.state is ChangeState.LEAVING and self._answered(sequence):
@@ -187,6 +234,7 @@ class Change:
     def _sync_from(self, next_index: int) -> None:
         """Go on at `next_index`, or take the server in if it lacks little."""
         log = self._shared.journal.log
+        self._moved(next_index - 1, 0)
         self.progress.go_to(next_index)
         if next_index <= log.base_index:
             self._install()

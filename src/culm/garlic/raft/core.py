@@ -192,6 +192,18 @@ class Raft:
         self._unless(leadership.refuse_remove(server_id))
         leadership.remove(server_id)
 
+    def cancel_change(self) -> None:
+        """Give up adding or removing a server; `ChangeFailed` follows.
+
+        A server that was told to leave still votes, but stands for no election in this term.
+        Raises `LocalProtocolError`: ``NOT_LEADER``, ``NO_CHANGE``, ``CHANGE_IN_PROGRESS`` (it is
+        in the log already: `ConfigurationChanged` or `ChangeFailed` will follow),
+        ``ALREADY_CLOSED``.
+        """
+        leadership = self._leading()
+        self._unless(leadership.refuse_cancel())
+        leadership.drop_change()
+
     def transfer_leadership(self, target: int) -> None:
         """Let `target` take over; `RoleChanged` or, in time, `TransferFailed` follows.
 

@@ -146,7 +146,7 @@ class Engine:
     def _agree_on_term(self, message: m.Message) -> bool:
         """Compare terms (paper, 5.1); false if the message must not be acted on."""
         term = self.shared.journal.term
-        if message.term < term:
+        if message.term < term or self._is_far(message.term):
             self._refuse(message)
             return False
         if isinstance(message, m.Response):
@@ -161,6 +161,15 @@ class Engine:
         if message.term > term:
             self._follow(message.term)
         return True
+
+    def _is_far(self, term: int) -> bool:
+        """Whether no cluster that we have a say in can have come to that term.
+
+        Who would believe it used up the terms that there are, and stored that for good.  A server
+        that is no member knows nothing of the cluster's terms, and harms nobody but itself.
+        """
+        shared = self.shared
+        return term - shared.journal.term > shared.limits.term_jump_max and shared.is_voter
 
     def _knows(self, server_id: int) -> bool:
         if self.leadership is not None and server_id == self.leadership.joiner:

@@ -20,3 +20,4 @@ class ErrorCode(IntEnum):
     IS_LEADER = 8
     BAD_ENDPOINT = 9
     VALUE_TOO_LARGE = 10
+    NO_CHANGE = 11

@@ -181,6 +181,14 @@ class Leadership:
         ):
             self._append(change.configuration)
 
+    def refuse_cancel(self) -> ErrorCode | None:
+        if self._change is None:
+            pending = self._shared.journal.membership.pending
+            return ErrorCode.CHANGE_IN_PROGRESS if pending else ErrorCode.NO_CHANGE
+        if self._change.state is ChangeState.COMMITTING:
+            return ErrorCode.CHANGE_IN_PROGRESS
+        return None
+
     def drop_change(self) -> None:
         if self._change is not None:
             self._shared.work.emit(ChangeFailed(server_id=self._change.server.server_id))

@@ -23,12 +23,15 @@ class Timing:
         How often an idle leader is heard.
     request_timeout_s
         When an unanswered request of a leader is sent again.
+    change_timeout_s
+        When a server that is being added, and gets no further, is given up.
     """
 
     election_timeout_min_s: float = 0.150
     election_timeout_max_s: float = 0.300
     heartbeat_interval_s: float = 0.075
     request_timeout_s: float = 0.150
+    change_timeout_s: float = 30.0
 
     def __post_init__(self) -> None:
         check_numbers(self)
@@ -48,8 +51,8 @@ class Limits:
     sync_gap
         A joiner that lacks fewer entries than this is taken in.
     attempts_max
-        Unanswered invitations to join, or orders to leave, before the leader gives up, or
-        goes on without the answer.
+        Unanswered requests to a server that joins or leaves, before the leader gives up, or goes
+        on without the answer; and invitations of one that loses its way again and again.
     chunk_size
         Bytes of a snapshot in one request.
     snapshot_distance
@@ -62,6 +65,9 @@ class Limits:
         Entries of one `Apply`.
     reads_max
         Reads that may wait for their quorum.
+    term_jump_max
+        A voter disregards terms that are further ahead of its own.  A server that is cut off, and
+        stands for election seven times a second, is that far ahead after 19 years.
     """
 
     in_flight_max: int = 1
@@ -76,6 +82,7 @@ class Limits:
     proposal_size_max: int = 64 * 1024 * 1024
     apply_entries_max: int = 10_000
     reads_max: int = 10_000
+    term_jump_max: int = 2**32
 
     def __post_init__(self) -> None:
         check_numbers(self)

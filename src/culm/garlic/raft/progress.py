@@ -28,6 +28,14 @@ class ProgressState(Enum):
 _LOOKING = (ProgressState.PROBE, ProgressState.SEARCH)
 
 
+class Chunk(Enum):
+    """What the answer to a snapshot's chunk means."""
+
+    PART = "part"  # the next one
+    WHOLE = "whole"  # the peer has all of it
+    REFUSED = "refused"  # the peer does not want this snapshot
+
+
 @dataclass(frozen=True, slots=True)
 class Flight:
     """An unanswered request: when it was sent, and the index its entries follow."""
@@ -38,7 +46,10 @@ class Flight:
 
 @dataclass(slots=True, eq=False)
 class Progress:
-    """Replication to one peer (paper, figure 2: nextIndex, matchIndex)."""
+    """Replication to one peer (paper, figure 2: nextIndex, matchIndex).
+
+    `waiting`: its last answer helped nothing, so nothing is sent before the next heartbeat.
+    """
 
     next_index: int
     heard_at: float
@@ -49,6 +60,8 @@ class Progress:
     sent: int = 0  # sequence of the last request
     acknowledged: int = 0  # sequence of the last answered request
     search_step: int = 1
+    refused_at: int = 0  # lowest index at which the logs are known to disagree, in a search
+    waiting: bool = False
     # While a snapshot is sent:
     snapshot: Snapshot | None = None
     offset: int = 0
@@ -97,6 +110,10 @@ class Progress:
         that the peer has.  No step passes `base_index`, where our log begins, by itself:
         before it there is only a snapshot.
         """
+        if previous_index <= self.match_index:  # it cannot, for reasons of its own
+            self.waiting = True
+            return
+        self.refused_at = previous_index
         index = previous_index - self.search_step
         if previous_index > base_index:
             index = max(index, base_index)
@@ -154,29 +171,54 @@ class Progress:
         """A chunk up to `end` is on its way; `done`: it is the last one."""
         self.chunk_end, self.chunk_done = end, done
 
-    def took_chunk(self, accepted: bool, offset: int) -> int | None:
-        """The peer has answered it; returns the snapshot's index if it has all of it now.
+    def took_chunk(self, accepted: bool, offset: int, base_index: int) -> Chunk:
+        """The peer has answered it.
 
         offset: what the peer wants next.
+        base_index: where our log begins; who wants no snapshot may have what it stands for.
         """
         assert self.snapshot is not None
         if not accepted:
-            self.offset = 0
-        elif self.chunk_done and offset >= self.chunk_end:
+            self.snapshot = None
+            self.probe(base_index + 1)
+            self.waiting = True
+            return Chunk.REFUSED
+        if self.chunk_done and offset >= self.chunk_end:
             index = self.snapshot.index
             self.snapshot = None
             self.probe(index + 1)
             self.matched(index)
-            return index
-        elif offset <= self.chunk_end:
+            return Chunk.WHOLE
+        if offset <= self.chunk_end:
+            self.waiting = offset == self.offset  # the same once more
             self.offset = offset
-        return None
+        return Chunk.PART
 
-    def unanswered(self) -> None:
-        """What is on its way is lost: of a peer that does not answer only the match is known."""
+    def unanswered(self, base_index: int) -> None:
+        """What is on its way is lost: of a peer that does not answer only the match is known.
+
+        What precedes our log, which begins behind `base_index`, it is not asked for.
+        """
         if self.state is ProgressState.REPLICATE:
-            self.probe(self.match_index + 1)
+            self.probe(max(self.match_index, base_index) + 1)
         self.in_flight.clear()
+
+    def hung_up(self, base_index: int, last_index: int) -> None:
+        """The peer is gone, with what was on its way.
+
+        JRaft hangs up when it is asked for what it has compacted, so whoever does is asked for
+        less: for our last entry, or in a search for half as far back as it was.
+        """
+        match self.state:
+            case ProgressState.PROBE:
+                self.next_index = last_index + 1
+            case ProgressState.SEARCH:
+                back = self.refused_at + 1 - self.next_index
+                self.next_index = self.refused_at + 1 - max(1, back // 2)
+                self.search_step = 1
+            case _:
+                pass
+        self.unanswered(base_index)
 
     def overdue(self, before: float) -> bool:
         """Whether the oldest unanswered request was sent before that time."""

@@ -141,15 +141,16 @@ class Receiver:
     def _take_chunk(self, request: SnapshotRequest) -> None:
         """Take the chunk that is wanted next; answer any other with what is wanted.
 
-        A snapshot of another leader may differ in its bytes, so it starts anew.
+        A snapshot of another leader may differ in its bytes, so it starts anew.  The answer is
+        accepted even so: JRaft sends a refused chunk again at once and for ever, but goes where
+        an accepted one wants it.
         """
         key = (request.term, request.source, request.snapshot)
-        ours = key == self._snapshot_key
-        wanted = self._offset if ours else 0
+        wanted = self._offset if key == self._snapshot_key else 0
         if self._due is None and self._writing is None and request.offset == wanted:
             self._snapshot_key, self._offset, self._due = key, wanted, request
         else:
-            self._shared.respond(request, wanted, accepted=ours)
+            self._shared.respond(request, wanted, accepted=True)
 
     def next_effect(self) -> WriteSnapshot | None:
         """Write the chunk that is due.
@@ -175,7 +176,7 @@ class Receiver:
         shared = self._shared
         if not usable:
             self._snapshot_key, self._offset = None, 0
-            shared.respond(chunk, 0, accepted=False)
+            shared.respond(chunk, 0, accepted=True)
             return
         self._offset = chunk.offset + len(chunk.data)
         if chunk.done:
@@ -205,11 +206,15 @@ class Receiver:
         """Entries of the leader we join, from the first one on.
 
         The wire does not tell the previous entry's term, so they are taken only where
-        everything before them has come from the same leader in the same term.
+        everything before them has come from the same leader in the same term.  Who was restarted
+        has forgotten its invitation; JRaft does not repeat it, and begins again when it is refused.
         """
         shared, previous = self._shared, request.previous_index
+        leader = (request.term, request.source)
+        if previous == 0 and not shared.is_voter and leader != self._synced_by:
+            self._synced_by, self._synced = leader, 0
         if (
-            self._synced_by != (request.term, request.source)
+            self._synced_by != leader
             or previous > self._synced
             or self.installing
             or not self._store(previous, request.entries, request.term)

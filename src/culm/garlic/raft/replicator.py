@@ -12,7 +12,7 @@ from culm.garlic.raft.messages import (
     SnapshotResponse,
 )
 from culm.garlic.raft.model import Snapshot
-from culm.garlic.raft.progress import Progress, ProgressState
+from culm.garlic.raft.progress import Chunk, Progress, ProgressState
 from culm.garlic.raft.shared import Shared
 
 __all__ = ["Replicator"]
@@ -73,6 +73,8 @@ class Replicator:
     def serve(self, peer: int, progress: Progress) -> None:
         """Send `peer` what it lacks, as far as it may have requests unanswered."""
         journal, window_max = self._shared.journal, self._shared.limits.in_flight_max
+        if progress.waiting:
+            return
         while progress.state is not ProgressState.SNAPSHOT:
             window = window_max if progress.state is ProgressState.REPLICATE else 1
             if len(progress.in_flight) >= window:
@@ -97,7 +99,9 @@ class Replicator:
         count_max = 0 if progress.state is ProgressState.SEARCH else limits.append_entries_max
         entries = log.batch(previous + 1, count_max, limits.append_size_max)
         sequence = self.next_sequence()
-        progress.sent_append(sequence, shared.now, previous, len(entries), journal.commit_index)
+        # No more than this request proves: JRaft commits what it has there, whatever it is.
+        commit_index = min(journal.commit_index, previous + len(entries))
+        progress.sent_append(sequence, shared.now, previous, len(entries), commit_index)
         journal.send_now(
             AppendRequest(
                 source=shared.server_id,
@@ -106,7 +110,7 @@ class Replicator:
                 sequence=sequence,
                 previous_index=previous,
                 previous_term=previous_term,
-                commit_index=journal.commit_index,
+                commit_index=commit_index,
                 entries=entries,
             )
         )
@@ -116,6 +120,7 @@ class Replicator:
         shared = self._shared
         overdue = shared.now - shared.timing.request_timeout_s
         for peer, progress in self.peers.items():
+            progress.waiting = False
             self.expire(progress, overdue)
             if not progress.in_flight and progress.state is not ProgressState.SNAPSHOT:
                 self._send_append(peer, progress)
@@ -123,13 +128,14 @@ class Replicator:
     def expire(self, progress: Progress, overdue: float) -> None:
         """Give up waiting for requests that were sent before `overdue`."""
         if progress.overdue(overdue):
-            progress.unanswered()
+            progress.unanswered(self._shared.journal.log.base_index)
 
     def unreachable(self, peer: int) -> None:
         """Whatever is on its way to `peer` is lost."""
         progress = self.peers.get(peer)
-        if progress is not None:
-            self.expire(progress, self._shared.now)
+        if progress is not None and progress.in_flight:
+            log = self._shared.journal.log
+            progress.hung_up(log.base_index, log.last_index)
 
     def on_append_response(self, response: AppendResponse) -> bool:
         """Returns whether the peer's log is now known to agree further than before."""
@@ -144,7 +150,7 @@ class Replicator:
             if progress.state is ProgressState.SNAPSHOT:
                 return False
             return progress.matched(index)
-        if flight is not None and flight.previous_index > progress.match_index:
+        if flight is not None:
             base_index = self._shared.journal.log.base_index
             progress.refused(flight.previous_index, response.next_index, base_index)
         return False
@@ -210,14 +216,15 @@ class Replicator:
             )
         )
 
-    def on_snapshot_response(self, progress: Progress, response: SnapshotResponse) -> bool:
-        """Returns whether the peer has the whole snapshot now."""
+    def on_snapshot_response(self, progress: Progress, response: SnapshotResponse) -> Chunk | None:
+        """What the answer means; ``None`` if it was not waited for."""
         if response.sequence > progress.sent:
-            return False
+            return None
         flight = progress.answered(response.sequence, self._shared.now)
         if flight is None or progress.snapshot is None:
-            return False
-        return progress.took_chunk(response.accepted, response.next_index) is not None
+            return None
+        base_index = self._shared.journal.log.base_index
+        return progress.took_chunk(response.accepted, response.next_index, base_index)
 
     # What a majority has
 

@@ -1,0 +1,368 @@
+"""What kept clusters from going on, one test for each: nothing here was ever unsafe."""
+
+from __future__ import annotations
+
+import pytest
+from raft_lab import Lab, all_of, configuration, entries, one
+
+from culm.garlic.raft import (
+    ChangeFailed,
+    ErrorCode,
+    ReadSnapshot,
+    Server,
+    Snapshot,
+    SnapshotChunk,
+    State,
+    Stored,
+    WriteSnapshot,
+)
+from culm.garlic.raft.messages import (
+    AppendRequest,
+    AppendResponse,
+    JoinRequest,
+    JoinResponse,
+    Message,
+    SnapshotRequest,
+    SnapshotResponse,
+    SyncRequest,
+    SyncResponse,
+    VoteRequest,
+)
+from culm.machine import LocalProtocolError
+
+NEW = Server(4, "tcp://lab:4")
+
+
+def leader(**settings: object) -> Lab:
+    lab = Lab(**settings)  # type: ignore[arg-type]
+    lab.settle(lab.lead())
+    return lab
+
+
+def answer(
+    lab: Lab, request: Message, kind: type, next_index: int, *, accepted: bool = True
+) -> list[Message]:
+    return lab.tell(
+        kind(
+            source=request.destination,
+            destination=1,
+            term=request.term,
+            sequence=request.sequence,
+            next_index=next_index,
+            accepted=accepted,
+        )
+    )
+
+
+def beat(lab: Lab) -> list[Message]:
+    """A heartbeat interval goes by; the members accept everything."""
+    messages = lab.wait(0.5)
+    strangers = [m for m in messages if m.destination not in (2, 3)]
+    lab.settle([m for m in messages if m.destination in (2, 3)])
+    return strangers
+
+
+# Whoever joins
+
+
+def syncing() -> tuple[Lab, SyncRequest]:
+    lab = leader()
+    lab.core.propose([b"a", b"b", b"c"])
+    lab.settle(lab.drain())
+    lab.core.add_server(NEW)
+    join = one(lab.drain(), JoinRequest)
+    return lab, one(answer(lab, join, JoinResponse, 1), SyncRequest)
+
+
+def test_a_joiner_that_has_forgotten_its_invitation_is_invited_again() -> None:
+    """It was restarted: its refusals used to be answered with the same pack, for ever."""
+    lab, sync = syncing()
+    assert answer(lab, sync, SyncResponse, 1, accepted=False) == []
+    join = one(beat(lab), JoinRequest)
+    sync = one(answer(lab, join, JoinResponse, 1), SyncRequest)
+    lab.settle(answer(lab, sync, SyncResponse, 5))
+    assert lab.core.configuration.ids == {1, 2, 3, 4}
+
+
+def test_a_joiner_that_forgets_its_invitation_every_time_is_given_up() -> None:
+    lab, sync = syncing()
+    invitations = 1
+    while ChangeFailed(server_id=4) not in lab.events:
+        assert invitations < 10
+        answer(lab, sync, SyncResponse, 1, accepted=False)
+        for message in beat(lab):
+            invitations += 1
+            sync = one(answer(lab, message, JoinResponse, 1), SyncRequest)
+    assert invitations == 3  # attempts_max
+    lab.core.add_server(NEW)
+
+
+def test_a_joiner_that_answers_and_gets_no_further_is_given_up() -> None:
+    lab, sync = syncing()
+    packs = 0
+    while ChangeFailed(server_id=4) not in lab.events:
+        found = all_of(answer(lab, sync, SyncResponse, 2), SyncRequest)
+        packs += 1
+        if found:
+            (sync,) = found
+        if packs % 10 == 0:
+            beat(lab)
+        assert lab.now < 60
+    assert lab.now == pytest.approx(2 + 30.0, abs=1.0)
+
+
+def test_a_joiner_that_gets_further_has_time() -> None:
+    lab = leader(append_entries_max=1, change_timeout_s=2.0)
+    lab.core.propose([b"%d" % number for number in range(12)])
+    lab.settle(lab.drain())
+    lab.core.add_server(NEW)
+    join = one(lab.drain(), JoinRequest)
+    sync = one(answer(lab, join, JoinResponse, 1), SyncRequest)
+    for following in range(2, 14):
+        beat(lab)
+        messages = answer(lab, sync, SyncResponse, following)
+        found = all_of(messages, SyncRequest)
+        if not found:
+            break
+        (sync,) = found
+    lab.settle(messages)
+    assert lab.core.configuration.ids == {1, 2, 3, 4}
+
+
+def test_a_change_can_be_cancelled() -> None:
+    lab, sync = syncing()
+    lab.core.cancel_change()
+    assert lab.drain() == []
+    assert lab.events[-1] == ChangeFailed(server_id=4)
+    assert answer(lab, sync, SyncResponse, 5) == []
+    lab.core.add_server(Server(5, "tcp://lab:5"))
+    assert one(lab.drain(), JoinRequest).destination == 5
+
+
+def test_what_is_in_the_log_is_not_cancelled() -> None:
+    lab = leader()
+    with pytest.raises(LocalProtocolError) as caught:
+        lab.core.cancel_change()
+    assert caught.value.code is ErrorCode.NO_CHANGE
+    lab.core.add_server(NEW)
+    join = one(lab.drain(), JoinRequest)
+    appended = answer(lab, join, JoinResponse, 1)
+    with pytest.raises(LocalProtocolError) as caught:
+        lab.core.cancel_change()
+    assert caught.value.code is ErrorCode.CHANGE_IN_PROGRESS
+    lab.settle(appended)
+    assert lab.core.configuration.ids == {1, 2, 3, 4}
+
+
+def test_a_restarted_joiner_goes_on_with_a_leader_that_does_not_invite_again() -> None:
+    """JRaft's answer to a refused pack is the log from where the refusal wants it."""
+    lab = Lab(Stored(), server_id=4, log=(1, 1), term=3)
+
+    def sync(previous: int, *terms: int) -> SyncResponse:
+        request = SyncRequest(
+            source=1,
+            destination=4,
+            term=3,
+            previous_index=previous,
+            commit_index=9,
+            entries=entries(*terms),
+        )
+        return one(lab.tell(request), SyncResponse)
+
+    refused = sync(2, 2)
+    assert (refused.accepted, refused.next_index) == (False, 1)
+    taken = sync(0, 1, 1, 2)
+    assert (taken.accepted, taken.next_index) == (True, 4)
+    assert sync(3, 3).accepted
+    assert lab.log == [1, 1, 2, 3]
+
+
+# Snapshots
+
+
+SNAPSHOT = Snapshot(5, 2, configuration(1, 2, 3))
+
+
+def chunk(offset: int, *, done: bool = False) -> SnapshotRequest:
+    return SnapshotRequest(
+        source=2,
+        destination=1,
+        term=3,
+        snapshot=SNAPSHOT,
+        offset=offset,
+        data=b"four",
+        done=done,
+        commit_index=6,
+    )
+
+
+def test_a_snapshot_whose_beginning_is_lost_is_taken_from_the_start() -> None:
+    """A server killed in its middle: JRaft repeats what is refused, without end or pause."""
+    lab = Lab(term=3)
+    answered = one(lab.tell(chunk(8)), SnapshotResponse)
+    assert (answered.accepted, answered.next_index) == (True, 0)
+    lab.hold = True
+    lab.tell(chunk(0))
+    lab.do(lab.held.pop(), True)
+    answered = one(lab.drain(), SnapshotResponse)
+    assert (answered.accepted, answered.next_index) == (True, 4)
+
+
+def test_a_snapshot_that_cannot_be_used_is_wanted_from_the_start() -> None:
+    lab = Lab(term=3)
+    lab.hold = True
+    lab.tell(chunk(0, done=True))
+    assert isinstance(lab.held[0], WriteSnapshot)
+    lab.do(lab.held.pop(), False)
+    answered = one(lab.drain(), SnapshotResponse)
+    assert (answered.accepted, answered.next_index) == (True, 0)
+
+
+def compacted(**settings: object) -> tuple[Lab, AppendRequest]:
+    """A leader whose log begins behind 5, and its first request to 2."""
+    lab = Lab(Stored(term=1, snapshot=Snapshot(5, 1, configuration(1, 2, 3))), **settings)  # type: ignore[arg-type]
+    return lab, next(m for m in all_of(lab.lead(), AppendRequest) if m.destination == 2)
+
+
+def installing(lab: Lab, request: AppendRequest) -> SnapshotRequest:
+    """The peer's log ends before ours begins: it gets the snapshot."""
+    lab.hold = True
+    messages = lab.answer(request, 2, accepted=False)
+    reads = [effect for effect in lab.held if isinstance(effect, ReadSnapshot)]
+    lab.held.clear()
+    for read in reads:
+        lab.do(read, SnapshotChunk(b"four", False))
+    lab.hold = False
+    return one([*messages, *lab.drain()], SnapshotRequest)
+
+
+def test_a_refused_snapshot_is_not_sent_again_before_the_next_heartbeat() -> None:
+    """The peer may have committed what it stands for: then it takes entries behind it."""
+    lab, request = compacted()
+    sent = installing(lab, request)
+    lab.effects.clear()
+    refusal = answer(lab, sent, SnapshotResponse, 0, accepted=False)
+    assert [m for m in refusal if m.destination == 2] == []
+    assert lab.effects == []
+    (again,) = (m for m in all_of(lab.wait(0.5), AppendRequest) if m.destination == 2)
+    assert (again.previous_index, again.previous_term) == (5, 1)
+
+
+def test_a_chunk_that_is_wanted_again_and_again_waits_for_the_heartbeat() -> None:
+    lab, request = compacted()
+    sent = installing(lab, request)
+    lab.effects.clear()
+    answer(lab, sent, SnapshotResponse, 0)
+    assert lab.effects == []
+    lab.hold = True
+    lab.wait(0.5)
+    assert [type(effect) for effect in lab.held] == [ReadSnapshot]
+
+
+# Probing
+
+
+def test_a_peer_is_not_asked_for_what_precedes_the_own_log() -> None:
+    """It did not answer for a while, in which the log was compacted: it may have all of it."""
+    lab = leader(snapshot_distance=3, request_timeout_s=0.6)
+    lab.core.propose([b"a"] * 4)
+    messages = lab.drain()
+    lab.settle([m for m in messages if m.destination == 3])
+    assert lab.core.log.base_index == 5
+    lab.wait(0.5)
+    (again,) = (m for m in lab.wait(0.5) if m.destination == 2)
+    assert isinstance(again, AppendRequest)
+    assert again.previous_index == 5
+
+
+def test_who_hangs_up_in_a_search_is_asked_for_less() -> None:
+    """JRaft does so for what it has compacted: 40 in this log, which differs from 42 on."""
+    lab = Lab(log=[1] * 50, term=1)
+    (request,) = (m for m in all_of(lab.lead(), AppendRequest) if m.destination == 2)
+    hung_up = 0
+    for _ in range(30):
+        previous = request.previous_index
+        if previous < 40:
+            hung_up += 1
+            lab.core.unreachable(2)
+            messages = lab.drain()
+        elif previous > 41:
+            messages = lab.answer(request, 51, accepted=False)
+        else:
+            break
+        (request,) = (m for m in all_of(messages, AppendRequest) if m.destination == 2)
+    assert 40 <= request.previous_index <= 41
+    assert hung_up == 2  # at 35 and 39
+
+
+def test_who_hangs_up_when_probed_is_asked_for_the_last_entry() -> None:
+    lab = leader()
+    lab.core.propose([b"a", b"b"])
+    lab.settle([m for m in lab.drain() if m.destination == 3])
+    lab.core.unreachable(2)  # the entries were on their way
+    (probe,) = (m for m in all_of(lab.drain(), AppendRequest) if m.destination == 2)
+    assert probe.previous_index == 1
+    lab.core.unreachable(2)  # it has compacted them
+    (probe,) = (m for m in all_of(lab.wait(0.5), AppendRequest) if m.destination == 2)
+    assert probe.previous_index == 3
+
+
+def test_who_refuses_where_the_logs_agree_is_asked_at_heartbeats_only() -> None:
+    lab = leader()
+    lab.core.propose([b"a"])
+    (request,) = (m for m in lab.drain() if m.destination == 2)
+    assert [m for m in lab.answer(request, 1, accepted=False) if m.destination == 2] == []
+    (again,) = (m for m in lab.wait(0.5) if m.destination == 2)
+    lab.settle(lab.accept(again))
+    assert lab.core.commit_index == 2
+
+
+def test_a_request_tells_no_commit_index_beyond_what_it_proves() -> None:
+    """JRaft commits up to there whatever it has: entries of an old term, in its tail."""
+    lab = Lab(log=[1] * 9, term=1)
+    messages = lab.lead()
+    lab.settle([m for m in messages if m.destination == 3])
+    assert lab.core.commit_index == 10
+    (request,) = (m for m in messages if m.destination == 2)
+    seen = []
+    for _ in range(3):
+        found = all_of(lab.answer(request, 9, accepted=False), AppendRequest)
+        (request,) = (m for m in found if m.destination == 2)
+        seen.append((request.previous_index, len(request.entries), request.commit_index))
+    assert seen == [(8, 0, 8), (6, 0, 6), (2, 0, 2)]
+
+
+# Terms
+
+
+def test_a_term_far_beyond_the_own_one_is_disregarded() -> None:
+    """One such frame used to use up all terms, on every disk of the cluster."""
+    lab = Lab()
+    assert not lab.ask_vote(term=2**62).accepted
+    assert not lab.append(term=2**32 + 1).accepted
+    assert lab.core.term == 0
+    assert lab.append(term=2**32).accepted
+
+
+def test_a_leader_is_not_deposed_by_a_far_term_of_a_member() -> None:
+    lab = leader()
+    lab.tell(
+        AppendResponse(
+            source=2, destination=1, term=2**62, sequence=0, next_index=1, accepted=False
+        )
+    )
+    assert (lab.core.state, lab.core.term) == (State.LEADER, 1)
+
+
+def test_who_is_invited_takes_over_any_term() -> None:
+    lab = Lab(Stored(), server_id=4)
+    request = JoinRequest(
+        source=1,
+        destination=4,
+        term=2**40,
+        configuration=configuration(1, 2, 3),
+        last_log_index=9,
+        commit_index=9,
+    )
+    assert one(lab.tell(request), JoinResponse).accepted
+    assert not all_of(lab.sent, VoteRequest)
