@@ -24,7 +24,7 @@ class LinkProtocol(ConnectionProtocol[LinkPump]):
     def __init__(self, machine: LinkedPump, open_link: Callable[[], Link]) -> None:
         super().__init__()
         self._machine, self._open_link = machine, open_link
-        self.refusal: LocalProtocolError | None = None
+        self.refusal: Exception | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
@@ -32,10 +32,12 @@ class LinkProtocol(ConnectionProtocol[LinkPump]):
         now, half_close = self._loop.time(), self.transport.can_write_eof()
         try:
             link = self._machine.call(now, self._open_link)
-        except LocalProtocolError as refusal:  # there are too many, or the machine has ended
+        except Exception as refusal:  # there are too many, it has ended, or its maker is at fault
             self.refusal = refusal
             self.transport.set_protocol(asyncio.Protocol())
             self.transport.abort()
+            if not isinstance(refusal, LocalProtocolError):
+                raise
         else:
             self.pump = self._machine.attach(link, now, wake=self.carry, half_close=half_close)
             self.carry()
@@ -74,7 +76,7 @@ class LinksDriver(PumpDriver[LinkedPump]):
     async def connect(
         self, open_link: Callable[[], Link], host: str, port: int, tls: ssl.SSLContext | None = None
     ) -> None:
-        """Connect.  Raises `OSError`, `TimeoutError` among them, and `LocalProtocolError`."""
+        """Connect.  Raises `OSError`, `TimeoutError` among them, and what `open_link` raises."""
         async with asyncio.timeout(_DIAL_TIMEOUT_S):
             _, protocol = await self._loop.create_connection(
                 lambda: LinkProtocol(self.pump, open_link), host, port, ssl=tls

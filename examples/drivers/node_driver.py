@@ -89,7 +89,7 @@ class NodeDriver(LinksDriver):
                 port,
                 self._client_tls,
             )
-        except (OSError, ValueError):
+        except Exception as error:  # whatever it is, the node dials again
             self.call(self.node.dial_failed, number)
-        except LocalProtocolError:
-            return  # it is not wanted any more
+            if not isinstance(error, (OSError, ValueError, OverflowError, LocalProtocolError)):
+                raise

@@ -5,8 +5,13 @@ from __future__ import annotations
 import asyncio
 import random
 import socket
+from collections.abc import Callable
+from itertools import count
+
+import pytest
 
 from culm.garlic.digest import Nonces
+from culm.garlic.events import DialWanted
 from culm.garlic.handshake import ServerHandshake
 from culm.garlic.limits import Limits
 from culm.garlic.messages import RESPONSE_SIZE, MessageType, Request, Response
@@ -14,6 +19,7 @@ from culm.garlic.node import Node
 from culm.garlic.raft import Configuration, Server, Snapshot, Stored
 from culm.garlic.store import MemoryStore
 from culm.garlic.values import LogEntry, ValueType, encode_entries
+from culm.machine import Event
 from culm.testing.raft_store_model import Values
 from drivers.node_driver import NodeDriver
 
@@ -80,3 +86,38 @@ def test_a_client_that_reads_late_is_answered_in_full() -> None:
     assert all(answer.accepted for answer in answers)
     assert [answer.next_index for answer in answers] == list(range(3, COUNT + 3))
     assert committed == COUNT + 1
+
+
+async def dial(endpoint: str, handshake: Callable[[Server | None], None]) -> None:
+    """Founds a cluster with whoever is at `endpoint`, until it has been dialled three times."""
+    loop = asyncio.get_running_loop()
+    servers = (Server(1, "tcp://127.0.0.1:1"), Server(2, endpoint))
+    node = Node(server_id=1, stored=Stored.founding(servers), rng=random.Random(1), now=loop.time())
+    third: asyncio.Future[None] = loop.create_future()
+    dials = count(1)
+
+    def notice(event: Event) -> None:
+        if isinstance(event, DialWanted) and next(dials) == 3:
+            third.set_result(None)
+
+    store = MemoryStore(Values(), Stored())
+    driver = NodeDriver(node, store, handshake=handshake, on_event=notice)
+    loop.set_exception_handler(lambda loop, context: None)
+    await driver.listen("127.0.0.1", 0)
+    await asyncio.wait_for(third, 30.0)
+    await driver.stop()
+
+
+@pytest.mark.parametrize("endpoint", ["tcp://127.0.0.1:1", "tcp://127.0.0.1:99999", "nonsense"])
+def test_a_server_that_cannot_be_reached_is_dialled_again(endpoint: str) -> None:
+    asyncio.run(dial(endpoint, lambda server: None))
+
+
+def test_a_server_is_dialled_again_when_its_handshake_cannot_be_made() -> None:
+    """An exception on the way to a link used to be the end of all dialling."""
+
+    def broken(server: Server | None) -> None:
+        raise RuntimeError("no password")
+
+    with socket.create_server(("127.0.0.1", 0)) as there:
+        asyncio.run(dial(f"tcp://127.0.0.1:{there.getsockname()[1]}", broken))

@@ -196,6 +196,8 @@ class Lab:
     def lead(self) -> list[Message]:
         """Become leader; returns the first append requests."""
         self.wait(2.0)
+        if self.core.state is State.FOLLOWER:  # who is that late gives the leader time
+            self.wait(2.0)
         assert self.core.state is State.CANDIDATE
         messages: list[Message] = []
         for peer in self.core.configuration.ids - {self.core.server_id}:

@@ -80,6 +80,11 @@ class Connection(StreamBase[ConnectionEvent]):
         return len(self._unanswered)
 
     @property
+    def unsent(self) -> int:
+        """Bytes that `data_to_send` has not given yet."""
+        return self._outbox.size
+
+    @property
     def full(self) -> bool:
         """Whether a listener reads no request before some answers have been taken."""
         untaken = (self._outbox.size + RESPONSE_SIZE - 1) // RESPONSE_SIZE

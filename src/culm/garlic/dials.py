@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterable
 
 from culm.garlic.link import Link
@@ -10,18 +11,37 @@ from culm.timers import Deadlines
 
 __all__ = ["Dials"]
 
+_DOUBLINGS_MAX = 64  # beyond that it is the longest pause
+
 
 class Dials:
     """Owns who is dialled, by id: under way, there, or given a pause after a failure.
 
     Of the requests to a peer whose connection is on its way the last one is held; the core
     sends the others again.
+
+    pause, pause_max
+        Seconds before a peer is dialled again, at first and at most: they double with every
+        connection on which it has not answered anything.
+    rng
+        Where pauses get shorter from, by up to a half, so that not all servers dial at once.
     """
 
-    __slots__ = ("_held", "_links", "_pause", "_pauses", "_stopped", "_under_way")
+    __slots__ = (
+        "_failures",
+        "_held",
+        "_links",
+        "_pause",
+        "_pause_max",
+        "_pauses",
+        "_rng",
+        "_stopped",
+        "_under_way",
+    )
 
-    def __init__(self, pause: float) -> None:
-        self._pause = pause
+    def __init__(self, pause: float, pause_max: float, rng: random.Random) -> None:
+        self._pause, self._pause_max, self._rng = pause, pause_max, rng
+        self._failures: dict[int, int] = {}  # connections in a row without any answer
         self._under_way: set[int] = set()
         self._links: dict[int, Link] = {}
         self._pauses: Deadlines[int] = Deadlines()
@@ -51,13 +71,25 @@ class Dials:
         if peer in self._under_way:
             self._under_way.discard(peer)
             self._held.pop(peer, None)
-            self._pauses.set(peer, now + self._pause)
+            self._wait(peer, now)
 
     def ended(self, peer: int, now: float) -> None:
         """The connection to `peer` is there no more."""
         del self._links[peer]
         if not self._stopped:
-            self._pauses.set(peer, now + self._pause)
+            self._wait(peer, now)
+
+    def answered(self, peer: int) -> None:
+        """The peer is there, and does its work."""
+        self._failures.pop(peer, None)
+
+    def _wait(self, peer: int, now: float) -> None:
+        failures = self._failures.get(peer, 0)
+        pause = self._pause_max
+        if failures < _DOUBLINGS_MAX:
+            pause = min(pause, self._pause * 2**failures)
+        self._failures[peer] = min(failures + 1, _DOUBLINGS_MAX)
+        self._pauses.set(peer, now + pause * self._rng.uniform(0.5, 1.0))
 
     def ask(self, request: Request) -> Link | None:
         """Send `request`, hold or drop it; the link that it leaves on."""

@@ -33,6 +33,7 @@ class ErrorCode(IntEnum):
     UPGRADE_REFUSED = 43
     HEAD_TOO_LARGE = 44
     HANDSHAKE_TIMEOUT = 45
+    CROWDED_OUT = 46
     # What the caller did
     QUEUE_FULL = 60
     WRONG_STATE = 61

@@ -12,6 +12,7 @@ the connection carries frames (no WebSocket framing).  Use `culm.stack.then`::
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Callable, Iterable
 
 import h11
@@ -34,6 +35,7 @@ from culm.machine import Closed, RemoteProtocolError, StreamBase, check_time
 __all__ = ["ClientHandshake", "ServerHandshake", "path_of"]
 
 _HEAD_END = b"\r\n\r\n"
+_FIELD = re.compile("[\t\x20-\x7e\x80-\xff]*")  # what a header's value may be made of
 _DEFAULT_LIMITS = Limits()
 
 
@@ -228,7 +230,7 @@ class ClientHandshake(_Handshake):
     host
         The value of the Host header, and the key in the cache.
     user, password
-        Our credentials.
+        Our credentials; raises `ValueError` for a name that no header can hold.
     cache
         Challenges of servers; shared by all connections of the client.
     rng
@@ -261,6 +263,8 @@ class ClientHandshake(_Handshake):
         limits: Limits | None = None,
     ) -> None:
         super().__init__(limits if limits is not None else _DEFAULT_LIMITS, now)
+        if not _FIELD.fullmatch(user):
+            raise ValueError("a user's name has characters that no header can hold")
         self._host = host
         self._user = user
         self._cache = cache

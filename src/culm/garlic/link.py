@@ -19,6 +19,9 @@ from culm.stack import then
 
 __all__ = ["Link"]
 
+# While more bytes than these wait to be sent, no further request is taken.
+_UNSENT_MAX = 1 << 20
+
 # Requests from outside of the cluster; their source and destination say nothing.
 _CLIENT_TYPES = frozenset(
     (
@@ -68,6 +71,7 @@ class Link:
         self._slots: deque[int] = deque()  # received, not answered
         self._answers: dict[int, Response] = {}  # that wait for earlier ones
         self._unanswered_max = unanswered_max
+        self._stirred = False  # bytes have come, or some of many have gone
         self._fault: RemoteProtocolError | None = None
 
     @property
@@ -80,6 +84,7 @@ class Link:
         """See `culm.machine.Link`; the node's events follow."""
         if not self.closed:
             self._machine.receive_data(data)
+            self._stirred = True
             self._wake(self)
 
     def receive_eof(self) -> None:
@@ -90,9 +95,13 @@ class Link:
         return 0 if self.closed else self._machine.read_size()
 
     def data_to_send(self, size_max: int | None = None) -> bytes:
-        if self._connection.full:
+        if not self.dialled and self._connection.full:
             self._wake(self)  # more requests may be read when answers have been taken
-        return self._machine.data_to_send(size_max)
+        data = self._machine.data_to_send(size_max)
+        if data and self.dialled and self._connection.unsent:
+            self._stirred = True
+            self._wake(self)
+        return data
 
     def close(self) -> None:
         """Give the connection up; its end is told by the node."""
@@ -100,6 +109,11 @@ class Link:
         self._wake(self)
 
     # For the node
+
+    def stirred(self) -> bool:
+        """Whether something moves, whole frame or not, since this was asked last."""
+        stirred, self._stirred = self._stirred, False
+        return stirred
 
     def next_event(self) -> Event | None:
         if self.closed:
@@ -146,8 +160,9 @@ class Link:
         return self._translator.decode_response(asked, response)
 
     def ask(self, message: m.Request) -> bool:
-        """Send a request, unless too many are unanswered."""
-        if self._connection.unanswered >= self._unanswered_max:
+        """Send a request, unless too many are unanswered, or too much is not sent yet."""
+        connection = self._connection
+        if connection.unanswered >= self._unanswered_max or connection.unsent > _UNSENT_MAX:
             return False
         self._connection.send_request(self._translator.encode_request(message))
         self._asked.append(message)

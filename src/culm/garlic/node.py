@@ -63,19 +63,24 @@ class Node:
     limits
         What peers may make us hold, and how much the core takes at a time.
     links_max
-        Connections at a time.
+        Accepted connections at a time whose peers are known: authenticated, or without
+        handshake, from their first request on.
+    strangers_max
+        Accepted connections of others; when there are more, the oldest ends.
     requests_max
         Unanswered requests of one accepted connection.
     handshake_timeout_s
         Seconds for a connection to become established.
-    dial_pause_s
-        Seconds before a server is dialled again.
+    dial_pause_s, dial_pause_max_s
+        Seconds before a server is dialled again; the pauses double from the former to the latter
+        until it answers.
 
     A `culm.machine.LinkedMachine`: `accepted` and `dialled` open its links.
 
     Requests to a peer whose connection is not there, or does not take more, are dropped:
-    the core sends them again.  Worst-case memory beside the log: `links_max` times one
-    frame (``limits.log_size_max``) and `requests_max` requests.
+    the core sends them again.  Servers that we dial have places of their own, one each.
+    Worst-case memory beside the log: for each connection one frame (``limits.log_size_max``)
+    and `requests_max` requests; of a stranger in its handshake one head.
     """
 
     def __init__(
@@ -88,15 +93,19 @@ class Node:
         timing: Timing = _DEFAULT_TIMING,
         limits: Limits = _DEFAULT_LIMITS,
         links_max: int = 256,
+        strangers_max: int = 64,
         requests_max: int = 64,
         handshake_timeout_s: float = 10.0,
         dial_pause_s: float = 0.025,
+        dial_pause_max_s: float = 1.0,
     ) -> None:
         check_type("limits", limits, Limits)
         check_int("links_max", links_max, 1)
+        check_int("strangers_max", strangers_max, 1)
         check_int("requests_max", requests_max, 1)
         check_seconds("handshake_timeout_s", handshake_timeout_s)
         check_seconds("dial_pause_s", dial_pause_s)
+        check_seconds("dial_pause_max_s", dial_pause_max_s)
         self._limits = limits
         core_limits = fitting(limits)
         self._core = Raft(
@@ -110,13 +119,16 @@ class Node:
         self._translator = Translator(self._limits)
         self._now = now
         self._links_max = links_max
+        self._strangers_max = strangers_max
         self._requests_max = requests_max
         self._asked_max = core_limits.in_flight_max + _SPARE_REQUESTS
         self._handshake_timeout_s = handshake_timeout_s
         self._numbers = count(1)
         self._slot_numbers = count(1)
         self._links: dict[int, Link] = {}
-        self._dials = Dials(dial_pause_s)
+        self._dials = Dials(dial_pause_s, dial_pause_max_s, rng)
+        self._strangers: dict[int, Link] = {}  # accepted, and nobody knows who it is
+        self._guests: set[int] = set()  # other links that were accepted, by number
         self._slots: dict[int, Link] = {}
         self._handshakes: Deadlines[int] = Deadlines()  # by number of the link
         self._awake: dict[int, Link] = {}  # links that may have events
@@ -186,15 +198,25 @@ class Node:
     def accepted(self, *, handshake: StreamMachine | None = None) -> Link:
         """A connection was accepted.
 
-        Raises `LocalProtocolError`: ``QUEUE_FULL`` if there are too many, ``ALREADY_CLOSED``.
+        If too many have not said yet who they are, the one that has had most time for that ends
+        (``CROWDED_OUT``).  Raises `LocalProtocolError`: ``QUEUE_FULL`` if there are too many
+        others, ``ALREADY_CLOSED``.
         """
-        return self._open(ConnectionRole.LISTENER, None, handshake, self._requests_max)
+        self._check_open()
+        if len(self._guests) >= self._links_max:
+            raise LocalProtocolError(ErrorCode.QUEUE_FULL, "connections")
+        link = self._open(ConnectionRole.LISTENER, None, handshake, self._requests_max)
+        while len(self._strangers) >= self._strangers_max:
+            oldest = self._strangers.pop(next(iter(self._strangers)))
+            oldest.fail(RemoteProtocolError(ErrorCode.CROWDED_OUT))
+        self._strangers[link.number] = link
+        return link
 
     def dialled(self, peer: int, *, handshake: StreamMachine | None = None) -> Link:
         """The connection to `peer` that `DialWanted` asked for is there.
 
         Raises `LocalProtocolError`: ``UNKNOWN_PEER`` if it was not asked for,
-        ``QUEUE_FULL`` if there are too many connections, ``ALREADY_CLOSED``.
+        ``ALREADY_CLOSED``.
         """
         self._check_open()
         if not self._dials.under_way(peer):
@@ -218,9 +240,6 @@ class Node:
     ) -> Link:
         if handshake is not None:
             check_type("handshake", handshake, StreamMachine)
-        self._check_open()
-        if len(self._links) >= self._links_max:
-            raise LocalProtocolError(ErrorCode.QUEUE_FULL, "connections")
         link = Link(
             number=next(self._numbers),
             role=role,
@@ -271,13 +290,17 @@ class Node:
         try:
             match event:
                 case RequestReceived():
+                    self._meet(link)
                     slot = next(self._slot_numbers)
                     message = link.read_request(event, slot)
                     self._slots[slot] = link
                     self._core.receive_message(message)
                 case ResponseReceived():
-                    self._core.receive_message(link.read_response(event))
+                    response = link.read_response(event)
+                    self._dials.answered(response.source)
+                    self._core.receive_message(response)
                 case Authenticated():
+                    self._meet(link)
                     self._handshakes.cancel(link.number)
                     if link.dialled:
                         self._dials.established(link)
@@ -286,15 +309,31 @@ class Node:
                     return self._ended(link, event)
                 case None:
                     del self._awake[link.number]
+                    self._look(link)
                 case _:
                     pass  # a challenge: the link ends, and the next one has credentials
         except RemoteProtocolError as error:
             link.fail(error)
         return None
 
+    def _meet(self, link: Link) -> None:
+        """Somebody that was accepted has said who it is."""
+        if self._strangers.pop(link.number, None) is not None:
+            self._guests.add(link.number)
+
+    def _look(self, link: Link) -> None:
+        """Parts of frames are signs of life, too: a large one may need long."""
+        if link.peer is not None and link.established and link.stirred():
+            if link.dialled:
+                self._core.still_sending(link.peer)
+            else:
+                self._core.still_receiving(link.peer)
+
     def _ended(self, link: Link, closed: Closed) -> LinkClosed:
         del self._links[link.number], self._awake[link.number]
         self._stirred[link.number] = link
+        self._strangers.pop(link.number, None)
+        self._guests.discard(link.number)
         self._handshakes.cancel(link.number)
         for slot in link.slots:
             self._slots.pop(slot, None)  # it may have an answer that waits for earlier ones
@@ -351,5 +390,6 @@ class Node:
         self._core.close()
         self._dials.stop()
         self._handshakes.clear()
+        self._awake.clear()  # their ends are told in the order in which they were opened
         for link in self._links.values():
             link.close()

@@ -220,6 +220,16 @@ class Raft:
         if self._engine.leadership is not None:
             self._engine.leadership.replicator.unreachable(peer)
 
+    def still_sending(self, peer: int) -> None:
+        """`peer` takes the bytes of a request that was sent, and not all of them have gone yet."""
+        if self._engine.leadership is not None:
+            self._engine.leadership.replicator.still_sending(peer)
+
+    def still_receiving(self, peer: int) -> None:
+        """Bytes of `peer` have come that are no whole message yet."""
+        if not self._closed:
+            self._engine.still_receiving(peer)
+
     def _leading(self) -> Leadership:
         if self._closed:
             raise LocalProtocolError(ContractErrorCode.ALREADY_CLOSED)

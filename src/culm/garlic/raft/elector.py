@@ -54,6 +54,28 @@ class Elector:
             self._take_role(State.FOLLOWER)
         self._shared.follow(leader)
 
+    def still_receiving(self) -> None:
+        """The leader's next words are on their way.
+
+        The timeout is not drawn anew: bytes that come one by one draw no more often.
+        """
+        shared = self._shared
+        self._heard_at = shared.now
+        self.deadline = max(self.deadline, shared.now + shared.timing.election_timeout_min_s)
+
+    def gives_time(self) -> bool:
+        """Whether a timeout is noticed so late that we were away, and not the leader.
+
+        Its heartbeats may be waiting to be read; it has as long as a lease lasts.
+        """
+        shared, timing = self._shared, self._shared.timing
+        late = shared.now - self.deadline > timing.heartbeat_interval_s
+        if late and shared.leader is not None and self.role is State.FOLLOWER:
+            self.deadline = shared.now + timing.election_timeout_min_s
+            shared.follow(None)
+            return True
+        return False
+
     def follow(self, term: int) -> None:
         """Become a follower of a term whose leader is not known."""
         journal = self._shared.journal

@@ -88,9 +88,15 @@ class Engine:
         if self.leadership is not None:
             if not self.leadership.advance():
                 self._follow(self.term)
-        elif self.elector.deadline <= self.shared.now:
+        elif self.elector.deadline <= self.shared.now and not self.elector.gives_time():
             self._stand(transfer=False)
         self.settle()
+
+    def still_receiving(self, peer: int) -> None:
+        """Something comes from `peer`."""
+        if peer == self.shared.leader:
+            self.receiver.heard()
+            self.elector.still_receiving()
 
     def next_deadline(self) -> float | None:
         if self.leadership is not None:

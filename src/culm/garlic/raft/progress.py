@@ -220,6 +220,12 @@ class Progress:
                 pass
         self.unanswered(base_index)
 
+    def still_sending(self, now: float) -> None:
+        """What is on its way is not all sent yet, and the peer takes it."""
+        self.heard_at = now
+        for sequence, flight in self.in_flight.items():
+            self.in_flight[sequence] = Flight(now, flight.previous_index)
+
     def overdue(self, before: float) -> bool:
         """Whether the oldest unanswered request was sent before that time."""
         oldest = next(iter(self.in_flight.values()), None)

@@ -137,6 +137,12 @@ class Replicator:
             log = self._shared.journal.log
             progress.hung_up(log.base_index, log.last_index)
 
+    def still_sending(self, peer: int) -> None:
+        """What is on its way to `peer` needs long."""
+        progress = self.peers.get(peer)
+        if progress is not None:
+            progress.still_sending(self._shared.now)
+
     def on_append_response(self, response: AppendResponse) -> bool:
         """Returns whether the peer's log is now known to agree further than before."""
         progress = self.peers.get(response.source)

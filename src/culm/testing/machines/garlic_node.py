@@ -79,7 +79,8 @@ _TIGHT = {
     "servers_max": 8,
     "endpoint_size_max": 64,
     "head_size_max": 1024,
-    "links_max": 4,
+    "links_max": 2,
+    "strangers_max": 2,
     "requests_max": 4,
 }
 

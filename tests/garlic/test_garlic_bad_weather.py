@@ -1,0 +1,241 @@
+"""What kept nodes from going on: floods, slow lines, stopped processes, peers that are away."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from garlic_cluster import Cluster, server
+
+from culm.garlic.dials import Dials
+from culm.garlic.digest import CredentialCache, Nonces
+from culm.garlic.errors import ErrorCode
+from culm.garlic.events import Challenged, DialWanted, LinkClosed
+from culm.garlic.handshake import ClientHandshake, ServerHandshake
+from culm.garlic.messages import MessageType, Request
+from culm.garlic.node import Node
+from culm.garlic.raft import RoleChanged, State, Stored
+from culm.garlic.raft import messages as m
+from culm.machine import Event, LocalProtocolError
+
+
+def node(**options: Any) -> Node:
+    stored = Stored.founding(map(server, (1, 2, 3)))
+    return Node(server_id=1, stored=stored, rng=random.Random(1), now=0.0, **options)
+
+
+def events_of(machine: Node) -> list[Event]:
+    found = []
+    while (event := machine.next_event()) is not None:
+        found.append(event)
+    return found
+
+
+def heartbeat(term: int = 1, source: int = 2) -> bytes:
+    return Request(
+        type=MessageType.APPEND_ENTRIES_REQUEST, source=source, destination=1, term=term
+    ).encode()
+
+
+# Places
+
+
+def greet() -> ServerHandshake:
+    return ServerHandshake(lookup={}.get, nonces=Nonces(rng=random.Random(1)))
+
+
+@pytest.mark.parametrize("greeting", [greet, lambda: None])
+def test_strangers_take_no_place_of_others(greeting: Callable[[], ServerHandshake | None]) -> None:
+    """Those of peers that are there, of those that come, and of servers that are dialled."""
+    machine = node(links_max=3, strangers_max=3)
+    peer = machine.accepted()
+    peer.receive_data(heartbeat())
+    events_of(machine)
+    crowd = [machine.accepted(handshake=greeting()) for _ in range(50)]
+    ended = [event.link for event in events_of(machine) if isinstance(event, LinkClosed)]
+    assert ended == [link.number for link in crowd[:-3]]
+    assert not peer.closed
+    other = machine.accepted()
+    other.receive_data(heartbeat(source=3))
+    events_of(machine)
+    machine.accepted(handshake=greeting())
+    assert not other.closed
+    machine.advance(1.0)
+    machine.advance(2.0)
+    wanted = [e.server.server_id for e in events_of(machine) if isinstance(e, DialWanted)]
+    assert [machine.dialled(number).peer for number in wanted] == [2, 3]
+
+
+def test_who_is_crowded_out_is_told_why_and_who_is_known_is_refused_beyond_its_bound() -> None:
+    machine = node(links_max=1, strangers_max=1)
+    machine.accepted()
+    link = machine.accepted()
+    (ended,) = events_of(machine)
+    assert isinstance(ended, LinkClosed)
+    assert ended.error is not None
+    assert ended.error.code is ErrorCode.CROWDED_OUT
+    link.receive_data(heartbeat())
+    events_of(machine)
+    with pytest.raises(LocalProtocolError) as caught:
+        machine.accepted()
+    assert caught.value.code is ErrorCode.QUEUE_FULL
+    link.receive_eof()
+    events_of(machine)
+    machine.accepted()
+
+
+# Dials
+
+
+def pauses(dials: Dials, count: int) -> list[float]:
+    """How long it waits between one dial and the next, if nobody is there."""
+    found = []
+    for _ in range(count):
+        assert dials.missing([2]) == 2
+        dials.failed(2, 0.0)
+        deadline = dials.next_deadline()
+        assert deadline is not None
+        found.append(deadline)
+        dials.advance(deadline)
+    return found
+
+
+def test_pauses_between_dials_double_up_to_a_bound_and_differ() -> None:
+    first = pauses(Dials(0.025, 1.0, random.Random(1)), 12)
+    for doublings, pause in enumerate(first):
+        longest = min(1.0, 0.025 * 2**doublings)
+        assert longest / 2 <= pause <= longest
+    assert first != pauses(Dials(0.025, 1.0, random.Random(2)), 12)
+
+
+def test_an_answer_makes_pauses_short_again() -> None:
+    dials = Dials(0.025, 1.0, random.Random(1))
+    pauses(dials, 10)
+    dials.answered(2)
+    assert pauses(dials, 1)[0] <= 0.025
+
+
+def test_pauses_stay_bounded_for_ever() -> None:
+    assert max(pauses(Dials(0.025, 1.0, random.Random(1)), 5000)) <= 1.0
+
+
+# Slow lines
+
+
+class SlowCluster(Cluster):
+    """Every connection carries so many bytes a tick of 5 ms."""
+
+    tick_size = 4096
+
+    def run(self, seconds: float, done: Callable[[], bool] | None = None) -> bool:
+        end = self.now + seconds
+        while self.now < end:
+            for member in self.members.values():
+                member.node.advance(self.now)
+                self._drain(member)
+                member.node.links_to_send()
+                for link in member.node.links:
+                    if data := link.data_to_send(self.tick_size):
+                        self._carry(link, data)
+                self._drain(member)
+            if done is not None and done():
+                return True
+            self.now += 0.005
+        return False
+
+
+def test_a_value_that_takes_longer_than_an_election_timeout_costs_no_term() -> None:
+    """1 MiB in 1.3 s: parts of a frame are signs of life, for who sends and who receives."""
+    cluster = SlowCluster(1, 2, 3)
+    leader = cluster.leader()
+    term, links = leader.node.term, {pipe.near.number for pipe in cluster.pipes}
+    leader.node.propose([bytes(1 << 20)])
+    machines = [member.machine for member in cluster.members.values()]
+    assert cluster.run(5.0, lambda: all(len(machine.values) == 1 for machine in machines))
+    assert {member.node.term for member in cluster.members.values()} == {term}
+    assert leader.node.state is State.LEADER
+    assert {pipe.near.number for pipe in cluster.pipes} == links
+    assert sum(len(pipe.up) for pipe in cluster.pipes) < 2.5 * (1 << 20)  # sent once to each
+
+
+def test_a_link_takes_no_more_requests_while_much_is_unsent() -> None:
+    cluster = Cluster(1, 2, 3)
+    leader = cluster.leader()
+    (link, *_) = (link for link in leader.node.links if link.dialled)
+    asked = 0
+    while link.ask(_values(1 << 19)):
+        asked += 1
+    assert asked == 2
+    assert link.ask(_values(0)) is False
+
+
+def _values(size: int) -> m.ClientRequest:
+    return m.ClientRequest(source=0, destination=0, term=0, values=[bytes(size)])
+
+
+# Stopped processes
+
+
+def test_who_was_stopped_reads_what_has_come_before_it_stands() -> None:
+    machine = node()
+    link = machine.accepted()
+    link.receive_data(heartbeat())
+    events_of(machine)
+    machine.advance(0.8)  # the timeout was due between 0.15 and 0.3
+    assert not any(isinstance(event, RoleChanged) for event in events_of(machine))
+    link.receive_data(heartbeat())
+    events_of(machine)
+    machine.advance(0.9)
+    assert machine.leader == 2
+    machine.advance(0.9 + 0.3)
+    machine.advance(0.9 + 0.3 + 0.3)
+    assert any(isinstance(event, RoleChanged) for event in events_of(machine))
+
+
+def test_who_notices_a_timeout_in_time_stands_at_once() -> None:
+    machine = node()
+    link = machine.accepted()
+    link.receive_data(heartbeat())
+    events_of(machine)
+    deadline = machine.next_deadline()
+    assert deadline is not None
+    machine.advance(deadline + 0.01)
+    assert any(isinstance(event, RoleChanged) for event in events_of(machine))
+
+
+# What a server says in its challenge
+
+
+@pytest.mark.parametrize("place", ["realm", "nonce", "opaque", "domain"])
+@pytest.mark.parametrize("byte", range(1, 256, 6))
+def test_no_byte_of_a_challenge_makes_a_later_handshake_fail(place: str, byte: int) -> None:
+    """Only the bytes of a challenge are the peer's; what answers it is made much later."""
+    cache = CredentialCache()
+
+    def client() -> ClientHandshake:
+        chance = random.Random(1)
+        return ClientHandshake(host="h", user="u", password="p", cache=cache, rng=chance)
+
+    fields = {"realm": b"r", "nonce": b"n", "opaque": b"o", "domain": b"d"}
+    fields[place] += bytes([byte])
+    said = b", ".join(name.encode() + b'="' + value + b'"' for name, value in fields.items())
+    first = client()
+    first.receive_data(
+        b"HTTP/1.1 401 No\r\nWWW-Authenticate: Digest "
+        + said
+        + b', qop="auth"\r\nContent-Length: 0\r\n\r\n'
+    )
+    challenged = isinstance(first.next_event(), Challenged)
+    second = client()
+    assert (b"Authorization" in second.data_to_send()) is challenged
+
+
+def test_a_name_that_no_header_can_say_is_refused_at_once() -> None:
+    """And not when somebody challenges us."""
+    for user in ("жук", "a\nb"):
+        with pytest.raises(ValueError, match="user"):
+            ClientHandshake(
+                host="h", user=user, password="p", cache=CredentialCache(), rng=random.Random(1)
+            )
