@@ -213,6 +213,8 @@ class Change:
                 self._send()
             case Chunk.REFUSED:
                 self._invite_again()
+            case None:
+                self._send()
 
     def _invite_again(self) -> None:
         """The server does not know of its invitation, as one that was restarted.
