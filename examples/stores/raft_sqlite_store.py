@@ -41,16 +41,20 @@ CREATE TABLE IF NOT EXISTS entries (
 );
 CREATE TABLE IF NOT EXISTS snapshot (
     only_one INTEGER PRIMARY KEY CHECK (only_one = 1),
-    at INTEGER NOT NULL, term INTEGER NOT NULL, configuration BLOB NOT NULL, image BLOB NOT NULL
+    at INTEGER NOT NULL, term INTEGER NOT NULL, configuration BLOB NOT NULL, size INTEGER NOT NULL
 );
+CREATE TABLE IF NOT EXISTS image (at INTEGER PRIMARY KEY, data BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS incoming (at INTEGER PRIMARY KEY, data BLOB NOT NULL);
 """
 
 _NEW_ENTRY = "INSERT INTO entries (at, term, is_configuration, value) VALUES (?, ?, ?, ?)"
 _NEW_SNAPSHOT = (
-    "INSERT OR REPLACE INTO snapshot (only_one, at, term, configuration, image)"
+    "INSERT OR REPLACE INTO snapshot (only_one, at, term, configuration, size)"
     " VALUES (1, ?, ?, ?, ?)"
 )
+
+# A snapshot is kept in parts: to read a piece of a value of SQLite's is to read all of it.
+_PART_SIZE = 1 << 14
 
 
 class RaftSqliteStore:
@@ -139,46 +143,61 @@ class RaftSqliteStore:
             self._db.execute("UPDATE state SET first_index = max(first_index, ?)", (index + 1,))
 
     def _put_snapshot(self, snapshot: Snapshot, image: bytes) -> None:
+        self._describe(snapshot, len(image))
+        self._db.execute("DELETE FROM image")
+        offsets = range(0, len(image), _PART_SIZE)
+        parts = ((offset, image[offset : offset + _PART_SIZE]) for offset in offsets)
+        self._db.executemany("INSERT INTO image VALUES (?, ?)", parts)
+
+    def _describe(self, snapshot: Snapshot, size: int) -> None:
         configuration = encode_configuration(snapshot.configuration)
-        self._db.execute(_NEW_SNAPSHOT, (snapshot.index, snapshot.term, configuration, image))
+        self._db.execute(_NEW_SNAPSHOT, (snapshot.index, snapshot.term, configuration, size))
 
     def _get_snapshot(self) -> tuple[Snapshot, bytes]:
-        index, term, configuration, image = self._db.execute(
-            "SELECT at, term, configuration, image FROM snapshot"
+        index, term, configuration = self._db.execute(
+            "SELECT at, term, configuration FROM snapshot"
         ).fetchone()
         made = decode_configuration(configuration, self._limits)
-        return Snapshot(index, term, made), bytes(image)
+        rows = self._db.execute("SELECT data FROM image ORDER BY at")
+        return Snapshot(index, term, made), b"".join(data for (data,) in rows)
 
     def _read(self, effect: ReadSnapshot) -> SnapshotChunk | None:
         row = self._db.execute(
-            "SELECT coalesce(substr(image, ?, ?), x''), length(image) FROM snapshot"
-            " WHERE at = ? AND term = ?",
-            (effect.offset + 1, effect.size, effect.snapshot.index, effect.snapshot.term),
+            "SELECT size FROM snapshot WHERE at = ? AND term = ?",
+            (effect.snapshot.index, effect.snapshot.term),
         ).fetchone()
         if row is None:
             return None
-        return SnapshotChunk(bytes(row[0]), effect.offset + len(row[0]) >= row[1])
+        end = min(effect.offset + effect.size, row[0])
+        parts = self._db.execute(
+            "SELECT at, data FROM image WHERE at < ?"
+            " AND at >= (SELECT coalesce(max(at), 0) FROM image WHERE at <= ?) ORDER BY at",
+            (end, effect.offset),
+        ).fetchall()
+        start = parts[0][0] if parts else effect.offset
+        data = b"".join(data for _, data in parts)[effect.offset - start : end - start]
+        return SnapshotChunk(data, end == row[0])
 
     def _write(self, effect: WriteSnapshot) -> bool:
         with self._transaction():
             if effect.offset == 0:
                 self._db.execute("DELETE FROM incoming")
-            (size,) = self._db.execute(
-                "SELECT coalesce(sum(length(data)), 0) FROM incoming"
+            last = self._db.execute(
+                "SELECT at + length(data) FROM incoming ORDER BY at DESC LIMIT 1"
             ).fetchone()
-            if size != effect.offset:
+            if effect.offset != (0 if last is None else last[0]):
                 return False
             if effect.data:
                 self._db.execute("INSERT INTO incoming VALUES (?, ?)", (effect.offset, effect.data))
             if not effect.done:
                 return True
-            rows = self._db.execute("SELECT data FROM incoming ORDER BY at")
-            image = b"".join(data for (data,) in rows)
-            self._put_snapshot(effect.snapshot, image)
+            self._describe(effect.snapshot, effect.offset + len(effect.data))
+            self._db.execute("DELETE FROM image")
+            self._db.execute("INSERT INTO image SELECT at, data FROM incoming")
             self._db.execute("DELETE FROM incoming")
             self._db.execute("DELETE FROM entries")
             self._db.execute("UPDATE state SET first_index = ?", (effect.snapshot.index + 1,))
-        self._machine.restore(image)
+        self._machine.restore(self._get_snapshot()[1])
         return True
 
 

@@ -42,7 +42,7 @@ from culm.garlic.raft import (
     State as RaftState,
 )
 from culm.garlic.raft.messages import Message, VoteRequest
-from culm.machine import Effect, LocalProtocolError
+from culm.machine import Closed, Effect, LocalProtocolError
 
 KEYS = "abc"
 
@@ -134,7 +134,10 @@ class Simulator:
     def start(self, node: Node) -> None:
         self.happened["start"] += 1
         stored = node.disk.stored()
-        self._wake(node, stored)
+        try:
+            self._wake(node, stored)
+        except ValueError as error:
+            raise Violation(f"what {node.id} has stored is refused: {error}") from error
         node.life += 1
         node.state = thaw(node.disk.image)
         node.applied = stored.snapshot.index
@@ -304,6 +307,8 @@ class Simulator:
         match event:
             case Committed() | Lost():
                 self.checker.tells(node.id, event)
+            case Closed(error=error) if error is not None:
+                raise Violation(f"{node.id} stops: {error}")
             case ReadReady(read=number):
                 operation = node.reads.pop(number)
                 operation.value, operation.end = node.state.get(operation.key), self.now

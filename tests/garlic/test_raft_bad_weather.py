@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from raft_lab import Lab, all_of, configuration, entries, one
 
 from culm.garlic.raft import (
     ChangeFailed,
+    Entry,
     ErrorCode,
+    Left,
     ReadSnapshot,
     Server,
     Snapshot,
@@ -21,14 +25,18 @@ from culm.garlic.raft.messages import (
     AppendResponse,
     JoinRequest,
     JoinResponse,
+    LeaveRequest,
+    LeaveResponse,
     Message,
     SnapshotRequest,
     SnapshotResponse,
     SyncRequest,
     SyncResponse,
+    TransferRequest,
+    TransferResponse,
     VoteRequest,
 )
-from culm.machine import LocalProtocolError
+from culm.machine import Closed, LocalProtocolError
 
 NEW = Server(4, "tcp://lab:4")
 
@@ -366,3 +374,153 @@ def test_who_is_invited_takes_over_any_term() -> None:
     )
     assert one(lab.tell(request), JoinResponse).accepted
     assert not all_of(lab.sent, VoteRequest)
+
+
+# Whoever leaves
+
+
+def told_to_leave(**settings: object) -> Lab:
+    lab = Lab(**settings)  # type: ignore[arg-type]
+    lab.append(term=1, entries=entries(1, 1))
+    leave = LeaveRequest(source=2, destination=1, term=1, last_log_index=2, commit_index=0)
+    assert one(lab.tell(leave), LeaveResponse).accepted
+    return lab
+
+
+def stands(lab: Lab) -> bool:
+    """Whether it does, if all is silent for long."""
+    for _ in range(40):
+        lab.wait(0.5)
+    return lab.core.state is State.CANDIDATE
+
+
+def test_who_was_told_to_leave_does_not_depose_a_leader_that_says_nothing_more() -> None:
+    """A JRaft leader talks to a removed server no more, and gives way to any higher term."""
+    lab = told_to_leave()
+    assert not stands(lab)
+    assert lab.core.term == 1
+    assert lab.events.count(Left()) == 1
+    lab.append(term=1, previous=(2, 1))  # it was only slow
+    assert not stands(lab)
+
+
+def test_who_was_told_to_leave_votes() -> None:
+    lab = told_to_leave()
+    lab.wait(1.5)
+    assert lab.ask_vote(source=3, term=2, last=(2, 1)).accepted
+    assert not stands(lab)
+
+
+def test_an_order_to_leave_is_void_when_a_later_leader_keeps_the_server() -> None:
+    lab = told_to_leave()
+    lab.wait(1.5)
+    lab.append(source=3, term=2, previous=(2, 1))
+    assert stands(lab)
+
+
+def test_an_order_to_leave_stands_when_a_later_leader_goes_on_with_it() -> None:
+    lab = told_to_leave()
+    without = Entry(2, configuration(2, 3, index=3))
+    lab.wait(1.5)
+    lab.append(source=3, term=2, previous=(2, 1), entries=[without])
+    lab.append(source=3, term=2, previous=(3, 2))
+    assert not stands(lab)
+
+
+@pytest.mark.parametrize(("term", "last", "needed"), [(2, (1, 1), True), (2, (2, 1), False)])
+def test_who_was_told_to_leave_stands_if_nobody_else_can_be_elected(
+    term: int, last: tuple[int, int], needed: bool
+) -> None:
+    """Only it has the last entry: the leader is dead, and the others' logs are shorter."""
+    lab = told_to_leave()
+    lab.wait(1.5)
+    assert lab.ask_vote(source=3, term=term, last=last).accepted is not needed
+    assert stands(lab) is needed
+
+
+def test_who_has_left_does_not_take_over_leadership() -> None:
+    lab = told_to_leave()
+    transfer = TransferRequest(source=2, destination=1, term=1, last_log_index=2)
+    assert not one(lab.tell(transfer), TransferResponse).accepted
+
+
+# What cannot be
+
+
+def stopped_by(lab: Lab) -> str:
+    """Why it has stopped."""
+    closed = lab.events[-1]
+    assert isinstance(closed, Closed)
+    assert closed.error is not None
+    assert closed.error.code is ErrorCode.CONTRADICTION
+    assert lab.core.state is State.CLOSED
+    return str(closed.error)
+
+
+def committed() -> Lab:
+    lab = Lab()
+    lab.append(term=1, entries=entries(1, 1, 1), commit=2)
+    lab.wait(0.1)
+    return lab
+
+
+@pytest.mark.parametrize("previous", [1, 2])
+def test_who_denies_that_a_committed_entry_was_before_stops_the_server(previous: int) -> None:
+    lab = committed()
+    lab.tell(append_request(3, previous=(previous, 2)))
+    assert f"leader 2 of term 3 has another entry {previous}, which" in stopped_by(lab)
+
+
+def test_who_overwrites_a_committed_entry_stops_the_server() -> None:
+    lab = committed()
+    lab.tell(append_request(3, previous=(1, 1), terms=(2,)))
+    assert "has another entry 2" in stopped_by(lab)
+    assert lab.sent[-1].term < 3 or not isinstance(lab.sent[-1], AppendResponse)
+
+
+def test_who_snapshots_another_committed_entry_stops_the_server() -> None:
+    lab = committed()
+    snapshot = Snapshot(2, 2, configuration(1, 2, 3))
+    lab.tell(replace(chunk(0), snapshot=snapshot))
+    assert "has another entry 2" in stopped_by(lab)
+
+
+def test_what_is_not_committed_may_be_overwritten_and_nonsense_is_refused() -> None:
+    lab = committed()
+    (refused,) = lab.tell(append_request(3, previous=(2, 9)))  # of a term that is not yet
+    assert not refused.accepted  # type: ignore[attr-defined]
+    (taken,) = lab.tell(append_request(3, previous=(2, 1), terms=(3,)))
+    assert taken.accepted  # type: ignore[attr-defined]
+    assert lab.log == [1, 1, 3]
+
+
+def append_request(
+    term: int, *, previous: tuple[int, int], terms: tuple[int, ...] = ()
+) -> AppendRequest:
+    return AppendRequest(
+        source=2,
+        destination=1,
+        term=term,
+        previous_index=previous[0],
+        previous_term=previous[1],
+        commit_index=0,
+        entries=entries(*terms),
+    )
+
+
+@pytest.mark.parametrize(
+    ("stored", "complaint"),
+    [
+        (Stored(first_index=7, entries=entries(1, 1)), "hole"),
+        (Stored(first_index=7), "hole"),
+        (Stored(first_index=2, entries=entries(1, 1, 1)), "beyond its log, which ends at 4"),
+        (Stored(first_index=3, entries=entries(1, 1, 2)), "of term 2 at 5"),
+        (Stored(first_index=6, commit_index=6), "ends at 5, and 6 was committed"),
+        (Stored(first_index=6, applied_index=8, entries=entries(1, 1)), "ends at 7, and 8"),
+    ],
+)
+def test_a_store_that_lacks_something_is_no_store(stored: Stored, complaint: str) -> None:
+    """It used to be taken as it is, without a word: committed entries could be outvoted."""
+    snapshot = Snapshot(5, 1, configuration(1, 2, 3))
+    with pytest.raises(ValueError, match=complaint):
+        Lab(replace(stored, term=2, snapshot=snapshot))

@@ -94,18 +94,11 @@ def test_who_steps_down_waits_a_whole_election_timeout_before_it_stands() -> Non
     assert deadline - alone.now > 0
 
 
-@pytest.mark.parametrize(
-    "snapshot",
-    [
-        Snapshot(2, 2, configuration(1, 2, 3)),  # another entry is committed there
-        Snapshot(9, 4, configuration(1, 2, 3)),  # of a term that is not yet
-    ],
-)
-def test_a_snapshot_that_cannot_be_is_refused(snapshot: Snapshot) -> None:
+def test_a_snapshot_of_a_term_that_is_not_yet_is_refused() -> None:
     lab = Lab()
     lab.append(term=1, entries=entries(1, 1, 1), commit=3)
     lab.wait(0.1)
-    request = replace(snapshot_request(snapshot), term=3)
+    request = snapshot_request(Snapshot(9, 4, configuration(1, 2, 3)), term=3)
     assert not one(lab.tell(request), SnapshotResponse).accepted
     assert lab.log == [1, 1, 1]
     assert not any(isinstance(effect, WriteSnapshot) for effect in lab.effects)
@@ -156,10 +149,8 @@ def test_who_is_not_in_an_installed_snapshots_configuration_has_left() -> None:
     assert lab.wait(50.0) == []
 
 
-@pytest.mark.parametrize(("first_index", "kept"), [(1, 5), (3, 3), (5, 1), (6, 0), (7, 0), (8, 0)])
-def test_a_stored_log_may_begin_before_at_or_behind_its_snapshot(
-    first_index: int, kept: int
-) -> None:
+@pytest.mark.parametrize(("first_index", "kept"), [(1, 5), (3, 3), (5, 1), (6, 0)])
+def test_a_stored_log_may_begin_before_or_behind_its_snapshot(first_index: int, kept: int) -> None:
     """A crash between a snapshot and the compaction leaves what the snapshot stands for."""
     stored = Stored(
         term=1,
@@ -168,12 +159,11 @@ def test_a_stored_log_may_begin_before_at_or_behind_its_snapshot(
         entries=entries(*[1] * (8 - first_index)),
     )
     lab = Lab(stored)
-    gap = first_index > 6
-    assert lab.core.last_index == (5 if gap else 7)
+    assert lab.core.last_index == 7
     assert (lab.core.commit_index, lab.core.applied_index) == (5, 5)
     assert lab.append(term=1, previous=(5, 1), commit=5).accepted
     assert not lab.append(term=1, previous=(5, 4), commit=5).accepted
-    assert len(lab.log) == (0 if gap else 2 + max(0, kept - 1))
+    assert len(lab.log) == 2 + max(0, kept - 1)
 
 
 @pytest.mark.parametrize(("commit", "taken"), [(2, []), (3, [3]), (5, [5])])

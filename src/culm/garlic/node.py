@@ -269,6 +269,8 @@ class Node:
 
     def next_event(self) -> NodeEvent | None:
         while True:
+            if self._core.stopped:
+                self.close()
             # The end of the node is told after that of its links.
             if not (self._closing and self._links):
                 event = self._core.next_event()
@@ -383,7 +385,7 @@ class Node:
             self._links[number].fail(RemoteProtocolError(ErrorCode.HANDSHAKE_TIMEOUT))
 
     def close(self) -> None:
-        """End all links, then the node."""
+        """End all links, then the node, of which there may be words left."""
         if self._closing:
             return
         self._closing = True

@@ -154,7 +154,7 @@ class Change:
         """
         if self.state is ChangeState.COMMITTING:
             return True
-        self.progress.waiting = False
+        self.progress.go_on()
         overdue = self._shared.now - self._shared.timing.request_timeout_s
         if self.progress.overdue(overdue):
             self.progress.in_flight.clear()

@@ -19,7 +19,14 @@ from culm.garlic.raft.log import LogView
 from culm.garlic.raft.model import Configuration, Server, Stored
 from culm.garlic.raft.shared import Shared
 from culm.garlic.raft.states import State
-from culm.machine import Closed, ContractErrorCode, LocalProtocolError, Ticket, check_time
+from culm.machine import (
+    Closed,
+    ContractErrorCode,
+    LocalProtocolError,
+    RemoteProtocolError,
+    Ticket,
+    check_time,
+)
 
 __all__ = ["Raft"]
 
@@ -35,7 +42,7 @@ class Raft:
     server_id
         Its id in configurations.
     stored
-        What the store holds of it (`Stored`).
+        What the store holds of it (`Stored`); raises `ValueError` if something is missing there.
     rng
         Where election timeouts come from.
     now
@@ -244,6 +251,11 @@ class Raft:
 
     # The contract
 
+    @property
+    def stopped(self) -> bool:
+        """Whether `Closed` is told already, or will be."""
+        return self._closed
+
     def next_event(self) -> RaftEvent | None:
         found = self._shared.work.next_event()
         if found is None:
@@ -304,11 +316,21 @@ class Raft:
             self._engine.advance()
 
     def receive_message(self, message: m.Message) -> None:
-        """Take a message; a request is answered in time through `messages_to_send`."""
+        """Take a message; a request is answered in time through `messages_to_send`.
+
+        A leader that denies what is committed here has lost it, or we have: the server stops
+        (`Closed` with ``CONTRADICTION``), for somebody to look after the cluster.
+        """
         if not self._closed:
-            self._engine.receive_message(message)
+            try:
+                self._engine.receive_message(message)
+            except RemoteProtocolError as error:
+                self._stop(error)
 
     def close(self) -> None:
+        self._stop(None)
+
+    def _stop(self, error: RemoteProtocolError | None) -> None:
         if not self._closed:
             self._closed = True
             self._engine.end()
@@ -316,4 +338,4 @@ class Raft:
             self._shared.work.stop()
             for lost in self._shared.proposals.drop_all():
                 self._shared.work.emit(lost)
-            self._shared.work.emit(Closed())
+            self._shared.work.emit(Closed(error=error))

@@ -115,8 +115,11 @@ class Elector:
         self.role = role
         self._shared.work.emit(RoleChanged(role=role, term=self._shared.journal.term))
 
-    def on_vote_request(self, request: VoteRequest) -> None:
-        """RequestVote (paper, figure 2, receiver implementation 2, and 5.4.1)."""
+    def on_vote_request(self, request: VoteRequest) -> bool:
+        """RequestVote (paper, figure 2, receiver implementation 2, and 5.4.1).
+
+        Returns whether the candidate's log is at least as up to date as ours.
+        """
         journal = self._shared.journal
         log = journal.log
         up_to_date = (request.last_log_term, request.last_log_index) >= (
@@ -129,6 +132,7 @@ class Elector:
                 journal.set_term(journal.term, request.source)
             self.restart_timer()
         self._shared.respond(request, 0, accepted=granted)
+        return up_to_date
 
     def on_vote_response(self, response: VoteResponse) -> None:
         if response.accepted:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, NamedTuple
 
 from culm.garlic.raft import messages as m
+from culm.garlic.raft.departure import Departure
 from culm.garlic.raft.elector import Elector
 from culm.garlic.raft.leadership import Leadership
 from culm.garlic.raft.receiver import Receiver
@@ -45,17 +46,18 @@ _TELLS_LOG_END: frozenset[type[m.Message]] = frozenset(
 
 
 class Engine:
-    """Owns the elector, the receiver, and while it lasts the leadership.
+    """Owns the elector, the receiver, the departure, and while it lasts the leadership.
 
     Every method leaves all conclusions drawn from what is durable, applied and answered.
     """
 
-    __slots__ = ("elector", "leadership", "reads", "receiver", "shared")
+    __slots__ = ("departure", "elector", "leadership", "reads", "receiver", "shared")
 
     def __init__(self, shared: Shared, rng: random.Random) -> None:
         self.shared = shared
         self.elector = Elector(shared, rng)
-        self.receiver = Receiver(shared)
+        self.departure = Departure(shared)
+        self.receiver = Receiver(shared, self.departure)
         self.leadership: Leadership | None = None
         self.reads = 0  # the last number given to a read
 
@@ -84,7 +86,7 @@ class Engine:
 
     def advance(self) -> None:
         """Do what is due at ``shared.now``."""
-        self.receiver.advance()
+        self.departure.advance()
         if self.leadership is not None:
             if not self.leadership.advance():
                 self._follow(self.term)
@@ -95,24 +97,29 @@ class Engine:
     def still_receiving(self, peer: int) -> None:
         """Something comes from `peer`."""
         if peer == self.shared.leader:
-            self.receiver.heard()
+            self.departure.heard_leader()
             self.elector.still_receiving()
 
     def next_deadline(self) -> float | None:
         if self.leadership is not None:
             return self.leadership.next_deadline()
-        deadlines = [self.receiver.next_deadline()]
-        if self.shared.is_voter and not self.receiver.left:
+        deadlines = [self.departure.next_deadline()]
+        if self.shared.is_voter and self.departure.may_stand:
             deadlines.append(self.elector.deadline)
         return min((time for time in deadlines if time is not None), default=None)
 
     # Transitions
 
     def _stand(self, *, transfer: bool) -> None:
-        if self.shared.is_voter and not self.receiver.left and not self.receiver.installing:
+        if self._may_stand:
             self.elector.stand(transfer=transfer)
         else:
             self.elector.restart_timer()
+
+    @property
+    def _may_stand(self) -> bool:
+        is_free = self.departure.may_stand and not self.receiver.installing
+        return is_free and self.shared.is_voter
 
     def _follow(self, term: int) -> None:
         if self.leadership is not None:
@@ -132,7 +139,7 @@ class Engine:
                 # Paper, section 6: a leader that is not in the new configuration steps
                 # down once that is committed.
                 self._follow(self.term)
-                self.receiver.leave()
+                self.departure.go()
 
     # Messages
 
@@ -200,8 +207,8 @@ class Engine:
             self.shared.respond(message, next_index, accepted=False)
 
     def _on_vote_request(self, request: m.VoteRequest) -> None:
-        self.receiver.heard()
-        self.elector.on_vote_request(request)
+        has_our_log = self.elector.on_vote_request(request)
+        self.departure.heard_candidate(has_our_log=has_our_log)
 
     def _on_vote_response(self, response: m.VoteResponse) -> None:
         self.elector.on_vote_response(response)
@@ -211,12 +218,12 @@ class Engine:
         if self.shared.leader not in (None, request.source):
             self._refuse(request)
             return
-        self.receiver.heard()
         self.elector.heard_from(request.source)
         self._FROM_LEADER[type(request)](self, request)
+        self.departure.heard_leader()
 
     def _on_transfer_request(self, request: m.TransferRequest) -> None:
-        able = self.shared.is_voter and not self.receiver.installing
+        able = self._may_stand
         self.shared.respond(request, 0, accepted=able)
         if able:
             self._stand(transfer=True)

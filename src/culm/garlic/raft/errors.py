@@ -8,7 +8,7 @@ __all__ = ["ErrorCode"]
 
 
 class ErrorCode(IntEnum):
-    """Why a call was refused."""
+    """Why a call was refused, or why a server has stopped."""
 
     NOT_LEADER = 1
     QUEUE_FULL = 2
@@ -21,3 +21,4 @@ class ErrorCode(IntEnum):
     BAD_ENDPOINT = 9
     VALUE_TOO_LARGE = 10
     NO_CHANGE = 11
+    CONTRADICTION = 20

@@ -41,12 +41,14 @@ class Journal:
 
     def __init__(self, stored: Stored, work: StoreWork) -> None:
         self.log = Log(stored)
+        known = max(stored.commit_index, stored.applied_index)
+        if known > self.log.last_index:
+            raise ValueError(
+                f"the store's log ends at {self.log.last_index}, and {known} was committed"
+            )
         self.term = max(stored.term, self.log.last_term)
         self.voted_for = stored.voted_for if self.term == stored.term else None
-        self.commit_index = max(
-            stored.snapshot.index,
-            min(max(stored.commit_index, stored.applied_index), self.log.last_index),
-        )
+        self.commit_index = max(stored.snapshot.index, known)
         self.membership = Membership(stored.snapshot, self.commit_index)
         first = self.log.base_index + 1
         self.membership.append(first, self.log.slice(first, self.log.last_index))

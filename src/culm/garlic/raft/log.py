@@ -53,13 +53,31 @@ class Log:
         self.last_index = self.base_index + len(self._entries)
 
     def _load(self, first: int, entries: Sequence[Entry]) -> None:
-        """Take stored entries, unless a snapshot has replaced them already."""
+        """Take stored entries, which follow the snapshot, or go on from before it.
+
+        Raises `ValueError` for a store that lacks what it once had: a server that went on
+        without that would vote for leaders who lack it, too.
+        """
         snapshot = self.snapshot
+        if first > snapshot.index + 1:
+            raise ValueError(
+                f"a hole in the store: the snapshot ends at {snapshot.index},"
+                f" and the log begins at {first}"
+            )
         if first == snapshot.index + 1:
             self._entries = list(entries)
-            return
-        position = snapshot.index - first
-        if 0 <= position < len(entries) and entries[position].term == snapshot.term:
+        elif entries:
+            position = snapshot.index - first
+            if position >= len(entries):
+                raise ValueError(
+                    f"the store's snapshot, at {snapshot.index}, is beyond its log, which ends at"
+                    f" {first + len(entries) - 1}"
+                )
+            if entries[position].term != snapshot.term:
+                raise ValueError(
+                    f"the store's log has an entry of term {entries[position].term} at"
+                    f" {snapshot.index}, and its snapshot is of term {snapshot.term}"
+                )
             # The first entry serves as the base: of what precedes it no term is known.
             self.base_index = first
             self._base_term = entries[0].term

@@ -220,6 +220,10 @@ class Progress:
                 pass
         self.unanswered(base_index)
 
+    def go_on(self) -> None:
+        """It is time to try again."""
+        self.waiting = False
+
     def still_sending(self, now: float) -> None:
         """What is on its way is not all sent yet, and the peer takes it."""
         self.heard_at = now

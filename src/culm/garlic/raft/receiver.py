@@ -4,31 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from culm.garlic.raft.departure import Departure
 from culm.garlic.raft.effects import WriteSnapshot
-from culm.garlic.raft.events import Left, SnapshotInstalled
+from culm.garlic.raft.errors import ErrorCode
+from culm.garlic.raft.events import SnapshotInstalled
 from culm.garlic.raft.messages import (
     AppendRequest,
     JoinRequest,
     LeaveRequest,
+    Request,
     SnapshotRequest,
     SyncRequest,
 )
 from culm.garlic.raft.model import Entry, Snapshot
 from culm.garlic.raft.shared import Shared
+from culm.machine import RemoteProtocolError
 
 __all__ = ["Receiver"]
 
 
 class Receiver:
-    """Owns what a leader has begun with this server: a snapshot, a sync, a leave.
+    """Owns what a leader has begun with this server: a snapshot, a sync.
 
-    Every handler is called with a request of the current term's leader, and answers it.
+    Every handler is called with a request of the current term's leader, and answers it, or raises
+    `RemoteProtocolError` (``CONTRADICTION``) if it denies what is committed.
     """
 
     __slots__ = (
+        "_departure",
         "_due",
-        "_leave_deadline",
-        "_left",
         "_offset",
         "_shared",
         "_snapshot_key",
@@ -37,8 +41,9 @@ class Receiver:
         "_writing",
     )
 
-    def __init__(self, shared: Shared) -> None:
+    def __init__(self, shared: Shared, departure: Departure) -> None:
         self._shared = shared
+        self._departure = departure
         # What is being received: term and leader that send it, and the snapshot
         self._snapshot_key: tuple[int, int, Snapshot] | None = None
         self._offset = 0  # its bytes that are written
@@ -46,13 +51,6 @@ class Receiver:
         self._writing: SnapshotRequest | None = None
         self._synced_by: tuple[int, int] | None = None  # term and leader that let us join
         self._synced = 0  # up to where our log is known to be that leader's
-        self._leave_deadline: float | None = None
-        self._left = False
-
-    @property
-    def left(self) -> bool:
-        """Whether this server has left the cluster, and stands for no election."""
-        return self._left
 
     @property
     def installing(self) -> bool:
@@ -70,17 +68,24 @@ class Receiver:
             shared.respond(request, log.last_index + 1, accepted=False)
             return
         if previous >= log.base_index and log.term_at(previous) != request.previous_term:
+            if previous <= shared.journal.commit_index and request.previous_term <= request.term:
+                raise self._contradiction(request, previous)
             retry = log.retry_index(previous, request.previous_term)
             shared.respond(request, retry, accepted=False)
             return
-        if not self._store(previous, entries, request.term):
+        if not self._store(previous, entries, request):
             shared.respond(request, log.last_index + 1, accepted=False)
             return
         self._commit(min(request.commit_index, end))
         shared.respond(request, end + 1, accepted=True)
 
-    def _store(self, previous: int, entries: Sequence[Entry], term: int) -> bool:
-        """Make our log agree with `entries`; false if they contradict what is committed.
+    def _contradiction(self, request: Request, index: int) -> RemoteProtocolError:
+        """The leader has something else where an entry is committed."""
+        told = f"leader {request.source} of term {request.term} has another entry {index}"
+        return RemoteProtocolError(ErrorCode.CONTRADICTION, f"{told}, which is committed here")
+
+    def _store(self, previous: int, entries: Sequence[Entry], request: Request) -> bool:
+        """Make our log agree with `entries`; false if they cannot be the leader's.
 
         What we have and they do not contradict stays (figure 2, rule 3: only a conflict
         deletes): the request may be an old one.
@@ -92,14 +97,14 @@ class Receiver:
             previous = log.base_index
         if not entries:
             return True
-        if entries[-1].term > term:
+        if entries[-1].term > request.term:
             return False
         known = log.first_conflict(previous, entries)
         if known == len(entries):
             return True
         first = previous + known + 1
         if first <= journal.commit_index:
-            return False
+            raise self._contradiction(request, first)
         if first <= log.last_index:
             journal.truncate(first)
         journal.append(entries[known:] if known else entries)
@@ -112,17 +117,9 @@ class Receiver:
 
     def _members_changed(self, was_voter: bool) -> None:
         if self._shared.is_voter:
-            self._left = False
-            self._leave_deadline = None
+            self._departure.stay()
         elif was_voter:
-            self.leave()
-
-    def leave(self) -> None:
-        """Take no part in elections any more."""
-        self._leave_deadline = None
-        if not self._left:
-            self._left = True
-            self._shared.work.emit(Left())
+            self._departure.go()
 
     def on_snapshot(self, request: SnapshotRequest) -> None:
         """InstallSnapshot (paper, figure 13)."""
@@ -133,8 +130,10 @@ class Receiver:
             self._commit(min(snapshot.index, log.last_index))
             self._synced = max(self._synced, snapshot.index)
             shared.respond(request, request.offset + len(request.data), accepted=True)
-        elif snapshot.index <= shared.journal.commit_index or snapshot.term > request.term:
+        elif snapshot.term > request.term:
             shared.respond(request, 0, accepted=False)
+        elif snapshot.index <= shared.journal.commit_index:
+            raise self._contradiction(request, snapshot.index)
         else:
             self._take_chunk(request)
 
@@ -199,7 +198,7 @@ class Receiver:
     def on_join(self, request: JoinRequest) -> None:
         """The invitation: from now on the leader's sync requests are taken."""
         self._synced_by, self._synced = (request.term, request.source), 0
-        self._left, self._leave_deadline = False, None
+        self._departure.stay()
         self._shared.respond(request, self._shared.journal.log.last_index + 1, accepted=True)
 
     def on_sync(self, request: SyncRequest) -> None:
@@ -217,7 +216,7 @@ class Receiver:
             self._synced_by != leader
             or previous > self._synced
             or self.installing
-            or not self._store(previous, request.entries, request.term)
+            or not self._store(previous, request.entries, request)
         ):
             shared.respond(request, self._synced + 1, accepted=False)
             return
@@ -227,23 +226,5 @@ class Receiver:
 
     def on_leave(self, request: LeaveRequest) -> None:
         """We shall go: when the configuration without us is committed, or all is silent."""
-        if not self._left:
-            self._leave_deadline = self._shared.now + 2 * self._shared.timing.election_timeout_max_s
+        self._departure.told()
         self._shared.respond(request, self._shared.journal.log.last_index + 1, accepted=True)
-
-    def heard(self) -> None:
-        """A leader or a candidate was heard: the wait for silence starts again.
-
-        Who left because of silence, and is a member still, is back.
-        """
-        if self._left and self._shared.is_voter:
-            self._left = False
-        if self._leave_deadline is not None:
-            self._leave_deadline = self._shared.now + 2 * self._shared.timing.election_timeout_max_s
-
-    def next_deadline(self) -> float | None:
-        return self._leave_deadline
-
-    def advance(self) -> None:
-        if self._leave_deadline is not None and self._leave_deadline <= self._shared.now:
-            self.leave()

@@ -120,7 +120,7 @@ class Replicator:
         shared = self._shared
         overdue = shared.now - shared.timing.request_timeout_s
         for peer, progress in self.peers.items():
-            progress.waiting = False
+            progress.go_on()
             self.expire(progress, overdue)
             if not progress.in_flight and progress.state is not ProgressState.SNAPSHOT:
                 self._send_append(peer, progress)
