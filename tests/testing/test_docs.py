@@ -49,7 +49,7 @@ def run(name: str) -> dict[str, Any]:
     return names
 
 
-@pytest.mark.parametrize("name", ["driving.md", "reconcile.md", "testing.md"])
+@pytest.mark.parametrize("name", ["driving.md", "reconcile.md", "testing.md", "tutorial.md"])
 def test_examples_run(name: str) -> None:
     run(name)
 
