@@ -108,6 +108,7 @@ def connect(
     *,
     role: Role = Role.PROACTIVE,
     limits: Limits | None = None,
+    as_it_comes: bool = False,
     **initial: Any,
 ) -> Connection:
     """A connection with streams of (send credit, receive credit)."""
@@ -118,7 +119,7 @@ def connect(
         },
         **initial,
     )
-    return Connection(role=role, initial=state, limits=limits or Limits())
+    return Connection(role=role, initial=state, limits=limits or Limits(), as_it_comes=as_it_comes)
 
 
 FREE = (INFINITE, INFINITE)

@@ -748,6 +748,28 @@ class TestEndOfBytes:
             connection.receive_eof()
             assert failure(connection) is ErrorCode.EOF_IN_PACKET
 
+    @pytest.mark.parametrize("as_it_comes", [False, True])
+    def test_inside_of_a_write_what_has_come_of_it_comes_up(self, as_it_comes: bool) -> None:
+        """However large its pieces are: the line may break before the first is whole."""
+        for size in range(1, 21):
+            connection = connect(
+                {0: FREE}, limits=Limits(piece_size_max=8), as_it_comes=as_it_comes
+            )
+            data = bytes(range(21))
+            connection.receive_data(write(0, data)[: size - 21])
+            came = b""
+            for eof in (False, True):
+                while isinstance(event := connection.next_event(), StreamData):
+                    came += event.data
+                if not eof:
+                    assert came == data[: size - size % 8]
+                    assert event is None
+                    connection.receive_eof()
+            assert came == data[:size]
+            assert isinstance(event, Closed)
+            assert event.error is not None
+            assert event.error.code is ErrorCode.EOF_IN_PACKET
+
     def test_with_streams(self) -> None:
         connection = connect({0: FREE})
         connection.receive_data(ping(0))

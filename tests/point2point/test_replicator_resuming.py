@@ -20,11 +20,11 @@ from replicator_support import (
     store_of,
 )
 
-from culm.bamboo.effects import DiscardStaged
+from culm.bamboo.effects import DiscardStaged, answer
 from culm.bamboo.store import NewEntry
-from culm.machine import Effect
-from culm.point2point import ErrorCode
-from culm.point2point.replication import EntryStored, Interest, Want
+from culm.machine import Closed, Effect
+from culm.point2point import ErrorCode, Role
+from culm.point2point.replication import EntryStored, Interest, Replicator, Want
 
 # Random payloads, so that compression makes nothing smaller.
 NEWS = news_of((40, 3000, 7, 0, 1500, 64, 65))
@@ -339,3 +339,48 @@ def test_somebody_else_may_go_on_while_what_is_begun_is_read(later: int) -> None
         assert same(server, reader), at
         assert DiscardStaged not in done, at
         check_store(reader.store)
+
+
+def over_a_line_that_breaks(server: Node, reader: Node, *, size: int) -> None:
+    """Connect, with limits as they are, until `size` bytes have come in both directions."""
+    ends = [Replicator(role=role, interest=Interest(accept_new_logs=True)) for role in Role]
+    stores = server.store, reader.store
+    left, lines = size, [bytearray(), bytearray()]
+    ended = 0
+    while ended < 2:
+        for machine, store, line in zip(ends, stores, lines, strict=True):
+            while True:
+                event, effect = machine.next_event(), machine.next_effect()
+                ended += isinstance(event, Closed)
+                if effect is not None:
+                    answer(machine, effect, store)
+                if event is None and effect is None:
+                    break
+            line += machine.data_to_send()
+        came = False
+        for machine, line in zip(reversed(ends), lines, strict=True):
+            data = bytes(line[: min(left, 1460)])
+            del line[: len(data)]
+            left -= len(data)
+            if data:
+                machine.receive_data(data)
+                came = True
+        if not came:
+            for machine in ends:
+                machine.close() if left else machine.receive_eof()
+
+
+@pytest.mark.parametrize(
+    ("count", "entry_size", "size"),
+    [(5, 500, 1500), (20, 1000, 8000), (100, 100, 4000), (2, 100_000, 30_000)],
+)
+def test_a_line_that_breaks_after_so_many_bytes_gets_on(
+    count: int, entry_size: int, size: int
+) -> None:
+    """What has come whole is stored, also of a row that is sent in one Write."""
+    server, reader = World().node(store_of(news_of((entry_size,) * count))), World().node()
+    total = count * (entry_size + 200)
+    for _ in range(3 + 2 * total // size):
+        over_a_line_that_breaks(server, reader, size=size)
+        check_store(reader.store)
+    assert same(server, reader)

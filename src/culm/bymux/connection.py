@@ -208,6 +208,8 @@ class Connection(StreamBase[ConnectionEvent]):
                 return event
 
     def _step_eof(self) -> ConnectionEvent | None:
+        if self._incoming is not None and self._inbox.size:
+            return self._bring_up(self._incoming, self._inbox.size)  # of a piece that is cut short
         if self.inside:
             raise RemoteProtocolError(ErrorCode.EOF_IN_PACKET)
         if self._scopes:
@@ -253,8 +255,9 @@ class Connection(StreamBase[ConnectionEvent]):
     def _take_piece(self, scope: StreamScope) -> ConnectionEvent | None:
         """Bring up the next piece of a Write as soon as it is whole."""
         size = min(self._incoming_size, self._limits.piece_size_max)
-        if self._inbox.size < size:
-            return None
+        return self._bring_up(scope, size) if self._inbox.size >= size else None
+
+    def _bring_up(self, scope: StreamScope, size: int) -> ConnectionEvent:
         data: bytes | memoryview
         if self._as_it_comes:
             data = self._take_pieces(scope, size)

@@ -32,8 +32,9 @@ class StreamCreated(Event):
 class StreamData(Event):
     """A piece of the data of a Write, never empty.
 
-    The pieces of a Write have `Limits.piece_size_max` bytes, the last one the rest.
-    They are larger, and views, only where ``as_it_comes`` was asked for.
+    The pieces of a Write have `Limits.piece_size_max` bytes, the last one the rest, or what
+    has come of it where the bytes end in the middle.  They are larger, and views, only where
+    ``as_it_comes`` was asked for.
     """
 
     stream_id: int
