@@ -8,23 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import TypeGuard
+from typing import TypeGuard, cast
 
 from culm.arguments import is_dict, is_list, is_tuple
-from culm.bamboo.entry import AUTHOR_SIZE, SIGNATURE_SIZE, LogKey
+from culm.bamboo.entry import AUTHOR_SIZE, LogKey
 from culm.bamboo.forks import ForkProof
-from culm.bamboo.links import has_lipmaalink
 from culm.bamboo.store import Head, StoredEntry
+from culm.kernels import runs as kernel
 from culm.wire import varu64
 from culm.wire.multihash import FAMILIES, HashFamily
 
-__all__ = ["are_hashes", "are_logs", "are_stored_entries", "is_hash", "is_head", "is_of_family"]
+__all__ = ["are_hashes", "are_logs", "is_hash", "is_head", "is_of_family", "stored_size"]
 
 # The families differ in the sizes of their hashes.
 _PREFIXES = {family.encoded_size: family.prefix for family in FAMILIES.values()}
-
-_TAGS = (b"\0", b"\1")
-_MAX, _encode = varu64.MAX, varu64.encode
 
 
 def is_hash(value: object) -> TypeGuard[bytes]:
@@ -87,56 +84,28 @@ def _is_log(value: object) -> TypeGuard[LogKey]:
     )
 
 
-def are_stored_entries(
-    values: Sequence[object], log: LogKey, payload_size_max: int | None
-) -> TypeGuard[Sequence[StoredEntry]]:
-    """Entries of `log`, with payloads only where those are complete and may come along.
+def stored_size(
+    values: Sequence[object],
+    log: LogKey,
+    *,
+    first: int = 1,
+    last: int | None = None,
+    payload_size_max: int | None = None,
+) -> int | None:
+    """How many bytes entries of `log` and their payloads take; ``None`` for anything else.
 
-    All of them have hashes of one family.
+    They are in order, from `first` to `last`; payloads come only with those that are complete,
+    and have at most `payload_size_max` bytes.  All have hashes of one family.
     """
-    first = values[0] if values else None
-    if type(first) is not StoredEntry or type(first.hash) is not bytes:
-        return not values
-    prefix = _PREFIXES.get(len(first.hash))
-    if prefix is None:
-        return False
-    hash_size, prefix_size = len(first.hash), len(prefix)
-    front = log.author + _encode(log.log_id)
-    fronts, number_at = tuple(tag + front for tag in _TAGS), 1 + len(front)
-    rest_size = hash_size - prefix_size + SIGNATURE_SIZE
-    payload_size_max = -1 if payload_size_max is None else payload_size_max
-    # This is done for every entry that is sent: it has to be quick.
-    for value in values:
-        if type(value) is not StoredEntry:
-            return False
-        seqnum, encoded, hash, size, on_hand, complete, payload, begun = value
-        if not (
-            type(seqnum) is type(size) is type(on_hand) is int
-            and type(complete) is type(begun) is bool
-            and type(encoded) is type(hash) is bytes
-            and 0 < seqnum <= _MAX
-            and 0 <= on_hand <= size <= _MAX
-            and (not complete or (on_hand == size and not begun))
-            and len(hash) == hash_size
-            and hash.startswith(prefix)
-        ):
-            return False
-        if payload is not None and not (
-            type(payload) is bytes and complete and len(payload) == size <= payload_size_max
-        ):
-            return False
-        # The numbers and the sizes of the hashes are those of the encoded form: number, links,
-        # size and hash of the payload, signature.
-        number, tail = _encode(seqnum), _encode(size) + prefix
-        links, links_at = (seqnum > 1) + has_lipmaalink(seqnum), number_at + len(number)
-        tail_at = links_at + links * hash_size
-        if not (
-            len(encoded) == tail_at + len(tail) + rest_size
-            and encoded.startswith(fronts)
-            and encoded.startswith(number, number_at)
-            and encoded.startswith(tail, tail_at)
-            and (not links or encoded.startswith(prefix, links_at))
-            and (links < 2 or encoded.startswith(prefix, links_at + hash_size))
-        ):
-            return False
-    return True
+    if not values:
+        return 0
+    if set(map(type, values)) != {StoredEntry}:
+        return None
+    rows = cast("Sequence[StoredEntry]", values)
+    link_size = len(rows[0].hash) if is_hash(rows[0].hash) else 0
+    if not link_size:
+        return None
+    head = log.author + varu64.encode(log.log_id)
+    prefix = _PREFIXES[link_size]
+    size = kernel.stored_size(rows, head, first, last, prefix, link_size, payload_size_max)
+    return None if size < 0 else size

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, ClassVar, NamedTuple, TypeAlias, TypeGuard, TypeVar
 
 from culm.arguments import is_list
-from culm.bamboo.answers import are_hashes, are_logs, are_stored_entries, is_head
+from culm.bamboo.answers import are_hashes, are_logs, is_head, stored_size
 from culm.bamboo.entry import LogKey
 from culm.bamboo.forks import ForkProof
 from culm.bamboo.store import Head, LogStore, NewEntry, StoredEntry, StoreError, StoreErrorCode
@@ -107,15 +107,14 @@ class ReadEntries(StoreEffect[list[StoredEntry]]):
     def accepts(self, result: object) -> TypeGuard[list[StoredEntry]]:
         if not is_list(result) or not _at_most(self.count_max, result):
             return False
-        if not result or not are_stored_entries(result, self.log, self.payload_size_max):
-            return not result
-        before, size = self.start - 1, 0
-        for seqnum, encoded, _, _, _, _, payload, _ in result:
-            if seqnum <= before:
-                return False
-            before = seqnum
-            size += len(encoded) + len(payload or b"")
-        if self.end is not None and before > self.end:
+        size = stored_size(
+            result,
+            self.log,
+            first=self.start,
+            last=self.end,
+            payload_size_max=self.payload_size_max,
+        )
+        if size is None:
             return False
         return len(result) == 1 or self.size_max is None or size <= self.size_max
 
@@ -304,10 +303,9 @@ LogEffect: TypeAlias = (
 
 
 def _is_entry(value: object, log: LogKey, seqnum: int | None) -> bool:
-    if value is None:
-        return True
-    found = [value]
-    return are_stored_entries(found, log, None) and found[0].seqnum == seqnum
+    if value is None or seqnum is None:
+        return value is None
+    return stored_size([value], log, first=seqnum, last=seqnum) is not None
 
 
 def _read_log(effect: ReadLog, store: LogStore) -> LogStatus:

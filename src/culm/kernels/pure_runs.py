@@ -3,17 +3,20 @@
 The data of a request that wants everything is a row of metadata packets, each followed by
 one packet with the whole payload.  `read` takes what is plain and all there from the
 beginning of such a row; it stops before anything else, be that right, wrong or cut short.
+`choose` says what of stored entries can be sent as such a row, and `stored_size` whether they
+have the form of stored entries at all.
 
 Source: Bamboo Point-2-Point, "Encoding on the data channel"; Bamboo, "Encoding".
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 from culm.kernels.pure_lipmaa import lipmaa
 
-__all__ = ["read"]
+__all__ = ["choose", "read", "stored_size"]
 
 _METADATA, _RAW, _COMPRESSED = 128, 8, 9  # first bytes of packets
 _SIGNATURE_SIZE = 64
@@ -47,11 +50,10 @@ def read(
     compressed, and where in `data` the next packet begins.  No signature and no hash
     has been verified.
     """
+    _check_link_size(link_size, prefix)
     records: list[_Record] = []
     known = dict(links)
     at = 0
-    if link_size < len(prefix):
-        raise ValueError("a link is smaller than its prefix")
     for number in range(seqnum, min(seqnum + count_max, _NUMBERS) if seqnum else 0):
         # Two bytes tell whether there is a backlink; see `culm.point2point.data_codec`.
         tail = at + 1
@@ -74,6 +76,126 @@ def read(
         described = (number, *found, size, payload_hash, signature)
         records.append((*described, encoded, known[number], payload, compressed, at))
     return records
+
+
+def choose(
+    rows: Iterable[Sequence[Any]],
+    head: bytes,
+    seqnum: int,
+    count_max: int,
+    size_min: int,
+    size_max: int,
+    room: int,
+    sent: Mapping[int, bytes],
+    received: Mapping[int, bytes],
+    link_size: int,
+) -> list[tuple[bytes, bytes, bytes, bytes]]:
+    """Choose of stored entries what `read` takes, the first of them number `seqnum`.
+
+    `rows` are `StoredEntry`s, in order.  `head`, `count_max`, `size_min`, `size_max` and
+    `link_size` are what they are for `read`.  Chosen is about as much as fits into `room`
+    bytes: what is more than that begins within it.  What is linked to before `seqnum` has to
+    have no other hash in `sent` nor in `received`, which say nothing of what comes from there on.
+
+    Returns, entry by entry: its hash, its metadata packet, its payload size as it is encoded,
+    its payload.
+    """
+    _check_link_size(link_size)
+    chosen: list[tuple[bytes, bytes, bytes, bytes]] = []
+    used = 0
+    for number, encoded, hash, size, _, complete, payload, _ in rows:
+        if number != seqnum + len(chosen) or len(chosen) >= count_max or used >= room:
+            break
+        if not complete or payload is None or len(payload) != size:
+            break
+        if not size_min <= size <= size_max or not encoded.startswith(b"\0" + head):
+            break
+        size_encoded, target = _encoded(size), lipmaa(number)
+        tail = len(encoded) - len(size_encoded) - link_size - _SIGNATURE_SIZE
+        if tail < 1 + len(head) + _link_count(number) * link_size:
+            break
+        backlink = encoded[tail - link_size : tail]
+        lipmaalink = encoded[tail - 2 * link_size : tail - link_size]
+        if not chosen and number > 1 and not _agree(sent, received, number - 1, backlink):
+            break
+        if target < min(number - 1, seqnum) and not _agree(sent, received, target, lipmaalink):
+            break
+        metadata = bytes([_METADATA]) + encoded[tail:]
+        chosen.append((hash, metadata, size_encoded, payload))
+        used += len(metadata) - 1 + size
+    return chosen
+
+
+def _agree(
+    sent: Mapping[int, bytes], received: Mapping[int, bytes], number: int, hash: bytes
+) -> bool:
+    return sent.get(number, hash) == received.get(number, hash) == hash
+
+
+def stored_size(
+    rows: Sequence[Sequence[Any]],
+    head: bytes,
+    first: int,
+    last: int | None,
+    prefix: bytes,
+    link_size: int,
+    payload_size_max: int | None,
+) -> int:
+    """How many bytes the encodings and payloads of `rows` take; -1 if they have another form.
+
+    Their form is that of `StoredEntry`s of the log `head`, from number `first` to `last`
+    (``None``: whatever there may be), ascending.  Payloads are whole, and of at most
+    `payload_size_max` bytes; ``None`` if there must not be any.  `head`, `prefix` and
+    `link_size` are what they are for `read`.  Of the encoding no more is looked at than
+    that numbers and sizes are those of the row.
+    """
+    _check_link_size(link_size, prefix)
+    total, first = 0, max(first, 1)
+    fronts = b"\0" + head, b"\1" + head
+    for row in rows:
+        if len(row) != 8:
+            return -1
+        number, encoded, hash, size, on_hand, complete, payload, begun = row
+        if not (
+            type(number) is type(size) is type(on_hand) is int
+            and type(complete) is type(begun) is bool
+            and type(encoded) is type(hash) is bytes
+            and first <= number < _NUMBERS
+            and (last is None or number <= last)
+            and 0 <= on_hand <= size < _NUMBERS
+            and (not complete or (on_hand == size and not begun))
+            and len(hash) == link_size
+            and hash.startswith(prefix)
+        ):
+            return -1
+        if payload is not None:
+            whole = type(payload) is bytes and complete and len(payload) == size
+            if not whole or payload_size_max is None or size > payload_size_max:
+                return -1
+            total += size
+        numbered, sized = _encoded(number), _encoded(size)
+        links_at = len(fronts[0]) + len(numbered)
+        tail_at = links_at + _link_count(number) * link_size
+        if not (
+            len(encoded) == tail_at + len(sized) + link_size + _SIGNATURE_SIZE
+            and encoded.startswith(fronts)
+            and encoded.startswith(numbered, len(fronts[0]))
+            and all(encoded.startswith(prefix, at) for at in range(links_at, tail_at, link_size))
+            and encoded.startswith(sized + prefix, tail_at)
+        ):
+            return -1
+        total += len(encoded)
+        first = number + 1
+    return total
+
+
+def _check_link_size(link_size: int, prefix: bytes = b"") -> None:
+    if link_size < len(prefix):
+        raise ValueError("a link is smaller than its prefix")
+
+
+def _link_count(number: int) -> int:
+    return 0 if number == 1 else 1 + (lipmaa(number) < number - 1)
 
 
 def _links(known: Mapping[int, bytes], number: int) -> tuple[bytes | None, bytes | None] | None:

@@ -10,10 +10,10 @@ of a run, too.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from itertools import count
 from typing import Any, NamedTuple
 
-from culm.bamboo.entry import SIGNATURE_SIZE, LogKey, assemble, verify_signature
-from culm.bamboo.links import has_lipmaalink, lipmaa
+from culm.bamboo.entry import LogKey, assemble, verify_signature
 from culm.bamboo.store import NewEntry, StoredEntry
 from culm.buffer import ReceiveBuffer
 from culm.kernels import runs as kernel
@@ -33,7 +33,6 @@ _RUN_SIZE_MAX = 1 << 17
 # be used the time before: what comes after them would be read again and again.
 _COUNT_MIN = 8
 
-_METADATA = bytes([PacketType.METADATA])
 _RAW = bytes([PacketType.RAW])
 _COMPRESSED = bytes([PacketType.COMPRESSED])
 
@@ -116,9 +115,19 @@ class RunReader:
         author, log_id = log
         entries: list[NewEntry] = []
         size = 0
-        for read in records:
-            number, lipmaalink, backlink, payload_size, payload_hash = read[:5]
-            signature, encoded, hash, payload, compressed, _ = read[5:]
+        for (
+            number,
+            lipmaalink,
+            backlink,
+            payload_size,
+            payload_hash,
+            signature,
+            encoded,
+            hash,
+            payload,
+            compressed,
+            _,
+        ) in records:
             entry = assemble(
                 family,
                 author,
@@ -161,65 +170,33 @@ def write_run(
 ) -> tuple[bytes, dict[int, bytes]]:
     """The packets of the first of `stored`, about `size_max` bytes, and their hashes.
 
-    There are none where something stands against it.  `compress` is called for what is
-    sent only.
+    There are none where something stands against it: a link, say, to another entry than the
+    request knows.  `compress` is called for what is sent only.
     """
-    chosen = _choose(record, stored, link_size=family.encoded_size, size_max=size_max)
+    sent, received, log = record.outgoing.links, record.incoming.links, record.proposal.log
+    due = record.outgoing.run_due()
+    if due is None or due.size_max < due.size_min:
+        return b"", {}
+    if any(seqnum >= due.seqnum for seqnum in (*sent, *received)):
+        return b"", {}
+    chosen = kernel.choose(
+        stored,
+        log.author + varu64.encode(log.log_id),
+        due.seqnum,
+        due.count_max,
+        due.size_min,
+        min(due.size_max, size_max),
+        size_max,
+        sent,
+        received,
+        family.encoded_size,
+    )
     packets: list[bytes] = []
-    hashes: dict[int, bytes] = {}
-    for seqnum, hash, tail, size_encoded, payload in chosen:
-        packets += _METADATA, tail
+    for _, metadata, size, payload in chosen:
         packed = compress(payload)
         if packed is None:
-            packets += _RAW, size_encoded, payload
+            packets += metadata, _RAW, size, payload
         else:
-            packets += _COMPRESSED, size_encoded, varu64.encode(len(packed)), packed
-        hashes[seqnum] = hash
-    return b"".join(packets), hashes
-
-
-def _choose(
-    record: RequestRecord, stored: Iterable[StoredEntry], *, link_size: int, size_max: int
-) -> list[tuple[int, bytes, bytes, bytes, bytes]]:
-    """Which of `stored` can be sent: seqnum, hash, metadata but for its first byte, payload size
-    (encoded), payload."""
-    outgoing, incoming, log = record.outgoing, record.incoming, record.proposal.log
-    due = outgoing.run_due()
-    if due is None or any(seqnum >= due.seqnum for seqnum in (*outgoing.links, *incoming.links)):
-        return []
-    head = b"\0" + log.author + varu64.encode(log.log_id)
-    payload_size_max = min(due.size_max, size_max)
-    first, behind = due.seqnum, due.seqnum + due.count_max
-    chosen: list[tuple[int, bytes, bytes, bytes, bytes]] = []
-    size = 0
-    for number, encoded, hash, payload_size, _, complete, payload, _ in stored:
-        if number != first + len(chosen) or number == behind or size >= size_max:
-            break
-        if not complete or payload is None or len(payload) != payload_size:
-            break
-        if not due.size_min <= payload_size <= payload_size_max or not encoded.startswith(head):
-            break
-        size_encoded = varu64.encode(payload_size)
-        tail_at = len(encoded) - len(size_encoded) - link_size - SIGNATURE_SIZE
-        if (number == first or has_lipmaalink(number)) and not _continues(
-            record, number, first, encoded[:tail_at], link_size
-        ):
-            break
-        chosen.append((number, hash, encoded[tail_at:], size_encoded, payload))
-        size += len(encoded) - tail_at + payload_size
-    return chosen
-
-
-def _continues(
-    record: RequestRecord, seqnum: int, first: int, front: bytes, link_size: int
-) -> bool:
-    """Whether links from a run to what is before it are those that the request knows.
-
-    `front` is the encoded entry up to its links.
-    """
-    if seqnum == first and seqnum > 1 and not record.agrees(seqnum - 1, front[-link_size:]):
-        return False
-    if not has_lipmaalink(seqnum):
-        return True
-    target = lipmaa(seqnum)
-    return target >= first or record.agrees(target, front[-2 * link_size : -link_size])
+            packets += metadata, _COMPRESSED, size, varu64.encode(len(packed)), packed
+    hashes = (each[0] for each in chosen)
+    return b"".join(packets), dict(zip(count(due.seqnum), hashes, strict=False))
