@@ -7,7 +7,7 @@ store, too; `Answer` is how a driver does one and says what came of it.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any, Generic, TypeAlias, TypeVar
@@ -123,7 +123,7 @@ class Place:
     __slots__ = ("_events",)
 
     def __init__(self) -> None:
-        self._events: list[Event] | None = None  # the next one last
+        self._events: Iterator[Event] | None = None
 
     @property
     def filled(self) -> bool:
@@ -131,13 +131,12 @@ class Place:
         return self._events is not None
 
     def fill(self, events: Iterable[Event] = ()) -> None:
-        """Put the events here, or none."""
-        self._events = [*events]
-        self._events.reverse()
+        """Put the events here, or none; each is made when it is taken."""
+        self._events = iter(events)
 
     def take(self) -> Event | None:
         """The next of the events."""
-        return self._events.pop() if self._events else None
+        return None if self._events is None else next(self._events, None)
 
 
 class StoreWork(Tickets[Then, Effect[Any]]):
@@ -245,11 +244,11 @@ class StoreWork(Tickets[Then, Effect[Any]]):
             if not isinstance(first, Place):
                 self._order.popleft()
                 return first
-            if not first.filled:
-                return None
             event = first.take()
             if event is not None:
                 return event
+            if not first.filled:
+                return None
             self._order.popleft()
         return None
 

@@ -20,8 +20,9 @@ A hash is an encoded YAMF or YASMF hash; which of the two cannot be seen in the 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeAlias, cast
 
 from nacl.bindings import crypto_sign_open
 from nacl.exceptions import BadSignatureError
@@ -69,8 +70,56 @@ def check_log(log: LogKey) -> None:
     check_int("log id", log.log_id)
 
 
+class _Fields:
+    """An `Entry` while it is put together: a frozen class takes several times as long for it."""
+
+    __slots__ = (
+        "_encoded",
+        "_hash",
+        "author",
+        "backlink",
+        "end_of_log",
+        "family",
+        "lipmaalink",
+        "log_id",
+        "payload_hash",
+        "payload_size",
+        "seqnum",
+        "signature",
+    )
+
+    def __init__(
+        self: Any,
+        family: HashFamily,
+        author: bytes,
+        log_id: int,
+        end_of_log: bool,
+        seqnum: int,
+        lipmaalink: bytes | None,
+        backlink: bytes | None,
+        payload_size: int,
+        payload_hash: bytes,
+        signature: bytes,
+        encoded: bytes | None,
+        hash: bytes | None,
+    ) -> None:
+        self.family = family
+        self.author = author
+        self.log_id = log_id
+        self.end_of_log = end_of_log
+        self.seqnum = seqnum
+        self.lipmaalink = lipmaalink
+        self.backlink = backlink
+        self.payload_size = payload_size
+        self.payload_hash = payload_hash
+        self.signature = signature
+        self._encoded = encoded
+        self._hash = hash
+        self.__class__ = Entry
+
+
 @dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(_Fields):
     """An entry that has the form of one; nothing is said of its signature and links.
 
     Hashes are whole encodings.  `lipmaalink` is ``None`` if its target is that of the
@@ -123,7 +172,7 @@ class Entry:
                     self.signature,
                 )
             )
-            _set_encoded(self, encoded)
+            object.__setattr__(self, "_encoded", encoded)
         return encoded
 
     def signed_bytes(self) -> bytes:
@@ -135,58 +184,32 @@ class Entry:
         hash = self._hash
         if hash is None:
             hash = self.family.hash(self.encode())
-            _set_hash(self, hash)
+            object.__setattr__(self, "_hash", hash)
         return hash
 
 
-# The slots of Entry, set without going through the __init__ of a frozen class: decoding
-# happens for every entry that a replicator receives, and costs half as much this way.
-_new = object.__new__
-(
-    _set_family,
-    _set_author,
-    _set_log_id,
-    _set_seqnum,
-    _set_lipmaalink,
-    _set_backlink,
-    _set_payload_size,
-    _set_payload_hash,
-    _set_signature,
-    _set_end_of_log,
-    _set_encoded,
-    _set_hash,
-) = (getattr(Entry, name).__set__ for name in Entry.__slots__)
+_Assemble: TypeAlias = Callable[
+    [
+        HashFamily,
+        bytes,
+        int,
+        bool,
+        int,
+        bytes | None,
+        bytes | None,
+        int,
+        bytes,
+        bytes,
+        bytes,
+        bytes | None,
+    ],
+    Entry,
+]
+assemble = cast("_Assemble", _Fields)
+"""An `Entry` of fields that are known to be right, with what encoding and hashing it give.
 
-
-def assemble(
-    family: HashFamily,
-    author: bytes,
-    log_id: int,
-    seqnum: int,
-    lipmaalink: bytes | None,
-    backlink: bytes | None,
-    payload_size: int,
-    payload_hash: bytes,
-    signature: bytes,
-    end_of_log: bool,
-    encoded: bytes,
-    hash: bytes | None,
-) -> Entry:
-    """An `Entry` of fields that are known to be right, with what encoding and hashing it give."""
-    entry = _new(Entry)
-    _set_family(entry, family)
-    _set_author(entry, author)
-    _set_log_id(entry, log_id)
-    _set_seqnum(entry, seqnum)
-    _set_lipmaalink(entry, lipmaalink)
-    _set_backlink(entry, backlink)
-    _set_payload_size(entry, payload_size)
-    _set_payload_hash(entry, payload_hash)
-    _set_signature(entry, signature)
-    _set_end_of_log(entry, end_of_log)
-    _set_encoded(entry, encoded)
-    _set_hash(entry, hash)
-    return entry
+That is done for every entry that a replicator receives.
+"""
 
 
 def encoded_size_max(family: HashFamily) -> int:
@@ -247,13 +270,13 @@ def decode_prefix(data: Buffer, offset: int = 0, *, family: HashFamily) -> tuple
         family,
         author,
         log_id,
+        tag == _TAG_END_OF_LOG,
         seqnum,
         lipmaalink,
         backlink,
         payload_size,
         payload_hash,
         data[at:end],
-        tag == _TAG_END_OF_LOG,
         data[offset:end],
         None,
     )

@@ -266,19 +266,18 @@ class _Log:
     def add(self, new: NewEntry) -> None:
         entry, payload, staged = new
         seqnum = entry.seqnum
-        if seqnum not in self.kept:
-            self.kept[seqnum] = NewEntry(entry) if staged else new
+        kept = self.kept.get(seqnum)
+        if kept is None:
+            kept = self.kept[seqnum] = NewEntry(entry) if staged else new
             if self.seqnums and seqnum < self.seqnums[-1]:
                 insort(self.seqnums, seqnum)
             else:
                 self.seqnums.append(seqnum)
             while self.head + 1 in self.kept:
                 self.head += 1
-        if payload is None:
+        if payload is None or kept.payload is not None:
             return
-        kept, pieces = self.kept[seqnum], self.pieces.get(seqnum)
-        if kept.payload is not None:
-            return
+        pieces = self.pieces.get(seqnum)
         if pieces is not None and (pieces.complete or (staged and pieces.size)):
             return
         if staged:
@@ -378,7 +377,7 @@ class MemoryStore:
         for index in range(first, behind):
             entry = found.stored(found.seqnums[index], payload_size_max)
             size += len(entry.encoded) + len(entry.payload or b"")
-            if entries and size_max is not None and size > size_max:
+            if size_max is not None and size > size_max and entries:
                 break
             entries.append(entry)
         return entries

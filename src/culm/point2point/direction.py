@@ -257,8 +257,8 @@ class Direction:
 
     def _prune_links(self, seqnum: int) -> None:
         if len(self.links) > _LINKS_MAX:
-            reachable = set(open_targets(seqnum))
-            self.links = {n: link for n, link in self.links.items() if n in reachable}
+            reachable = self.links.keys() & open_targets(seqnum)
+            self.links = {n: self.links[n] for n in sorted(reachable)}
 
     # Payloads.
 

@@ -148,7 +148,7 @@ class Inflation:
     def check(self, size: int, packed_size: int) -> None:
         """A packet may declare these sizes; raises `Violation`."""
         if size > self.room(packed_size):
-            raise Violation(ErrorCode.INFLATION, f"{size} bytes of {packed_size}")
+            raise _too_much(size, packed_size)
 
     def room(self, unread_size: int) -> int:
         """How many bytes may be made, with so many compressed ones at hand."""
@@ -156,9 +156,10 @@ class Inflation:
 
     def take_packet(self, size: int, packed_size: int) -> None:
         """A whole packet of these sizes has come, and may be made; raises `Violation`."""
-        self.check(size, packed_size)
-        self.made(size, packed_size)
-        self.end_packet()
+        left = self._left + self._factor * packed_size - size
+        if left < 0:
+            raise _too_much(size, packed_size)
+        self._left = min(left, self._burst)
 
     def made(self, size: int, read_size: int) -> None:
         """`size` bytes have been made, and `read_size` compressed ones been read."""
@@ -167,3 +168,7 @@ class Inflation:
     def end_packet(self) -> None:
         """A packet is complete."""
         self._left = min(self._left, self._burst)
+
+
+def _too_much(size: int, packed_size: int) -> Violation:
+    return Violation(ErrorCode.INFLATION, f"{size} bytes of {packed_size}")

@@ -10,10 +10,11 @@ of a run, too.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from itertools import count
+from itertools import accumulate, count
 from typing import Any, NamedTuple
 
-from culm.bamboo.entry import LogKey, assemble, verify_signature
+from culm.bamboo.bulk import signatures_are_valid
+from culm.bamboo.entry import LogKey, assemble
 from culm.bamboo.store import NewEntry, StoredEntry
 from culm.buffer import ReceiveBuffer
 from culm.kernels import runs as kernel
@@ -110,53 +111,31 @@ class RunReader:
 
         Also says what, if that is a payload that has been unpacked.
         """
-        family, unpack = self._family, self._body.unpack
-        can_unpack = self._body.can_unpack
-        author, log_id = log
+        family, (author, log_id) = self._family, log
+        # What is too much at once is left for the next time: nothing of it is verified twice.
+        sizes = accumulate((read[3] for read in records), initial=0)
+        taken = [
+            read for read, before in zip(records, sizes, strict=False) if before <= _RUN_SIZE_MAX
+        ]
+        made = [assemble(family, author, log_id, False, *read[:8]) for read in taken]
         entries: list[NewEntry] = []
-        size = 0
-        for (
-            number,
-            lipmaalink,
-            backlink,
-            payload_size,
-            payload_hash,
-            signature,
-            encoded,
-            hash,
-            payload,
-            compressed,
-            _,
-        ) in records:
-            entry = assemble(
-                family,
-                author,
-                log_id,
-                number,
-                lipmaalink,
-                backlink,
-                payload_size,
-                payload_hash,
-                signature,
-                False,
-                encoded,
-                hash,
-            )
-            if size > _RUN_SIZE_MAX or not verify_signature(entry):
+        for entry, signed, read in zip(made, signatures_are_valid(made), taken, strict=True):
+            payload, compressed = read[8:10]
+            if not signed:
                 break
             if compressed:
-                if not can_unpack:
+                if not self._body.can_unpack:
                     break
                 try:
-                    payload = unpack(payload, payload_size)
+                    payload = self._body.unpack(payload, entry.payload_size)
                 except Violation as violation:
                     return entries, violation
-            if family.hash(payload) != payload_hash:
+            if family.hash(payload) != entry.payload_hash:
                 if compressed:
-                    return entries, Violation(ErrorCode.INVALID_DATA, f"payload of entry {number}")
+                    why = f"payload of entry {entry.seqnum}"
+                    return entries, Violation(ErrorCode.INVALID_DATA, why)
                 break
             entries.append(NewEntry(entry, payload))
-            size += payload_size
         return entries, None
 
 

@@ -288,19 +288,20 @@ class DataSender:
 
     def _compressed(self, data: Buffer) -> bytes | None:
         """`data` compressed, if that is smaller; it has entered the history then."""
-        if self._compressor is None or len(data) < _COMPRESS_SIZE_MIN:
+        size = len(data)
+        if self._compressor is None or size < _COMPRESS_SIZE_MIN:
             return None
         if self._raw_left:
             self._raw_left -= 1
             return None
-        packed = self._compressor.compress(data, len(data) - len(data) // 64 - 1)
+        packed = self._compressor.compress(data, size - size // 64 - 1)
         if packed is None:
             self._raw_run = min(2 * self._raw_run + 1, _RAW_RUN_MAX)
             self._raw_left = self._raw_run
             return None
         self._raw_run = 0
-        if len(packed) * INFLATION_FACTOR < len(data):
-            packed = _padding(len(data), len(packed)) + packed
+        if len(packed) * INFLATION_FACTOR < size:
+            packed = _padding(size, len(packed)) + packed
         return packed
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
+from itertools import chain
 
 from culm.bamboo.effects import AppendEntries, ReadEntries, ReadEntry
 from culm.bamboo.entry import Entry
@@ -49,13 +50,15 @@ class _Batch:
 
     def take(self, news: Sequence[NewEntry], limits: ReplicatorLimits) -> int:
         """Add the first of `news`, until it is full; returns how many."""
-        count, count_max = 0, limits.batch_count_max - len(self.news)
-        for new in news:
-            self.size += ENTRY_SIZE + len(new.payload or b"")
+        size, count = self.size, 0
+        size_max, count_max = limits.batch_size_max, limits.batch_count_max - len(self.news)
+        for _, payload, _ in news:
+            size += ENTRY_SIZE + len(payload or b"")
             count += 1
-            self.full = self.size >= limits.batch_size_max or count >= count_max
-            if self.full:
+            if size >= size_max or count >= count_max:
+                self.full = True
                 break
+        self.size = size
         self.news += news[:count]
         return count
 
@@ -206,7 +209,7 @@ class _Batches:
                 )
                 for entry, _, _ in batch
             )
-            place.fill([*stored, *news])
+            place.fill(chain(stored, news))
             if staging is not None:
                 staging.begun(needed=staging.entry.seqnum in missing)
 
