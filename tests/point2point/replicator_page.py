@@ -5,9 +5,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from enum import Enum
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 from p2p_page import filled
 from p2p_page import words as connection_words
@@ -53,7 +56,15 @@ from culm.point2point.replication import (
     Want,
 )
 from culm.point2point.replication.events import LogEvent
-from culm.point2point.replication.states import STAGES, Stage
+from culm.point2point.replication.states import (
+    PEER_STAGES,
+    PROGRESS,
+    STAGES,
+    WANTED,
+    PeerStage,
+    Progress,
+    Stage,
+)
 
 PAGE = Path(__file__).parents[2] / "docs" / "replicator.md"
 OTHER = {"A": "B", "B": "A"}
@@ -249,17 +260,28 @@ def resume() -> Diagram:
 def parts() -> dict[str, str]:
     """What stands between ``<!-- name -->`` and ``<!-- end -->``."""
     drawn = {each.__name__: each().drawn() for each in (live, sparse, fork, resume)}
-    return {**drawn, "stages": stages()}
+    tables = {
+        "stages": table(Stage.IDLE, STAGES),
+        "peer-stages": table(PeerStage.WAITING, PEER_STAGES, wanted=WANTED),
+        "progress": table(Progress.COMING, PROGRESS),
+    }
+    return {**drawn, **tables}
 
 
-def stages() -> str:
-    """The table of our requests as a diagram."""
-    lines = ["```mermaid", "stateDiagram-v2", "    [*] --> IDLE"]
-    for stage, steps in STAGES.items():
-        ways: dict[Stage, list[str]] = {}
+def table(
+    first: Enum,
+    steps_of: Mapping[Any, Mapping[Any, Enum]],
+    wanted: Mapping[Any, Enum] = MappingProxyType({}),
+) -> str:
+    """A table of states as a diagram; `wanted`: which take the place of others if we want more."""
+    lines = ["```mermaid", "stateDiagram-v2", f"    [*] --> {first.name}"]
+    for state, steps in steps_of.items():
+        ways: dict[str, list[str]] = {}
         for step, after in steps.items():
-            ways.setdefault(after, []).append(step.name)
-        lines += [f"    {stage.name} --> {after.name}: {', '.join(ways[after])}" for after in ways]
+            ways.setdefault(after.name, []).append(step.name)
+            if after in wanted:
+                ways.setdefault(wanted[after].name, []).append(f"{step.name} (wanted)")
+        lines += [f"    {state.name} --> {after}: {', '.join(ways[after])}" for after in ways]
     return "\n".join([*lines, "```"])
 
 

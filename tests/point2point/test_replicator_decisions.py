@@ -34,39 +34,41 @@ from culm.point2point.replication.states import (
     PROGRESS,
     STAGES,
     STANDINGS,
+    Aim,
     Answer,
     Change,
     Facts,
     Fetch,
+    HeadPayload,
     PeerStage,
     Progress,
     Purpose,
+    Service,
     Stage,
     Standing,
     Step,
+    Stock,
+    Wait,
 )
 
 LOG = LogKey(bytes(32), 0)
 NOTHING = dict[str, Any](
-    loaded=True,
+    stock=Stock.KNOWN,
     position=0,
     newest=0,
-    payload_due=False,
-    ended=False,
+    payload=HeadPayload.SETTLED,
+    end=None,
     fork=None,
-    writing=False,
-    following=True,
-    live=True,
-    serving=True,
+    aim=Aim.LIVE,
+    service=Service.STORED,
     probe=None,
     ranges=0,
-    payload_apart=False,
     offered=None,
     passed=0,
     standing=Standing.LASTING,
     told=0,
     fork_told=None,
-    joined=False,
+    joined=None,
 )
 
 
@@ -82,19 +84,16 @@ def facts_of_next() -> list[Facts]:
         facts
         for facts in combined(
             position=(0, 1, 2),
-            payload_due=(False, True),
-            payload_apart=(False, True),
+            payload=tuple(HeadPayload),
             fork=(None, 3),
-            following=(False, True),
-            live=(False, True),
+            aim=tuple(Aim),
             offered=(None, 2),
             passed=(0, 2),
             standing=tuple(Standing),
             told=(0, 2),
-            joined=(False, True),
+            joined=(None, PeerStage.JOINED),
         )
-        if (facts.position or not facts.payload_due)
-        and (facts.payload_due or not facts.payload_apart)
+        if facts.position or facts.payload is HeadPayload.SETTLED
     ]
 
 
@@ -156,8 +155,8 @@ def test_how_it_stands_after_every_change() -> None:
 
 
 def test_a_range_is_complete_once_and_what_is_lost_stays_so() -> None:
-    assert set(PROGRESS) == set(product(Progress, Fetch))
-    for (progress, fetch), after in PROGRESS.items():
+    for progress, fetch in product(Progress, Fetch):
+        after = PROGRESS[progress][fetch]
         again = {Progress.LOST, Progress.REPEATED}
         assert (after in again) is (progress in again or fetch is Fetch.LOSE)
         whole = {Progress.COMPLETE, Progress.REPEATED}
@@ -176,11 +175,9 @@ def test_a_request_of_the_peer_is_answered_once() -> None:
 
 def test_nothing_is_proposed_beside_something_or_before_the_store_is_known() -> None:
     for stage, purpose in product(Stage, Purpose):
-        for facts in combined(
-            loaded=(False, True), writing=(False, True), ranges=(0, 1), fork=(None, 3)
-        ):
+        for facts in combined(stock=tuple(Stock), ranges=(0, 1), fork=(None, 3)):
             action = decide(purpose, stage, facts)
-            if stage is Stage.IDLE and facts.loaded and not facts.writing:
+            if stage is Stage.IDLE and facts.stock is Stock.KNOWN:
                 assert action is wish(purpose, facts)
             else:
                 assert action is Action.WAIT
@@ -190,24 +187,24 @@ def test_what_is_wished_for_next() -> None:
     for facts in facts_of_next():
         action = wish(Purpose.NEXT, facts)
         asks = action is not Action.WAIT
-        first = facts.payload_due and not facts.payload_apart
+        first = facts.payload is HeadPayload.DUE
         offered = facts.offered or 0
         lacks = offered > max(facts.position, facts.passed) or (first and offered >= facts.position)
         assert action in (Action.WAIT, Action.RESUME if first else Action.GO_ON)
-        if not facts.following or facts.standing is Standing.REFUSED:
+        if facts.aim is Aim.RANGES or facts.standing is Standing.REFUSED:
             assert not asks
         elif lacks:
             assert asks
-        elif not facts.live:
+        elif facts.aim is not Aim.LIVE:
             assert not asks
         elif facts.fork is None and facts.standing is Standing.LASTING:
-            assert asks is not (facts.joined and facts.told > 0)
+            assert asks is (facts.joined is None or not facts.told)
         else:
             assert asks is (facts.told < start_of_next(facts))  # only to tell what we have
 
 
 def test_an_entry_that_is_in_doubt_goes_before_everything() -> None:
-    for facts in combined(probe=(1, 2), standing=tuple(Standing), following=(False, True)):
+    for facts in combined(probe=(1, 2), standing=tuple(Standing), aim=tuple(Aim)):
         assert wish(Purpose.NEXT, facts) is Action.PROBE
 
 
@@ -215,9 +212,9 @@ def test_where_what_comes_next_starts_and_ends() -> None:
     for facts in facts_of_next():
         start, end = start_of_next(facts), end_of_next(facts)
         assert start - facts.position in (0, 1)
-        assert (start == facts.position) is (facts.payload_due and not facts.payload_apart)
+        assert (start == facts.position) is (facts.payload is HeadPayload.DUE)
         assert end is None or end == max(facts.position, facts.offered or 0)
-        if not facts.live:
+        if facts.aim is not Aim.LIVE:
             assert end is not None
         if wish(Purpose.NEXT, facts) is not Action.WAIT:
             assert end is None or end >= start  # never an empty range
@@ -246,11 +243,11 @@ def test_what_has_settled() -> None:
         for facts in combined(
             ranges=(0, 1),
             standing=tuple(Standing),
-            following=(False, True),
+            aim=tuple(Aim),
             offered=(None, 2),
             passed=(0, 2),
         ):
-            behind = facts.following and facts.offered == 2 and facts.passed == 0
+            behind = facts.offered == 2 and not facts.passed and facts.aim is not Aim.RANGES
             settled = {
                 purpose: is_settled(purpose, stage, facts, endless=endless) for purpose in Purpose
             }
@@ -264,7 +261,7 @@ def test_what_has_settled() -> None:
             for patient in (False, True):
                 rests = not behind and (facts.offered is not None or not patient)
                 assert may_rest(facts, patient=patient) is rests
-                assert not may_rest(replace(facts, writing=True), patient=patient)
+                assert not may_rest(replace(facts, stock=Stock.GROWING), patient=patient)
 
 
 # The peer's.
@@ -295,23 +292,23 @@ def stored(hash: bytes, payload_stored: int) -> StoredEntry:
 def test_what_a_proposal_is_answered_at_once() -> None:
     for made in proposals():
         for facts in combined(
-            loaded=(False, True),
+            stock=tuple(Stock),
             position=(0, 2),
             newest=(2, 4),
-            ended=(False, True),
+            end=(None, 2),
             fork=(None, 1, 3),
         ):
             said = answer(made, facts)
             forked = facts.fork is not None and made.start >= facts.fork
-            assert (said is Answer.WAIT) is (not facts.loaded)
-            if not facts.loaded:
+            assert (said is Answer.WAIT) is (facts.stock is Stock.UNKNOWN)
+            if said is Answer.WAIT:
                 continue
             assert (said in (Answer.SHOW_FORK, Answer.REFUSE)) is forked
             if forked:
                 assert facts.fork is not None
                 assert (said is Answer.SHOW_FORK) is (made.first_seqnum >= facts.fork)
                 continue
-            over = facts.ended and made.first_seqnum > facts.position
+            over = facts.end is not None and made.first_seqnum > facts.end
             assert (said is Answer.SHOW_END) is over
             if not over:
                 known = made.expected_seqnum <= facts.newest
@@ -324,24 +321,22 @@ def test_what_it_is_answered_after_comparing() -> None:
         for facts in combined(
             position=(0, 3),
             newest=(2, 4),
-            payload_due=(False, True),
-            live=(False, True),
-            following=(False, True),
-            serving=(False, True),
+            payload=(HeadPayload.SETTLED, HeadPayload.DUE),
+            aim=tuple(Aim),
+            service=tuple(Service),
         ):
             said = answer_compared(made, facts, ours)
             assert (said is Answer.SHOW_ENTRY) is (ours is not None and ours.hash == b"ours")
             if said is Answer.SHOW_ENTRY:
                 continue
             wanted = is_wanted(made, facts)
-            assert wanted is (
-                made.end is None and not made.payload_only and facts.live and facts.following
-            )
-            if not wanted and not facts.serving:
+            endless = made.end is None and not made.payload_only
+            assert wanted is (endless and facts.aim is Aim.LIVE)
+            if not wanted and facts.service is Service.NOTHING:
                 assert said is Answer.PASS
             elif made.end is not None:
                 assert (said is Answer.CONFIRM) is (made.first_seqnum <= facts.newest)
-            elif made.start > start_of_next(facts) + facts.payload_due:
+            elif made.start > facts.position + 1:
                 assert said is Answer.PASS  # there would be a gap
             elif made.start < facts.position:
                 assert said is Answer.CONFIRM
@@ -349,10 +344,10 @@ def test_what_it_is_answered_after_comparing() -> None:
 
 def test_a_proposal_is_kept_waiting_only_for_one_of_ours_that_displaces_it() -> None:
     for made, stage, unanswered in product(proposals(), Stage, (False, True)):
-        for facts in combined(position=(0, 2, 4), live=(False, True), following=(False, True)):
+        for facts in combined(position=(0, 2, 4), aim=tuple(Aim)):
             said = give_way(made, facts, stage, unanswered=unanswered)
             coming = unanswered or stage is Stage.PREPARING
-            displaces = coming and facts.live and start_of_next(facts) < made.start
+            displaces = coming and facts.aim is Aim.LIVE and start_of_next(facts) < made.start
             assert (said is Answer.AWAIT_OURS) is displaces
             if not displaces:
                 assert said is (Answer.DEFER if is_wanted(made, facts) else Answer.REFUSE)
@@ -363,10 +358,10 @@ def test_every_answer_has_its_place_in_the_table() -> None:
     said: dict[PeerStage, set[Answer]] = {stage: set() for stage in PEER_STAGES}
     for made in proposals():
         for facts in combined(
-            loaded=(False, True),
+            stock=tuple(Stock),
             position=(0, 2),
             newest=(2, 4),
-            ended=(False, True),
+            end=(None, 2),
             fork=(None, 3),
         ):
             found = (None, stored(b"ours", 9))
@@ -389,5 +384,6 @@ def test_ranges_end_before_a_fork() -> None:
 
 
 def test_stages_are_told_apart_by_their_words() -> None:
-    for kind in (Stage, PeerStage, Standing, Step, Change, Action, Answer, Purpose, Progress):
+    stages = (Stage, PeerStage, Standing, Step, Change, Action, Answer, Purpose, Progress)
+    for kind in (*stages, Aim, HeadPayload, Service, Stock, Wait):
         assert len({member.value for member in kind}) == len(kind)

@@ -14,7 +14,19 @@ from culm.bamboo.store import StoredEntry
 from culm.point2point.messages import Proposal
 from culm.point2point.replication.events import Want
 from culm.point2point.replication.payloads import BegunPayload
-from culm.point2point.replication.states import Answer, Facts, Purpose, Stage, Standing
+from culm.point2point.replication.states import (
+    WAITS,
+    Aim,
+    Answer,
+    Facts,
+    HeadPayload,
+    Purpose,
+    Service,
+    Stage,
+    Standing,
+    Stock,
+    Wait,
+)
 
 __all__ = [
     "Action",
@@ -58,7 +70,7 @@ class Action(Enum):
 def decide(purpose: Purpose, stage: Stage, facts: Facts) -> Action:
     """What to do about our request for that purpose."""
     # What is still on its way into the store would be fetched again.
-    if stage is not Stage.IDLE or not facts.loaded or facts.writing:
+    if stage is not Stage.IDLE or facts.stock is not Stock.KNOWN:
         return Action.WAIT
     return wish(purpose, facts)
 
@@ -86,7 +98,7 @@ def _wish_for_next(facts: Facts) -> Action:
 
 def lacks_next(facts: Facts) -> bool:
     """Whether what comes after what we have is to be proposed."""
-    if facts.standing is Standing.REFUSED or not facts.following:
+    if facts.standing is Standing.REFUSED or facts.aim is Aim.RANGES:
         return False
     return _is_endless(facts) or _is_behind(facts)
 
@@ -114,36 +126,31 @@ def still_wants(purpose: Purpose, proposal: Proposal, facts: Facts) -> bool:
             return shows and proposal.start == facts.fork
 
 
-# For room, which nobody has to make.
-_WAITING = frozenset({Stage.QUEUED, Stage.TURNED_AWAY, Stage.DEFERRED})
-
-
 def is_settled(purpose: Purpose, stage: Stage, facts: Facts, *, endless: bool) -> bool:
     """Whether nothing is under way that comes to an end by itself.
 
     `endless`: there is a request, and it has no end.
     """
+    if WAITS[stage] is not Wait.PEER:
+        return WAITS[stage] is Wait.ROOM
     match purpose:
-        case _ if stage is Stage.PREPARING:
-            return False
         case Purpose.NEXT:
-            waits = stage in _WAITING or facts.standing is Standing.REFUSED
-            return waits or not _is_behind(facts)
+            return facts.standing is Standing.REFUSED or not _is_behind(facts)
         case Purpose.RANGE:
-            return stage in _WAITING or endless or not facts.ranges
+            return endless or not facts.ranges
         case Purpose.FORK:
             return True
 
 
 def may_rest(facts: Facts, *, patient: bool) -> bool:
     """Whether both have all there is of the log; if not `patient`, as far as anybody knows."""
-    behind = _is_behind(facts) or facts.writing
+    behind = _is_behind(facts) or facts.stock is Stock.GROWING
     return not behind and (facts.offered is not None or not patient)
 
 
 def _is_behind(facts: Facts) -> bool:
     """Whether the peer has something for us."""
-    if not facts.following:
+    if facts.aim is Aim.RANGES:
         return False
     position, offered = facts.position, facts.offered or 0
     if max(position, facts.passed) < offered:
@@ -157,14 +164,16 @@ def _is_endless(facts: Facts) -> bool:
     If the log is forked, or a request of the peer is open already, it only tells the peer of
     what we have, and is cancelled at once.
     """
+    if facts.aim is not Aim.LIVE:
+        return False
     if facts.fork is None and facts.standing is not Standing.RESTING:
-        return facts.live and not (facts.joined and facts.told)
-    return facts.live and facts.told < start_of_next(facts)
+        return facts.joined is None or not facts.told
+    return facts.told < start_of_next(facts)
 
 
 def _payload_comes_first(facts: Facts) -> bool:
     """Whether the payload at the head comes before other entries, rather than by itself."""
-    return facts.payload_due and not facts.payload_apart
+    return facts.payload is HeadPayload.DUE
 
 
 # What is proposed.
@@ -289,12 +298,12 @@ def propose_forked(proof: ForkProof) -> Proposal:
 
 def answer(proposal: Proposal, facts: Facts) -> Answer:
     """What to do about a proposal of the peer."""
-    if not facts.loaded:
+    if facts.stock is Stock.UNKNOWN:
         return Answer.WAIT
     forked = cut_off(proposal, facts)
     if forked is not None:
         return forked
-    if facts.ended and proposal.first_seqnum > facts.position:
+    if facts.end is not None and proposal.first_seqnum > facts.end:
         return Answer.SHOW_END
     if proposal.expected_seqnum > facts.newest:
         return Answer.PASS
@@ -325,7 +334,7 @@ def give_way(proposal: Proposal, facts: Facts, stage: Stage, *, unanswered: bool
     our request for what comes next, and `unanswered` says whether the peer has to answer that.
     """
     coming = stage is Stage.PREPARING or unanswered
-    if coming and facts.live and start_of_next(facts) < proposal.start:
+    if coming and facts.aim is Aim.LIVE and start_of_next(facts) < proposal.start:
         return Answer.AWAIT_OURS
     return Answer.DEFER if is_wanted(proposal, facts) else Answer.REFUSE
 
@@ -333,7 +342,7 @@ def give_way(proposal: Proposal, facts: Facts, stage: Stage, *, unanswered: bool
 def is_wanted(proposal: Proposal, facts: Facts) -> bool:
     """Whether we want to take what the peer has there, now and later."""
     endless = proposal.end is None and not proposal.payload_only
-    return endless and facts.live and facts.following
+    return endless and facts.aim is Aim.LIVE
 
 
 def _in_reach(proposal: Proposal, facts: Facts, stored: StoredEntry | None) -> bool:
@@ -342,13 +351,13 @@ def _in_reach(proposal: Proposal, facts: Facts, stored: StoredEntry | None) -> b
     `stored` is the entry inside whose payload the range starts, if it does.
     """
     wanted = is_wanted(proposal, facts)
-    if not wanted and not facts.serving:
+    if not wanted and facts.service is Service.NOTHING:
         return False
     if proposal.end is not None:
         return proposal.first_seqnum <= facts.newest
     if not wanted:
         return proposal.start <= facts.position
-    if proposal.start == facts.position and facts.payload_due:
+    if proposal.start == facts.position and facts.payload is not HeadPayload.SETTLED:
         # Of the payload that is due to both, the peer may have more than we.
         return stored is None or (proposal.start_offset or 0) <= stored.payload_stored
     return proposal.start <= start_of_next(facts)

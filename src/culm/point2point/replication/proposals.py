@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Final, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from culm.bamboo.effects import LogStatus
 from culm.bamboo.entry import LogKey
@@ -37,6 +37,7 @@ from culm.point2point.replication.states import (
     PROGRESS,
     STAGES,
     STANDINGS,
+    WANTED,
     Answer,
     Change,
     Facts,
@@ -186,7 +187,7 @@ class OurRequests:
     def add_range(self, want: Want, *, again: bool = False) -> None:
         """Fetch another range; `again`: even if it is the one that is being fetched."""
         if again and self.range.handle is not None and want == self.ranges[0]:
-            self._progress = PROGRESS[self._progress, Fetch.LOSE]
+            self._progress = PROGRESS[self._progress][Fetch.LOSE]
         if want not in self.ranges:
             self.ranges.append(want)
         self.range.make_room()
@@ -313,7 +314,7 @@ class OurRequests:
         match ours.purpose:
             case Purpose.NEXT if request.proposal.end is None:
                 self.told = max(self.told, request.proposal.start)
-                if under_way and (fork is not None or facts.joined):
+                if under_way and (fork is not None or facts.joined is not None):
                     request.cancel(CancelReason.END_OF_RANGE)
             case Purpose.FORK if fork is not None and under_way:
                 self.show_fork(request, fork)
@@ -325,7 +326,7 @@ class OurRequests:
         if request != self.range.handle:
             return
         last = self.ranges[0].last
-        progress = PROGRESS[self._progress, Fetch.COMPLETE]
+        progress = PROGRESS[self._progress][Fetch.COMPLETE]
         if last is None or request.receive_cursor.range.end != last or progress is self._progress:
             return
         self._progress = progress
@@ -366,11 +367,6 @@ class OurRequests:
                 self.ranges.popleft()
 
 
-# The same if we want what comes of it.
-_WANTED: Final = {
-    PeerStage.COMPARING: PeerStage.JOINING,
-    PeerStage.SERVING: PeerStage.JOINED,
-}
 _TAKES_PART = (PeerStage.JOINING, PeerStage.JOINED, PeerStage.LEAVING)
 _WAITS = (PeerStage.WAITING, PeerStage.COMPARING, PeerStage.JOINING, PeerStage.AWAITING_OURS)
 
@@ -387,7 +383,7 @@ class _PeerRequest:
     def step(self, said: Answer, *, wanted: bool) -> None:
         """That is what we say to it."""
         stage = PEER_STAGES[self.stage][said]
-        self.stage = _WANTED.get(stage, stage) if wanted else stage
+        self.stage = WANTED.get(stage, stage) if wanted else stage
 
     @property
     def is_open(self) -> bool:
@@ -405,11 +401,11 @@ class PeerRequests:
         self._by_stage: dict[PeerStage, dict[int, _PeerRequest]] = {}
 
     @property
-    def joined(self) -> Request | None:
+    def joined(self) -> tuple[PeerStage, Request] | None:
         """A request for what comes next, in which we take part or are about to."""
         for stage in _TAKES_PART:
             for theirs in self._by_stage.get(stage, {}).values():
-                return theirs.handle
+                return stage, theirs.handle
         return None
 
     @property

@@ -27,11 +27,15 @@ from culm.point2point.replication.events import (
 from culm.point2point.replication.inventory import Inventory
 from culm.point2point.replication.proposals import OurRequest, OurRequests, PeerRequests, Prepared
 from culm.point2point.replication.states import (
+    Aim,
     Answer,
     Change,
     Facts,
+    HeadPayload,
     LogSnapshot,
+    Service,
     Step,
+    Stock,
 )
 from culm.point2point.states import RequestState
 from culm.wire.multihash import HashFamily
@@ -86,8 +90,9 @@ class Replica:
         self._theirs = PeerRequests(self, self.ours)
         # Requests for which data may flow, now or once they are confirmed.
         self.under_way: dict[int, Request] = {}
-        self._interest = interest
-        self._following = following
+        self._aim_at_next = Aim.LIVE if interest.live else Aim.OFFERED
+        self._aim = self._aim_at_next if following else Aim.RANGES
+        self._service = Service.STORED if interest.offer_stored else Service.NOTHING
         self._offered: int | None = None  # the last entry that the peer has spoken of
         self._passed = 0  # the last entry that it has notified
         self._writing = 0  # what has come and is not in the store, in batches
@@ -121,7 +126,7 @@ class Replica:
         if want.is_range:
             self.ours.add_range(want)
             return
-        self._following, self._synced = True, None
+        self._aim, self._synced = self._aim_at_next, None
         self.ours.wake()
         if want != self.inventory.want:
             self._begin_anew()
@@ -133,8 +138,8 @@ class Replica:
         self.ours.next.cancel(CancelReason.RESOURCE_LIMIT)
         self._passed = 0  # what was only told may have to be fetched
         joined = self._theirs.joined
-        if joined is not None and joined.state is RequestState.CONFIRMED:
-            joined.cancel(CancelReason.RESOURCE_LIMIT)
+        if joined is not None and joined[1].state is RequestState.CONFIRMED:
+            joined[1].cancel(CancelReason.RESOURCE_LIMIT)
 
     # What is known.
 
@@ -142,28 +147,38 @@ class Replica:
     def facts(self) -> Facts:
         """What everything is decided from."""
         inventory, ours, fork = self.inventory, self.ours, self.inventory.fork
-        position = inventory.position
+        position, joined = inventory.position, self._theirs.joined
         return Facts(
-            loaded=inventory.loaded,
+            stock=self._stock,
             position=position,
             newest=inventory.newest,
-            payload_due=inventory.payload_due,
-            ended=inventory.ended,
+            payload=self._head_payload,
+            end=position if inventory.ended else None,
             fork=None if fork is None else fork.seqnum,
-            writing=self._writing > 0,
-            following=self._following,
-            live=self._interest.live,
-            serving=self._interest.offer_stored,
+            aim=self._aim,
+            service=self._service,
             probe=ours.probe,
             ranges=len(ours.ranges),
-            payload_apart=inventory.payload_due and ours.fetches_payload(position),
             offered=self._offered_before_fork,
             passed=self._passed,
             standing=ours.standing,
             told=ours.told,
             fork_told=ours.fork_told,
-            joined=self._theirs.joined is not None,
+            joined=None if joined is None else joined[0],
         )
+
+    @property
+    def _stock(self) -> Stock:
+        if not self.inventory.loaded:
+            return Stock.UNKNOWN
+        return Stock.GROWING if self._writing else Stock.KNOWN
+
+    @property
+    def _head_payload(self) -> HeadPayload:
+        if not self.inventory.payload_due:
+            return HeadPayload.SETTLED
+        apart = self.ours.fetches_payload(self.inventory.position)
+        return HeadPayload.APART if apart else HeadPayload.DUE
 
     @property
     def _offered_before_fork(self) -> int | None:
@@ -199,7 +214,7 @@ class Replica:
         """The entries are in the store; what there is to say of that."""
         self.inventory.stored(batch)
         events = self._news()
-        if not self._following:  # there may be gaps before it
+        if self._aim is Aim.RANGES:  # there may be gaps before it
             ends = (new.entry.seqnum for new in batch if new.entry.end_of_log)
             events += [LogEnded(log=self.log, seqnum=seqnum) for seqnum in ends]
         return events
@@ -247,9 +262,9 @@ class Replica:
     def _news(self) -> list[Event]:
         inventory = self.inventory
         position, offered = inventory.position, self._offered_before_fork or 0
-        if not self._following or inventory.payload_due or position < offered:
+        if self._aim is Aim.RANGES or inventory.payload_due or position < offered:
             return []
-        if self._interest.live and position > offered:
+        if self._aim is Aim.LIVE and position > offered:
             return []  # the peer's next live entry may be on its way
         if self._synced == position:
             return []
@@ -343,7 +358,7 @@ class Replica:
         ours, reason = self.ours.of(request_id), cancel.reason
         if ours is None:
             joined = self._theirs.joined
-            rests = joined is not None and joined.request_id == request_id
+            rests = joined is not None and joined[1].request_id == request_id
             if rests and reason is CancelReason.END_OF_RANGE:
                 self.ours.change(Change.REST)
             return

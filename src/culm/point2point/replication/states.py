@@ -15,18 +15,25 @@ __all__ = [
     "PROGRESS",
     "STAGES",
     "STANDINGS",
+    "WAITS",
+    "WANTED",
+    "Aim",
     "Answer",
     "Change",
     "Facts",
     "Fetch",
+    "HeadPayload",
     "LogSnapshot",
     "PeerStage",
     "Progress",
     "Purpose",
     "ReplicatorSnapshot",
+    "Service",
     "Stage",
     "Standing",
     "Step",
+    "Stock",
+    "Wait",
 ]
 
 
@@ -94,6 +101,23 @@ STAGES: Final[dict[Stage, dict[Step, Stage]]] = {
     Stage.TURNED_AWAY: {Step.END: Stage.DEFERRED, Step.MAKE_ROOM: Stage.REPEATING},
     Stage.REPEATING: {Step.END: Stage.IDLE},
     Stage.DEFERRED: {Step.MAKE_ROOM: Stage.IDLE},
+}
+
+
+class Wait(Enum):
+    """What a request of ours waits for, and so whether something is to be expected of it."""
+
+    STORE = "our store, which will answer"
+    ROOM = "room, which nobody has to make"
+    PEER = "the peer, or nothing: that depends on what there is to come"
+
+
+WAITS: Final[dict[Stage, Wait]] = {
+    **dict.fromkeys(Stage, Wait.PEER),
+    Stage.PREPARING: Wait.STORE,
+    Stage.QUEUED: Wait.ROOM,
+    Stage.TURNED_AWAY: Wait.ROOM,
+    Stage.DEFERRED: Wait.ROOM,
 }
 
 
@@ -165,6 +189,12 @@ PEER_STAGES: Final[dict[PeerStage, dict[Answer, PeerStage]]] = {
     },
 }
 
+# The same if we want what comes of it.
+WANTED: Final = {
+    PeerStage.COMPARING: PeerStage.JOINING,
+    PeerStage.SERVING: PeerStage.JOINED,
+}
+
 
 class Standing(Enum):
     """How it is between us and the peer about what comes next of a log."""
@@ -221,16 +251,43 @@ class Fetch(Enum):
     LOSE = "something that has come turns out to be wrong"
 
 
-PROGRESS: Final[dict[tuple[Progress, Fetch], Progress]] = {
-    (Progress.COMING, Fetch.COMPLETE): Progress.COMPLETE,
-    (Progress.COMPLETE, Fetch.COMPLETE): Progress.COMPLETE,
-    (Progress.LOST, Fetch.COMPLETE): Progress.REPEATED,
-    (Progress.REPEATED, Fetch.COMPLETE): Progress.REPEATED,
-    (Progress.COMING, Fetch.LOSE): Progress.LOST,
-    (Progress.COMPLETE, Fetch.LOSE): Progress.REPEATED,
-    (Progress.LOST, Fetch.LOSE): Progress.LOST,
-    (Progress.REPEATED, Fetch.LOSE): Progress.REPEATED,
+PROGRESS: Final[dict[Progress, dict[Fetch, Progress]]] = {
+    Progress.COMING: {Fetch.COMPLETE: Progress.COMPLETE, Fetch.LOSE: Progress.LOST},
+    Progress.COMPLETE: {Fetch.COMPLETE: Progress.COMPLETE, Fetch.LOSE: Progress.REPEATED},
+    Progress.LOST: {Fetch.COMPLETE: Progress.REPEATED, Fetch.LOSE: Progress.LOST},
+    Progress.REPEATED: {Fetch.COMPLETE: Progress.REPEATED, Fetch.LOSE: Progress.REPEATED},
 }
+
+
+class Stock(Enum):
+    """What is known of what our store has of a log."""
+
+    UNKNOWN = "it has not told yet"
+    GROWING = "it has told, and entries are on their way into it"
+    KNOWN = "it has told"
+
+
+class HeadPayload(Enum):
+    """The payload of the last entry of the unbroken log."""
+
+    SETTLED = "it is there, or not wanted"
+    DUE = "it is wanted, and on its way or missing"
+    APART = "the same, and it is one of the ranges that the user has asked for"
+
+
+class Aim(Enum):
+    """How far we want a log."""
+
+    RANGES = "only the ranges that the user asks for"
+    OFFERED = "what comes next, as far as the peer offers it"
+    LIVE = "what comes next as long as the connection lasts, and the peer is told what we have"
+
+
+class Service(Enum):
+    """What is sent to a peer of which we want nothing."""
+
+    NOTHING = "nothing"
+    STORED = "what is stored, if it asks for a range of it"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -239,33 +296,25 @@ class Facts:
 
     Of our store:
 
-    loaded
-        Whether it has told what it has.
+    stock
+        What is known of it.
     position, newest
         The last entry of the unbroken log, and the last of all; 0: there is none.
-    payload_due
-        Whether the payload of the entry at `position` is wanted, and on its way or missing.
-    ended
-        Whether the author has ended the log, and all of it is there.
+    payload
+        That of the entry at `position`.
+    end
+        The last entry, if the author has ended the log and all of it is there.
     fork
         The first forked entry.
-    writing
-        Whether entries are on their way into it.
 
     Of what we want:
 
-    following
-        What comes next; otherwise only the ranges that the user asks for.
-    live
-        The same as long as the connection lasts, and to tell the peer what we have.
-    serving
-        To serve what is stored to a peer that asks for a range of it.
+    aim, service
+        What we want of the peer, and what it gets if that is nothing.
     probe
         An entry to be compared with the peer's.
     ranges
         How many ranges the user has asked for.
-    payload_apart
-        Whether the payload of the entry at `position` is one of these.
 
     Of the peer:
 
@@ -280,28 +329,25 @@ class Facts:
     fork_told
         The first forked entry that it knows of.
     joined
-        Whether we take part in a request of the peer for what comes next, or are about to.
+        Where a request of the peer for what comes next is in which we take part, or are about to.
     """
 
-    loaded: bool
+    stock: Stock
     position: int
     newest: int
-    payload_due: bool
-    ended: bool
+    payload: HeadPayload
+    end: int | None
     fork: int | None
-    writing: bool
-    following: bool
-    live: bool
-    serving: bool
+    aim: Aim
+    service: Service
     probe: int | None
     ranges: int
-    payload_apart: bool
     offered: int | None
     passed: int
     standing: Standing
     told: int
     fork_told: int | None
-    joined: bool
+    joined: PeerStage | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
