@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf
 
 from culm.machine import RemoteProtocolError
 from culm.ssb.peer.errors import ErrorCode
@@ -16,32 +17,33 @@ class Liveness:
     patience_s: how long the peer may be silent, and after a question once more; infinite: for ever.
     now: the time of the machine.
 
-    Any byte that comes is a sign of life.  The time after a question counts from when bytes of
-    ours have left last: it may be behind them, in our queue or in that of the line.
+    Any byte that comes is a sign of life, and answers what was asked at the same time or before.
+    The time after a question counts from when bytes of ours have left last: it may be behind them,
+    in our queue or in that of the line.
     """
 
-    __slots__ = ("_asked_at", "_heard_at", "_look_at", "_now", "_patience_s")
+    __slots__ = ("_asked_at", "_began_at", "_heard_at", "_look_at", "_now", "_patience_s")
 
     def __init__(self, *, patience_s: float, now: Callable[[], float]) -> None:
         self._patience_s = patience_s
         self._now = now
-        self._heard_at = now()
-        self._asked_at: float | None = None  # or when bytes have left last since then
-        self._look_at = self._heard_at + patience_s
+        self._began_at = now()
+        self._heard_at = -inf
+        self._asked_at = -inf  # or when bytes have left last, as long as there is no answer
+        self._look_at = self._due()
 
     def heard(self) -> None:
         """Bytes have come, or could not, because of us."""
         self._heard_at = self._now()
-        self._asked_at = None
 
     def left(self) -> None:
         """Bytes of ours have left."""
-        if self._asked_at is not None:
+        if self._is_asked():
             self._asked_at = self._now()
 
     def asked(self) -> None:
         """The peer has been asked for a sign of life."""
-        if self._asked_at is None:
+        if not self._is_asked():
             self._asked_at = self._now()
             self._look_at = self._due()
 
@@ -55,11 +57,13 @@ class Liveness:
         if now < due:
             self._look_at = due
             return False
-        if self._asked_at is not None:
-            raise RemoteProtocolError(ErrorCode.SILENT, f"for {now - self._heard_at:g} s")
+        if self._is_asked():
+            raise RemoteProtocolError(ErrorCode.SILENT)
         self.asked()
         return True
 
+    def _is_asked(self) -> bool:
+        return self._asked_at > self._heard_at
+
     def _due(self) -> float:
-        since = self._heard_at if self._asked_at is None else self._asked_at
-        return since + self._patience_s
+        return max(self._began_at, self._heard_at, self._asked_at) + self._patience_s
