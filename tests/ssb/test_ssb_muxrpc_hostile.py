@@ -209,6 +209,39 @@ class TestFloods:
         machine.data_to_send(300)
         assert machine.read_size() > 0
 
+    @pytest.mark.parametrize("word", [b"x", b"\xff", b"\\u0001"])
+    def test_long_words_are_not_repeated(self, word: bytes) -> None:
+        """Neither a name, nor a malformed request, nor the error that ends a stream."""
+        words = word * (60_000 // len(word))
+        machine = connection()
+        with growth_below(1 << 20):
+            for number in range(1, 400, 3):
+                machine.receive_data(
+                    packet(number, b'{"name":["' + words + b'"],"args":[]}', stream=False)
+                    + packet(number + 1, words, stream=False)
+                    + packet(number + 2, DUPLEX)
+                )
+                events(machine)
+                end = b'{"message":"' + words + b'","name":"' + words + b'","stack":"' + b'"}'
+                machine.receive_data(packet(number + 2, end[: 1 << 16], end=True))
+                events(machine)
+                if not machine.read_size():
+                    break
+        assert len(machine.data_to_send()) < 1 << 19
+
+    def test_a_peer_that_takes_no_large_answers_is_not_read(self) -> None:
+        machine = connection(answers_size_max=1000)
+        sizes = []
+        while (room := machine.read_size()) > 0:
+            sizes.append(room)
+            machine.receive_data(packet(len(sizes), UNKNOWN) + packet(len(sizes), b"1", end=True))
+            events(machine)
+        assert sizes == sorted(sizes, reverse=True)
+        assert sizes[0] == 1000
+        waiting = machine.data_to_send()
+        assert 1000 <= len(waiting) < 1000 + 2 * len(waiting) / len(sizes)
+        assert machine.read_size() == 1000
+
     def test_null_frames(self) -> None:
         machine = connection()
         machine.receive_data(packet(1, DUPLEX))

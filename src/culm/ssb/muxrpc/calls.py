@@ -23,22 +23,25 @@ _PARENT_ENDED: Final = encode_error(CallError("unexpected end of parent stream")
 
 
 class Sender:
-    """Writes packets, and knows how many of those that the peer has caused are not taken."""
+    """Writes packets, and knows how many of those that the peer has caused are not taken.
 
-    __slots__ = ("_answer_ends", "_outbox", "_taken_size", "_written_size", "closed")
+    answers, answers_size: that many, and their bytes.
+    """
+
+    __slots__ = ("_ends", "_outbox", "_taken_size", "_written_size", "answers_size", "closed")
 
     def __init__(self, outbox: Outbox) -> None:
         self._outbox = outbox
         self._written_size = 0
         self._taken_size = 0
-        self._answer_ends: deque[int] = deque()  # positions in all that was ever written
+        self._ends: deque[tuple[int, int]] = deque()  # answers: positions of their ends, and sizes
+        self.answers_size = 0
         self.closed = False
         """Nothing more can be sent."""
 
     @property
     def answers(self) -> int:
-        """How many packets of `answer` have not been taken."""
-        return len(self._answer_ends)
+        return len(self._ends)
 
     def send(
         self, number: int, packet: Packet, body: bytes, body_type: BodyType, *, answer: bool
@@ -56,7 +59,8 @@ class Sender:
         self._outbox.append(body)
         self._written_size += HEADER_SIZE + size
         if answer:
-            self._answer_ends.append(self._written_size)
+            self._ends.append((self._written_size, HEADER_SIZE + size))
+            self.answers_size += HEADER_SIZE + size
 
     def say_goodbye(self) -> None:
         self._outbox.append(GOODBYE)
@@ -69,9 +73,9 @@ class Sender:
     def taken(self, size: int) -> None:
         """The next `size` bytes are on their way."""
         self._taken_size += size
-        ends = self._answer_ends
-        while ends and ends[0] <= self._taken_size:
-            ends.popleft()
+        ends = self._ends
+        while ends and ends[0][0] <= self._taken_size:
+            self.answers_size -= ends.popleft()[1]
 
 
 class CallTable:

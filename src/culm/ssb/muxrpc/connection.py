@@ -33,7 +33,7 @@ from culm.ssb.muxrpc.requests import (
     MalformedRequestError,
     Request,
     check_name,
-    encode_end,
+    encode_echo,
     read_error,
     read_request,
 )
@@ -130,9 +130,10 @@ class Connection(StreamBase[ConnectionEvent]):
         return max(0, self._limits.unsent_size_max - self._outbox.size)
 
     def read_size(self) -> int:
-        if self._sender.answers > self._limits.answers_max:
+        room = self._limits.answers_size_max - self._sender.answers_size
+        if self._sender.answers > self._limits.answers_max or room <= 0:
             return 0
-        return super().read_size()
+        return min(room, super().read_size())
 
     def data_to_send(self, size_max: int | None = None) -> bytes:
         data = super().data_to_send(size_max)
@@ -206,7 +207,7 @@ class Connection(StreamBase[ConnectionEvent]):
             error = error or CallError("no reason given", "")
         elif not answered:
             self._sender.send(
-                scope.number, Packet.END, encode_end(error), BodyType.JSON, answer=True
+                scope.number, Packet.END, encode_echo(error), BodyType.JSON, answer=True
             )
         return CallEnded(number=scope.number, failure=error)
 

@@ -29,6 +29,9 @@ class Limits:
     answers_max
         Packets that the peer has caused and has not taken: ends, refusals, and what is said in
         its async calls. `read_size()` is 0 while there are more.
+    answers_size_max
+        Bytes of such packets, and at the same time what is read at once.  An answer may be larger
+        than what has caused it, by some hundred bytes.
     unsent_size_max
         Bytes that wait to be taken before `Connection.send_size` is 0: a hint to whoever sends,
         who holds the rest back.
@@ -39,6 +42,7 @@ class Limits:
     calls_max: int = 1024
     unanswered_max: int = 4096
     answers_max: int = 1024
+    answers_size_max: int = 1 << 18
     unsent_size_max: int = 1 << 18
 
     def __post_init__(self) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from culm.arguments import check_type
-from culm.ssb.muxrpc.requests import CallType, check_name
+from culm.ssb.muxrpc.requests import CallType, check_name, shortened
 from culm.ssb.v8json import JsonValue
 
 __all__ = ["Manifest"]
@@ -68,7 +68,7 @@ class Manifest:
         """Why a peer may not make that call, in the words of other peers; ``None`` if it may."""
         offered = self._methods.get(name)
         if offered is None:
-            return f"method:{','.join(name)} is not in list of allowed methods"
+            return f"method:{shortened(','.join(name))} is not in list of allowed methods"
         if offered is not call_type:
             return f"no {call_type.value}:{','.join(name)}"
         return None

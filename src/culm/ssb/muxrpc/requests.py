@@ -17,15 +17,19 @@ __all__ = [
     "MalformedRequestError",
     "Request",
     "check_name",
+    "encode_echo",
     "encode_end",
     "encode_error",
     "encode_request",
     "read_error",
     "read_request",
+    "shortened",
 ]
 
 _DEPTH_MAX: Final = 64  # of lists and objects in arguments
 _NAME_PARTS_MAX: Final = 16
+_WORDS_MAX: Final = 100  # characters of the peer's that we repeat in an error
+_ECHO_MAX: Final = 1000  # and in the answer to an error that ends a stream
 
 
 class CallType(Enum):
@@ -133,6 +137,19 @@ def encode_error(error: CallError) -> bytes:
 def encode_end(error: CallError | None) -> bytes:
     """The body of the packet that ends a stream."""
     return b"true" if error is None else encode_error(error)
+
+
+def encode_echo(error: CallError | None) -> bytes:
+    """The body of the packet that answers the end of a stream with the same end."""
+    if error is not None:
+        fields = (error.message, error.name, error.stack)
+        error = CallError(*(shortened(field, _ECHO_MAX) for field in fields))
+    return encode_end(error)
+
+
+def shortened(words: str, size_max: int = _WORDS_MAX) -> str:
+    """What the peer has said, to be repeated to it: no more than the beginning."""
+    return words if len(words) <= size_max else f"{words[:size_max]}..."
 
 
 def read_error(body: bytes, body_type: int) -> CallError | None:

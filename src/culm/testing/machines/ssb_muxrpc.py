@@ -40,11 +40,12 @@ _METHODS = {
 _OFFER = {"methods": _METHODS}
 _TIGHT = {
     **_OFFER,
-    "body_size_max": 400,
-    "control_size_max": 200,
+    "body_size_max": 4096,
+    "control_size_max": 4096,
     "calls_max": 8,
     "unanswered_max": 16,
-    "answers_max": 8,
+    "answers_max": 64,
+    "answers_size_max": 2000,
     "unsent_size_max": 400,
 }
 
@@ -84,6 +85,17 @@ _DUPLEX = _request("ebt.replicate", CallType.DUPLEX)
 _UNKNOWN = _request("foo.bar", CallType.DUPLEX)
 _ASYNC = _request("whoami", CallType.ASYNC)
 _DEEP = b'{"name":["whoami"],"args":' + b"[" * 80 + b"]" * 80 + b"}"
+
+
+def _long_refused(number: int) -> bytes:
+    """A name that would be larger if it were repeated: these are no UTF-8."""
+    return _packet(number + 1, b'{"name":["' + b"\xff" * 4000 + b'"],"args":[]}', stream=False)
+
+
+def _long_ended(number: int) -> bytes:
+    """A stream that ends with an error of many words."""
+    body = b'{"message":"' + b"\xff" * 4000 + b'"}'
+    return _packet(number + 1, _DUPLEX) + _packet(number + 1, body, end=True)
 
 
 def _opened(number: int) -> bytes:
@@ -259,6 +271,8 @@ MUXRPC = register(
             Flood(unit=_opened_and_ended, calls=_ended_by_us),
             Flood(unit=_refused),
             Flood(unit=_refused_and_ended),
+            Flood(unit=_long_refused),
+            Flood(unit=_long_ended),
             Flood(unit=_asked),
             Flood(unit=_asked, calls=_answered),
             Flood(unit=_too_deep),
