@@ -311,6 +311,26 @@ _MEETINGS = (
         ),
     ),
     Meeting(
+        name="feeds that rest, and are forgotten",
+        members=_members("alice"),
+        script=_alice(
+            _attach("client"),
+            Receive(_packet(-1, _ERROR, end=True), 1),
+            *(Receive(_packet(-number, _ERROR, end=True), 1) for number in (2, 3, 4)),
+            call("follow", name="bob", value=False),
+            call("block", author="carol", target="dave"),
+            call("follow", name="bob"),
+            Receive(_packet(-5, _ERROR, end=True), 1),
+            Advance(290.0),
+            Receive(_asked(1, "bob") + _asked(2, "carol"), 1),
+            Advance(550.0),
+            Receive(_asked(3, "alice"), 1),
+            Advance(601.0),
+            call("block", author="carol", target="dave", value=False),
+            Receive(_GOODBYE, 1),
+        ),
+    ),
+    Meeting(
         name="a fork, and a feed that is blocked",
         members=_members("alice"),
         script=_alice(
