@@ -96,9 +96,13 @@ def test_a_malformed_value_is_an_error(number: str) -> None:
 
 @pytest.mark.parametrize(
     ("number", "value"),
-    [("6.0", 6), ("6e0", 6), ("-0", 0), ("-1e300", -1), ("9007199254740991", NOTE_MAX)],
+    [
+        *(("6.0", 6), ("6e0", 6), ("-0", 0), ("-1e300", -1), ("9007199254740991", NOTE_MAX)),
+        *(("6.0000000000000000001", 6), ("-1e400", -1)),
+    ],
 )
 def test_a_number_is_read_however_it_is_written(number: str, value: int) -> None:
+    """As JavaScript peers read it: a double, or an infinity."""
     notes = decode_notes(parse(f'{{"{ALICE}":{number}}}'))
     assert decode_note(notes[ALICE]) == decode_note(value)
 

@@ -7,6 +7,7 @@ the receive flag (0: yes), and the bits above it are the sequence.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import inf
 from typing import Final, NamedTuple
 
 from culm.arguments import is_dict
@@ -62,8 +63,10 @@ def decode_note(value: int) -> Note:
 def decode_notes(value: object) -> Mapping[str, int]:
     """Notes by feed, out of a JSON value: an object, or one under the name ``clock``.
 
-    A number without a fraction is an integer, however it was written.  Raises
-    `RemoteProtocolError`: ``NOT_NOTES``, ``BAD_FEED_ID``, ``BAD_NOTE``.
+    Numbers are doubles, as JavaScript reads them: one without a fraction is an integer, however
+    it was written, also if it has lost its fraction in being read.  One below all doubles is
+    negative like any other, and a refusal.  Raises `RemoteProtocolError`: ``NOT_NOTES``,
+    ``BAD_FEED_ID``, ``BAD_NOTE``.
     """
     if is_dict(value) and is_dict(value.get("clock")):
         value = value["clock"]
@@ -73,8 +76,8 @@ def decode_notes(value: object) -> Mapping[str, int]:
     for feed, number in value.items():
         if not is_feed_id(feed):
             raise RemoteProtocolError(ErrorCode.BAD_FEED_ID, f"{feed[:64]!r}")
-        if type(number) is float and number.is_integer():
-            number = int(number)
+        if type(number) is float and (number.is_integer() or number == -inf):
+            number = int(max(number, -NOTE_MAX))
         if type(number) is not int or number > NOTE_MAX:
             raise RemoteProtocolError(ErrorCode.BAD_NOTE, f"{feed}: {str(number)[:64]}")
         notes[feed] = number
