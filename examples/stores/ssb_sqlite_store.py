@@ -22,6 +22,7 @@ from culm.ssb.ebt import (
     SaveClock,
     Stored,
 )
+from culm.ssb.store import CLOCKS_MAX
 
 __all__ = ["SsbSqliteStore"]
 
@@ -43,14 +44,21 @@ CREATE TABLE IF NOT EXISTS clocks (
 
 
 class SsbSqliteStore:
-    """A `culm.ssb.store.FeedStore` in the file at `path`."""
+    """A `culm.ssb.store.FeedStore` in the file at `path`.
 
-    def __init__(self, path: Path) -> None:
+    clocks_max: of how many peers it remembers what they have told; those that were here last.
+    """
+
+    def __init__(self, path: Path, *, clocks_max: int = CLOCKS_MAX) -> None:
+        self._clocks_max = clocks_max
         # One thread at a time: whoever drives the peer sees to that.
         self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
         self._db.execute("PRAGMA journal_mode = WAL")
         self._db.execute("PRAGMA synchronous = FULL")
         self._db.executescript(_SCHEMA)
+        if "saved" not in [row[1] for row in self._db.execute("PRAGMA table_info(clocks)")]:
+            self._db.execute("ALTER TABLE clocks ADD COLUMN saved INTEGER NOT NULL DEFAULT 0")
+        self._db.execute("CREATE INDEX IF NOT EXISTS clocks_saved ON clocks (saved)")
 
     def close(self) -> None:
         self._db.close()
@@ -101,15 +109,20 @@ class SsbSqliteStore:
             case AppendMessages():
                 self._append(effect)
             case SaveClock(peer=peer, clock=clock):
-                self._db.execute(
-                    "INSERT OR REPLACE INTO clocks (peer, told, refused) VALUES (?, ?, ?)",
-                    (peer, json.dumps(dict(clock.told)), json.dumps(sorted(clock.refused))),
-                )
+                self._save_clock(peer, clock)
             case MarkForked(feed=feed, ours=ours, theirs=theirs):
                 self._db.execute(
                     "INSERT OR REPLACE INTO forks (feed, ours, theirs) VALUES (?, ?, ?)",
                     (feed, ours, theirs),
                 )
+
+    def _save_clock(self, peer: str, clock: PeerClock) -> None:
+        (saved,) = self._db.execute("SELECT COALESCE(MAX(saved), 0) + 1 FROM clocks").fetchone()
+        self._db.execute(
+            "INSERT OR REPLACE INTO clocks (peer, told, refused, saved) VALUES (?, ?, ?, ?)",
+            (peer, json.dumps(dict(clock.told)), json.dumps(sorted(clock.refused)), saved),
+        )
+        self._db.execute("DELETE FROM clocks WHERE saved <= ?", (saved - self._clocks_max,))
 
     def _append(self, effect: AppendMessages) -> None:
         last: dict[str, tuple[int, str]] = {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 from collections.abc import Iterator, Sequence
 from itertools import count
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 from killing import Killing, fork
 
 from culm.machine import Effect, Ticket
-from culm.ssb.ebt import MarkForked
+from culm.ssb.ebt import LoadClock, MarkForked, PeerClock, SaveClock
 from culm.ssb.feed_id import feed_id_of
 from culm.testing.ssb_stores import Crashed, FeedStoreSuite
 from stores.ssb_sqlite_store import SsbSqliteStore
@@ -47,6 +48,28 @@ class TestSsbSqliteStore(FeedStoreSuite):
         path = next(self._paths)
         returned = live_and_die(path, effects, point)
         return None if returned is None else Crashed(self._open(path), returned)
+
+    def test_who_was_not_here_for_long_is_forgotten(self) -> None:
+        store = SsbSqliteStore(next(self._paths), clocks_max=3)
+        for number, peer in enumerate(["alice", "bob", "carol", "alice", "dave"]):
+            clock = PeerClock(told={"a feed": number})
+            store.perform(SaveClock(ticket=Ticket(1), peer=peer, clock=clock))
+        found = [
+            store.perform(LoadClock(ticket=Ticket(1), peer=peer)).told.get("a feed")
+            for peer in ("alice", "bob", "carol", "dave")
+        ]
+        assert found == [3, None, 2, 4]
+        store.close()
+
+    def test_clocks_of_an_older_file_are_kept(self) -> None:
+        path = next(self._paths)
+        before = sqlite3.connect(path)
+        before.execute("CREATE TABLE clocks (peer TEXT PRIMARY KEY, told TEXT, refused TEXT)")
+        before.execute("INSERT INTO clocks VALUES ('alice', '{\"a feed\": 3}', '[]')")
+        before.commit()
+        before.close()
+        found = self._open(path).perform(LoadClock(ticket=Ticket(1), peer="alice"))
+        assert found == PeerClock(told={"a feed": 3})
 
     def test_the_proof_of_a_fork_is_kept(self) -> None:
         store = self.make_store()

@@ -22,17 +22,25 @@ from ebt_support import (
     on,
 )
 
-from culm.machine import Closed, ContractErrorCode, LocalProtocolError, RemoteProtocolError
+from culm.machine import (
+    Closed,
+    ContractErrorCode,
+    LocalProtocolError,
+    RemoteProtocolError,
+    Ticket,
+)
 from culm.ssb.ebt import (
     EndReason,
     ErrorCode,
     FeedExtended,
     FeedForked,
     Limits,
+    LoadClock,
     Message,
     MessageRefused,
     PeerClock,
     Progress,
+    ReadMessages,
     SessionEnded,
     SessionOpened,
     SessionRole,
@@ -266,6 +274,47 @@ def test_reading_waits_for_room() -> None:
         asked += 1
     assert asked == 2  # the first one alone left room
     assert host.take(session) == as_frames(wrote)
+
+
+def test_who_changes_its_mind_without_end_has_few_bytes_read_in_vain() -> None:
+    """And as many as before once it takes what was read."""
+    host = alice()
+    host.write(ALICE, 1000, "x" * 200)
+    session = host.accept(BOB)
+    host.take(session)
+    sizes: list[int] = []
+
+    def answer(*, takes: bool) -> None:
+        while (effect := host.machine.next_effect()) is not None:
+            result = host.store.perform(effect)
+            host.machine.complete(effect.ticket, result)
+            if type(effect) is ReadMessages:
+                sizes.append(sum(map(len, result)))  # type: ignore[arg-type]
+        if takes:
+            host.machine.frames_to_send(session)
+
+    for number in range(100):
+        host.machine.receive_notes(session, {ALICE: on(0) + number % 2})
+        host.machine.receive_notes(session, {ALICE: on(0)})
+        answer(takes=False)
+    assert sizes[0] > 50_000
+    assert max(sizes[20:]) < 2100
+    assert len(sizes) < 20 + 2 * 100
+    for _ in range(8):
+        answer(takes=True)
+    assert max(sizes[-2:]) > 50_000
+
+
+def test_nothing_is_remembered_of_feeds_that_nobody_follows() -> None:
+    """Whoever comes may tell of as many as it likes."""
+    host = alice()
+    session = host.accept(CAROL)
+    strangers = {feed(f"stranger {number}"): on(1) for number in range(100)}
+    host.tell(session, {BOB: on(3), **strangers})
+    host.machine.disconnect(session)
+    host.drain()
+    found = host.store.perform(LoadClock(ticket=Ticket(1), peer=CAROL))
+    assert found == PeerClock(told={BOB: 3})
 
 
 def test_what_has_no_room_is_read_later() -> None:

@@ -206,6 +206,25 @@ def test_a_second_session_of_the_same_peer_ends_the_first() -> None:
     assert answers[0][2]["message"] == "reconnected to peer"
 
 
+def test_a_peer_does_not_open_sessions_without_end() -> None:
+    """Over one connection: each has the store read."""
+    alice, link = served(limits=Limits(sessions_max=3))
+    for number in (1, 2, 3):
+        assert tell(alice, link, packet(number, OPEN))[-1][:2] == (10, -number)
+    (refusal,) = tell(alice, link, packet(4, OPEN))
+    assert refusal[:2] == (14, -4)
+    assert refusal[2]["message"] == "too many sessions over this connection"
+    assert not alice.told(SessionEnded)[2:]  # the third one goes on
+
+
+def test_an_unknown_format_is_not_repeated_in_full() -> None:
+    alice, link = served()
+    args = [{"version": 3, "format": "x" * 60_000}]
+    asked = {"name": ["ebt", "replicate"], "args": args, "type": "duplex"}
+    (answer,) = tell(alice, link, packet(1, asked))
+    assert answer[2]["message"] == f"Unknown format: {'x' * 100}..."
+
+
 def test_the_peers_end_of_the_session_is_answered() -> None:
     alice, link = served()
     tell(alice, link, packet(1, OPEN))

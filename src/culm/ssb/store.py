@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Final, Protocol, runtime_checkable
 
+from culm.arguments import check_int
 from culm.machine import Effect
 from culm.ssb.ebt.effects import AppendMessages, LoadClock, MarkForked, ReadMessages, SaveClock
 from culm.ssb.ebt.model import Head, Message, PeerClock, Stored
 
-__all__ = ["FeedStore", "MemoryStore"]
+__all__ = ["CLOCKS_MAX", "FeedStore", "MemoryStore"]
+
+CLOCKS_MAX: Final = 10_000  # peers: anybody may come, once, under any number of names
 
 
 @runtime_checkable
@@ -25,9 +28,14 @@ class FeedStore(Protocol):
 
 
 class MemoryStore:
-    """Keeps everything in memory: for tests, and for peers that may forget."""
+    """Keeps everything in memory: for tests, and for peers that may forget.
 
-    def __init__(self) -> None:
+    clocks_max: of how many peers it remembers what they have told; those that were here last.
+    """
+
+    def __init__(self, *, clocks_max: int = CLOCKS_MAX) -> None:
+        check_int("clocks_max", clocks_max, 1)
+        self._clocks_max = clocks_max
         self._feeds: dict[str, list[Message]] = {}
         self._clocks: dict[str, PeerClock] = {}
         self._proofs: dict[str, tuple[bytes, bytes]] = {}
@@ -59,7 +67,10 @@ class MemoryStore:
             case LoadClock():
                 return self._clocks.get(effect.peer, PeerClock())
             case SaveClock():
+                self._clocks.pop(effect.peer, None)
                 self._clocks[effect.peer] = effect.clock
+                if len(self._clocks) > self._clocks_max:
+                    del self._clocks[next(iter(self._clocks))]
             case MarkForked():
                 self._proofs[effect.feed] = effect.ours, effect.theirs
             case _:

@@ -137,7 +137,7 @@ class Exchange:
         self._silent.cancel(session.number)
         self.sources.end(session)
         if loaded:
-            self.work.save_clock(session.peer, session.memory())
+            self.work.save_clock(session.peer, session.memory(self.feeds))
         self.events.append(
             SessionEnded(session=session.number, peer=session.peer, reason=reason, error=error)
         )

@@ -11,15 +11,30 @@ from culm.ssb.ebt.limits import Limits
 
 __all__ = ["Outgoing"]
 
+_READ_SIZE_MIN = 2048
+
 
 class Outgoing:
     """Notes leave first, and there is at most one for each feed: the last.
 
     Those of a feed leave in their order, and the feeds take turns.  Messages are read from the
     store when there is room, one read at a time.
+
+    read_size: bytes that are read at once, and how many may wait: half as many each time that the
+    peer does not want any more what was read for it, and twice as many when it has taken all of
+    that.  So whoever changes its mind without end has few bytes read in vain.
     """
 
-    __slots__ = ("_limits", "_notes", "_queues", "_reading", "_size", "_wake", "_wanting")
+    __slots__ = (
+        "_limits",
+        "_notes",
+        "_queues",
+        "_reading",
+        "_size",
+        "_wake",
+        "_wanting",
+        "read_size",
+    )
 
     def __init__(self, limits: Limits, *, wake: Callable[[], None]) -> None:
         self._limits = limits
@@ -29,11 +44,12 @@ class Outgoing:
         self._size = 0
         self._wanting: dict[Relation, None] = {}  # in turns
         self._reading = False
+        self.read_size = limits.unsent_size_max
 
     @property
     def has_room(self) -> bool:
         """Whether messages may be queued."""
-        return self._size < self._limits.unsent_size_max
+        return self._size < self.read_size
 
     # Notes
 
@@ -63,8 +79,10 @@ class Outgoing:
 
     def restart(self, relation: Relation, base: int) -> None:
         """Forget what is queued of that feed: the peer has told what it has."""
-        dropped = self._queues.pop(relation, ())
-        self._size -= sum(map(len, dropped))
+        dropped = self._queues.pop(relation, None)
+        if dropped is not None:
+            self._size -= sum(map(len, dropped))
+            self.waste()
         self._wanting.pop(relation, None)
         relation.restart(base)
 
@@ -92,6 +110,10 @@ class Outgoing:
         self._reading = False
         self._wake()
 
+    def waste(self) -> None:
+        """What was read for the peer is not wanted any more."""
+        self.read_size = max(self.read_size // 2, min(self.read_size, _READ_SIZE_MIN))
+
     # Taking
 
     def take(self, size_max: int | None) -> list[bytes]:
@@ -114,6 +136,8 @@ class Outgoing:
             frames += messages
             room -= size
             self._size -= size
+            if not self._queues and self.read_size < self._limits.unsent_size_max:
+                self.read_size = min(2 * self.read_size, self._limits.unsent_size_max)
         if self._wanting:
             self._wake()
         return frames

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from culm.machine import RemoteProtocolError
 from culm.ssb.ebt.errors import ErrorCode
 from culm.ssb.ebt.feed import Feed, Relation
+from culm.ssb.ebt.feeds import Feeds
 from culm.ssb.ebt.limits import Limits
 from culm.ssb.ebt.model import PeerClock
 from culm.ssb.ebt.notes import REFUSAL, Note, encode_note
@@ -63,9 +64,15 @@ class Session:
         self.clock.update(clock.told)
         self._refused_before.update(clock.refused)
 
-    def memory(self) -> PeerClock:
+    def memory(self, feeds: Feeds) -> PeerClock:
+        """What is kept for the next session: nothing of feeds that we do not follow.
+
+        Those are told of anyway when we do, and are nobody's business until then.
+        """
+        refused = self._refused | self._refused_before
         return PeerClock(
-            told=dict(self.clock), refused=frozenset(self._refused | self._refused_before)
+            told={feed: told for feed, told in self.clock.items() if feeds.follows(feed)},
+            refused=frozenset(filter(feeds.follows, refused)),
         )
 
     def is_level(self, feed: Feed) -> bool:
@@ -219,9 +226,12 @@ class Session:
         self.outgoing.read()
         feed = relation.feed
         if self.relations.get(feed.id) is not relation or relation.supply is not Supply.READING:
+            self.outgoing.waste()
             return
         if self.next_to_send(relation) == first:
             self.outgoing.put(relation, messages, first + len(messages) - 1)
+        else:
+            self.outgoing.waste()
         if self.next_to_send(relation) > feed.stored:
             relation.move(SupplyInput.CAUGHT_UP)
         else:

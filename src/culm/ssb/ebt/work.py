@@ -128,7 +128,7 @@ class Work:
             feed=relation.feed.id,
             first=first,
             count_max=min(self._limits.read_count_max, relation.feed.stored + 1 - first),
-            size_max=self._limits.unsent_size_max,
+            size_max=session.outgoing.read_size,
         )
 
     def answered(self, ticket: Ticket[R], result: R) -> Then:

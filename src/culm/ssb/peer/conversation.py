@@ -50,6 +50,7 @@ MANIFEST: Final = Manifest(
 class Context:
     """What all conversations of a peer share.
 
+    sessions_max: how many a peer may open over one link.
     now: the time of the machine.
     time_ms: what our clock shows at a time of the machine, in milliseconds since 1970.
     sessions: who looks after the replicator's sessions, by their number.
@@ -57,6 +58,7 @@ class Context:
 
     core: Replicator
     settings: Settings
+    sessions_max: int
     history_limits: history.Limits
     tell: Callable[[LinkEvent], None]
     now: Callable[[], float]
@@ -97,6 +99,7 @@ class Conversation:
             history=self.history,
             core=context.core,
             settings=context.settings,
+            sessions_max=context.sessions_max,
             tell=context.tell,
             sessions=context.sessions,
         )

@@ -18,6 +18,7 @@ from culm.ssb.muxrpc import (
     Connection,
     ValueReceived,
 )
+from culm.ssb.muxrpc.requests import shortened
 from culm.ssb.peer.events import FellBack, LinkEvent
 from culm.ssb.peer.fallback import LinkHistory
 from culm.ssb.peer.frames import MessageFrame, read_frame
@@ -48,6 +49,7 @@ class LinkExchange:
         history: LinkHistory,
         core: Replicator,
         settings: Settings,
+        sessions_max: int,
         tell: Callable[[LinkEvent], None],
         sessions: dict[int, LinkExchange],
     ) -> None:
@@ -62,6 +64,7 @@ class LinkExchange:
         self._tell = tell
         self._sessions = sessions
         self._call: Call | None = None  # of the session
+        self._sessions_left = sessions_max  # that the peer may open
 
     @property
     def holds(self) -> bool:
@@ -118,6 +121,8 @@ class LinkExchange:
         """The peer asks for a session; what is wrong with that ends the call."""
         call = self._rpc.call(event.number)
         why = _refusal(event.args)
+        if why is None and not self._sessions_left:
+            why = "too many sessions over this connection"
         if why is not None:
             call.fail(why)
             return
@@ -126,6 +131,7 @@ class LinkExchange:
         except LocalProtocolError as error:
             call.fail(str(error))
             return
+        self._sessions_left -= 1
         # An earlier one of this link has ended by that; its end is told to the peer.
         self._end_call(EndReason.RECONNECTED, None)
         self._begin(session)
@@ -238,5 +244,5 @@ def _refusal(args: list[JsonValue]) -> str | None:
         return "expected ebt.replicate({version: 3})"
     wanted = asked.get("format", _FORMAT)
     if wanted != _FORMAT:
-        return f"Unknown format: {wanted if isinstance(wanted, str) else 'not a text'}"
+        return f"Unknown format: {shortened(wanted) if isinstance(wanted, str) else 'not a text'}"
     return None

@@ -22,6 +22,9 @@ class Limits:
         Connections at a time: each at most what `rpc` and `packets_max` say, and 4 KiB.
     packets_max
         Packets of the box stream that are taken from a connection at a time, 4,130 bytes each.
+    sessions_max
+        Sessions that a peer may open over one connection, one after the other; further ones are
+        refused.  Each has what we remember of the peer, and feeds, read from the store.
     fill_size_max
         Bytes of feeds that are put into a connection at a time.
     rpc
@@ -34,6 +37,7 @@ class Limits:
 
     links_max: int = 1024
     packets_max: int = PACKETS_MAX
+    sessions_max: int = 64
     fill_size_max: int = 1 << 16
     rpc: muxrpc.Limits = field(default_factory=muxrpc.Limits)
     ebt: ebt.Limits = field(default_factory=ebt.Limits)
@@ -42,6 +46,7 @@ class Limits:
     def __post_init__(self) -> None:
         check_int("links_max", self.links_max, 1)
         check_int("packets_max", self.packets_max, 1)
+        check_int("sessions_max", self.sessions_max, 1)
         check_int("fill_size_max", self.fill_size_max, 1)
         check_type("rpc", self.rpc, muxrpc.Limits)
         check_type("ebt", self.ebt, ebt.Limits)

@@ -114,6 +114,7 @@ class Peer:
             Context(
                 core=self._core,
                 settings=settings,
+                sessions_max=limits.sessions_max,
                 history_limits=limits.history,
                 tell=self._tell,
                 now=lambda: self._now,
