@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable
 from enum import Enum
-from typing import Final
+from typing import Final, TypeVar
 
 from culm.bamboo.effects import DiscardStaged, FinishPayload, ReadPayload, WritePayload
 from culm.bamboo.entry import Entry
 from culm.bamboo.store import StoreError
 from culm.bamboo.verify import PayloadVerifier
 from culm.effects import Place, StoreWork
-from culm.machine import Event
+from culm.machine import Effect, Event
 from culm.point2point.replication.events import PayloadProgress
 
 __all__ = [
@@ -28,6 +28,8 @@ __all__ = [
     "Writing",
     "read_begun",
 ]
+
+R = TypeVar("R")
 
 _READ_SIZE = 1 << 20
 
@@ -257,11 +259,10 @@ class StagedPayload:
         if self.writing is not Writing.IDLE:
             return
         if self._pieces:
-            self._write()
+            self._ask(WritePayload, self._written, offset=self._at, data=self._pieces[0][0])
             return
         match TASKS[self._arrival, self._kept]:
             case Task.CONCLUDE:
-                self.writing = Writing.BUSY
                 self._conclude()
             case Task.DISCARD:
                 self._discard(Writing.LEFT)
@@ -270,16 +271,12 @@ class StagedPayload:
             case Task.WAIT:
                 pass
 
-    def _write(self) -> None:
+    def _ask(
+        self, kind: Callable[..., Effect[R]], then: Callable[[R], None], **fields: object
+    ) -> None:
+        """Ask the store for something about this payload, and for nothing else until then."""
         self.writing = Writing.BUSY
-        self._work.ask(
-            WritePayload,
-            self._written,
-            log=self.entry.log,
-            seqnum=self.entry.seqnum,
-            offset=self._at,
-            data=self._pieces[0][0],
-        )
+        self._work.ask(kind, then, log=self.entry.log, seqnum=self.entry.seqnum, **fields)
 
     def _written(self, refusal: StoreError | None) -> None:
         self.writing = Writing.IDLE
@@ -294,15 +291,7 @@ class StagedPayload:
         if not self._pieces:
             self._go_on()
             return
-        self.writing = Writing.BUSY
-        self._work.ask(
-            ReadPayload,
-            self._compared,
-            log=self.entry.log,
-            seqnum=self.entry.seqnum,
-            offset=self._at,
-            size=len(self._pieces[0][0]),
-        )
+        self._ask(ReadPayload, self._compared, offset=self._at, size=len(self._pieces[0][0]))
 
     def _compared(self, found: bytes) -> None:
         self.writing = Writing.IDLE
@@ -349,18 +338,16 @@ class StagedPayload:
             place.fill()
             self._end(writing)
 
-        self.writing = Writing.BUSY
-        self._work.ask(DiscardStaged, discarded, log=self.entry.log, seqnum=self.entry.seqnum)
+        self._ask(DiscardStaged, discarded)
 
     # The end.
 
     def _conclude(self) -> None:
         match CONCLUSIONS[self._kept, self._verdict]:
             case Conclusion.FINISH:
-                self._work.ask(
-                    FinishPayload, self._finished, log=self.entry.log, seqnum=self.entry.seqnum
-                )
+                self._ask(FinishPayload, self._finished)
             case Conclusion.READ_BACK:
+                self.writing = Writing.BUSY
                 read_begun(self._work, self.entry, self.entry.payload_size, self._read_back)
             case Conclusion.START_OVER:
                 self._discard(Writing.LOST)
