@@ -271,9 +271,7 @@ class Download:
 
     def resume_payload(self, begun_payload: BegunPayload) -> None:
         """The range begins inside a payload of which the beginning is stored."""
-        self._entry, self._source = begun_payload.entry, _Source.STORE
-        if begun_payload.stored:
-            self._stage_from(begun_payload.entry, begun_payload.stored, begun_payload.verifier)
+        self._expect(begun_payload.entry, begun_payload.stored, begun_payload.verifier)
 
     def handle(self, event: Event) -> None:
         """Take one event of the connection about this request."""
@@ -393,15 +391,12 @@ class Download:
         self._expect(entry, event.offset)
         return entry
 
-    def _expect(self, entry: Entry, offset: int) -> None:
-        """The payload of a stored entry is coming, from `offset` on."""
+    def _expect(self, entry: Entry, offset: int, verifier: PayloadVerifier | None = None) -> None:
+        """The payload of a stored entry is coming, from `offset` on; see `StagedPayload`."""
         self._entry, self._source = entry, _Source.STORE
         if offset:
-            self._stage_from(entry, offset, None)
-
-    def _stage_from(self, entry: Entry, offset: int, verifier: PayloadVerifier | None) -> None:
-        self._staging = self._new_staging(entry, offset, verifier)
-        self._batches.wait_for(self._staging)
+            self._staging = self._new_staging(entry, offset, verifier)
+            self._batches.wait_for(self._staging)
 
     def _new_staging(
         self, entry: Entry, offset: int = 0, verifier: PayloadVerifier | None = None

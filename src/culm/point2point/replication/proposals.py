@@ -442,7 +442,7 @@ class PeerRequests:
             if not self._will_displace(each.handle.proposal)
         ]
         for theirs in waiting:
-            self._step(theirs, Answer.WAIT)
+            self._say(theirs, Answer.WAIT)
         for theirs in waiting:
             self._answer(theirs)
 
@@ -456,8 +456,7 @@ class PeerRequests:
         """Our proposals wait for credit: what they were to displace gives the peer some back."""
         for theirs in self._in(PeerStage.AWAITING_OURS):
             if theirs.is_open:
-                self._step(theirs, Answer.DEFER)
-                theirs.handle.cancel(CancelReason.RESOURCE_LIMIT)
+                self._say(theirs, Answer.DEFER)
 
     def over(self, request_id: int) -> None:
         """A request has ended."""
@@ -467,11 +466,6 @@ class PeerRequests:
 
     def _in(self, stage: PeerStage) -> list[_PeerRequest]:
         return list(self._by_stage.get(stage, {}).values())
-
-    def _step(self, theirs: _PeerRequest, said: Answer) -> None:
-        self._leave(theirs)
-        theirs.step(said, wanted=is_wanted(theirs.handle.proposal, self._log.facts))
-        self._enter(theirs)
 
     def _enter(self, theirs: _PeerRequest) -> None:
         self._by_stage.setdefault(theirs.stage, {})[theirs.handle.request_id] = theirs
@@ -483,35 +477,26 @@ class PeerRequests:
             del self._by_stage[theirs.stage]
 
     def _answer(self, theirs: _PeerRequest) -> None:
-        proposal = theirs.handle.proposal
         self._log.tell_news()
-        if not theirs.is_open:
+        if theirs.is_open:
+            self._say(theirs, answer(theirs.handle.proposal, self._log.facts))
+        else:
             self._log.propose_wanted()
-            return
-        said = answer(proposal, self._log.facts)
-        self._step(theirs, said)
-        if said is Answer.COMPARE:
-            self._log.inventory.read(
-                partial(self._compared, theirs),
-                entry=proposal.expected_seqnum or None,
-                hashes=open_targets(proposal.start - 1),
-            )
-        else:
-            self._say(theirs, said)
 
-    def _compared(self, theirs: _PeerRequest, status: LogStatus) -> None:
+    def _compare(self, theirs: _PeerRequest) -> None:
         """The peer's log before the range has to be ours."""
-        request, stored = theirs.handle, status.entry
-        if not theirs.is_open:
-            return
-        said = answer_compared(request.proposal, self._log.facts, stored)
-        self._step(theirs, said)
-        if said is Answer.SHOW_ENTRY and stored is not None:
-            request.cancel(CancelReason.HASH_MISMATCH, entry=self._log.inventory.decode(stored))
-        elif said is Answer.CONFIRM:
-            self._confirm(theirs, status.hashes)
-        else:
-            self._say(theirs, said)
+        proposal = theirs.handle.proposal
+
+        def compared(status: LogStatus) -> None:
+            if theirs.is_open:
+                said = answer_compared(proposal, self._log.facts, status.entry)
+                self._say(theirs, said, status)
+
+        self._log.inventory.read(
+            compared,
+            entry=proposal.expected_seqnum or None,
+            hashes=open_targets(proposal.start - 1),
+        )
 
     def _confirm(self, theirs: _PeerRequest, links: dict[int, bytes]) -> None:
         request = theirs.handle
@@ -532,22 +517,29 @@ class PeerRequests:
         self._log.confirmed(request)
         self._log.propose_wanted()
 
-    def _say(self, theirs: _PeerRequest, said: Answer) -> None:
-        """Tell the peer, unless there is nothing to tell."""
-        request = theirs.handle
+    def _say(self, theirs: _PeerRequest, said: Answer, status: LogStatus | None = None) -> None:
+        """Tell the peer, unless there is nothing to tell; `status`: what our store has said."""
+        request, inventory = theirs.handle, self._log.inventory
+        self._leave(theirs)
+        theirs.step(said, wanted=is_wanted(request.proposal, self._log.facts))
+        self._enter(theirs)
         match said:
+            case Answer.COMPARE:
+                self._compare(theirs)
+            case Answer.CONFIRM if status is not None:
+                self._confirm(theirs, status.hashes)
             case Answer.PASS:
                 self._pass(theirs)
+            case Answer.SHOW_ENTRY if status is not None and status.entry is not None:
+                request.cancel(CancelReason.HASH_MISMATCH, entry=inventory.decode(status.entry))
             case Answer.DEFER:
                 request.cancel(CancelReason.RESOURCE_LIMIT)
             case Answer.REFUSE:
                 request.cancel(CancelReason.DO_NOT_RETRY)
             case Answer.SHOW_END:
-                request.cancel(CancelReason.END_OF_LOG, seqnum=self._log.inventory.position)
-            case Answer.SHOW_FORK:
-                fork = self._log.inventory.fork
-                assert fork is not None
-                self._ours.show_fork(request, fork)
+                request.cancel(CancelReason.END_OF_LOG, seqnum=inventory.position)
+            case Answer.SHOW_FORK if inventory.fork is not None:
+                self._ours.show_fork(request, inventory.fork)
             case _:
                 pass
 
@@ -560,5 +552,4 @@ class PeerRequests:
         said = give_way(
             theirs.handle.proposal, self._log.facts, ours.stage, unanswered=ours.unanswered
         )
-        self._step(theirs, said)
         self._say(theirs, said)

@@ -334,7 +334,7 @@ class Replica:
         if ours is not None:
             ours.step(Step.PEER_CONFIRMS)
 
-    def over(self, request_id: int, *, dropped: bool = False) -> None:
+    def over(self, request_id: int, *, dropped: bool) -> None:
         """A request is over; what was in its way may have its turn now."""
         self.unsettle()
         self.under_way.pop(request_id, None)

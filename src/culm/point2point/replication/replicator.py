@@ -238,13 +238,10 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
         match event:
             case Cancelled():
                 replica.cancelled(request_id, event.cancel)
-            case ProposalDropped():
-                self._transfers.forget(request_id)
-                replica.over(request_id, dropped=True)
-            case RequestEnded():
+            case ProposalDropped() | RequestEnded():
                 self._transfers.forget(request_id)
                 self._proposer.ended(request_id)
-                replica.over(request_id)
+                replica.over(request_id, dropped=isinstance(event, ProposalDropped))
             case RequestGivenUp(reason=GivenUp.STALLED):
                 replica.give_up(self.connection.request(request_id))
             case _:
