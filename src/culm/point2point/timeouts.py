@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import NamedTuple
 
@@ -148,7 +148,18 @@ class Timeouts:
         return {each.request_id: Owed(debt, each) for debt, each in debts if debt is not None}
 
     def _taken(self) -> dict[int | None, Owed]:
-        return {} if self._saying_goodbye else _taking(self._requests, self._sender)
+        """Of each request that has data waiting; if none goes on that has, of the connection."""
+        if not self._is_waited_for():
+            return {}
+        flushed = self._sender.flushed_total()
+        waiting = [
+            each
+            for each in self._requests
+            if each.state is RequestState.CONFIRMED and each.outgoing.sent_until > flushed
+        ]
+        if not waiting:
+            return {None: Owed(Debt.TAKING, paid=flushed)}
+        return {each.request_id: Owed(Debt.TAKING, each, flushed) for each in waiting}
 
     def _is_waited_for(self) -> bool:
         return self._sender.waits() and not self._saying_goodbye
@@ -175,24 +186,6 @@ def _debt_of(record: RequestRecord, receiver: DataReceiver) -> Debt | None:
         begun = receiver.is_inside(record) or incoming.owes_payload()
         return Debt.DATA if (asked and unfinished) or begun else None
     return Debt.CANCELLATION if state in _CANCELLED else None
-
-
-def _taking(requests: Iterable[RequestRecord], sender: DataSender) -> dict[int | None, Owed]:
-    """What the peer owes as long as data waits for it.
-
-    Of each request that has data there; if none goes on that has, of the connection.
-    """
-    if not sender.waits():
-        return {}
-    flushed = sender.flushed_total()
-    waiting = [
-        each
-        for each in requests
-        if each.state is RequestState.CONFIRMED and each.outgoing.sent_until > flushed
-    ]
-    if not waiting:
-        return {None: Owed(Debt.TAKING, paid=flushed)}
-    return {each.request_id: Owed(Debt.TAKING, each, flushed) for each in waiting}
 
 
 class Liveness:
