@@ -75,9 +75,9 @@ def cluster_of(size: int, loss: float) -> Cluster:
 def idle_bytes_per_s(cluster: Cluster) -> tuple[float, float]:
     """Bytes and datagrams that each node sends in a second if there is nothing to say."""
     network = cluster.network
-    before = network.traffic()
+    before = network.statistics()
     network.run(network.clock.now + IDLE_S)
-    after = network.traffic()
+    after = network.statistics()
     nodes = len(cluster.nodes)
     return (
         (after.sent_bytes - before.sent_bytes) / IDLE_S / nodes,
@@ -86,7 +86,7 @@ def idle_bytes_per_s(cluster: Cluster) -> tuple[float, float]:
 
 
 def cost_of_messages(cluster: Cluster, idle: tuple[float, float]) -> tuple[float, float, float]:
-    """Datagrams and bytes per delivered message beyond idle traffic; seconds till all was there.
+    """Datagrams and bytes per delivered message beyond those of an idle cluster; seconds for all.
 
     Keepalives that ride on messages are not sent on their own: in a large cluster, which is
     rarely silent anyway, that saves more datagrams than one would think.
@@ -94,7 +94,7 @@ def cost_of_messages(cluster: Cluster, idle: tuple[float, float]) -> tuple[float
     network, rng = cluster.network, Random(1)
     hosts = list(cluster)
     count = int(MESSAGES_PER_S * BUSY_S)
-    before = network.traffic()
+    before = network.statistics()
     begin = network.clock.now
     for number in range(count):
         one, other = rng.sample(hosts, 2)
@@ -110,7 +110,7 @@ def cost_of_messages(cluster: Cluster, idle: tuple[float, float]) -> tuple[float
         assert network.clock.now < begin + BUSY_S + PATIENCE_S
         network.run(network.clock.now + 1.0)
     elapsed = network.clock.now - begin
-    after = network.traffic()
+    after = network.statistics()
     idle_bytes, idle_datagrams = (each * elapsed * len(hosts) for each in idle)
     return (
         (after.sent - before.sent - idle_datagrams) / count,

@@ -21,14 +21,14 @@ class ReceiveBuffer:
     `size` is how many there are.
     """
 
-    __slots__ = ("_data", "_held", "_start", "size")
+    __slots__ = ("_backing_size", "_data", "_start", "size")
 
     def __init__(self) -> None:
         # Either bytes as they came, consumed up to _start, or a bytearray, which drops bytes
         # at its front by moving its start, and the rest once half of its memory is free.
         self._data: Buffer = b""
         self._start = 0
-        self._held = 0  # bytes that are kept with _data, which may be a view of a part of them
+        self._backing_size = 0  # of the bytes of which _data may be a view
         self.size = 0
 
     def __len__(self) -> int:
@@ -54,7 +54,7 @@ class ReceiveBuffer:
 
     def _keep(self, data: Buffer) -> None:
         self._data, self._start, self.size = data, 0, len(data)
-        self._held = _held(data)
+        self._backing_size = _backing_size_of(data)
 
     def peek(self, size: int, offset: int = 0) -> bytes:
         """Copy at most `size` bytes from `offset` on without consuming them."""
@@ -97,11 +97,11 @@ class ReceiveBuffer:
             del self._data[:size]
             return
         self._start += size
-        if _WASTE_MAX * self.size < self._held:
+        if _WASTE_MAX * self.size < self._backing_size:
             self._keep(bytes(self._data[self._start :]))
 
     def clear(self) -> None:
-        self._data, self._start, self._held, self.size = b"", 0, 0, 0
+        self._data, self._start, self._backing_size, self.size = b"", 0, 0, 0
 
 
 def _is_lasting(data: Buffer) -> bool:
@@ -111,10 +111,10 @@ def _is_lasting(data: Buffer) -> bool:
     if not isinstance(data, memoryview) or type(data.obj) is not bytes:
         return False
     plain = data.c_contiguous and data.format == "B" and data.ndim == 1
-    return plain and _held(data) <= _WASTE_MAX * len(data)
+    return plain and _backing_size_of(data) <= _WASTE_MAX * len(data)
 
 
-def _held(data: Buffer) -> int:
+def _backing_size_of(data: Buffer) -> int:
     """How many bytes are kept with `data`, which may be a view of a part of them."""
     return memoryview(data.obj).nbytes if isinstance(data, memoryview) else len(data)
 

@@ -78,7 +78,7 @@ class Lab:
         )
         self.now = 0.0
         self.hold = False
-        self.held: list[Effect] = []
+        self.pending: list[Effect] = []
         self.effects: list[Effect] = []
         self.events: list[Event] = []
         self.sent: list[Message] = []
@@ -94,7 +94,7 @@ class Lab:
                 break
             self.effects.append(effect)
             if self.hold:
-                self.held.append(effect)
+                self.pending.append(effect)
             else:
                 self.do(effect)
         messages = self.core.messages_to_send()
@@ -107,8 +107,8 @@ class Lab:
         self.core.complete(effect.ticket, result)
 
     def release(self) -> list[Message]:
-        held, self.held = self.held, []
-        for effect in held:
+        pending, self.pending = self.pending, []
+        for effect in pending:
             self.do(effect)
         return self.drain()
 

@@ -211,7 +211,7 @@ def test_a_snapshot_whose_beginning_is_lost_is_taken_from_the_start() -> None:
     assert (answered.accepted, answered.next_index) == (True, 0)
     lab.hold = True
     lab.tell(chunk(0))
-    lab.do(lab.held.pop(), True)
+    lab.do(lab.pending.pop(), True)
     answered = one(lab.drain(), SnapshotResponse)
     assert (answered.accepted, answered.next_index) == (True, 4)
 
@@ -220,8 +220,8 @@ def test_a_snapshot_that_cannot_be_used_is_wanted_from_the_start() -> None:
     lab = Lab(term=3)
     lab.hold = True
     lab.tell(chunk(0, done=True))
-    assert isinstance(lab.held[0], WriteSnapshot)
-    lab.do(lab.held.pop(), False)
+    assert isinstance(lab.pending[0], WriteSnapshot)
+    lab.do(lab.pending.pop(), False)
     answered = one(lab.drain(), SnapshotResponse)
     assert (answered.accepted, answered.next_index) == (True, 0)
 
@@ -236,8 +236,8 @@ def installing(lab: Lab, request: AppendRequest) -> SnapshotRequest:
     """The peer's log ends before ours begins: it gets the snapshot."""
     lab.hold = True
     messages = lab.answer(request, 2, accepted=False)
-    reads = [effect for effect in lab.held if isinstance(effect, ReadSnapshot)]
-    lab.held.clear()
+    reads = [effect for effect in lab.pending if isinstance(effect, ReadSnapshot)]
+    lab.pending.clear()
     for read in reads:
         lab.do(read, SnapshotChunk(b"four", False))
     lab.hold = False
@@ -264,7 +264,7 @@ def test_a_chunk_that_is_wanted_again_and_again_waits_for_the_heartbeat() -> Non
     assert lab.effects == []
     lab.hold = True
     lab.wait(0.5)
-    assert [type(effect) for effect in lab.held] == [ReadSnapshot]
+    assert [type(effect) for effect in lab.pending] == [ReadSnapshot]
 
 
 # Probing

@@ -109,13 +109,13 @@ def test_while_a_snapshot_is_written_entries_and_votes_for_oneself_wait() -> Non
     lab.append(term=3)
     lab.hold = True
     lab.tell(snapshot_request(Snapshot(5, 2, configuration(1, 2, 3))))
-    (write,) = lab.held
+    (write,) = lab.pending
     refused = lab.append(term=3, entries=entries(3))
     assert (refused.accepted, refused.next_index) == (False, 1)
     lab.wait(2.0)
     lab.wait(2.0)
     assert (lab.core.state, lab.core.term) == (State.FOLLOWER, 3)
-    lab.held.clear()
+    lab.pending.clear()
     lab.hold = False
     lab.do(write, True)
     assert one(lab.drain(), SnapshotResponse).accepted
@@ -128,11 +128,11 @@ def test_a_snapshot_that_cannot_be_used_is_asked_for_again_from_its_start() -> N
     lab.hold = True
     request = snapshot_request(Snapshot(5, 2, configuration(1, 2, 3)))
     lab.tell(request)
-    lab.do(lab.held.pop(), False)
+    lab.do(lab.pending.pop(), False)
     answer = one(lab.drain(), SnapshotResponse)
     assert (answer.accepted, answer.next_index) == (True, 0)
     lab.tell(request)
-    lab.do(lab.held.pop(), True)
+    lab.do(lab.pending.pop(), True)
     assert one(lab.drain(), SnapshotResponse).accepted
 
 
@@ -141,7 +141,7 @@ def test_who_is_not_in_an_installed_snapshots_configuration_has_left() -> None:
     lab.append(term=3)
     lab.hold = True
     lab.tell(snapshot_request(Snapshot(5, 2, configuration(2, 3, index=4))))
-    lab.do(lab.held.pop(), True)
+    lab.do(lab.pending.pop(), True)
     lab.hold = False
     assert one(lab.drain(), SnapshotResponse).accepted
     assert Left() in lab.events
@@ -280,7 +280,7 @@ def test_after_a_snapshot_entries_go_on_behind_it() -> None:
     request = lab.lead()[0]
     lab.hold = True
     lab.answer(request, 1, accepted=False)
-    lab.do(lab.held.pop(), SnapshotChunk(b"0123", True))
+    lab.do(lab.pending.pop(), SnapshotChunk(b"0123", True))
     chunk = one(lab.drain(), SnapshotRequest)
     after = lab.tell(answer_of(chunk, SnapshotResponse, next_index=4))
     following = one(after, AppendRequest)
@@ -295,8 +295,8 @@ def test_a_snapshot_that_is_gone_is_replaced_by_the_present_one() -> None:
     request = lab.lead()[0]
     lab.hold = True
     lab.answer(request, 1, accepted=False)
-    (read,) = lab.held
-    lab.held.clear()
+    (read,) = lab.pending
+    lab.pending.clear()
     lab.hold = False
     lab.accept(
         next(m for m in lab.sent[::-1] if isinstance(m, AppendRequest) and m.destination == 3)
@@ -305,7 +305,7 @@ def test_a_snapshot_that_is_gone_is_replaced_by_the_present_one() -> None:
     lab.hold = True
     lab.do(read, None)
     lab.drain()
-    again = lab.held.pop()
+    again = lab.pending.pop()
     assert again.snapshot.index == 10  # type: ignore[attr-defined]
     assert again.offset == 0  # type: ignore[attr-defined]
 

@@ -19,7 +19,7 @@ def held(lab: Lab, message: Any) -> Any:
     """The effect that is asked for before `message` is answered."""
     lab.hold = True
     assert lab.tell(message) == []
-    (effect,) = lab.held
+    (effect,) = lab.pending
     return effect
 
 
@@ -72,7 +72,7 @@ def test_a_candidate_that_cannot_store_its_own_vote_asks_for_none() -> None:
     lab = Lab()
     lab.hold = True
     assert lab.wait(2.0) == []
-    (effect,) = lab.held
+    (effect,) = lab.pending
     fail(lab, effect)
     assert all_of(lab.sent, VoteRequest) == []
 
@@ -84,7 +84,7 @@ def test_a_leader_does_not_count_itself_for_what_it_has_not_stored() -> None:
     lab.hold = True
     index, term = lab.core.propose([b"precious"])
     requests = all_of(lab.drain(), AppendRequest)
-    (effect,) = lab.held
+    (effect,) = lab.pending
     assert isinstance(effect, Persist)
     fail(lab, effect, Lost(index=index, term=term, count=1, certain=False))
     lab.accept(requests[0])  # one of two peers has it: with us a majority, if we had it
@@ -143,7 +143,7 @@ def test_what_is_done_after_a_failure_has_no_consequences() -> None:
         entries=entries(1),
     )
     assert lab.tell(request) == []
-    written, applied = lab.held
+    written, applied = lab.pending
     fail(lab, written)
     with pytest.raises(LocalProtocolError) as caught:
         lab.core.complete(applied.ticket, FULL)

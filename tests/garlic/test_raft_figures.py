@@ -43,8 +43,8 @@ def chunk(lab: Lab, offset: int, data: bytes, **fields: object) -> SnapshotRespo
     )
     lab.hold = True
     messages = lab.tell(replace(request, **fields))  # type: ignore[arg-type]
-    while lab.held:
-        effect = lab.held.pop(0)
+    while lab.pending:
+        effect = lab.pending.pop(0)
         lab.do(effect, True if isinstance(effect, WriteSnapshot) else None)
         messages += lab.drain()
     lab.hold = False
@@ -221,8 +221,8 @@ def test_a_chunk_that_is_not_answered_is_sent_again() -> None:
     lab.answer(request, 1, accepted=False)
     sent = []
     for _ in range(8):
-        while lab.held:
-            effect = lab.held.pop()
+        while lab.pending:
+            effect = lab.pending.pop()
             assert isinstance(effect, ReadSnapshot)
             assert effect.offset == 0
             lab.do(effect, SnapshotChunk(b"0123", False))

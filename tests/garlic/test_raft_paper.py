@@ -498,8 +498,8 @@ def snapshot_chunks(lab: Lab, *, sizes: tuple[int, ...] = (4, 4)) -> list[Snapsh
                 commit_index=6,
             )
         )
-        while lab.held:
-            effect = lab.held.pop(0)
+        while lab.pending:
+            effect = lab.pending.pop(0)
             lab.do(effect, True if isinstance(effect, WriteSnapshot) else None)
             lab.drain()
         answers.append(all_of(lab.sent, SnapshotResponse)[-1])
@@ -550,8 +550,8 @@ def test_a_follower_that_lacks_discarded_entries_gets_the_snapshot_in_chunks() -
     image, offset = b"0123456789", 0
     lab.hold = True
     lab.answer(request, 1, accepted=False)
-    while lab.held:
-        effect = lab.held.pop()
+    while lab.pending:
+        effect = lab.pending.pop()
         data = image[offset : offset + 4]
         lab.do(effect, SnapshotChunk(data, offset + len(data) == len(image)))
         chunk = one(lab.drain(), SnapshotRequest)

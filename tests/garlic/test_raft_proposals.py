@@ -80,8 +80,8 @@ def test_a_snapshot_hides_what_has_become_of_them() -> None:
     )
     lab.hold = True
     messages = lab.tell(request)
-    while lab.held:
-        effect = lab.held.pop(0)
+    while lab.pending:
+        effect = lab.pending.pop(0)
         lab.do(effect, True if isinstance(effect, WriteSnapshot) else None)
         messages += lab.drain()
     assert one(messages, SnapshotResponse).accepted

@@ -1,4 +1,4 @@
-"""How fast messages go to a peer: over ways that lose them, and beside other traffic."""
+"""How fast messages go to a peer: over ways that lose them, and beside other messages."""
 
 from __future__ import annotations
 

@@ -116,12 +116,12 @@ def test_one_stream_does_not_wait_for_the_other() -> None:
     table.tell_message(A, OneToOne(21, b"in time"))
     table.tell_message(A, OneToOne(23, b"early, too"))
     assert table.events() == [received(A, b"in time", Delivery.IN_ORDER)]
-    assert table.node.peers()[A].held == 2
+    assert table.node.peers()[A].early == 2
     table.tell_message(A, Broadcast(11, b"late"))
     assert table.events() == [
         received(A, data, Delivery.IN_ORDER_BROADCAST) for data in (b"late", b"early")
     ]
-    assert table.node.peers()[A].held == 1
+    assert table.node.peers()[A].early == 1
 
 
 def test_numbers_of_the_upper_end_are_in_order() -> None:

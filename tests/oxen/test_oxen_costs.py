@@ -52,9 +52,9 @@ def test_the_page_has_the_costs_of_three_sizes() -> None:
 def test_an_idle_node_costs_what_the_page_says(size: str, told: str) -> None:
     cluster = joined(int(size))
     network, peers = cluster.network, int(size) - 1
-    before = network.traffic()
+    before = network.statistics()
     network.run(network.clock.now + SECONDS)
-    after = network.traffic()
+    after = network.statistics()
     node_seconds = SECONDS * int(size)
     assert round((after.sent_bytes - before.sent_bytes) / node_seconds / 1000, 1) == float(told)
     datagrams = (after.sent - before.sent) / node_seconds
@@ -66,14 +66,14 @@ def test_a_message_costs_two_datagrams() -> None:
     count = 200
     cluster = joined(3)
     network, hosts, rng = cluster.network, list(cluster), Random(1)
-    before = network.traffic().sent
+    before = network.statistics().sent
     network.run(network.clock.now + SECONDS)
-    idle = network.traffic().sent - before
+    idle = network.statistics().sent - before
     for number in range(count):
         one, other = rng.sample(hosts, 2)
         one.call("send_in_order", to=other.address, data=bytes(100))
         network.run(60.0 + (number + 1) * SECONDS / count)
-    busy = network.traffic().sent - before - idle
+    busy = network.statistics().sent - before - idle
     assert sum(
         isinstance(event, MessageReceived) for host in hosts for _, event in host.events
     ) == (count)

@@ -132,7 +132,7 @@ def test_a_flood_of_parcels_true_or_mutated(dialect: Dialect, seed: int) -> None
             assert all(len(octets) <= SMALL.datagram_size_max for _, octets in sent)
         views = node.peers()
         assert len(views) <= SMALL.peers_max
-        assert all(view.held <= 2 * SMALL.window_max for view in views.values())
+        assert all(view.early <= 2 * SMALL.window_max for view in views.values())
         assert all(view.queued <= SMALL.queue_max + 1 for view in views.values())
         assert len(node.contacts()) <= 1 + 2 * SMALL.peers_max
     # Bodies, and for each neighbour at most 16 answers and one question.

@@ -331,7 +331,7 @@ def test_messages_beyond_the_window_are_not_acknowledged() -> None:
     ]
     assert table.acknowledged() == acknowledged[:3]
     assert table.node.dropped[DropReason.BEYOND_WINDOW] == 2
-    assert table.node.peers()[P].held == 3
+    assert table.node.peers()[P].early == 3
 
 
 @pytest.mark.parametrize("size", [0, 1, 39, 839])

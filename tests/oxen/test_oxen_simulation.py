@@ -73,7 +73,7 @@ def test_promises_are_kept_in_large_clusters(size: int) -> None:
 def test_the_same_seed_tells_the_same_story() -> None:
     def story(seed: int) -> list[object]:
         simulation = simulate(seed)
-        return [[host.events for host in simulation.cluster], simulation.network.traffic()]
+        return [[host.events for host in simulation.cluster], simulation.network.statistics()]
 
     assert story(4) == story(4)
     assert story(4) != story(5)
@@ -149,10 +149,10 @@ def test_a_message_crosses_a_chain() -> None:
             network.cut(sid, other)
     network.run(network.clock.now + 10.0)
     first, last = cluster[names[0]], cluster[names[-1]]
-    before = network.traffic().sent
+    before = network.statistics().sent
     first.call("send_in_order", to=last.address, data=b"far")
     assert network.run(network.clock.now + 2.0, done=lambda: (b"N00", b"far") in got(last))
-    assert network.traffic().sent - before < 150
+    assert network.statistics().sent - before < 150
     network.run(network.clock.now + 20.0)
     assert all(
         view.state is PeerState.JOINED for host in cluster for view in host.machine.peers().values()
@@ -236,7 +236,7 @@ def test_idle_peers_keep_nothing() -> None:
                     host.call(delivery, to=other.address, data=b"x")
     cluster.network.run(cluster.network.clock.now + 5.0)
     for host in cluster:
-        assert all(view.queued == view.held == 0 for view in host.machine.peers().values())
+        assert all(view.queued == view.early == 0 for view in host.machine.peers().values())
     assert {delivery.value for delivery in Delivery} == {
         "datagram",
         "in-order",

@@ -72,7 +72,7 @@ def oxen(seed: int) -> Run:
     """Peers of Oxen; steps are datagrams."""
     from oxen_simulation import simulate
 
-    total = simulate(seed).network.traffic()
+    total = simulate(seed).network.statistics()
     return Run(total.sent, total.sent_bytes)
 
 

@@ -59,7 +59,7 @@ def test_three_replicas_are_told_what_each_lacks(spark):
     for item, row in holders.items():
         assert row.holders == sorted(name for name in sets if item in sets[name])
         assert sorted([*row.holders, *row.lacking]) == sorted(sets)
-        assert (row.held, row.size) == (len(row.holders), 1 + item[0])
+        assert (row.copies, row.size) == (len(row.holders), 1 + item[0])
 
     got = defaultdict(set)
     for row in found.plan.collect():

@@ -49,7 +49,7 @@ def test_deadlines_wake_the_machine() -> None:
     cluster["a"].call("ping", peer="b")
     cluster.run(20.0)
     assert cluster["a"].events == [(5.0, Unanswered(peer="b", number=1))]
-    assert cluster.network.traffic(source="a").cut == Pinger.TRIES_MAX
+    assert cluster.network.statistics(source="a").cut == Pinger.TRIES_MAX
 
 
 @given(st.integers(0, 10_000))
@@ -126,7 +126,7 @@ def test_a_crashed_node_hears_nothing_and_rings_no_more() -> None:
     assert not cluster["b"].running
     assert cluster["b"].events == []
     assert Unanswered(peer="b", number=1) in seen(cluster["a"])
-    assert cluster.network.traffic(source="b", destination="a").sent == 1
+    assert cluster.network.statistics(source="b", destination="a").sent == 1
     with pytest.raises(LookupError, match="down"):
         cluster["b"].call("ping", peer="a")
     with pytest.raises(LookupError, match="down"):

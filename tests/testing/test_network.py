@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from culm.testing.driver import EndlessError
-from culm.testing.network import Conditions, Network, Traffic
+from culm.testing.network import Conditions, Network, Statistics
 
 Arrival = tuple[float, Any, Any, Any]  # time, source, destination, payload
 
@@ -42,7 +42,9 @@ def test_without_faults_everything_arrives_in_order() -> None:
     assert network.run(1.0)
     assert arrivals == [(0.0, "a", "b", n.to_bytes(4, "big")) for n in range(10)]
     assert network.clock.now == 1.0
-    assert network.traffic() == Traffic(sent=10, sent_bytes=40, delivered=10, delivered_bytes=40)
+    assert network.statistics() == Statistics(
+        sent=10, sent_bytes=40, delivered=10, delivered_bytes=40
+    )
 
 
 @pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 1.0])
@@ -50,8 +52,8 @@ def test_loss_is_as_probable_as_told(share: float) -> None:
     network, arrivals = make(loss=share)
     send_many(network)
     network.run(1.0)
-    assert network.traffic().lost + len(arrivals) == 1000
-    assert network.traffic().lost == pytest.approx(1000 * share, abs=50)
+    assert network.statistics().lost + len(arrivals) == 1000
+    assert network.statistics().lost == pytest.approx(1000 * share, abs=50)
 
 
 @pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
@@ -60,8 +62,8 @@ def test_duplicates_arrive_twice_each_with_its_own_delay(share: float) -> None:
     send_many(network)
     network.run(1.0)
     doubled = [n for n in range(1000) if numbers(arrivals).count(n) == 2]
-    assert len(doubled) == network.traffic().duplicated == pytest.approx(1000 * share, abs=50)
-    assert network.traffic().delivered == 1000 + len(doubled)
+    assert len(doubled) == network.statistics().duplicated == pytest.approx(1000 * share, abs=50)
+    assert network.statistics().delivered == 1000 + len(doubled)
     if doubled:
         times = [
             time for time, _, _, payload in arrivals if numbers([(0, 0, 0, payload)]) == doubled[:1]
@@ -85,7 +87,7 @@ def test_reordered_datagrams_are_held_back_and_the_others_keep_their_order() -> 
     network.run(5.0)
     on_time = [n for (time, *_), n in zip(arrivals, numbers(arrivals), strict=True) if time == 1.0]
     assert on_time == sorted(on_time)
-    assert 1000 - len(on_time) == network.traffic().reordered == pytest.approx(200, abs=50)
+    assert 1000 - len(on_time) == network.statistics().reordered == pytest.approx(200, abs=50)
     assert max(time for time, *_ in arrivals) <= 1.5
 
 
@@ -95,7 +97,7 @@ def test_what_is_too_long_is_lost() -> None:
     network.send("a", "b", b"1234")
     network.run(1.0)
     assert [payload for *_, payload in arrivals] == [b"123"]
-    assert network.traffic().oversize == 1
+    assert network.statistics().oversize == 1
 
 
 def test_nobody_home_is_counted() -> None:
@@ -105,7 +107,7 @@ def test_nobody_home_is_counted() -> None:
     network.send("a", "b", b"x")
     network.run(1.0)
     assert arrivals == []
-    assert network.traffic().unreachable == 2
+    assert network.statistics().unreachable == 2
 
 
 def test_who_leaves_does_not_get_what_is_under_way() -> None:
@@ -131,7 +133,7 @@ def test_a_cut_is_symmetric_unless_it_is_one_way() -> None:
         network.send(source, destination, b"x")
     network.run(1.0)
     assert [source + destination for _, source, destination, _ in arrivals] == ["ca", "bc"]
-    assert network.traffic().cut == 3
+    assert network.statistics().cut == 3
     network.heal()
     network.send("a", "b", b"x")
     network.run(2.0)
@@ -207,11 +209,11 @@ def test_traffic_is_counted_by_link_and_summed() -> None:
     network.send("a", "c", b"345")
     network.send("c", "b", b"6")
     network.run(1.0)
-    assert network.traffic(source="a").sent_bytes == 5
-    assert network.traffic(destination="b").sent_bytes == 3
-    assert network.traffic(source="a", destination="b").delivered_bytes == 2
-    assert network.traffic(source="b", destination="a") == Traffic()
-    assert network.traffic().sent == 3
+    assert network.statistics(source="a").sent_bytes == 5
+    assert network.statistics(destination="b").sent_bytes == 3
+    assert network.statistics(source="a", destination="b").delivered_bytes == 2
+    assert network.statistics(source="b", destination="a") == Statistics()
+    assert network.statistics().sent == 3
 
 
 def test_payloads_need_not_be_bytes() -> None:
@@ -221,7 +223,7 @@ def test_payloads_need_not_be_bytes() -> None:
     network.send("a", "b", {"size": 7})
     network.run(1.0)
     assert arrivals == [{"size": 7}]
-    assert network.traffic().delivered_bytes == 7
+    assert network.statistics().delivered_bytes == 7
 
 
 # Chance
@@ -237,7 +239,7 @@ def test_a_seed_fixes_everything(seed: int) -> None:
         for number in range(30):
             network.send("ab"[number % 2], "bc"[number % 2], bytes([number]))
         network.run(3.0)
-        runs.append((arrivals, network.traffic()))
+        runs.append((arrivals, network.statistics()))
     assert runs[0] == runs[1]
 
 

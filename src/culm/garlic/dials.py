@@ -17,7 +17,7 @@ _DOUBLINGS_MAX = 64  # beyond that it is the longest pause
 class Dials:
     """Owns who is dialled, by id: under way, there, or given a pause after a failure.
 
-    Of the requests to a peer whose connection is on its way the last one is held; the core
+    Of the requests to a peer whose connection is on its way the last one is kept; the core
     sends the others again.
 
     pause, pause_max
@@ -29,11 +29,11 @@ class Dials:
 
     __slots__ = (
         "_failures",
-        "_held",
         "_links",
         "_pause",
         "_pause_max",
         "_pauses",
+        "_pending",
         "_rng",
         "_stopped",
         "_under_way",
@@ -45,7 +45,7 @@ class Dials:
         self._under_way: set[int] = set()
         self._links: dict[int, Link] = {}
         self._pauses: Deadlines[int] = Deadlines()
-        self._held: dict[int, Request] = {}
+        self._pending: dict[int, Request] = {}
         self._stopped = False
 
     def missing(self, peers: Iterable[int]) -> int | None:
@@ -70,7 +70,7 @@ class Dials:
         """Nobody was there; nothing if that was not under way."""
         if peer in self._under_way:
             self._under_way.discard(peer)
-            self._held.pop(peer, None)
+            self._pending.pop(peer, None)
             self._wait(peer, now)
 
     def ended(self, peer: int, now: float) -> None:
@@ -100,12 +100,12 @@ class Dials:
                 link.ask(request)
             return link
         if link is not None or peer in self._under_way:
-            self._held[peer] = request
+            self._pending[peer] = request
         return None
 
     def established(self, link: Link) -> None:
         """Frames may go over `link`: what has waited for that does."""
-        request = None if link.peer is None else self._held.pop(link.peer, None)
+        request = None if link.peer is None else self._pending.pop(link.peer, None)
         if request is not None:
             link.ask(request)
 
@@ -120,5 +120,5 @@ class Dials:
         """Nobody is dialled any more."""
         self._stopped = True
         self._under_way.clear()
-        self._held.clear()
+        self._pending.clear()
         self._pauses.clear()

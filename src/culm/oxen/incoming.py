@@ -30,17 +30,17 @@ class Age(Enum):
 class InOrder:
     """One stream: messages come out in the order of their numbers, each of them once."""
 
-    __slots__ = ("_held", "_window", "position")
+    __slots__ = ("_waiting", "_window", "position")
 
     def __init__(self, position: int, window: int) -> None:
         self.position = position
         """The number of the last message that came out."""
         self._window = window
-        self._held: dict[int, bytes] = {}
+        self._waiting: dict[int, bytes] = {}
 
     def __len__(self) -> int:
         """How many messages wait for earlier ones."""
-        return len(self._held)
+        return len(self._waiting)
 
     def accept(self, sequence: int, data: bytes) -> list[bytes] | None:
         """Take a message; what comes out now, or ``None`` if it is beyond the window.
@@ -50,25 +50,25 @@ class InOrder:
         position = self.position
         if sequence == position + 1:
             self.position = sequence
-            return [data, *self._released()] if self._held else [data]
+            return [data, *self._released()] if self._waiting else [data]
         if sequence <= position:
             return []
         if sequence > position + self._window:
             return None
-        self._held.setdefault(sequence, data)
+        self._waiting.setdefault(sequence, data)
         return []
 
     def skip(self, position: int) -> list[bytes]:
         """What is not here up to `position` never comes; what comes out now."""
         if position <= self.position:
             return []
-        out = [self._held.pop(number) for number in sorted(self._held) if number <= position]
+        out = [self._waiting.pop(number) for number in sorted(self._waiting) if number <= position]
         self.position = position
         return [*out, *self._released()]
 
     def _released(self) -> list[bytes]:
         out: list[bytes] = []
-        while (data := self._held.pop(self.position + 1, None)) is not None:
+        while (data := self._waiting.pop(self.position + 1, None)) is not None:
             out.append(data)
             self.position += 1
         return out

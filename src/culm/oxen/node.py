@@ -22,7 +22,7 @@ from culm.oxen.reception import Reception
 from culm.oxen.roster import Roster
 from culm.oxen.sizes import payload_sizes
 from culm.oxen.states import PeerState, State
-from culm.oxen.views import PeerView, view_of
+from culm.oxen.status import PeerView, view_of
 from culm.timers import Deadlines
 
 __all__ = [
@@ -255,7 +255,7 @@ class Node:
         """Take the datagrams to send, each after the ID of the server it is to go to."""
         return list(self._links.take())
 
-    # -- views ----------------------------------------------------------------------------
+    # -- status ---------------------------------------------------------------------------
 
     @property
     def me(self) -> bytes:

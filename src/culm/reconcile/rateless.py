@@ -320,10 +320,10 @@ class _Receiver(RatelessRun):
         heard, total = self._difference.size, self._difference.total
         if heard < self._least:
             raise RemoteProtocolError(ErrorCode.BAD_NUMBER, "fewer symbols than were asked for")
-        held, symbols_max = len(self._view), self._limits.symbols_max
-        worthwhile = min(symbols_max, symbols_worthwhile(held, total))
+        size, symbols_max = len(self._view), self._limits.symbols_max
+        worthwhile = min(symbols_max, symbols_worthwhile(size, total))
         # So many items of the larger set at least are not in the other one.
-        if heard > symbols_max or abs(total - held) > worthwhile:
+        if heard > symbols_max or abs(total - size) > worthwhile:
             return Turn.ANOTHER_RUN
         row = self._symbols(heard)
         if self._difference.peel(row):
@@ -364,13 +364,13 @@ def _symbols_needed(difference: _symbols.Difference, ours: _symbols.Symbols) -> 
     of all ids: that of ours will do.
     """
     total, *counts = difference.counts(_SAMPLE)
-    held, _ = ours.cell(0)
+    size, _ = ours.cell(0)
     seen = squares = 0
     for at, count in enumerate(counts, 1):
         among, _ = ours.cell(at)
-        if 0 < among < held:
+        if 0 < among < size:
             seen += 1
-            squares += (count * held - total * among) ** 2 // (among * (held - among))
+            squares += (count * size - total * among) ** 2 // (among * (size - among))
     differences = difference.found + max(abs(total), squares // max(1, seen))
     # As little of an estimate from n symbols is to be trusted.
     margin = 1 + sqrt(2 / (seen + 1))

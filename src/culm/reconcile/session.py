@@ -346,10 +346,10 @@ class Session:
 
 def _payloads(items: Iterator[bytes], upper: bytes, can_respond: bool) -> Iterator[Message]:
     """The items of a range, the last one of which ends it; nothing if there are none."""
-    held = next(items, None)
-    if held is None:
+    last = next(items, None)
+    if last is None:
         return
     for item in items:
-        yield Payload(held)
-        held = item
-    yield Payload(held, upper, can_respond)
+        yield Payload(last)
+        last = item
+    yield Payload(last, upper, can_respond)

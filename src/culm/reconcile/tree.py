@@ -250,9 +250,9 @@ class Tree(View):
 
     def load_items(self, items: Iterable[bytes]) -> None:
         """Fill the empty tree with ascending items; else as `load`."""
-        held = list(items)
-        cuts = array("Q", accumulate(map(len, held), initial=0))
-        self._tree.load(b"".join(held), cuts)
+        loaded = list(items)
+        cuts = array("Q", accumulate(map(len, loaded), initial=0))
+        self._tree.load(b"".join(loaded), cuts)
 
     def _still(self) -> _trees.View:
         return self._tree.snapshot()

@@ -87,11 +87,11 @@ class Audit:
     logs: DataFrame
     forks: DataFrame
     blocks: DataFrame
-    _held: tuple[DataFrame, ...] = ()
+    _cached: tuple[DataFrame, ...] = ()
 
     def close(self) -> None:
         """Give back the disk that has been used on the way; what is computed later costs more."""
-        for frame in self._held:
+        for frame in self._cached:
             frame.unpersist()
 
 

@@ -160,15 +160,15 @@ def row_batches(
     import pyarrow
 
     schema = arrow_schema(columns)
-    held: list[dict[str, Any]] = []
+    batch: list[dict[str, Any]] = []
     size = 0
     for row in rows:
-        held.append(row)
+        batch.append(row)
         size += sum(len(value) for value in row.values() if isinstance(value, bytes))
-        if len(held) >= _ROWS_MAX or size >= _BATCH_SIZE:
-            yield pyarrow.RecordBatch.from_pylist(held, schema)
-            held, size = [], 0
-    yield pyarrow.RecordBatch.from_pylist(held, schema)
+        if len(batch) >= _ROWS_MAX or size >= _BATCH_SIZE:
+            yield pyarrow.RecordBatch.from_pylist(batch, schema)
+            batch, size = [], 0
+    yield pyarrow.RecordBatch.from_pylist(batch, schema)
 
 
 #: What makes rows of those of a batch, one of each and in their order.

@@ -184,7 +184,7 @@ class Rows:
         }
 
     def reasons(self) -> numpy.ndarray[Any, Any]:
-        """The bits of what is held against each row by itself."""
+        """The bits of what is wrong with each row by itself."""
         import numpy
 
         fields, given = self._fields, self._given

@@ -191,17 +191,17 @@ def _sum_of_chunks(batches: _Batches, *, monoid: str) -> _Batches:
 
 def _merged(rows: Iterable[dict[str, Any]], monoid: Monoid, key: Sequence[str]) -> _Rows:
     """Of rows with the same `key`, which follow each other, one with the sum of all."""
-    held: dict[str, Any] | None = None
+    run: dict[str, Any] | None = None
     for row in rows:
-        if held is not None and all(held[name] == row[name] for name in key):
-            count, state = monoid.combine(_sum(held), _sum(row))
-            held = {**held, "count": count, "state": state}
+        if run is not None and all(run[name] == row[name] for name in key):
+            count, state = monoid.combine(_sum(run), _sum(row))
+            run = {**run, "count": count, "state": state}
             continue
-        if held is not None:
-            yield held
-        held = row
-    if held is not None:
-        yield held
+        if run is not None:
+            yield run
+        run = row
+    if run is not None:
+        yield run
 
 
 def _sum(row: dict[str, Any]) -> Fingerprint:

@@ -1,6 +1,6 @@
 """Reasons as bits of a number: what a row of millions can afford, and what joins can combine.
 
-Bit ``1 << reason`` is set for each `culm.bamboo.Reason` that is held against an entry or its
+Bit ``1 << reason`` is set for each `culm.bamboo.Reason` that speaks against an entry or its
 payload.  `names` makes a list of names of it for people, `reasons_of` a set for Python.
 """
 

@@ -2,7 +2,7 @@
 
 Each replica has an inventory: a column ``item``, and ``size`` (bigint: the bytes to move) if that
 is known.  Fingerprints of ranges (`culm.spark.fingerprint`) are compared first, and only the items
-of ranges that differ are looked at: all others are held by all.
+of ranges that differ are looked at: all replicas have the others.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ DIVERGENT = (("level", "int"), ("range", "binary"), ("counts", "map<string,bigin
 HOLDERS = (
     ("item", "binary"),
     ("size", "bigint"),
-    ("held", "int"),
+    ("copies", "int"),
     ("holders", "array<string>"),
     ("lacking", "array<string>"),
 )
@@ -40,20 +40,21 @@ class Reconciliation:
     """What a comparison has found, as DataFrames that nothing has been computed of yet.
 
     `ranges` are those that differ, of all levels (`DIVERGENT`).  `holders` has a row for each item
-    of the narrowest of them (`HOLDERS`): who has it and who has not, names ascending.  Items
-    elsewhere are held by all.  `plan` has a row for each item and each replica that lacks it: from
-    whom to get it, spread over those who have it.  `at_risk` are the `holders` with few copies.
+    of the narrowest of them (`HOLDERS`): who has it and who has not, names ascending.  All
+    replicas have the items elsewhere.  `plan` has a row for each item and each replica that lacks
+    it: from whom to get it, spread over those who have it.  `at_risk` are the `holders` with few
+    copies.
     """
 
     ranges: DataFrame
     holders: DataFrame
     plan: DataFrame
     at_risk: DataFrame
-    _held: tuple[DataFrame, ...] = ()
+    _cached: tuple[DataFrame, ...] = ()
 
     def close(self) -> None:
         """Give back the disk that has been used on the way; what is computed later costs more."""
-        for frame in self._held:
+        for frame in self._cached:
             frame.unpersist()
 
 
@@ -78,7 +79,7 @@ def divergent_ranges(tables: Mapping[str, DataFrame]) -> DataFrame:
         _named(tables, [name for name, _ in RANGES])
         .groupBy("level", "range")
         .agg(
-            f.count("*").alias("_held"),
+            f.count("*").alias("_count"),
             f.min(said).alias("_least"),
             f.max(said).alias("_most"),
             *of_each,
@@ -89,7 +90,7 @@ def divergent_ranges(tables: Mapping[str, DataFrame]) -> DataFrame:
         for at, name in enumerate(replicas)
         for part in (f.lit(name), f.coalesce(f.col(f"_{at}"), f.lit(0)))
     ]
-    differs = (f.col("_held") < len(replicas)) | (f.col("_least") != f.col("_most"))
+    differs = (f.col("_count") < len(replicas)) | (f.col("_least") != f.col("_most"))
     return summed.filter(differs).select("level", "range", f.create_map(*counts).alias("counts"))
 
 
@@ -140,7 +141,7 @@ def reconcile(
         check_columns(frame, ITEM)
     if not 1 <= copies_min <= len(inventories):
         raise ValueError(f"{len(inventories)} replicas hold 1 to as many copies, not {copies_min}")
-    held: list[DataFrame] = []
+    cached: list[DataFrame] = []
     if tables is None:
         made = {
             name: fingerprint(
@@ -149,13 +150,13 @@ def reconcile(
             for name, frame in inventories.items()
         }
         tables = {name: each.ranges.persist() for name, each in made.items()}
-        held = [*tables.values(), *(each.items for each in made.values())]
+        cached = [*tables.values(), *(each.items for each in made.values())]
     elif tables.keys() != inventories.keys():
         raise ValueError("tables and inventories are of the same replicas")
     ranges = divergent_ranges(tables).persist(StorageLevel.DISK_ONLY)
     holders = _holders(inventories, ranges).persist(StorageLevel.DISK_ONLY)
-    at_risk = holders.filter(holders["held"] < copies_min)
-    return Reconciliation(ranges, holders, _plan(holders), at_risk, (*held, ranges, holders))
+    at_risk = holders.filter(holders["copies"] < copies_min)
+    return Reconciliation(ranges, holders, _plan(holders), at_risk, (*cached, ranges, holders))
 
 
 def _holders(inventories: Mapping[str, DataFrame], ranges: DataFrame) -> DataFrame:
@@ -184,7 +185,7 @@ def _holders(inventories: Mapping[str, DataFrame], ranges: DataFrame) -> DataFra
         .select(
             "item",
             "size",
-            f.size("holders").alias("held"),
+            f.size("holders").alias("copies"),
             "holders",
             f.array_except(names, "holders").alias("lacking"),
         )

@@ -113,8 +113,8 @@ def _reconcile_pictures(store: Store) -> Iterator[Picture]:
     from pyspark.sql import functions as f
 
     holders = store.read("holders")
-    held = holders.select(f.col("held").cast("string").alias("held"))
-    yield Picture("Replication factor, in ranges that differ", "items", _counted(held, "held"))
+    copies = holders.select(f.col("copies").cast("string").alias("copies"))
+    yield Picture("Replication factor, in ranges that differ", "items", _counted(copies, "copies"))
     lacking = holders.select(f.explode("lacking").alias("replica"))
     yield Picture("Items that replicas lack", "items", _counted(lacking, "replica"))
     ranges = store.read("ranges").select(f.concat(f.lit("level "), "level").alias("level"))

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from culm.testing.clock import Timetable, VirtualClock
 from culm.testing.driver import EndlessError
 
-__all__ = ["Conditions", "Network", "Traffic"]
+__all__ = ["Conditions", "Network", "Statistics"]
 
 Address = Hashable
 Deliver = Callable[[Any, Address], None]  # (payload, source)
@@ -55,7 +55,7 @@ class Conditions:
 
 
 @dataclass(slots=True)
-class Traffic:
+class Statistics:
     """What happened to datagrams; one that is duplicated is sent once, delivered twice."""
 
     sent: int = 0
@@ -74,7 +74,7 @@ class Traffic:
         for name, number in numbers.items():
             setattr(self, name, getattr(self, name) + number)
 
-    def add(self, other: Traffic) -> None:
+    def add(self, other: Statistics) -> None:
         """Add the numbers of `other`."""
         for field in fields(self):
             setattr(self, field.name, getattr(self, field.name) + getattr(other, field.name))
@@ -102,7 +102,7 @@ class Network:
         self._cuts: set[tuple[Address, Address]] = set()
         self._receivers: dict[Address, Deliver] = {}
         self._chance: dict[tuple[Address, Address], Random] = {}
-        self._traffic: dict[tuple[Address, Address], Traffic] = {}
+        self._statistics: dict[tuple[Address, Address], Statistics] = {}
         self._size = size
 
     @property
@@ -187,22 +187,22 @@ class Network:
     def send(self, source: Address, destination: Address, payload: Any) -> None:
         """Put one datagram on its way; conditions and cuts of this moment decide on it."""
         conditions = self.conditions(source, destination)
-        traffic = self._traffic_of(source, destination)
+        counted = self._statistics_of(source, destination)
         luck = self._luck(source, destination)
         # Drawn in any case: the next datagram's luck must not depend on this one's fate.
         loses, doubles, holds, *delays = (luck.random() for _ in range(7))
         size = self._size(payload)
-        traffic.count(sent=1, sent_bytes=size)
+        counted.count(sent=1, sent_bytes=size)
         if self.is_cut(source, destination):
-            traffic.count(cut=1)
+            counted.count(cut=1)
         elif conditions.size_max is not None and size > conditions.size_max:
-            traffic.count(oversize=1)
+            counted.count(oversize=1)
         elif loses < conditions.loss:
-            traffic.count(lost=1)
+            counted.count(lost=1)
         else:
             copies = 2 if doubles < conditions.duplication else 1
             held = holds < conditions.reordering
-            traffic.count(duplicated=copies - 1, reordered=held)
+            counted.count(duplicated=copies - 1, reordered=held)
             for copy in range(copies):
                 delay, hold = delays[2 * copy : 2 * copy + 2]
                 seconds = conditions.delay_min
@@ -212,14 +212,14 @@ class Network:
                     seconds, lambda: self._deliver(source, destination, payload, size)
                 )
 
-    def traffic(
+    def statistics(
         self, *, source: Address | None = None, destination: Address | None = None
-    ) -> Traffic:
+    ) -> Statistics:
         """The sum over all links, or those from `source`, or to `destination`, or both."""
-        total = Traffic()
-        for (sender, receiver), traffic in self._traffic.items():
+        total = Statistics()
+        for (sender, receiver), counted in self._statistics.items():
             if source in {None, sender} and destination in {None, receiver}:
-                total.add(traffic)
+                total.add(counted)
         return total
 
     def step(self) -> bool:
@@ -247,12 +247,12 @@ class Network:
             raise EndlessError(f"{STEPS_MAX} steps, and it is {self.clock.now} only")
 
     def _deliver(self, source: Address, destination: Address, payload: Any, size: int) -> None:
-        traffic = self._traffic_of(source, destination)
+        counted = self._statistics_of(source, destination)
         deliver = self._receivers.get(destination)
         if deliver is None:
-            traffic.count(unreachable=1)
+            counted.count(unreachable=1)
             return
-        traffic.count(delivered=1, delivered_bytes=size)
+        counted.count(delivered=1, delivered_bytes=size)
         deliver(payload, source)
 
     def _luck(self, source: Address, destination: Address) -> Random:
@@ -260,5 +260,5 @@ class Network:
             self._chance[source, destination] = self.random(f"{source!r} -> {destination!r}")
         return self._chance[source, destination]
 
-    def _traffic_of(self, source: Address, destination: Address) -> Traffic:
-        return self._traffic.setdefault((source, destination), Traffic())
+    def _statistics_of(self, source: Address, destination: Address) -> Statistics:
+        return self._statistics.setdefault((source, destination), Statistics())

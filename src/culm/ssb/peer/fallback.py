@@ -80,7 +80,7 @@ class LinkHistory:
                 reader.reject(message.author, self._now())
                 return
 
-    # Answering
+    # Calls of the peer
 
     def open(self, event: CallReceived) -> None:
         """The peer asks for a feed."""

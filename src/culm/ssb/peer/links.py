@@ -35,7 +35,7 @@ class Links:
         self._links: dict[int, PeerLink] = {}
         self._conversations: dict[int, Conversation] = {}
         self._awake: dict[int, PeerLink] = {}  # may have events
-        self._held: dict[int, PeerLink] = {}  # wait for the store
+        self._blocked: dict[int, PeerLink] = {}  # wait for the store
         self._stirred: dict[int, PeerLink] = {}  # may have something to send, or have ended
         self._deadlines: Deadlines[int] = Deadlines()  # of what is said
         self._goodbyes: Deadlines[int] = Deadlines()  # of links that we have closed
@@ -106,7 +106,7 @@ class Links:
         number = link.number
         del self._links[number]
         self._awake.pop(number, None)
-        self._held.pop(number, None)
+        self._blocked.pop(number, None)
         self._stirred[number] = link
         self._deadlines.cancel(number)
         self._goodbyes.cancel(number)
@@ -126,7 +126,7 @@ class Links:
         number, link = next(iter(self._awake.items()))
         conversation = self._conversations.get(number)
         if conversation is not None and conversation.exchange.holds and not link.is_failing:
-            self._held[number] = self._awake.pop(number)
+            self._blocked[number] = self._awake.pop(number)
             self._set_deadline(link)
             return True
         self._stirred[number] = link
@@ -163,9 +163,9 @@ class Links:
 
     def release(self) -> None:
         """The store has done something: links that wait for it look again."""
-        held, self._held = self._held, {}
-        self._awake.update(held)
-        self._stirred.update(held)
+        blocked, self._blocked = self._blocked, {}
+        self._awake.update(blocked)
+        self._stirred.update(blocked)
 
     def take_stirred(self) -> list[PeerLink]:
         for session in self._context.core.sessions_to_send():

@@ -71,20 +71,20 @@ def answers(spec: MachineSpec, draw: Draw) -> None:
             _answer_oddly(spec, told, story, number, draw)
 
 
-Answering = Callable[["_Play", int, Effect[Any], Complete], None]
+Responder = Callable[["_Play", int, Effect[Any], Complete], None]
 
 
 class _Play:
-    """A story whose effects are answered one at a time, as `answering` does it.
+    """A story whose effects are answered one at a time, as `responder` does it.
 
     starts: for each answer that was due, which turn comes next.
     """
 
-    def __init__(self, spec: MachineSpec, told: Conversation, answering: Answering) -> None:
+    def __init__(self, spec: MachineSpec, told: Conversation, responder: Responder) -> None:
         self.driver = driver_for(spec, told)
         self.turns: list[Turn] = []
         self.starts: list[int] = []
-        self._answering = answering
+        self._responder = responder
         self._respond = self.driver.respond
         self.driver.answer_by(None)
 
@@ -124,7 +124,7 @@ class _Play:
 
     def _answer(self, effect: Effect[Any], answer: Complete) -> None:
         self.starts.append(len(self.turns))
-        self._answering(self, len(self.starts) - 1, effect, answer)
+        self._responder(self, len(self.starts) - 1, effect, answer)
         self.withhold(effect)  # it is answered, or never will be
 
     def _waiting(self, ticket: int) -> Effect[Any] | None:
@@ -135,13 +135,13 @@ def _rightly(play: _Play, number: int, effect: Effect[Any], right: Complete) -> 
     play.do(right)
 
 
-def _otherwise(at: int, answer: Answering) -> Answering:
+def _otherwise(at: int, answer: Responder) -> Responder:
     """All rightly but one."""
 
-    def answering(play: _Play, number: int, effect: Effect[Any], right: Complete) -> None:
+    def responder(play: _Play, number: int, effect: Effect[Any], right: Complete) -> None:
         (answer if number == at else _rightly)(play, number, effect, right)
 
-    return answering
+    return responder
 
 
 # Wrong answers.
@@ -154,7 +154,7 @@ def _refuse_what_is_wrong(spec: MachineSpec, told: Conversation, story: Story) -
     # One of each kind is enough.
     others = list({type(result): result for result in others}.values())
 
-    def answering(play: _Play, number: int, effect: Effect[Any], right: Complete) -> None:
+    def responder(play: _Play, number: int, effect: Effect[Any], right: Complete) -> None:
         before = visible(play.driver)
         for ticket in _no_tickets(play.turns):
             _expect(play, Complete(ticket, right.result), ContractErrorCode.UNKNOWN_TICKET)
@@ -168,7 +168,7 @@ def _refuse_what_is_wrong(spec: MachineSpec, told: Conversation, story: Story) -
             _expect(play, again, ContractErrorCode.UNKNOWN_TICKET)
         _check_unchanged("a second answer", play, before)
 
-    tried = _Play(spec, told, answering).run(story)
+    tried = _Play(spec, told, responder).run(story)
     expect_equal("wrong answers make a difference", plain.turns, tried.turns)
     return plain
 
@@ -286,14 +286,14 @@ def _answer_oddly(
 ) -> None:
     """Give another answer that is accepted: all that may follow is an end."""
 
-    def answering(play: _Play, number: int, effect: Effect[Any], right: Complete) -> None:
+    def responder(play: _Play, number: int, effect: Effect[Any], right: Complete) -> None:
         declared = answer_type(type(effect))
         odd = [v for v in values(right.result) if conforms(v, declared) and effect.accepts(v)]
         answer = Complete(effect.ticket, pick([right.result, *odd], draw))
         if (error := play.do(answer).error) is not None:
             raise PropertyError(f"{effect} accepts {answer.result!r}, but: {error}")
 
-    play = _Play(spec, told, _otherwise(number, answering)).run(story).end()
+    play = _Play(spec, told, _otherwise(number, responder)).run(story).end()
     check_closed(play.driver, play.turns)
     if play.driver.closed is None:
         raise PropertyError("an odd answer, eof, close and all deadlines past: no Closed")

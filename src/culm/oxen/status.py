@@ -29,7 +29,7 @@ class PeerView:
     """Seconds since our last contact with it; ``None`` if there was none."""
     queued: int
     """Messages that it has not acknowledged."""
-    held: int
+    early: int
     """Messages of it that wait for earlier ones."""
 
 
@@ -44,7 +44,7 @@ def view_of(peer: Peer, contacts: ContactTable, now: float) -> PeerView:
         reachable=contacts.reachable(peer.sid, now),
         age_s=None if time == NEVER else now - time,
         queued=len(peer.outgoing),
-        held=0 if incoming is None else len(incoming.one) + len(incoming.broadcast),
+        early=0 if incoming is None else len(incoming.one) + len(incoming.broadcast),
     )
 
 
@@ -72,12 +72,12 @@ def format_contacts(
 
 def format_peers(peers: Mapping[bytes, PeerView]) -> str:
     """The peers' states as a table, in the order of their server IDs."""
-    rows = [["peer", "state", "link", "age", "queued", "held"]]
+    rows = [["peer", "state", "link", "age", "queued", "early"]]
     for sid in sorted(peers):
         view = peers[sid]
         link = "direct" if view.usable else "by others" if view.reachable else "-"
         age = "-" if view.age_s is None else f"{view.age_s:.0f} s"
-        rows.append([_name(sid), view.state.value, link, age, str(view.queued), str(view.held)])
+        rows.append([_name(sid), view.state.value, link, age, str(view.queued), str(view.early)])
     return _table(rows)
 
 
