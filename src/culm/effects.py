@@ -237,6 +237,10 @@ class StoreWork(Tickets[Then, Effect[Any]]):
         self._order.append(place)
         return place
 
+    def line_up(self, places: Iterable[Place]) -> None:
+        """Take these places in the order, as `reserve` takes one."""
+        self._order.extend(places)
+
     def next_event(self) -> Event | None:
         """Take the next event, unless it waits for the store."""
         while self._order:

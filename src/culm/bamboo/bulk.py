@@ -18,10 +18,8 @@ def hash_many(messages: Sequence[bytes], *, family: HashFamily) -> list[bytes]:
     return _cut(_hashes(b"".join(messages), _offsets(messages), family), family.encoded_size)
 
 
-def decode_many(
-    encodings: Sequence[bytes], *, family: HashFamily
-) -> list[tuple[LogKey, Entry] | None]:
-    """The entries, each with its log; ``None`` for what `culm.bamboo.entry.decode` refuses."""
+def decode_many(encodings: Sequence[bytes], *, family: HashFamily) -> list[Entry | None]:
+    """The entries; ``None`` for what `culm.bamboo.entry.decode` refuses."""
     data, offsets = b"".join(encodings), _offsets(encodings)
     columns = hashing.decode_entries(data, offsets, family.digest_size)
     hash_size = family.encoded_size
@@ -32,7 +30,7 @@ def decode_many(
     authors, signatures = columns["authors"], columns["signatures"]
     lipmaalinks, backlinks = columns["lipmaalinks"], columns["backlinks"]
     payload_hashes, hashes = columns["payload_hashes"], _hashes(data, offsets, family)
-    found: list[tuple[LogKey, Entry] | None] = []
+    found: list[Entry | None] = []
     log = LogKey(b"", 0)
     for index, (fault, ends) in enumerate(zip(columns["faults"], columns["ends"], strict=True)):
         if fault:
@@ -45,8 +43,7 @@ def decode_many(
         seqnum, behind = seqnums[index], at + hash_size
         entry = assemble(
             family,
-            log.author,
-            log_id,
+            log,
             bool(ends),
             seqnum,
             lipmaalinks[at:behind] if targets[index] < seqnum - 1 else None,
@@ -57,7 +54,7 @@ def decode_many(
             encodings[index],
             hashes[at:behind],
         )
-        found.append((log, entry))
+        found.append(entry)
     return found
 
 

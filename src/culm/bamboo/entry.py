@@ -76,6 +76,7 @@ class _Fields:
     __slots__ = (
         "_encoded",
         "_hash",
+        "_log",
         "author",
         "backlink",
         "end_of_log",
@@ -91,8 +92,7 @@ class _Fields:
     def __init__(
         self: Any,
         family: HashFamily,
-        author: bytes,
-        log_id: int,
+        log: LogKey,
         end_of_log: bool,
         seqnum: int,
         lipmaalink: bytes | None,
@@ -104,8 +104,8 @@ class _Fields:
         hash: bytes | None,
     ) -> None:
         self.family = family
-        self.author = author
-        self.log_id = log_id
+        self.author, self.log_id = log
+        self._log: LogKey | None = log
         self.end_of_log = end_of_log
         self.seqnum = seqnum
         self.lipmaalink = lipmaalink
@@ -139,6 +139,7 @@ class Entry(_Fields):
     end_of_log: bool = False
     _encoded: bytes | None = field(default=None, init=False, repr=False, compare=False)
     _hash: bytes | None = field(default=None, init=False, repr=False, compare=False)
+    _log: LogKey | None = field(default=None, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         check_type("family", self.family, HashFamily)
@@ -153,7 +154,12 @@ class Entry(_Fields):
 
     @property
     def log(self) -> LogKey:
-        return LogKey(self.author, self.log_id)
+        """The log of the entry; the same object each time."""
+        log = self._log
+        if log is None:
+            log = LogKey(self.author, self.log_id)
+            object.__setattr__(self, "_log", log)
+        return log
 
     def encode(self) -> bytes:
         """The encoding; made once."""
@@ -191,8 +197,7 @@ class Entry(_Fields):
 _Assemble: TypeAlias = Callable[
     [
         HashFamily,
-        bytes,
-        int,
+        LogKey,
         bool,
         int,
         bytes | None,
@@ -268,8 +273,7 @@ def decode_prefix(data: Buffer, offset: int = 0, *, family: HashFamily) -> tuple
 
     entry = assemble(
         family,
-        author,
-        log_id,
+        LogKey(author, log_id),
         tag == _TAG_END_OF_LOG,
         seqnum,
         lipmaalink,

@@ -53,10 +53,12 @@ _RULER = _ruler(_RULER_LEVEL)
 
 
 def _level(seqnum: int) -> int:
-    """Of the blocks that end with this entry, the level of the largest: g(n)."""
+    """Of the blocks that end with this entry, the level of the largest: g(n).
+
+    Of the entries of most logs `_RULER` says it, and whoever asks again and again looks there
+    first.
+    """
     index = seqnum - 1
-    if index < len(_RULER):  # most logs; what follows would say the same
-        return _RULER[index]
     for k in range(bisect_left(_TOPS, seqnum), _RULER_LEVEL - 1, -1):
         index %= _TOPS[k]
         if index == _TOPS[k] - 1:
@@ -66,14 +68,13 @@ def _level(seqnum: int) -> int:
 
 def lipmaa(seqnum: int) -> int:
     """Number of the entry to which the lipmaalink of entry `seqnum` points; 0 for entry 1."""
-    level = _level(seqnum)
+    level = _RULER[seqnum - 1] if seqnum <= len(_RULER) else _level(seqnum)
     top = _TOPS[level]
     return seqnum - top if seqnum != top else _TOPS[level - 1]
 
 
 def has_lipmaalink(seqnum: int) -> bool:
     """Whether the entry encodes a lipmaalink, that is one distinct from its backlink."""
-    # `_level` would say the same, but this is asked for every entry, again and again.
     return (_RULER[seqnum - 1] if seqnum <= len(_RULER) else _level(seqnum)) > 1
 
 

@@ -149,7 +149,7 @@ class LogVerifier:
         if not (verify_signature(entry) if signed is None else signed):
             return (Reason.BAD_SIGNATURE,)
         reasons: list[Reason] = []
-        if self._is_invalid(seqnum):
+        if self._invalid_from is not None and seqnum >= self._invalid_from:
             reasons.append(Reason.INVALID_LOG)
         if self._end is not None:
             reasons.append(Reason.AFTER_END_OF_LOG)

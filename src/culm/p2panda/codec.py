@@ -214,13 +214,18 @@ class Codec:
                 return Reconcile(number, self._read_range(kind, rest))
 
     def _read_entry(self, session_id: int, entry: Any, operation: Any) -> SendEntry:
-        if type(entry) is not bytes or len(entry) > ENTRY_SIZE_MAX:
-            raise _malformed("an entry that cannot be one")
-        if operation is None and self._dialect is Dialect.AQUADOGGO:
+        if self.is_entry(entry, operation):
+            return SendEntry(session_id, entry, operation)
+        if operation is None and self._dialect is Dialect.AQUADOGGO and self.is_entry(entry, b""):
             return SendEntry(session_id, entry, None)
-        if type(operation) is not bytes or len(operation) > self._limits.operation_size_max:
-            raise _malformed("an operation that cannot be one")
-        return SendEntry(session_id, entry, operation)
+        raise _malformed("an entry, or an operation, that cannot be one")
+
+    def is_entry(self, entry: object, operation: object) -> bool:
+        """Whether an entry with its operation has the types and sizes of such."""
+        if type(entry) is not bytes or type(operation) is not bytes:
+            return False
+        right = len(entry) <= ENTRY_SIZE_MAX
+        return right and len(operation) <= self._limits.operation_size_max
 
     def _read_schema_ids(self, value: Any) -> tuple[str, ...]:
         ids = _check_list(value)

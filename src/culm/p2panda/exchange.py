@@ -92,9 +92,9 @@ class Exchange:
     def broken(self) -> bool:
         return self.phase is Phase.BROKEN
 
-    def expect(self) -> None:
-        """An entry has come."""
-        self._unstored += 1
+    def expect(self, count: int) -> None:
+        """So many entries have come."""
+        self._unstored += count
 
     def settle(self, position: int | None) -> None:
         self._unstored -= 1

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from culm.buffer import ReceiveBuffer
 from culm.machine import RemoteProtocolError
-from culm.p2panda.codec import ENTRY_SIZE_MAX, Codec, Form
+from culm.p2panda.codec import Codec, Form
 from culm.p2panda.errors import ErrorCode
-from culm.p2panda.messages import MessageType
+from culm.wire import cbor
 from culm.wire.cbor import Scanner
 from culm.wire.errors import DecodeError, WireErrorCode
 
@@ -80,17 +80,14 @@ class Framer:
         """
         data = self._inbox.peek(_RUN_SIZE_MAX)
         front = data[: 4 if data[2] == _ONE_BYTE else 3]
-        size_max = self._codec.forms[MessageType.ENTRY].size_max
         found: list[tuple[bytes, bytes]] = []
         behind = 0
         while len(found) < _RUN_MAX and data.startswith(front, behind):
-            entry_at, entry_end = _find_bytes(data, behind + len(front))
-            operation_at, operation_end = _find_bytes(data, entry_end)
-            too_large = entry_end - entry_at > ENTRY_SIZE_MAX or operation_end - behind > size_max
-            if not operation_at or too_large:
+            message, end = cbor.decode_first(data, behind, 1)
+            if end < 0 or not self._codec.is_entry(*message[2:]):
                 break
-            found.append((data[entry_at:entry_end], data[operation_at:operation_end]))
-            behind = operation_end
+            found.append((message[2], message[3]))
+            behind = end
         self._inbox.consume(behind)
         return tuple(found)
 
@@ -119,22 +116,3 @@ class Framer:
         if arity not in form.arities:
             raise RemoteProtocolError(ErrorCode.MALFORMED, f"{arity} items in type {kind}")
         return form
-
-
-def _find_bytes(data: bytes, at: int) -> tuple[int, int]:
-    """Where the byte string begins and ends whose head is at `at`, in one or two bytes more.
-
-    Zeros for anything else, for what is not all there, and for what comes behind that.
-    """
-    if not 0 < at < len(data) - 2:
-        return 0, 0
-    head = data[at]
-    if head == 0x58 and data[at + 1] > _DIRECT_MAX:
-        start = at + 2
-        end = start + data[at + 1]
-    elif head == 0x59 and data[at + 1]:
-        start = at + 3
-        end = start + (data[at + 1] << 8 | data[at + 2])
-    else:
-        return 0, 0
-    return (start, end) if end <= len(data) else (0, 0)

@@ -16,7 +16,7 @@ from culm.bamboo.bulk import decode_many, hash_many, signatures_are_valid
 from culm.bamboo.entry import Entry, LogKey
 from culm.bamboo.entry import decode as decode_entry
 from culm.effects import Place, StoreWork
-from culm.machine import Event, RemoteProtocolError
+from culm.machine import RemoteProtocolError
 from culm.p2panda.effects import AppendOperations, LookUp
 from culm.p2panda.errors import ErrorCode, InvalidOperation, Reason
 from culm.p2panda.limits import ReplicatorLimits
@@ -64,8 +64,8 @@ class Sender(Protocol):
         """Whether an entry was invalid, so that no more are taken."""
         ...
 
-    def expect(self) -> None:
-        """An entry has come."""
+    def expect(self, count: int) -> None:
+        """So many entries have come."""
         ...
 
     def spoil(self, error: RemoteProtocolError) -> None:
@@ -81,27 +81,25 @@ class Sender(Protocol):
         ...
 
 
-class Arrival:
-    """An entry with its operation, and the place of what is told of it."""
+class Arrival(Place):
+    """An entry with its operation, and the place of what is told of it.
 
-    __slots__ = ("entry", "log", "operation", "place", "sender", "signed", "size")
+    size: what it counts for as long as it is not in the store.
+    """
+
+    __slots__ = ("entry", "log", "operation", "sender", "session_id", "signed", "size")
 
     def __init__(
-        self,
-        sender: Sender,
-        log: LogKey,
-        entry: Entry,
-        operation: Operation,
-        size: int,
-        place: Place,
+        self, sender: Sender, session_id: int, entry: Entry, operation: Operation, size: int
     ) -> None:
+        super().__init__()
         self.sender = sender
-        self.log = log
+        self.session_id = session_id
+        self.log = entry.log
         self.signed: bool | None = None  # whether the author did sign it, once that is known
         self.entry = entry
         self.operation = operation
         self.size = size
-        self.place = place
 
     def verified(self, signed: bool) -> None:
         """It is known now whether the author did sign it."""
@@ -164,22 +162,24 @@ class Intake:
         Raises `RemoteProtocolError` for what is wrong with one of them by itself; what comes
         before it has been taken.
         """
-        encodings = [encoded for encoded, _ in entries]
-        decoded = decode_many(encodings, family=YASMF)
+        decoded = decode_many([encoded for encoded, _ in entries], family=YASMF)
         hashes = hash_many([payload or b"" for _, payload in entries], family=YASMF)
-        schema_ids = sender.schema_ids
-        reserve, expect, append = self._work.reserve, sender.expect, self._queue.append
-        for (encoded, payload), found, hash in zip(entries, decoded, hashes, strict=True):
-            try:
-                log, entry, operation = _check(encoded, payload, found, hash)
-            except InvalidOperation as error:
-                raise RemoteProtocolError(error.reason, error.message) from None
-            if operation.schema_id not in schema_ids:
-                raise RemoteProtocolError(ErrorCode.NOT_REQUESTED, operation.schema_id)
-            size = _ENTRY_SIZE + len(encoded) + entry.payload_size
-            self._work.hold(size)
-            expect()
-            append(Arrival(sender, log, entry, operation, size, reserve()))
+        session_id, schema_ids = sender.session_id, sender.schema_ids
+        taken: list[Arrival] = []
+        try:
+            for (encoded, payload), found, hash in zip(entries, decoded, hashes, strict=True):
+                entry, operation = _check(encoded, payload, found, hash)
+                if operation.schema_id not in schema_ids:
+                    raise RemoteProtocolError(ErrorCode.NOT_REQUESTED, operation.schema_id)
+                size = _ENTRY_SIZE + len(encoded) + entry.payload_size
+                taken.append(Arrival(sender, session_id, entry, operation, size))
+        except InvalidOperation as error:
+            raise RemoteProtocolError(error.reason, error.message) from None
+        finally:
+            self._work.hold(sum([arrival.size for arrival in taken]))
+            self._work.line_up(taken)
+            sender.expect(len(taken))
+            self._queue.extend(taken)
 
     def ask(self) -> bool:
         """Ask the store for what the next entries need; whether that has been done."""
@@ -193,8 +193,8 @@ class Intake:
         self._work.ask(
             LookUp,
             self._looked_up,
-            logs=tuple(log for log in logs if log not in self._logs),
-            operations=tuple(each for each in wanted if each not in self._operations),
+            logs=tuple([log for log in logs if log not in self._logs]),
+            operations=tuple([each for each in wanted if each not in self._operations]),
         )
         return True
 
@@ -234,7 +234,8 @@ class Intake:
             if log not in self._logs:
                 self._logs[log] = _Log(log, found.logs.get(log))
         self._check_signatures()
-        valid: list[tuple[Arrival, NewOperation]] = []
+        valid: list[Arrival] = []
+        news: list[NewOperation] = []
         for arrival in self._batch:
             try:
                 new = self._verified(arrival)
@@ -244,13 +245,14 @@ class Intake:
             if new is None:
                 self._drop(arrival)
             else:
-                valid.append((arrival, new))
-        self._batch = [arrival for arrival, _ in valid]
+                valid.append(arrival)
+                news.append(new)
+        self._batch = valid
         if not valid:
             self._rest()
             return
         self._doing = _Doing.WRITING
-        operations = tuple(new for _, new in valid)
+        operations = tuple(news)
         self._work.ask(
             AppendOperations,
             lambda result: self._appended(operations, result),
@@ -280,14 +282,14 @@ class Intake:
         if sender.broken:
             return None
         if entry.seqnum <= log.verifier.position:
-            again = log.is_from(sender.session_id, entry.seqnum)
+            again = log.is_from(arrival.session_id, entry.seqnum)
             sender.repeat(arrival.log, entry.seqnum, again=again)
             return None
         if faults := log.verifier.faults(entry, signed=arrival.signed):
             raise InvalidOperation(_REASONS[faults[0]], f"entry {entry.seqnum}")
         state = self._state_of(arrival, log)
         document_id, hash = state.document_id, entry.hash()
-        log.take(entry, hash, document_id, sender.session_id)
+        log.take(entry, hash, document_id, arrival.session_id)
         self._operations[hash] = state
         return NewOperation(entry, arrival.operation, document_id)
 
@@ -328,12 +330,12 @@ class Intake:
 
     def _leave_out(self, arrival: Arrival, reason: Reason) -> None:
         left_out = OperationLeftOut(
-            session_id=arrival.sender.session_id,
+            session_id=arrival.session_id,
             log=arrival.log,
             seqnum=arrival.entry.seqnum,
             reason=reason,
         )
-        self._settle(arrival, (left_out,), None)
+        self._drop(arrival, left_out)
 
     # Writing.
 
@@ -342,7 +344,9 @@ class Intake:
             self._conflict(result)
             return
         for arrival, new, position in zip(self._batch, operations, result, strict=True):
-            self._settle(arrival, (_stored(arrival, new),), position)
+            arrival.fill((_stored(arrival, new),))
+            arrival.sender.settle(position)
+        self._work.release(sum([arrival.size for arrival in self._batch]))
         self._rest()
 
     def _conflict(self, conflict: Conflict) -> None:
@@ -361,13 +365,10 @@ class Intake:
         self._queue.extendleft(reversed(again))
         self._rest()
 
-    def _drop(self, arrival: Arrival) -> None:
-        self._settle(arrival, (), None)
-
-    def _settle(self, arrival: Arrival, events: tuple[Event, ...], position: int | None) -> None:
+    def _drop(self, arrival: Arrival, *events: OperationLeftOut) -> None:
+        arrival.fill(events)
         self._work.release(arrival.size)
-        arrival.place.fill(events)
-        arrival.sender.settle(position)
+        arrival.sender.settle(None)
 
     def _rest(self) -> None:
         """The batch is done with."""
@@ -389,7 +390,7 @@ def _stored(arrival: Arrival, new: NewOperation) -> OperationStored:
     """What is told when an operation is in the store."""
     entry, operation, document_id = new
     event = _new(OperationStored)
-    _set_session_id(event, arrival.sender.session_id)
+    _set_session_id(event, arrival.session_id)
     _set_log(event, arrival.log)
     _set_seqnum(event, entry.seqnum)
     _set_operation_id(event, entry.hash())
@@ -399,20 +400,19 @@ def _stored(arrival: Arrival, new: NewOperation) -> OperationStored:
 
 
 def _check(
-    encoded: bytes, payload: bytes | None, found: tuple[LogKey, Entry] | None, hash: bytes
-) -> tuple[LogKey, Entry, Operation]:
-    """An entry that was `found` and its operation, which has that hash.
+    encoded: bytes, payload: bytes | None, entry: Entry | None, hash: bytes
+) -> tuple[Entry, Operation]:
+    """An entry that was decoded, if it could be, and its operation, which has that hash.
 
     Raises `InvalidOperation`.
     """
-    if found is None:
+    if entry is None:
         raise InvalidOperation(Reason.MALFORMED_ENTRY, _fault_of(encoded))
-    log, entry = found
     if payload is None:
         raise InvalidOperation(Reason.MISSING_OPERATION, f"of entry {entry.seqnum}")
     if hash != entry.payload_hash or len(payload) != entry.payload_size:
         raise InvalidOperation(Reason.WRONG_PAYLOAD, f"of entry {entry.seqnum}")
-    return log, entry, decode_operation(payload)
+    return entry, decode_operation(payload)
 
 
 def _fault_of(encoded: bytes) -> str:

@@ -52,8 +52,9 @@ class Action(IntEnum):
     DELETE = 2
 
 
-_ACTIONS = {int(action): action for action in Action}
+# How many items the encoding has; `_ACTIONS` by number.
 _SIZES = {Action.CREATE: 4, Action.UPDATE: 5, Action.DELETE: 4}
+_ACTIONS = {int(action): (action, size) for action, size in _SIZES.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,15 +118,15 @@ def decode(data: Buffer) -> Operation:
         items = cbor.decode(encoded, depth_max=_DEPTH_MAX)
     except DecodeError as error:
         raise InvalidOperation(Reason.NOT_CANONICAL, str(error)) from None
-    if not is_list(items) or len(items) not in _SIZES.values():
+    if not is_list(items) or not 4 <= len(items) <= 5:
         raise InvalidOperation(Reason.WRONG_FORM, "no array of 4 or 5 items")
     version, number, schema_id = items[:3]
     if type(version) is not int or version != VERSION:
         raise InvalidOperation(Reason.UNKNOWN_VERSION, f"{version!r:.100}")
     if type(number) is not int or number not in _ACTIONS:
         raise InvalidOperation(Reason.UNKNOWN_ACTION, f"{number!r:.100}")
-    action = _ACTIONS[number]
-    if len(items) != _SIZES[action]:
+    action, size = _ACTIONS[number]
+    if len(items) != size:
         raise InvalidOperation(Reason.WRONG_FORM, f"{len(items)} items in {action.name}")
     if type(schema_id) is not str:
         raise InvalidOperation(Reason.BAD_SCHEMA_ID, "no text")

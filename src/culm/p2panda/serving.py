@@ -184,7 +184,10 @@ class Serving:
 
         def read(operations: list[StoredOperation]) -> None:
             theirs = self.theirs
-            self._send([stored for stored in operations if stored.position not in theirs])
+            news = operations
+            if theirs:
+                news = [stored for stored in operations if stored.position not in theirs]
+            self._send(news)
             if operations:
                 self._after = last = operations[-1].position
                 self.theirs.forget_until(last)

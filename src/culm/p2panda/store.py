@@ -188,19 +188,27 @@ class OperationStore(Protocol):
 
 
 @dataclass(slots=True)
-class _Log:
-    document_id: bytes
+class _Document:
+    id: bytes
     schema_id: str
+    ids: list[bytes] = field(default_factory=list[bytes])
+    log_count: int = 0
+
+
+@dataclass(slots=True)
+class _Log:
+    document: _Document
     hashes: list[bytes] = field(default_factory=list[bytes])  # of all entries, from the first on
     positions: list[int] = field(default_factory=list[int])
     end_of_log: bool = False
 
-
-@dataclass(slots=True)
-class _Document:
-    schema_id: str
-    ids: list[bytes] = field(default_factory=list[bytes])
-    logs: set[LogKey] = field(default_factory=set[LogKey])
+    def take(self, entry: Entry, position: int) -> None:
+        """The next entry is kept, at that position."""
+        id = entry.hash()
+        self.hashes.append(id)
+        self.document.ids.append(id)
+        self.positions.append(position)
+        self.end_of_log = entry.end_of_log
 
 
 _NO_HASHES: Sequence[bytes] = ()
@@ -215,7 +223,7 @@ class MemoryStore:
 
     def __init__(self, *, trees_max: int = 16) -> None:
         self._kept: list[StoredOperation] = []  # by position, of which the first is 1
-        self._places: dict[bytes, tuple[int, bytes]] = {}  # position and document, by id
+        self._positions: dict[bytes, int] = {}  # by id
         self._logs: dict[LogKey, _Log] = {}
         self._documents: dict[bytes, _Document] = {}
         self._schemas: dict[str, list[int]] = {}  # positions
@@ -226,7 +234,7 @@ class MemoryStore:
 
     def _heights(self, schema_ids: frozenset[str]) -> Iterator[Height]:
         for log, kept in self._logs.items():
-            if kept.schema_id in schema_ids:
+            if kept.document.schema_id in schema_ids:
                 yield Height(log, len(kept.hashes))
 
     def look_up(self, logs: Iterable[LogKey], operations: Iterable[bytes]) -> Found:
@@ -237,36 +245,37 @@ class MemoryStore:
                 count, hashes = len(kept.hashes), kept.hashes
                 head = Head(count, hashes[-1], kept.end_of_log)
                 known = {n: hashes[n - 1] for n in open_targets(count)}
-                states[log] = LogState(head, known, kept.document_id, kept.schema_id)
+                document = kept.document
+                states[log] = LogState(head, known, document.id, document.schema_id)
         found: dict[bytes, OperationState] = {}
         for each in operations:
-            place = self._places.get(each)
-            if place is not None:
-                found[each] = OperationState(place[1], self._documents[place[1]].schema_id)
+            position = self._positions.get(each)
+            if position is not None:
+                document = self._logs[self._kept[position - 1].log].document
+                found[each] = OperationState(document.id, document.schema_id)
         return Found(states, found)
 
     def append(self, operations: Sequence[NewOperation]) -> list[int]:
-        logs = [new.entry.log for new in operations]
-        self._check(operations, logs)
+        self._check(operations)
         grown: dict[LogKey, int] = {}  # how high they were
         positions: list[int] = []
-        for new, log in zip(operations, logs, strict=True):
-            seqnum = new.entry.seqnum
-            kept = self._logs.get(log)
-            if kept is not None and seqnum <= len(kept.hashes):
-                positions.append(kept.positions[seqnum - 1])
-                continue
-            grown.setdefault(log, seqnum - 1)
-            positions.append(self._keep(log, new))
+        for new in operations:
+            log, seqnum = new.entry.log, new.entry.seqnum
+            kept = self._logs.get(log) or self._open(log, new)
+            if seqnum > len(kept.hashes):
+                grown.setdefault(log, seqnum - 1)
+                self._keep(kept, new)
+            positions.append(kept.positions[seqnum - 1])
         for each, before in grown.items():
             kept = self._logs[each]
-            self._trees.grow(each, kept.schema_id, before, len(kept.hashes))
+            self._trees.grow(each, kept.document.schema_id, before, len(kept.hashes))
         return positions
 
-    def _check(self, operations: Sequence[NewOperation], logs: Sequence[LogKey]) -> None:
+    def _check(self, operations: Sequence[NewOperation]) -> None:
         heights: dict[LogKey, list[bytes]] = {}  # what is new of each log
-        for new, log in zip(operations, logs, strict=True):
+        for new in operations:
             entry = new.entry
+            log = entry.log
             kept = self._logs.get(log)
             known = kept.hashes if kept is not None else _NO_HASHES
             coming = heights.get(log)
@@ -282,40 +291,44 @@ class MemoryStore:
             else:
                 raise ValueError(f"entry {entry.seqnum} has a gap before it")
 
-    def _keep(self, log: LogKey, new: NewOperation) -> int:
-        entry, operation, document_id = new
-        id, position = entry.hash(), len(self._kept) + 1
-        stored = StoredOperation(position, log, entry.seqnum, entry.encode(), operation.encode())
-        self._kept.append(stored)
-        self._places[id] = position, document_id
-        document = self._documents.get(document_id)
+    def _open(self, log: LogKey, new: NewOperation) -> _Log:
+        """A log begins, and perhaps its document."""
+        id = new.document_id
+        document = self._documents.get(id)
         if document is None:
-            document = self._documents[document_id] = _Document(operation.schema_id)
-        kept = self._logs.get(log)
-        if kept is None:
-            kept = self._logs[log] = _Log(document_id, document.schema_id)
-            document.logs.add(log)
-        document.ids.append(id)
-        kept.hashes.append(id)
-        kept.positions.append(position)
-        kept.end_of_log = entry.end_of_log
-        self._schemas.setdefault(document.schema_id, []).append(position)
-        return position
+            document = self._documents[id] = _Document(id, new.operation.schema_id)
+        document.log_count += 1
+        kept = self._logs[log] = _Log(document)
+        return kept
+
+    def _keep(self, log: _Log, new: NewOperation) -> None:
+        entry, operation, _ = new
+        position = len(self._kept) + 1
+        self._kept.append(
+            StoredOperation(position, entry.log, entry.seqnum, entry.encode(), operation.encode())
+        )
+        self._positions[entry.hash()] = position
+        self._schemas.setdefault(log.document.schema_id, []).append(position)
+        log.take(entry, position)
 
     def documents_of(self, logs: Iterable[LogKey]) -> dict[LogKey, DocumentLogs]:
         found: dict[LogKey, DocumentLogs] = {}
         for log in logs:
             kept = self._logs.get(log)
             if kept is not None:
-                count = len(self._documents[kept.document_id].logs)
-                found[log] = DocumentLogs(kept.document_id, count)
+                found[log] = DocumentLogs(kept.document.id, kept.document.log_count)
         return found
 
     def read(
         self, spans: Sequence[Span], *, after: int = 0, count_max: int, size_max: int
     ) -> list[StoredOperation]:
-        runs = (self._run(span, after) for span in spans)
-        return self._bounded(heapq.merge(*runs), count_max, size_max)
+        runs: list[list[int]] = []
+        for span in spans:
+            kept = self._logs.get(span.log)
+            if kept is not None:
+                start = max(span.start - 1, bisect_right(kept.positions, after))
+                runs.append(kept.positions[start : min(span.end, start + count_max)])
+        return self._bounded(runs, count_max, size_max)
 
     def read_new(
         self,
@@ -327,24 +340,19 @@ class MemoryStore:
         size_max: int,
     ) -> list[StoredOperation]:
         last = len(self._kept) if end is None else end
-        runs = (self._behind(self._schemas.get(id, []), after, last) for id in set(schema_ids))
-        return self._bounded(heapq.merge(*runs), count_max, size_max)
-
-    def _run(self, span: Span, after: int) -> Iterator[int]:
-        kept = self._logs.get(span.log)
-        positions = kept.positions[span.start - 1 : span.end] if kept is not None else []
-        return iter(positions[bisect_right(positions, after) :])
-
-    def _behind(self, positions: list[int], after: int, end: int) -> Iterator[int]:
-        for index in range(bisect_right(positions, after), bisect_right(positions, end)):
-            yield positions[index]
+        runs: list[list[int]] = []
+        for positions in [self._schemas.get(id, []) for id in set(schema_ids)]:
+            start = bisect_right(positions, after)
+            runs.append(positions[start : min(bisect_right(positions, last), start + count_max)])
+        return self._bounded(runs, count_max, size_max)
 
     def _bounded(
-        self, positions: Iterable[int], count_max: int, size_max: int
+        self, runs: Sequence[list[int]], count_max: int, size_max: int
     ) -> list[StoredOperation]:
+        """What stands at the positions in the runs, each of which ascends."""
         found: list[StoredOperation] = []
         size = 0
-        for position in positions:
+        for position in runs[0] if len(runs) == 1 else heapq.merge(*runs):
             stored = self._kept[position - 1]
             size += len(stored.entry) + len(stored.operation)
             if found and (len(found) >= count_max or size > size_max):
@@ -359,9 +367,9 @@ class MemoryStore:
     def operations(self, document_id: bytes) -> dict[bytes, Operation]:
         document = self._documents.get(document_id)
         ids = [] if document is None else document.ids
-        kept = {each: self._kept[self._places[each][0] - 1] for each in ids}
+        kept = {each: self._kept[self._positions[each] - 1] for each in ids}
         return {each: decode_operation(stored.operation) for each, stored in kept.items()}
 
     def logs_of(self, author: bytes) -> dict[int, bytes]:
         logs = sorted(log for log in self._logs if log.author == author)
-        return {log.log_id: self._logs[log].document_id for log in logs}
+        return {log.log_id: self._logs[log].document.id for log in logs}

@@ -111,13 +111,13 @@ class RunReader:
 
         Also says what, if that is a payload that has been unpacked.
         """
-        family, (author, log_id) = self._family, log
+        family = self._family
         # What is too much at once is left for the next time: nothing of it is verified twice.
         sizes = accumulate((read[3] for read in records), initial=0)
         taken = [
             read for read, before in zip(records, sizes, strict=False) if before <= _RUN_SIZE_MAX
         ]
-        made = [assemble(family, author, log_id, False, *read[:8]) for read in taken]
+        made = [assemble(family, log, False, *read[:8]) for read in taken]
         entries: list[NewEntry] = []
         for entry, signed, read in zip(made, signatures_are_valid(made), taken, strict=True):
             payload, compressed = read[8:10]

@@ -17,7 +17,7 @@ from culm.buffer import Buffer
 from culm.kernels import cbor as _kernel
 from culm.wire.errors import DecodeError, Truncated, WireErrorCode
 
-__all__ = ["DEPTH_MAX", "Scanner", "decode", "encode", "encode_head"]
+__all__ = ["DEPTH_MAX", "Scanner", "decode", "decode_first", "encode", "encode_head"]
 
 #: How many arrays and maps may be inside each other by default.
 DEPTH_MAX = 16
@@ -138,6 +138,11 @@ def decode(data: Buffer, *, depth_max: int = DEPTH_MAX) -> Any:
     if end < len(encoded):
         raise DecodeError(WireErrorCode.TRAILING_DATA, end, "bytes follow the item")
     return value
+
+
+#: ``decode_first(data, at, depth_max)``: the item at `at`, and where it ends.  A negative end says
+#: that there is none: for whoever takes what is right and leaves the rest to `Scanner`.
+decode_first = _kernel.decode
 
 
 def _fault(at: int, fault: int) -> DecodeError:
