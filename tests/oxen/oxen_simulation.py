@@ -10,7 +10,7 @@ with everybody by way of others.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from itertools import combinations
 
@@ -57,6 +57,7 @@ JOIN_BOUND_S = 30.0
 """Within so many seconds after the last fault everybody is joined with everybody."""
 
 _SCARRED_SIZE_MAX = 6
+_REPLAYS_MAX = 200
 
 VERBS = {
     Delivery.DATAGRAM: ("send", "broadcast"),
@@ -219,11 +220,24 @@ def name(index: int) -> bytes:
     return b"N%02d" % index
 
 
+class Eavesdropped(Network):
+    """A network on which somebody keeps the synchronize messages that are sent."""
+
+    def __init__(self, *, seed: int) -> None:
+        super().__init__(seed=seed)
+        self.starts: list[tuple[Hashable, Hashable, bytes]] = []
+
+    def send(self, source: Hashable, destination: Hashable, payload: bytes) -> None:
+        if b"1:m1:s" in payload and len(self.starts) < _REPLAYS_MAX:
+            self.starts.append((source, destination, payload))
+        super().send(source, destination, payload)
+
+
 class Simulation:
     """One cluster in all its misfortune; `rng` draws what happens to it."""
 
     def __init__(self, seed: int, *, size: int | None = None, scars: bool = False) -> None:
-        self.network = Network(seed=seed)
+        self.network = Eavesdropped(seed=seed)
         self.rng = rng = self.network.random("story")
         self.size = size or rng.choices([2, 3, 4, 5, 6, 8, 16], [24, 36, 22, 11, 4, 2, 0.3])[0]
         if scars:
@@ -332,6 +346,7 @@ class Simulation:
             (self._some_crash, rng.choice([0.0, 0.6])),
             (self._some_restart, 1.0),
             (self._some_goodbye, rng.choice([0.0, 0.15])),
+            (self._some_replay, rng.choice([0.0, 0.0, 2.0])),
         ]
         end = self.network.clock.now + rng.choice([0.5, 1.0, 3.0] if self.size > 8 else [1, 3, 9])
         rate = 12.0
@@ -498,6 +513,13 @@ class Simulation:
         if host is not None and len(self.names) - len(self.gone) > 2:
             self.gone.add(host.address)  # type: ignore[arg-type]
             host.call("leave")
+
+    def _some_replay(self) -> None:
+        """A synchronize message that was sent some time comes again, and again."""
+        if self.network.starts:
+            start = self.rng.choice(self.network.starts)
+            for count in range(12):
+                self.network.timetable.after(count * 0.5, lambda: self.network.send(*start))
 
     # -- what the cluster tells --------------------------------------------------------------
 

@@ -134,6 +134,13 @@ class Table:
         self.tell_message(sid, Synchronize(broadcast, one), source=source)
         return self.accept(sid, hop)
 
+    def insist(self, sid: bytes, message: Synchronize) -> None:
+        """Let `sid` say that it has started anew, until it is believed."""
+        self.tell_message(sid, message)
+        self.wait(10.0, alive=(sid,))
+        self.said()
+        self.tell_message(sid, message)
+
     def accept(self, sid: bytes, hop: bytes) -> Synchronize:
         """Let `sid` acknowledge our synchronize message, and answer keepalives at `hop`."""
         parcels = self.said(hop)

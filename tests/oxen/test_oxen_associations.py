@@ -30,6 +30,7 @@ from culm.oxen.messages import (
     Parcel,
     Synchronize,
     decode_parcel,
+    read_message,
 )
 
 A, P = b"A", b"P"
@@ -194,7 +195,7 @@ def test_a_peer_that_starts_anew_starts_over(table: Table) -> None:
     table.drain()
     table.events()
     table.said()
-    table.tell_message(P, Synchronize(2**50, 2**50))
+    table.insist(P, Synchronize(2**50, 2**50))
     assert table.events() == [
         SendFailed(peer=P, message=number, reason=FailReason.PEER_RESTARTED),
         PeerLeft(peer=P, reason=LeaveReason.RESTARTED),
@@ -207,17 +208,85 @@ def test_a_peer_that_starts_anew_starts_over(table: Table) -> None:
     assert table.events() == [received(P, b"new", Delivery.IN_ORDER)]
 
 
-def test_an_older_synchronize_message_counts_only_if_it_insists(table: Table) -> None:
-    """Other implementations may pick their numbers at random."""
-    table.join(P, one=2**50)
+@pytest.mark.parametrize("one", [7, 2**40 - 2**27, 2**40 + 2**27, 2**62])
+def test_a_restart_is_noticed_soon_whatever_the_numbers_are(table: Table, one: int) -> None:
+    """A clock that was set back meanwhile does no harm."""
+    table.join(P, one=2**40)
     table.events()
+    for _ in range(3):
+        assert table.events() == []
+        table.tell_message(P, Synchronize(0, one))
+        table.wait(0.8, alive=(P,))
+    assert table.events() == [PeerLeft(peer=P, reason=LeaveReason.RESTARTED)]
+
+
+@pytest.mark.parametrize("one", [7, 2**50])
+@pytest.mark.parametrize("state", ["joined", "finalizing"])
+def test_a_forged_start_changes_nothing_if_the_peer_answers(
+    table: Table, one: int, state: str
+) -> None:
+    """Nor does an old one that comes again and again: the peer is asked each time."""
+    table.join(P, one=2**40)
+    table.tell_message(P, OneToOne(2**40 + 1, b"first"))
+    if state == "finalizing":
+        table.tell_message(P, Finalize(0, 2**40 + 2))
+    table.events()
+    table.said()
     for _ in range(9):
-        table.tell_message(P, Synchronize(0, 7))
+        table.tell_message(P, Synchronize(0, one))
+        for body in table.bodies(MessageData, P):
+            message = read_message(body.d)
+            assert isinstance(message, OneToOne)  # a duplicate, of which P makes nothing
+            table.tell(P, MessageAck(ME, P, body.id))
         table.wait(1.0, alive=(P,))
     assert table.events() == []
-    table.wait(1.5, alive=(P,))
-    table.tell_message(P, Synchronize(0, 7))
-    assert table.events() == [PeerLeft(peer=P, reason=LeaveReason.RESTARTED)]
+    assert table.node.dropped[DropReason.STALE_SYNCHRONIZE] == 9
+    assert table.node.peers()[P].queued == 0
+    table.tell_message(P, OneToOne(2**40 + 2, b"second"))
+    assert received(P, b"second", Delivery.IN_ORDER) in table.events()
+
+
+def test_one_claim_alone_is_not_believed_however_long_the_peer_is_silent(table: Table) -> None:
+    table.join(P, one=2**40)
+    table.events()
+    table.tell_message(P, Synchronize(0, 2**50))
+    table.wait(30.0, alive=(P,))
+    table.tell_message(P, Synchronize(0, 2**51))
+    assert table.events() == []
+
+
+def test_the_challenge_is_acknowledged_by_those_only_who_have_the_association(
+    table: Table,
+) -> None:
+    """And they hand nothing of it to their users."""
+    table.join(P, one=2**40)
+    table.events()
+    table.said()
+    table.tell_message(P, OneToOne(2**40, b""), id=77)
+    assert (table.acknowledged(), table.events()) == ([77], [])
+    other = Table(seed=2)  # has started anew, and both synchronize
+    other.node.join(P)
+    other.tell_message(P, Synchronize(0, 2**40))
+    other.said()
+    other.tell_message(P, OneToOne(2**40, b""), id=77)
+    assert other.acknowledged() == []
+
+
+def test_finalize_waits_also_where_it_overtakes_what_makes_the_peer_join(table: Table) -> None:
+    """It has joined, or it could have sent nothing: only we do not know it yet."""
+    table.tell_message(P, Synchronize(0, 10))
+    table.said()
+    table.tell_message(P, OneToOne(12, b"2"))
+    table.tell_message(P, Finalize(0, 13), id=99)
+    assert table.acknowledged() == [99]
+    assert table.events() == [PeerJoined(peer=P)]
+    for number in (12, 13, 11):
+        table.tell_message(P, OneToOne(number, b"%d" % (number - 10)), id=number)
+    assert table.acknowledged() == [12, 13, 11]
+    assert table.events() == [
+        *(received(P, b"%d" % n, Delivery.IN_ORDER) for n in (1, 2, 3)),
+        PeerLeft(peer=P, reason=LeaveReason.FINALIZED),
+    ]
 
 
 def test_an_acknowledgement_from_before_the_restart_joins_nobody(table: Table) -> None:

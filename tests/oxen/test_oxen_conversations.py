@@ -169,7 +169,7 @@ def a_peer_starts_anew() -> Talk:
     talk.run(0.5)
     talk.cluster[B].start()
     talk.call(B, "join", sid=A)
-    talk.run(0.5)
+    talk.run(4.0)
     talk.call(A, "send_in_order", to=B, data=b"to the new B")
     talk.run(0.5)
     return talk

@@ -103,7 +103,9 @@ def _of_one_that_starts_anew() -> None:
     table = Table()
     table.tell_message(b"P", Synchronize(0, 0))
     table.tell_message(b"P", Synchronize(0, 2**50))
+    table.join(b"Q", one=2**50)
     for start in (2**51, 2**52):
-        table.join(b"Q", one=start)
+        table.insist(b"Q", Synchronize(0, start))
+        table.accept(b"Q", b"Q")
     table.node.leave()
-    table.tell_message(b"Q", Synchronize(0, 2**53))
+    table.insist(b"Q", Synchronize(0, 2**53))

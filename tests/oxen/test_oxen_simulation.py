@@ -15,7 +15,7 @@ from oxen_simulation import EPOCH, LIMITS, TIMING, Simulation, simulate
 
 import effort
 from culm.machine import Closed, Event
-from culm.oxen import Delivery, MessageReceived, Node, PeerState, Timing
+from culm.oxen import Delivery, MessageReceived, Node, PeerState, State, Timing
 from culm.testing.cluster import Cluster
 from culm.testing.cluster import Node as Host
 from culm.testing.network import Conditions, Network
@@ -225,6 +225,32 @@ def test_a_goodbye_crosses_a_broken_link() -> None:
     network.run(begin + 60.0)
     for sid in (b"N00", b"N02"):
         assert b"N01" not in cluster[sid].machine.contacts()
+
+
+@pytest.mark.parametrize("loss", [0.0, 0.3])
+def test_who_leaves_right_after_joining_is_heard_out(loss: float) -> None:
+    """Its goodbye may overtake what makes us take it for a peer."""
+    for seed in effort.seeds("OXEN_GOODBYES", usual=15, long=2_000):
+        network = Network(seed=seed, conditions=Conditions(loss=loss, delay_max=0.05))
+        cluster = Cluster(network)
+
+        def build(host: Host, network: Network = network) -> Node:
+            assert isinstance(host.address, bytes)
+            rng = network.random(f"{host.address!r}")
+            return Node(me=host.address, rng=rng, epoch=EPOCH, limits=LIMITS)
+
+        for sid in (b"A", b"B"):
+            cluster.add(sid, build)
+        stays, leaves = cluster[b"A"], cluster[b"B"]
+        with network:
+            stays.call("start")
+            leaves.call("join", sid=b"A")
+            assert network.run(60.0, done=lambda: leaves.machine.state is State.ACTIVE)  # noqa: B023
+            for number in range(3):
+                leaves.call("send_in_order", to=b"A", data=b"%d" % number)
+            leaves.call("leave")
+            network.run(network.clock.now + 31.0)
+            assert [data for _, data in got(stays)] == [b"0", b"1", b"2"]
 
 
 def test_idle_peers_keep_nothing() -> None:

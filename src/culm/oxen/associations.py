@@ -31,7 +31,7 @@ from culm.oxen.messages import (
     Synchronize,
     write_message,
 )
-from culm.oxen.peer import Peer
+from culm.oxen.peer import ClaimState, Peer
 from culm.oxen.roster import Roster
 from culm.oxen.states import PeerState
 
@@ -188,6 +188,33 @@ class Associations:
         self._links.share(sid)
         peer.outgoing.release()
         self.courier.pump(peer)
+
+    def doubt(self, peer: Peer, message: Synchronize) -> bool:
+        """Somebody says that the peer has started anew: ask it, and believe silence only.
+
+        A forged message, or an old one that comes again, so changes nothing, while the peer can
+        answer for the association; one that has started anew cannot, and says it again.
+        """
+        now, claim = self._clock.unix, peer.claim
+        if claim is not None and claim.state is ClaimState.ASKED and claim.message == message:
+            if now >= claim.until:
+                return self.restart(peer, message)
+        elif claim is None or now >= claim.until:
+            peer.doubt(message, now + peer.outgoing.patience)
+            if not peer.outgoing.challenged:
+                self.courier.challenge(peer)
+        self._dropped[DropReason.STALE_SYNCHRONIZE] += 1
+        return False
+
+    def go_in_peace(self, peer: Peer, incoming: Incoming) -> None:
+        """A peer says goodbye of which we did not know that it had joined.
+
+        It has, or it could not have: its acknowledgement has been overtaken.
+        """
+        peer.enter(_JOINED, self._clock.unix)
+        sid = peer.sid
+        self.events.append(PeerReachable(peer=sid) if peer.appear() else PeerJoined(peer=sid))
+        self.hand_out(peer, incoming)
 
     def restart(self, peer: Peer, message: Synchronize) -> bool:
         """The peer has started anew: so does the association with it, unless we are leaving."""

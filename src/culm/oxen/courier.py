@@ -27,6 +27,10 @@ class Courier:
         """Send our synchronize message, under an ID that was not used before."""
         self._send(peer, [peer.outgoing.synchronize(self._clock.now)])
 
+    def challenge(self, peer: Peer) -> None:
+        """Ask what only one can answer that has not started anew."""
+        self._send(peer, [peer.outgoing.challenge(self._clock.now)])
+
     def pump(self, peer: Peer) -> None:
         """Send what waits for `peer` and may go."""
         self._send(peer, peer.outgoing.ready(self._clock.now))

@@ -24,6 +24,8 @@ class ErrorCode(IntEnum):
     """`Limits.queue_max` messages wait for a peer's acknowledgement."""
     PEERS_LIMIT = 7
     """`Limits.peers_max` or `Limits.candidates_max` servers are known already."""
+    NO_TIME = 8
+    """`advance` comes before `start` and `join`: numbers are made of the time."""
 
 
 class DropReason(IntEnum):

@@ -22,6 +22,7 @@ _BACKOFF_MAX = 64
 # Timeouts in a row from which on it is the way that is to blame, not bad luck; and for how many
 # of the longest intervals the way that was found is taken without trying the first one again.
 _BAD_WAY = 3
+_PATIENT_TIMEOUTS = 1 + 2 + 4  # of one that is lost three times
 _WAY_INTERVALS = 2
 
 
@@ -56,6 +57,11 @@ class Flight:
     def under_way(self) -> int:
         """How many messages are under way, as far as we know."""
         return len(self._under_way)
+
+    @property
+    def patience(self) -> float:
+        """How long a message may take that is lost three times, in seconds."""
+        return min(_PATIENT_TIMEOUTS * self._round_trip.timeout, 2 * self._interval_max)
 
     @property
     def has_lost(self) -> bool:

@@ -69,7 +69,7 @@ class Node:
         *,
         me: bytes,
         rng: Random,
-        epoch: float = 0.0,
+        epoch: float,
         limits: Limits | None = None,
         timing: Timing | None = None,
         dialect: Dialect = Dialect.KEYED,
@@ -122,11 +122,13 @@ class Node:
     def start(self) -> None:
         """Start a cluster of one.
 
-        Raises `LocalProtocolError` (``ALREADY_STARTED``, and ``ALREADY_CLOSED`` after `leave`).
+        Raises `LocalProtocolError` (``ALREADY_STARTED``, ``NO_TIME``, and ``ALREADY_CLOSED`` after
+        `leave`).
         """
         self._refuse_when_leaving()
         if self._state is not _IDLE:
             raise LocalProtocolError(ErrorCode.ALREADY_STARTED)
+        self._refuse_without_time()
         self._begin(_ACTIVE)
 
     def join(self, sid: bytes) -> None:
@@ -134,13 +136,14 @@ class Node:
 
         `PeerJoined` follows for it and for everybody whom one hears of then, or
         `PeerUnreachable` if it does not answer.  Raises `LocalProtocolError` (``BAD_SID``,
-        ``ALREADY_CLOSED``, ``PEERS_LIMIT``).
+        ``ALREADY_CLOSED``, ``PEERS_LIMIT``, ``NO_TIME``).
         """
         self._refuse_when_leaving()
         if _checked_sid(sid, self._limits) == self._me:
             raise LocalProtocolError(ErrorCode.BAD_SID, "a node cannot help itself to join")
         if sid not in self._roster.peers and not self._roster.has_room:
             raise LocalProtocolError(ErrorCode.PEERS_LIMIT)
+        self._refuse_without_time()
         if self._state is _IDLE:
             self._begin(_JOINING)
         self._associations.ask_for_help(sid)
@@ -346,6 +349,10 @@ class Node:
                 ErrorCode.PAYLOAD_TOO_LARGE, f"{len(payload)} bytes, at most {size_max}"
             )
         return payload
+
+    def _refuse_without_time(self) -> None:
+        if not self._clock.is_set:
+            raise LocalProtocolError(ErrorCode.NO_TIME, "call `advance` first")
 
     def _refuse_when_leaving(self) -> None:
         if self._state is _LEAVING or self._state is _CLOSED:

@@ -11,7 +11,7 @@ from random import Random
 from culm.oxen.events import Delivery
 from culm.oxen.flight import Flight
 from culm.oxen.limits import Timing
-from culm.oxen.messages import Finalize, Synchronize, write_message
+from culm.oxen.messages import Finalize, Synchronize, write_message, write_one_to_one
 from culm.oxen.stream import Item, Stream
 from culm.wire.xenc import Value
 
@@ -34,6 +34,7 @@ class Outgoing:
         self._one = Stream(start.one, window)
         self._waiting: deque[Item] = deque()
         self._last_word: Item | None = None
+        self._challenge: Item | None = None
         self._flight = Flight(timing=timing, rng=rng)
         self._size = 0  # of what waits and what is not acknowledged
         self._turn = False  # which stream goes first
@@ -82,11 +83,35 @@ class Outgoing:
         for item in [item for item in self._flight if not item.number]:
             self._flight.forget(item)
             self._size -= 1
+        self._challenge = None
         start = Synchronize(self._broadcast.first - 1, self._one.first - 1)
         item = Item(0, write_message(start))
         self._size += 1
         self._flight.dispatch(item, now)
         return item
+
+    def challenge(self, now: float) -> Item:
+        """A message that only who has the present association acknowledges, to be sent.
+
+        It is the last one-to-one message that has been delivered, as a duplicate: it is
+        acknowledged, and nobody looks at what it says.
+        """
+        last = self._one.first - 1
+        item = Item(0, write_one_to_one(last, b""))
+        self._size += 1
+        self._flight.dispatch(item, now)
+        self._challenge = item
+        return item
+
+    @property
+    def patience(self) -> float:
+        """How long to wait for the answer to a challenge, in seconds."""
+        return self._flight.patience
+
+    @property
+    def challenged(self) -> bool:
+        """Whether there is a challenge that is not answered."""
+        return self._challenge is not None
 
     @property
     def idle(self) -> bool:
@@ -141,6 +166,8 @@ class Outgoing:
         if item is None:
             return None
         self._size -= 1
+        if item is self._challenge:
+            self._challenge = None
         if item.stream is not None:
             return item.stream.acknowledge(item)
         return [item.number] if item.number else []
@@ -156,7 +183,7 @@ class Outgoing:
         lost += self._one.restart(self._one.last)
         lost += self._broadcast.restart(broadcast)
         self._waiting.clear()
-        self._last_word = None
+        self._last_word = self._challenge = None
         self._flight = Flight(timing=self._timing, rng=self._rng)
         self._size = 0
         return sorted(lost)

@@ -2,14 +2,36 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from enum import Enum
 
 from culm.oxen.incoming import Age, Incoming
 from culm.oxen.messages import Broadcast, Finalize, Message, OneToOne, Synchronize
 from culm.oxen.outgoing import Outgoing
 from culm.oxen.states import PeerState
 
-__all__ = ["Peer", "Tombstone"]
+__all__ = ["ClaimState", "Peer", "Tombstone"]
+
+
+class ClaimState(Enum):
+    """What is known of the claim that a peer has started anew."""
+
+    ASKED = "asked"
+    """The peer was asked and has not answered."""
+    REFUTED = "refuted"
+    """It has answered for the association that there is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A synchronize message that does not belong to the association that there is.
+
+    until: an answer is waited for so long; nothing else is asked before that.
+    """
+
+    message: Synchronize
+    until: float
+    state: ClaimState
 
 
 @dataclass(slots=True)
@@ -29,8 +51,8 @@ class Peer:
     """The user was told that it joined, and not that it left."""
     lost: bool = False
     """The user was told that it is unreachable, and not that it is reachable again."""
-    doubt: tuple[Synchronize, float] | None = None
-    """A synchronize message that seems to be old, and since when it comes."""
+    claim: Claim | None = None
+    """Somebody says that it has started anew."""
 
     @property
     def known_to_user(self) -> bool:
@@ -61,10 +83,6 @@ class Peer:
         self.trust()
         self.enter(PeerState.SYNCHRONIZING, now)
 
-    def trust(self) -> None:
-        """What it sends fits what it has sent."""
-        self.doubt = None
-
     def appear(self) -> bool:
         """The user is told that it is there; returns whether it was told to be unreachable."""
         was_lost, self.present, self.lost = self.lost, True, False
@@ -82,11 +100,18 @@ class Peer:
         was_present, self.present = self.present, False
         return was_present
 
-    def insists(self, message: Synchronize, now: float, patience_s: float) -> bool:
-        """Whether `message`, which seems old, comes for too long to be a late duplicate."""
-        if self.doubt is None or self.doubt[0] != message:
-            self.doubt = message, now
-        return now - self.doubt[1] >= patience_s
+    def trust(self) -> None:
+        """What it sends fits what it has sent: it need not be asked."""
+        self.claim = None
+
+    def doubt(self, message: Synchronize, until: float) -> None:
+        """Somebody says in `message` that it has started anew: it is asked, until then."""
+        self.claim = Claim(message, until, ClaimState.ASKED)
+
+    def answer(self) -> None:
+        """It has answered as only one can that has not started anew."""
+        if self.claim is not None:
+            self.claim = replace(self.claim, state=ClaimState.REFUTED)
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,9 +35,6 @@ from culm.oxen.states import PeerState
 
 __all__ = ["Reception"]
 
-# An old synchronize message is believed once it has come for so many of the longest intervals.
-_PATIENCE = 2
-
 # By themselves: to look one up in its class costs more than a message can afford.
 _SYNCHRONIZING, _JOINED, _FINALIZING, _GIVEN_UP = PeerState
 _DATAGRAM, _IN_ORDER, _IN_ORDER_BROADCAST = Delivery
@@ -131,10 +128,15 @@ class Reception:
 
     def _receive_ack(self, body: MessageAck) -> None:
         peer = self._roster.peers.get(body.fr)
+        challenged = peer is not None and peer.outgoing.challenged
         told = None if peer is None else peer.outgoing.acknowledge(body.id, self._clock.now)
         if peer is None or told is None:
             self._dropped[DropReason.STRAY_ACKNOWLEDGE] += 1
-        elif peer.state is _SYNCHRONIZING:
+            return
+        if challenged and not peer.outgoing.challenged:
+            peer.answer()
+            return
+        if peer.state is _SYNCHRONIZING:
             # Nothing else is in flight then but our latest synchronize message, which was
             # first sent after the peer's own had arrived, if it has.
             if peer.incoming is not None:
@@ -191,9 +193,9 @@ class Reception:
             if peer.state in _TALKING:
                 self._associations.hand_out(peer, incoming)
             return True
-        if age is Age.OLDER and not peer.insists(
-            message, self._clock.unix, _PATIENCE * self._timing.redelivery_max_s
-        ):
+        if peer.state in _TALKING:
+            return self._associations.doubt(peer, message)
+        if age is Age.OLDER:  # if it is meant, it comes again when there is somebody to ask
             return self._refuse(DropReason.STALE_SYNCHRONIZE)
         return self._associations.restart(peer, message)
 
@@ -209,6 +211,8 @@ class Reception:
                 not self._associations.leaving
             ):  # who is leaving, too, delivers what it has announced
                 self._associations.fail(peer, FailReason.PEER_LEFT)
+            if peer.state is _SYNCHRONIZING and not incoming.complete:
+                self._associations.go_in_peace(peer, incoming)
             if peer.state is _JOINED:
                 peer.enter(_FINALIZING, self._clock.unix)
             else:  # it never got through to the user
