@@ -36,6 +36,7 @@ __all__ = [
     "LocalProtocolError",
     "Machine",
     "ProtocolError",
+    "ProtocolErrorCode",
     "RemoteProtocolError",
     "StoreFailed",
     "StreamBase",
@@ -50,7 +51,11 @@ R = TypeVar("R")
 _TIME_MAX = 2.0**40
 
 
-class ContractErrorCode(IntEnum):
+class ProtocolErrorCode(IntEnum):
+    """What the codes of all protocols are: what a `ProtocolError` has."""
+
+
+class ContractErrorCode(ProtocolErrorCode):
     """Codes for breaking the contract of this module rather than a protocol's rule."""
 
     DATA_AFTER_EOF = 1
@@ -68,7 +73,7 @@ class ProtocolError(Exception):
     compare by value.
     """
 
-    def __init__(self, code: IntEnum, message: str = "") -> None:
+    def __init__(self, code: ProtocolErrorCode, message: str = "") -> None:
         super().__init__(code, message)
         self.code = code
         self.message = message

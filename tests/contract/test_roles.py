@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import culm
-from culm.machine import Effect, Event
+from culm.machine import Effect, Event, ProtocolErrorCode
 from culm.testing.config import _meanings
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -147,7 +147,7 @@ def test_every_package_with_rules_has_an_error_code_and_with_one_machine_a_state
     for package in PACKAGES:
         module = import_module(f"culm.{package}")
         if (SOURCE.joinpath(*package.split(".")) / "errors.py").exists():
-            assert issubclass(module.ErrorCode, IntEnum)
+            assert issubclass(module.ErrorCode, ProtocolErrorCode)
         own = [name for name, value in exported(package) if role_of(name, value) == "states"]
         if len(machines(package)) == 1 and own:
             assert "State" in own

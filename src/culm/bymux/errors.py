@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from enum import IntEnum
+from culm.machine import ProtocolErrorCode
 
 __all__ = ["ErrorCode"]
 
 
-class ErrorCode(IntEnum):
+class ErrorCode(ProtocolErrorCode):
     """Which rule was broken: by the peer (in `Closed`) or by the caller (raised).
 
     Codes that start with ``GLOBAL_`` are the forms that a rule takes in global packets.

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from enum import IntEnum
 
+from culm.machine import ProtocolErrorCode
+
 __all__ = ["DropReason", "ErrorCode"]
 
 
-class ErrorCode(IntEnum):
+class ErrorCode(ProtocolErrorCode):
     """Which rule the caller broke; nothing has changed then."""
 
     NOT_STARTED = 1

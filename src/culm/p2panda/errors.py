@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from enum import IntEnum
+from culm.machine import ProtocolErrorCode
 
 __all__ = ["ErrorCode", "InvalidOperation", "Reason"]
 
 
-class ErrorCode(IntEnum):
+class ErrorCode(ProtocolErrorCode):
     """Which rule of the protocol was broken."""
 
     # The connection: these end it.
@@ -67,7 +67,7 @@ class ErrorCode(IntEnum):
     """An announcement that is not later than the one before."""
 
 
-class Reason(IntEnum):
+class Reason(ProtocolErrorCode):
     """What is wrong with an entry or an operation."""
 
     # The operation alone.

@@ -58,7 +58,7 @@ class Candidates:
         self.possible = Possible((self.first,), () if demand is None else (demand,))
         self._ranges = {range_.bounds: range_}  # in force now or later, the largest first
         # What all adjustments by the receiver, and all by the sender, come to.
-        self._adjusted = [range_.bounds, range_.bounds]
+        self._adjusted: list[Bounds] = [range_.bounds, range_.bounds]
         self._shared = range_.count  # how many of their first pieces the ranges share
 
     def __iter__(self) -> Iterator[Cursor]:

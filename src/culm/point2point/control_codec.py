@@ -177,6 +177,8 @@ def _decode_cancel(data: bytes, offset: int, family: HashFamily) -> tuple[Cancel
                 proof = ForkProof(first, second)
             except ValueError as error:
                 raise Violation(ErrorCode.BOGUS_PROOF, str(error)) from None
+        case _:
+            pass  # the others say no more
     return (
         Cancel(request_id=request_id, reason=reason, entry=entry, seqnum=seqnum, proof=proof),
         offset,

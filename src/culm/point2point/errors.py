@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
-from enum import IntEnum
 
+from culm.machine import ProtocolErrorCode
 from culm.wire.errors import DecodeError, Truncated
 
 __all__ = ["ErrorCode", "Violation", "decoding"]
 
 
-class ErrorCode(IntEnum):
+class ErrorCode(ProtocolErrorCode):
     """Which rule was broken.
 
     The same code is raised (`LocalProtocolError`) when the caller is about to break a
@@ -88,7 +88,7 @@ class Violation(Exception):
 
 
 @contextmanager
-def decoding(code: ErrorCode) -> Iterator[None]:
+def decoding(code: ErrorCode) -> Generator[None]:
     """Bytes that nothing can complete break the rule of that code; `Truncated` is raised on."""
     try:
         yield

@@ -244,7 +244,8 @@ class DataReceiver:
                 return self._begin_payload(record, number, None)
             case PacketType.COMPRESSED:
                 return self._begin_payload(record, number, numbers[1])
-        return self._take_skip(record, _SKIPS[first])
+            case _:
+                return self._take_skip(record, _SKIPS[first])
 
     def _take_notification(self, record: RequestRecord, count: int) -> ConnectionEvent:
         possible = record.incoming.check_notify(count)

@@ -264,7 +264,7 @@ class DataSender:
         """Whether what is sent has to be verified first."""
         return self._is_safe and not self._trust_caller
 
-    def _check_entry(self, entry: Entry) -> None:
+    def _check_entry(self, entry: object) -> None:
         if not isinstance(entry, Entry) or entry.family is not self._family:
             raise TypeError(f"no entry of {self._family}: {type(entry).__name__}")
 

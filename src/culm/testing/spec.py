@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import IntEnum
 from typing import Any, Literal
 
 from culm.machine import (
@@ -13,6 +12,7 @@ from culm.machine import (
     Event,
     LinkedMachine,
     LocalProtocolError,
+    ProtocolErrorCode,
     StreamMachine,
 )
 from culm.testing.config import Config, ConfigError, Key, keys_of, read_config
@@ -46,7 +46,7 @@ Responder = Callable[[Effect[Any]], object]
 Side = Literal["left", "right"]
 
 
-class SpecErrorCode(IntEnum):
+class SpecErrorCode(ProtocolErrorCode):
     """Codes for the local errors that a spec's own verbs raise."""
 
     NO_SUCH_HANDLE = 1  # no stream, request or other handle that the arguments name

@@ -43,7 +43,7 @@ class _Batch:
     """Entries that go into the store in one step; `staging` goes on with the last of them."""
 
     place: Place
-    news: list[NewEntry] = field(default_factory=list)
+    news: list[NewEntry] = field(default_factory=list[NewEntry])
     size: int = 0
     staging: StagedPayload | None = None
     full: bool = False

@@ -232,6 +232,8 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
                 replica = self._transfers.replica_of(event.request_id)
                 if replica is not None:
                     self._tell(replica, event)
+            case _:
+                pass
 
     def _tell(self, replica: Replica, event: RequestEvent) -> None:
         request_id = event.request_id

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from enum import IntEnum
+from culm.machine import ProtocolErrorCode
 
 __all__ = ["ErrorCode"]
 
 
-class ErrorCode(IntEnum):
+class ErrorCode(ProtocolErrorCode):
     """Codes of `culm.machine.ProtocolError` in this package."""
 
     # What the peer said

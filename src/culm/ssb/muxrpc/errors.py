@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from enum import IntEnum
+from culm.machine import ProtocolErrorCode
 
 __all__ = ["ErrorCode"]
 
 
-class ErrorCode(IntEnum):
+class ErrorCode(ProtocolErrorCode):
     """Which rule was broken: by the peer (in `Closed`) or by the caller (raised)."""
 
     BAD_BODY_TYPE = 1
