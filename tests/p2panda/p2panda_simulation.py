@@ -89,6 +89,7 @@ class Connection:
     """Two replicators, between which bytes are carried as long as it lasts.
 
     faulty: about one byte in 1500 is not the one that was sent.
+    at_rest: nothing happened in its last turn, and nothing will before somebody wakes it.
     """
 
     def __init__(self, nodes: tuple[Node, Node], rng: Random, *, live: bool, faulty: bool) -> None:
@@ -96,6 +97,7 @@ class Connection:
         self._rng = rng
         self._faulty = faulty
         self.carried = 0  # bytes
+        self.at_rest = False
         mode = rng.choice(list(Mode))
         self.ends = tuple(
             End(
@@ -114,9 +116,9 @@ class Connection:
         for end in self.ends:
             end.machine.announce((SCHEMA, OTHER), timestamp=1)
 
-    def turn(self) -> tuple[bool, set[Node]]:
-        """Both ends go on a little: whether anything happened, and who has stored something."""
-        busy, wrote = False, set()
+    def turn(self) -> set[Node]:
+        """Both ends go on a little; who has stored something."""
+        busy, wrote = False, set[Node]()
         for end, peer in (self.ends, self.ends[::-1]):
             if not end.open:
                 continue
@@ -131,7 +133,8 @@ class Connection:
                 peer.incoming += self._spoilt(data)
             if stored:
                 wrote.add(end.node)
-        return busy, wrote
+        self.at_rest = not busy
+        return wrote
 
     def _spoilt(self, data: bytes) -> bytes:
         if not self._faulty or self._rng.random() * 1500 > len(data):
@@ -145,6 +148,7 @@ class Connection:
         for end in self.ends:
             if end.node is node and end.open:
                 end.machine.stored()
+                self.at_rest = False
 
 
 class Simulation:
@@ -233,16 +237,15 @@ class Simulation:
             each for each in self._connections if all(end.node is not node for end in each.ends)
         ]
 
-    def _turn(self, connection: Connection) -> bool:
+    def _turn(self, connection: Connection) -> None:
         before = connection.carried
-        busy, wrote = connection.turn()
+        wrote = connection.turn()
         self.steps += 1
         self.bytes += connection.carried - before
         for node in wrote:
             for each in self._connections:
                 if each is not connection:
                     each.wake(node)
-        return busy
 
     def _make_whole(self) -> None:
         self._connections = []
@@ -258,10 +261,9 @@ class Simulation:
 
     def settle(self) -> None:
         """Go on until nothing happens any more."""
-        busy = True
-        while busy:
-            turned = [self._turn(each) for each in self._connections]  # all have one
-            busy = any(turned)
+        while moving := [each for each in self._connections if not each.at_rest]:
+            for each in moving:  # all of them have a turn
+                self._turn(each)
 
     def check(self) -> None:
         """All nodes have all operations that were ever written, and the same documents.
