@@ -106,7 +106,10 @@ class Connection:
                     local_peer=ids[0],
                     remote_peer=ids[1],
                     policy=Policy(asks=asks, mode=mode, live=live),
-                    limits=ReplicatorLimits(repeated_max=rng.choice((1, 1000))),
+                    limits=ReplicatorLimits(
+                        repeated_max=rng.choice((1, 1000)),
+                        unwritten_size_max=rng.choice((1, 1 << 20)),
+                    ),
                 ),
             )
             for node, ids, asks in zip(

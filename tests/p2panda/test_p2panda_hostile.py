@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from nacl.signing import SigningKey
 from p2panda_nodes import OTHER, SCHEMA, Node
-from p2panda_victim import Victim, rounds
+from p2panda_victim import CODEC, Victim, rounds
 
 from culm.bamboo import LogKey
 from culm.bamboo.entry import sign
-from culm.machine import Closed, Event
+from culm.machine import Closed, Event, LocalProtocolError
 from culm.p2panda import (
     Action,
     Dialect,
@@ -25,6 +25,7 @@ from culm.p2panda import (
     Reason,
     Replicator,
     SessionEnded,
+    SessionLive,
 )
 from culm.p2panda.codec import Codec
 from culm.p2panda.effects import AppendOperations, perform
@@ -244,6 +245,24 @@ def test_an_entry_behind_what_another_peer_has_brought_leaves_no_gap():
     assert len(second.tell(*entries[2:4])) == 2
     assert len(first.tell(entries[4])) == 1
     assert [type(each) for each in second.tell(written(7)[6])] == [OperationLeftOut]
+
+
+def test_live_mode_is_left_when_it_has_been_told_and_not_before():
+    victim = Victim()
+    victim.begin(mode=0)
+    machine = victim.machine
+    for each in (Have(0, ()), SyncDone(0, True)):
+        machine.receive_data(CODEC.encode(each))
+    while machine.next_event() is not None:
+        pass
+    assert machine.next_effect() is None  # now all has been sent
+    with pytest.raises(LocalProtocolError, match="not live"):
+        machine.leave(0)
+    assert victim.run() == [SessionLive(session_id=0)]
+    machine.leave(0)
+    victim.node.create(name="too late")
+    machine.stored()
+    assert victim.run() == []
 
 
 LOW, HIGH = encode_item(LogKey(bytes(32), 0), 1), encode_item(LogKey(b"\xff" * 32, 0), 9)

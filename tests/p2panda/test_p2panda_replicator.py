@@ -9,7 +9,17 @@ import pytest
 from p2panda_nodes import OTHER, SCHEMA, Node, connect, kinds, replicators
 
 from culm.machine import Closed, Effect, LocalProtocolError
-from culm.p2panda import Mode, SessionEnded, SessionLive
+from culm.p2panda import (
+    Announced,
+    Ignored,
+    Limits,
+    Mode,
+    ReplicatorLimits,
+    RequestIgnored,
+    SessionEnded,
+    SessionLive,
+    SessionState,
+)
 from culm.p2panda.effects import OpenRange, perform
 from culm.p2panda.replication_events import OperationStored
 from culm.testing.link import Link, random_chunks
@@ -163,6 +173,49 @@ def test_what_was_stored_while_the_session_ran_follows_in_live_mode():
     Link.of_machines(*machines, respond=respond).run()
     assert late
     assert left.documents() == right.documents()
+
+
+def test_interests_may_change_again_and_again():
+    """There is one live session in the end, about all in which both are interested then."""
+    left, right = Node(1), Node(2)
+    limits = ReplicatorLimits(connection=Limits(sessions_max=3))
+    machines = replicators(live=True, asks=(True, True), limits=limits)
+    link = connect(left, right, machines=machines, schema_ids=())
+    for turn in range(2, 12):
+        interests = (f"{SCHEMA[:-2]}{turn:02x}", f"{OTHER[:-1]}{turn % 3}")
+        for machine in machines:
+            machine.announce(interests, timestamp=turn)
+        link.run()
+        for schema_id in interests:
+            right.author.create(schema_id, {"n": turn})
+        machines[1].stored()
+        link.run()
+        assert left.documents(*interests) == right.documents(*interests)
+        (session,) = machines[0].connection.sessions
+        assert session.schema_ids == interests
+        assert session.state is SessionState.LIVE
+
+
+def test_what_was_announced_again_while_a_request_went_unanswered_is_asked_for_again():
+    left, right = Node(1), Node(2)
+    right.create(name="Lu")
+    machines = replicators()
+    for machine in machines:
+        machine.advance(0.0)
+    asker, asked = machines
+    link = connect(left, right, machines=machines, schema_ids=(SCHEMA,), run=False)
+    asker.receive_data(asked.data_to_send())
+    assert isinstance(asker.next_event(), Announced)  # and it has asked
+    asked.announce((), timestamp=2)
+    asked.receive_data(asker.data_to_send())
+    link.run()
+    assert RequestIgnored(session_id=0, reason=Ignored.NOT_ANNOUNCED) in link.right.events
+    asked.announce((SCHEMA,), timestamp=3)
+    link.run()
+    assert left.documents() == {}
+    asker.advance(31.0)
+    link.run()
+    assert left.documents() == right.documents() != {}
 
 
 def test_what_came_from_the_peer_is_not_sent_back():

@@ -42,6 +42,8 @@ class Phase(Enum):
     SENT = "sent"
     """All of that was sent."""
     LIVE = "live"
+    LEFT = "left"
+    """We have left live mode."""
     OVER = "over"
     """On the wire; what has come may still be on its way into the store."""
     BROKEN = "broken"
@@ -289,17 +291,29 @@ class Exchange:
             self._give_up(RemoteProtocolError(ErrorCode.GIVEN_UP, f"session {self.session_id}"))
 
     def live(self) -> None:
-        """Both stay."""
+        """Both stay, unless what has come has turned out to be invalid meanwhile."""
+        if self.phase is not Phase.SENT:
+            return
         self.phase = Phase.LIVE
         assert self._range is not None
         self.serving.follow(self._range.position)
 
+    @property
+    def is_live(self) -> bool:
+        """Whether both stay, and we have been told so."""
+        return self.phase is Phase.LIVE and self.session.state is SessionState.LIVE
+
     def leave(self) -> None:
         """Leave live mode.  Raises `LocalProtocolError` if it is not live."""
-        if self.session.state is not SessionState.LIVE:
+        if not self.is_live:
             raise LocalProtocolError(ErrorCode.UNEXPECTED_MESSAGE, "the session is not live")
         self.session.finish()
-        self.phase = Phase.SENT
+        self.phase = Phase.LEFT
+
+    def give_way(self) -> None:
+        """Leave live mode: another session takes the place of this one."""
+        self.phase = Phase.LEFT
+        self._say(self.session.finish)
 
     def end(self, event: SessionEnded) -> None:
         """The session is over on the wire."""

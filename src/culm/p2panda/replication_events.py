@@ -30,7 +30,8 @@ class Policy:
     """What a replicator does of itself.
 
     asks
-        It requests a session about all schemas that both have announced, whenever these change.
+        It requests a session about all schemas that both have announced, whenever these change;
+        when that one is live, it leaves all others.
     mode
         Of the sessions that it requests so.
     live

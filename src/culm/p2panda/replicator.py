@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import Enum
 from typing import Final
 
 from culm.arguments import check_type
 from culm.durable import DurableBase
 from culm.effects import StoreWork
-from culm.machine import Closed, Event, LocalProtocolError, RemoteProtocolError
+from culm.machine import Closed, ContractErrorCode, Event, LocalProtocolError, RemoteProtocolError
 from culm.p2panda.codec import Dialect
 from culm.p2panda.connection import Connection
 from culm.p2panda.effects import ReplicatorEffect
@@ -25,7 +26,7 @@ from culm.p2panda.events import (
     SessionLive,
     SessionRequested,
 )
-from culm.p2panda.exchange import Exchange
+from culm.p2panda.exchange import Exchange, Phase
 from culm.p2panda.handles import Session
 from culm.p2panda.intake import Intake
 from culm.p2panda.limits import ReplicatorLimits
@@ -38,6 +39,29 @@ __all__ = ["Replicator"]
 
 _DEFAULT_LIMITS: Final = ReplicatorLimits()
 _DEFAULT_POLICY: Final = Policy()
+
+# What policy does not mind when it asks for a session.
+_IN_THE_WAY: Final = frozenset(
+    {
+        ErrorCode.DUPLICATE_SESSION,
+        ErrorCode.TOO_MANY_SESSIONS,
+        ContractErrorCode.ALREADY_CLOSED,
+    }
+)
+# How a request ends that may have come before an announcement.
+_CAME_TOO_EARLY: Final = frozenset({ErrorCode.UNANSWERED})
+
+
+class _Asking(Enum):
+    """What has come of asking for a session, when interests changed last."""
+
+    ASKED = "asked"
+    UNANSWERED = "unanswered"
+    """An earlier request about the same was not answered yet: perhaps it came too early."""
+    LEAVING = "leaving"
+    """We had left live mode about the same, and the peer has not."""
+    NO_ROOM = "no room"
+    """There were as many sessions as there may be."""
 
 
 class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
@@ -81,6 +105,7 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
         self._policy = policy
         self._monoid = monoid
         self._intake = Intake(work=self._work, limits=limits)
+        self._asking = _Asking.ASKED
         self._exchanges: dict[int, Exchange] = {}  # those that are not over, oldest first
 
     @property
@@ -195,7 +220,10 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
                 if exchange is not None:
                     self._tell(exchange, event)
             case SessionEnded() if event.session_id in self._exchanges:
-                self._exchanges.pop(event.session_id).end(event)
+                exchange = self._exchanges.pop(event.session_id)
+                left = exchange.phase is Phase.LEFT
+                exchange.end(event)
+                self._ask_again(event, left=left)
             case _:
                 self._work.emit(event)
                 self._follow(event)
@@ -229,6 +257,7 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
                 self._make_room(event.session_id)
             case SessionLive() if event.session_id in self._exchanges:
                 self._exchanges[event.session_id].live()
+                self._leave_outdated()
             case _:
                 pass
 
@@ -265,12 +294,48 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
         """Request a session about all that both are interested in, unless there is one."""
         if not self._policy.asks:
             return
-        theirs = set(self.connection.remote_announced)
-        both = [each for each in self.connection.announced if each in theirs]
+        both = self._common()
         if not both:
             return
+        self._asking = _Asking.ASKED
         try:
             self.request(both, mode=self._policy.mode)
         except LocalProtocolError as error:
-            if error.code not in (ErrorCode.DUPLICATE_SESSION, ErrorCode.TOO_MANY_SESSIONS):
+            if error.code not in _IN_THE_WAY:
                 raise
+            self._asking = self._in_the_way(set(both))
+
+    def _in_the_way(self, schema_ids: set[str]) -> _Asking:
+        """Why no session about these could be asked for."""
+        phases = [
+            each.phase for each in self._exchanges.values() if set(each.schema_ids) == schema_ids
+        ]
+        if not phases:
+            return _Asking.NO_ROOM
+        if Phase.ASKED in phases:
+            return _Asking.UNANSWERED
+        return _Asking.LEAVING if Phase.LEFT in phases else _Asking.ASKED
+
+    def _ask_again(self, event: SessionEnded, *, left: bool) -> None:
+        """A session is over, which we had left or not: ask now, if it was in the way."""
+        unanswered = event.error is not None and event.error.code in _CAME_TOO_EARLY
+        if (
+            self._asking is _Asking.NO_ROOM
+            or (self._asking is _Asking.UNANSWERED and unanswered)
+            or (self._asking is _Asking.LEAVING and left)
+        ):
+            self._ask_by_policy()
+
+    def _leave_outdated(self) -> None:
+        """Leave what is live, if there is a live session about all that both are interested in."""
+        both = set(self._common())
+        live = [each for each in self._exchanges.values() if each.is_live]
+        if self._policy.asks and any(both == set(each.schema_ids) for each in live):
+            for each in live:
+                if both != set(each.schema_ids):
+                    each.give_way()
+
+    def _common(self) -> list[str]:
+        """The schemas in which both are interested, in our order."""
+        theirs = set(self.connection.remote_announced)
+        return [each for each in self.connection.announced if each in theirs]
