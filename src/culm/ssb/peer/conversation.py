@@ -160,7 +160,7 @@ class Conversation:
             return  # who does not take our answers gets none
         ping = self._pings[event.number]
         pause = self._context.settings.ping_s
-        if not ping.receive(event, now, self._context.time_ms(now)):
+        if not ping.receive(event, self._context.time_ms(now)):
             pause *= _PATIENCE  # it is the peer's turn
         if not isinf(pause):
             self._deadlines.set(event.number, now + pause)
@@ -173,7 +173,7 @@ class Conversation:
         self._serve(call.number, now)
 
     def _serve(self, number: int, now: float) -> None:
-        self._pings[number].serve(now, self._context.time_ms(now))
+        self._pings[number].serve(self._context.time_ms(now))
         self._liveness.asked()
 
     def _ask(self, now: float) -> None:

@@ -1,4 +1,4 @@
-"""``gossip.ping``: a sign of life, and how far apart the clocks are."""
+"""``gossip.ping``: a sign of life."""
 
 from __future__ import annotations
 
@@ -30,23 +30,18 @@ class Ping:
     def __init__(self, call: Call) -> None:
         self.call = call
         self.state = PingState.RESTING
-        self.rtt_s: float | None = None
-        """Seconds that the last volley has taken."""
-        self._served_at = 0.0
 
-    def serve(self, now: float, time_ms: int) -> None:
+    def serve(self, time_ms: int) -> None:
         """Send our time."""
         self.state = PingState.SERVED
-        self._served_at = now
         self.call.send(time_ms)
 
-    def receive(self, event: ValueReceived, now: float, time_ms: int) -> bool:
+    def receive(self, event: ValueReceived, time_ms: int) -> bool:
         """The peer has sent its time; whether we serve next.  What is no number says nothing."""
         if not _is_number(event):
             return self.state is PingState.RESTING
         if self.state is PingState.SERVED:
             self.state = PingState.RESTING
-            self.rtt_s = now - self._served_at
             return False
         self.call.send(time_ms)
         return True
