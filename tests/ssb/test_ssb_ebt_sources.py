@@ -237,6 +237,16 @@ def test_turns_in_vain_lead_to_longer_and_longer_pauses() -> None:
     assert len(begun) <= 6
 
 
+def test_what_others_bring_is_no_excuse_for_the_source() -> None:
+    """An accomplice sends a message now and then, though it is not the source."""
+    host, (_, second, _) = promised(CAROL, DAVE, EVE)
+    for number, message in enumerate(as_frames(chain(BOB, 4)), 1):
+        host.advance(2.9 * number)
+        host.tell(second, message)
+    assert (DAVE, CAROL) in sources_of(host)
+    assert host.machine.source(BOB) != CAROL
+
+
 def test_a_slow_source_gives_way_to_a_faster_one() -> None:
     """One message every 2.9 seconds is enough for a while."""
     host, (first, second) = promised(CAROL, DAVE)

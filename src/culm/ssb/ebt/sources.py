@@ -227,7 +227,8 @@ class Sources:
 
     def _silence(self, feed: Feed, turn: Turn) -> float:
         """Until when the source may be silent."""
-        moved = max(turn.began, feed.moved)
+        brought = turn.session.relations[feed.id].brought
+        moved = max(turn.began, feed.moved) if brought else turn.began  # not by others
         last = max(moved, turn.session.heard)
         return min(last + self._timing.stall_s, moved + self._timing.stall_feed_s)
 
