@@ -103,7 +103,7 @@ def match_oxen(machine: oxen.Node) -> None:
             pass
         case oxen.PeerJoined() | oxen.PeerLeft():
             pass
-        case oxen.PeerReachable() | oxen.PeerUnreachable():
+        case oxen.PeerReachable() | oxen.PeerUnreachable() | oxen.PeerForgotten():
             pass
         case Closed() | None:
             pass

@@ -16,10 +16,12 @@ from culm.oxen import (
     Limits,
     MessageReceived,
     Node,
+    PeerForgotten,
     PeerJoined,
     PeerLeft,
     PeerState,
     State,
+    Timing,
 )
 from culm.oxen.messages import (
     Broadcast,
@@ -247,19 +249,51 @@ def test_who_leaves_waits_for_acknowledgements_of_one_that_leaves_too() -> None:
 
 
 def test_a_given_up_peer_is_looked_for_and_then_forgotten() -> None:
-    table = Table()
+    table = Table(timing=Timing(forget_s=600.0))
     table.join(P)
     table.wait(81.0)
     table.said()
     table.wait(595.0)
     assert [parcel for parcel in table.said(P) if parcel.ka is not None]
     assert P in table.node.peers()
+    table.events()
     table.wait(10.0)
+    assert table.events() == [PeerForgotten(peer=P)]
     assert P not in table.node.peers()
     assert P not in table.node.contacts()
     table.said()
     table.wait(30.0)
     assert table.said(P) == []
+
+
+def test_who_is_out_of_reach_is_asked_ever_more_rarely() -> None:
+    """But never more rarely than every `seek_max_s`."""
+    table = Table()
+    table.join(P)
+    table.wait(100.0)
+    asked = []
+    for _ in range(3):
+        table.said()
+        table.wait(1200.0)
+        asked.append(sum(parcel.ka is not None for parcel in table.said(P)))
+    assert 15 <= asked[0] <= 30  # at 12 s, and later at 150 s
+    assert all(5 <= count <= 6 for count in asked[1:])
+
+
+def test_a_sign_of_one_that_was_given_up_is_asked_about_at_once() -> None:
+    """It may be that it is looking for us, as rarely as we for it."""
+    table = Table()
+    table.join(P)
+    table.wait(4000.0)
+    assert table.node.peers()[P].state is PeerState.GIVEN_UP
+    table.said()
+    table.tell(P, ka=5)
+    (answer,) = table.said(P)
+    assert answer.kk == 5
+    assert answer.ka is not None
+    table.tell(P, kk=answer.ka)
+    table.wait(1.1)
+    assert table.node.peers()[P].state is PeerState.SYNCHRONIZING
 
 
 def test_who_left_is_remembered_for_as_long_as_it_may_ask() -> None:

@@ -81,7 +81,7 @@ def test_the_diagram_shows_every_turn_and_no_other(page: str, turns: set[tuple[s
 
 
 def _of_one_that_is_cut_off() -> None:
-    table = Table()
+    table = Table(timing=Timing(forget_s=600.0))
     table.tell_message(b"C", Synchronize(0, 0))
     table.join(b"P")
     table.wait(81.0)

@@ -253,6 +253,24 @@ def test_who_leaves_right_after_joining_is_heard_out(loss: float) -> None:
             assert [data for _, data in got(stays)] == [b"0", b"1", b"2"]
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("hours", [0.5, 3.0])
+def test_a_partition_of_hours_heals(hours: float) -> None:
+    """Both sides have given each other up long ago, and look for each other as rarely."""
+    cluster = quiet_cluster(3, timing=Timing())
+    network = cluster.network
+    network.partition([b"N00"], [b"N01", b"N02"])
+    network.run(network.clock.now + hours * 3600)
+    assert cluster[b"N00"].machine.peers()[b"N01"].state is PeerState.GIVEN_UP
+    network.heal()
+
+    def whole() -> bool:
+        views = [view for host in cluster for view in host.machine.peers().values()]
+        return len(views) == 6 and all(view.state is PeerState.JOINED for view in views)
+
+    assert network.run(network.clock.now + Timing().seek_max_s, done=whole)
+
+
 def test_idle_peers_keep_nothing() -> None:
     cluster = quiet_cluster(4)
     for host in cluster:

@@ -17,6 +17,7 @@ from culm.oxen.events import (
     LeaveReason,
     MessageReceived,
     NodeEvent,
+    PeerForgotten,
     PeerJoined,
     PeerLeft,
     PeerReachable,
@@ -135,6 +136,7 @@ class Associations:
                     self._take_back(peer)
                 elif now - peer.since >= self._timing.forget_s:
                     self._forget(peer)
+                    self.events.append(PeerForgotten(peer=peer.sid))
             elif self._is_overdue(peer, now):
                 if peer.known_to_user:
                     self._give_up(peer)

@@ -15,6 +15,7 @@ __all__ = [
     "LeaveReason",
     "MessageReceived",
     "NodeEvent",
+    "PeerForgotten",
     "PeerJoined",
     "PeerLeft",
     "PeerReachable",
@@ -97,6 +98,13 @@ class PeerReachable(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PeerForgotten(Event):
+    """A node that was given up is no longer looked for: to have it back, join again."""
+
+    peer: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Delivered(Event):
     """A peer has delivered a message, which is not resent.
 
@@ -129,6 +137,7 @@ NodeEvent: TypeAlias = (
     | PeerLeft
     | PeerUnreachable
     | PeerReachable
+    | PeerForgotten
     | Delivered
     | SendFailed
     | Closed

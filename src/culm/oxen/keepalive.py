@@ -5,6 +5,7 @@ Source: manual/dev-oxen.md, "Keepalives".
 
 from __future__ import annotations
 
+from math import inf
 from random import Random
 
 from culm.oxen.contacts import NEVER, ContactTable
@@ -16,6 +17,9 @@ __all__ = ["Keepalives"]
 # The age of the last contact, as a part of `Timing.keepalive_s`, from which a parcel that
 # goes out anyway asks.
 _DUE_SHARES = {Occasion.BODY: 1 / 2, Occasion.ANSWER: 3 / 4}
+
+# Who is out of reach is asked again after this part of the time since the last contact.
+_SEEK_SHARE = 1 / 8
 
 _ASKED_MAX = 8  # for each peer, the latest
 
@@ -62,19 +66,28 @@ class Keepalives:
         self._contacts.put(self._contacts.me, sid, sent)
         return True
 
+    def wonder(self, sid: bytes, now: float) -> bool:
+        """Whether to ask `sid` at once, as something has come from it."""
+        asked = self._asked.get(sid)
+        return asked is not None and now - self._last_asked(sid) >= self._timing.keepalive_retry_s
+
     def due(self, now: float) -> list[bytes]:
         """Peers to be asked at `now` even if nothing else goes there.
 
         While a link is usable but the last contact is old, questions follow each other
-        closely, lest loss alone make it unusable.
+        closely, lest loss alone make it unusable; then they become rarer the longer it is.
         """
         timing, contacts = self._timing, self._contacts
         found: list[bytes] = []
         for sid in self._asked:
             age = now - contacts.get(contacts.me, sid)
             if age >= timing.keepalive_s:
-                usable = age < timing.usable_s
-                interval = timing.keepalive_retry_s if usable else timing.keepalive_s
+                if age < timing.usable_s:
+                    interval = timing.keepalive_retry_s
+                elif age == inf:
+                    interval = timing.keepalive_s
+                else:
+                    interval = max(timing.keepalive_s, min(age * _SEEK_SHARE, timing.seek_max_s))
                 # Timers do not fire to the microsecond.
                 if now - self._last_asked(sid) >= 0.9 * interval:
                     found.append(sid)

@@ -75,8 +75,11 @@ class Timing:
         should agree within a quarter of it.
     give_up_s
         How long a peer is possibly unreachable before it is given up.
+    seek_max_s
+        Longest interval of asking a peer that is out of reach: it is an eighth of the time since
+        the last contact, and at least `keepalive_s`.
     forget_s
-        How long a peer that was given up is still looked for.
+        How long a peer that was given up is still looked for; `PeerForgotten` follows.
     gossip_s
         Between two portions of the last contact table.
     resolution_s
@@ -96,7 +99,8 @@ class Timing:
     keepalive_retry_s: float = 1.0
     usable_s: float = 20.0
     give_up_s: float = 60.0
-    forget_s: float = 600.0
+    seek_max_s: float = 240.0
+    forget_s: float = 604_800.0
     gossip_s: float = 1.0
     resolution_s: float = 1.0
     redelivery_first_s: float = 0.8

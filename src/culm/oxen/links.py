@@ -117,6 +117,8 @@ class Links:
         except ParcelError:
             self._drop(DropReason.MALFORMED)
             return None
+        if source in self._banned and self._keepalives.wonder(source, self._clock.unix):
+            self._outbox.ping(source)
         if ka is not None and not self._outbox.owe(source, ka):
             self._drop(DropReason.OUTBOX_FULL)
         if kk is not None and not self._keepalives.answer(source, kk, self._clock.unix):
