@@ -128,6 +128,16 @@ def test_a_source_that_delivers_may_be_behind_for_a_moment() -> None:
     assert host.events[-1] != SourceChanged(feed=BOB, peer=CAROL, stalled=BOB)  # it had not
 
 
+def test_a_source_that_has_delivered_long_ago_is_replaced_at_once() -> None:
+    host = alice()
+    first, second = host.accept(BOB), host.accept(CAROL)
+    host.tell(second, {BOB: on(0)})
+    host.tell(first, {BOB: on(1)}, *as_frames(chain(BOB, 1)))
+    host.advance(3.0)
+    host.tell(second, {BOB: on(2)})
+    assert host.machine.source(BOB) == CAROL
+
+
 def test_a_stall_of_our_own_store_is_nobodys_fault() -> None:
     host = alice()
     first, second = host.accept(BOB), host.accept(CAROL)

@@ -101,6 +101,7 @@ class Sources:
 
     def _offered(self, feed: Feed, session: Session, told: int) -> None:
         turn = self._turns.get(feed.id)
+        brings = turn is not None and turn.brings(self._now - self._timing.stall_s)
         if feed.claim(told, self._now) and turn is not None:
             turn.begin_part(self._now)
         if turn is None:
@@ -110,7 +111,7 @@ class Sources:
             self.wait(feed)
         elif (
             turn.session.claims(feed)
-            or turn.brings(self._now - self._timing.stall_s)
+            or brings
             or self._rests(feed, session, self._record_of(feed, session))
             or not self._replace(feed, turn)
         ):
