@@ -9,6 +9,7 @@
     python examples/raft_cluster.py add --dir /tmp/farm 4        # a new server joins
     python examples/raft_cluster.py remove --dir /tmp/farm 4
     python examples/raft_cluster.py transfer --dir /tmp/farm 3
+    python examples/raft_cluster.py recover --dir /tmp/farm 1    # the others are lost for good
 
 ``start`` runs the nodes as processes on loopback, each with a SQLite store in the folder,
 until it is interrupted.  Nodes speak Garlic Farm with the handshake; ``--tls`` puts TLS
@@ -51,6 +52,7 @@ from culm.garlic.raft import (
     TransferFailed,
 )
 from culm.garlic.raft import Limits as RaftLimits
+from culm.garlic.store import recover
 from culm.machine import Event, LocalProtocolError, StreamMachine
 from drivers.node_driver import NodeDriver
 from stores.raft_sqlite_store import RaftSqliteStore
@@ -318,6 +320,16 @@ class Service:
             "applied_index": node.applied_index,
             "servers": sorted(node.configuration.ids),
             "keys": len(self._machine.values),
+            "peers": [
+                {
+                    "id": peer.server_id,
+                    "doing": peer.doing,
+                    "lacks": node.last_index - peer.match_index,
+                    "silent_s": round(self._loop.time() - peer.heard_at, 3),
+                    "snapshot_bytes": peer.snapshot_offset,
+                }
+                for peer in node.peers
+            ],
         }
 
 
@@ -396,6 +408,17 @@ def status(farm: Farm) -> None:
         print(json.dumps(answer or {"id": number, "role": "down"}))
 
 
+def recover_alone(farm: Farm, number: int) -> None:
+    """Make a cluster of one of what a server has, when most of the others are lost for good."""
+    if asyncio.run(ask_one(farm.control_ports()[number], {"do": "status"})) is not None:
+        raise SystemExit(f"node {number} runs: stop it first")
+    machine = KeyValues(echo=False)
+    store = RaftSqliteStore(farm.folder / f"node-{number}.sqlite", machine)
+    stored = recover(store, [farm.server(number)])
+    store.close()
+    print(json.dumps({"recovered": number, "index": stored.snapshot.index}))
+
+
 def kill(farm: Farm, number: int) -> None:
     answer = asyncio.run(ask_one(farm.control_ports()[number], {"do": "status"}))
     if answer is not None:
@@ -413,6 +436,7 @@ def main() -> None:
         "get": ["key"],
         "status": [],
         "kill": ["id"],
+        "recover": ["id"],
         "add": ["id"],
         "remove": ["id"],
         "transfer": ["id"],
@@ -442,6 +466,8 @@ def main() -> None:
             status(farm)
         case "kill":
             kill(farm, given.id)
+        case "recover":
+            recover_alone(farm, given.id)
         case "add":
             farm.add(given.id)
             answer = asyncio.run(ask_leader(farm, {"do": "add", "id": given.id}))

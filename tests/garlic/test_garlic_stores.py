@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from garlic_cluster import Cluster, Journal, server
 from raft_file_store import CANARIES, FileStore, FileStoreSuite
 
-from culm.garlic.raft import Stored
-from culm.garlic.store import MemoryStore, Store
+from culm.garlic.raft import Compact, Configuration, Entry, Persist, Stored
+from culm.garlic.store import MemoryStore, Store, recover
+from culm.machine import Effect, Ticket
 from culm.testing.raft_store_model import Values
 from culm.testing.raft_stores import RaftStoreSuite
 
@@ -41,3 +43,74 @@ def test_every_rule_that_can_be_broken_alone_is() -> None:
         "test_an_empty_snapshot_ends_at_once",
         "test_half_a_snapshot_is_none_after_a_restart",
     }
+
+
+# A lost majority
+
+
+def survivor(*, snapshot: bool = False) -> MemoryStore:
+    """The store of one of three; it has a value that was not committed."""
+    store = MemoryStore(Journal(), Stored.founding(map(server, (1, 2, 3))))
+    entries = [
+        Entry(3, Configuration(1, 0, tuple(map(server, (1, 2, 3))))),
+        *(Entry(3, b"%d" % number) for number in range(5)),
+    ]
+    store.perform(
+        Persist(
+            ticket=Ticket(1),
+            term=4,
+            voted_for=2,
+            commit_index=4,
+            first_index=1,
+            entries=entries,
+        )
+    )
+    if snapshot:
+        recover(store, map(server, (1, 2, 3)))
+    return store
+
+
+def alone(store: MemoryStore) -> Cluster:
+    """A cluster of the survivor, which leads."""
+    cluster = Cluster()
+    member = cluster.add(1, store.load())
+    member.store, member.machine = store, store._machine  # type: ignore[assignment]
+    assert cluster.leader() is member
+    return cluster
+
+
+@pytest.mark.parametrize("snapshot", [False, True])
+def test_what_one_server_has_is_enough_for_a_new_cluster(snapshot: bool) -> None:
+    store = survivor(snapshot=snapshot)
+    stored = recover(store, [server(1)])
+    assert stored.snapshot.configuration.ids == {1}
+    assert (stored.snapshot.index, stored.snapshot.term, stored.term) == (6, 3, 4)
+    assert stored.entries == ()
+    cluster = alone(store)
+    cluster.members[1].node.propose([b"new"])
+    cluster.run(0.1)
+    assert cluster.members[1].machine.values == [b"0", b"1", b"2", b"3", b"4", b"new"]
+    cluster.add(7)
+    cluster.members[1].node.add_server(server(7))
+    assert cluster.run(5.0, lambda: len(cluster.members[7].machine.values) == 6)
+
+
+def test_a_recovery_that_was_interrupted_is_done_by_the_next_one() -> None:
+    class Power(MemoryStore):
+        fails = True
+
+        def perform(self, effect: Effect[object]) -> object:
+            if self.fails and isinstance(effect, Compact):
+                raise OSError("no power")
+            return super().perform(effect)
+
+    store = Power(Journal(), survivor().load())
+    with pytest.raises(OSError, match="power"):
+        recover(store, [server(1)])
+    store.fails = False
+    assert recover(store, [server(1)]) == recover(survivor(), [server(1)])
+
+
+def test_a_new_store_is_recovered_to_an_empty_cluster() -> None:
+    stored = recover(MemoryStore(Journal()), [server(1)])
+    assert (stored.snapshot.index, stored.snapshot.configuration.ids) == (0, {1})

@@ -11,6 +11,7 @@ from culm.garlic.raft import (
     Apply,
     Compact,
     ReadSnapshot,
+    Server,
     Snapshot,
     SnapshotChunk,
     State,
@@ -234,3 +235,52 @@ def test_a_chunk_that_is_not_answered_is_sent_again() -> None:
     assert len(sent) > 2
     assert {(chunk.offset, chunk.data) for chunk in sent} == {(0, b"0123")}
     assert len({chunk.sequence for chunk in sent}) == len(sent)
+
+
+def test_a_leader_says_how_each_peer_is_served() -> None:
+    lab = Lab()
+    assert lab.core.peers == ()
+    messages = lab.lead()
+    lab.settle([m for m in messages if m.destination == 2])
+    lab.core.propose([b"a", b"b"])
+    lab.drain()
+    second, third = lab.core.peers
+    assert (second.server_id, second.doing, second.match_index) == (2, "replicate", 1)
+    assert (second.next_index, second.in_flight, second.heard_at) == (4, 1, 2.0)
+    assert (third.server_id, third.doing, third.match_index) == (3, "probe", 0)
+    assert (third.next_index, third.in_flight, third.snapshot_index) == (1, 1, None)
+    lab.core.add_server(Server(4, "tcp://lab:4"))
+    lab.drain()
+    assert [(peer.server_id, peer.doing) for peer in lab.core.peers] == [
+        (2, "replicate"),
+        (3, "probe"),
+        (4, "joining"),
+    ]
+    lab.core.cancel_change()
+    lab.core.remove_server(3)
+    assert [(peer.server_id, peer.doing) for peer in lab.core.peers] == [
+        (2, "replicate"),
+        (3, "leaving"),
+    ]
+
+
+def test_a_leader_says_how_much_of_a_snapshot_has_arrived() -> None:
+    lab = Lab(Stored(term=1, snapshot=Snapshot(9, 1, configuration(1, 2, 3)), first_index=10))
+    request = lab.lead()[0]
+    lab.hold = True
+    lab.answer(request, 1, accepted=False)
+    (read,) = lab.held
+    lab.do(read, SnapshotChunk(b"0123", False))
+    (chunk,) = all_of(lab.drain(), SnapshotRequest)
+    lab.tell(
+        SnapshotResponse(
+            source=chunk.destination,
+            destination=1,
+            term=chunk.term,
+            sequence=chunk.sequence,
+            next_index=4,
+            accepted=True,
+        )
+    )
+    (peer,) = (peer for peer in lab.core.peers if peer.server_id == chunk.destination)
+    assert (peer.doing, peer.snapshot_index, peer.snapshot_offset) == ("snapshot", 9, 4)

@@ -23,7 +23,7 @@ from culm.garlic.link import Link
 from culm.garlic.messages import MessageType, Request, Response
 from culm.garlic.node import Node
 from culm.garlic.states import ConnectionRole, ConnectionState, HandshakeState
-from culm.garlic.store import MemoryStore, StateMachine, Store
+from culm.garlic.store import MemoryStore, StateMachine, Store, recover
 from culm.garlic.values import decode_configuration, encode_configuration
 
 __all__ = [
@@ -53,4 +53,5 @@ __all__ = [
     "Store",
     "decode_configuration",
     "encode_configuration",
+    "recover",
 ]

@@ -22,7 +22,7 @@ from culm.garlic.events import (
 )
 from culm.garlic.limits import Limits
 from culm.garlic.link import Link
-from culm.garlic.raft import Configuration, Raft, Server, State, Stored, Timing
+from culm.garlic.raft import Configuration, PeerStatus, Raft, Server, State, Stored, Timing
 from culm.garlic.raft import messages as m
 from culm.garlic.states import ConnectionRole
 from culm.garlic.translate import Translator, fitting, value_size_max
@@ -162,8 +162,17 @@ class Node:
         return self._core.applied_index
 
     @property
+    def last_index(self) -> int:
+        return self._core.last_index
+
+    @property
     def configuration(self) -> Configuration:
         return self._core.configuration
+
+    @property
+    def peers(self) -> Sequence[PeerStatus]:
+        """See `Raft.peers`."""
+        return self._core.peers
 
     @property
     def links(self) -> tuple[Link, ...]:

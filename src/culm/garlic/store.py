@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Protocol, runtime_checkable
 
 from culm.garlic.raft import (
     Apply,
     Compact,
+    Configuration,
     Entry,
     Persist,
     ReadSnapshot,
+    Server,
     Snapshot,
     SnapshotChunk,
     Stored,
     TakeSnapshot,
     WriteSnapshot,
 )
-from culm.machine import Effect
+from culm.machine import Effect, Ticket
 
-__all__ = ["MemoryStore", "StateMachine", "Store"]
+__all__ = ["MemoryStore", "StateMachine", "Store", "recover"]
 
 
 @runtime_checkable
@@ -125,3 +128,30 @@ class MemoryStore:
             self._first_index = effect.snapshot.index + 1
             self._machine.restore(self._image)
         return True
+
+
+def recover(store: Store, servers: Iterable[Server]) -> Stored:
+    """Make of what one server holds a cluster of `servers`, when a majority is lost for good.
+
+    All of its log is taken for committed, applied, and stands in a snapshot whose configuration
+    is `servers`.  Called again after a crash on the way, it goes on.  Returns what the server
+    starts from; the others of `servers` start empty, with ``Stored()``, and get the snapshot.
+
+    **This gives up what Raft promises.**  What was committed and is not in this log is lost; what
+    is in it and was never committed becomes so.  And no other server of the old cluster may
+    ever start again with its old store: two clusters would go on from there.
+    """
+    stored = store.load()
+    snapshot, first = stored.snapshot, stored.first_index
+    entries = stored.entries[max(0, snapshot.index + 1 - first) :]
+    index, term, latest = snapshot.index, snapshot.term, snapshot.configuration
+    if entries:
+        applied = Apply(ticket=Ticket(0), first_index=index + 1, entries=entries)
+        store.perform(applied)
+        index, term = index + len(entries), entries[-1].term
+    for entry in entries:
+        latest = entry.data if isinstance(entry.data, Configuration) else latest
+    made = Configuration(latest.log_index, latest.last_log_index, tuple(servers))
+    store.perform(TakeSnapshot(ticket=Ticket(0), snapshot=Snapshot(index, term, made)))
+    store.perform(Compact(ticket=Ticket(0), index=index))
+    return store.load()

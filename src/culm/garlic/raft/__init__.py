@@ -28,7 +28,7 @@ from culm.garlic.raft.events import (
 )
 from culm.garlic.raft.limits import Limits, Timing
 from culm.garlic.raft.log import LogView
-from culm.garlic.raft.model import Configuration, Entry, Server, Snapshot, Stored
+from culm.garlic.raft.model import Configuration, Entry, PeerStatus, Server, Snapshot, Stored
 from culm.garlic.raft.states import State
 
 __all__ = [
@@ -45,6 +45,7 @@ __all__ = [
     "Limits",
     "LogView",
     "Lost",
+    "PeerStatus",
     "Persist",
     "Raft",
     "RaftEffect",

@@ -26,6 +26,10 @@ from culm.garlic.raft.shared import Shared
 __all__ = ["Change", "ChangeState"]
 
 
+# A joiner is given the log from there on.
+_FIRST_INDEX = 1
+
+
 class ChangeState(Enum):
     """What is waited for."""
 
@@ -62,7 +66,7 @@ class Change:
         self._moved_at = shared.now  # when it last came further than ever
         self.server = server
         self.state = ChangeState.JOINING if adding else ChangeState.LEAVING
-        self.progress = Progress(next_index=1, heard_at=shared.now)
+        self.progress = Progress(next_index=_FIRST_INDEX, heard_at=shared.now)
         self._send()
 
     @property
@@ -188,7 +192,7 @@ class Change:
             return True
         if response.accepted:
             self._furthest, self._moved_at = (0, 0), self._shared.now
-            self._sync_from(1)
+            self._sync_from(_FIRST_INDEX)
         return response.accepted
 
     def on_sync_response(self, response: SyncResponse) -> None:

@@ -16,7 +16,7 @@ from culm.garlic.raft.events import RaftEvent, RoleChanged
 from culm.garlic.raft.leadership import Leadership
 from culm.garlic.raft.limits import Limits, Timing
 from culm.garlic.raft.log import LogView
-from culm.garlic.raft.model import Configuration, Server, Stored
+from culm.garlic.raft.model import Configuration, PeerStatus, Server, Stored
 from culm.garlic.raft.shared import Shared
 from culm.garlic.raft.states import State
 from culm.machine import (
@@ -139,6 +139,12 @@ class Raft:
         if self._closed or engine.elector.role is not State.CANDIDATE:
             return ()
         return sorted(self._shared.journal.membership.voters - {self.server_id})
+
+    @property
+    def peers(self) -> Sequence[PeerStatus]:
+        """On the leader: what it knows of each server that it serves.  Of others nothing."""
+        leadership = self._engine.leadership
+        return () if leadership is None else leadership.peers()
 
     def find_server(self, server_id: int) -> Server | None:
         """A server of the configurations in the log, or the one that is being added."""

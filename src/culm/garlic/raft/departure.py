@@ -58,9 +58,11 @@ class Departure:
 
     def heard_leader(self) -> None:
         """The leader of the current term was heard."""
+        if self.state is DepartureState.STAYING:
+            return
         journal = self._shared.journal
         stays = journal.membership.latest.find(self._shared.server_id) is not None
-        if self.state is not DepartureState.STAYING and journal.term > self._term and stays:
+        if journal.term > self._term and stays:
             self.stay()
         else:
             self._heard()

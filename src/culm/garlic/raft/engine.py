@@ -159,15 +159,15 @@ class Engine:
     def _agree_on_term(self, message: m.Message) -> bool:
         """Compare terms (paper, 5.1); false if the message must not be acted on."""
         term = self.shared.journal.term
-        if message.term < term or self._is_far(message.term):
+        if message.term < term or (message.term > term and self._is_far(message.term)):
             self._refuse(message)
             return False
         if isinstance(message, m.Response):
-            if message.term > term:
-                if self._knows(message.source):
-                    self._follow(message.term)
-                return False
-            return True
+            if message.term == term:
+                return True
+            if self._knows(message.source):
+                self._follow(message.term)
+            return False
         if self.elector.shielded and self._disregards(message):
             self._refuse(message)
             return False

@@ -10,7 +10,7 @@ from culm.garlic.raft.change import Change, ChangeState
 from culm.garlic.raft.errors import ErrorCode
 from culm.garlic.raft.events import ChangeFailed, ReadFailed, ReadReady, TransferFailed
 from culm.garlic.raft.messages import TransferRequest
-from culm.garlic.raft.model import Configuration, Entry, Server
+from culm.garlic.raft.model import Configuration, Entry, PeerStatus, Server
 from culm.garlic.raft.reads import Reads
 from culm.garlic.raft.replicator import Replicator
 from culm.garlic.raft.shared import Shared
@@ -180,6 +180,20 @@ class Leadership:
             and not self._shared.journal.membership.pending
         ):
             self._append(change.configuration)
+
+    def peers(self) -> list[PeerStatus]:
+        """All servers that are served: members by id, then who is being added."""
+        peers, change = self.replicator.peers, self._change
+        changing = None if change is None else change.server.server_id
+        found = []
+        for peer in sorted(peers):
+            doing = peers[peer].state.value
+            if change is not None and peer == changing:
+                doing = change.state.value
+            found.append(peers[peer].status(peer, doing))
+        if change is not None and changing is not None and changing not in peers:
+            found.append(change.progress.status(changing, change.state.value))
+        return found
 
     def refuse_cancel(self) -> ErrorCode | None:
         if self._change is None:

@@ -76,8 +76,8 @@ class Limits:
     sync_gap: int = 100
     attempts_max: int = 20
     chunk_size: int = 4096
-    snapshot_distance: int = 0
-    trailing_entries: int = 0
+    snapshot_distance: int = 100_000
+    trailing_entries: int = 10_000
     proposals_max: int = 100_000
     proposal_size_max: int = 64 * 1024 * 1024
     apply_entries_max: int = 10_000

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from culm.arguments import check_int, check_type
 
-__all__ = ["Configuration", "Entry", "Server", "Snapshot", "Stored"]
+__all__ = ["Configuration", "Entry", "PeerStatus", "Server", "Snapshot", "Stored"]
 
 
 _SERVER_ID_MAX = 0xFFFF_FFFF
@@ -66,6 +66,32 @@ class Snapshot:
     index: int = 0
     term: int = 0
     configuration: Configuration = field(default_factory=Configuration)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PeerStatus:
+    """What a leader knows of a server that it serves.
+
+    server_id: whom.
+    doing: how it is served: ``probe``, ``search``, ``replicate`` or ``snapshot``; of a server that
+        is being added or removed ``joining``, ``installing``, ``syncing``, ``leaving`` or
+        ``committing``.
+    match_index: the log agrees up to there, durably; 0 as long as nothing is known.
+    next_index: what it is sent next.
+    in_flight: requests that it has not answered.
+    heard_at: when it was heard last, on the clock of `advance`; before that when serving began.
+    snapshot_index, snapshot_offset: the snapshot that is being sent, ``None`` if none is, and how
+        many of its bytes have arrived.
+    """
+
+    server_id: int
+    doing: str
+    match_index: int
+    next_index: int
+    in_flight: int
+    heard_at: float
+    snapshot_index: int | None
+    snapshot_offset: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

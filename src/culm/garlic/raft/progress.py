@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum
 
-from culm.garlic.raft.model import Snapshot
+from culm.garlic.raft.model import PeerStatus, Snapshot
 
 __all__ = ["Flight", "Progress", "ProgressState"]
 
@@ -140,6 +140,20 @@ class Progress:
     def stream(self) -> None:
         """A joiner gets what follows, batch after batch."""
         self.state = ProgressState.REPLICATE
+
+    def status(self, server_id: int, doing: str) -> PeerStatus:
+        """All this for users; `doing` says what is done with the peer."""
+        sends = self.state is ProgressState.SNAPSHOT and self.snapshot is not None
+        return PeerStatus(
+            server_id=server_id,
+            doing=doing,
+            match_index=self.match_index,
+            next_index=self.next_index,
+            in_flight=len(self.in_flight),
+            heard_at=self.heard_at,
+            snapshot_index=self.snapshot.index if sends and self.snapshot else None,
+            snapshot_offset=self.offset if sends else 0,
+        )
 
     # A snapshot
 
