@@ -80,6 +80,11 @@ class Connection(StreamBase[ConnectionEvent]):
         return len(self._unanswered)
 
     @property
+    def partial(self) -> bool:
+        """Whether bytes have come that no event has told of."""
+        return len(self._inbox) > 0
+
+    @property
     def unsent(self) -> int:
         """Bytes that `data_to_send` has not given yet."""
         return self._outbox.size

@@ -53,6 +53,7 @@ class Link:
         wake: Callable[[Link], None],
     ) -> None:
         self.number = number
+        self.dialled = role is ConnectionRole.DIALLER
         self.peer = peer
         self.user: str | None = None
         self.established = handshake is None
@@ -73,10 +74,6 @@ class Link:
         self._unanswered_max = unanswered_max
         self._stirred = False  # bytes have come, or some of many have gone
         self._fault: RemoteProtocolError | None = None
-
-    @property
-    def dialled(self) -> bool:
-        return self._connection.role is ConnectionRole.DIALLER
 
     # Bytes
 
@@ -111,9 +108,11 @@ class Link:
     # For the node
 
     def stirred(self) -> bool:
-        """Whether something moves, whole frame or not, since this was asked last."""
-        stirred, self._stirred = self._stirred, False
-        return stirred
+        """Whether more of a frame has come or gone, and not all, since this was asked last."""
+        if not self._stirred:
+            return False
+        self._stirred = False
+        return self.dialled or self._connection.partial
 
     def next_event(self) -> Event | None:
         if self.closed:

@@ -278,8 +278,6 @@ class Node:
 
     def next_event(self) -> NodeEvent | None:
         while True:
-            if self._core.stopped:
-                self.close()
             # The end of the node is told after that of its links.
             if not (self._closing and self._links):
                 event = self._core.next_event()
@@ -301,11 +299,14 @@ class Node:
         try:
             match event:
                 case RequestReceived():
-                    self._meet(link)
+                    if self._strangers:
+                        self._meet(link)
                     slot = next(self._slot_numbers)
                     message = link.read_request(event, slot)
                     self._slots[slot] = link
                     self._core.receive_message(message)
+                    if self._core.stopped:
+                        self.close()
                 case ResponseReceived():
                     response = link.read_response(event)
                     self._dials.answered(response.source)
@@ -320,7 +321,8 @@ class Node:
                     return self._ended(link, event)
                 case None:
                     del self._awake[link.number]
-                    self._look(link)
+                    if link.stirred():
+                        self._look(link)
                 case _:
                     pass  # a challenge: the link ends, and the next one has credentials
         except RemoteProtocolError as error:
@@ -334,7 +336,7 @@ class Node:
 
     def _look(self, link: Link) -> None:
         """Parts of frames are signs of life, too: a large one may need long."""
-        if link.peer is not None and link.established and link.stirred():
+        if link.peer is not None and link.established:
             if link.dialled:
                 self._core.still_sending(link.peer)
             else:
