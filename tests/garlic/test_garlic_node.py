@@ -236,7 +236,7 @@ def test_changes_that_cannot_be_are_refused_with_the_log_end(request_of: object)
 
 
 def test_a_far_behind_joiner_gets_a_snapshot_in_chunks() -> None:
-    core = replace(CORE_LIMITS, snapshot_distance=20, chunk_size=100)
+    core = replace(CORE_LIMITS, snapshot_distance=20, trailing_entries=0, chunk_size=100)
     cluster = Cluster(1, 2, 3, core=core)
     leader = cluster.leader()
     values = [b"snap%03d" % number for number in range(100)]

@@ -67,6 +67,7 @@ TIGHT_SETTINGS = {
     "append_size_max": 1024,
     "chunk_size": 512,
     "snapshot_distance": 8,
+    "trailing_entries": 0,
     "proposals_max": 16,
     "proposal_size_max": 2048,
     "reads_max": 8,
@@ -216,7 +217,7 @@ _ELECTION: list[tuple[str, Operation]] = [
     ("1", call("read")),
     ("1", Advance(0.6)),
 ]
-_SNAPSHOTS = {"snapshot_distance": 4, "chunk_size": 16, "sync_gap": 2}
+_SNAPSHOTS = {"snapshot_distance": 4, "trailing_entries": 0, "chunk_size": 16, "sync_gap": 2}
 _JOINER = {"id": 3, "founders": []}
 
 _MEETINGS = (

@@ -286,7 +286,13 @@ def _conversations(spec: MachineSpec) -> Iterable[Conversation]:
     yield from _recorded("misfortune", _election, conditions=Conditions(loss=0.1, delay_max=0.01))
     yield from _recorded("join and leave", _joining, founders=(1, 2))
     yield from _recorded(
-        "snapshot", _joining, founders=(1, 2), snapshot_distance=4, chunk_size=16, sync_gap=2
+        "snapshot",
+        _joining,
+        founders=(1, 2),
+        snapshot_distance=4,
+        trailing_entries=0,
+        chunk_size=16,
+        sync_gap=2,
     )
 
 
