@@ -185,7 +185,7 @@ class Leadership:
         """All servers that are served: members by id, then who is being added."""
         peers, change = self.replicator.peers, self._change
         changing = None if change is None else change.server.server_id
-        found = []
+        found: list[PeerStatus] = []
         for peer in sorted(peers):
             doing = peers[peer].state.value
             if change is not None and peer == changing:
