@@ -119,6 +119,16 @@ def test_a_joiner_that_answers_and_gets_no_further_is_given_up() -> None:
     assert lab.now == pytest.approx(2 + 30.0, abs=1.0)
 
 
+@pytest.mark.parametrize(("wanted", "previous"), [(0, 0), (1, 0), (2, 1), (5, None), (99, None)])
+def test_a_joiner_gets_what_it_wants_next_and_no_entry_is_passed_over(
+    wanted: int, previous: int | None
+) -> None:
+    lab, sync = syncing()
+    assert sync.previous_index == 0
+    found = all_of(answer(lab, sync, SyncResponse, wanted), SyncRequest)
+    assert [request.previous_index for request in found] == ([] if previous is None else [previous])
+
+
 def test_a_joiner_that_gets_further_has_time() -> None:
     lab = leader(append_entries_max=1, change_timeout_s=2.0)
     lab.core.propose([b"%d" % number for number in range(12)])
@@ -301,6 +311,19 @@ def test_who_hangs_up_in_a_search_is_asked_for_less() -> None:
         (request,) = (m for m in all_of(messages, AppendRequest) if m.destination == 2)
     assert 40 <= request.previous_index <= 41
     assert hung_up == 2  # at 35 and 39
+
+
+def test_a_search_begins_at_once_whatever_else_is_unanswered() -> None:
+    lab = leader(in_flight_max=3)
+    for value in (b"a", b"b", b"c"):
+        lab.core.propose([value])
+        lab.drain()
+    sent = [m for m in all_of(lab.sent, AppendRequest) if m.destination == 2]
+    assert len(lab.core.peers) == 2
+    assert lab.core.peers[0].in_flight == 3
+    (search,) = (m for m in lab.answer(sent[-1], 3, accepted=False) if m.destination == 2)
+    assert isinstance(search, AppendRequest)
+    assert (search.previous_index, search.entries, lab.core.peers[0].in_flight) == (2, [], 1)
 
 
 def test_who_hangs_up_when_probed_is_asked_for_the_last_entry() -> None:
