@@ -269,7 +269,7 @@ def test_a_leader_says_how_much_of_a_snapshot_has_arrived() -> None:
     request = lab.lead()[0]
     lab.hold = True
     lab.answer(request, 1, accepted=False)
-    (read,) = lab.held
+    (read,) = lab.pending
     lab.do(read, SnapshotChunk(b"0123", False))
     (chunk,) = all_of(lab.drain(), SnapshotRequest)
     lab.tell(
