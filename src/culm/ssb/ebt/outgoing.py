@@ -21,8 +21,8 @@ class Outgoing:
     store when there is room, one read at a time.
 
     read_size: bytes that are read at once, and how many may wait: half as many each time that the
-    peer does not want any more what was read for it, and twice as many when it has taken all of
-    that.  So whoever changes its mind without end has few bytes read in vain.
+        peer does not want any more what was read for it, and twice as many when it has taken all
+        of that.  So a peer that changes its mind without end has few bytes read in vain.
     """
 
     __slots__ = (
