@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from event_log import records_of_stages, skew
-from unsigned import SMALL, rows
+from unsigned import SMALL, write_rows
 
 from culm.bamboo import Reason
 from culm.spark.audit import audit
@@ -28,15 +28,15 @@ def test_a_giant_log_is_no_more_work_for_a_task_than_many_small_ones(
     spark: SparkSession, tmp_path: Path, large: int, small: int
 ) -> None:
     missing = large // 2
-    path, partitions = str(tmp_path / "rows"), spark.conf.get("spark.sql.shuffle.partitions")
-    rows(spark, large, small, missing=missing).write.parquet(path)
+    path, partitions = tmp_path / "rows", spark.conf.get("spark.sql.shuffle.partitions")
+    write_rows(path, large, small, missing=missing)
     spark.conf.set("spark.sql.shuffle.partitions", "8")
     # Or what is small would come to one task, however it is spread.
     spark.conf.set("spark.sql.adaptive.coalescePartitions.enabled", "false")
     group = f"skew of {large}"
     spark.sparkContext.setJobGroup(group, group)
     try:
-        found = audit(spark.read.parquet(path))
+        found = audit(spark.read.parquet(str(path)))
         faulty = found.logs.filter("first_fault is not null").collect()
         verified = found.verdicts.filter("verified").count()
         found.close()

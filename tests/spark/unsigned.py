@@ -2,35 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from functools import partial
 from hashlib import blake2b
-from typing import TYPE_CHECKING
+from pathlib import Path
+
+from pyarrow.parquet import ParquetWriter
 
 from culm.bamboo.links import has_lipmaalink, lipmaa
 from culm.spark.audit import NEEDED
-from culm.spark.columns import row_batches, schema_text
+from culm.spark.columns import arrow_schema, row_batches
 
-if TYPE_CHECKING:
-    import pyarrow
-    from pyspark.sql import DataFrame, SparkSession
-
+FILES = 8
 SMALL = 10  # entries of a small log
 
 
-def rows(spark: SparkSession, large: int, small: int, *, missing: int = 0) -> DataFrame:
-    """One log of `large` entries, among `small` logs of ten; entry `missing` of it is not there."""
-    places = spark.range(large + SMALL * small, numPartitions=8)
-    work = partial(_rows, large=large, missing=missing)
-    return places.mapInArrow(work, schema_text(NEEDED))
+def write_rows(folder: Path, large: int, small: int, *, missing: int = 0) -> None:
+    """One log of `large` entries, among `small` logs of ten; entry `missing` of it is not there.
 
-
-def _rows(
-    batches: Iterable[pyarrow.RecordBatch], *, large: int, missing: int
-) -> Iterator[pyarrow.RecordBatch]:
-    places = (place for batch in batches for place in batch.column("id").to_pylist())
-    made = (_row(*_place(place, large)) for place in places if place != missing - 1)
-    return row_batches(made, NEEDED)
+    They lie in as many files of the same size as `FILES` says.
+    """
+    folder.mkdir()
+    places = [place for place in range(large + SMALL * small) if place != missing - 1]
+    for number in range(FILES):
+        made = (_row(*_place(place, large)) for place in places[number::FILES])
+        with ParquetWriter(folder / f"{number}.parquet", arrow_schema(NEEDED)) as file:
+            for batch in row_batches(made, NEEDED):
+                file.write_batch(batch)
 
 
 def _place(place: int, large: int) -> tuple[int, int]:
