@@ -6,7 +6,8 @@ has written, so that nothing is computed twice, and an interrupted run leaves wh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Any
@@ -17,13 +18,13 @@ from culm.spark.fingerprint import fingerprint, write_tree
 from culm.spark.kinds import KINDS, Kind, signed_items
 from culm.spark.operations import decode_operations
 from culm.spark.quarantine import check_kind, count_faults, quarantined, sound
-from culm.spark.reasons import names
+from culm.spark.reasons import reasons_of
 from culm.spark.reconcile import reconcile
 from culm.spark.source import register
 from culm.spark.splits import SPLIT_SIZE
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame, Row, SparkSession
 
 __all__ = [
     "Options",
@@ -41,6 +42,21 @@ __all__ = [
 
 #: What stays with a record from where it was read.
 _PLACE = ("entry", "kind", "file", "block", "row", "size")
+
+#: What is written of a verdict: which record it is of, and what is said.  All else is in the table
+#: of verified rows.
+_VERDICTS = (
+    "log",
+    "seqnum",
+    "hash",
+    "replica",
+    "file",
+    "block",
+    "row",
+    "fault",
+    "reasons",
+    "verified",
+)
 
 #: Told what is done next.
 Tell = Callable[[str], None]
@@ -145,9 +161,15 @@ def counts(rows: DataFrame, column: str) -> dict[str, int]:
 
 def _reasons_said(rows: DataFrame) -> dict[str, int]:
     """How many rows there is each reason against."""
-    from pyspark.sql import functions as f
+    return _reasons_counted(rows.groupBy("reasons").count().collect())
 
-    return counts(rows.select(f.explode(names("reasons")).alias("reason")), "reason")
+
+def _reasons_counted(groups: Iterable[Row]) -> dict[str, int]:
+    """The same of groups of rows with equal ``reasons``, of which there are few."""
+    found: Counter[str] = Counter()
+    for group in groups:
+        found.update({reason.name: group["count"] for reason in reasons_of(group["reasons"])})
+    return dict(sorted(found.items()))
 
 
 def verify_job(spark: SparkSession, options: Options, store: Store, tell: Tell) -> Outcome:
@@ -165,7 +187,7 @@ def audit_job(spark: SparkSession, options: Options, store: Store, tell: Tell) -
     found = audit(verified)
     logs = store.write("logs", found.logs)
     forks = store.write("forks", found.forks)
-    verdicts = store.write("verdicts", found.verdicts.drop("entry"))
+    verdicts = store.write("verdicts", found.verdicts.select(*_VERDICTS))
     found.close()
     counted = logs.agg(
         f.count("*").alias("logs"),
@@ -173,9 +195,10 @@ def audit_job(spark: SparkSession, options: Options, store: Store, tell: Tell) -
         *(f.coalesce(f.sum(name), f.lit(0)).alias(name) for name in ("entries", "gaps")),
     )
     said |= counted.collect()[0].asDict()
-    said["verified_rows"] = verdicts.filter("verified").count()
+    groups = verdicts.groupBy("fault", "reasons", "verified").count().collect()
+    said["verified_rows"] = sum(group["count"] for group in groups if group["verified"])
     said["forks"] = forks.count()
-    said["reasons"] = _reasons_said(sound(verdicts))
+    said["reasons"] = _reasons_counted(group for group in groups if group["fault"] is None)
     return Outcome(said, not said["quarantined"] and not said["reasons"])
 
 

@@ -34,7 +34,10 @@ SETTINGS: Mapping[str, str] = {
     "spark.sql.execution.pyspark.udf.faulthandler.enabled": "true",
     "spark.python.worker.reuse": "true",
     "spark.sql.session.timeZone": "UTC",
-    "spark.driver.memory": "2g",
+    # With two workers beside it, that stays within 3 GiB.
+    "spark.driver.memory": "1536m",
+    # No task waits for another one's answer: what matters is how much of the processor is left.
+    "spark.driver.extraJavaOptions": "-XX:+UseParallelGC",
     "spark.ui.enabled": "false",
     # It would be drawn over the progress that the command line shows.
     "spark.ui.showConsoleProgress": "false",
