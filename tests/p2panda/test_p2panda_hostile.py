@@ -26,6 +26,7 @@ from culm.p2panda import (
     Replicator,
     SessionEnded,
     SessionLive,
+    SessionRequested,
 )
 from culm.p2panda.codec import Codec
 from culm.p2panda.effects import AppendOperations, perform
@@ -355,3 +356,22 @@ def test_nothing_is_stored_before_it_is_verified():
     victim.begin()
     victim.tell(SendEntry(0, GOOD.entry[:-1] + b"\0", GOOD.operation))
     assert AppendOperations.__name__ not in victim.effects
+
+
+@pytest.mark.parametrize(
+    ("rest", "outcome"),
+    [
+        (CODEC.encode(SyncRequest(0, 0, (SCHEMA,))), SessionRequested),
+        (b"\x83\x18\x63", Closed),  # the type in two bytes
+    ],
+)
+def test_the_smallest_receive_buffer_lets_each_message_in(rest: bytes, outcome: type[Event]):
+    machine = Victim(connection=Limits(receive_buffer_max=1)).machine
+    machine.learn((SCHEMA,), timestamp=1)
+    while rest:
+        size = machine.read_size()
+        assert size
+        machine.receive_data(rest[:size])
+        rest = rest[size:]
+        event = machine.next_event()
+    assert isinstance(event, outcome)

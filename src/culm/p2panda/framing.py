@@ -16,6 +16,7 @@ _ARRAY = 0x80
 _ARITIES = range(2, 6)
 _DIRECT_MAX = 23
 _ONE_BYTE = 24
+_FRONT_SIZE = 3  # of what tells the type of a message, at most
 _ENTRY = b"\x84\x02"  # what the message begins with, before the session id
 _RUN_MAX = 64
 _RUN_SIZE_MAX = 1 << 16
@@ -34,8 +35,8 @@ class Framer:
 
     @property
     def size_max(self) -> int:
-        """How many bytes the message may have that has begun; 0 between two messages."""
-        return 0 if self._form is None else self._form.size_max
+        """How many bytes the next message may have, as far as can be told from its front."""
+        return _FRONT_SIZE if self._form is None else self._form.size_max
 
     def take(self) -> bytes | None:
         """The next message, if it is all there.
