@@ -358,6 +358,31 @@ def test_nothing_is_stored_before_it_is_verified():
     assert AppendOperations.__name__ not in victim.effects
 
 
+def test_heights_that_a_peer_does_not_read_are_said_when_there_is_room():
+    victim = Victim(documents=10, unsent_size_max=1)
+    machine = victim.machine
+    schema_ids = (SCHEMA, OTHER)
+    machine.announce(schema_ids, timestamp=2)
+    victim.run()
+    about = (SCHEMA,), (OTHER,), schema_ids
+    for session_id, each in enumerate(about):
+        machine.receive_data(CODEC.encode(SyncRequest(session_id, 0, each)))
+    busy = True
+    while busy:  # and nothing is taken for the peer
+        busy = False
+        while machine.next_event() is not None:
+            busy = True
+        while (effect := machine.next_effect()) is not None:
+            machine.complete(effect.ticket, perform(effect, victim.node.store))
+            busy = True
+    heights = tuple(Height(LogKey(victim.node.author.public_key, n), 1) for n in range(10))
+    said = [Have(number, heights if SCHEMA in each else ()) for number, each in enumerate(about)]
+    assert machine.connection.unsent_size == len(CODEC.encode(said[0]))
+    victim.said.clear()
+    victim.run()
+    assert victim.said == said
+
+
 @pytest.mark.parametrize(
     ("rest", "outcome"),
     [

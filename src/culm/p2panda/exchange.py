@@ -153,8 +153,6 @@ class Exchange:
             return
         self.phase, self._range = Phase.COMPARING, range
         first, self._first = self._first, None
-        if self.session.mode is Mode.LOG_HEIGHT:
-            self._say_have(range)
         if first is None:
             if self.session.mode is Mode.SET_RECONCILIATION:
                 self._speak_first(range)
@@ -165,8 +163,16 @@ class Exchange:
 
     # Log heights.
 
-    def _say_have(self, range: Range) -> None:
-        view = range.view
+    def _owes_have(self) -> bool:
+        return (
+            self.phase in (Phase.COMPARING, Phase.SENDING)
+            and self.session.mode is Mode.LOG_HEIGHT
+            and self.session.local is Half.SILENT
+        )
+
+    def _say_have(self) -> None:
+        assert self._range is not None
+        view = self._range.view
         if len(view) > self._limits.connection.logs_max:
             error = RemoteProtocolError(ErrorCode.TOO_MANY_LOGS, f"{len(view)}")
             self._give_up(error)
@@ -273,7 +279,12 @@ class Exchange:
             self._say(lambda: self.session.send_entries(entries))
 
     def serve(self) -> bool:
-        """Ask the store for what is to be sent next; whether that has been done."""
+        """Ask the store for what is to be sent next; whether that has been done.
+
+        Heights are said here, too: they are large, and so are made when there is room for them.
+        """
+        if self._owes_have():
+            self._say_have()
         if self.phase not in (Phase.COMPARING, Phase.SENDING, Phase.LIVE):
             return False
         if self.serving.ask():

@@ -63,7 +63,8 @@ class ReplicatorLimits:
         What has been received and is not in the store, with what it takes besides; reading pauses
         above it.
     unsent_size_max
-        What waits to be taken before no more is read from the store; one batch more is the worst.
+        What waits to be taken before no more is read from the store, and no ``Have`` is made; one
+        ``Have`` and one batch more are the worst.
     batch_size_max, batch_count_max
         What is written or read in one go.
     spans_max
