@@ -107,12 +107,15 @@ class Link:
 
     # For the node
 
+    @property
+    def receiving(self) -> bool:
+        """Whether an accepted link has new bytes that no event has told of."""
+        return self._stirred and not self.dialled and self._connection.partial
+
     def stirred(self) -> bool:
-        """Whether more of a frame has come or gone, and not all, since this was asked last."""
-        if not self._stirred:
-            return False
-        self._stirred = False
-        return self.dialled or self._connection.partial
+        """Whether bytes of a dialled link have come or gone since this was asked last."""
+        stirred, self._stirred = self._stirred, False
+        return stirred and self.dialled
 
     def next_event(self) -> Event | None:
         if self.closed:

@@ -295,6 +295,9 @@ class Node:
                 return ended
 
     def _step(self, link: Link) -> LinkClosed | None:
+        if link.receiving and link.peer is not None:
+            # Parts of frames are signs of life, and whole ones have come in parts.
+            self._core.still_receiving(link.peer)
         event = link.next_event()
         try:
             match event:
@@ -321,8 +324,8 @@ class Node:
                     return self._ended(link, event)
                 case None:
                     del self._awake[link.number]
-                    if link.stirred():
-                        self._look(link)
+                    if link.stirred() and link.peer is not None and link.established:
+                        self._core.still_sending(link.peer)
                 case _:
                     pass  # a challenge: the link ends, and the next one has credentials
         except RemoteProtocolError as error:
@@ -333,14 +336,6 @@ class Node:
         """Somebody that was accepted has said who it is."""
         if self._strangers.pop(link.number, None) is not None:
             self._guests.add(link.number)
-
-    def _look(self, link: Link) -> None:
-        """Parts of frames are signs of life, too: a large one may need long."""
-        if link.peer is not None and link.established:
-            if link.dialled:
-                self._core.still_sending(link.peer)
-            else:
-                self._core.still_receiving(link.peer)
 
     def _ended(self, link: Link, closed: Closed) -> LinkClosed:
         del self._links[link.number], self._awake[link.number]
