@@ -237,8 +237,11 @@ def test_a_peer_that_asks_for_everything_and_reads_nothing(stalled: threading.Ev
     metered = MeteredSocket(fileno=near.detach())
     metered.meter = meter
 
-    def peer() -> None:
-        """Says that it wants all there is; reads until the first entry is under way."""
+    def peer() -> int:
+        """Says that it wants all there is; reads until the first entry is under way.
+
+        Returns what was held before it goes: then it is dropped, piece by piece.
+        """
         wants = replicator(Role.PROACTIVE, data_window_max=1 << 40)
         empty = MemoryStore(family=YAMF)
         received = 0
@@ -257,12 +260,13 @@ def test_a_peer_that_asks_for_everything_and_reads_nothing(stalled: threading.Ev
                 received += len(data)
                 wants.receive_data(data)
             assert stalled.wait(SECONDS_MAX)
+            return meter.held_max
 
     with ThreadPoolExecutor(1) as pool:
         talk = pool.submit(peer)
         run_page(meter, metered, perform=lambda effect: perform(effect, store))
-        talk.result(SECONDS_MAX)
-    assert 0 < meter.held_max <= PumpLimits().piece_size_max
+        held_max = talk.result(SECONDS_MAX)
+    assert 0 < held_max <= PumpLimits().piece_size_max
     assert meter.size_max < 4_000_000
 
 
