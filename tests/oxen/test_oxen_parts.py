@@ -371,7 +371,7 @@ def test_a_queue_sends_all_once_and_ends_empty(
         take()
     assert sorted(sent) == list(range(1, 20))
     assert len(queue) == 0
-    assert queue.next_deadline() is None
+    assert queue.flight.next_deadline() is None
 
 
 def test_restarting_goes_on_after_what_was_numbered() -> None:

@@ -11,7 +11,6 @@ from culm.oxen.clock import Clock
 from culm.oxen.courier import Courier
 from culm.oxen.errors import DropReason
 from culm.oxen.events import (
-    Delivered,
     Delivery,
     FailReason,
     LeaveReason,
@@ -202,7 +201,7 @@ class Associations:
             if now >= claim.until:
                 return self.restart(peer, message)
         elif claim is None or now >= claim.until:
-            peer.doubt(message, now + peer.outgoing.patience)
+            peer.doubt(message, now + peer.outgoing.flight.patience)
             if not peer.outgoing.challenged:
                 self.courier.challenge(peer)
         self._dropped[DropReason.STALE_SYNCHRONIZE] += 1
@@ -233,11 +232,6 @@ class Associations:
     def deliver(self, peer: Peer, delivery: Delivery, messages: list[bytes]) -> None:
         for data in messages:
             self.events.append(MessageReceived(peer=peer.sid, data=data, delivery=delivery))
-
-    def delivered(self, peer: Peer, numbers: list[int]) -> None:
-        """The peer has delivered those messages of ours."""
-        for number in numbers:
-            self.events.append(Delivered(peer=peer.sid, message=number))
 
     def hand_out(self, peer: Peer, incoming: Incoming) -> None:
         """Deliver what waited for messages that the peer has given up meanwhile.

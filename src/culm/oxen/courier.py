@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from culm.oxen.clock import Clock
 from culm.oxen.links import Links
-from culm.oxen.messages import MessageAck, MessageData
+from culm.oxen.messages import MessageAck, MessageData, new_tuple
 from culm.oxen.peer import Peer
 from culm.oxen.stream import Item
 from culm.timers import Deadlines
@@ -42,7 +42,8 @@ class Courier:
     def acknowledge(self, source: bytes, body: MessageData) -> None:
         """Acknowledge a message that came by way of `source`, if that is wanted."""
         if body.id is not None:
-            self._links.acknowledge(source, MessageAck(body.fr, self._me, body.id))
+            ack = new_tuple(MessageAck, (body.fr, self._me, body.id))
+            self._links.acknowledge(source, ack)
 
     def resend(self, peers: Mapping[bytes, Peer]) -> None:
         """Send again what is due."""
@@ -58,10 +59,10 @@ class Courier:
         self._deadlines.cancel(sid)
 
     def _send(self, peer: Peer, items: list[Item]) -> None:
-        sid, links = peer.sid, self._links
+        sid = peer.sid
         for item in items:
-            links.send(MessageData(sid, self._me, item.id, item.d), item.way)
-        deadline = peer.outgoing.next_deadline()
+            self._links.send(new_tuple(MessageData, (sid, self._me, item.id, item.d)), item.way)
+        deadline = peer.outgoing.flight.next_deadline()
         if deadline is not None:
             earliest = self._deadlines.get(sid)
             if earliest is None or deadline < earliest:

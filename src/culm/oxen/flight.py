@@ -34,8 +34,10 @@ class Flight:
         self._interval_max = timing.redelivery_max_s
         self._round_trip = RoundTrip(timing)
         self._window = Window()
-        self._under_way: dict[int, Item] = {}  # by ID, in the order of sending
-        self._lost: dict[int, Item] = {}
+        self.under_way: dict[int, Item] = {}
+        """What is under way as far as we know, by ID, in the order of sending."""
+        self.lost: dict[int, Item] = {}
+        """What is to be sent again as soon as there is room."""
         self._order = 0
         self._round_end = 0
         self._newest = self._second = self._third = 0  # places of the acknowledged
@@ -47,16 +49,11 @@ class Flight:
         self._way_until = 0.0
 
     def __len__(self) -> int:
-        return len(self._under_way) + len(self._lost)
+        return len(self.under_way) + len(self.lost)
 
     def __iter__(self) -> Iterator[Item]:
-        yield from self._under_way.values()
-        yield from self._lost.values()
-
-    @property
-    def under_way(self) -> int:
-        """How many messages are under way, as far as we know."""
-        return len(self._under_way)
+        yield from self.under_way.values()
+        yield from self.lost.values()
 
     @property
     def patience(self) -> float:
@@ -64,14 +61,9 @@ class Flight:
         return min(_PATIENT_TIMEOUTS * self._round_trip.timeout, 2 * self._interval_max)
 
     @property
-    def has_lost(self) -> bool:
-        """Whether something is to be sent again as soon as there is room."""
-        return bool(self._lost)
-
-    @property
     def room(self) -> int:
         """How many messages more may be under way."""
-        return int(self._window.size) - len(self._under_way)
+        return int(self._window.size) - len(self.under_way)
 
     def limit(self) -> None:
         """There was not enough room."""
@@ -79,7 +71,7 @@ class Flight:
 
     def next_deadline(self) -> float | None:
         """When `look` is due."""
-        if not self._under_way:
+        if not self.under_way:
             return None
         interval, doubt = self._interval, self._doubt
         timer = self._since + (self._round_trip.probe if interval is None else interval)
@@ -87,7 +79,7 @@ class Flight:
 
     def dispatch(self, item: Item, now: float) -> None:
         """`item` leaves for the first time, under an ID that nothing else has."""
-        under_way, lost = self._under_way, self._lost
+        under_way, lost = self.under_way, self.lost
         if not under_way:
             if not lost:
                 self._begin(now)
@@ -103,10 +95,10 @@ class Flight:
     def take_lost(self, now: float) -> list[Item]:
         """What is lost and leaves again now, as there is room for it."""
         items: list[Item] = []
-        lost = self._lost
+        lost = self.lost
         while lost and self.room > 0:
             item = lost.pop(next(iter(lost)))
-            if not self._under_way:
+            if not self.under_way:
                 self._since = now
             self._resend(item, now)
             items.append(item)
@@ -122,7 +114,7 @@ class Flight:
         if self._interval is None and self._round_trip.smoothed is not None:
             self._since = now
             self._interval = self._round_trip.timeout
-            oldest = self._under_way.pop(next(iter(self._under_way)))
+            oldest = self.under_way.pop(next(iter(self.under_way)))
             self._resend(oldest, now)
             return [oldest]
         self._time_out(now)
@@ -130,25 +122,27 @@ class Flight:
 
     def acknowledge(self, id: int, now: float) -> Item | None:
         """The peer has got message `id`; what that was, ``None`` if nothing is known of it."""
-        under_way = self._under_way
+        under_way, seconds = self.under_way, None
         item = under_way.pop(id, None)
+        found = item is None
         if item is None:
-            item = self._lost.pop(id, None)
+            item = self.lost.pop(id, None)
             if item is None:
                 return None
-            self._window.found()
-            self._window.arrived(None)
         elif item.before is None:
             seconds = now - item.sent
             self._round_trip.sample(seconds, now)
-            self._window.arrived(seconds)
-            self._rank(item.order)
         else:
-            if now - item.sent < self._round_trip.least:
-                self._window.found()  # the answer is to the time before
-            else:
-                self._rank(item.order)
-            self._window.arrived(None)
+            found = now - item.sent < self._round_trip.least  # the answer is to the time before
+        if found:
+            self._window.found()
+        elif item.order > self._newest:
+            self._newest, self._second, self._third = item.order, self._newest, self._second
+        elif item.order > self._second:
+            self._second, self._third = item.order, self._second
+        elif item.order > self._third:
+            self._third = item.order
+        self._window.arrived(seconds)
         self._since = now
         self._interval = None
         self._backoff = 0
@@ -161,8 +155,8 @@ class Flight:
 
     def forget(self, item: Item) -> None:
         """`item` is not to be sent again."""
-        self._under_way.pop(item.id, None)
-        self._lost.pop(item.id, None)
+        self.under_way.pop(item.id, None)
+        self.lost.pop(item.id, None)
 
     # -- inside ---------------------------------------------------------------------------
 
@@ -178,20 +172,11 @@ class Flight:
             self._way = 0
         self._order += 1
         item.resend(self._order, now, self._way)
-        self._under_way[item.id] = item
-
-    def _rank(self, order: int) -> None:
-        """Keep the places of the three acknowledged messages that were sent last."""
-        if order > self._newest:
-            self._newest, self._second, self._third = order, self._newest, self._second
-        elif order > self._second:
-            self._second, self._third = order, self._second
-        elif order > self._third:
-            self._third = order
+        self.under_way[item.id] = item
 
     def _find_lost(self, now: float) -> None:
         """Three that were sent later are acknowledged, and it has had its time: it is lost."""
-        third, under_way = self._third, self._under_way
+        third, under_way = self._third, self.under_way
         self._doubt = None
         patience = self._round_trip.usual
         while under_way:
@@ -202,7 +187,7 @@ class Flight:
                 self._doubt = item.sent + patience
                 return
             del under_way[item.id]
-            self._lost[item.id] = item
+            self.lost[item.id] = item
             self._window.lost()
 
     def _end_round(self) -> None:
@@ -211,9 +196,9 @@ class Flight:
 
     def _time_out(self, now: float) -> None:
         """Nothing came back for too long: all that is under way is lost."""
-        everything = {**self._lost, **self._under_way}
-        self._lost = dict(sorted(everything.items(), key=lambda entry: entry[1].first))
-        self._under_way.clear()
+        everything = {**self.lost, **self.under_way}
+        self.lost = dict(sorted(everything.items(), key=lambda entry: entry[1].first))
+        self.under_way.clear()
         self._doubt = None
         self._window.collapse()
         self._backoff = min(self._backoff + 1, _BACKOFF_MAX)

@@ -35,8 +35,11 @@ class Inbox:
         self._size = size
         return True
 
-    def take(self) -> tuple[bytes, bytes]:
-        """The oldest datagram."""
-        source, data = self._datagrams.popleft()
+    def take(self) -> tuple[bytes, bytes] | None:
+        """The oldest datagram, if there is one."""
+        if not self._datagrams:
+            return None
+        datagram = self._datagrams.popleft()
+        source, data = datagram
         self._size -= len(data) + len(source) + DATAGRAM_OVERHEAD
-        return source, data
+        return datagram

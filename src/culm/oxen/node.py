@@ -242,8 +242,9 @@ class Node:
                 if self._state is _JOINING and isinstance(event, PeerJoined):
                     self._state = _ACTIVE
                 return event
-            if inbox:
-                source, data = inbox.take()
+            datagram = inbox.take()
+            if datagram is not None:
+                source, data = datagram
                 body = self._links.receive(source, data)
                 if body is not None:
                     self._reception.receive(source, body)
@@ -339,8 +340,8 @@ class Node:
         return peers, payload
 
     def _check_payload(self, data: Buffer, delivery: Delivery) -> bytes:
-        self._refuse_when_leaving()
-        if self._state is _IDLE:
+        if self._state is not _ACTIVE and self._state is not _JOINING:
+            self._refuse_when_leaving()
             raise LocalProtocolError(ErrorCode.NOT_STARTED)
         payload = data if type(data) is bytes else bytes(memoryview(data))
         size_max = self._payload_size_max[delivery]

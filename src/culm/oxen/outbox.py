@@ -48,7 +48,11 @@ class Outbox:
         if self._size >= self._size_max:
             return False
         self._size += 1
-        self._bodies.setdefault(hop, []).append(body)
+        bodies = self._bodies.get(hop)
+        if bodies is None:
+            self._bodies[hop] = [body]
+        else:
+            bodies.append(body)
         return True
 
     def owe(self, hop: bytes, id: int) -> bool:

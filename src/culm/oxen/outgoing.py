@@ -35,7 +35,7 @@ class Outgoing:
         self._waiting: deque[Item] = deque()
         self._last_word: Item | None = None
         self._challenge: Item | None = None
-        self._flight = Flight(timing=timing, rng=rng)
+        self.flight = Flight(timing=timing, rng=rng)
         self._size = 0  # of what waits and what is not acknowledged
         self._turn = False  # which stream goes first
 
@@ -50,10 +50,6 @@ class Outgoing:
     def release(self) -> None:
         """The peer has synchronized: everything may go now."""
         self.open = True
-
-    def next_deadline(self) -> float | None:
-        """When `due` has something to do."""
-        return self._flight.next_deadline()
 
     def add(self, number: int, delivery: Delivery, data: bytes) -> None:
         """Queue a one-to-one message or a plain datagram."""
@@ -80,14 +76,14 @@ class Outgoing:
 
     def synchronize(self, now: float) -> Item:
         """The synchronize message, to be sent; earlier ones are not sent again."""
-        for item in [item for item in self._flight if not item.number]:
-            self._flight.forget(item)
+        for item in [item for item in self.flight if not item.number]:
+            self.flight.forget(item)
             self._size -= 1
         self._challenge = None
         start = Synchronize(self._broadcast.first - 1, self._one.first - 1)
         item = Item(0, write_message(start))
         self._size += 1
-        self._flight.dispatch(item, now)
+        self.flight.dispatch(item, now)
         return item
 
     def challenge(self, now: float) -> Item:
@@ -99,14 +95,9 @@ class Outgoing:
         last = self._one.first - 1
         item = Item(0, write_one_to_one(last, b""))
         self._size += 1
-        self._flight.dispatch(item, now)
+        self.flight.dispatch(item, now)
         self._challenge = item
         return item
-
-    @property
-    def patience(self) -> float:
-        """How long to wait for the answer to a challenge, in seconds."""
-        return self._flight.patience
 
     @property
     def challenged(self) -> bool:
@@ -116,12 +107,12 @@ class Outgoing:
     @property
     def idle(self) -> bool:
         """Whether nothing waits to be sent, for the first time or again."""
-        return self._size == self._flight.under_way
+        return self._size == len(self.flight.under_way)
 
     def ready(self, now: float) -> list[Item]:
         """Take what may be sent now: first what is lost, then what waits."""
-        flight = self._flight
-        items = flight.take_lost(now) if flight.has_lost else []
+        flight = self.flight
+        items = flight.take_lost(now) if flight.lost else []
         if not self.open:
             return items
         room = flight.room
@@ -144,6 +135,8 @@ class Outgoing:
         one, broadcast = self._one, self._broadcast
         if not broadcast.waiting:
             one.take_into(fresh, room)
+        elif not one.waiting:
+            broadcast.take_into(fresh, room)
         else:  # in turns, so that neither stream keeps the other back
             self._turn = not self._turn
             for stream in (broadcast, one) if self._turn else (one, broadcast):
@@ -155,14 +148,14 @@ class Outgoing:
 
     def due(self, now: float) -> list[Item]:
         """What is to be sent again now, as time has passed."""
-        return [*self._flight.look(now), *self.ready(now)]
+        return [*self.flight.look(now), *self.ready(now)]
 
     def acknowledge(self, id: int, now: float) -> list[int] | None:
         """The peer has got message `id`; ``None`` if nothing is known of it.
 
         Returns what the caller knows those messages by that have been delivered with it.
         """
-        item = self._flight.acknowledge(id, now)
+        item = self.flight.acknowledge(id, now)
         if item is None:
             return None
         self._size -= 1
@@ -177,18 +170,18 @@ class Outgoing:
 
         Returns what the caller knows those messages by that may be lost by that, in order.
         """
-        items = [*self._flight, *self._waiting, *self._one.waiting, *self._broadcast.waiting]
+        items = [*self.flight, *self._waiting, *self._one.waiting, *self._broadcast.waiting]
         lost = [item.number for item in items if item.number]
         self.open = False
         lost += self._one.restart(self._one.last)
         lost += self._broadcast.restart(broadcast)
         self._waiting.clear()
         self._last_word = self._challenge = None
-        self._flight = Flight(timing=self._timing, rng=self._rng)
+        self.flight = Flight(timing=self._timing, rng=self._rng)
         self._size = 0
         return sorted(lost)
 
     @property
     def _owes_messages(self) -> bool:
         """Whether plain datagrams or lost messages are not acknowledged."""
-        return any(item.number and item.stream is None for item in self._flight)
+        return any(item.number and item.stream is None for item in self.flight)

@@ -12,7 +12,7 @@ from typing import Any
 from culm.oxen.associations import Associations
 from culm.oxen.clock import Clock
 from culm.oxen.errors import DropReason
-from culm.oxen.events import Delivery, FailReason
+from culm.oxen.events import Delivered, Delivery, FailReason
 from culm.oxen.incoming import Age, Incoming
 from culm.oxen.limits import Limits, Timing
 from culm.oxen.links import Links
@@ -128,22 +128,20 @@ class Reception:
 
     def _receive_ack(self, body: MessageAck) -> None:
         peer = self._roster.peers.get(body.fr)
-        challenged = peer is not None and peer.outgoing.challenged
         told = None if peer is None else peer.outgoing.acknowledge(body.id, self._clock.now)
         if peer is None or told is None:
             self._dropped[DropReason.STRAY_ACKNOWLEDGE] += 1
             return
-        if challenged and not peer.outgoing.challenged:
+        if peer.claim is not None and not peer.outgoing.challenged:
             peer.answer()
-            return
         if peer.state is _SYNCHRONIZING:
             # Nothing else is in flight then but our latest synchronize message, which was
             # first sent after the peer's own had arrived, if it has.
             if peer.incoming is not None:
                 self._associations.join(peer, peer.incoming)
         else:
-            if told:
-                self._associations.delivered(peer, told)
+            for number in told:
+                self._associations.events.append(Delivered(peer=peer.sid, message=number))
             if not peer.outgoing.idle:
                 self._courier.pump(peer)
             if peer.state is _FINALIZING:
@@ -169,7 +167,8 @@ class Reception:
         released = stream.accept(message.sequence, message.data)
         if released is None:
             return self._refuse(DropReason.BEYOND_WINDOW)
-        peer.trust()
+        if peer.claim is not None:
+            peer.trust()
         self._associations.deliver(peer, delivery, released)
         if peer.state is _FINALIZING:
             self._associations.bury_if_complete(peer)
