@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import itertools
+import re
 import shutil
 import sys
 import warnings
@@ -46,7 +47,7 @@ def test_without_extensions_the_twins_serve_and_nothing_is_said(installed):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         package = installed()
-    assert package.IMPLEMENTATION == "pure"
+        assert package.IMPLEMENTATION == "pure"
     expected = dict.fromkeys(kernels.NAMES, "pure")
     assert dict(package.IMPLEMENTATIONS) == expected
     assert package.IMPORT_ERRORS == {}
@@ -57,15 +58,16 @@ def test_with_all_extensions_they_serve_and_nothing_is_said(installed):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         package = installed(**dict.fromkeys(kernels.NAMES, WORKING))
-    assert package.IMPLEMENTATION == "compiled"
+        assert package.IMPLEMENTATION == "compiled"
     assert package.lzfoo is package.load("lzfoo", "compiled")
 
 
 @pytest.mark.parametrize("failure", [BROKEN, MISSING_LIBRARY])
 def test_an_extension_that_does_not_import_is_reported(installed, failure):
+    package = installed(**dict.fromkeys(kernels.NAMES, failure))
     with pytest.warns(RuntimeWarning, match="compiled kernels are not all in use"):
-        package = installed(**dict.fromkeys(kernels.NAMES, failure))
-    assert package.IMPLEMENTATION == "pure"
+        implementation = package.IMPLEMENTATION
+    assert implementation == "pure"
     assert package.IMPORT_ERRORS.keys() == set(kernels.NAMES)
     assert all(isinstance(error, ImportError) for error in package.IMPORT_ERRORS.values())
     with pytest.raises(ImportError):
@@ -74,10 +76,26 @@ def test_an_extension_that_does_not_import_is_reported(installed, failure):
 
 @pytest.mark.parametrize("other", [{}, {"lzfoo": BROKEN}])
 def test_a_mixture_is_told(installed, other):
-    with pytest.warns(RuntimeWarning, match="'lzfoo': 'pure', .*'varu64': 'compiled'"):
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
         package = installed(varu64=WORKING, **other)
-    assert package.IMPLEMENTATION == "mixed"
+        assert package.IMPLEMENTATION == "mixed"
+    assert [warning.category for warning in told] == [RuntimeWarning] * (1 + len(other))
+    assert re.search("'lzfoo': 'pure', .*'varu64': 'compiled'", str(told[-1].message))
     assert package.IMPORT_ERRORS.keys() == other.keys()
+
+
+def test_a_kernel_is_imported_when_it_is_asked_for(installed):
+    package = installed(varu64=BROKEN, lzfoo=WORKING)
+    assert "cbor" not in vars(package)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert package.lzfoo is package.load("lzfoo", "compiled")
+    with pytest.warns(RuntimeWarning, match="undefined symbol"):
+        assert package.varu64 is package.load("varu64", "pure")
+    assert {"varu64", "lzfoo"} == vars(package).keys() & set(kernels.NAMES)
+    with pytest.raises(AttributeError, match="zip"):
+        _ = package.zip
 
 
 def test_what_is_told_is_what_is_used():

@@ -1,14 +1,17 @@
 """The hot paths, each twice: compiled from ``cext/`` and as a pure twin, its specification.
 
 ``culm.kernels.cbor``, ``classic``, ``fingerprint``, ``hashing``, ``lzfoo``, ``runs``, ``symbols``,
-``tree``, ``varu64``, ``xenc`` are the twins in use: the compiled ones where there are any.  Which
-was taken is told, never guessed:
+``tree``, ``varu64``, ``xenc`` are the twins in use: the compiled ones where there are any.  Each
+is imported when it is first asked for, so that whoever wants one codec waits for no libsodium.
+Which was taken is told, never guessed:
 
 - `IMPLEMENTATION` is ``"compiled"``, ``"pure"`` or ``"mixed"``,
 - `IMPLEMENTATIONS` says it kernel by kernel,
 - `IMPORT_ERRORS` holds the exception of each compiled kernel that is there and does not
-  import.  Such a kernel, and a mixture, also cause a `RuntimeWarning` on import: an
-  installation without extensions is a choice, a half working one is not.
+  import.  Such a kernel, and a mixture, also cause a `RuntimeWarning` when they are first used:
+  an installation without extensions is a choice, a half working one is not.
+
+To ask for one of these three imports all kernels.
 
 There is no switch.  To run without the extensions, install with ``CULM_BUILD_EXT=no``; to
 have both twins side by side, as the tests do, call `load`.
@@ -57,8 +60,8 @@ NAMES = (
     "varu64",
     "xenc",
 )
-IMPLEMENTATIONS: dict[str, Implementation] = {}
-IMPORT_ERRORS: dict[str, Exception] = {}
+_picked: dict[str, Implementation] = {}
+_errors: dict[str, Exception] = {}
 
 
 def load(name: str, implementation: Implementation) -> ModuleType:
@@ -75,22 +78,42 @@ def load(name: str, implementation: Implementation) -> ModuleType:
 
 
 def _pick(name: str) -> ModuleType:
+    """The twin to use of a kernel, from now on an attribute of this package."""
     try:
         module = load(name, "compiled")
     except Exception as error:
         module = load(name, "pure")
-        IMPLEMENTATIONS[name] = "pure"
+        _picked[name] = "pure"
         # Not to be found is not to be built; any other failure is one.
         if not isinstance(error, ModuleNotFoundError) or error.name != f"{__name__}._{name}":
-            IMPORT_ERRORS[name] = error
+            _errors[name] = error
     else:
-        IMPLEMENTATIONS[name] = "compiled"
+        _picked[name] = "compiled"
+    globals()[name] = module
+    # A mixture is told when the first kernel comes that is unlike the others.
+    first_unlike = list(_picked.values()).count(_picked[name]) == 1 < len(_picked)
+    if name in _errors or first_unlike:
+        warnings.warn(
+            f"culm's compiled kernels are not all in use: {_picked}, {_errors}",
+            RuntimeWarning,
+            stacklevel=3,
+        )
     return module
 
 
-def _summary() -> Literal["compiled", "pure", "mixed"]:
-    used = set(IMPLEMENTATIONS.values())
-    return used.pop() if len(used) == 1 else "mixed"
+def __getattr__(name: str) -> object:
+    if name in NAMES:
+        return _pick(name)
+    if name not in {"IMPLEMENTATION", "IMPLEMENTATIONS", "IMPORT_ERRORS"}:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    for kernel in NAMES:
+        if kernel not in _picked:
+            _pick(kernel)
+    used = set(_picked.values())
+    globals()["IMPLEMENTATION"] = used.pop() if len(used) == 1 else "mixed"
+    globals()["IMPLEMENTATIONS"] = _picked
+    globals()["IMPORT_ERRORS"] = _errors
+    return globals()[name]
 
 
 if TYPE_CHECKING:
@@ -104,23 +127,7 @@ if TYPE_CHECKING:
     from culm.kernels import pure_tree as tree
     from culm.kernels import pure_varu64 as varu64
     from culm.kernels import pure_xenc as xenc
-else:
-    cbor = _pick("cbor")
-    classic = _pick("classic")
-    fingerprint = _pick("fingerprint")
-    hashing = _pick("hashing")
-    lzfoo = _pick("lzfoo")
-    runs = _pick("runs")
-    symbols = _pick("symbols")
-    tree = _pick("tree")
-    varu64 = _pick("varu64")
-    xenc = _pick("xenc")
 
-IMPLEMENTATION = _summary()
-
-if IMPORT_ERRORS or IMPLEMENTATION == "mixed":
-    warnings.warn(
-        f"culm's compiled kernels are not all in use: {IMPLEMENTATIONS}, {IMPORT_ERRORS}",
-        RuntimeWarning,
-        stacklevel=2,
-    )
+    IMPLEMENTATION: Literal["compiled", "pure", "mixed"]
+    IMPLEMENTATIONS: dict[str, Implementation]
+    IMPORT_ERRORS: dict[str, Exception]
