@@ -1,4 +1,4 @@
-"""How the extension modules are built; everything else is in pyproject.toml.
+"""How the extension modules are built, and the readme; everything else is in pyproject.toml.
 
 ``CULM_BUILD_EXT``: ``auto`` (default: build if there is a C compiler), ``require`` or
 ``no``.  ``CULM_SANITIZE=1`` builds with AddressSanitizer and UBSan.
@@ -6,10 +6,12 @@
 
 import atexit
 import os
+import re
 import shutil
 import sys
 import sysconfig
 import tempfile
+import tomllib
 from pathlib import Path
 
 from setuptools import Extension, setup
@@ -95,7 +97,18 @@ def modules() -> list[Extension]:
     )
 
 
+def readme() -> str:
+    """README.md as a package index shows it: with links to the files of this version."""
+    source = tomllib.loads(Path("pyproject.toml").read_text("utf-8"))["project"]["urls"]["Source"]
+    found = re.search(r'__version__ = "(.+)"', Path("src/culm/__init__.py").read_text("utf-8"))
+    assert found is not None
+    links = f"]({source}/blob/v{found[1]}/"
+    return re.sub(r"\]\((?![a-z]+:|#)", links, Path("README.md").read_text("utf-8"))
+
+
 setup(
+    long_description=readme(),
+    long_description_content_type="text/markdown",
     ext_modules=modules(),
     options={
         "build": {"build_base": SCRATCH},

@@ -1,3 +1,3 @@
 """culm: sans-IO state machines for peer-to-peer replication protocols."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

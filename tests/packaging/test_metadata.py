@@ -5,6 +5,7 @@ from __future__ import annotations
 import configparser
 import re
 import tomllib
+from datetime import date
 from importlib import metadata, resources
 
 import pytest
@@ -27,6 +28,25 @@ def names(value: str) -> list[str]:
 
 def test_the_installed_version_is_the_one_in_the_source():
     assert metadata.version("culm") == culm.__version__
+
+
+def test_the_changelog_has_the_version_and_its_date():
+    latest = re.search(r"^## \[(.+)\] - (.+)$", text("CHANGELOG.md"), re.MULTILINE)
+    assert latest is not None
+    assert latest[1] == culm.__version__
+    assert date.fromisoformat(latest[2])
+
+
+def test_the_address_of_the_project_is_the_same_everywhere():
+    source = PROJECT["urls"]["Source"]
+    assert all(url.startswith(source) for url in PROJECT["urls"].values())
+    release = f"[{culm.__version__}]: {source}/releases/tag/v{culm.__version__}"
+    assert release in text("CHANGELOG.md").splitlines()
+
+
+def test_files_that_addresses_of_the_project_name_are_there():
+    named = [url.partition("/blob/main/")[2] for url in PROJECT["urls"].values()]
+    assert [name for name in named if not (ROOT / name).exists()] == []
 
 
 def test_the_installed_package_is_typed():
