@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import email
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -13,12 +15,14 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from packaging_project import ROOT
+from packaging_project import ROOT, code_blocks
 
 pytestmark = [pytest.mark.dist, pytest.mark.timeout(1200)]
 
 KERNELS = sorted(path.stem for path in (ROOT / "cext").glob("*.pyx"))
-VERSIONS = ["3.11", "3.12", "3.13"]
+VERSIONS = ["3.11", "3.12", "3.13", "3.14"]
+
+SUFFIX = "import sysconfig; print(sysconfig.get_config_var('EXT_SUFFIX'))"
 
 # Imports every module of the installed package but those that need an extra, tells which
 # kernels it found, and asks the line driver what it can drive.
@@ -36,7 +40,9 @@ assert drive.main(["--list"]) == 0
 
 def run(*command: str | Path, cwd: Path, env: Mapping[str, str] | None = None) -> str:
     """Standard output of `command`; its failure shows all that it wrote."""
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("CULM_")}
+    # Neither our settings, nor a tree that shadows what is installed.
+    foreign = {name for name in os.environ if name.startswith(("CULM_", "PYTHON"))}
+    clean = {name: value for name, value in os.environ.items() if name not in foreign}
     done = subprocess.run(
         [str(part) for part in command],
         cwd=cwd,
@@ -115,10 +121,34 @@ def names_in(wheel: Path) -> set[str]:
         return set(archive.namelist())
 
 
+def package_in(wheel: Path) -> set[str]:
+    """What a wheel brings besides what it says of itself."""
+    return {name for name in names_in(wheel) if ".dist-info/" not in name}
+
+
+def sources() -> set[str]:
+    """What of the project belongs into every wheel: modules, stubs and `py.typed`."""
+    files = {name.removeprefix("src/") for name in tracked_files() if name.startswith("src/")}
+    assert {Path(name).suffix for name in files} == {".py", ".pyi", ".typed"}
+    return files
+
+
 def test_the_sdist_holds_every_tracked_file_and_nothing_that_was_generated(unpacked: Path):
     held = {str(path.relative_to(unpacked)) for path in unpacked.rglob("*") if path.is_file()}
     made = {name for name in held if ".egg-info/" in name} | {"PKG-INFO", "setup.cfg"}
     assert held - made == tracked_files()
+
+
+def test_links_of_the_readme_lead_to_files_of_this_version_from_anywhere(unpacked: Path):
+    told = email.message_from_string((unpacked / "PKG-INFO").read_text(encoding="utf-8"))
+    urls = dict(line.split(", ") for line in told.get_all("Project-URL", []))
+    assert told["Description-Content-Type"] == "text/markdown"
+    targets = re.findall(r"\]\(([^)#]+)\)", str(told.get_payload()))
+    below = f"{urls['Source']}/blob/v{told['Version']}/"
+    assert [target for target in targets if not target.startswith("https://")] == []
+    names = [target.removeprefix(below) for target in targets if target.startswith(below)]
+    assert len(names) > 10
+    assert [name for name in names if not (unpacked / name).exists()] == []
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -130,10 +160,8 @@ def test_a_wheel_from_the_sdist_installs_and_runs_compiled(
     wheel = build_wheel(unpacked, tmp_path / "wheel", python, CULM_BUILD_EXT="require")
 
     names = names_in(wheel)
-    assert {Path(name).parts[0].split("-")[0] for name in names} == {"culm"}
-    assert not [name for name in names if name.endswith((".pyx", ".pxd", ".c"))]
-    built = {Path(name).name.split(".")[0] for name in names if name.endswith((".so", ".pyd"))}
-    assert built == {f"_{kernel}" for kernel in KERNELS}
+    suffix = run(python, "-c", SUFFIX, cwd=tmp_path).strip()
+    assert package_in(wheel) == sources() | {f"culm/kernels/_{name}{suffix}" for name in KERNELS}
     assert any(name.endswith(".dist-info/licenses/LICENSE") for name in names)
     with zipfile.ZipFile(wheel) as archive:
         kernels = [archive.read(name) for name in names if name.endswith(".so")]
@@ -151,31 +179,67 @@ def test_a_wheel_from_the_sdist_installs_and_runs_compiled(
 def test_without_extensions_the_twins_serve(env: dict[str, str], unpacked: Path, tmp_path: Path):
     wheel = build_wheel(unpacked, tmp_path, **env)
     assert wheel.stem.endswith("-py3-none-any")
-    assert not [name for name in names_in(wheel) if name.endswith((".so", ".pyd"))]
+    assert package_in(wheel) == sources()
     python = new_environment(Path(sys.executable), tmp_path / "environment")
     run(python, "-m", "pip", "install", wheel, cwd=tmp_path)
     output = run(python, "-W", "error", "-c", IMPORT_ALL, cwd=tmp_path)
     assert output.split()[:2] == ["pure", "bymux"]
 
 
-def test_a_build_without_a_compiler_says_so(unpacked: Path, tmp_path: Path):
-    copy = shutil.copytree(unpacked, tmp_path / "source")
+@pytest.mark.parametrize("compiler", ["none", "broken", "there"])
+def test_a_stranger_installs_the_sdist_and_runs_the_first_example(
+    compiler: str, sdist: Path, tmp_path: Path
+):
+    """With nothing but Python, with a compiler that fails, and with one that works."""
+    python = new_environment(Path(sys.executable), tmp_path / "environment")
+    (tmp_path / "empty").mkdir()
+    env = {
+        "none": {"PATH": str(tmp_path / "empty")},
+        "broken": {"CC": "/bin/false", "CXX": "/bin/false"},
+        "there": {},
+    }[compiler]
     log = tmp_path / "log"
-    command = [sys.executable, "-m", "pip", "wheel", "--log", log, "--no-deps", "-w", tmp_path]
-    run(*command, copy, cwd=tmp_path, env={"CC": "/nonexistent/cc"})
-    assert "the kernels will be those in Python" in log.read_text(encoding="utf-8")
+    told = run(python, "-m", "pip", "install", "--log", log, sdist, cwd=tmp_path, env=env)
+    is_pure = compiler != "there"
+    # What pip shows without being asked is the wheel's name; the reason is in its log.
+    assert ("-py3-none-any.whl" in told) == is_pure
+    assert ("the kernels will be those in Python" in log.read_text(encoding="utf-8")) == is_pure
+
+    implementation = "import culm.kernels; print(culm.kernels.IMPLEMENTATION)"
+    used = run(python, "-W", "error", "-c", implementation, cwd=tmp_path, env=env)
+    assert used.split() == ["pure" if is_pure else "compiled"]
+    example = code_blocks("README.md", "python")[0]
+    lines = run(python, "-W", "error", "-c", example, cwd=tmp_path, env=env).splitlines()
+    assert lines == [f"entry {number} is verified, and in the store" for number in (1, 2, 3)]
 
 
-def test_what_an_earlier_build_has_left_comes_into_no_wheel(unpacked: Path, tmp_path: Path):
+@pytest.mark.parametrize("through", ["pip", "build", "build --wheel"])
+def test_what_an_earlier_build_has_left_comes_into_no_wheel(
+    through: str, unpacked: Path, tmp_path: Path
+):
     tree = shutil.copytree(unpacked, tmp_path / "tree")
-    for lib in ("lib", f"lib.{sysconfig.get_platform()}-{sys.implementation.cache_tag}"):
-        package = tree / "build" / lib / "culm"
-        package.mkdir(parents=True)
-        (package / "of_an_earlier_build.py").touch()
+    suffix = sysconfig.get_config_var("EXT_SUFFIX")
+    libs = ("lib", f"lib.{sysconfig.get_platform()}-{sys.implementation.cache_tag}")
+    left = [f"build/{lib}/culm/of_an_earlier_build.py" for lib in libs]
+    left += [f"build/{lib}/culm/kernels/_varu64{suffix}" for lib in libs]
+    # Built in place, for the checkout itself.
+    left += [f"src/culm/kernels/_{name}{suffix}" for name in ("varu64", "of_an_earlier_build")]
+    left += ["cext/varu64.c", "src/culm/__pycache__/of_an_earlier_build.cpython-311.pyc"]
+    for name in left:
+        (tree / name).parent.mkdir(parents=True, exist_ok=True)
+        (tree / name).touch()
+    listed = tree / "src/culm.egg-info/SOURCES.txt"
+    listed.parent.mkdir(exist_ok=True)
+    listed.write_text("\n".join(left), encoding="utf-8")
+
     (tmp_path / "wheel").mkdir()
-    names = names_in(build_wheel(tree, tmp_path / "wheel", CULM_BUILD_EXT="no"))
-    assert "culm/machine.py" in names
-    assert "culm/of_an_earlier_build.py" not in names
+    if through == "pip":
+        wheel = build_wheel(tree, tmp_path / "wheel", CULM_BUILD_EXT="no")
+    else:
+        command = [sys.executable, "-m", *through.split(), "--outdir", tmp_path / "wheel", tree]
+        run(*command, cwd=tmp_path, env={"CULM_BUILD_EXT": "no"})
+        (wheel,) = (tmp_path / "wheel").glob("*.whl")
+    assert package_in(wheel) == sources()
 
 
 @pytest.mark.parametrize(
