@@ -175,6 +175,7 @@ def test_sessions_are_replayed_file_by_file(tmp_path, capsys, spark):
     folder.mkdir()
     lines(folder / "good.jsonl", [{"op": "receive", "hex": "20000568656c6c6f"}, {"op": "sing"}])
     lines(folder / "bad.jsonl", [{"op": "receive", "hex": "ff" * 9}])
+    (folder / "no text.jsonl").write_bytes(b"\xff\n")
     arguments = ("sessions", "--machine", "bymux", "--config", config, "--json")
     status, out, _ = run(
         capsys, *arguments, "--input", str(folder), "--output", str(tmp_path / "out")
@@ -182,6 +183,7 @@ def test_sessions_are_replayed_file_by_file(tmp_path, capsys, spark):
     summary = json.loads(out)
     assert status == EXIT_FOUND
     assert (summary["sessions"], summary["refused"]) == (2, 1)
+    assert summary["quarantined"] == {"NOT_JSON": 1}
     assert summary["events"] == {"StreamData": 1}
     assert sum(summary["violations"].values()) == 1
 
@@ -191,8 +193,8 @@ def test_lines_of_recorded_sessions_have_bytes_and_times():
     wrong = [
         {**good, "direction": "up"},
         {**good, "hex": "2"},
-        {**good, "time": "soon"},
-        {**good, "session": 1},
+        *({**good, "time": time} for time in ("soon", 10**400, float("nan"), float("inf"))),
+        *({**good, "session": session} for session in (1, "\ud800")),
         {"session": "a"},
         [],
     ]

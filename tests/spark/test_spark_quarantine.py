@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
+from random import Random
 from typing import TYPE_CHECKING
 
 import pyarrow
@@ -130,3 +131,29 @@ def test_what_is_no_item_is_set_aside(spark):
     assert [row.record for row in found.collect()] == [b"three", None, b"", b"four"]
     with pytest.raises(ColumnError, match="fault"):
         quarantined(frame.drop("fault"))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_table_with_a_wrong_byte_has_all_its_rows_or_is_none(tmp_path, seed):
+    """Whatever byte it is, of a page or of what the file says of itself; and nothing crashes."""
+    path = tmp_path / "a.parquet"
+    columns = {name: [b"%d" % at for at in range(7)] for name in ("entry", "payload")}
+    write_table(path, columns, row_group_size=3)
+    data = path.read_bytes()
+    chance = Random(seed)
+    # The type of the column, its repetition and how many rows a group has are among them.
+    for at in [data.rindex(b"\x05entry\0") - 5 - seed, *chance.sample(range(len(data)), 30)]:
+        changed = bytearray(data)
+        changed[at] = chance.choice([0, 0xFF, data[at] ^ 1, data[at] ^ 0x80])
+        path.write_bytes(changed)
+        splits = plan(str(path), chance.choice([200, 1 << 20]))
+        rows = [row for split in splits for batch in read_split(split) for row in batch.to_pylist()]
+        assert len(rows) == 7 or [row["fault"] for row in rows] == ["NO_PARQUET"], at
+        assert len({(row["block"], row["row"]) for row in rows}) == len(rows)
+
+
+def test_a_table_of_two_columns_with_one_name_is_told(tmp_path):
+    table = pyarrow.table([[b"a"], [b"b"]], names=["entry", "entry"])
+    parquet.write_table(table, tmp_path / "a.parquet")
+    [batch] = [batch for split in plan(str(tmp_path)) for batch in read_split(split)]
+    assert batch.column("fault").to_pylist() == ["MISSING_COLUMN"]

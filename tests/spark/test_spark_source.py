@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from pathlib import Path
 
@@ -108,3 +109,31 @@ def test_a_write_that_fails_leaves_nothing_to_read(spark, tmp_path):
     with pytest.raises(Exception, match="an entry is null"):
         writer.save(str(tmp_path / "target"))
     assert plan(str(tmp_path / "target")) == []
+
+
+def test_what_is_no_file_is_told_and_each_directory_is_read_once(tmp_path, records):
+    """Links that lead nowhere or around, pipes, names that are no text; nobody waits or crashes."""
+    folder = tmp_path / "folder"
+    (folder / "below").mkdir(parents=True)
+    archive(folder / "below" / "a", records[:2])
+    for name in ("around", "again", "below/up"):
+        (folder / name).symlink_to(folder)
+    (folder / "aside").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "elsewhere").mkdir()
+    archive(tmp_path / "elsewhere" / "b", records[2:4])
+    (folder / "file").symlink_to(tmp_path / "elsewhere" / "b")
+    (folder / "nowhere").symlink_to("nothing")
+    (folder / "itself").symlink_to("itself")
+    os.mkfifo(folder / "pipe")
+    Path(os.fsdecode(os.fsencode(folder) + b"/\xff")).write_bytes(b"?")
+    found = rows_of(plan(str(folder)))
+    names = Counter(str(Path(row["file"]).relative_to(folder)) for row in found if row["entry"])
+    assert names == {"below/a": 2, "aside/b": 2, "file": 2}
+    faults = {Path(row["file"]).name: row["fault"] for row in found if row["fault"]}
+    assert faults == dict.fromkeys(["nowhere", "itself", "pipe", "\\xff"], "UNREADABLE")
+    assert rows_of(plan(str(folder / "pipe")))[0]["fault"] == "UNREADABLE"
+
+
+def test_a_directory_of_nothing_has_no_rows(spark, tmp_path):
+    register(spark)
+    assert spark.read.format("culm").load(str(tmp_path)).collect() == []

@@ -52,6 +52,14 @@ def test_messages_become_columns_in_both_forms(spark):
         assert row.content_type == (None if private else "post")
 
 
+def test_half_a_surrogate_pair_is_no_text_of_a_column(spark):
+    """It is sound JSON, and so is a message that has it."""
+    content = {"type": "\ud800bc \U0001f600"}
+    message = create_message(SigningKey(bytes(32)), content=content, timestamp=1)
+    [row] = verify_feed_messages(frame_of(spark, [message.data])).collect()
+    assert (row.content_type, row.fault, row.reasons) == ("\ufffdbc \U0001f600", None, 0)
+
+
 def test_what_is_no_message_says_why(spark):
     (message,) = feed("alice", 1)
     lines = [

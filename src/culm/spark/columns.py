@@ -157,7 +157,6 @@ def row_batches(
     rows: Iterable[dict[str, Any]], columns: Sequence[tuple[str, str]]
 ) -> Iterator[pyarrow.RecordBatch]:
     """Batches of `rows`, of some megabytes at most; what a row does not have is null."""
-    import pyarrow
 
     schema = arrow_schema(columns)
     batch: list[dict[str, Any]] = []
@@ -166,9 +165,27 @@ def row_batches(
         batch.append(row)
         size += sum(len(value) for value in row.values() if isinstance(value, bytes))
         if len(batch) >= _ROWS_MAX or size >= _BATCH_SIZE:
-            yield pyarrow.RecordBatch.from_pylist(batch, schema)
+            yield _batch_of(batch, schema)
             batch, size = [], 0
-    yield pyarrow.RecordBatch.from_pylist(batch, schema)
+    yield _batch_of(batch, schema)
+
+
+def _batch_of(rows: list[dict[str, Any]], schema: pyarrow.Schema) -> pyarrow.RecordBatch:
+    """A batch of rows, in whose strings U+FFFD stands for what no text of Arrow's can have."""
+    import pyarrow
+
+    try:
+        return pyarrow.RecordBatch.from_pylist(rows, schema)
+    except UnicodeEncodeError:  # half a surrogate pair, which JSON can say
+        return pyarrow.RecordBatch.from_pylist(
+            [{name: _sound_text(value) for name, value in row.items()} for row in rows], schema
+        )
+
+
+def _sound_text(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 #: What makes rows of those of a batch, one of each and in their order.
@@ -211,7 +228,7 @@ def _map_batches(
     schema = arrow_schema(made)
     for batch in batches:
         rows = batch.select(needed).to_pylist()
-        new = pyarrow.RecordBatch.from_pylist(list(make(rows)), schema)
+        new = _batch_of(list(make(rows)), schema)
         yield pyarrow.RecordBatch.from_arrays(
             [*(batch.column(name) for name in kept), *new.columns],
             names=[*kept, *schema.names],

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import stat
+from collections import deque
 from typing import Any
 
-__all__ = ["list_files", "open_system"]
+__all__ = ["list_files", "open_file", "open_system"]
 
 
 def open_system(path: str) -> tuple[Any, str]:
@@ -18,8 +20,25 @@ def open_system(path: str) -> tuple[Any, str]:
     return fs.LocalFileSystem(), os.path.abspath(path)
 
 
+def open_file(path: str) -> Any:
+    """A file, to be read at any place.
+
+    Raises `OSError` if it cannot be opened, or is something else: nobody waits for a pipe.
+    """
+    from pyarrow import fs
+
+    system, inside = open_system(path)
+    if system.get_file_info(inside).type != fs.FileType.File:
+        raise FileNotFoundError(f"there is no file at {path}")
+    return system.open_input_file(inside)
+
+
 def list_files(path: str) -> list[tuple[str, int]]:
     """The files that a path names, and their sizes: itself, or all below it but hidden ones.
+
+    What is there and can be no file that is read (a link that leads nowhere, a pipe, a directory
+    that is closed, a name that is no text) is among them, with 1 for its size: whoever opens it
+    tells.  Of this machine's directories each is looked at once, whatever links lead to it.
 
     Raises `FileNotFoundError` if there is nothing.
     """
@@ -29,16 +48,65 @@ def list_files(path: str) -> list[tuple[str, int]]:
     info = system.get_file_info(inside)
     if info.type == fs.FileType.NotFound:
         raise FileNotFoundError(f"there is nothing at {path}")
-    if info.type == fs.FileType.File:
-        return [(path, info.size)]
-    found = system.get_file_info(fs.FileSelector(inside, recursive=True))
+    if info.type != fs.FileType.Directory:
+        return [(path, _size(info))]
     prefix = path.rstrip("/")
+    if isinstance(system, fs.LocalFileSystem):
+        return sorted((f"{prefix}/{name}", size) for name, size in _walk(inside))
+    found = system.get_file_info(fs.FileSelector(inside, recursive=True))
     return sorted(
-        (prefix + each.path.removeprefix(inside.rstrip("/")), each.size)
+        (prefix + each.path.removeprefix(inside.rstrip("/")), _size(each))
         for each in found
-        if each.type == fs.FileType.File and not _is_hidden(each.path.removeprefix(inside))
+        if each.type != fs.FileType.Directory and not _is_hidden(each.path.removeprefix(inside))
     )
+
+
+def _size(info: Any) -> int:
+    return 1 if info.size is None else int(info.size)
 
 
 def _is_hidden(path: str) -> bool:
     return any(part.startswith((".", "_")) for part in path.split("/"))
+
+
+def _walk(root: str) -> list[tuple[str, int]]:
+    """The names below `root` and the sizes of what is no directory.
+
+    Links to directories are followed when all else has been seen, so that a directory has its own
+    name where it has one, and a link to what is above it leads nowhere new.
+    """
+    found: list[tuple[str, int]] = []
+    seen: set[str] = set()
+    waiting, linked = [root], deque[str]()
+    while waiting or linked:
+        folder = waiting.pop() if waiting else linked.popleft()
+        real = os.path.realpath(folder)
+        if real in seen:
+            continue
+        seen.add(real)
+        try:
+            inside = sorted(os.scandir(folder), key=lambda each: each.name)
+        except OSError:
+            found.append((_below(root, folder), 1))
+            continue
+        for each in inside:
+            if _is_hidden(each.name):
+                continue
+            if os.path.isdir(each.path):
+                (linked if each.is_symlink() else waiting).append(each.path)
+            else:
+                found.append((_below(root, each.path), _file_size(each.path)))
+    return found
+
+
+def _file_size(path: str) -> int:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return 1
+    return found.st_size if stat.S_ISREG(found.st_mode) else 1
+
+
+def _below(root: str, path: str) -> str:
+    """The rest of a path as Spark can write it: bytes that are no UTF-8 are escapes."""
+    return os.fsencode(os.path.relpath(path, root)).decode("utf-8", "backslashreplace")

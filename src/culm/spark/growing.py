@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import PurePosixPath
 
 from culm.spark.archive import whole_until
-from culm.spark.files import list_files, open_system
+from culm.spark.files import list_files, open_file
 from culm.spark.lines import lines_until
 from culm.spark.splits import LINES, TABLES, Split, check_split_size, cut
 
@@ -68,9 +68,8 @@ def _end(path: str, start: int, size: int) -> int:
     if suffix in TABLES:
         return size
     look = lines_until if suffix in LINES else whole_until
-    system, inside = open_system(path)
     try:
-        with system.open_input_file(inside) as file:
+        with open_file(path) as file:
             return look(file, start=start, size=size)
     except OSError:
         return size  # whoever reads it tells

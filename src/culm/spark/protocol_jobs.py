@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial, reduce
+from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from culm.spark.columns import map_rows
@@ -139,10 +140,11 @@ def sessions_job(spark: SparkSession, sessions: Sessions, store: Store, tell: Te
     lines = _lines(spark, path)
     if sessions.recorded:
         made = (*RECORDED, ("fault", "string"))
-        rows = map_rows(lines, partial(parsed_lines, form=recorded_bytes), ["entry"], _PLACE, made)
-        told = session_lines(sound(rows).select(*dict(RECORDED)))
+        rows = map_rows(lines, partial(parsed_lines, form=recorded_bytes), ["entry"], _KEPT, made)
+        told = session_lines(sound(rows), then=_PLACE)
     else:
-        rows = lines
+        no_text = f.when(~f.is_valid_utf8(f.col("entry").cast("string")), NOT_JSON)
+        rows = lines.withColumn("fault", f.coalesce("fault", no_text))
         in_order = Window.partitionBy("file").orderBy("block")
         told = sound(rows).select(
             f.col("file").alias("session"),
@@ -216,7 +218,7 @@ def parsed_lines(
             continue
         try:
             yield form(value)
-        except (TypeError, ValueError, KeyError):
+        except (TypeError, ValueError, KeyError, OverflowError):
             yield {"fault": WRONG_FORM}
 
 
@@ -236,12 +238,15 @@ def _raft_entry(value: Any) -> dict[str, Any]:
 
 def recorded_bytes(value: Any) -> dict[str, Any]:
     """A row of `RECORDED`; raises for a line that has another form."""
-    session, direction = value["session"], value["direction"]
+    session, direction, time = value["session"], value["direction"], float(value["time"])
     if type(session) is not str or direction not in ("in", "out"):
         raise TypeError("a session has a name, and two directions")
+    if not isfinite(time):
+        raise ValueError("what comes is before or after what else does")
+    session.encode()  # half a surrogate pair is the name of nothing
     return {
         "session": session,
         "direction": direction,
-        "time": float(value["time"]),
+        "time": time,
         "bytes": bytes.fromhex(value["hex"]),
     }

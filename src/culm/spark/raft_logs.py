@@ -79,11 +79,12 @@ def raft_violations(frame: DataFrame) -> DataFrame:
 
     check_columns(frame, RAFT_LOG)
     rows = frame.select("server", "at", "term", "is_configuration", "value")
-    before = rows.select(
-        f.col("server").alias("_server"), f.col("at").alias("_at"), f.col("term").alias("_term")
-    )
+    # One for each index, however often a log has it, and none behind the largest number.
+    before = rows.groupBy(
+        f.col("server").alias("_server"), f.try_add("at", f.lit(1)).alias("_next")
+    ).agg(f.max("term").alias("_term"))
     first = rows.groupBy(f.col("server").alias("_of")).agg(f.min("at").alias("_first"))
-    follows = (f.col("server") == f.col("_server")) & (f.col("at") == f.col("_at") + 1)
+    follows = (f.col("server") == f.col("_server")) & (f.col("at") == f.col("_next"))
     linked = rows.join(before, follows, "left").join(first, f.col("server") == f.col("_of"))
     content = f.struct("is_configuration", "value")
     disputed = (
@@ -93,7 +94,7 @@ def raft_violations(frame: DataFrame) -> DataFrame:
     )
     same = (f.col("at") == f.col("_index")) & (f.col("term") == f.col("_in"))
     found = {
-        "GAP": linked.filter(f.col("_at").isNull() & (f.col("at") > f.col("_first"))),
+        "GAP": linked.filter(f.col("_next").isNull() & (f.col("at") > f.col("_first"))),
         "TERM_WENT_BACK": linked.filter(f.col("term") < f.col("_term")),
         "LOGS_DISAGREE": rows.join(disputed, same, "left_semi"),
     }

@@ -8,7 +8,7 @@ machine can be named.  A session is replayed by one task, which holds one machin
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import groupby
 from operator import itemgetter
@@ -47,18 +47,20 @@ SAID = (
 )
 
 
-def session_lines(recorded: DataFrame) -> DataFrame:
+def session_lines(recorded: DataFrame, *, then: Sequence[str] = ()) -> DataFrame:
     """Lines of sessions of bytes, in the order of their times: the columns `LINES`.
 
+    What has come at one time is in the order of the columns `then`: a clock may stand still.
     Only what was received is told to a machine; what it has sent itself it would say anew.  Raises
-    `ColumnError` if one of `RECORDED` is missing or of another type.
+    `ColumnError` if one of `RECORDED` or of `then` is missing, or is of another type.
     """
     from pyspark.sql import Window
     from pyspark.sql import functions as f
 
-    check_columns(recorded, RECORDED)
+    kinds = dict(recorded.dtypes)
+    check_columns(recorded, [*RECORDED, *((name, kinds.get(name, "any type")) for name in then)])
     received = recorded.filter(f.col("direction") == "in")
-    in_order = Window.partitionBy("session").orderBy("time")
+    in_order = Window.partitionBy("session").orderBy("time", *then)
     line = f.concat(f.lit('{"op": "receive", "hex": "'), f.lower(f.hex("bytes")), f.lit('"}'))
     number = f.row_number().over(in_order).cast("bigint")
     return received.select("session", number.alias("number"), line.alias("line"))

@@ -36,7 +36,7 @@ from culm.spark.archive import (
     read_header,
 )
 from culm.spark.columns import messages, validity
-from culm.spark.files import open_system
+from culm.spark.files import open_file, open_system
 from culm.spark.growing import Growing
 from culm.spark.lines import LineFault, read_lines
 from culm.spark.splits import LINES, SPLIT_SIZE, TABLES, Split, plan
@@ -75,9 +75,8 @@ _LINES_MAX = 10_000
 def read_split(split: Split) -> Iterator[pyarrow.RecordBatch]:
     """The rows of a split; what cannot be read is a row, too, and never an error."""
     read = _FORMS.get(PurePosixPath(split.path).suffix, _read_archive)
-    system, inside = open_system(split.path)
     try:
-        with system.open_input_file(inside) as file:
+        with open_file(split.path) as file:
             yield from read(split, file)
     except OSError:
         yield _fault_row(split.path, None, split.start, Fault.UNREADABLE)
@@ -118,7 +117,8 @@ def _read_table(split: Split, file: IO[bytes]) -> Iterator[pyarrow.RecordBatch]:
     import numpy
     import pyarrow
 
-    for group in read_row_groups(file, split.column, start=split.start, stop=split.stop):
+    _, start, stop, column, size, _ = split
+    for group in read_row_groups(file, column, start=start, stop=stop, size=size):
         count = group.size
         absent = pyarrow.nulls(count, pyarrow.binary())
         numbers = pyarrow.array(numpy.arange(group.first, group.first + count, dtype="int32"))
@@ -253,7 +253,9 @@ def _reader_class() -> Any:
             return [InputPartition(tuple(each)) for each in self._splits]
 
         def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
-            return read_split(Split(*partition.value))
+            # Of what has no parts Spark asks for one that is none.
+            value = partition.value
+            return iter(()) if value is None else read_split(Split(*value))
 
     return Reader
 

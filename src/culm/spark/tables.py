@@ -6,8 +6,10 @@ a column of another type.  Here such a file's rows are told as faults, and the o
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from enum import StrEnum
+from itertools import accumulate
 from typing import IO, TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -17,13 +19,18 @@ if TYPE_CHECKING:
 __all__ = ["RowGroup", "TableFault", "read_row_groups"]
 
 
+# Rows are numbered in 32 bits.
+_ROWS_MAX = 2**31 - 1
+_BATCH_ROWS = 10_000
+
+
 class TableFault(StrEnum):
     """Why rows of a table cannot be read."""
 
     NO_PARQUET = "NO_PARQUET"
     """The file is none, or its end, which says what is in it, is missing."""
     MISSING_COLUMN = "MISSING_COLUMN"
-    """There is no column of records."""
+    """There is no column of records, or a name stands for several."""
     WRONG_TYPE = "WRONG_TYPE"
     """A column is there, but not of bytes."""
     DAMAGED_ROWS = "DAMAGED_ROWS"
@@ -31,7 +38,7 @@ class TableFault(StrEnum):
 
 
 class RowGroup(NamedTuple):
-    """Rows which begin at byte `offset` of their file: `size` of them, from number `first` on.
+    """`size` rows of a group, from its number `first` on, which begins about byte `offset`.
 
     Either `records` and `payloads`, binary columns, or a `fault` that is the same for all.
     """
@@ -44,35 +51,48 @@ class RowGroup(NamedTuple):
     fault: TableFault | None = None
 
 
-def read_row_groups(file: IO[bytes], column: str, *, start: int, stop: int) -> Iterator[RowGroup]:
+class _Place(NamedTuple):
+    """A row group: its number, where about it begins, and how many rows it has."""
+
+    number: int
+    offset: int
+    size: int
+
+
+def read_row_groups(
+    file: IO[bytes], column: str, *, start: int, stop: int, size: int | None = None
+) -> Iterator[RowGroup]:
     """The rows of the groups that begin from byte `start` up to `stop`, in batches.
 
-    `column` names the records; payloads are in ``payload``, if there is such a column.  Never
-    raises for what is in the file.
+    `column` names the records; payloads are in ``payload``, if there is such a column.  Whoever
+    reads a file in parts gets each row that it says to have once, with the same `size` in all
+    of them (by default what it has).  Never raises for what is in the file.
     """
     import pyarrow
     from pyarrow import parquet
 
     try:
+        size = file.seek(0, os.SEEK_END) if size is None else size
         table = parquet.ParquetFile(file)
+        fault = _fault_of(table.schema_arrow, column)
+        places = _places(table, size)
     except (pyarrow.ArrowException, OSError, ValueError):
         if not start:
             yield RowGroup(0, 0, 1, fault=TableFault.NO_PARQUET)
         return
-    fault = _fault_of(table.schema_arrow, column)
-    for index in range(table.num_row_groups):
-        offset = _offset(table, index)
-        count = table.metadata.row_group(index).num_rows
-        if not start <= offset < stop:
+    for place in places:
+        if not start <= place.offset < stop:
             continue
-        if fault is not None:
-            yield RowGroup(offset, 0, count, fault=fault)
-            continue
-        yield from _batches(table, index, RowGroup(offset, 0, count), column)
+        if fault is None:
+            yield from _batches(table, place, column)
+        else:
+            yield from _told(place, 0, fault)
 
 
 def _fault_of(schema: pyarrow.Schema, column: str) -> TableFault | None:
-    if column not in schema.names:
+    if column not in schema.names or any(
+        schema.names.count(name) > 1 for name in (column, "payload")
+    ):
         return TableFault.MISSING_COLUMN
     for name in (column, "payload"):
         if name in schema.names and not _is_bytes(schema.field(name).type):
@@ -87,27 +107,52 @@ def _is_bytes(kind: pyarrow.DataType) -> bool:
     return any(look(kind) for look in (*looks, types.is_binary_view))
 
 
-def _offset(table: ParquetFile, index: int) -> int:
-    """Where a row group begins: at the first page of its first column."""
-    first = table.metadata.row_group(index).column(0)
-    pages = [first.dictionary_page_offset, first.data_page_offset]
-    return min(page for page in pages if page is not None)
+def _places(table: ParquetFile, size: int) -> list[_Place]:
+    """Where the row groups of a file of `size` bytes are, by their shares of all bytes.
+
+    Where each of them truly begins the file tells in what it says of a column.  pyarrow 26 ends
+    the process over some contradictions in there, and so is not asked.  Raises ``ValueError``
+    for numbers of rows that contradict each other.
+    """
+    count = table.num_row_groups
+    groups = [table.metadata.row_group(index) for index in range(count)]
+    rows = [group.num_rows for group in groups]
+    if any(not 0 <= each <= _ROWS_MAX for each in rows) or sum(rows) != table.metadata.num_rows:
+        raise ValueError("so many rows no file has")
+    before = list(accumulate((max(group.total_byte_size, 1) for group in groups), initial=0))
+    places: list[_Place] = []
+    at = -1
+    for index in range(count):
+        # Each has a place of its own, and all are in the file.
+        at = min(max(at + 1, size * before[index] // before[-1]), size - count + index)
+        places.append(_Place(index, at, rows[index]))
+    return places
 
 
-def _batches(table: ParquetFile, index: int, group: RowGroup, column: str) -> Iterator[RowGroup]:
+def _batches(table: ParquetFile, place: _Place, column: str) -> Iterator[RowGroup]:
     """The rows of a group; those behind what cannot be decoded are told as damaged."""
     import pyarrow
 
     names = [name for name in (column, "payload") if name in table.schema_arrow.names]
     done = 0
     try:
-        for batch in table.iter_batches(row_groups=[index], columns=names, batch_size=10_000):
+        for batch in table.iter_batches(
+            row_groups=[place.number], columns=names, batch_size=_BATCH_ROWS
+        ):
             records = batch.column(column).cast(pyarrow.binary())
             payloads = pyarrow.nulls(len(batch), pyarrow.binary())
             if "payload" in names and column != "payload":
                 payloads = batch.column("payload").cast(pyarrow.binary())
-            yield RowGroup(group.offset, done, len(batch), records, payloads)
+            yield RowGroup(place.offset, done, len(batch), records, payloads)
             done += len(batch)
     except (pyarrow.ArrowException, OSError, ValueError):
-        count = group.size - done
-        yield RowGroup(group.offset, done, count, fault=TableFault.DAMAGED_ROWS)
+        pass
+    # Pages that have fewer rows than the group says are read without a word.
+    yield from _told(place, done, TableFault.DAMAGED_ROWS)
+
+
+def _told(place: _Place, done: int, fault: TableFault) -> Iterator[RowGroup]:
+    """The rows of a group from number `done` on, of which there may be any number."""
+    for at in range(done, place.size, _BATCH_ROWS):
+        size = min(_BATCH_ROWS, place.size - at)
+        yield RowGroup(place.offset, at, size, fault=fault)
