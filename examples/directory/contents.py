@@ -7,19 +7,27 @@ no room in a log nor on a disk that can have holes.
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import stat
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
+from itertools import chain
+
+from pyfastcdc import FastCDC
 
 from culm.bamboo import LogKey, LogStore
-from directory.records import CHUNK_SIZE, PACK_SIZE_MAX, File, RecordError
+from directory.records import PACK_SIZE_MAX, File, RecordError
 from directory.tree import Place, read_records
 
 __all__ = [
+    "CUT_SIZE_MAX",
+    "FIRST_SIZE",
+    "WHOLE_SIZE_MAX",
+    "Chunk",
     "Contents",
     "Extent",
-    "chunk_count",
-    "chunks",
+    "cut",
+    "digest_of",
     "extents",
     "is_content",
     "read_at",
@@ -31,9 +39,24 @@ _READ_SIZE = 1 << 18
 _HOLE_SIZE_MIN = 1 << 16
 _PACKS_MAX = 8
 
+WHOLE_SIZE_MAX = 1 << 15
+"""Files of no more bytes are one chunk."""
+
+CUT_SIZE_MAX = 3 << 17
+"""Others are cut into chunks of at most so many: what one changed byte costs, or twice that."""
+
+FIRST_SIZE = 1 << 12
+"""Of those, the first chunk has so many."""
+
+# To cut otherwise is to send all files again.
+_CUT_SIZE = 1 << 17
+_WINDOW_SIZE = 1 << 22
 
 Extent = tuple[int, int, int]
 """Offset and size of data, and the size of the hole behind it."""
+
+Chunk = tuple[int, int, int, bytes]
+"""An extent, and the digest of what is in it."""
 
 
 class Contents:
@@ -53,28 +76,37 @@ class Contents:
         record = place.record
         assert isinstance(record, File)
         size = place.size - record.zeros
-        if record.chunks == 1 and 0 < size < PACK_SIZE_MAX and not record.zeros:
+        if not place.offset:
+            return chain.from_iterable(map(self._in_entry, _entries_of(place)))
+        if 0 < size < PACK_SIZE_MAX and not record.zeros:
             data = self._pack(place.seqnum)[place.offset : place.offset + size]
             if len(data) == size:
                 return (data,)
-        return self._pieces(place, record)
+        return self._extent(place.seqnum, (place.offset, size, record.zeros))
 
-    def _pieces(self, place: Place, record: File) -> Iterator[bytes | int]:
-        for seqnum in range(place.seqnum, place.seqnum + record.chunks):
-            offset, size, zeros = place.offset, place.size - record.zeros, record.zeros
-            if record.chunks > 1:
-                offset, size, zeros = self._chunk(seqnum)
-            end = offset + size
-            while offset < end:
-                data = self._store.read_payload(
-                    self._log, seqnum, offset, min(_READ_SIZE, end - offset)
-                )
-                if not data:
-                    raise RecordError(f"entry {seqnum}: the payload is no longer there")
-                yield data
-                offset += len(data)
-            if zeros:
-                yield zeros
+    def digests(self, place: Place) -> Iterator[tuple[int, bytes]]:
+        """The entries that hold a file, in their order, and the digest of what is in each."""
+        for seqnum in _entries_of(place):
+            extent = self._chunk(seqnum)
+            yield seqnum, digest_of(self._extent(seqnum, extent))
+
+    def _in_entry(self, seqnum: int) -> Iterator[bytes | int]:
+        return self._extent(seqnum, self._chunk(seqnum))
+
+    def _extent(self, seqnum: int, extent: Extent) -> Iterator[bytes | int]:
+        """What a payload has from that offset on, and the hole behind it."""
+        offset, size, zeros = extent
+        end = offset + size
+        while offset < end:
+            data = self._store.read_payload(
+                self._log, seqnum, offset, min(_READ_SIZE, end - offset)
+            )
+            if not data:
+                raise RecordError(f"entry {seqnum}: the payload is no longer there")
+            yield data
+            offset += len(data)
+        if zeros:
+            yield zeros
 
     def _chunk(self, seqnum: int) -> Extent:
         entry = self._store.entry(self._log, seqnum)
@@ -91,6 +123,11 @@ class Contents:
                 del self._packs[next(iter(self._packs))]
             self._packs[seqnum] = pack
         return pack
+
+
+def _entries_of(place: Place) -> Iterator[int]:
+    for first, last in place.ranges:
+        yield from range(first, last + 1)
 
 
 def extents(file: int, found: os.stat_result) -> list[Extent]:
@@ -113,19 +150,54 @@ def extents(file: int, found: os.stat_result) -> list[Extent]:
     return there
 
 
-def chunk_count(there: Sequence[Extent]) -> int:
-    """How many chunks `chunks` makes of these extents."""
-    return sum(max(1, -(-size // CHUNK_SIZE)) for _, size, _ in there)
+def cut(file: int, there: Iterable[Extent]) -> Iterator[Chunk]:
+    """The same data in chunks, which end where their content says so.
 
-
-def chunks(there: Iterable[Extent]) -> Iterator[Extent]:
-    """The same data in pieces that are no larger than a chunk."""
+    What is inserted or taken away moves the ends of the chunks around it, and no others.  The
+    first one is small: it comes early and says to whom the large ones belong that follow.
+    """
+    first_size = FIRST_SIZE
     for begin, size, zeros in there:
-        end = begin + size
-        while end - begin > CHUNK_SIZE:
-            yield begin, CHUNK_SIZE, 0
-            begin += CHUNK_SIZE
-        yield begin, end - begin, zeros
+        for offset, data in _cut_extent(file, begin, begin + size, first_size):
+            hole = zeros if offset + len(data) == begin + size else 0
+            yield offset, len(data), hole, digest_of((data, hole))
+        first_size = 0
+
+
+def _cut_extent(
+    file: int, begin: int, end: int, first_size: int
+) -> Iterator[tuple[int, bytes | memoryview]]:
+    """Offsets and contents of chunks, the first one of at most `first_size` bytes, if any."""
+    first = read_at(file, begin, min(first_size, end - begin)) if first_size else b""
+    if first or begin == end:
+        yield begin, first
+        begin += len(first)
+    cutter = FastCDC(_CUT_SIZE, max_size=CUT_SIZE_MAX, normalized_chunking=2)
+    while begin < end:
+        window = memoryview(read_at(file, begin, min(_WINDOW_SIZE, end - begin)))
+        if not window:  # cut short meanwhile
+            return
+        left = len(window)
+        is_last = begin + left == end
+        for chunk in cutter.cut_buf(window):
+            # Without what comes behind the window, a chunk at its end may be too short.
+            if left < CUT_SIZE_MAX and not is_last:
+                break
+            yield begin, chunk.data
+            begin += chunk.length
+            left -= chunk.length
+
+
+def digest_of(pieces: Iterable[bytes | memoryview | int]) -> bytes:
+    """The digest of a chunk: of its content, and of the size of the hole behind it."""
+    digest, zeros = hashlib.blake2b(digest_size=32), 0
+    for piece in pieces:
+        if isinstance(piece, int):
+            zeros = piece
+        else:
+            digest.update(piece)
+    digest.update(zeros.to_bytes(8))
+    return digest.digest()
 
 
 def _seek(file: int, offset: int, whence: int, size: int) -> int:

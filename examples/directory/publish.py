@@ -4,20 +4,30 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from nacl.signing import SigningKey
 
 from culm.bamboo import LogAuthor, LogKey, LogStore, NewEntry
-from directory.contents import Contents, chunk_count, chunks, extents, is_content, read_at
+from directory.contents import (
+    WHOLE_SIZE_MAX,
+    Chunk,
+    Contents,
+    Extent,
+    cut,
+    extents,
+    is_content,
+    read_at,
+)
 from directory.folders import Folders, is_for_all, reason_of
 from directory.records import (
     PACK_SIZE_MAX,
     Directory,
     File,
     Link,
+    Range,
     Record,
     RecordError,
     Removed,
@@ -25,7 +35,7 @@ from directory.records import (
     encode_pack,
 )
 from directory.scan import Findings, FoundFile, Scanner
-from directory.tree import Place, Tree, read_tree
+from directory.tree import RANGES_MAX, Place, Tree, read_tree
 
 __all__ = ["Published", "publish_directory"]
 
@@ -36,6 +46,8 @@ _BATCH_COUNT_MAX = 256
 _PACKED_SIZE_MAX = 1 << 14
 # The most that the header of a pack says of a record besides its path or target.
 _PACKED_HEAD_SIZE = 128
+# Between two ranges that are kept there may be one of what is new.
+_KEPT_MAX = RANGES_MAX // 2 - 1
 
 
 @dataclass(slots=True)
@@ -184,7 +196,11 @@ class _Reader:
             found = FoundFile.of(found.path, status)
             if _is_as_known(found, known) and self._is_content(file, known):
                 return True
-            self._publish_chunks(file, found, status, batch)
+            there = extents(file, status)
+            if len(there) == 1 and there[0][1] <= WHOLE_SIZE_MAX:
+                batch.add(_file(found, 0, 1, zeros=there[0][2]), read_at(file, 0, there[0][1]))
+            else:
+                self._publish_parts(file, found, there, known, batch)
         finally:
             os.close(file)
         return False
@@ -193,19 +209,70 @@ class _Reader:
         assert known is not None
         return is_content(file, known.size, self._contents.pieces(known))
 
-    def _publish_chunks(
-        self, file: int, found: FoundFile, status: os.stat_result, batch: _Batch
+    def _publish_parts(
+        self,
+        file: int,
+        found: FoundFile,
+        there: Sequence[Extent],
+        known: Place | None,
+        batch: _Batch,
     ) -> None:
-        """As many chunks as it had when it was opened.
+        """What the version before does not have, and what is kept of it.
 
-        What happens to it meanwhile changes its time, so that it is published again the
-        next time.
+        As it was when it was opened: what happens to it meanwhile changes its time, so that it is
+        published again the next time.
         """
-        there = extents(file, status)
-        count = chunk_count(there)
-        for number, (offset, size, zeros) in enumerate(chunks(there)):
-            record = File(found.path, found.mode, found.mtime, number, count, zeros)
-            batch.add(record, read_at(file, offset, size))
+        before = () if known is None else self._contents.digests(known)
+        parts = _parts(cut(file, there), before)
+        for number, part in enumerate(parts):
+            if isinstance(part, Range):
+                batch.add(_file(found, number, len(parts), kept=part))
+            else:
+                offset, size, zeros = part
+                record = _file(found, number, len(parts), zeros=zeros)
+                batch.add(record, read_at(file, offset, size))
+
+
+def _parts(chunks: Iterable[Chunk], before: Iterable[tuple[int, bytes]]) -> list[Extent | Range]:
+    """A file as what is new in it, and ranges of entries that have the rest."""
+    seqnums: list[int] = []
+    positions: dict[bytes, list[int]] = {}
+    for position, (seqnum, digest) in enumerate(before):
+        seqnums.append(seqnum)
+        positions.setdefault(digest, []).append(position)
+    for each in positions.values():
+        each.reverse()  # the first is the first to be kept; and each only once
+    runs: list[tuple[list[Extent], Range | None]] = []
+    last = -2
+    for offset, size, zeros, digest in chunks:
+        there = positions.get(digest)
+        position = there.pop() if there else -2
+        if position < 0:
+            runs.append(([(offset, size, zeros)], None))
+        elif position == last + 1 and seqnums[position] == seqnums[last] + 1:
+            extents, kept = runs[-1]
+            assert kept is not None
+            extents.append((offset, size, zeros))
+            runs[-1] = extents, Range(kept.first, seqnums[position])
+        else:
+            runs.append(([(offset, size, zeros)], Range(seqnums[position], seqnums[position])))
+        last = position
+    lengths = sorted((len(extents) for extents, kept in runs if kept is not None), reverse=True)
+    # A file in too many ranges is one that no log may have: the shortest travel again.
+    least = lengths[_KEPT_MAX] + 1 if len(lengths) > _KEPT_MAX else 1
+    parts: list[Extent | Range] = []
+    for extents, kept in runs:
+        if kept is not None and len(extents) >= least:
+            parts.append(kept)
+        else:
+            parts += extents
+    return parts
+
+
+def _file(
+    found: FoundFile, chunk: int, chunks: int, *, zeros: int = 0, kept: Range | None = None
+) -> File:
+    return File(found.path, found.mode, found.mtime, chunk, chunks, zeros, kept)
 
 
 def _is_as_known(found: FoundFile, known: Place | None) -> bool:

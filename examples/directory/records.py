@@ -15,6 +15,11 @@ bytes of it at most; an empty file has one empty chunk.  Behind its content, a c
 have a hole, that is ``"zeros": n`` bytes that are zero, however many: a field that is left
 out where there are none.
 
+A chunk with ``"kept": [first, last]`` has no content of its own: what is in its place is that
+of the entries from ``first`` to ``last``, all of them chunks of the version of this file
+that was there before.  So a file that has changed costs what is new in it, and a
+directory never takes more room than its log.
+
 A pack is many records in one payload, for an entry costs a signature: the headers as they
 are by themselves, and the contents one after the other, of these sizes.  Its files are small
 enough to have one chunk.
@@ -42,6 +47,7 @@ __all__ = [
     "File",
     "Link",
     "Piece",
+    "Range",
     "Record",
     "RecordError",
     "Removed",
@@ -78,11 +84,19 @@ class RecordError(Exception):
     """The payload is not a record, or one that names something outside the directory."""
 
 
+class Range(NamedTuple):
+    """Entries that follow each other, by their numbers."""
+
+    first: int
+    last: int
+
+
 @dataclass(frozen=True, slots=True)
 class File:
     """Chunk number `chunk` of the `chunks` of a file; permission bits; nanoseconds.
 
     zeros: the size of the hole behind the content of this chunk (bytes).
+    kept: the first and last of the entries whose chunks stand here, from the version before.
     """
 
     kind: ClassVar[str] = "file"
@@ -92,6 +106,7 @@ class File:
     chunk: int
     chunks: int
     zeros: int = 0
+    kept: Range | None = None
 
     def __post_init__(self) -> None:
         _check_mode(self.mode)
@@ -99,6 +114,10 @@ class File:
         _check_number("chunks", self.chunks, 1, _CHUNKS_MAX)
         _check_number("chunk", self.chunk, 0, self.chunks - 1)
         _check_number("zeros", self.zeros, 0, _INT64_MAX)
+        if self.kept is not None:
+            _check_number("the last entry that is kept", self.kept.last, 1, _INT64_MAX)
+            _check_number("the first entry that is kept", self.kept.first, 1, self.kept.last)
+            _check_number("zeros of what is kept", self.zeros, 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +159,7 @@ _KINDS: Final[dict[str, type[Record]]] = {
     each.kind: each for each in (File, Directory, Link, Removed)
 }
 _FIELDS: Final = {cls: frozenset(field.name for field in fields(cls)) for cls in _KINDS.values()}
-_OPTIONAL: Final = frozenset({"zeros"})
+_OPTIONAL: Final = frozenset({"zeros", "kept"})
 
 
 class Piece(NamedTuple):
@@ -204,7 +223,11 @@ def _header(record: Record) -> dict[str, Any]:
                 "chunk": record.chunk,
                 "chunks": record.chunks,
             }
-            return header | {"zeros": record.zeros} if record.zeros else header
+            if record.zeros:
+                header["zeros"] = record.zeros
+            if record.kept is not None:
+                header["kept"] = list(record.kept)
+            return header
         case Directory():
             return {"kind": "directory", "path": path, "mode": record.mode}
         case Link():
@@ -257,8 +280,8 @@ def _unpack(header: dict[Any, Any], offset: int, size: int) -> Iterator[Piece]:
 
 def _piece(header: Any, offset: int, size: int) -> Piece:
     record = _record(header)
-    if size and not isinstance(record, File):
-        raise RecordError(f"a {record.kind} with content")
+    if size and not (isinstance(record, File) and record.kept is None):
+        raise RecordError(f"a {record.kind} with content that it does not have")
     return Piece(record, offset, size)
 
 
@@ -273,10 +296,18 @@ def _record(header: Any) -> Record:
     if cls is None:
         raise RecordError("the header is not of a known kind")
     given, known = header.keys(), _FIELDS[cls]
-    if given != known and given | _OPTIONAL != known:
+    if given != known and not known - _OPTIONAL <= given <= known:
         raise RecordError(f"a {kind} with other fields than it has")
     check_path(header["path"])
+    if "kept" in header:
+        header["kept"] = _range(header["kept"])
     return cls(**header)
+
+
+def _range(value: object) -> Range:
+    if type(value) is not list or len(value) != 2:
+        raise RecordError("what is kept is not a range of entries")
+    return Range(*value)
 
 
 def _byte_string(data: bytes, offset: int) -> tuple[int, int]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import Final
 
 from culm.bamboo import LogKey, LogStore, StoredEntry
 from directory.records import (
@@ -13,30 +15,46 @@ from directory.records import (
     Directory,
     File,
     Piece,
+    Range,
     Record,
     RecordError,
     Removed,
     decode,
 )
 
-__all__ = ["Place", "Tree", "TreeReader", "order", "read_records", "read_tree"]
+__all__ = [
+    "RANGES_MAX",
+    "Place",
+    "Tree",
+    "TreeReader",
+    "order",
+    "read_records",
+    "read_tree",
+]
+
+RANGES_MAX: Final = 1024
+"""A version of a file is in no more ranges of entries: reading a log stays a matter of its size."""
 
 _READ_SIZE_MAX = 1 << 20
 _FILE_SIZE_MAX = (1 << 63) - 1
+_MODULUS: Final = 1 << 64
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
     """What is at a path, and the entry that says so: of a file, that of its first chunk.
 
-    offset: where in the payload of that entry the content begins; size: of the whole file,
-    with its holes (bytes).
+    ranges: the entries that hold the content of a file, one chunk each; none of a file that is
+    in a pack.
+    offset: of a file that is in one entry, where in its payload the content begins; else 0.
+    size: of the whole file, with its holes (bytes).
     """
 
     record: Record
     seqnum: int
     offset: int = 0
     size: int = 0
+    ranges: tuple[Range, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +76,41 @@ def order(path: bytes) -> bytes:
     return path.replace(b"/", b"\0")
 
 
+class _Making:
+    """A file of which chunks are still to come: it may come to nothing."""
+
+    def __init__(self, first: File, seqnum: int) -> None:
+        self.first = first
+        self.chunk = 0  # the next
+        self._seqnum = seqnum
+        self._size = 0
+        self._ranges: list[Range] = []
+
+    def is_next(self, record: File) -> bool:
+        """Whether a record is about the chunk that comes next."""
+        return record == replace(self.first, chunk=self.chunk, zeros=record.zeros, kept=record.kept)
+
+    def add(self, there: Range, size: int) -> None:
+        """The next chunk is in these entries."""
+        self.chunk += 1
+        self._size = _file_size(self._size + size)
+        ranges = self._ranges
+        if any(first <= there.last and there.first <= last for first, last in ranges):
+            raise RecordError("a file that has a chunk twice")
+        if ranges and ranges[-1].last + 1 == there.first:
+            ranges[-1] = Range(ranges[-1].first, there.last)
+        else:
+            ranges.append(there)
+        if len(ranges) > RANGES_MAX:
+            raise RecordError(f"a file in more than {RANGES_MAX} ranges of entries")
+
+    def place(self) -> Place | None:
+        """The file, if all of it is there."""
+        if self.chunk < self.first.chunks:
+            return None
+        return Place(self.first, self._seqnum, 0, self._size, tuple(self._ranges))
+
+
 class TreeReader:
     """Replays the records of `log`, from where it stopped the last time.
 
@@ -77,9 +130,14 @@ class TreeReader:
         self._log = log
         self._payload_size_max = payload_size_max
         self._places: dict[bytes, Place] = {}
-        self._first: Place | None = None  # of a file of which chunks are still to come
-        self._last: File | None = None
+        # The newest versions of files of which payloads are missing: later ones may keep of them.
+        self._lacking: dict[bytes, Place] = {}
+        self._making: _Making | None = None
         self._in_gap = False  # chunks without their first one may follow
+        # Up to each entry, modulo 2^64: how many bytes of files are in entries of their own, and
+        # how many payloads are missing.  A difference of two is about a range of entries.
+        self._sizes = array("Q", [0])
+        self._gaps = array("Q", [0])
 
     def read(self) -> Tree:
         """Read on; what the directory is now.
@@ -89,47 +147,98 @@ class TreeReader:
         """
         self._places = dict(self._places)  # of what was returned before, nothing changes
         for entry in _entries(self._store, self._log, self.position + 1):
-            if not entry.payload_complete:
-                if not self._may_be_missing(entry):
-                    break
-                self.missing += 1
-                self._first, self._last, self._in_gap = None, None, True
-            else:
-                try:
-                    for piece in read_records(self._store, self._log, entry):
-                        self._take(piece, entry.seqnum)
-                except RecordError as error:
-                    raise RecordError(f"entry {entry.seqnum}: {error}") from None
+            if not entry.payload_complete and not self._may_be_missing(entry):
+                break
+            try:
+                if entry.payload_complete:
+                    self._read(entry)
+                else:
+                    self._pass_over(entry.seqnum)
+            except RecordError as error:
+                raise RecordError(f"entry {entry.seqnum}: {error}") from None
             self.position = entry.seqnum
         return self._checked()
+
+    def wanted(self) -> dict[bytes, Place]:
+        """Files of which the newest version is not all there: which entries it is in."""
+        return dict(self._lacking)
 
     def _may_be_missing(self, entry: StoredEntry) -> bool:
         return self._payload_size_max is not None and entry.payload_size > self._payload_size_max
 
-    def _take(self, piece: Piece, seqnum: int) -> None:
+    def _pass_over(self, seqnum: int) -> None:
+        self.missing += 1
+        self._count(0, missing=1)
+        if self._making is None:
+            self._in_gap = True
+        else:
+            self._making.add(Range(seqnum, seqnum), 0)
+            self._finish()
+
+    def _read(self, entry: StoredEntry) -> None:
+        pieces = read_records(self._store, self._log, entry)
+        is_alone = len(pieces) == 1
+        record = pieces[0].record if is_alone else None
+        # Before the record is taken: it is about a range that ends here.
+        is_chunk = isinstance(record, File) and record.kept is None
+        self._count(pieces[0].size + record.zeros if is_chunk else 0)  # type: ignore[union-attr]
+        for piece in pieces:
+            self._take(piece, entry.seqnum, is_alone=is_alone)
+
+    def _count(self, size: int, *, missing: int = 0) -> None:
+        self._sizes.append((self._sizes[-1] + size) % _MODULUS)
+        self._gaps.append(self._gaps[-1] + missing)
+
+    def _take(self, piece: Piece, seqnum: int, *, is_alone: bool) -> None:
         record = piece.record
         if not isinstance(record, File):
-            self._places[record.path] = Place(record, seqnum)
-            self._last, self._in_gap = None, False
-            return
-        if record.chunks == 1:
+            self._put(Place(record, seqnum))
+        elif record.chunks == 1 and record.kept is None:
+            ranges = (Range(seqnum, seqnum),) if is_alone else ()
             size = _file_size(piece.size + record.zeros)
-            self._places[record.path] = Place(record, seqnum, piece.offset, size)
-            self._last, self._in_gap = None, False
-            return
+            self._put(Place(record, seqnum, piece.offset, size, ranges))
+        else:
+            self._take_chunk(record, seqnum)
+
+    def _take_chunk(self, record: File, seqnum: int) -> None:
         if record.chunk == 0:
-            self._first, self._in_gap = Place(record, seqnum, piece.offset), False
-        elif self._in_gap:
-            return  # of a file of which something is missing
-        elif self._last is None or not _continues(self._last, record):
-            raise RecordError("a chunk that does not continue the one before")
-        assert self._first is not None
-        size = _file_size(self._first.size + piece.size + record.zeros)
-        self._first = replace(self._first, size=size)
-        self._last = record
-        if record.chunk + 1 == record.chunks:
-            self._places[record.path] = self._first
-            self._last = None
+            self._making, self._in_gap = _Making(record, seqnum), False
+        if self._making is None or not self._making.is_next(record):
+            if not self._in_gap and not self.missing:
+                raise RecordError("a chunk that does not continue the one before")
+            self._making, self._in_gap = None, True
+        elif record.kept is None or self._is_of_version_before(record):
+            there = record.kept or Range(seqnum, seqnum)
+            size = (self._sizes[there.last] - self._sizes[there.first - 1]) % _MODULUS
+            self._making.add(there, size)
+            self._finish()
+        elif self.missing:
+            self._making, self._in_gap = None, True
+        else:
+            raise RecordError("a chunk that the version before does not have")
+
+    def _is_of_version_before(self, record: File) -> bool:
+        assert record.kept is not None
+        first, last = record.kept
+        before = self._lacking.get(record.path) or self._places.get(record.path)
+        return before is not None and any(a <= first and last <= b for a, b in before.ranges)
+
+    def _finish(self) -> None:
+        assert self._making is not None
+        place = self._making.place()
+        if place is None:
+            return
+        if any(self._gaps[last] != self._gaps[first - 1] for first, last in place.ranges):
+            self._making = None
+            self._lacking[place.record.path] = place
+        else:
+            self._put(place)
+
+    def _put(self, place: Place) -> None:
+        path = place.record.path
+        self._places[path] = place
+        self._lacking.pop(path, None)
+        self._making, self._in_gap = None, False
 
     def _checked(self) -> Tree:
         """The places, all of them in directories; what has none for want of a payload is not."""
@@ -155,10 +264,6 @@ def _file_size(size: int) -> int:
     if size > _FILE_SIZE_MAX:
         raise RecordError(f"a file of {size} bytes")
     return size
-
-
-def _continues(last: File, record: File) -> bool:
-    return record == replace(last, chunk=last.chunk + 1, zeros=record.zeros)
 
 
 def read_tree(store: LogStore, log: LogKey, *, payload_size_max: int | None = None) -> Tree:
