@@ -342,6 +342,15 @@ def test_whom_we_block_is_disconnected() -> None:
     assert alice.told(SessionEnded)[0].reason is EndReason.BLOCKED
 
 
+def test_whom_we_block_while_we_dial_is_disconnected() -> None:
+    alice, bob = Node("alice"), Node("bob")
+    connect(alice, bob, sealed=True)
+    alice.peer.block(alice.peer.me, bob.peer.me)
+    run(alice, bob)
+    assert not alice.peer.links
+    assert not alice.told(SessionEnded)
+
+
 def test_there_are_no_more_links_than_the_limit() -> None:
     alice = Node("alice", limits=Limits(links_max=1))
     alice.peer.attached(feed_of("bob"), role=SessionRole.SERVER)

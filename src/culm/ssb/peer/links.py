@@ -84,6 +84,8 @@ class Links:
         self._context.tell(PeerConnected(link=link.number, peer=peer))
         conversation.begin(self._now)
         self._wake(link)
+        if self._context.core.blocks(self._context.core.me, peer):
+            self._close(link)  # we have blocked it since we began to dial
 
     def close_peer(self, peer: str) -> None:
         """Say goodbye to somebody."""
