@@ -13,8 +13,10 @@ import pytest
 from peer_lines import World
 from peer_support import Node, feed_of, packet, packets
 
-from culm.ssb.ebt import SessionRole
-from culm.ssb.peer import ErrorCode, PeerDisconnected, PeerLink, Settings
+from culm.ssb.ebt import AppendMessages, SessionEnded, SessionOpened, SessionRole
+from culm.ssb.ebt import ErrorCode as EbtErrorCode
+from culm.ssb.ebt import Limits as EbtLimits
+from culm.ssb.peer import ErrorCode, Limits, PeerDisconnected, PeerLink, Settings
 from culm.ssb.peer.liveness import Liveness
 from effort import seeds
 
@@ -171,3 +173,50 @@ def test_without_patience_nobody_is_asked() -> None:
     alice, _ = silent(SessionRole.SERVER, packet(1, OPEN), packet(1, {}), silence_s=inf)
     alice.advance(5.0)
     assert alice.peer.next_deadline() is None
+
+
+# The first notes of a server
+
+
+def test_first_notes_over_a_slow_line_are_waited_for() -> None:
+    """As long as anything comes: here a byte every ten seconds."""
+    alice, link = silent(SessionRole.CLIENT)
+    notes = packet(-1, {feed_of(name): 0 for name in "abcdefghij"})
+    for number in range(len(notes)):
+        alice.advance(number * 10.0)
+        link.receive_data(notes[number : number + 1])
+    alice.drain()
+    assert not alice.told(SessionEnded)
+    assert alice.told(SessionOpened)
+
+
+def test_first_notes_of_which_nothing_more_comes_are_not_waited_for() -> None:
+    alice, link = silent(SessionRole.CLIENT)
+    alice.advance(20.0)
+    link.receive_data(packet(-1, {feed_of("bob"): 0})[:20])
+    alice.advance(49.0)
+    assert not alice.told(SessionEnded)
+    alice.advance(50.0)
+    assert alice.told(SessionEnded)[0].error.code is EbtErrorCode.NO_NOTES
+
+
+def test_first_notes_are_waited_for_while_our_own_store_is_at_work() -> None:
+    """Then nothing is taken from any line, and nobody can be blamed."""
+    limits = Limits(ebt=EbtLimits(unwritten_size_max=1))
+    alice = Node("alice", limits=limits)
+    link = alice.peer.attached(feed_of("bob"), role=SessionRole.CLIENT)
+    alice.drain()
+    alice.peer.publish({"type": "post"})
+    while alice.peer.next_event() is not None:
+        pass
+    write = alice.peer.next_effect()
+    assert isinstance(write, AppendMessages)
+    alice.advance(100.0)
+    assert link.read_size() == 0
+    assert not alice.told(SessionEnded)
+    alice.peer.complete(write.ticket, alice.store.perform(write))  # type: ignore[func-returns-value]
+    assert link.read_size() > 0
+    alice.advance(129.0)
+    assert not alice.told(SessionEnded)
+    alice.advance(130.0)
+    assert alice.told(SessionEnded)

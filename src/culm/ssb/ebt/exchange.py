@@ -323,5 +323,10 @@ class Exchange:
     def advance(self, now: float) -> None:
         self._now = now
         while (number := self._silent.pop_due(now)) is not None:
-            self.fail(self.sessions[number], RemoteProtocolError(ErrorCode.NO_NOTES))
+            session = self.sessions[number]
+            due = (session.heard_at() if self.work.has_room else now) + self._notes_s
+            if due > now:
+                self._silent.set(number, due)  # a part has come, or could not because of us
+            else:
+                self.fail(session, RemoteProtocolError(ErrorCode.NO_NOTES))
         self.sources.advance(now, excused=self.work.is_writing)

@@ -66,7 +66,7 @@ class Timing:
     overtake_s
         How long a peer from which we receive a feed may be behind what another one says it has.
     notes_s
-        How long a client waits for the server's first notes.
+        How long a client waits for the server's first notes, as long as nothing comes at all.
     """
 
     stall_s: float = 3.0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from itertools import count
+from math import inf
 from typing import Any, Final, TypeVar
 
 from culm.arguments import check_int, check_type
@@ -245,8 +246,13 @@ class Replicator:
 
     # Sessions
 
-    def connect(self, peer: str, *, role: SessionRole) -> int:
+    def connect(
+        self, peer: str, *, role: SessionRole, heard_at: Callable[[], float] = lambda: -inf
+    ) -> int:
         """There is a stream for a session with `peer`; returns the session's number.
+
+        heard_at: when anything has come from the peer, be it a part of a frame (seconds): the
+        wait for a server's first notes counts from then, since over a slow line they take time.
 
         If there is one already, that ends.  Raises `LocalProtocolError`:
         ``BLOCKED`` (by us), ``TOO_MANY_SESSIONS``, ``ALREADY_CLOSED``.
@@ -260,7 +266,12 @@ class Replicator:
         if full and not self._exchange.has_session(peer):
             raise LocalProtocolError(ErrorCode.TOO_MANY_SESSIONS)
         session = Session(
-            number=next(self._numbers), peer=peer, role=role, limits=self._limits, wake=self._wake
+            number=next(self._numbers),
+            peer=peer,
+            role=role,
+            limits=self._limits,
+            heard_at=heard_at,
+            wake=self._wake,
         )
         self._exchange.connect(session)
         return session.number

@@ -28,6 +28,7 @@ __all__ = ["Session"]
 class Session:
     """The state of a session; what follows from it for other sessions is `Replicator`'s affair.
 
+    heard_at: says when anything has come from the peer, be it a part of a frame.
     clock: what the peer has told of feeds, now or in an earlier session; -1 is a refusal.
     """
 
@@ -38,11 +39,13 @@ class Session:
         peer: str,
         role: SessionRole,
         limits: Limits,
+        heard_at: Callable[[], float],
         wake: Callable[[Session], None],
     ) -> None:
         self.number = number
         self.peer = peer
         self.role = role
+        self.heard_at = heard_at
         self.state = SessionState.LOADING
         self.clock: dict[str, int] = {}
         self.relations: dict[str, Relation] = {}

@@ -100,6 +100,7 @@ class Conversation:
             core=context.core,
             settings=context.settings,
             sessions_max=context.sessions_max,
+            heard_at=lambda: liveness.heard_at,
             tell=context.tell,
             sessions=context.sessions,
         )

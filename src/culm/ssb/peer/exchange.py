@@ -50,6 +50,7 @@ class LinkExchange:
         core: Replicator,
         settings: Settings,
         sessions_max: int,
+        heard_at: Callable[[], float],
         tell: Callable[[LinkEvent], None],
         sessions: dict[int, LinkExchange],
     ) -> None:
@@ -61,6 +62,7 @@ class LinkExchange:
         self._history = history
         self._core = core
         self._settings = settings
+        self._heard_at = heard_at
         self._tell = tell
         self._sessions = sessions
         self._call: Call | None = None  # of the session
@@ -109,7 +111,9 @@ class LinkExchange:
     def _ask(self) -> None:
         """Open a session (seed, "Creating an EBT session")."""
         try:
-            session = self._core.connect(self._peer, role=SessionRole.CLIENT)
+            session = self._core.connect(
+                self._peer, role=SessionRole.CLIENT, heard_at=self._heard_at
+            )
         except LocalProtocolError:  # too many
             self._move(ExchangeInput.SESSION_ENDED)
             return

@@ -36,6 +36,11 @@ class Liveness:
         """Bytes have come, or could not, because of us."""
         self._heard_at = self._now()
 
+    @property
+    def heard_at(self) -> float:
+        """When `heard` was called last."""
+        return self._heard_at
+
     def left(self) -> None:
         """Bytes of ours have left."""
         if self._is_asked():
