@@ -155,6 +155,10 @@ class Replicator:
         """
         return self._exchange.shares(feed, peer)
 
+    def has_session(self, peer: str) -> bool:
+        """Whether there is a session with that peer, over whatever stream."""
+        return self._exchange.has_session(peer)
+
     def is_ready(self, session: int) -> bool:
         """Whether the session takes frames: it has loaded what it remembers."""
         found = self._exchange.sessions.get(session)
@@ -251,8 +255,9 @@ class Replicator:
     ) -> int:
         """There is a stream for a session with `peer`; returns the session's number.
 
-        heard_at: when anything has come from the peer, be it a part of a frame (seconds): the
-        wait for a server's first notes counts from then, since over a slow line they take time.
+        heard_at
+            Says when anything has come from the peer, be it a part of a frame (seconds): the wait
+            for a server's first notes counts from then, since over a slow line they take time.
 
         If there is one already, that ends.  Raises `LocalProtocolError`:
         ``BLOCKED`` (by us), ``TOO_MANY_SESSIONS``, ``ALREADY_CLOSED``.

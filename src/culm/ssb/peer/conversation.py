@@ -154,6 +154,14 @@ class Conversation:
             case _:
                 call.reply(MANIFEST.to_json())
 
+    def resume(self, now: float) -> bool:
+        """There is no session with the peer; whether we ask for one again, after a pause."""
+        pause = self.exchange.pause_s
+        if pause is None or self._rpc.state is not State.OPEN:
+            return False
+        self._deadlines.set(_SESSION, now + pause)
+        return True
+
     # Signs of life
 
     def _receive_ping(self, event: ValueReceived, now: float) -> None:

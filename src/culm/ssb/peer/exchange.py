@@ -32,9 +32,11 @@ _VERSION: Final = 3
 _FORMAT: Final = "classic"
 _REPLICATE: Final = ("ebt", "replicate")
 _SENDING: Final = frozenset({CallState.SENDING, CallState.EXCHANGING})
-# With these words peers end all streams before their goodbye, or one for another.
-_NO_REFUSALS: Final = frozenset({"unexpected end of parent stream", "reconnected to peer"})
-_REASONS: Final = {EndReason.RECONNECTED: "reconnected to peer", EndReason.BLOCKED: "blocked"}
+# With these words peers end a session for another one, and all streams before their goodbye.
+_RECONNECTED: Final = "reconnected to peer"
+_PARENT_ENDED: Final = "unexpected end of parent stream"
+_REASONS: Final = {EndReason.RECONNECTED: _RECONNECTED, EndReason.BLOCKED: "blocked"}
+_DOUBLINGS_MAX: Final = 6  # of the pause before a session is asked for again
 
 
 class LinkExchange:
@@ -67,6 +69,8 @@ class LinkExchange:
         self._sessions = sessions
         self._call: Call | None = None  # of the session
         self._sessions_left = sessions_max  # that the peer may open
+        self._asks = settings.asks_as_server
+        self._resumed = 0  # how often a session was asked for again
 
     @property
     def holds(self) -> bool:
@@ -85,6 +89,7 @@ class LinkExchange:
 
     def begin(self, role: SessionRole) -> None:
         """The peer is known."""
+        self._asks = self._asks or role is SessionRole.CLIENT
         if not self._settings.speaks_ebt:
             self._move(ExchangeInput.CONNECTED_WITHOUT_EBT)
         elif role is SessionRole.CLIENT:
@@ -98,8 +103,25 @@ class LinkExchange:
         if self.mode is ExchangeMode.WAITING:
             self._fall_back(ExchangeInput.HISTORY_ASKED)
 
+    @property
+    def pause_s(self) -> float | None:
+        """How long to wait before a session is asked for again, if it is and there is none.
+
+        If two peers dial each other at once, each session gives way to the other one, and both
+        are gone.  So one of the two waits twice as long; and both of them twice as long each time,
+        since what the first one asks has to be there before the other one asks.
+        """
+        if self.mode is not ExchangeMode.SUPERSEDED or not self._asks:
+            return None
+        doublings = min(self._resumed, _DOUBLINGS_MAX) + (self._core.me > self._peer)
+        return self._settings.session_s * 2.0**doublings
+
     def wait_over(self) -> None:
         """The peer has had its time to open a session."""
+        if self.pause_s is not None and not self._core.has_session(self._peer):
+            self._resumed += 1
+            self._move(ExchangeInput.RESUMED)
+            self._ask()
         if self.mode is not ExchangeMode.WAITING:
             return
         if self._settings.asks_as_server:
@@ -198,7 +220,9 @@ class LinkExchange:
         if session is None:
             return
         self._core.disconnect(session)
-        if error is None or error.message in _NO_REFUSALS:
+        if error is not None and error.message == _RECONNECTED:
+            self._move(ExchangeInput.SESSION_SUPERSEDED)
+        elif error is None or error.message == _PARENT_ENDED:
             self._move(ExchangeInput.SESSION_ENDED)
         else:
             self._fall_back(ExchangeInput.SESSION_REFUSED)
@@ -209,7 +233,10 @@ class LinkExchange:
         if event.session == self.session:
             self.session = None
             self._end_call(event.reason, event.error)
-            self._move(ExchangeInput.SESSION_ENDED)
+            if event.reason is EndReason.RECONNECTED:
+                self._move(ExchangeInput.SESSION_SUPERSEDED)
+            else:
+                self._move(ExchangeInput.SESSION_ENDED)
 
     def disconnect(self) -> None:
         """The link has ended."""

@@ -117,6 +117,7 @@ class Links:
         if conversation is not None:
             peer = conversation.peer
             conversation.disconnect()
+            self._resume(peer)
         self._context.tell(PeerDisconnected(link=number, peer=peer, error=closed.error))
 
     # Steps
@@ -152,6 +153,16 @@ class Links:
             link = self._links.get(exchange.link)
             if link is not None:
                 self._wake(link)
+        self._resume(event.peer)
+
+    def _resume(self, peer: str) -> None:
+        """If a peer has no session any more, let its newest link that may do so ask for one."""
+        if self._context.core.has_session(peer):
+            return
+        for number, conversation in reversed(self._conversations.items()):
+            if conversation.peer == peer and conversation.resume(self._now):
+                self._wake(self._links[number])
+                return
 
     def update(self, feed: str) -> None:
         """With whom a feed is exchanged may have changed."""
