@@ -10,9 +10,11 @@ with everybody by way of others.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import combinations
+
+from oxen_network import VICTIM, WatchedNetwork
 
 from culm.machine import Closed, Event, LocalProtocolError
 from culm.oxen import (
@@ -31,9 +33,17 @@ from culm.oxen import (
     State,
     Timing,
 )
+from culm.oxen.messages import (
+    Gossip,
+    MessageData,
+    Parcel,
+    Synchronize,
+    encode_parcel,
+    write_message,
+)
 from culm.testing.cluster import Cluster
 from culm.testing.cluster import Node as Host
-from culm.testing.network import Conditions, Network
+from culm.testing.network import Conditions
 
 EPOCH = 1_700_000_000.0
 
@@ -57,7 +67,6 @@ JOIN_BOUND_S = 30.0
 """Within so many seconds after the last fault everybody is joined with everybody."""
 
 _SCARRED_SIZE_MAX = 6
-_REPLAYS_MAX = 200
 
 VERBS = {
     Delivery.DATAGRAM: ("send", "broadcast"),
@@ -220,24 +229,11 @@ def name(index: int) -> bytes:
     return b"N%02d" % index
 
 
-class Eavesdropped(Network):
-    """A network on which somebody keeps the synchronize messages that are sent."""
-
-    def __init__(self, *, seed: int) -> None:
-        super().__init__(seed=seed)
-        self.starts: list[tuple[Hashable, Hashable, bytes]] = []
-
-    def send(self, source: Hashable, destination: Hashable, payload: bytes) -> None:
-        if b"1:m1:s" in payload and len(self.starts) < _REPLAYS_MAX:
-            self.starts.append((source, destination, payload))
-        super().send(source, destination, payload)
-
-
 class Simulation:
     """One cluster in all its misfortune; `rng` draws what happens to it."""
 
     def __init__(self, seed: int, *, size: int | None = None, scars: bool = False) -> None:
-        self.network = Eavesdropped(seed=seed)
+        self.network = WatchedNetwork(seed=seed)
         self.rng = rng = self.network.random("story")
         self.size = size or rng.choices([2, 3, 4, 5, 6, 8, 16], [24, 36, 22, 11, 4, 2, 0.3])[0]
         if scars:
@@ -261,7 +257,11 @@ class Simulation:
         if helper is None:
             host.call("start")
         else:
-            host.call("join", sid=helper)
+            self.join(host, helper)
+
+    def join(self, host: Host, helper: bytes) -> None:
+        self.network.introduce(host.address, helper)
+        host.call("join", sid=helper)
 
     def running(self) -> list[Host]:
         return [host for host in self.cluster if host.running]
@@ -347,6 +347,7 @@ class Simulation:
             (self._some_restart, 1.0),
             (self._some_goodbye, rng.choice([0.0, 0.15])),
             (self._some_replay, rng.choice([0.0, 0.0, 2.0])),
+            (self._some_forgery, 1.0),
         ]
         end = self.network.clock.now + rng.choice([0.5, 1.0, 3.0] if self.size > 8 else [1, 3, 9])
         rate = 12.0
@@ -424,14 +425,14 @@ class Simulation:
         knows: dict[Host, set[Host]] = {host: set() for host in hosts}
         for host in hosts:
             for sid, view in host.machine.peers().items():
-                other = self.cluster[sid]
+                other = self.cluster.nodes.get(sid)
                 if view.state in (PeerState.JOINED, PeerState.GIVEN_UP) and other in knows:
                     knows[host].add(other)
                     knows[other].add(host)
         reached: set[Host] = set()
         for host in hosts:
             if reached and host not in reached:
-                host.call("join", sid=hosts[0].address)
+                self.join(host, hosts[0].address)  # type: ignore[arg-type]
             frontier = {host}
             while frontier:
                 reached |= frontier
@@ -459,7 +460,7 @@ class Simulation:
             if not host.running:
                 self.boot(sid, helper)
             elif helper is not None:
-                host.call("join", sid=helper)
+                self.join(host, helper)
 
     # -- single deeds ----------------------------------------------------------------------
 
@@ -519,7 +520,22 @@ class Simulation:
         if self.network.starts:
             start = self.rng.choice(self.network.starts)
             for count in range(12):
-                self.network.timetable.after(count * 0.5, lambda: self.network.send(*start))
+                self.network.timetable.after(count * 0.5, lambda: self.network.replay(start))
+
+    def _some_forgery(self) -> None:
+        """Somebody would like to see a victim that has nothing to do with it flooded."""
+        rng = self.rng
+        victim, to, other = b"%b%02d" % (VICTIM, rng.randrange(3)), *rng.choices(self.names, k=2)
+        seconds = EPOCH + self.network.clock.now
+        body = rng.choice(
+            [
+                MessageData(other, victim, rng.choice([None, 1]), b""),
+                MessageData(other, victim, 1, write_message(Synchronize(0, 0))),
+                Gossip({victim: [seconds]}, [other]),
+                Gossip({b"V99": [seconds]}, [b"V98"]),
+            ]
+        )
+        self.network.send(victim, to, encode_parcel(Parcel(body=body)))
 
     # -- what the cluster tells --------------------------------------------------------------
 
@@ -544,7 +560,7 @@ class Simulation:
     def _ask_again(self, host: Host) -> None:
         helper = self.helper(host.address)  # type: ignore[arg-type]
         if helper is not None and host.machine.state is State.JOINING:
-            host.call("join", sid=helper)
+            self.join(host, helper)
 
 
 def simulate(seed: int, *, size: int | None = None, scars: bool = False) -> Simulation:

@@ -20,6 +20,7 @@ from culm.oxen.keepalive import Keepalives
 from culm.oxen.links import Links
 from culm.oxen.outgoing import Outgoing
 from culm.oxen.peer import Peer
+from culm.oxen.proofs import Proofs
 from culm.oxen.reception import Reception
 from culm.oxen.stream import Item
 from culm.testing.driver import EndlessError
@@ -170,6 +171,11 @@ def numbers_start_over_after_giving_up(patch: pytest.MonkeyPatch) -> None:
 @canary
 def goodbyes_are_not_waited_for(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Associations, "settled", property(lambda self: True))
+
+
+@canary
+def strangers_get_what_they_ask_for(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Proofs, "spend", lambda self, hop, size: True)
 
 
 @pytest.mark.costly

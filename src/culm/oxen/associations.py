@@ -71,7 +71,8 @@ class Associations:
 
     def ask_for_help(self, sid: bytes) -> None:
         """Synchronize with `sid`, which is a peer or for which there is room."""
-        peer = self.peers.get(sid) or self._roster.add(sid)
+        self._links.trust(sid)
+        peer = self.peers.get(sid) or self._add(sid, trusted=True)
         peer.ask(self._clock.unix)
         if peer.state is _SYNCHRONIZING:
             self.courier.synchronize(peer)
@@ -172,12 +173,21 @@ class Associations:
         self._links.unban(peer.sid)
         self.courier.synchronize(peer)
 
-    def admits(self) -> bool:
-        """Whether an unknown server may become known now."""
-        if self.leaving or not self._roster.has_room:
+    def admit(self, sid: bytes, *, trusted: bool) -> Peer | None:
+        """Make a peer of an unknown server, if there is room."""
+        if self.leaving or not self._roster.has_room_for(trusted=trusted):
             self._dropped[DropReason.PEERS_LIMIT] += 1
-            return False
-        return True
+            return None
+        return self._add(sid, trusted=trusted)
+
+    def _add(self, sid: bytes, *, trusted: bool) -> Peer:
+        stranger = self._roster.in_the_way(trusted=trusted)
+        if stranger is not None:
+            self._forget(stranger)
+            self._dropped[DropReason.PEERS_LIMIT] += 1
+        if trusted:
+            self._links.trust(sid)
+        return self._roster.add(sid)
 
     # -- turns that an association takes ----------------------------------------------------
 

@@ -63,3 +63,6 @@ class DropReason(IntEnum):
     """A server that would be one too many."""
     STRAY_ACKNOWLEDGE = 15
     """An acknowledgement of a message that was not sent or is acknowledged."""
+    UNPROVED = 16
+    """A datagram to somebody who has not proved that it arrives there, beyond three times the bytes
+    that came from there; and what such a one says of others, or wants to be forwarded."""

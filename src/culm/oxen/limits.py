@@ -24,8 +24,9 @@ class Limits:
         Servers known besides the node itself. The last contact table has their square as entries,
         of about 100 bytes each.
     candidates_max
-        Servers, of those, that have never joined: made known by any parcel or gossip, and
-        forgotten if they do not synchronize in time.
+        Servers, of those, that have never joined: made known by gossip, and forgotten if they do
+        not synchronize in time. As many again that nobody has named and that have proved nothing:
+        each may be displaced by the next one.
     queue_max
         Messages to one peer that are not acknowledged: at most that many payloads of
         `datagram_size_max` bytes, and about 650 bytes each besides.

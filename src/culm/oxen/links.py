@@ -7,6 +7,7 @@ taken over, routes are chosen, and what is meant for others is forwarded.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Hashable
 from random import Random
 
 from culm.buffer import Buffer
@@ -26,6 +27,7 @@ from culm.oxen.messages import (
     decode_parcel,
 )
 from culm.oxen.outbox import Occasion, Outbox
+from culm.oxen.proofs import Proofs
 from culm.oxen.routing import ForwardMemory, Routes
 from culm.wire import xenc
 
@@ -64,6 +66,7 @@ class Links:
         )
         self._shared: set[bytes] = set()
         self._banned: set[bytes] = set()
+        self._proofs = Proofs(limits.peers_max)
         self._outbox = Outbox(
             size_max=limits.outbox_max,
             datagram_size_max=limits.datagram_size_max,
@@ -86,6 +89,15 @@ class Links:
         self.retire(sid)
         self.contacts.remove(sid)
         self._banned.discard(sid)
+        self._proofs.remove(sid)
+
+    def trusts(self, sid: bytes) -> bool:
+        """Whether `sid` has proved itself, or was named by somebody who is trusted."""
+        return sid in self._proofs.trusted
+
+    def trust(self, sid: bytes) -> None:
+        """Our user has named `sid`, or a server that is trusted has."""
+        self._proofs.trust(sid)
 
     def share(self, sid: bytes) -> None:
         """Tell others of `sid`, and tell `sid` at once of others."""
@@ -110,6 +122,8 @@ class Links:
         if source == self._me:
             self._drop(DropReason.FROM_SELF)
             return None
+        if source not in self._proofs.trusted:
+            self._proofs.receive(source, len(data))
         try:
             ka, kk, body = decode_parcel(
                 data, self._dialect, sid_size_max=self._limits.sid_size_max
@@ -121,8 +135,11 @@ class Links:
             self._outbox.ping(source)
         if ka is not None and not self._outbox.owe(source, ka):
             self._drop(DropReason.OUTBOX_FULL)
-        if kk is not None and not self._keepalives.answer(source, kk, self._clock.unix):
-            self._drop(DropReason.STRAY_KEEPALIVE)
+        if kk is not None:
+            if self._keepalives.answer(source, kk, self._clock.unix):
+                self._proofs.trust(source)
+            else:
+                self._drop(DropReason.STRAY_KEEPALIVE)
         if body is None or isinstance(body, Gossip):
             return body
         if body.fr == self._me:
@@ -130,7 +147,10 @@ class Links:
             return None
         if body.to == self._me:
             return body
-        self._forward(source, body)
+        if source in self._proofs.trusted:
+            self._forward(source, body)
+        else:
+            self._drop(DropReason.UNPROVED)
         return None
 
     def strangers(self, gossip: Gossip) -> list[bytes]:
@@ -163,9 +183,14 @@ class Links:
         if shared:
             self._gossip_to(self._rng.choice(usable or shared))
 
-    def take(self) -> list[tuple[bytes, bytes]]:
+    def take(self) -> list[tuple[Hashable, bytes]]:
         """Take the datagrams to send, each after the neighbour it is for."""
-        return self._outbox.take()
+        trusted = self._proofs.trusted
+        return [
+            (hop, data)
+            for hop, data in self._outbox.take()
+            if hop in trusted or self._may_send(hop, len(data))
+        ]
 
     def _gossip_to(self, sid: bytes) -> None:
         gossip = fragment(
@@ -210,6 +235,12 @@ class Links:
 
     def _ask(self, sid: bytes, occasion: Occasion) -> int | None:
         return self._keepalives.ask(sid, occasion, self._clock.unix)
+
+    def _may_send(self, hop: bytes, size: int) -> bool:
+        if self._proofs.spend(hop, size):
+            return True
+        self._drop(DropReason.UNPROVED)
+        return False
 
     def _drop(self, reason: DropReason) -> None:
         self._dropped[reason] += 1

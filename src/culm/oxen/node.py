@@ -141,7 +141,7 @@ class Node:
         self._refuse_when_leaving()
         if _checked_sid(sid, self._limits) == self._me:
             raise LocalProtocolError(ErrorCode.BAD_SID, "a node cannot help itself to join")
-        if sid not in self._roster.peers and not self._roster.has_room:
+        if sid not in self._roster.peers and not self._roster.has_room_for(trusted=True):
             raise LocalProtocolError(ErrorCode.PEERS_LIMIT)
         self._refuse_without_time()
         if self._state is _IDLE:
@@ -257,7 +257,7 @@ class Node:
 
     def datagrams_to_send(self) -> list[tuple[Hashable, bytes]]:
         """Take the datagrams to send, each after the ID of the server it is to go to."""
-        return list(self._links.take())
+        return self._links.take()
 
     # -- status ---------------------------------------------------------------------------
 

@@ -81,17 +81,20 @@ class Reception:
         elif isinstance(body, MessageAck):
             self._receive_ack(body)
         else:
-            self._receive_gossip(body)
+            self._receive_gossip(source, body)
 
-    def _receive_gossip(self, gossip: Gossip) -> None:
+    def _receive_gossip(self, source: bytes, gossip: Gossip) -> None:
+        if not self._links.trusts(source):
+            self._dropped[DropReason.UNPROVED] += 1
+            if source not in self._links.contacts:  # it seems to take us for a peer
+                self._make_known(source)
+            return
         # Who has left is still in the table, and so no stranger, until his tombstone goes.
         found = [
-            self._roster.add(sid)
-            for sid in self._links.strangers(gossip)
-            if self._associations.admits()
+            self._associations.admit(sid, trusted=True) for sid in self._links.strangers(gossip)
         ]
         self._links.merge(gossip)
-        for peer in found:  # now that it may be known which way leads there
+        for peer in filter(None, found):  # now that it may be known which way leads there
             self._courier.synchronize(peer)
 
     def _receive_data(self, source: bytes, body: MessageData) -> None:
@@ -119,10 +122,15 @@ class Reception:
                 if tombstone.covers(message):
                     self._courier.acknowledge(source, body)
                 return None
-        if not self._associations.admits():
-            return None
-        peer = self._roster.add(body.fr)
-        if not isinstance(message, Synchronize):  # that is answered by ours anyway
+        # Who forwards for it has had its proof.
+        trusted = source != body.fr and self._links.trusts(source)
+        if isinstance(message, Synchronize):  # that is answered by ours anyway
+            return self._associations.admit(body.fr, trusted=trusted)
+        return self._make_known(body.fr, trusted=trusted)
+
+    def _make_known(self, sid: bytes, *, trusted: bool = False) -> Peer | None:
+        peer = self._associations.admit(sid, trusted=trusted)
+        if peer is not None:
             self._courier.synchronize(peer)
         return peer
 

@@ -45,13 +45,30 @@ class Roster:
         self.broadcast_sequence += 1
         return self.broadcast_sequence
 
-    @property
-    def has_room(self) -> bool:
-        """Whether one more server can be made known."""
-        if len(self.peers) >= self._limits.peers_max:
+    def has_room_for(self, *, trusted: bool) -> bool:
+        """Whether one more server can be made known, which is trusted or a stranger.
+
+        Strangers have places of their own, and make room for each other and for all others: the
+        last one to come is as likely to mean it as those before.
+        """
+        strangers = self._strangers()
+        if len(self.peers) >= self._limits.peers_max and not strangers:
             return False
         candidates = sum(not peer.known_to_user for peer in self.peers.values())
-        return candidates < self._limits.candidates_max
+        return not trusted or candidates - len(strangers) < self._limits.candidates_max
+
+    def in_the_way(self, *, trusted: bool) -> Peer | None:
+        """The stranger, if any, that is to be forgotten before one more is made known."""
+        strangers = self._strangers()
+        full = len(self.peers) >= self._limits.peers_max
+        if full or (not trusted and len(strangers) >= self._limits.candidates_max):
+            return strangers[0]
+        return None
+
+    def _strangers(self) -> list[Peer]:
+        """Those that have proved nothing, and for whom nobody speaks."""
+        trusts = self._links.trusts
+        return [peer for sid, peer in self.peers.items() if not (peer.known_to_user or trusts(sid))]
 
     def add(self, sid: bytes) -> Peer:
         """Make a peer of a server that is none, for which there is room."""

@@ -1,0 +1,70 @@
+"""A network that is listened to, and on which nobody is flooded who did not ask for it.
+
+Source of the latter: RFC 9000, section 8.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Hashable
+
+from culm.testing.network import Deliver, Network
+
+VICTIM = b"V"
+"""What the names of those begin with in whose name others send."""
+
+_REPLAYS_MAX = 200
+_SIDS = re.compile(rb"3:(N\d\d|V\d\d)")
+
+
+class WatchedNetwork(Network):
+    """A network on which somebody keeps the synchronize messages that are sent.
+
+    To an address of which a node has no proof it sends at most three times the bytes that came from
+    there.  Proof is the answer to a keepalive, the word of the node's user, and that of any other
+    server; not of those whose names begin with `VICTIM`, which exist nowhere.
+    """
+
+    def __init__(self, *, seed: int) -> None:
+        super().__init__(seed=seed)
+        self.starts: list[tuple[Hashable, Hashable, bytes]] = []
+        self._credit: dict[tuple[Hashable, Hashable], int] = defaultdict(int)
+        self._known: set[tuple[Hashable, Hashable]] = set()
+
+    def introduce(self, to: Hashable, sid: Hashable) -> None:
+        """Node `to` has reason to speak with `sid`."""
+        self._known.add((to, sid))
+
+    def attach(self, address: Hashable, deliver: Deliver) -> None:
+        def watched(payload: bytes, source: Hashable) -> None:
+            self._received(address, source, payload)
+            deliver(payload, source)
+
+        super().attach(address, watched)
+
+    def replay(self, start: tuple[Hashable, Hashable, bytes]) -> None:
+        """Somebody sends one of `starts` again."""
+        super().send(*start)
+
+    def send(self, source: Hashable, destination: Hashable, payload: bytes) -> None:
+        if b"1:m1:s" in payload and len(self.starts) < _REPLAYS_MAX:
+            self.starts.append((source, destination, payload))
+        if not _is_victim(source) and (source, destination) not in self._known:
+            self._credit[source, destination] -= len(payload)
+            assert self._credit[source, destination] >= 0, (source, destination, payload)
+        super().send(source, destination, payload)
+
+    def _received(self, address: Hashable, source: Hashable, payload: bytes) -> None:
+        if (address, source) not in self._known:
+            self._credit[address, source] += 3 * len(payload)
+        if not _is_victim(source):
+            if b"2:kk" in payload:
+                self._known.add((address, source))
+            for sid in _SIDS.findall(payload):
+                if sid != source:
+                    self._known.add((address, sid))
+
+
+def _is_victim(address: Hashable) -> bool:
+    return isinstance(address, bytes) and address.startswith(VICTIM)

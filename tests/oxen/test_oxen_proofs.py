@@ -1,0 +1,197 @@
+"""Nobody is sent much who has not proved that he asked for it.
+
+Source: RFC 9000, section 8: at most three times the bytes that came, until an address is validated.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from oxen_simulation import EPOCH as SIM_EPOCH
+from oxen_simulation import LIMITS, TIMING
+from oxen_support import EPOCH, ME, Table
+
+from culm.oxen import DropReason, Limits, Node, PeerJoined, PeerState
+from culm.oxen.messages import (
+    Datagram,
+    Gossip,
+    MessageAck,
+    MessageData,
+    OneToOne,
+    Parcel,
+    Synchronize,
+    encode_parcel,
+    read_message,
+    write_message,
+)
+from culm.oxen.proofs import Proofs
+from culm.testing.cluster import Cluster
+from culm.testing.cluster import Node as Host
+from culm.testing.network import Conditions, Network
+
+STRANGER = b"X"
+
+SMALL = {
+    "datagram": Parcel(body=MessageData(ME, STRANGER, None, b"")),
+    "message": Parcel(body=MessageData(ME, STRANGER, 1, write_message(OneToOne(1, b"")))),
+    "synchronize": Parcel(1, None, MessageData(ME, STRANGER, 1, write_message(Synchronize(0, 0)))),
+    "acknowledgement": Parcel(body=MessageAck(ME, STRANGER, 1)),
+    "keepalive": Parcel(ka=1),
+    "gossip": Parcel(body=Gossip({STRANGER: [EPOCH]}, [ME])),
+    "nothing": Parcel(),
+}
+
+
+def sizes(node: Node) -> Counter[bytes]:
+    found: Counter[bytes] = Counter()
+    while node.next_event() is not None:
+        pass
+    for to, data in node.datagrams_to_send():
+        assert isinstance(to, bytes)
+        found[to] += len(data)
+    return found
+
+
+@pytest.mark.parametrize("kind", SMALL)
+def test_a_small_datagram_draws_at_most_three_times_its_size(kind: str) -> None:
+    table = Table()
+    table.join(b"P")
+    data = encode_parcel(SMALL[kind])
+    table.node.receive_datagram(data, source=STRANGER)
+    drawn = sizes(table.node)
+    for second in range(100):
+        table.node.advance(table.now + second)
+        drawn += sizes(table.node)
+    assert drawn[STRANGER] <= 3 * len(data)
+
+
+def test_what_comes_in_a_strangers_name_gives_it_credit_by_the_byte() -> None:
+    proofs = Proofs(2)
+    proofs.receive(b"X", 10)
+    assert proofs.spend(b"X", 20)
+    assert not proofs.spend(b"X", 11)
+    assert proofs.spend(b"X", 10)
+    assert not proofs.spend(b"X", 1)
+    proofs.receive(b"X", 1)
+    assert proofs.spend(b"X", 3)
+    proofs.receive(b"Y", 10)
+    proofs.receive(b"Z", 10)  # and nobody remembers X
+    proofs.receive(b"X", 0)
+    assert not proofs.spend(b"X", 1)
+
+
+def test_what_a_stranger_says_of_others_is_not_believed() -> None:
+    table = Table()
+    table.join(b"P")
+    table.gossip(STRANGER, X={b"victim": table.now})
+    assert sorted(table.node.peers()) == [b"P", STRANGER]
+    assert table.node.dropped[DropReason.UNPROVED] == 1
+    table.wait(30.0)
+    assert b"victim" not in {to for to, _ in table.sent}
+
+
+def test_nothing_is_forwarded_for_a_stranger() -> None:
+    table = Table()
+    table.join(b"P")
+    table.tell(STRANGER, MessageData(b"P", STRANGER, 1, b"x" * 100))
+    assert not table.bodies(MessageData, b"P")
+    assert table.node.dropped[DropReason.UNPROVED] == 1
+
+
+def test_a_stranger_that_answers_a_keepalive_is_believed() -> None:
+    table = Table()
+    table.join(b"P")
+    table.tell_message(STRANGER, Synchronize(0, 0))
+    asked = [parcel.ka for parcel in table.said(STRANGER) if parcel.ka is not None]
+    table.tell(STRANGER, kk=asked[0])
+    table.tell(STRANGER, MessageData(b"P", STRANGER, 1, b"x" * 100))
+    assert len(table.bodies(MessageData, b"P")) == 1
+
+
+def test_a_guess_is_no_proof() -> None:
+    table = Table()
+    table.tell_message(STRANGER, Synchronize(0, 0))
+    asked = [parcel.ka for parcel in table.said(STRANGER) if parcel.ka is not None]
+    table.tell(STRANGER, kk=asked[0] ^ 1)
+    table.tell(STRANGER, MessageData(b"P", STRANGER, 1, b""))
+    assert table.node.dropped[DropReason.UNPROVED] == 1
+
+
+def test_who_restarted_and_forgot_is_asked_by_those_who_remember() -> None:
+    """A peer that takes us for one of its own says nothing but gossip."""
+    table = Table()
+    table.gossip(b"P", P={ME: table.now})
+    messages = [read_message(body.d) for body in table.bodies(MessageData, b"P")]
+    assert any(isinstance(message, Synchronize) for message in messages)
+
+
+def test_made_up_servers_keep_nobody_out() -> None:
+    """Some thousand of them, while somebody joins: each takes the place of another."""
+    limits = Limits(candidates_max=8, peers_max=16)
+    table = Table(limits=limits)
+    for index in range(1000):
+        table.tell_message(b"x%d" % index, Datagram(b""))
+    assert len(table.node.peers()) == 8
+    table.tell_message(b"P", Synchronize(0, 0))
+    for index in range(7):
+        table.tell_message(b"y%d" % index, Datagram(b""))
+    table.accept(b"P", b"P")
+    for index in range(100):
+        table.tell_message(b"z%d" % index, Datagram(b""))
+    assert [event for event in table.events() if isinstance(event, PeerJoined)] == [
+        PeerJoined(peer=b"P")
+    ]
+    assert len(table.node.peers()) == 9
+    assert table.node.peers()[b"P"].state is PeerState.JOINED
+    assert table.node.dropped[DropReason.PEERS_LIMIT] == 1000 - 8 + 8 + 100 - 1
+
+
+def test_made_up_servers_make_room_for_those_that_are_named() -> None:
+    table = Table(limits=Limits(candidates_max=8, peers_max=9))
+    table.join(b"P")
+    for index in range(8):
+        table.tell_message(b"x%d" % index, Datagram(b""))
+    assert len(table.node.peers()) == 9
+    table.gossip(b"P", P={b"Q": table.now})
+    assert b"Q" in table.node.peers()
+    table.node.join(b"R")
+    assert b"R" in table.node.peers()
+    assert len(table.node.peers()) == 9
+
+
+def test_a_cluster_sends_no_more_to_a_victim_than_three_times_what_came() -> None:
+    """Small datagrams of all kinds to all of sixteen, in the name of one that never asked."""
+    network = Network(seed=3, conditions=Conditions(delay_min=0.001, delay_max=0.01))
+    cluster = Cluster(network)
+    names = [b"N%02d" % index for index in range(8)]
+
+    def build(host: Host) -> Node:
+        rng = network.random(repr(host.address))
+        return Node(me=host.address, rng=rng, epoch=SIM_EPOCH, limits=LIMITS, timing=TIMING)  # type: ignore[arg-type]
+
+    for sid in names:
+        cluster.add(sid, build)
+    cluster[names[0]].call("start")
+    for sid in names[1:]:
+        cluster[sid].call("join", sid=names[0])
+    network.run(3.0)
+    drawn = 0
+
+    def count(payload: bytes, source: object) -> None:
+        nonlocal drawn
+        drawn += len(payload)
+
+    network.attach(STRANGER, count)
+    paid = 0
+    for sid in names:
+        for parcel in (
+            Parcel(body=MessageData(sid, STRANGER, None, b"")),
+            Parcel(body=MessageData(names[0], STRANGER, 1, b"")),
+            Parcel(body=Gossip({STRANGER: [SIM_EPOCH + 3]}, [names[1]])),
+        ):
+            data = encode_parcel(parcel)
+            paid += len(data)
+            network.send(STRANGER, sid, data)
+    network.run(12.0)
+    assert 0 < drawn <= 3 * paid
