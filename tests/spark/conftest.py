@@ -33,7 +33,10 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         "spark.driver.memory": "1g",
         "spark.log.level": "ERROR",
         # Most of what the tests would wait for is Java's compiler: rows are few, plans are many.
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        # Of that so much that it does not give up compiling when its place, 48 MB, is full.
+        "spark.driver.extraJavaOptions": (
+            "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
+        ),
     }
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
