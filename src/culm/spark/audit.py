@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING
 from culm.bamboo.entry import AUTHOR_SIZE
 from culm.bamboo.errors import Reason
 from culm.spark.blocks import BLOCK_BITS, LOWEST, SUMMARY, summaries
-from culm.spark.columns import check_columns
+from culm.spark.columns import SENT_MAX, check_columns, sent_if_few
 from culm.spark.reasons import UNSIGNED, bits
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ class Earlier:
     new: DataFrame
 
 
-def audit(rows: DataFrame, *, earlier: Earlier | None = None, faulty_max: int = 100_000) -> Audit:
+def audit(rows: DataFrame, *, earlier: Earlier | None = None, faulty_max: int = SENT_MAX) -> Audit:
     """Audit all logs of which there are `rows`, as `verify_entries` has made them.
 
     With `earlier`, only those blocks are looked at anew of which there are new rows (which `rows`
@@ -111,29 +111,29 @@ def audit(rows: DataFrame, *, earlier: Earlier | None = None, faulty_max: int = 
 
     The rows are read several times: let them be in a file or persisted, or each reading verifies
     them anew.  Blocks are looked at before this returns, and what is found is persisted, on disk,
-    until `Audit.close` or the end of the session.  Up to `faulty_max` blocks of logs with faults
-    are sent to all tasks, some 200 bytes each; if there are more, the rows are shuffled once again
-    to meet them.  Raises `ColumnError` if one of `NEEDED` is missing.
+    until `Audit.close` or the end of the session.  Blocks of logs with faults, and entries that
+    are marked as part of a fork or for a wrong link, are sent to all tasks if they are at most
+    `faulty_max` together, some 100 bytes each; if there are more, the rows are shuffled again to
+    meet them.  Raises `ColumnError` if one of `NEEDED` is missing.  Names of columns that begin
+    with an underscore are the audit's own.
     """
     from pyspark import StorageLevel
     from pyspark.sql import functions as f
 
     check_columns(rows, NEEDED)
     rows = _placed(rows)
-    found = _blocks(rows) if earlier is None else _blocks_since(rows, earlier)
+    found = _blocks(rows) if earlier is None else _blocks_since(rows, earlier, faulty_max)
     blocks = found.persist(StorageLevel.DISK_ONLY)
     links = _links(blocks).persist(StorageLevel.DISK_ONLY)
     logs = _logs(blocks, links)
-    faulty = _faulty(blocks, links, logs).persist(StorageLevel.DISK_ONLY)
-    forked = _forked(blocks)
-    if faulty.count() <= faulty_max:
-        faulty, forked = f.broadcast(faulty), f.broadcast(forked)
+    faulty = _faulty(blocks, logs).persist(StorageLevel.DISK_ONLY)
+    marks = _marks(blocks, links).persist(StorageLevel.DISK_ONLY)
+    cached = (marks, faulty, links, blocks)
+    forked = _forked(marks)
+    if faulty.select("log").union(marks.select("log")).count() <= faulty_max:
+        faulty, marks, forked = map(f.broadcast, (faulty, marks, forked))
     return Audit(
-        _verdicts(rows, faulty),
-        _report(logs),
-        _forks(rows, forked),
-        blocks,
-        (faulty, links, blocks),
+        _verdicts(rows, faulty, marks), _report(logs), _forks(rows, forked), blocks, cached
     )
 
 
@@ -177,17 +177,18 @@ def _blocks(rows: DataFrame) -> DataFrame:
     )
 
 
-def _blocks_since(rows: DataFrame, earlier: Earlier) -> DataFrame:
+def _blocks_since(rows: DataFrame, earlier: Earlier, sent_max: int) -> DataFrame:
     """The same, of which only those are made anew that have new rows."""
     from pyspark.sql import functions as f
 
     check_columns(earlier.new, NEEDED)
     check_columns(earlier.blocks, SUMMARY)
     touched = _placed(earlier.new).filter("_signed").select("log", "_block").distinct()
-    anew = _blocks(rows.join(f.broadcast(touched), ["log", "_block"], "left_semi"))
+    touched = sent_if_few(touched, sent_max)
+    anew = _blocks(rows.join(touched, ["log", "_block"], "left_semi"))
     left = touched.select(f.col("log").alias("_log"), f.col("_block").alias("_at"))
     same = (f.col("log") == f.col("_log")) & (f.col("block") == f.col("_at"))
-    return earlier.blocks.join(f.broadcast(left), same, "left_anti").unionByName(anew)
+    return earlier.blocks.join(left, same, "left_anti").unionByName(anew)
 
 
 def _links(blocks: DataFrame) -> DataFrame:
@@ -197,11 +198,19 @@ def _links(blocks: DataFrame) -> DataFrame:
     """
     from pyspark.sql import functions as f
 
+    # By target and hash, each of its own: of either there may be any number, if an author forks.
     leaving = blocks.select("log", f.inline("links"))
     opens = blocks.select(f.col("log").alias("_log"), f.inline("opens").alias("_there", "_hashes"))
-    found = leaving.join(
-        opens, (f.col("log") == f.col("_log")) & (f.col("target") == f.col("_there")), "left"
+    hashes = opens.select(
+        f.col("_log").alias("_of"), f.col("_there").alias("_at"), f.explode("_hashes").alias("_is")
     )
+    there = (f.col("log") == f.col("_log")) & (f.col("target") == f.col("_there"))
+    right = (
+        (f.col("log") == f.col("_of"))
+        & (f.col("target") == f.col("_at"))
+        & (f.col("link") == f.col("_is"))
+    )
+    found = leaving.join(opens.drop("_hashes"), there, "left").join(hashes, right, "left")
     missing = f.col("_there").isNull()
     return found.select(
         "log",
@@ -209,9 +218,7 @@ def _links(blocks: DataFrame) -> DataFrame:
         "hash",
         "bits",
         missing.alias("missing"),
-        f.when(missing, False)
-        .otherwise(~f.array_contains("_hashes", f.col("link")))
-        .alias("wrong"),
+        (~missing & f.col("_is").isNull()).alias("wrong"),
     )
 
 
@@ -266,7 +273,7 @@ def _logs(blocks: DataFrame, links: DataFrame) -> DataFrame:
     )
 
 
-def _faulty(blocks: DataFrame, links: DataFrame, logs: DataFrame) -> DataFrame:
+def _faulty(blocks: DataFrame, logs: DataFrame) -> DataFrame:
     """The blocks of logs with faults, and what has to be known there to judge their rows.
 
     By blocks, so that the rows of a log need not all come to the same place.
@@ -274,54 +281,50 @@ def _faulty(blocks: DataFrame, links: DataFrame, logs: DataFrame) -> DataFrame:
     from pyspark.sql import functions as f
 
     faulty = logs.filter("prefix < height").select(
-        f.col("log").alias("_log"), "prefix", "invalid", f.col("ended_at").alias("ended")
+        f.col("log").alias("_of"),
+        f.col("prefix").alias("_prefix"),
+        f.col("invalid").alias("_invalid"),
+        f.col("ended_at").alias("_ended"),
     )
-    wrong = (
-        links.filter("wrong")
-        .groupBy(f.col("log").alias("_of"), f.shiftright("n", BLOCK_BITS).alias("_at"))
-        .agg(f.collect_list(f.struct("n", "hash", "bits")).alias("_marks"))
-    )
-    found = blocks.join(faulty, f.col("log") == f.col("_log")).join(
-        wrong, (f.col("log") == f.col("_of")) & (f.col("block") == f.col("_at")), "left"
-    )
-    return found.select(
-        "log",
-        f.col("block").alias("_block"),
-        "prefix",
-        "invalid",
-        "ended",
-        f.when(f.col("_marks").isNull(), f.col("marks"))
-        .otherwise(f.concat("marks", "_marks"))
-        .alias("marks"),
+    places = blocks.select("log", f.col("block").alias("_block"))
+    return places.join(faulty, f.col("log") == f.col("_of")).drop("_of")
+
+
+def _marks(blocks: DataFrame, links: DataFrame) -> DataFrame:
+    """What is against an entry itself: forks, and links that lead to something else."""
+    from pyspark.sql import functions as f
+
+    inside = blocks.select("log", f.inline("marks"))
+    outside = links.filter("wrong").select("log", "n", "hash", "bits")
+    return (
+        inside.unionByName(outside)
+        .groupBy("log", f.col("n").alias("_n"), "hash")
+        .agg(f.bit_or("bits").alias("_marks"))
     )
 
 
-def _verdicts(rows: DataFrame, faulty: DataFrame) -> DataFrame:
+def _verdicts(rows: DataFrame, faulty: DataFrame, marks: DataFrame) -> DataFrame:
     """The rows, with all that is against them."""
     from pyspark.sql import functions as f
 
     hidden = {"_n", "_block", "_signed", "reasons", "verified"}
     names = [name for name in rows.columns if name not in hidden]
-    judged = rows.join(faulty, ["log", "_block"], "left")
+    judged = rows.join(faulty, ["log", "_block"], "left").join(marks, ["log", "_n", "hash"], "left")
 
     def bit(reason: Reason, condition: Column) -> Column:
         return f.when(condition, bits(reason)).otherwise(0)
 
-    own = f.filter(
-        "marks", lambda mark: (mark["n"] == f.col("_n")) & (mark["hash"] == f.col("hash"))
-    )
-    marked = f.aggregate(own, f.lit(0), lambda total, mark: total.bitwiseOR(mark["bits"]))
     everything = reduce(
         lambda first, second: first.bitwiseOR(second),
         [
             f.col("reasons"),
-            f.coalesce(marked, f.lit(0)),
-            bit(Reason.GAP, f.col("_n") - 1 > f.col("prefix")),
-            bit(Reason.INVALID_LOG, f.col("_n") > f.col("invalid")),
-            bit(Reason.AFTER_END_OF_LOG, f.col("_n") > f.col("ended")),
+            f.coalesce("_marks", f.lit(0)),
+            bit(Reason.GAP, f.col("_n") - 1 > f.col("_prefix")),
+            bit(Reason.INVALID_LOG, f.col("_n") > f.col("_invalid")),
+            bit(Reason.AFTER_END_OF_LOG, f.col("_n") > f.col("_ended")),
         ],
     )
-    verified = f.col("_signed") & (f.col("prefix").isNull() | (f.col("_n") <= f.col("prefix")))
+    verified = f.col("_signed") & (f.col("_prefix").isNull() | (f.col("_n") <= f.col("_prefix")))
     return judged.select(
         *names,
         f.when(f.col("_signed"), everything).otherwise(f.col("reasons")).alias("reasons"),
@@ -367,12 +370,12 @@ def _report(logs: DataFrame) -> DataFrame:
     )
 
 
-def _forked(blocks: DataFrame) -> DataFrame:
+def _forked(marks: DataFrame) -> DataFrame:
     """The forked places, and how many variants there are."""
     from pyspark.sql import functions as f
 
-    marks = blocks.select("log", f.inline("marks")).filter(f.col("bits") == bits(Reason.FORK))
-    return marks.groupBy("log", f.col("n").alias("_n")).agg(f.count("*").alias("variants"))
+    forks = marks.filter(f.col("_marks").bitwiseAND(bits(Reason.FORK)) != 0)
+    return forks.groupBy("log", "_n").agg(f.count("*").alias("_variants"))
 
 
 def _forks(rows: DataFrame, forked: DataFrame) -> DataFrame:
@@ -384,7 +387,7 @@ def _forks(rows: DataFrame, forked: DataFrame) -> DataFrame:
         found.groupBy("log", "_n")
         .agg(
             f.first("seqnum").alias("seqnum"),
-            f.first("variants").alias("variants"),
+            f.first("_variants").alias("variants"),
             f.concat(f.min(entry), f.max(entry)).alias("proof"),
         )
         .drop("_n")

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 __all__ = [
+    "SENT_MAX",
     "Messages",
     "RowMaker",
     "arrow_schema",
@@ -31,8 +32,12 @@ __all__ = [
     "numbers",
     "row_batches",
     "schema_text",
+    "sent_if_few",
     "validity",
 ]
+
+#: How many rows are sent to all tasks at most: each has them in memory, and so has the driver.
+SENT_MAX = 100_000
 
 _ROWS_MAX = 1000
 _BATCH_SIZE = 4 << 20
@@ -124,6 +129,13 @@ def check_columns(frame: DataFrame, wanted: Sequence[tuple[str, str]]) -> None:
     for name, kind in wanted:
         if found.get(name) != kind:
             raise ColumnError(name, kind, found.get(name))
+
+
+def sent_if_few(frame: DataFrame, most: int = SENT_MAX) -> DataFrame:
+    """Let `frame` be sent to all tasks that it is joined in, if it has at most so many rows."""
+    from pyspark.sql import functions as f
+
+    return f.broadcast(frame) if frame.count() <= most else frame
 
 
 def free_names(frame: DataFrame, made: Iterable[str]) -> list[str]:

@@ -13,7 +13,7 @@ from functools import reduce
 from typing import TYPE_CHECKING
 
 from culm.reconcile import DEFAULT
-from culm.spark.columns import check_columns
+from culm.spark.columns import check_columns, sent_if_few
 from culm.spark.fingerprint import ITEM, RANGES, fingerprint
 
 if TYPE_CHECKING:
@@ -164,7 +164,7 @@ def _holders(inventories: Mapping[str, DataFrame], ranges: DataFrame) -> DataFra
     from pyspark.sql import functions as f
 
     narrowest = ranges.agg(f.max("level")).collect()[0][0] or 0
-    wanted = ranges.filter(f.col("level") == narrowest).select("range")
+    wanted = sent_if_few(ranges.filter(f.col("level") == narrowest).select("range"))
     sized = {
         name: frame
         if "size" in frame.columns
@@ -172,9 +172,7 @@ def _holders(inventories: Mapping[str, DataFrame], ranges: DataFrame) -> DataFra
         for name, frame in inventories.items()
     }
     rows = _named(sized, ["item", "size"]).filter("item is not null")
-    expanded = rows.join(
-        f.broadcast(wanted), f.substring("item", 1, narrowest) == f.col("range"), "left_semi"
-    )
+    expanded = rows.join(wanted, f.substring("item", 1, narrowest) == f.col("range"), "left_semi")
     names = f.array(*map(f.lit, sorted(inventories)))
     return (
         expanded.groupBy("item")
