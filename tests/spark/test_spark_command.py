@@ -21,6 +21,7 @@ from culm.spark.archive import write_archive
 from culm.spark.command import EXIT_CLEAN, EXIT_FAILED, EXIT_FOUND, EXIT_USAGE, main
 from culm.spark.kinds import KINDS
 from culm.spark.protocol_jobs import NOT_JSON, WRONG_FORM, parsed_lines, recorded_bytes
+from culm.spark.report import Picture, html_page
 from culm.wire.multihash import YASMF
 
 pytest.importorskip("matplotlib")
@@ -233,6 +234,8 @@ def test_a_campaign_says_where_it_ends_and_what_is_to_be_looked_at(tmp_path, cap
         ["audit", "--input", "a", "--master", "local", "--remote", "sc://there"],
         ["audit", "--input", "a", "--kind", "poems"],
         ["audit", "--input", "a", "--levels", "x"],
+        ["audit", "--input", "a", "--split-size", "0"],
+        ["fingerprint", "--input", "a", "--levels", "0,83"],
         ["audit", "--input", "a", "--conf", "spark.ui.enabled"],
         ["operations", "--input", "a", "--kind", "ssb"],
         ["raft", "--input", "a", "--input", "b/a"],
@@ -256,3 +259,43 @@ def test_an_input_that_is_not_there_is_told(tmp_path, capsys):
     status, out, err = run(capsys, "audit", "--input", missing, "--output", str(tmp_path / "out"))
     assert (status, out) == (EXIT_FAILED, "")
     assert missing in err
+
+
+def test_a_job_that_is_not_done_leaves_nothing_that_says_it_is(tmp_path, capsys, monkeypatch):
+    """Not even what an earlier one has said; and its status is not that of what was found."""
+    path, output = archive(tmp_path / "log", honest_log(1, 2)), tmp_path / "out"
+    arguments = ["verify", "--input", path, "--output", str(output)]
+    assert run(capsys, *arguments)[0] == EXIT_CLEAN
+    said = {"report.html", "summary.txt", "summary.json"}
+    assert said < {each.name for each in output.iterdir()}
+    monkeypatch.setattr("culm.spark.command.pictures_of", lambda *_: 1 // 0)
+    status, out, err = run(capsys, *arguments, "--overwrite")
+    assert (status, out) == (EXIT_FAILED, "")
+    assert "ZeroDivisionError" in err
+    assert not said & {each.name for each in output.iterdir()}
+
+
+def test_an_output_is_read_from_where_it_was_written(tmp_path, capsys):
+    """And not from all that its name would fit as a pattern."""
+    paths = [archive(tmp_path / name, honest_log(1, size)) for name, size in (("a", 1), ("b", 2))]
+    outputs = [str(tmp_path / "out1"), str(tmp_path / "out[1]*")]
+    for path, output in zip(paths, outputs, strict=True):
+        status, out, _ = run(capsys, "verify", "--input", path, "--output", output, "--json")
+        assert status == EXIT_CLEAN
+    assert json.loads(out)["rows"] == 2
+
+
+def test_an_output_is_in_no_input_and_no_input_in_an_output(tmp_path, capsys):
+    folder = tmp_path / "in"
+    folder.mkdir()
+    path = archive(folder / "a", honest_log(1, 1))
+    for source, output in ((folder, folder / "out"), (path, folder), (folder, folder)):
+        arguments = ("--input", str(source), "--output", str(output), "--overwrite")
+        status, _, err = run(capsys, "verify", *arguments)
+        assert (status, "one is in the other" in err) == (EXIT_FAILED, True)
+    assert [each.name for each in folder.iterdir()] == ["a"]
+
+
+def test_names_are_drawn_as_they_are(tmp_path):
+    page = html_page("title", {}, [Picture("of names", "axis", [("$\\what$", 1)])])
+    assert "$\\what$" in page

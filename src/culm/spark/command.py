@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+import traceback
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from culm.machine import LocalProtocolError
 from culm.reconcile import DEFAULT, MONOIDS
 from culm.spark.errors import SparkSetupError
-from culm.spark.files import list_files, open_system
+from culm.spark.files import is_inside, list_files, open_system, remove_file
 from culm.spark.jobs import (
     Options,
     Outcome,
@@ -39,7 +40,7 @@ from culm.spark.protocol_jobs import (
 from culm.spark.report import html_page, pictures_of, text_of
 from culm.spark.session import start_session
 from culm.spark.simulate import load_simulator
-from culm.spark.splits import SPLIT_SIZE
+from culm.spark.splits import SPLIT_SIZE, check_split_size
 from culm.testing.drive import LineDriver
 from culm.testing.machines import UnknownMachineError, lookup
 
@@ -58,6 +59,8 @@ EXIT_USAGE = 2
 EXIT_FAILED = 3
 
 _KIND = "bamboo/YASMF"
+# What is written beside the tables; the last one says that all is there.
+_SAID = ("report.html", "summary.txt", "summary.json")
 _EXITS = """\
 exit status: 0 nothing is wrong; 1 rows were set aside, records have reasons against them or
 replicas differ; 2 wrong arguments; 3 the job could not be done.
@@ -94,7 +97,7 @@ def _archives(parser: ArgumentParser) -> None:
 
 def _reading(parser: ArgumentParser) -> None:
     parser.add_argument("--column", default="entry", help="the records of tables (entry)")
-    parser.add_argument("--split-size", type=int, default=SPLIT_SIZE, metavar="BYTES")
+    parser.add_argument("--split-size", type=_size, default=SPLIT_SIZE, metavar="BYTES")
 
 
 def _ranges(parser: ArgumentParser) -> None:
@@ -145,6 +148,9 @@ def _archive_options(parser: ArgumentParser, given: Namespace) -> Options:
     copies = said.get("copies", 2)
     if given.job == "reconcile" and not 1 <= copies <= len(inputs):
         parser.error("--copies is at least 1, and no more than there are replicas")
+    item_size = KINDS[said.get("kind", _KIND)].item_size
+    if not all(0 <= level <= item_size for level in said.get("levels") or ()):
+        parser.error(f"--levels are 0 to {item_size} bytes of an item")
     return Options(
         inputs=inputs,
         kind=said.get("kind", _KIND),
@@ -231,6 +237,11 @@ def _setting(text: str) -> tuple[str, str]:
     return key, value
 
 
+def _size(text: str) -> int:
+    check_split_size(int(text))
+    return int(text)
+
+
 def _levels(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in text.split(","))
 
@@ -270,8 +281,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (SparkSetupError, OSError) as error:
         return _fail(error)
     except Exception as error:
+        # Nobody has foreseen it: it is told in full, and is not what has been found.
         if not type(error).__module__.startswith(("pyspark", "py4j", "culm")):
-            raise
+            traceback.print_exc()
         return _fail(error)
     print(json.dumps(summary) if given.json else text_of(summary), end="\n" * given.json)
     return EXIT_CLEAN if clean else EXIT_FOUND
@@ -290,6 +302,8 @@ def _check_places(inputs: Mapping[str, str], output: str, *, overwrite: bool) ->
         raise SparkSetupError(f"{wanted} not installed: python -m pip install 'culm[spark]'")
     for path in inputs.values():
         list_files(path)
+        if is_inside(path, output) or is_inside(output, path):
+            raise FileExistsError(f"{path} and {output}: one is in the other; name another output")
     try:
         found = list_files(output)
     except FileNotFoundError:
@@ -304,6 +318,9 @@ def _run(given: Namespace, options: Any) -> tuple[dict[str, Any], bool]:
     where = {"master": given.master, "remote": given.remote}
     spark = start_session(f"culm {given.job}", **where, settings=dict(given.conf))
     store = Store(spark, given.output)
+    # What an earlier job has said is no longer so.
+    for name in _SAID:
+        remove_file(f"{store.path}/{name}")
     with Progress(spark, sys.stderr, quiet=given.quiet) as progress:
         outcome = JOBS[given.job].run(spark, options, store, progress.tell)
         summary = {
@@ -316,9 +333,10 @@ def _run(given: Namespace, options: Any) -> tuple[dict[str, Any], bool]:
         }
         progress.tell("writing the report")
         pictures = pictures_of(given.job, summary, store)
-    _write(store, "summary.json", json.dumps(summary, indent=2) + "\n")
-    _write(store, "summary.txt", text_of(summary))
-    _write(store, "report.html", html_page(f"culm: {given.job}", summary, pictures))
+    page = html_page(f"culm: {given.job}", summary, pictures)
+    texts = (page, text_of(summary), json.dumps(summary, indent=2) + "\n")
+    for name, text in zip(_SAID, texts, strict=True):
+        _write(store, name, text)
     return summary, outcome.is_clean
 
 

@@ -3,11 +3,26 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 from collections import deque
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["list_files", "open_file", "open_system"]
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = [
+    "escaped",
+    "is_inside",
+    "list_files",
+    "open_file",
+    "open_system",
+    "read_table",
+    "remove_file",
+]
+
+# What stands for other signs where Spark reads from.
+_PATTERN = re.compile(r"([][{}*?\\])")
 
 
 def open_system(path: str) -> tuple[Any, str]:
@@ -59,6 +74,34 @@ def list_files(path: str) -> list[tuple[str, int]]:
         for each in found
         if each.type != fs.FileType.Directory and not _is_hidden(each.path.removeprefix(inside))
     )
+
+
+def is_inside(path: str, other: str) -> bool:
+    """Whether `path` is `other`, or lies below it."""
+    names = []
+    for each in (path, other):
+        system, inside = open_system(each)
+        names.append(f"{system.type_name}:{os.path.realpath(inside).rstrip('/')}/")
+    return names[0].startswith(names[1])
+
+
+def remove_file(path: str) -> None:
+    """Remove a file, if it is there."""
+    from pyarrow import fs
+
+    system, inside = open_system(path)
+    if system.get_file_info(inside).type == fs.FileType.File:
+        system.delete_file(inside)
+
+
+def escaped(path: str) -> str:
+    """A path from which Spark reads, and not from others that fit it as a pattern."""
+    return _PATTERN.sub(r"\\\1", path)
+
+
+def read_table(spark: SparkSession, path: str) -> DataFrame:
+    """The Parquet table that has been written at `path`."""
+    return spark.read.parquet(escaped(path))
 
 
 def _size(info: Any) -> int:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from culm.reconcile import DEFAULT
 from culm.spark.audit import audit
+from culm.spark.files import read_table
 from culm.spark.fingerprint import fingerprint, write_tree
 from culm.spark.kinds import KINDS, Kind, signed_items
 from culm.spark.operations import decode_operations
@@ -99,13 +100,12 @@ class Store:
 
     def write(self, name: str, frame: DataFrame) -> DataFrame:
         """Write a table, and read it from there from now on."""
-        path = f"{self.path}/{name}"
-        frame.write.mode("overwrite").parquet(path)
+        frame.write.mode("overwrite").parquet(f"{self.path}/{name}")
         return self.read(name)
 
     def read(self, name: str) -> DataFrame:
         """A table that has been written."""
-        return self._spark.read.parquet(f"{self.path}/{name}")
+        return read_table(self._spark, f"{self.path}/{name}")
 
 
 def _read(spark: SparkSession, options: Options, path: str) -> DataFrame:

@@ -173,7 +173,7 @@ def _drawn(picture: Picture) -> str:
         axes = figure.subplots()
         labels, values = zip(*picture.bars, strict=True)
         bars = axes.barh(range(len(labels)), values, color="#2f6f9f")
-        axes.set_yticks(range(len(labels)), labels)
+        axes.set_yticks(range(len(labels)), labels, parse_math=False)
         axes.bar_label(bars, labels=[f" {value:,}" for value in values])
         axes.invert_yaxis()
         axes.set_xlabel(picture.axis)

@@ -15,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from culm.spark.audit import Earlier, audit
-from culm.spark.files import list_files, open_system
+from culm.spark.files import escaped, list_files, open_system, read_table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -56,12 +56,12 @@ def _write(
     path = f"{output}/batch={number}"
     batch.write.mode("overwrite").parquet(path)
     if then is not None:
-        then(batch.sparkSession.read.parquet(path), number)
+        then(read_table(batch.sparkSession, path), number)
 
 
 def read_batches(spark: SparkSession, output: str) -> DataFrame:
     """All that `write_batches` has written so far, with the number of the ``batch``."""
-    return spark.read.option("basePath", output).parquet(f"{output}/batch=*")
+    return spark.read.option("basePath", output).parquet(f"{escaped(output)}/batch=*")
 
 
 class Audits:
@@ -83,7 +83,7 @@ class Audits:
         rows = read_batches(spark, self._verified).filter(f"batch <= {number}").drop("batch")
         earlier = None
         if self._is_done(number - 1):
-            earlier = Earlier(spark.read.parquet(self._path(number - 1, "blocks")), batch)
+            earlier = Earlier(read_table(spark, self._path(number - 1, "blocks")), batch)
         found = audit(rows, earlier=earlier)
         for table in _TABLES:
             getattr(found, table).write.mode("overwrite").parquet(self._path(number, table))
@@ -101,7 +101,7 @@ class Audits:
         numbers = {int(file.rpartition("/batch=")[2].partition("/")[0]) for file in files}
         for number in sorted(numbers, reverse=True):
             if self._is_done(number):
-                return spark.read.parquet(self._path(number, table))
+                return read_table(spark, self._path(number, table))
         raise FileNotFoundError(f"there is no audit at {self._output} yet")
 
     def _path(self, number: int, table: str) -> str:
