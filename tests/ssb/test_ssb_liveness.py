@@ -200,6 +200,20 @@ def test_first_notes_of_which_nothing_more_comes_are_not_waited_for() -> None:
     assert alice.told(SessionEnded)[0].error.code is EbtErrorCode.NO_NOTES
 
 
+def test_who_has_waited_for_first_notes_in_vain_asks_again() -> None:
+    """The line may have been disturbed: otherwise the link stays, and nothing is exchanged."""
+    alice, link = silent(SessionRole.CLIENT)
+    alice.advance(30.0)
+    alice.take(link)
+    due = alice.peer.next_deadline()
+    assert due in (35.0, 40.0)
+    alice.advance(due)
+    assert OPEN in alice.take(link)
+    link.receive_data(packet(-2, {}))
+    alice.drain()
+    assert alice.told(SessionOpened)
+
+
 def test_first_notes_are_waited_for_while_our_own_store_is_at_work() -> None:
     """Then nothing is taken from any line, and nobody can be blamed."""
     limits = Limits(ebt=EbtLimits(unwritten_size_max=1))

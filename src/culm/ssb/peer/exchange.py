@@ -7,7 +7,7 @@ from typing import Final
 
 from culm.arguments import is_dict
 from culm.machine import LocalProtocolError, RemoteProtocolError
-from culm.ssb.ebt import EndReason, Replicator, SessionEnded, SessionRole
+from culm.ssb.ebt import EndReason, ErrorCode, Replicator, SessionEnded, SessionRole
 from culm.ssb.muxrpc import (
     BodyType,
     Call,
@@ -111,7 +111,7 @@ class LinkExchange:
         are gone.  So one of the two waits twice as long; and both of them twice as long each time,
         since what the first one asks has to be there before the other one asks.
         """
-        if self.mode is not ExchangeMode.SUPERSEDED or not self._asks:
+        if self.mode is not ExchangeMode.RESTING or not self._asks:
             return None
         doublings = min(self._resumed, _DOUBLINGS_MAX) + (self._core.me > self._peer)
         return self._settings.session_s * 2.0**doublings
@@ -221,7 +221,7 @@ class LinkExchange:
             return
         self._core.disconnect(session)
         if error is not None and error.message == _RECONNECTED:
-            self._move(ExchangeInput.SESSION_SUPERSEDED)
+            self._move(ExchangeInput.SESSION_LOST)
         elif error is None or error.message == _PARENT_ENDED:
             self._move(ExchangeInput.SESSION_ENDED)
         else:
@@ -233,8 +233,9 @@ class LinkExchange:
         if event.session == self.session:
             self.session = None
             self._end_call(event.reason, event.error)
-            if event.reason is EndReason.RECONNECTED:
-                self._move(ExchangeInput.SESSION_SUPERSEDED)
+            code = None if event.error is None else event.error.code
+            if event.reason is EndReason.RECONNECTED or code is ErrorCode.NO_NOTES:
+                self._move(ExchangeInput.SESSION_LOST)
             else:
                 self._move(ExchangeInput.SESSION_ENDED)
 

@@ -63,8 +63,8 @@ class Settings:
         How long the secret handshake may take.
     session_s
         How long a server waits for the client's session before it falls back (scenario 3), or
-        asks for one itself (scenario 4).  Also the shortest pause before one that gave way to a
-        session over another link is asked for again, when there is none any more.
+        asks for one itself (scenario 4).  Also the shortest pause before one that was lost
+        is asked for again: it gave way to one over another link, or first notes were late.
     asks_as_server
         Whether a server asks for a session itself before it falls back (scenario 4).
     speaks_ebt

@@ -19,8 +19,8 @@ class ExchangeMode(Enum):
     ASKED = "asked"
     """We have opened a session, of which the peer has not said anything yet."""
     EBT = "ebt"
-    SUPERSEDED = "superseded"
-    """The session gave way to one over another link to the same peer; that may be over, too."""
+    RESTING = "resting"
+    """The session was lost; we ask for one again, unless another link to the peer has one."""
     HISTORY = "history"
     """One of the two seems not to support EBT: feeds are asked for one by one."""
 
@@ -35,8 +35,8 @@ class ExchangeInput(Enum):
     NOTES_CAME = "notes came"  # in the session that we have opened
     SESSION_REFUSED = "session refused"  # ended by the peer with an error: scenario 1
     SESSION_ENDED = "session ended"  # without one, or by us
-    SESSION_SUPERSEDED = "session superseded"  # "reconnected to peer", say we or the peer
-    RESUMED = "resumed"  # there is no session with the peer any more, and we ask
+    SESSION_LOST = "session lost"  # it gave way to another one, or the first notes were late
+    RESUMED = "resumed"  # there is no session with the peer, and we ask
     HISTORY_ASKED = "history asked"  # by the peer, instead of a session: scenario 2
     WAITED = "waited"  # long enough for a session: scenario 3
     ASKED_IN_VAIN = "asked in vain"  # the same, and we ask: scenario 4
@@ -62,15 +62,15 @@ EXCHANGE_RULES: Final[Mapping[ExchangeMode, Mapping[ExchangeInput, ExchangeMode]
         _I.NOTES_CAME: _M.EBT,
         _I.SESSION_REFUSED: _M.HISTORY,
         _I.SESSION_ENDED: _M.NOTHING,
-        _I.SESSION_SUPERSEDED: _M.SUPERSEDED,
+        _I.SESSION_LOST: _M.RESTING,
     },
     _M.EBT: {
         _I.SESSION_OPENED: _M.EBT,
         _I.SESSION_REFUSED: _M.HISTORY,
         _I.SESSION_ENDED: _M.NOTHING,
-        _I.SESSION_SUPERSEDED: _M.SUPERSEDED,
+        _I.SESSION_LOST: _M.RESTING,
     },
-    _M.SUPERSEDED: {
+    _M.RESTING: {
         _I.SESSION_OPENED: _M.EBT,
         _I.RESUMED: _M.ASKED,
     },
