@@ -12,7 +12,7 @@ from culm.garlic.events import DialWanted, LinkClosed
 from culm.garlic.handshake import ClientHandshake, ServerHandshake
 from culm.garlic.limits import Limits
 from culm.garlic.link import Link
-from culm.garlic.messages import Request, Response
+from culm.garlic.messages import Extension, Request, Response
 from culm.garlic.node import Node
 from culm.garlic.raft import Configuration, Server, Snapshot, State, Stored
 from culm.garlic.raft import Limits as RaftLimits
@@ -75,10 +75,12 @@ class Cluster:
         self.now = 0.0
         self.limits = replace(Limits() if limits is None else limits, raft=core)
         self.handshake = handshake
+        self.plain: set[int] = set()  # who knows no extensions
         self.nonces = Nonces(rng=random.Random(1))
         self.members: dict[int, Member] = {}
         self.pipes: list[Pipe] = []
         self.down: set[int] = set()
+        self.cut_off: set[int] = set()  # live, but nobody reaches them, nor they anybody
         founders = Configuration(servers=tuple(map(server, numbers)))
         for number in numbers:
             self.add(number, Stored(snapshot=Snapshot(configuration=founders)))
@@ -96,14 +98,23 @@ class Cluster:
         self.members[number] = Member(node, machine, store)
         return self.members[number]
 
-    def server_handshake(self) -> ServerHandshake | None:
+    def server_handshake(self, number: int) -> ServerHandshake | None:
         if not self.handshake:
             return None
-        return ServerHandshake(lookup={"farm": "er"}.get, nonces=self.nonces, now=self.now)
+        return ServerHandshake(
+            lookup={"farm": "er"}.get,
+            nonces=self.nonces,
+            now=self.now,
+            extensions=self.extensions(number),
+        )
+
+    def extensions(self, number: int) -> frozenset[Extension]:
+        return frozenset() if number in self.plain else frozenset(Extension)
 
     def _dial(self, member: Member, wanted: Server) -> None:
         number = wanted.server_id
-        if number in self.down or number not in self.members:
+        unreachable = self.cut_off & {number, member.node.server_id}
+        if unreachable or number in self.down or number not in self.members:
             member.node.dial_failed(number)
             return
         client = None
@@ -115,9 +126,10 @@ class Cluster:
                 cache=member.cache,
                 rng=random.Random(2),
                 now=self.now,
+                extensions=self.extensions(member.node.server_id),
             )
         near = member.node.dialled(number, handshake=client)
-        far = self.members[number].node.accepted(handshake=self.server_handshake())
+        far = self.members[number].node.accepted(handshake=self.server_handshake(number))
         self.pipes.append(Pipe(self, near, far, number))
 
     def client(self, number: int) -> tuple[Connection, Pipe]:
@@ -237,6 +249,14 @@ class Cluster:
     def stop(self, number: int) -> None:
         """The member is gone; its connections break."""
         self.down.add(number)
+        self._cut_all(number)
+
+    def isolate(self, number: int) -> None:
+        """The member lives; its connections break, and it gets no others."""
+        self.cut_off.add(number)
+        self._cut_all(number)
+
+    def _cut_all(self, number: int) -> None:
         for pipe in self.pipes:
             if pipe.open and any(
                 isinstance(link, Link) and link in self.members[number].node.links

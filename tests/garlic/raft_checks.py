@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from raft_disk import Disk
 
 from culm.garlic.raft import Committed, Entry, Lost, Raft
-from culm.garlic.raft.messages import AppendResponse, Message, VoteResponse
+from culm.garlic.raft.messages import AppendResponse, Message, PreVoteResponse, VoteResponse
 
 
 class Violation(AssertionError):
@@ -119,6 +119,8 @@ class Checker:
 
     def sends(self, message: Message, disk: Disk) -> None:
         """Nothing that depends on a write leaves before the write is completed."""
+        if isinstance(message, PreVoteResponse) and message.accepted:
+            return  # repeats the term of the request, and promises nothing
         if message.term > disk.term:
             raise Violation(f"{message} before its term is durable")
         if message.term != disk.term:

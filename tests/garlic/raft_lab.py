@@ -62,6 +62,7 @@ class Lab:
         server_id: int = 1,
         log: Sequence[int] = (),
         term: int = 0,
+        pre_vote: bool = False,
         **changes: object,
     ) -> None:
         stored = founders(1, 2, 3) if stored is None else stored
@@ -75,6 +76,7 @@ class Lab:
             limits=replace(LIMITS, **of_limits),  # type: ignore[arg-type]
             rng=random.Random(1),
             now=0.0,
+            pre_vote=pre_vote,
         )
         self.now = 0.0
         self.hold = False

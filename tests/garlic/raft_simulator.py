@@ -88,6 +88,7 @@ class Simulator:
         weather: Weather | None = None,
         size: int | None = None,
         check_sends: bool = True,
+        pre_vote: bool | None = None,
     ) -> None:
         self.rng = random.Random(seed)
         self.now = 0.0
@@ -98,6 +99,7 @@ class Simulator:
         self.happened: Counter[str] = Counter()
         self.stopped = False  # no more faults
         self.check_sends = check_sends
+        self.pre_vote = seed % 2 == 1 if pre_vote is None else pre_vote
         self._queue: list[tuple[float, int, Callable[[], None]]] = []
         self._order = count()
         self._values = count(1)
@@ -153,6 +155,7 @@ class Simulator:
             limits=self.limits,
             rng=random.Random(self.rng.random()),
             now=self.now * node.rate,
+            pre_vote=self.pre_vote,
         )
 
     def crash(self, node: Node) -> None:

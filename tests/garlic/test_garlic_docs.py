@@ -33,7 +33,7 @@ def test_examples_run(page: str) -> None:
 
 
 def test_the_table_of_roles_is_that_of_the_code(page: str) -> None:
-    roles = (State.FOLLOWER, State.CANDIDATE, State.LEADER)
+    roles = (State.FOLLOWER, State.PRE_CANDIDATE, State.CANDIDATE, State.LEADER)
     for kind, rule in Engine.RULES.items():
         row = re.search(rf"^\| `{kind.__name__}` \|(.*)\|$", page, flags=re.M)
         assert row is not None, kind

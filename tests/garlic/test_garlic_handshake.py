@@ -19,7 +19,7 @@ from culm.garlic.errors import ErrorCode
 from culm.garlic.events import Authenticated, Challenged, RequestReceived
 from culm.garlic.handshake import ClientHandshake, ServerHandshake, path_of
 from culm.garlic.limits import Limits
-from culm.garlic.messages import MessageType, Request
+from culm.garlic.messages import Extension, MessageType, Request
 from culm.garlic.states import ConnectionRole
 from culm.machine import Closed, Event, StreamMachine
 from culm.stack import then
@@ -93,7 +93,7 @@ def test_first_request_is_challenged_and_the_second_connection_upgrades(user: st
     ours, theirs, answer = talk(client(cache, user=user), server(shared))
     assert answer.startswith(b"HTTP/1.1 101 Switching Protocols\r\n")
     assert b"Upgrade: websocket" in answer
-    welcome = Authenticated(user=user, cluster="farm", version="1")
+    welcome = Authenticated(user=user, cluster="farm", version="1", extensions=frozenset(Extension))
     assert ours == theirs == [welcome, Closed()]
 
 

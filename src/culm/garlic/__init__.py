@@ -20,7 +20,7 @@ from culm.garlic.events import (
 )
 from culm.garlic.limits import Limits
 from culm.garlic.link import Link
-from culm.garlic.messages import MessageType, Request, Response
+from culm.garlic.messages import Extension, MessageType, Request, Response
 from culm.garlic.node import Node
 from culm.garlic.states import ConnectionRole, ConnectionState, HandshakeState
 from culm.garlic.store import MemoryStore, StateMachine, Store, recover
@@ -35,6 +35,7 @@ __all__ = [
     "ConnectionState",
     "DialWanted",
     "ErrorCode",
+    "Extension",
     "HandshakeEvent",
     "HandshakeState",
     "Limits",

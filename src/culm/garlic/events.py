@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from culm.garlic.messages import Request, Response
+from culm.garlic.messages import Extension, Request, Response
 from culm.garlic.raft.effects import RaftEffect
 from culm.garlic.raft.events import RaftEvent
 from culm.garlic.raft.model import Server
@@ -45,12 +45,13 @@ class Authenticated(Event):
     """The handshake is over; frames follow.
 
     `user` is who was authenticated (on the client: who we are); `cluster` and `version`
-    are those of the path.
+    are those of the path.  `extensions` is what both sides understand beside JRaft's frames.
     """
 
     user: str
     cluster: str
     version: str
+    extensions: frozenset[Extension] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

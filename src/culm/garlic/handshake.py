@@ -29,6 +29,7 @@ from culm.garlic.digest import (
 from culm.garlic.errors import ErrorCode
 from culm.garlic.events import Authenticated, Challenged, HandshakeEvent
 from culm.garlic.limits import Limits
+from culm.garlic.messages import Extension
 from culm.garlic.states import HandshakeState
 from culm.machine import Closed, RemoteProtocolError, StreamBase, check_time
 
@@ -37,6 +38,10 @@ __all__ = ["ClientHandshake", "ServerHandshake", "path_of"]
 _HEAD_END = b"\r\n\r\n"
 _FIELD = re.compile("[\t\x20-\x7e\x80-\xff]*")  # what a header's value may be made of
 _DEFAULT_LIMITS = Limits()
+
+
+_EXTENSIONS_FIELD = b"culm-extensions"
+_ALL_EXTENSIONS = frozenset(Extension)
 
 
 def path_of(cluster: str, version: str) -> str:
@@ -115,9 +120,22 @@ def _header_values(headers: Iterable[tuple[bytes, bytes]], name: bytes) -> list[
     return [value.decode("latin-1") for key, value in headers if key == name]
 
 
-def _has_token(headers: Iterable[tuple[bytes, bytes]], name: bytes, token: str) -> bool:
+def _tokens(headers: Iterable[tuple[bytes, bytes]], name: bytes) -> set[str]:
     values = ",".join(_header_values(headers, name)).lower()
-    return token in (value.strip() for value in values.split(","))
+    return {value.strip() for value in values.split(",")}
+
+
+def _agreed(
+    ours: frozenset[Extension], headers: Iterable[tuple[bytes, bytes]]
+) -> frozenset[Extension]:
+    """What both sides have named; names that we do not know say nothing."""
+    theirs = _tokens(headers, _EXTENSIONS_FIELD)
+    return frozenset(extension for extension in ours if extension.value in theirs)
+
+
+def _extensions_field(extensions: frozenset[Extension]) -> list[tuple[bytes, bytes]]:
+    names = ", ".join(sorted(extensions))
+    return [(b"Culm-Extensions", names.encode())] if names else []
 
 
 class ServerHandshake(_Handshake):
@@ -135,6 +153,8 @@ class ServerHandshake(_Handshake):
         Told to clients.
     limits
         Of these, the size of a head.
+    extensions
+        What we understand beside JRaft's frames; a peer that names none of it sees no difference.
 
     `Authenticated` comes with the 101; then `Closed` without an error, and what the
     client has sent after its request is trailing data.  A request without credentials
@@ -152,6 +172,7 @@ class ServerHandshake(_Handshake):
         version: str = "1",
         realm: str = "GarlicFarm",
         limits: Limits | None = None,
+        extensions: frozenset[Extension] = _ALL_EXTENSIONS,
     ) -> None:
         super().__init__(limits if limits is not None else _DEFAULT_LIMITS, now)
         self._lookup = lookup
@@ -159,6 +180,7 @@ class ServerHandshake(_Handshake):
         self._cluster = cluster
         self._version = version
         self._realm = realm
+        self._extensions = extensions
         self._http = h11.Connection(h11.SERVER)
 
     def _read(self, head: bytes) -> HandshakeEvent | None:
@@ -191,18 +213,25 @@ class ServerHandshake(_Handshake):
             self._challenge(stale=verdict == Verdict.STALE)
             error = RemoteProtocolError(ErrorCode.UNAUTHORIZED, f"{verdict} credentials")
             return self._finish(HandshakeState.REFUSED, error)
-        if not _has_token(request.headers, b"upgrade", "websocket"):
+        if "websocket" not in _tokens(request.headers, b"upgrade"):
             self._respond(426, [(b"Upgrade", b"websocket")])
             error = RemoteProtocolError(ErrorCode.BAD_HTTP, "no upgrade asked for")
             return self._finish(HandshakeState.REFUSED, error)
+        extensions = _agreed(self._extensions, request.headers)
         accepted = h11.InformationalResponse(
             status_code=101,
             reason=b"Switching Protocols",
-            headers=[(b"Connection", b"Upgrade"), (b"Upgrade", b"websocket")],
+            headers=[
+                (b"Connection", b"Upgrade"),
+                (b"Upgrade", b"websocket"),
+                *_extensions_field(extensions),
+            ],
         )
         self._outbox.append(self._http.send(accepted) or b"")
         self._finish(HandshakeState.DONE)
-        return Authenticated(user=user, cluster=self._cluster, version=self._version)
+        return Authenticated(
+            user=user, cluster=self._cluster, version=self._version, extensions=extensions
+        )
 
     def _challenge(self, *, stale: bool) -> None:
         nonce = self._nonces.issue(self._now)
@@ -241,6 +270,8 @@ class ClientHandshake(_Handshake):
         What the path names.
     limits
         Of these, the size of a head.
+    extensions
+        What we understand beside JRaft's frames; a peer that names none of it sees no difference.
 
     With a cached challenge the request has credentials from the start.  Without one, or
     if it has become stale, the server's challenge is put into the cache, and `Challenged`
@@ -261,12 +292,14 @@ class ClientHandshake(_Handshake):
         cluster: str = "farm",
         version: str = "1",
         limits: Limits | None = None,
+        extensions: frozenset[Extension] = _ALL_EXTENSIONS,
     ) -> None:
         super().__init__(limits if limits is not None else _DEFAULT_LIMITS, now)
         if not _FIELD.fullmatch(user):
             raise ValueError("a user's name has characters that no header can hold")
         self._host = host
         self._user = user
+        self._extensions = extensions
         self._cache = cache
         self._cluster = cluster
         self._version = version
@@ -283,6 +316,7 @@ class ClientHandshake(_Handshake):
                 (b"Connection", b"keep-alive, Upgrade"),
                 (b"Upgrade", b"websocket"),
                 (b"Authorization", authorization.encode("latin-1")),  # as the challenge was read
+                *_extensions_field(extensions),
             ]
         self._http = h11.Connection(h11.CLIENT)
         request = h11.Request(method="GET", target=uri, headers=headers)
@@ -296,10 +330,15 @@ class ClientHandshake(_Handshake):
             raise RemoteProtocolError(ErrorCode.BAD_HTTP)
         status = response.status_code
         if status == 101 and self._used is not None:
-            if not _has_token(response.headers, b"upgrade", "websocket"):
+            if "websocket" not in _tokens(response.headers, b"upgrade"):
                 raise RemoteProtocolError(ErrorCode.BAD_HTTP, "101 without upgrade")
             self._finish(HandshakeState.DONE)
-            return Authenticated(user=self._user, cluster=self._cluster, version=self._version)
+            return Authenticated(
+                user=self._user,
+                cluster=self._cluster,
+                version=self._version,
+                extensions=_agreed(self._extensions, response.headers),
+            )
         if 100 <= status < 200:
             return None  # another informational response; the real one follows
         code = {401: ErrorCode.UNAUTHORIZED, 404: ErrorCode.NOT_FOUND}.get(

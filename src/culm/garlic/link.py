@@ -10,7 +10,7 @@ from culm.garlic.connection import Connection
 from culm.garlic.errors import ErrorCode
 from culm.garlic.events import Authenticated, RequestReceived, ResponseReceived
 from culm.garlic.limits import Limits
-from culm.garlic.messages import MessageType, Response
+from culm.garlic.messages import Extension, MessageType, Response
 from culm.garlic.raft import messages as m
 from culm.garlic.states import ConnectionRole
 from culm.garlic.translate import Translator
@@ -56,6 +56,7 @@ class Link:
         self.dialled = role is ConnectionRole.DIALLER
         self.peer = peer
         self.user: str | None = None
+        self.extensions: frozenset[Extension] = frozenset()
         self.established = handshake is None
         self.closed = False
         self._wake = wake  # called when there may be events
@@ -112,6 +113,11 @@ class Link:
         """Whether an accepted link has new bytes that no event has told of."""
         return self._stirred and not self.dialled and self._connection.partial
 
+    @property
+    def asks_first(self) -> bool:
+        """Whether pre-votes may be asked for on this connection."""
+        return Extension.PRE_VOTE in self.extensions
+
     def stirred(self) -> bool:
         """Whether bytes of a dialled link have come or gone since this was asked last."""
         stirred, self._stirred = self._stirred, False
@@ -126,6 +132,7 @@ class Link:
         event = self._machine.next_event()
         if isinstance(event, Authenticated):
             self.established, self.user = True, event.user
+            self.extensions = event.extensions
         elif isinstance(event, Closed):
             self.closed = True
         return event
@@ -142,6 +149,8 @@ class Link:
         `slot` is the request's sequence: `answer` finds its place by it.
         """
         request = event.request
+        if request.type is MessageType.PRE_VOTE_REQUEST and not self.asks_first:
+            raise RemoteProtocolError(ErrorCode.UNKNOWN_MESSAGE_TYPE, request.type.name)
         if request.type not in _CLIENT_TYPES:
             if request.source == self._server_id or self.peer not in (None, request.source):
                 raise RemoteProtocolError(ErrorCode.WRONG_SOURCE, str(request.source))
@@ -162,9 +171,14 @@ class Link:
         return self._translator.decode_response(asked, response)
 
     def ask(self, message: m.Request) -> bool:
-        """Send a request, unless too many are unanswered, or too much is not sent yet."""
+        """Send a request, unless too many are unanswered, or too much is not sent yet.
+
+        A question that was not agreed upon in the handshake is not asked.
+        """
         connection = self._connection
         if connection.unanswered >= self._unanswered_max or connection.unsent > _UNSENT_MAX:
+            return False
+        if isinstance(message, m.PreVoteRequest) and not self.asks_first:
             return False
         self._connection.send_request(self._translator.encode_request(message))
         self._asked.append(message)

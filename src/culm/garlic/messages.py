@@ -2,14 +2,15 @@
 
 Seed: "Message Types", "Requests", "Responses".  All numbers are unsigned big-endian as
 the seed has them; JRaft holds them in Java's signed int and long, so what exceeds 63
-bits is refused where it is a term or an index.
+bits is refused where it is a term or an index.  Types that culm adds begin at 64, so that
+a mistake is refused and not misread.
 """
 
 from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from enum import IntEnum
+from enum import IntEnum, StrEnum
 from typing import Any
 
 from culm.garlic.errors import ErrorCode
@@ -20,6 +21,7 @@ __all__ = [
     "REQUEST_HEADER_SIZE",
     "RESPONSE_OF",
     "RESPONSE_SIZE",
+    "Extension",
     "MessageType",
     "Request",
     "Response",
@@ -57,6 +59,15 @@ class MessageType(IntEnum):
     INSTALL_SNAPSHOT_REQUEST = 16
     INSTALL_SNAPSHOT_RESPONSE = 17
 
+    PRE_VOTE_REQUEST = 64  # `Extension.PRE_VOTE`
+    PRE_VOTE_RESPONSE = 65
+
+
+class Extension(StrEnum):
+    """What JRaft's wire has no room for, by its name in the handshake's ``Culm-Extensions``."""
+
+    PRE_VOTE = "pre-vote"
+
 
 # Every request, and the type of its response.
 RESPONSE_OF: dict[MessageType, MessageType] = {
@@ -69,6 +80,7 @@ RESPONSE_OF: dict[MessageType, MessageType] = {
     MessageType.JOIN_CLUSTER_REQUEST: MessageType.JOIN_CLUSTER_RESPONSE,
     MessageType.LEAVE_CLUSTER_REQUEST: MessageType.LEAVE_CLUSTER_RESPONSE,
     MessageType.INSTALL_SNAPSHOT_REQUEST: MessageType.INSTALL_SNAPSHOT_RESPONSE,
+    MessageType.PRE_VOTE_REQUEST: MessageType.PRE_VOTE_RESPONSE,
 }
 
 _TYPES: dict[int, MessageType] = {kind.value: kind for kind in MessageType}

@@ -115,6 +115,7 @@ class Node:
             limits=core_limits,
             rng=rng,
             now=now,
+            pre_vote=True,
         )
         self._translator = Translator(self._limits)
         self._now = now
@@ -233,8 +234,13 @@ class Node:
         link = self._open(ConnectionRole.DIALLER, peer, handshake, self._asked_max)
         self._dials.made(peer, link)
         if link.established:
-            self._dials.established(link)
+            self._reached(peer, link)
         return link
+
+    def _reached(self, peer: int, link: Link) -> None:
+        """Frames may go to `peer`."""
+        self._dials.established(link)
+        self._core.reachable(peer, pre_vote=link.asks_first)
 
     def dial_failed(self, peer: int) -> None:
         """Nobody was there; after a pause it is asked for again."""
@@ -317,8 +323,8 @@ class Node:
                 case Authenticated():
                     self._meet(link)
                     self._handshakes.cancel(link.number)
-                    if link.dialled:
-                        self._dials.established(link)
+                    if link.dialled and link.peer is not None:
+                        self._reached(link.peer, link)
                         self._stirred[link.number] = link
                 case Closed():
                     return self._ended(link, event)

@@ -49,6 +49,7 @@ _ID_MASK = 0xFFFF_FFFF
 
 _TYPE_OF: dict[type[m.Request], MessageType] = {
     m.VoteRequest: MessageType.REQUEST_VOTE_REQUEST,
+    m.PreVoteRequest: MessageType.PRE_VOTE_REQUEST,
     m.TransferRequest: MessageType.REQUEST_VOTE_REQUEST,
     m.AppendRequest: MessageType.APPEND_ENTRIES_REQUEST,
     m.ClientRequest: MessageType.CLIENT_REQUEST,
@@ -129,6 +130,8 @@ class Translator:
             case m.VoteRequest():
                 transfer = 1 if message.transfer else 0
                 return message.last_log_term, message.last_log_index, transfer, b""
+            case m.PreVoteRequest():
+                return message.last_log_term, message.last_log_index, 0, b""
             case m.TransferRequest():
                 return term, message.last_log_index, 0, b""
             case m.SyncRequest():
@@ -234,6 +237,17 @@ class Translator:
             transfer=request.commit_index == 1,
         )
 
+    def _pre_vote(self, request: Request, sequence: int) -> m.Request:
+        self._none(request)
+        return m.PreVoteRequest(
+            source=request.source,
+            destination=request.destination,
+            term=request.term,
+            sequence=sequence,
+            last_log_index=request.last_log_index,
+            last_log_term=request.last_log_term,
+        )
+
     def _append(self, request: Request, sequence: int) -> m.Request:
         return m.AppendRequest(
             source=request.source,
@@ -332,6 +346,7 @@ class Translator:
 
     _DECODERS: ClassVar[Mapping[MessageType, Callable[..., m.Request]]] = {
         MessageType.REQUEST_VOTE_REQUEST: _vote,
+        MessageType.PRE_VOTE_REQUEST: _pre_vote,
         MessageType.APPEND_ENTRIES_REQUEST: _append,
         MessageType.CLIENT_REQUEST: _client,
         MessageType.ADD_SERVER_REQUEST: _add,

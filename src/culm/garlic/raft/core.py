@@ -35,6 +35,8 @@ R = TypeVar("R")
 _DEFAULT_TIMING: Final = Timing()
 _DEFAULT_LIMITS: Final = Limits()
 
+_ASKING: Final = frozenset((State.PRE_CANDIDATE, State.CANDIDATE))
+
 
 class Raft:
     """One server of a cluster.
@@ -51,6 +53,10 @@ class Raft:
         How long it waits.
     limits
         How much it takes at a time, and how much at all.
+    pre_vote
+        Whether it asks who would vote for it before it stands for election (thesis, 9.6), so
+        that its term does not grow while it is cut off.  Of those who cannot be asked
+        `reachable` tells, or there is no election.
 
     Drive it like every machine: one input, then events until ``None``, then effects,
     then `messages_to_send`, then the deadline.  Messages may be lost, doubled, delayed
@@ -70,6 +76,7 @@ class Raft:
         now: float,
         timing: Timing = _DEFAULT_TIMING,
         limits: Limits = _DEFAULT_LIMITS,
+        pre_vote: bool = False,
     ) -> None:
         check_type("timing", timing, Timing)
         check_type("limits", limits, Limits)
@@ -82,7 +89,7 @@ class Raft:
             now=now,
         )
         self._shared = shared
-        self._engine = Engine(shared, rng)
+        self._engine = Engine(shared, rng, pre_vote=pre_vote)
         self._state = State.FOLLOWER
         self._closed = False
 
@@ -136,7 +143,7 @@ class Raft:
         if engine.leadership is not None:
             peers, joiner = engine.leadership.replicator.peers, engine.leadership.joiner
             return peers if joiner is None or joiner in peers else (*peers, joiner)
-        if self._closed or engine.elector.role is not State.CANDIDATE:
+        if self._closed or engine.elector.role not in _ASKING:
             return ()
         return sorted(self._shared.journal.membership.voters - {self.server_id})
 
@@ -230,8 +237,18 @@ class Raft:
 
     def unreachable(self, peer: int) -> None:
         """The way to `peer` is broken: what was sent there and not answered is lost."""
-        if self._engine.leadership is not None:
-            self._engine.leadership.replicator.unreachable(peer)
+        if not self._closed:
+            self._engine.unreachable(peer)
+
+    def reachable(self, peer: int, *, pre_vote: bool) -> None:
+        """There is a way to `peer`, until `unreachable`.
+
+        pre_vote
+            Whether it understands `PreVoteRequest`.  Whoever does not is counted as if it had no
+            objection, since it would be asked for its vote next.
+        """
+        if not self._closed:
+            self._engine.reachable(peer, pre_vote=pre_vote)
 
     def still_sending(self, peer: int) -> None:
         """`peer` takes the bytes of a request that was sent, and not all of them have gone yet."""

@@ -67,12 +67,12 @@ class Departure:
         else:
             self._heard()
 
-    def heard_candidate(self, *, has_our_log: bool) -> None:
-        """A candidate was heard.
+    def heard_candidate(self, term: int, *, has_our_log: bool) -> None:
+        """A candidate for `term` was heard.
 
         has_our_log: if not, neither we nor whoever is like us can elect it.
         """
-        is_later = self._shared.journal.term > self._term
+        is_later = term > self._term
         if is_later and not has_our_log and self._shared.is_voter:
             self.stay()
         else:

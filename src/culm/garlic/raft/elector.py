@@ -6,7 +6,7 @@ import math
 import random
 
 from culm.garlic.raft.events import RoleChanged
-from culm.garlic.raft.messages import VoteRequest, VoteResponse
+from culm.garlic.raft.messages import PreVoteRequest, PreVoteResponse, VoteRequest, VoteResponse
 from culm.garlic.raft.shared import Shared
 from culm.garlic.raft.states import State
 
@@ -14,14 +14,31 @@ __all__ = ["Elector"]
 
 
 class Elector:
-    """Owns the role, the votes of a candidacy, and when the next one is due."""
+    """Owns the role, the votes of a candidacy, and when the next one is due.
 
-    __slots__ = ("_heard_at", "_rng", "_shared", "_votes", "deadline", "role")
+    pre_vote
+        Whether a candidacy begins with the question who would vote for us (thesis, 9.6).
+    """
 
-    def __init__(self, shared: Shared, rng: random.Random) -> None:
+    __slots__ = (
+        "_canvass",
+        "_heard_at",
+        "_pre_vote",
+        "_rng",
+        "_shared",
+        "_silent",
+        "_votes",
+        "deadline",
+        "role",
+    )
+
+    def __init__(self, shared: Shared, rng: random.Random, *, pre_vote: bool) -> None:
         self._shared = shared
         self._rng = rng
-        self._votes: set[int] = set()
+        self._pre_vote = pre_vote
+        self._canvass = 0  # the last question; answers to earlier ones may be too old
+        self._votes: set[int] = set()  # of the candidacy, or of the question before it
+        self._silent: set[int] = set()  # who can be reached, but not be asked before a vote
         self._heard_at = -math.inf  # when the leader was heard last
         self.role = State.FOLLOWER
         self.deadline = 0.0
@@ -86,6 +103,46 @@ class Elector:
             self._take_role(State.FOLLOWER)
         self._shared.follow(None)
 
+    def reachable(self, peer: int, *, pre_vote: bool) -> None:
+        """There is a way to `peer`, on which it can be asked before a vote, or cannot."""
+        if pre_vote:
+            self._silent.discard(peer)
+        else:
+            self._silent.add(peer)
+
+    def unreachable(self, peer: int) -> None:
+        """There is no way to `peer`: no vote of it is to be had."""
+        self._silent.discard(peer)
+
+    @property
+    def may_win(self) -> bool:
+        """Whether a majority would vote for us, as far as it can be asked."""
+        if not self._pre_vote:
+            return True
+        asked = self.role is State.PRE_CANDIDATE
+        return self._is_quorum(self._votes | self._silent if asked else self._silent)
+
+    def ask_first(self) -> None:
+        """Become a pre-candidate: ask who would vote for us.  The term remains (thesis, 9.6)."""
+        shared, journal = self._shared, self._shared.journal
+        self._canvass += 1
+        self._votes.clear()
+        if self.role is not State.PRE_CANDIDATE:
+            self._take_role(State.PRE_CANDIDATE)
+        shared.follow(None)
+        self.restart_timer()
+        for peer in sorted(journal.membership.voters - {shared.server_id}):
+            journal.send(
+                PreVoteRequest(
+                    source=shared.server_id,
+                    destination=peer,
+                    term=journal.term,
+                    sequence=self._canvass,
+                    last_log_index=journal.log.last_index,
+                    last_log_term=journal.log.last_term,
+                )
+            )
+
     def stand(self, *, transfer: bool) -> None:
         """Become a candidate: new term, vote for oneself, ask all others (paper, 5.2)."""
         shared = self._shared
@@ -121,11 +178,7 @@ class Elector:
         Returns whether the candidate's log is at least as up to date as ours.
         """
         journal = self._shared.journal
-        log = journal.log
-        up_to_date = (request.last_log_term, request.last_log_index) >= (
-            log.last_term,
-            log.last_index,
-        )
+        up_to_date = self.is_up_to_date(request)
         granted = up_to_date and journal.voted_for in (None, request.source)
         if granted:
             if journal.voted_for is None:
@@ -133,6 +186,16 @@ class Elector:
             self.restart_timer()
         self._shared.respond(request, 0, accepted=granted)
         return up_to_date
+
+    def is_up_to_date(self, request: VoteRequest | PreVoteRequest) -> bool:
+        """Whether the candidate's log is at least as up to date as ours (paper, 5.4.1)."""
+        log = self._shared.journal.log
+        theirs = (request.last_log_term, request.last_log_index)
+        return theirs >= (log.last_term, log.last_index)
+
+    def on_pre_vote_response(self, response: PreVoteResponse) -> None:
+        if response.accepted and response.sequence == self._canvass:
+            self._votes.add(response.source)
 
     def on_vote_response(self, response: VoteResponse) -> None:
         if response.accepted:
@@ -144,5 +207,10 @@ class Elector:
         shared = self._shared
         if self.role is not State.CANDIDATE or not shared.journal.saved:
             return False
-        membership = shared.journal.membership
-        return len((self._votes | {shared.server_id}) & membership.voters) >= membership.quorum
+        return self._is_quorum(self._votes)
+
+    def _is_quorum(self, others: set[int]) -> bool:
+        """Whether those and we are a majority."""
+        membership = self._shared.journal.membership
+        ours = others | {self._shared.server_id}
+        return len(ours & membership.voters) >= membership.quorum

@@ -26,9 +26,10 @@ class Rule(NamedTuple):
     of_peers: bool = True  # terms are compared
 
 
-_ALL = frozenset((State.FOLLOWER, State.CANDIDATE, State.LEADER))
-_NOT_LEADER = frozenset((State.FOLLOWER, State.CANDIDATE))
-_FOLLOWER = frozenset((State.FOLLOWER,))
+_ALL = frozenset((State.FOLLOWER, State.PRE_CANDIDATE, State.CANDIDATE, State.LEADER))
+_NOT_LEADER = frozenset((State.FOLLOWER, State.PRE_CANDIDATE, State.CANDIDATE))
+_FOLLOWER = frozenset((State.FOLLOWER, State.PRE_CANDIDATE))
+_PRE_CANDIDATE = frozenset((State.PRE_CANDIDATE,))
 _CANDIDATE = frozenset((State.CANDIDATE,))
 _LEADER = frozenset((State.LEADER,))
 
@@ -53,9 +54,9 @@ class Engine:
 
     __slots__ = ("departure", "elector", "leadership", "reads", "receiver", "shared")
 
-    def __init__(self, shared: Shared, rng: random.Random) -> None:
+    def __init__(self, shared: Shared, rng: random.Random, *, pre_vote: bool) -> None:
         self.shared = shared
-        self.elector = Elector(shared, rng)
+        self.elector = Elector(shared, rng, pre_vote=pre_vote)
         self.departure = Departure(shared)
         self.receiver = Receiver(shared, self.departure)
         self.leadership: Leadership | None = None
@@ -100,6 +101,17 @@ class Engine:
             self.departure.heard_leader()
             self.elector.still_receiving()
 
+    def reachable(self, peer: int, *, pre_vote: bool) -> None:
+        """There is a way to `peer`."""
+        self.elector.reachable(peer, pre_vote=pre_vote)
+        self.settle()
+
+    def unreachable(self, peer: int) -> None:
+        """There is no way to `peer`."""
+        self.elector.unreachable(peer)
+        if self.leadership is not None:
+            self.leadership.replicator.unreachable(peer)
+
     def next_deadline(self) -> float | None:
         if self.leadership is not None:
             return self.leadership.next_deadline()
@@ -111,10 +123,12 @@ class Engine:
     # Transitions
 
     def _stand(self, *, transfer: bool) -> None:
-        if self._may_stand:
+        if not self._may_stand:
+            self.elector.restart_timer()
+        elif transfer or self.elector.may_win:
             self.elector.stand(transfer=transfer)
         else:
-            self.elector.restart_timer()
+            self.elector.ask_first()
 
     @property
     def _may_stand(self) -> bool:
@@ -130,6 +144,8 @@ class Engine:
 
     def settle(self) -> None:
         """Draw conclusions from what is durable, applied and answered by now."""
+        if self.elector.role is State.PRE_CANDIDATE and self.elector.may_win:
+            self.elector.stand(transfer=False)
         if self.elector.role is State.CANDIDATE and self.elector.elected:
             self.elector.lead()
             self.leadership = Leadership(self.shared, self.reads)
@@ -208,7 +224,21 @@ class Engine:
 
     def _on_vote_request(self, request: m.VoteRequest) -> None:
         has_our_log = self.elector.on_vote_request(request)
-        self.departure.heard_candidate(has_our_log=has_our_log)
+        self.departure.heard_candidate(self.term, has_our_log=has_our_log)
+
+    def _on_pre_vote_request(self, request: m.PreVoteRequest) -> None:
+        """Say what would become of a vote request in the next term; nothing changes here."""
+        next_term = request.term + 1
+        if next_term <= self.term or self._is_far(next_term) or self.elector.shielded:
+            self._refuse(request)
+            return
+        has_our_log = self.elector.is_up_to_date(request)
+        term = request.term if has_our_log else self.term
+        self.shared.respond(request, 0, accepted=has_our_log, term=term)
+        self.departure.heard_candidate(next_term, has_our_log=has_our_log)
+
+    def _on_pre_vote_response(self, response: m.PreVoteResponse) -> None:
+        self.elector.on_pre_vote_response(response)
 
     def _on_vote_response(self, response: m.VoteResponse) -> None:
         self.elector.on_vote_response(response)
@@ -295,6 +325,8 @@ class Engine:
         m.SyncRequest: Rule(_NOT_LEADER, _from_leader),
         m.LeaveRequest: Rule(_NOT_LEADER, _from_leader),
         m.TransferRequest: Rule(_FOLLOWER, _from_leader),
+        m.PreVoteRequest: Rule(_ALL, _on_pre_vote_request, of_peers=False),
+        m.PreVoteResponse: Rule(_PRE_CANDIDATE, _on_pre_vote_response),
         m.VoteResponse: Rule(_CANDIDATE, _on_vote_response),
         m.AppendResponse: Rule(_LEADER, _on_append_response),
         m.SnapshotResponse: Rule(_LEADER, _on_snapshot_response),

@@ -25,6 +25,8 @@ __all__ = [
     "LeaveRequest",
     "LeaveResponse",
     "Message",
+    "PreVoteRequest",
+    "PreVoteResponse",
     "RemoveServerRequest",
     "RemoveServerResponse",
     "Request",
@@ -75,6 +77,19 @@ class VoteRequest(Request):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VoteResponse(Response):
     """`next_index` is 0."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreVoteRequest(Request):
+    """PreVote (thesis, 9.6): whether a vote would be given in the term after `term`."""
+
+    last_log_index: int
+    last_log_term: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreVoteResponse(Response):
+    """`next_index` is 0.  Accepted: `term` is that of the request."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,6 +214,7 @@ class RemoveServerResponse(Response):
 
 RESPONSE_OF: dict[type[Request], type[Response]] = {
     VoteRequest: VoteResponse,
+    PreVoteRequest: PreVoteResponse,
     AppendRequest: AppendResponse,
     SnapshotRequest: SnapshotResponse,
     JoinRequest: JoinResponse,

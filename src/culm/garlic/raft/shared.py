@@ -82,8 +82,10 @@ class Shared:
             self.leader = leader
             self.work.emit(LeaderChanged(leader=leader, term=self.journal.term))
 
-    def respond(self, request: Request, next_index: int, accepted: bool) -> None:
-        """Answer `request` once everything so far is durable."""
+    def respond(
+        self, request: Request, next_index: int, accepted: bool, term: int | None = None
+    ) -> None:
+        """Answer `request` once everything so far is durable; the term is ours by default."""
         destination = request.source
         if type(request) in CLIENT_REQUESTS:
             destination = NO_LEADER if self.leader is None else self.leader
@@ -91,7 +93,7 @@ class Shared:
             RESPONSE_OF[type(request)](
                 source=self.server_id,
                 destination=destination,
-                term=self.journal.term,
+                term=self.journal.term if term is None else term,
                 sequence=request.sequence,
                 next_index=next_index,
                 accepted=accepted,

@@ -8,9 +8,10 @@ __all__ = ["State"]
 
 
 class State(Enum):
-    """Paper, figure 4, and the end of a core's life."""
+    """Paper, figure 4, with the thesis's pre-vote (9.6), and the end of a core's life."""
 
     FOLLOWER = "follower"
+    PRE_CANDIDATE = "pre_candidate"  # asks whether it could win, and changes nothing
     CANDIDATE = "candidate"
     LEADER = "leader"
     CLOSED = "closed"
