@@ -118,7 +118,8 @@ def test_any_bytes_behind_a_header_are_read_without_an_error(data):
 @pytest.mark.parametrize(
     ("field", "value", "fault"),
     [
-        (16, 2**32 - 1, Fault.TRUNCATED_BLOCK),
+        (16, 2**27, Fault.TRUNCATED_BLOCK),
+        (16, 2**32 - 1, Fault.DAMAGED_BLOCK),
         (24, 2**30, Fault.TRUNCATED_BLOCK),
         (24, 2**32 - 1, Fault.DAMAGED_BLOCK),
         (28, 2**32 - 1, Fault.DAMAGED_BLOCK),
@@ -227,3 +228,42 @@ def test_a_writer_that_fails_writes_no_more():
     with pytest.raises(RuntimeError):
         fail()
     assert len(file.getvalue()) == archive.HEADER_SIZE
+
+
+class Counted(io.BytesIO):
+    """How many bytes have been read of it."""
+
+    count = 0
+
+    def read(self, size: int | None = -1) -> bytes:
+        data = super().read(size)
+        self.count += len(data)
+        return data
+
+
+def test_blocks_that_say_to_reach_to_the_end_are_not_read_up_to_there():
+    """Each by itself might be true; to believe all takes time with the square of their number."""
+
+    def costs(heads: int) -> tuple[int, int]:
+        size = 48 * heads
+        blocks = (
+            MARKER + archive._SIZES.pack(0, size - 48 * (at + 1), 0) + bytes(8)
+            for at in range(heads)
+        )
+        file = Counted(Header("ssb", MARKER).encode() + b"".join(blocks))
+        found = list(archive.read_blocks(file, archive.read_header(file)))
+        # The last one has no body, and a checksum that is not that of nothing.
+        assert found == [Damage(64 + 48 * at, 48, Fault.DAMAGED_BLOCK) for at in range(heads)]
+        read, file.count = file.count, 0
+        assert archive.whole_until(file, start=0, size=64 + size) == 64
+        return read, file.count
+
+    for few, many in zip(costs(300), costs(1200), strict=True):
+        assert many < 4.5 * few
+
+
+def test_a_block_in_which_the_marker_stands_again_is_damaged():
+    data = written([[(bytes(5000) + MARKER, None)], [(b"entry", None)]])
+    first, second, block = parts(data)
+    assert (first.fault, second.fault) == (Fault.DAMAGED_BLOCK,) * 2
+    assert list(block.records()) == [(b"entry", None)]

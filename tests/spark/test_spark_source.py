@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from planted import honest_log
 
-from culm.spark.archive import ArchiveWriter, read_archive
+from culm.spark.archive import ArchiveWriter, Header, encode_block, read_archive
 from culm.spark.source import ROWS, read_split, register
 from culm.spark.splits import Split, plan
 
@@ -132,6 +132,19 @@ def test_what_is_no_file_is_told_and_each_directory_is_read_once(tmp_path, recor
     faults = {Path(row["file"]).name: row["fault"] for row in found if row["fault"]}
     assert faults == dict.fromkeys(["nowhere", "itself", "pipe", "\\xff"], "UNREADABLE")
     assert rows_of(plan(str(folder / "pipe")))[0]["fault"] == "UNREADABLE"
+
+
+def test_a_block_of_many_records_that_are_empty_is_read_in_parts(tmp_path):
+    """A file of a megabyte may hold a hundred thousand, and says where each of them is."""
+    count, marker = 150_000, bytes(range(16))
+    block = encode_block(marker, count, bytes(4 * count), b"\xff" * 4 * count, b"", b"")
+    (tmp_path / "a").write_bytes(Header("ssb", marker).encode() + block)
+    [split] = plan(str(tmp_path))
+    batches = list(read_split(split))
+    assert [batch.num_rows for batch in batches] == [65_536, 65_536, 18_928]
+    assert [batch.column("row")[-1].as_py() for batch in batches] == [65_535, 131_071, 149_999]
+    assert batches[-1].slice(18_927).to_pylist()[0]["entry"] == b""
+    assert batches[-1].column("payload").null_count == 18_928
 
 
 def test_a_directory_of_nothing_has_no_rows(spark, tmp_path):

@@ -25,11 +25,13 @@ and then blocks, one after the other:
 | | | the payloads |
 
 Bytes that are not mentioned are zero.  Whoever starts to read in the middle looks for the marker.
-Nobody can have foreseen it when the payloads were made, so that none of them holds a forged block.
+Nobody can have foreseen it when the payloads were made, so that none of them holds a forged block;
+a block in which it stands again is damaged.
 
 A reader trusts nothing: what is no sound block is passed over up to the next marker, and told as
-`Damage`.  A declared size costs nothing before it is known that the file has as many bytes, and
-a block has at most `BLOCK_SIZE_MAX`.
+`Damage`.  A declared size costs nothing before it is known that the file has as many bytes, up to
+the next marker, and sizes, entries and payloads have at most `BLOCK_SIZE_MAX` each: reading takes
+time in proportion to the file, whatever its blocks say.
 """
 
 from __future__ import annotations
@@ -69,7 +71,8 @@ __all__ = [
 HEADER_SIZE = 64
 #: The size of a payload that is not there.
 ABSENT = 2**32 - 1
-#: How many bytes the entries of a block have at most, and its payloads: Arrow's short offsets.
+#: How many bytes the entries of a block have at most, its payloads, and the sizes of both: what
+#: Arrow's short offsets can tell.
 BLOCK_SIZE_MAX = 2**30
 
 _VERSION = 1
@@ -79,7 +82,8 @@ _KIND_SIZE = 16
 _HEADER = Struct("<8sH6x16s16s16x")
 _BLOCK = Struct("<16sI4xQQQ")
 _SIZES = Struct("<I4xQQ")
-_SEARCH_SIZE = 1 << 20
+# So many bytes are read first where a marker may be near, and twice as many each time it is not.
+_NEAR, _FAR = 1 << 12, 1 << 20
 # A block is closed when it has so many bytes.
 _BLOCK_SIZE = 4 << 20
 _RECORDS_MAX = 1 << 16
@@ -193,10 +197,12 @@ def encode_block(
 ) -> bytes:
     """A block; sizes are 32 bits each, little-endian.
 
-    Raises `ValueError` if there are more than `BLOCK_SIZE_MAX` bytes of entries or payloads.
+    Raises `ValueError` if there are more than `BLOCK_SIZE_MAX` bytes of entries, payloads or sizes.
     """
-    if max(len(entries), len(payloads)) > BLOCK_SIZE_MAX:
-        raise ValueError(f"a block has at most {BLOCK_SIZE_MAX} bytes of entries, and of payloads")
+    if max(8 * count, len(entries), len(payloads)) > BLOCK_SIZE_MAX:
+        raise ValueError(
+            f"a block has at most {BLOCK_SIZE_MAX} bytes of entries, of payloads, and of sizes"
+        )
     sizes = _SIZES.pack(count, len(entries), len(payloads))
     body = b"".join((entry_sizes, payload_sizes, entries, payloads))
     checksum = xxhash.xxh3_64(sizes)
@@ -372,9 +378,11 @@ def _damage_at(file: IO[bytes], marker: bytes, at: int, size: int) -> Damage | N
 
 def _find(file: IO[bytes], marker: bytes, at: int, size: int) -> int:
     """Where the first marker is at or behind `at`; the size of the file if there is none."""
+    step = _NEAR
     while at < size:
         file.seek(at)
-        window = file.read(_SEARCH_SIZE)
+        window = file.read(step)
+        step = min(2 * step, _FAR)
         found = window.find(marker)
         if found >= 0:
             return at + found
@@ -395,12 +403,14 @@ def _block_at(file: IO[bytes], marker: bytes, at: int, size: int) -> Block | Dam
     if len(head) < _BLOCK.size:
         return damage(Fault.TRUNCATED_BLOCK)
     _, count, entries_size, payloads_size, checksum = _BLOCK.unpack(head)
-    if max(entries_size, payloads_size) > BLOCK_SIZE_MAX:
+    if max(8 * count, entries_size, payloads_size) > BLOCK_SIZE_MAX:
         return damage(Fault.DAMAGED_BLOCK)
     body_size = 8 * count + entries_size + payloads_size
     if body_size > size - at - _BLOCK.size:
         return damage(Fault.TRUNCATED_BLOCK)
-    body = file.read(body_size)
+    body = _read_up_to(file, marker, body_size)
+    if body is None:
+        return damage(Fault.DAMAGED_BLOCK)
     if len(body) < body_size:
         return damage(Fault.TRUNCATED_BLOCK)
     computed = xxhash.xxh3_64(head[_MARKER_SIZE : _MARKER_SIZE + _SIZES.size])
@@ -418,6 +428,22 @@ def _block_at(file: IO[bytes], marker: bytes, at: int, size: int) -> Block | Dam
     if computed.intdigest() != checksum or not _adds_up(block):
         return damage(Fault.DAMAGED_BLOCK)
     return block
+
+
+def _read_up_to(file: IO[bytes], marker: bytes, size: int) -> bytes | None:
+    """The next `size` bytes, or as many as there are; ``None`` if the marker is among them."""
+    parts: list[bytes] = []
+    tail = b""
+    step = _NEAR
+    while size and (part := file.read(min(step, size))):
+        # It may lie across two parts.
+        if part.find(marker) >= 0 or (tail + part[:_MARKER_SIZE]).find(marker) >= 0:
+            return None
+        parts.append(part)
+        tail = part[1 - _MARKER_SIZE :] if len(part) >= _MARKER_SIZE else tail + part
+        size -= len(part)
+        step *= 2
+    return b"".join(parts)
 
 
 def _adds_up(block: Block) -> bool:

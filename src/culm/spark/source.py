@@ -70,6 +70,7 @@ SUFFIX = ".culm"
 
 _WRITE_SIZE = 4 << 20
 _LINES_MAX = 10_000
+_RECORDS_MAX = 1 << 16
 
 
 def read_split(split: Split) -> Iterator[pyarrow.RecordBatch]:
@@ -95,7 +96,7 @@ def _read_archive(split: Split, file: IO[bytes]) -> Iterator[pyarrow.RecordBatch
         if isinstance(part, Damage):
             yield _fault_row(split.path, header.kind, part.offset, part.fault)
         else:
-            yield _batch(split.path, header.kind, part)
+            yield from _batches(split.path, header.kind, part)
 
 
 def _read_lines(split: Split, file: IO[bytes]) -> Iterator[pyarrow.RecordBatch]:
@@ -158,36 +159,63 @@ def _fault_row(path: str, kind: str | None, offset: int, fault: Fault) -> pyarro
     return pyarrow.RecordBatch.from_pylist([row], _schema())
 
 
-def _batch(path: str, kind: str, block: Block) -> pyarrow.RecordBatch:
-    """The records of a block, of which no value is copied."""
+def _batches(path: str, kind: str, block: Block) -> Iterator[pyarrow.RecordBatch]:
+    """The records of a block, of which no value is copied.
+
+    A block may have a hundred million of them, all empty: what stands beside each is made of few
+    at a time.
+    """
     import numpy
     import pyarrow
 
-    count = block.count
     payload_sizes = numpy.frombuffer(block.payload_sizes, "<u4")
     present = payload_sizes != ABSENT
-    columns = [
-        _values(numpy.frombuffer(block.entry_sizes, "<u4"), block.entries, None),
-        _values(numpy.where(present, payload_sizes, 0), block.payloads, present),
-        pyarrow.repeat(kind, count),
-        pyarrow.repeat(path, count),
-        pyarrow.repeat(pyarrow.scalar(block.offset, pyarrow.int64()), count),
-        pyarrow.array(numpy.arange(count, dtype="int32")),
-        pyarrow.nulls(count, pyarrow.string()),
-    ]
-    return pyarrow.RecordBatch.from_arrays(columns, schema=_schema())
+    entry_cuts = _cuts(numpy.frombuffer(block.entry_sizes, "<u4"))
+    payload_cuts = _cuts(numpy.where(present, payload_sizes, 0))
+    for part in _parts(entry_cuts + payload_cuts):
+        count = part.stop - part.start
+        columns = [
+            _values(entry_cuts, block.entries, part, None),
+            _values(payload_cuts, block.payloads, part, present[part]),
+            pyarrow.repeat(kind, count),
+            pyarrow.repeat(path, count),
+            pyarrow.repeat(pyarrow.scalar(block.offset, pyarrow.int64()), count),
+            pyarrow.array(numpy.arange(part.start, part.stop, dtype="int32")),
+            pyarrow.nulls(count, pyarrow.string()),
+        ]
+        yield pyarrow.RecordBatch.from_arrays(columns, schema=_schema())
 
 
-def _values(sizes: Any, data: memoryview, present: Any) -> pyarrow.Array:
-    """A binary column of values that lie one after the other."""
+def _cuts(sizes: Any) -> Any:
+    """Where values begin that lie one after the other, and where the last one ends."""
     import numpy
+
+    cuts: numpy.ndarray[Any, Any] = numpy.zeros(len(sizes) + 1, "int64")
+    numpy.cumsum(sizes, out=cuts[1:])
+    return cuts
+
+
+def _parts(cuts: Any) -> Iterator[slice]:
+    """Records in parts of about 4 MiB: of each of them it is said where it begins."""
+    import numpy
+
+    start, count = 0, len(cuts) - 1
+    while start < count:
+        behind = int(numpy.searchsorted(cuts, cuts[start] + _WRITE_SIZE, "right"))
+        stop = min(max(start + 1, behind - 1), start + _RECORDS_MAX, count)
+        yield slice(start, stop)
+        start = stop
+
+
+def _values(cuts: Any, data: memoryview, part: slice, present: Any) -> pyarrow.Array:
+    """A part of a binary column of values that lie one after the other."""
     import pyarrow
 
-    cuts: numpy.ndarray[Any, Any] = numpy.zeros(len(sizes) + 1, "int32")
-    numpy.cumsum(sizes, out=cuts[1:])
+    begin, end = cuts[part.start], cuts[part.stop]
+    offsets = (cuts[part.start : part.stop + 1] - begin).astype("int32")
     bitmap = None if present is None else validity(present)
-    buffers = [bitmap, pyarrow.py_buffer(cuts), pyarrow.py_buffer(data)]
-    return pyarrow.Array.from_buffers(pyarrow.binary(), len(sizes), buffers)
+    buffers = [bitmap, pyarrow.py_buffer(offsets), pyarrow.py_buffer(data[begin:end])]
+    return pyarrow.Array.from_buffers(pyarrow.binary(), len(offsets) - 1, buffers)
 
 
 def encode_batch(marker: bytes, entries: pyarrow.Array, payloads: pyarrow.Array) -> bytes:
@@ -203,14 +231,12 @@ def encode_batch(marker: bytes, entries: pyarrow.Array, payloads: pyarrow.Array)
     absent = numpy.asarray(payloads.is_null())
     payload_sizes = numpy.diff(numpy.asarray(messages(payloads).offsets)).astype("int64")
     payload_sizes[absent] = 0
-    ends = numpy.cumsum(entry_sizes + payload_sizes)
-    blocks, start = [], 0
-    while start < len(entries):
-        before = int(ends[start - 1]) if start else 0
-        stop = max(start + 1, int(numpy.searchsorted(ends, before + _WRITE_SIZE, "right")))
-        if int(ends[stop - 1]) - before > BLOCK_SIZE_MAX:
+    cuts = _cuts(entry_sizes + payload_sizes)
+    blocks = []
+    for part in _parts(cuts):
+        start, stop = part.start, part.stop
+        if cuts[stop] - cuts[start] > BLOCK_SIZE_MAX:
             raise ValueError(f"a record has at most {BLOCK_SIZE_MAX} bytes")
-        part = slice(start, stop)
         sizes = numpy.where(absent[part], ABSENT, payload_sizes[part])
         blocks.append(
             encode_block(
@@ -222,7 +248,6 @@ def encode_batch(marker: bytes, entries: pyarrow.Array, payloads: pyarrow.Array)
                 _joined(payloads[start:stop].drop_null()),
             )
         )
-        start = stop
     return b"".join(blocks)
 
 
