@@ -1,4 +1,4 @@
-# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, freethreading_compatible=True
 """Fingerprints: the compiled twin of `culm.kernels.pure_fingerprint`, their specification."""
 
 include "monoids.pxi"

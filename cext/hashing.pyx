@@ -1,4 +1,4 @@
-# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, freethreading_compatible=True
 """Columns of messages: the compiled twin of `culm.kernels.pure_hashing`, their specification."""
 
 import hashlib

@@ -1,4 +1,4 @@
-# cython: language_level=3, boundscheck=False, wraparound=False
+# cython: language_level=3, boundscheck=False, wraparound=False, freethreading_compatible=True
 """Runs of entries: the compiled twin of `culm.kernels.pure_runs`, which says what each name means."""
 
 from cpython.bytes cimport (

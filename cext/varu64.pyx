@@ -1,4 +1,4 @@
-# cython: language_level=3, boundscheck=False, wraparound=False
+# cython: language_level=3, boundscheck=False, wraparound=False, freethreading_compatible=True
 """VarU64: the compiled twin of `culm.kernels.pure_varu64`, which says what each name means."""
 
 from array import array

@@ -1,4 +1,4 @@
-# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, freethreading_compatible=True
 """XENC: the compiled twin of `culm.kernels.pure_xenc`, its specification down to the messages."""
 
 cimport cython
