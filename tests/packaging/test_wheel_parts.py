@@ -1,0 +1,40 @@
+"""What no system of a family could load is found before a wheel is called one for it."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from wheel_parts import TARGETS, Module
+
+GNU, MUSL = TARGETS
+GOOD_GNU = Module(
+    "culm/kernels/_varu64.cpython-311-x86_64-linux-gnu.so",
+    needed=frozenset({"libc.so.6"}),
+    glibc_versions=frozenset({(2, 2, 5), (2, 14)}),
+)
+GOOD_MUSL = Module(
+    "culm/kernels/_varu64.cpython-311-x86_64-linux-musl.so", needed=frozenset({"libc.so"})
+)
+
+
+def test_what_is_right_has_no_fault():
+    assert list(GNU.faults(GOOD_GNU)) == []
+    assert list(MUSL.faults(GOOD_MUSL)) == []
+
+
+@pytest.mark.parametrize(
+    ("target", "module", "change", "fault"),
+    [
+        (GNU, GOOD_GNU, {"needed": frozenset({"libsodium.so.23"})}, "needs libsodium.so.23"),
+        (GNU, GOOD_GNU, {"glibc_versions": frozenset({(2, 18)})}, "needs glibc 2.18"),
+        (GNU, GOOD_GNU, {"debug_sections": frozenset({".debug_info"})}, "is not stripped"),
+        (GNU, GOOD_GNU, {"name": GOOD_MUSL.name}, "is not looked for by a Python on gnu"),
+        (MUSL, GOOD_MUSL, {"needed": frozenset({"libc.so.6"})}, "needs libc.so.6"),
+        (MUSL, GOOD_MUSL, {"glibc_versions": frozenset({(2, 14)})}, "needs glibc 2.14"),
+        (MUSL, GOOD_MUSL, {"name": GOOD_GNU.name}, "is not looked for by a Python on musl"),
+    ],
+)
+def test_each_fault_is_found(target, module, change, fault):
+    (found,) = target.faults(dataclasses.replace(module, **change))
+    assert found.endswith(fault)
