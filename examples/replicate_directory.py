@@ -7,11 +7,15 @@
     replicate_directory.py fetch --store FILE --from HOST:PORT --into DIR [--live]
     replicate_directory.py fetch --store FILE --from HOST:PORT --sparse SEQ
     replicate_directory.py check --store FILE
+    replicate_directory.py verify DIR --store FILE
+    replicate_directory.py ls --store FILE [--json]
+    replicate_directory.py log --store FILE [--json]
 
-Each writes JSON to stdout, one object a line, and what is for people to stderr.  The exit
-status is 0, or 1 if replication failed (``code`` in fetch's summary says how) or a store
-holds what does not verify, or 2 if what was asked for cannot be done, or 3 if some of what
-was to be published cannot be read, or 4 if somebody else is fetching into the directory.
+Each writes JSON to stdout, one object a line, and what is for people to stderr; ``ls`` and
+``log`` are for people unless told otherwise.  The exit status is 0, or 1 if replication failed
+(``code`` in fetch's summary says how) or something does not verify, or 2 if what was asked for
+cannot be done, or 3 if some of what was to be published cannot be read, or 4 if somebody else
+is fetching into the directory, or 130 if it was interrupted.
 
 For POSIX systems.  See docs/replicate-directory.md.
 """
@@ -21,20 +25,20 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import math
 import os
 import shutil
 import signal
 import sqlite3
 import sys
 import time
-from collections.abc import Coroutine, Sequence
-from pathlib import Path
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import ExitStack
+from functools import partial
 from typing import Any, TypeVar
 
 from nacl.signing import SigningKey
 
-from culm.bamboo import LogKey, VerificationError
+from culm.bamboo import Head, LogKey, LogStore, MemoryStore, VerificationError
 from culm.wire.multihash import YAMF
 from directory import report
 from directory.check import check_log
@@ -48,20 +52,23 @@ from directory.files import (
     settled_before,
 )
 from directory.folders import FolderBusyError
+from directory.listing import differences, list_entries, list_paths
 from directory.live import block_signals, follow_logs
 from directory.mirror import Mirror
+from directory.options import PROGRAM, conflict_of, parser_for
+from directory.parts import all_lacking, chooser, fetch_parts, lacking_of, look_at_servers
 from directory.progress import FetchProgress
 from directory.publish import Published, publish_directory
-from directory.records import RecordError
+from directory.records import PACK_SIZE_MAX, RecordError
 from directory.report import log_id
 from directory.serve import Bounds, serve_logs
 from directory.sparse import certify, fetch_entry
 from directory.tree import read_records
 from stores.sqlite_store import SqliteStore, StoreFileError
+from tables import Table, show
 
 T = TypeVar("T")
 
-_PROGRAM = "replicate_directory"
 # What ends a command with one line that says why.
 _FAULTS = (
     OSError,
@@ -79,6 +86,8 @@ def publish(options: argparse.Namespace) -> int:
     started = time.monotonic()
     if not options.directory.is_dir():
         raise NotADirectoryError(f"{options.directory}: not a directory")
+    if options.dry_run and not options.store.exists():
+        return _publish_dry(options, started)
     # Durable: an entry that somebody has and that we forget makes the next one a fork.
     with locked(options.store), SqliteStore(options.store, family=YAMF, durable=True) as store:
         key = load_key(options.store, create=not store.logs())
@@ -89,10 +98,42 @@ def publish(options: argparse.Namespace) -> int:
         except _FAULTS as fault:
             error = fault
         head = store.head(done.log)
+    return _tell_published(options, done, head, error, started)
+
+
+def _publish_dry(options: argparse.Namespace, started: float) -> int:
+    """What publishing would come to where there is no store yet; there is none afterwards."""
+    key, store = SigningKey.generate(), MemoryStore(family=YAMF)
+    done = Published(LogKey(bytes(key.verify_key), 0))
+    excludes, private = options.exclude, belonging_to(options.store)
+    pack = not options.unpacked
+    publish_directory(
+        options.directory,
+        store,
+        key,
+        excludes=excludes,
+        private=private,
+        pack=pack,
+        dry=True,
+        done=done,
+    )
+    return _tell_published(options, done, None, None, started)
+
+
+def _tell_published(
+    options: argparse.Namespace,
+    done: Published,
+    head: Head | None,
+    error: Exception | None,
+    started: float,
+) -> int:
+    for kind, path in done.paths:
+        _write({"would_publish": kind, "path": path.decode("utf-8", "surrogateescape")})
     for line in report.of_findings(done.findings):
         _tell(line)
     seconds = round(time.monotonic() - started, 3)
-    _write(report.of_publish(done, head, error) | {"seconds": seconds})
+    dry = {"dry_run": True} if options.dry_run else {}
+    _write(report.of_publish(done, head, error) | dry | {"seconds": seconds})
     if error is not None:
         _tell(str(error))
         return 2
@@ -112,8 +153,11 @@ def _publish(
         private=belonging_to(options.store),
         settled_before=known,
         pack=not options.unpacked,
+        dry=options.dry_run,
         done=done,
     )
+    if options.dry_run:
+        return
     note_published(options.store, options.directory, began, done.unsettled)
 
 
@@ -148,6 +192,8 @@ def serve(options: argparse.Namespace) -> int:
 def fetch(options: argparse.Namespace) -> int:
     """Fetch the logs of a peer, and make a directory what the log says."""
     started = time.monotonic()
+    if options.dry_run:
+        return _fetch_dry(options)
     with (
         locked(options.store),
         # What is lost when the power goes can be fetched again.
@@ -160,6 +206,24 @@ def fetch(options: argparse.Namespace) -> int:
     if summary["code"] is not None:
         _tell(f"{summary['code']}: {summary['error']}")
     return {None: 0, "BUSY": 4}.get(summary["code"], 1)
+
+
+def _fetch_dry(options: argparse.Namespace) -> int:
+    """Say what the servers have; nothing is stored."""
+    with ExitStack() as stack:
+        store: LogStore = MemoryStore(family=YAMF)
+        if options.store.exists():
+            kept = SqliteStore(options.store, family=YAMF, must_exist=True)
+            store = stack.enter_context(kept)
+        results = _run(look_at_servers(store, options.peers, _terms(options)))
+        lines = [
+            line
+            for peer, found in zip(options.peers, results, strict=True)
+            for line in report.of_offers(store, peer, found, options.log)
+        ]
+    for line in lines:
+        _write(line)
+    return 1 if all(line["code"] is not None for line in lines) else 0
 
 
 def _terms(options: argparse.Namespace) -> Terms:
@@ -187,8 +251,9 @@ def _fetch_logs(
         store,
         into=options.into,
         wanted=options.log,
-        payload_size_max=options.max_payload,
+        payload_size_max=options.max_payload if options.only is None else PACK_SIZE_MAX,
         private=belonging_to(options.store),
+        chosen=chooser(options.only),
         on_place=progress.written,
     ) as mirror:
         return _fetch_into(mirror, options, store, progress)
@@ -197,7 +262,15 @@ def _fetch_logs(
 def _fetch_into(
     mirror: Mirror, options: argparse.Namespace, store: SqliteStore, progress: FetchProgress
 ) -> dict[str, Any]:
-    host, port = options.peer
+    host, port = options.peers[0]
+    terms = _terms(options)
+
+    def once() -> Coroutine[Any, Any, Fetched]:
+        if options.only is None and len(options.peers) == 1:
+            return fetch_logs(store, host, port, terms, on_progress=progress.fetched)
+        whole = all_lacking(terms.want.size_max)
+        lacking = whole if options.only is None else lacking_of(chooser(options.only))
+        return fetch_parts(store, options.peers, terms, lacking, on_progress=progress.fetched)
 
     def update(fetched: Fetched) -> Failure | None:
         made, failure = mirror.update()
@@ -207,7 +280,7 @@ def _fetch_into(
 
     async def follow() -> Fetched:
         fetched = await follow_logs(
-            store, host, port, _terms(options), update=update, on_progress=progress.fetched
+            store, host, port, terms, update=update, on_progress=progress.fetched
         )
         # The summary is yet to come: further signals must not cut it short.
         block_signals()
@@ -216,7 +289,7 @@ def _fetch_into(
     if options.live:
         fetched = asyncio.run(follow())
     else:
-        fetched = _run(fetch_logs(store, host, port, _terms(options), on_progress=progress.fetched))
+        fetched = _run(once())
         if fetched.failure is None:
             fetched.failure = mirror.update()[1]
     if (unfinished := mirror.unfinished()) is not None:
@@ -242,7 +315,7 @@ def _fetch_entry(
     options: argparse.Namespace, store: SqliteStore, progress: FetchProgress
 ) -> dict[str, Any]:
     """Fetch one entry and verify what proves that it is of its log; what has come of it."""
-    host, port = options.peer
+    host, port = options.peers[0]
     fetched, log = _run(fetch_entry(store, host, port, _terms(options), options.sparse))
     certified, records = None, None
     if fetched.failure is None and log is not None:
@@ -274,14 +347,74 @@ def check(options: argparse.Namespace) -> int:
     return status
 
 
+def verify(options: argparse.Namespace) -> int:
+    """Compare a directory with what its log says, and verify the log."""
+    with SqliteStore(options.store, family=YAMF, must_exist=True) as store:
+        log = _chosen_log(options, store)
+        found = check_log(store, log)
+        count = 0
+        for line in differences(store, log, options.directory):
+            _write(line)
+            count += 1
+        _write({"log": log_id(log), "faults": found.faults, "differences": count})
+    return 1 if count or found.faults else 0
+
+
+def list_store(options: argparse.Namespace) -> int:
+    """List what a log says that its directory has."""
+    with SqliteStore(options.store, family=YAMF, must_exist=True) as store:
+        log = _chosen_log(options, store)
+        lines = list(list_paths(store, log, chooser(options.only)))
+    _show(options, lines, partial(report.table_of_paths, log))
+    return 0
+
+
+def list_log(options: argparse.Namespace) -> int:
+    """List the entries of a log, and what each of them says."""
+    with SqliteStore(options.store, family=YAMF, must_exist=True) as store:
+        log = _chosen_log(options, store)
+        lines = list(list_entries(store, log))
+    _show(options, lines, partial(report.table_of_entries, log))
+    return 0
+
+
+def _show(
+    options: argparse.Namespace,
+    lines: list[dict[str, Any]],
+    table: Callable[[list[dict[str, Any]]], Table],
+) -> None:
+    try:
+        if not options.json:
+            show(table(lines))
+        for line in lines if options.json else ():
+            _write(line)
+    except BrokenPipeError:  # as of "| head"
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
+
+
+def _chosen_log(options: argparse.Namespace, store: SqliteStore) -> LogKey:
+    logs = [log for log in store.logs() if options.log in (None, log)]
+    if len(logs) == 1:
+        return logs[0]
+    names = ", ".join(map(log_id, store.logs()))
+    raise StoreFileError(f"which log? choose one with --log: {names or 'there is none'}")
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one of the commands; the exit status."""
-    parser = _parser()
+    commands = {
+        "publish": publish,
+        "serve": serve,
+        "fetch": fetch,
+        "check": check,
+        "verify": verify,
+        "ls": list_store,
+        "log": list_log,
+    }
+    parser = parser_for(commands)
     options = parser.parse_args(arguments)
-    if options.run is fetch and options.sparse is not None:
-        for name in ("into", "max_payload"):
-            if getattr(options, name) is not None:
-                parser.error(f"--sparse and --{name.replace('_', '-')} do not go together")
+    if options.run is fetch and (wrong := conflict_of(options)) is not None:
+        parser.error(wrong)
     try:
         status: int = options.run(options)
     except FolderBusyError as error:
@@ -296,181 +429,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return status
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog=_PROGRAM, description="A directory travels as a Bamboo log."
-    )
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
-
-    command = commands.add_parser("publish", help=publish.__doc__)
-    command.set_defaults(run=publish)
-    command.add_argument("directory", type=Path, metavar="DIR")
-    _add_store(command)
-    command.add_argument(
-        "--exclude",
-        action="append",
-        default=[],
-        metavar="PATTERN",
-        help="leave out names or relative paths that match (may be repeated)",
-    )
-    command.add_argument(
-        "--checksum",
-        action="store_true",
-        help="compare the content of all files, not only of those that may have changed",
-    )
-    command.add_argument(
-        "--unpacked",
-        action="store_true",
-        help="an entry for every file, however small, so that each can be fetched alone",
-    )
-
-    command = commands.add_parser("serve", help=serve.__doc__)
-    command.set_defaults(run=serve)
-    _add_store(command)
-    command.add_argument("--port", type=int, required=True, metavar="N", help="0: any free port")
-    command.add_argument("--host", default="127.0.0.1", help="(default: %(default)s)")
-    command.add_argument(
-        "--clients-max", type=_count, default=64, metavar="N", help="(default: %(default)s)"
-    )
-    command.add_argument(
-        "--address-max",
-        type=_count,
-        default=16,
-        metavar="N",
-        help="clients from one address (default: %(default)s)",
-    )
-    command.add_argument(
-        "--memory",
-        type=_count,
-        default=256,
-        metavar="MIB",
-        help="what is held for all clients together (default: %(default)s MiB)",
-    )
-    command.add_argument(
-        "--idle",
-        type=_interval,
-        default=600.0,
-        metavar="SECONDS",
-        help="a client that answers and asks nothing, or takes nothing of what it has asked for,"
-        " has to go after so long (default: %(default)s)",
-    )
-    command.add_argument(
-        "--poll",
-        type=_interval,
-        default=0.2,
-        metavar="SECONDS",
-        help="look for what others have stored so often (default: %(default)s)",
-    )
-
-    command = commands.add_parser("fetch", help=fetch.__doc__)
-    command.set_defaults(run=fetch)
-    _add_store(command)
-    command.add_argument("--from", dest="peer", type=_address, required=True, metavar="HOST:PORT")
-    command.add_argument("--into", type=Path, metavar="DIR", help="without it: fetch only")
-    command.add_argument(
-        "--log", type=_log, metavar="AUTHOR/ID", help="the only log to fetch, as publish names it"
-    )
-    command.add_argument(
-        "--timeout",
-        type=float,
-        default=30.0,
-        metavar="SECONDS",
-        help="give up a peer that is silent, or does not go on, for so long (default: %(default)s)",
-    )
-    command.add_argument(
-        "--settle",
-        type=float,
-        default=1.0,
-        metavar="SECONDS",
-        help="all is here when nothing has been going on for so long (default: %(default)s)",
-    )
-    command.add_argument("--quiet", action="store_true", help="no progress bar")
-    command.add_argument(
-        "--max-payload",
-        type=_number,
-        metavar="N",
-        help="leave out payloads of more than N bytes; without it, what was left out comes, too",
-    )
-    command.add_argument(
-        "--max-size",
-        type=_count,
-        metavar="MIB",
-        help="what the store may be given at most (default: half of the free space)",
-    )
-    what = command.add_mutually_exclusive_group()
-    what.add_argument(
-        "--live",
-        action="store_true",
-        help="stay, and take over what the peer stores, until interrupted",
-    )
-    what.add_argument(
-        "--sparse",
-        type=_seqnum,
-        metavar="SEQ",
-        help="only entry SEQ, with what proves that it belongs to the log",
-    )
-
-    command = commands.add_parser("check", help=check.__doc__)
-    command.set_defaults(run=check)
-    _add_store(command)
-    return parser
-
-
-def _add_store(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--store", type=Path, required=True, metavar="FILE")
-
-
-def _interval(text: str) -> float:
-    seconds = float(text)
-    if not 0 < seconds < math.inf:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a time between two looks")
-    return seconds
-
-
-def _number(text: str) -> int:
-    if not text.isdecimal() or int(text) >= 1 << 64:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of 64 bits")
-    return int(text)
-
-
-def _count(text: str) -> int:
-    number = _number(text)
-    if not number:
-        raise argparse.ArgumentTypeError(f"{text!r} is none at all")
-    return number
-
-
-def _seqnum(text: str) -> int:
-    number = _number(text)
-    if not number:
-        raise argparse.ArgumentTypeError("entries are numbered from 1 on")
-    return number
-
-
-def _address(text: str) -> tuple[str, int]:
-    host, _, port = text.rpartition(":")
-    if not host or not port.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is not HOST:PORT")
-    return host.removeprefix("[").removesuffix("]"), int(port)
-
-
-def _log(text: str) -> LogKey:
-    author, _, log_id = text.partition("/")
-    try:
-        key = LogKey(bytes.fromhex(author), int(log_id))
-    except ValueError:
-        key = LogKey(b"", 0)
-    if len(key.author) != 32 or not 0 <= key.log_id < 1 << 64:
-        raise argparse.ArgumentTypeError(f"{text!r} is not AUTHOR/ID")
-    return key
-
-
 def _write(value: dict[str, Any]) -> None:
     print(json.dumps(value), flush=True)
 
 
 def _tell(text: str) -> None:
-    print(f"{_PROGRAM}: {text}", file=sys.stderr, flush=True)
+    print(f"{PROGRAM}: {text}", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

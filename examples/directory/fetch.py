@@ -169,12 +169,16 @@ class Fetcher:
 
     def look_at(self, log: LogKey) -> None:
         """Find out how far we have this log, and what is missing."""
-        survey = survey_log(self.store, log, payload_size_max=self.terms.want.size_max)
+        survey = self.survey(log)
         self._surveys[log] = survey
         begun = {(log, seqnum): size for seqnum, size in survey.begun.items()}
         self.begun.update(begun)
         self._begun.update(begun)
         self.fetched.positions[log] = survey.position - survey.last_lacks
+
+    def survey(self, log: LogKey) -> Survey:
+        """What is there, and what is to be asked for of what is missing behind us."""
+        return survey_log(self.store, log, payload_size_max=self.terms.want.size_max)
 
     async def run(self, host: str, port: int, executor: ThreadPoolExecutor) -> None:
         """Fetch over one connection."""

@@ -23,7 +23,7 @@ class Mirror:
 
     Of several logs in the store it is the `wanted` one.  Payloads of more than
     `payload_size_max` bytes may be missing: files that need them are left as they are.  Nothing
-    is written to the files of `private`.
+    is written to the files of `private`, nor to paths that are not `chosen`.
 
     From entering it on, or from when `into` is made, nobody else can do that: to use it is to
     lock the directory.  Raises `directory.folders.FolderBusyError`.
@@ -40,6 +40,7 @@ class Mirror:
         wanted: LogKey | None,
         payload_size_max: int | None,
         private: Collection[Path],
+        chosen: Callable[[bytes], bool] = lambda path: True,
         on_place: Callable[[int, int], object],
     ) -> None:
         self.made = Materialised()
@@ -49,6 +50,7 @@ class Mirror:
         self._wanted = wanted
         self._payload_size_max = payload_size_max
         self._private = private
+        self._chosen = chosen
         self._on_place = on_place
         self._reader: TreeReader | None = None
         self._tree: Tree | None = None
@@ -109,7 +111,7 @@ class Mirror:
     def _materialise(self, log: LogKey, into: Path, made: Materialised) -> None:
         if self._reader is None:
             self._reader = TreeReader(self._store, log, payload_size_max=self._payload_size_max)
-        tree = self._reader.read()
+        tree = self._reader.read().of(self._chosen)
         materialise(
             self._store,
             log,

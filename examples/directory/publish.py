@@ -56,6 +56,7 @@ class Published:
 
     entries, payload_bytes: appended; changed: how many places with them; unchanged: how many
     are as the log says.
+    paths: kinds and paths of what is new or gone, where nothing is appended.
     findings: what does not travel, and what could not be read: the log has it as before.
     unsettled: of what could not be read and may have changed unseen, the earliest time.
     """
@@ -65,6 +66,7 @@ class Published:
     payload_bytes: int = 0
     changed: int = 0
     unchanged: int = 0
+    paths: list[tuple[str, bytes]] = field(default_factory=list)
     findings: Findings = field(default_factory=Findings)
     unsettled: int | None = None
 
@@ -78,6 +80,7 @@ def publish_directory(
     private: Collection[Path] = (),
     settled_before: int | None = None,
     pack: bool = True,
+    dry: bool = False,
     done: Published | None = None,
 ) -> Published:
     """Append to the log of `key` what has changed in `root`.
@@ -96,6 +99,8 @@ def publish_directory(
     log up to any entry, everything is in a directory.  What cannot be read stays in the log
     as it was, and does not stop the rest.
 
+    If it is `dry`, nothing is appended: `done` says what would be.
+
     `done` says what has been done even if something is raised: `OSError` for what would stop
     every file, what the store raises, `culm.bamboo.VerificationError` for a log that has forked
     or ended, and `directory.records.RecordError` for one that is not of a directory.
@@ -103,7 +108,7 @@ def publish_directory(
     author = LogAuthor.resume(key, store)
     done = Published(author.log) if done is None else done
     tree = read_tree(store, author.log)
-    batch = _Batch(author, store, done, pack=pack)
+    batch = _Batch(author, store, done, pack=pack, dry=dry)
     folder = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         scanner = Scanner(folder, excludes, private)
@@ -285,8 +290,11 @@ def _is_as_known(found: FoundFile, known: Place | None) -> bool:
 class _Batch:
     """Entries to be appended together, in one transaction; small records share one."""
 
-    def __init__(self, author: LogAuthor, store: LogStore, done: Published, *, pack: bool) -> None:
+    def __init__(
+        self, author: LogAuthor, store: LogStore, done: Published, *, pack: bool, dry: bool
+    ) -> None:
         self.done = done
+        self._dry = dry
         self._author = author
         self._store = store
         self._packed_size_max = _PACKED_SIZE_MAX if pack else -1
@@ -299,6 +307,8 @@ class _Batch:
 
     def add(self, record: Record, content: bytes = b"") -> None:
         """Add a record, behind those that were added before."""
+        if self._dry and (not isinstance(record, File) or record.chunk == 0):
+            self.done.paths.append((record.kind, record.path))
         size = len(record.path) + len(content) + _PACKED_HEAD_SIZE
         size += len(record.target) if isinstance(record, Link) else 0
         is_whole = not isinstance(record, File) or record.chunks == 1
@@ -334,7 +344,8 @@ class _Batch:
             self._store_entries()
 
     def _store_entries(self) -> None:
-        self._store.append(self._author.log, self._entries)
+        if not self._dry:
+            self._store.append(self._author.log, self._entries)
         self.done.entries += len(self._entries)
         self.done.payload_bytes += self._size
         self.done.changed += self._changed

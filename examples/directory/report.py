@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from datetime import UTC, datetime
 from typing import Any
 
 from culm.bamboo import Head, LogKey, LogStore
@@ -15,8 +16,19 @@ from directory.records import Record
 from directory.scan import Findings
 from directory.sparse import Certified
 from directory.survey import survey_log
+from tables import Table, size_of
 
-__all__ = ["log_id", "of_entry", "of_fetch", "of_findings", "of_publish", "of_update"]
+__all__ = [
+    "log_id",
+    "of_entry",
+    "of_fetch",
+    "of_findings",
+    "of_offers",
+    "of_publish",
+    "of_update",
+    "table_of_entries",
+    "table_of_paths",
+]
 
 
 def log_id(log: LogKey) -> str:
@@ -128,3 +140,84 @@ def _of_record(record: Record) -> dict[str, Any]:
             for k, v in values
         },
     }
+
+
+def of_offers(
+    store: LogStore, server: tuple[str, int], found: Fetched, wanted: LogKey | None
+) -> Iterator[dict[str, Any]]:
+    """What a server has of each log, and what is here; or why nobody knows."""
+    where = {"dry_run": True, "server": f"{server[0]}:{server[1]}"}
+    failure = found.failure
+    if failure is not None:
+        yield {**where, "log": None, "code": failure.code, "error": failure.text}
+        return
+    for log, offered in found.offered.items():
+        if wanted not in (None, log):
+            continue
+        head = store.head(log)
+        here = 0 if head is None else head.seqnum
+        yield {
+            **where,
+            "log": log_id(log),
+            "offered": offered,
+            "here": here,
+            "would_fetch": max(0, offered - here),
+            "code": None,
+            "error": None,
+        }
+
+
+def table_of_paths(log: LogKey, lines: Sequence[dict[str, Any]]) -> Table:
+    """What `list_paths` found, for people."""
+    rows = []
+    for line in lines:
+        arrow = f" -> {line['target']}" if "target" in line else ""
+        mtime = line.get("mtime")
+        rows.append(
+            (
+                line["kind"],
+                f"{line['mode']:03o}" if "mode" in line else "",
+                size_of(line["size"]) if line["kind"] == "file" else "",
+                "" if mtime is None else _time_of(mtime),
+                line["entry"],
+                "here" if line["here"] else "missing",
+                line["path"] + arrow,
+            )
+        )
+    columns = ("kind", "mode", "bytes", "changed (UTC)", "entry", "content", "path")
+    return Table(f"log {log_id(log)}", columns, rows)
+
+
+def _time_of(nanoseconds: int) -> str:
+    try:
+        when = datetime.fromtimestamp(nanoseconds // 10**9, UTC)
+    except (OverflowError, ValueError, OSError):
+        return f"{nanoseconds} ns"
+    return when.strftime("%Y-%m-%d %H:%M:%S")
+
+
+def table_of_entries(log: LogKey, lines: Sequence[dict[str, Any]]) -> Table:
+    """What `list_entries` found, for people."""
+    rows = []
+    for line in lines:
+        records = line["records"]
+        says = line["fault"] if line["fault"] else _said(records)
+        content = "here" if line["here"] else "missing"
+        rows.append((line["entry"], size_of(line["payload_size"]), content, says))
+    return Table(f"log {log_id(log)}", ("entry", "bytes", "content", "says"), rows)
+
+
+def _said(records: Sequence[dict[str, Any]]) -> str:
+    if len(records) > 3:
+        return f"{_said(records[:2])}, and {len(records) - 2} more"
+    return ", ".join(_of_one(record) for record in records)
+
+
+def _of_one(record: dict[str, Any]) -> str:
+    text = f"{record['kind']} {record['path']}"
+    if record.get("chunks", 1) > 1:
+        text += f", chunk {record['chunk'] + 1} of {record['chunks']}"
+    if record.get("kept") is not None:
+        first, last = record["kept"]
+        text += f", as in entries {first} to {last}"
+    return text

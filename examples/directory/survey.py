@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import dataclass, field, replace
 
 from culm.bamboo import LogKey, LogStore
@@ -32,11 +33,17 @@ class Survey:
 
 
 def survey_log(
-    store: LogStore, log: LogKey, *, payload_size_max: int, end: int | None = None
+    store: LogStore,
+    log: LogKey,
+    *,
+    payload_size_max: int,
+    end: int | None = None,
+    chosen: Container[int] | None = None,
 ) -> Survey:
     """Look through what `store` has of `log`, up to entry `end`.
 
-    Payloads of more than `payload_size_max` bytes are not of interest.
+    Payloads of more than `payload_size_max` bytes are not of interest, nor are those of other
+    entries than the `chosen` ones, if that is given; then the last entry is one like the others.
     """
     head = store.head(log)
     survey = Survey(0 if head is None else head.seqnum)
@@ -47,7 +54,7 @@ def survey_log(
         entries = store.entries(log, seqnum, last, size_max=_READ_SIZE_MAX)
         for entry in entries:
             size = entry.payload_size
-            if entry.payload_complete:
+            if entry.payload_complete or not (chosen is None or entry.seqnum in chosen):
                 there_max = max(there_max, size)
                 continue
             if entry.payload_stored:
@@ -56,7 +63,7 @@ def survey_log(
                 survey.left_out += 1
                 continue
             survey.lacking += 1
-            if entry.seqnum == survey.position:
+            if entry.seqnum == survey.position and chosen is None:
                 survey.last_lacks = True
                 continue
             gap = survey.gaps[-1] if survey.gaps else None

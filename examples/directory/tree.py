@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Final
@@ -70,6 +70,21 @@ class Tree:
         """All places, directories before what is in them."""
         return list(self.places.values())
 
+    def of(self, chosen: Callable[[bytes], bool]) -> Tree:
+        """What is chosen, and the directories above."""
+        paths = {path for path in self.places if chosen(path)}
+        if len(paths) == len(self.places):
+            return self
+        above = {path[:at] for path in paths for at in _slashes(path)}
+        return Tree({path: p for path, p in self.places.items() if path in paths | above})
+
+
+def _slashes(path: bytes) -> Iterator[int]:
+    at = path.find(b"/")
+    while at >= 0:
+        yield at
+        at = path.find(b"/", at + 1)
+
 
 def order(path: bytes) -> bytes:
     """The key that sorts paths by names, so that a directory is followed by what is in it."""
@@ -119,6 +134,7 @@ class TreeReader:
     reading stops.
 
     position: the last entry that was read; missing: how many were left out.
+    unclaimed: those of them of which nobody knows what they belong to.
     """
 
     def __init__(
@@ -126,6 +142,7 @@ class TreeReader:
     ) -> None:
         self.position = 0
         self.missing = 0
+        self.unclaimed: list[int] = []
         self._store = store
         self._log = log
         self._payload_size_max = payload_size_max
@@ -159,9 +176,9 @@ class TreeReader:
             self.position = entry.seqnum
         return self._checked()
 
-    def wanted(self) -> dict[bytes, Place]:
+    def lacking(self) -> list[Place]:
         """Files of which the newest version is not all there: which entries it is in."""
-        return dict(self._lacking)
+        return list(self._lacking.values())
 
     def _may_be_missing(self, entry: StoredEntry) -> bool:
         return self._payload_size_max is not None and entry.payload_size > self._payload_size_max
@@ -171,6 +188,7 @@ class TreeReader:
         self._count(0, missing=1)
         if self._making is None:
             self._in_gap = True
+            self.unclaimed.append(seqnum)
         else:
             self._making.add(Range(seqnum, seqnum), 0)
             self._finish()

@@ -38,6 +38,7 @@ from directory.files import locked
 from stores.sqlite_store import SqliteStore
 
 _RANDOM = Random(1)
+COMMANDS = ("publish", "serve", "fetch", "check", "verify", "ls", "log")
 TREE: dict[str, bytes | str | None] = {
     **{f"dir{n % 5}/file{n}": b"%d\n" % n * (n * 7) for n in range(60)},
     "big": _RANDOM.randbytes((1 << 20) + 5),
@@ -380,8 +381,11 @@ def test_progress_is_for_terminals(tmp_path: Path, published: Path) -> None:
 def test_the_page_tells_of_every_command_option_and_code() -> None:
     examples = Path(replicate_directory.__file__).parent
     page = (examples.parent / "docs" / "replicate-directory.md").read_text()
-    help_texts = [run(name, "--help").output for name in ("publish", "serve", "fetch", "check")]
+    help_texts = [run(name, "--help").output for name in COMMANDS]
     options = {word for text in help_texts for word in re.findall(r"--[a-z][a-z-]+", text)}
+    assert [
+        name for name in COMMANDS if f"### {name} " not in page and f"{name} --" not in page
+    ] == []
     assert options >= {"--store", "--exclude", "--into", "--timeout"}
     assert [option for option in options - {"--help"} if option not in page] == []
     programs = [examples / "replicate_directory.py", *(examples / "directory").glob("*.py")]

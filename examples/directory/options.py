@@ -1,0 +1,270 @@
+"""The command line of the program: its options, and what each is for."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from culm.bamboo import LogKey
+
+__all__ = ["PROGRAM", "conflict_of", "parser_for"]
+
+PROGRAM = "replicate_directory"
+
+Command = Callable[[argparse.Namespace], int]
+
+_EPILOG = (
+    "Exit status: 0 done; 1 not all came, or something does not verify; 2 cannot be done;"
+    " 3 something could not be read; 4 somebody else is at it; 130 interrupted."
+)
+
+
+def parser_for(commands: Mapping[str, Command]) -> argparse.ArgumentParser:
+    """The command line; each command is described by the first line of what runs it."""
+    parser = argparse.ArgumentParser(
+        prog=PROGRAM, description="A directory travels as a Bamboo log.", epilog=_EPILOG
+    )
+    subparsers = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    def command_of(name: str) -> argparse.ArgumentParser:
+        run = commands[name]
+        text = (run.__doc__ or "").partition("\n")[0]
+        made = subparsers.add_parser(name, help=text, description=text, epilog=_EPILOG)
+        made.set_defaults(run=run)
+        return made
+
+    _add_publish(command_of("publish"))
+    _add_serve(command_of("serve"))
+    _add_fetch(command_of("fetch"))
+    for name in ("check", "verify", "ls", "log"):
+        _add_reading(command_of(name), name)
+    return parser
+
+
+def conflict_of(options: argparse.Namespace) -> str | None:
+    """Which options of fetch do not go together, if there are such."""
+    given = {name for name in ("into", "max_payload", "only") if getattr(options, name) is not None}
+    given |= {name for name in ("live", "dry_run") if getattr(options, name)}
+    if len(options.peers) > 1:
+        given.add("from")
+    if options.sparse is not None:
+        given.add("sparse")
+    for one, others in (
+        ("sparse", ("into", "max_payload", "only", "dry_run", "from")),
+        ("live", ("only", "dry_run", "from")),
+        ("only", ("max_payload",)),
+    ):
+        for other in others if one in given else ():
+            if other in given:
+                several = "several --" if other == "from" else "--"
+                return f"--{one} and {several}{other.replace('_', '-')} do not go together"
+    return None
+
+
+def _add_reading(command: argparse.ArgumentParser, name: str) -> None:
+    if name == "verify":
+        _add_directory(command, "the directory to compare")
+    _add_store(command)
+    if name == "ls":
+        command.add_argument(
+            "--only", action="append", metavar="GLOB", help="only paths that match (see fetch)"
+        )
+    if name != "check":
+        _add_log(command, "which log, if the store has several")
+    if name in ("ls", "log"):
+        command.add_argument("--json", action="store_true", help="lines of JSON, for machines")
+
+
+def _add_publish(command: argparse.ArgumentParser) -> None:
+    _add_directory(command, "the directory to publish")
+    _add_store(command)
+    command.add_argument(
+        "--exclude",
+        action="append",
+        default=[],
+        metavar="PATTERN",
+        help="leave out names or relative paths that match (may be repeated)",
+    )
+    command.add_argument(
+        "--checksum",
+        action="store_true",
+        help="compare the content of all files, not only of those that may have changed",
+    )
+    command.add_argument(
+        "--unpacked",
+        action="store_true",
+        help="an entry for every file, however small, so that each can be fetched alone",
+    )
+    command.add_argument(
+        "--dry-run", action="store_true", help="say what would be published, and publish nothing"
+    )
+
+
+def _add_serve(command: argparse.ArgumentParser) -> None:
+    _add_store(command)
+    command.add_argument("--port", type=int, required=True, metavar="N", help="0: any free port")
+    command.add_argument(
+        "--host", default="127.0.0.1", help="where to listen (default: %(default)s)"
+    )
+    command.add_argument(
+        "--clients-max",
+        type=_count,
+        default=64,
+        metavar="N",
+        help="so many may be connected at once (default: %(default)s)",
+    )
+    command.add_argument(
+        "--address-max",
+        type=_count,
+        default=16,
+        metavar="N",
+        help="clients from one address (default: %(default)s)",
+    )
+    command.add_argument(
+        "--memory",
+        type=_count,
+        default=256,
+        metavar="MIB",
+        help="what is held for all clients together (default: %(default)s MiB)",
+    )
+    command.add_argument(
+        "--idle",
+        type=_interval,
+        default=600.0,
+        metavar="SECONDS",
+        help="a client that answers and asks nothing, or takes nothing of what it has asked for,"
+        " has to go after so long (default: %(default)s)",
+    )
+    command.add_argument(
+        "--poll",
+        type=_interval,
+        default=0.2,
+        metavar="SECONDS",
+        help="look for what others have stored so often (default: %(default)s)",
+    )
+
+
+def _add_fetch(command: argparse.ArgumentParser) -> None:
+    _add_store(command)
+    command.add_argument(
+        "--from",
+        dest="peers",
+        type=_address,
+        action="append",
+        required=True,
+        metavar="HOST:PORT",
+        help="a server; may be repeated: large payloads come from all of them at once",
+    )
+    command.add_argument(
+        "--into", type=Path, metavar="DIR", help="where to make the directory; without: fetch only"
+    )
+    _add_log(command, "the only log to fetch, as publish names it")
+    command.add_argument(
+        "--only",
+        action="append",
+        metavar="GLOB",
+        help="only paths that match, or names, or what is in directories that do (may be repeated)",
+    )
+    command.add_argument(
+        "--dry-run", action="store_true", help="say what the servers have, and fetch nothing"
+    )
+    command.add_argument(
+        "--timeout",
+        type=float,
+        default=30.0,
+        metavar="SECONDS",
+        help="give up a peer that is silent, or does not go on, for so long (default: %(default)s)",
+    )
+    command.add_argument(
+        "--settle",
+        type=float,
+        default=1.0,
+        metavar="SECONDS",
+        help="all is here when nothing has been going on for so long (default: %(default)s)",
+    )
+    command.add_argument("--quiet", action="store_true", help="no progress bar")
+    command.add_argument(
+        "--max-payload",
+        type=_number,
+        metavar="N",
+        help="leave out payloads of more than N bytes; without it, what was left out comes, too",
+    )
+    command.add_argument(
+        "--max-size",
+        type=_count,
+        metavar="MIB",
+        help="what the store may be given at most (default: half of the free space)",
+    )
+    what = command.add_mutually_exclusive_group()
+    what.add_argument(
+        "--live",
+        action="store_true",
+        help="stay, and take over what the peer stores, until interrupted",
+    )
+    what.add_argument(
+        "--sparse",
+        type=_seqnum,
+        metavar="SEQ",
+        help="only entry SEQ, with what proves that it belongs to the log",
+    )
+
+
+def _add_directory(command: argparse.ArgumentParser, purpose: str) -> None:
+    command.add_argument("directory", type=Path, metavar="DIR", help=purpose)
+
+
+def _add_store(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--store", type=Path, required=True, metavar="FILE", help="where the logs are kept"
+    )
+
+
+def _add_log(command: argparse.ArgumentParser, purpose: str) -> None:
+    command.add_argument("--log", type=_log, metavar="AUTHOR/ID", help=purpose)
+
+
+def _interval(text: str) -> float:
+    seconds = float(text)
+    if not 0 < seconds < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time between two looks")
+    return seconds
+
+
+def _number(text: str) -> int:
+    if not text.isdecimal() or int(text) >= 1 << 64:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of 64 bits")
+    return int(text)
+
+
+def _count(text: str) -> int:
+    number = _number(text)
+    if not number:
+        raise argparse.ArgumentTypeError(f"{text!r} is none at all")
+    return number
+
+
+def _seqnum(text: str) -> int:
+    number = _number(text)
+    if not number:
+        raise argparse.ArgumentTypeError("entries are numbered from 1 on")
+    return number
+
+
+def _address(text: str) -> tuple[str, int]:
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is not HOST:PORT")
+    return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+def _log(text: str) -> LogKey:
+    author, _, log_id = text.partition("/")
+    try:
+        key = LogKey(bytes.fromhex(author), int(log_id))
+    except ValueError:
+        key = LogKey(b"", 0)
+    if len(key.author) != 32 or not 0 <= key.log_id < 1 << 64:
+        raise argparse.ArgumentTypeError(f"{text!r} is not AUTHOR/ID")
+    return key

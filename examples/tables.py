@@ -1,0 +1,129 @@
+"""Tables for people: in colour and alive on a terminal, plain text in a pipe."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from types import TracebackType
+from typing import Self, TextIO
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table as RichTable
+from rich.text import Text
+
+__all__ = ["Screen", "Table", "clean", "show", "size_of"]
+
+# What a word means, wherever it stands; others have no colour.
+_STYLES = {
+    **dict.fromkeys(("leader", "joined", "running", "here", "direct"), "green"),
+    **dict.fromkeys(("candidate", "joining", "behind", "missing", "helped"), "yellow"),
+    **dict.fromkeys(("down", "unreachable", "left", "gone", "silent"), "red"),
+    "follower": "cyan",
+}
+_GAP = "  "
+
+
+class Table:
+    """A title, the names of columns, and rows of words.
+
+    A word that says how something is doing has its colour; columns of numbers are set to the
+    right.  Control characters, as in names that others have chosen, are escaped.
+    """
+
+    def __init__(
+        self, title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]
+    ) -> None:
+        self.title = clean(title)
+        self.columns = list(columns)
+        self.rows = [[clean(str(cell)) for cell in row] for row in rows]
+        self._right = [
+            bool(self.rows) and all(_is_number(row[n]) for row in self.rows)
+            for n in range(len(self.columns))
+        ]
+
+    def plain(self) -> str:
+        """The same as lines of text."""
+        lines = [self.columns, *self.rows]
+        widths = [max(len(line[n]) for line in lines) for n in range(len(self.columns))]
+        text = [
+            _GAP.join(
+                cell.rjust(width) if right else cell.ljust(width)
+                for cell, width, right in zip(line, widths, self._right, strict=True)
+            ).rstrip()
+            for line in lines
+        ]
+        return "\n".join([self.title, *text] if self.title else text)
+
+    def __rich__(self) -> RichTable:
+        made = RichTable(
+            title=Text(self.title) if self.title else None,
+            title_justify="left",
+            title_style="bold",
+            box=SIMPLE_HEAD,
+        )
+        for name, right in zip(self.columns, self._right, strict=True):
+            made.add_column(name, justify="right" if right else "left", overflow="fold")
+        for row in self.rows:
+            made.add_row(*(Text(cell, style=_style_of(cell)) for cell in row))
+        return made
+
+
+def _style_of(cell: str) -> str:
+    word = cell.partition(" ")[0].strip(",:")
+    return _STYLES.get(word, "")
+
+
+def _is_number(cell: str) -> bool:
+    """Whether a cell belongs into a column of numbers: digits, or that there is none."""
+    return cell in ("", "-") or cell.replace(",", "").replace(".", "").isdigit()
+
+
+def clean(text: str) -> str:
+    """What others have written, without what would move the cursor."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def size_of(count: int | None) -> str:
+    """A number with commas; of what nobody knows, a dash."""
+    return "-" if count is None else f"{count:,}"
+
+
+def show(*tables: Table, file: TextIO | None = None) -> None:
+    """Print tables: with colours where there is a terminal."""
+    out = file or sys.stdout
+    if out.isatty():
+        Console(file=out).print(*tables)
+    else:
+        out.write("\n\n".join(table.plain() for table in tables) + "\n")
+        out.flush()
+
+
+class Screen:
+    """A picture that is drawn anew whenever it changes, on a terminal; nothing elsewhere."""
+
+    def __init__(self, file: TextIO | None = None) -> None:
+        console = Console(file=file)
+        self.drawn = console.is_terminal
+        self._live = Live(console=console, auto_refresh=False, vertical_overflow="crop")
+
+    def __enter__(self) -> Self:
+        if self.drawn:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self.drawn:
+            self._live.stop()
+
+    def draw(self, *parts: Table | str) -> None:
+        """Show these, one below the other, in place of what was shown."""
+        if self.drawn:
+            shown = [Text(part) if isinstance(part, str) else part for part in parts]
+            self._live.update(Group(*shown), refresh=True)
