@@ -6,8 +6,12 @@
     python examples/oxen_cluster.py node 9003 --join 9001     # /leave to say goodbye
 
 A server's ID is its UDP port on this machine, so nobody needs a book of addresses: whoever
-is heard of can be written to.  Kill a node with ctrl-C and start it again, and watch the
-table of last contacts.
+is heard of can be written to.  Kill a node with ctrl-C and start it again, and watch who
+reaches whom.  ``/cut 9002`` pulls the plug between two nodes (typed at both), ``/mend 9002``
+puts it back: what they say to each other goes through others meanwhile.
+
+Exit status of the demo: 0 if all that was said was heard in order, 1 if not, 130 if it was
+interrupted.
 """
 
 from __future__ import annotations
@@ -38,10 +42,9 @@ from culm.oxen import (
     PeerUnreachable,
     State,
     Timing,
-    format_contacts,
-    format_peers,
 )
 from drivers.udp_driver import UdpDriver
+from tables import Screen, Table, clean, render
 
 HOST = "127.0.0.1"
 CLEAR = "\x1b[2J\x1b[H"
@@ -51,6 +54,7 @@ BELOW_PROMPT = "\x1b7\x1b[3H"
 BACK = "\x1b[J\x1b8"
 LINE_SIZE_MAX = 2**24  # what is too long for a message is told so, not cut off
 END_OF_LINE = "\x1b[K\n"
+NAMES = ("Ada", "Ben", "Cleo", "Dan", "Eve", "Finn", "Gus", "Hal")
 
 
 def paced(pace: float) -> Timing:
@@ -60,13 +64,38 @@ def paced(pace: float) -> Timing:
     return replace(timing, **scaled)
 
 
-def _address_of(sid: Hashable) -> tuple[str, int] | None:
-    """IDs come from the network: what is no port is nobody's address."""
-    return (HOST, int(sid)) if isinstance(sid, bytes) and _is_port(sid) else None
+class Wires:
+    """Who is where, and between whom the plug has been pulled."""
+
+    def __init__(self) -> None:
+        self.cut: set[bytes] = set()
+
+    def address_of(self, sid: Hashable) -> tuple[str, int] | None:
+        """IDs come from the network: what is no port is nobody's address."""
+        is_there = isinstance(sid, bytes) and sid not in self.cut and _is_port(sid)
+        return (HOST, int(sid)) if is_there and isinstance(sid, bytes) else None
+
+    def name_of(self, address: tuple[Any, ...]) -> bytes | None:
+        name = b"%d" % address[1]
+        return name if address[0] == HOST and name not in self.cut else None
 
 
-def _name_of(address: tuple[Any, ...]) -> bytes | None:
-    return b"%d" % address[1] if address[0] == HOST else None
+def ways(node: Node) -> dict[str, str]:
+    """How each peer is reached: directly, through whom, or not at all."""
+    contacts, peers, found = node.contacts(), node.peers(), {}
+    for sid, view in peers.items():
+        helpers = {
+            other: contacts.get(other, {}).get(sid, 0.0)
+            for other, each in peers.items()
+            if each.usable and other != sid
+        }
+        if view.usable:
+            found[sid.decode()] = "direct"
+        elif view.reachable and any(helpers.values()):
+            found[sid.decode()] = f"through {max(helpers, key=helpers.__getitem__).decode()}"
+        else:
+            found[sid.decode()] = "unreachable"
+    return found
 
 
 def _is_port(sid: bytes) -> bool:
@@ -81,6 +110,7 @@ class Chat:
 
     def __init__(self, *, as_json: bool) -> None:
         self.as_json = as_json
+        self._drawn = sys.stdout.isatty() and not as_json
         self.lines: deque[str] = deque(maxlen=12)
 
     def note(self, event: Event) -> None:
@@ -101,19 +131,30 @@ class Chat:
         """The table as it is now; if it is the `last` time, it stays on the screen."""
         if self.as_json:
             peers = {sid.decode(): view.state.value for sid, view in node.peers().items()}
-            contacts = format_contacts(node.contacts(), node.unix_time)
-            self._print({"what": "table", "peers": peers, "contacts": contacts})
-        else:
-            title = f"{node.me.decode()} ({node.state.name.lower()})"
-            tables = [format_contacts(node.contacts(), node.unix_time), format_peers(node.peers())]
-            screen = "\n\n".join([title, *tables, "\n".join(self.lines)]) + "\n"
-            screen = screen.replace("\n", END_OF_LINE)
-            sys.stdout.write(CLEAR + screen if last else BELOW_PROMPT + screen + BACK)
+            queued = {sid.decode(): view.queued for sid, view in node.peers().items()}
+            table = {"peers": peers, "ways": ways(node), "queued": queued}
+            self._print({"what": "table", **table})
+        elif self._drawn or last:
+            screen = render(self._table(node), sys.stdout) + "\n\n" + "\n".join(self.lines) + "\n"
+            if self._drawn:
+                screen = screen.replace("\n", END_OF_LINE)
+                screen = CLEAR + screen if last else BELOW_PROMPT + screen + BACK
+            sys.stdout.write(screen)
             sys.stdout.flush()
+
+    def _table(self, node: Node) -> Table:
+        reached = ways(node)
+        rows = []
+        for sid, view in sorted(node.peers().items()):
+            age = "-" if view.age_s is None else f"{view.age_s:.0f} s ago"
+            name = sid.decode()
+            rows.append((name, view.state.value, reached[name], age, view.queued))
+        title = f"{node.me.decode()} ({node.state.name.lower()})"
+        return Table(title, ("peer", "state", "reached", "last contact", "unacknowledged"), rows)
 
     def prompt(self, *, clear: bool = False) -> None:
         """Make room for the next line to be typed."""
-        if not self.as_json:
+        if self._drawn:
             sys.stdout.write((CLEAR if clear else "") + PROMPT)
             sys.stdout.flush()
 
@@ -121,7 +162,7 @@ class Chat:
         if self.as_json:
             self._print({"what": what, "peer": peer.decode(), "text": text})
         else:
-            said = f": {text}" if what == "message" else f" {what}"
+            said = f": {clean(text)}" if what == "message" else f" {what}"
             self.lines.append(f"{peer.decode()}{said}")
 
     def _print(self, line: dict[str, object]) -> None:
@@ -145,7 +186,8 @@ async def run_node(port: int, join: int | None, pace: float, as_json: bool) -> N
         epoch=time.time() - loop.time(),
         timing=paced(pace),
     )
-    driver = UdpDriver(node, address_of=_address_of, name_of=_name_of, on_event=note)
+    wires = Wires()
+    driver = UdpDriver(node, address_of=wires.address_of, name_of=wires.name_of, on_event=note)
     await loop.create_datagram_endpoint(lambda: driver, local_addr=(HOST, port))
     if join is None:
         driver.call(node.start)
@@ -154,7 +196,7 @@ async def run_node(port: int, join: int | None, pace: float, as_json: bool) -> N
     chat.prompt(clear=True)
     reader = asyncio.StreamReader(limit=LINE_SIZE_MAX)
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
-    typing = asyncio.create_task(_obey(driver, node, reader, chat))
+    typing = asyncio.create_task(_obey(driver, node, reader, chat, wires))
     showing = asyncio.create_task(_show(node, chat))
     await driver.wait_closed()
     for task in (typing, showing):
@@ -162,7 +204,9 @@ async def run_node(port: int, join: int | None, pace: float, as_json: bool) -> N
     chat.show(node, last=True)
 
 
-async def _obey(driver: UdpDriver, node: Node, reader: asyncio.StreamReader, chat: Chat) -> None:
+async def _obey(
+    driver: UdpDriver, node: Node, reader: asyncio.StreamReader, chat: Chat, wires: Wires
+) -> None:
     """Say what is typed, until ``/leave`` or the end of input."""
     while octets := await reader.readline():
         chat.prompt()
@@ -170,6 +214,10 @@ async def _obey(driver: UdpDriver, node: Node, reader: asyncio.StreamReader, cha
         if line == "/leave":
             break
         if not line:
+            continue
+        verb, _, other = line.partition(" ")
+        if verb in ("/cut", "/mend"):
+            (wires.cut.add if verb == "/cut" else wires.cut.discard)(other.encode())
             continue
         try:
             driver.call(node.broadcast_in_order, line.encode())
@@ -191,11 +239,14 @@ async def _show(node: Node, chat: Chat) -> None:
 class Member:
     """One process of the cluster, as the story's teller sees it."""
 
-    def __init__(self, port: int, pace: float) -> None:
+    def __init__(self, port: int, name: str, pace: float) -> None:
         self.port = port
+        self.name = name
+        self.running = False
         self.life = 0
         self.peers: dict[str, str] = {}
-        self.contacts = ""
+        self.ways: dict[str, str] = {}  # "direct", "through" a port, "unreachable"
+        self.queued: dict[str, int] = {}
         self.notes: list[tuple[str, str, str]] = []  # what, peer, text
         self._pace = pace
         self._process: asyncio.subprocess.Process | None = None
@@ -207,15 +258,12 @@ class Member:
         command += ["--pace", str(self._pace)]
         command += [] if join is None else ["--join", str(join)]
         self.life += 1
-        self.peers, self.contacts, self.notes, self._said = {}, "", [], 0
+        self.peers, self.ways, self.queued, self.notes, self._said = {}, {}, {}, [], 0
         self._process = await asyncio.create_subprocess_exec(
             *command, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
         )
         self._listening = asyncio.create_task(self._listen(self._process))
-
-    @property
-    def running(self) -> bool:
-        return self._process is not None
+        self.running = True
 
     def say(self) -> None:
         self._said += 1
@@ -223,6 +271,12 @@ class Member:
 
     def leave(self) -> None:
         self._type("/leave")
+
+    def cut(self, other: Member) -> None:
+        self._type(f"/cut {other.port}")
+
+    def mend(self, other: Member) -> None:
+        self._type(f"/mend {other.port}")
 
     def kill(self) -> None:
         assert self._process is not None
@@ -233,7 +287,7 @@ class Member:
         assert self._listening is not None
         code = await self._process.wait()
         await self._listening
-        self._process = None
+        self.running = False
         return code
 
     def heard(self, port: int, life: int) -> list[int]:
@@ -254,26 +308,32 @@ class Member:
         async for line in process.stdout:
             note = json.loads(line)
             if note["what"] == "table":
-                self.peers, self.contacts = note["peers"], note["contacts"]
+                self.peers, self.ways, self.queued = note["peers"], note["ways"], note["queued"]
             else:
                 self.notes.append((note["what"], note["peer"], note["text"]))
 
 
 class Story:
-    """N processes that meet, chat, lose one to a kill, get it back, and part."""
+    """N processes that meet, chat, lose a link, lose one to a kill, get it back, and part."""
 
-    def __init__(self, count: int, pace: float) -> None:
-        self.members = [Member(port, pace) for port in free_ports(count)]
+    def __init__(self, count: int, pace: float, *, as_json: bool) -> None:
+        names = [*NAMES, *(f"node {n}" for n in range(len(NAMES), count))]
+        ports = free_ports(count)
+        self.members = [Member(port, names[n], pace) for n, port in enumerate(ports)]
+        self._names = {str(member.port): member.name for member in self.members}
+        self._told: list[str] = []
         self.step = ""
         self.seconds: dict[str, float] = {}
         self._lives: dict[tuple[int, int], int] = defaultdict(int)
-        self._drawn = sys.stdout.isatty()
+        self._as_json = as_json
+        self._screen = Screen()
 
     async def tell(self) -> dict[str, Any]:
         """The story; returns its summary.  Raises `TimeoutError` if it does not go on."""
         drawing = asyncio.create_task(self._draw())
         try:
-            return await self._tell()
+            with self._screen:
+                return await self._tell()
         finally:
             drawing.cancel()
             for member in self.members:
@@ -285,30 +345,37 @@ class Story:
     async def _tell(self) -> dict[str, Any]:
         first, *others = self.members
         victim = others[-1]
+        self._say(f"{first.name} is there. The others know where, and ask to join.")
         await first.start(None)
         for member in others:
             await member.start(first.port)
         await self._until("everybody has joined", self._all_joined)
+        self._say("Each says three things to all.")
         self._speak(3)
         await self._until("everybody has heard everybody", self._all_heard)
+        await self._lose_a_link(first, others[0])
+        self._say(f"{victim.name} is killed, without a goodbye.")
         victim.kill()
         await victim.ended()
         await self._until(
             "the killed one is given up",
             lambda: all(m.was_told("unreachable", victim.port) for m in self._others(victim)),
         )
+        self._say(f"The others say something, and {victim.name} comes back with another life.")
         self._speak(1)
         await victim.start(others[0].port)
         await self._until("it is back", self._all_joined)
         self._speak(2)
         await self._until("it hears and is heard", self._all_heard)
         leaver = others[0]
+        self._say(f"{leaver.name} says goodbye.")
         leaver.leave()
         code = await leaver.ended()
         await self._until(
             "a goodbye is understood",
             lambda: all(m.was_told("left", leaver.port) for m in self._others(leaver) if m.running),
         )
+        self._say("So do all the others.")
         for member in self.members:
             if member.running:
                 member.leave()
@@ -323,6 +390,37 @@ class Story:
             "exit_codes": [code, *codes],
             "seconds": self.seconds,
         }
+
+    async def _lose_a_link(self, one: Member, other: Member) -> None:
+        """What two say to each other goes through a third, until they reach each other again."""
+        pair = ((one, other), (other, one))
+        self._say(f"The link between {one.name} and {other.name} is cut.")
+        for near, far in pair:
+            near.cut(far)
+        await self._until(
+            "they reach each other through somebody else",
+            lambda: all(a.ways.get(str(b.port), "").startswith("through") for a, b in pair),
+        )
+        self._speak(1)
+        await self._until("what they say arrives all the same", self._all_heard)
+        self._say("It is mended.")
+        for near, far in pair:
+            near.mend(far)
+        await self._until(
+            "they reach each other by themselves",
+            lambda: all(a.ways.get(str(b.port)) == "direct" for a, b in pair),
+        )
+
+    def _say(self, sentence: str) -> None:
+        """Tell what happens, in words."""
+        self._told.append(sentence)
+        self._print({"story": sentence}, sentence)
+
+    def _print(self, value: dict[str, Any], text: str) -> None:
+        if self._as_json:
+            print(json.dumps(value), flush=True)
+        elif not self._screen.drawn:
+            print(text, flush=True)
 
     def _others(self, one: Member) -> list[Member]:
         return [member for member in self.members if member is not one]
@@ -367,20 +465,41 @@ class Story:
         async with asyncio.timeout(timeout_s):
             while not done():
                 await asyncio.sleep(0.02)
+        self.step = ""
         self.seconds[step] = round(time.monotonic() - begin, 2)
-        if not self._drawn:
-            print(f"{self.seconds[step]:6.2f} s  {step}", flush=True)
+        line = f"{self.seconds[step]:6.2f} s  {step}"
+        self._told.append(line)
+        self._print({"step": step, "seconds": self.seconds[step]}, line)
 
     async def _draw(self) -> None:
-        while self._drawn:
-            parts = [f"waiting until {self.step}"]
-            for member in self.members:
-                state = "running" if member.running else "down"
-                lines = " | ".join(text for what, _, text in member.notes[-4:] if what == "message")
-                parts.append(f"-- {member.port} ({state})  {lines}\n{member.contacts}")
-            sys.stdout.write(CLEAR + "\n\n".join(parts) + "\n")
-            sys.stdout.flush()
-            await asyncio.sleep(0.25)
+        while self._screen.drawn and not self._as_json:
+            waiting = [f"        ... waiting until {self.step}"] if self.step else []
+            self._screen.draw(self.table(), "\n".join([*self._told[-16:], *waiting]))
+            await asyncio.sleep(0.1)
+
+    def table(self) -> Table:
+        """Who reaches whom, and through whom."""
+        rows = []
+        for member in self.members:
+            reached = [
+                "" if other is member else self._way(member, other) for other in self.members
+            ]
+            state = "running" if member.running else "down"
+            queued = sum(member.queued.values()) if member.running else 0
+            heard = sum(what == "message" for what, _, _ in member.notes)
+            rows.append((member.name, state, *reached, heard, queued))
+        names = [f"to {member.name}" for member in self.members]
+        columns = ("", "process", *names, "heard", "unacknowledged")
+        return Table("Who reaches whom", columns, rows)
+
+    def _way(self, member: Member, other: Member) -> str:
+        if not member.running:
+            return "-"
+        state = member.peers.get(str(other.port), "")
+        if state != PeerState.JOINED.value:
+            return state or "-"
+        word, _, helper = member.ways.get(str(other.port), "-").partition(" ")
+        return f"{word} {self._names.get(helper, helper)}".strip()
 
 
 def free_ports(count: int) -> list[int]:
@@ -396,32 +515,57 @@ def free_ports(count: int) -> list[int]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description="A cluster of processes that chat over UDP.")
-    commands = parser.add_subparsers(dest="command", required=True)
-    node = commands.add_parser("node", help="one node, to chat in this terminal")
-    node.add_argument("port", type=int)
-    node.add_argument("--join", type=int, metavar="PORT", help="a node to ask for help")
-    node.add_argument("--json", action="store_true", help="lines of JSON instead of a screen")
-    demo = commands.add_parser("demo", help="several processes and a story")
-    demo.add_argument("--nodes", type=int, default=4)
-    for command, pace in ((node, 0.25), (demo, 0.05)):
-        command.add_argument("--pace", type=float, default=pace, help="of all times (1: slow)")
-    options = parser.parse_args(arguments)
+    options = _options(arguments)
     if options.command == "node":
-        if options.join == options.port:
-            parser.error("a node cannot help itself to join")
         try:
             asyncio.run(run_node(options.port, options.join, options.pace, options.json))
         except KeyboardInterrupt:
             pass  # a death without a goodbye, as the others will see
         except OSError as error:
-            parser.error(f"port {options.port}: {error.strerror}")
+            print(f"port {options.port}: {error.strerror}", file=sys.stderr)
+            return 2
         return 0
-    if options.nodes < 3:
+    story = Story(options.nodes, options.pace, as_json=options.json)
+    try:
+        summary = asyncio.run(story.tell())
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
+    except TimeoutError:
+        print(f"it did not come to it that {story.step}", file=sys.stderr)
+        return 1
+    good = summary["in_order"] and not any(summary["exit_codes"])
+    if options.json:
+        print(json.dumps(summary))
+    else:
+        said, heard = summary["lines_said"], summary["lines_heard"]
+        order = "each in its order" if summary["in_order"] else "NOT in order"
+        print(f"{said} lines were said and {heard} heard, {order}.")
+    return 0 if good else 1
+
+
+def _options(arguments: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="A cluster of processes that chat over UDP.")
+    commands = parser.add_subparsers(dest="command", required=True)
+    node = commands.add_parser("node", help="one node, to chat in this terminal")
+    node.add_argument("port", type=int, help="its UDP port on this machine, and its name")
+    node.add_argument("--join", type=int, metavar="PORT", help="a node to ask for help")
+    demo = commands.add_parser("demo", help="several processes and a story")
+    demo.add_argument("--nodes", type=int, default=4, help="how many (default: %(default)s)")
+    for command, pace in ((node, 0.25), (demo, 0.05)):
+        command.add_argument("--json", action="store_true", help="lines of JSON, for machines")
+        command.add_argument(
+            "--pace",
+            type=float,
+            default=pace,
+            help="all waiting times, as a part of the protocol's own (default: %(default)s)",
+        )
+    options = parser.parse_args(arguments)
+    if options.command == "node" and options.join == options.port:
+        parser.error("a node cannot help itself to join")
+    if options.command == "demo" and options.nodes < 3:
         parser.error("a story needs three nodes")
-    summary = asyncio.run(Story(options.nodes, options.pace).tell())
-    print(json.dumps(summary))
-    return 0 if summary["in_order"] and not any(summary["exit_codes"]) else 1
+    return options
 
 
 if __name__ == "__main__":

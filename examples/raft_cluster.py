@@ -4,6 +4,7 @@
     python examples/raft_cluster.py put --dir /tmp/farm colour green
     python examples/raft_cluster.py get --dir /tmp/farm colour
     python examples/raft_cluster.py status --dir /tmp/farm
+    python examples/raft_cluster.py watch --dir /tmp/farm        # the same, as it changes
     python examples/raft_cluster.py kill --dir /tmp/farm 2       # kill -9
     python examples/raft_cluster.py run --dir /tmp/farm 2        # start it again
     python examples/raft_cluster.py add --dir /tmp/farm 4        # a new server joins
@@ -15,6 +16,10 @@
 until it is interrupted.  Nodes speak Garlic Farm with the handshake; ``--tls`` puts TLS
 around it (a self-signed certificate is made with the openssl command).  Clients ask a
 control port of each node in lines of JSON.
+
+Answers are in words and tables; with ``--json``, in lines of JSON.  Exit status: 0 done, 1 the
+cluster has refused or does not answer, 2 what was asked for cannot be done; Ctrl-C ends
+``start``, ``run`` and ``watch``, and is no failure there.
 """
 
 from __future__ import annotations
@@ -55,11 +60,14 @@ from culm.garlic.raft import Limits as RaftLimits
 from culm.garlic.store import recover
 from culm.machine import Event, LocalProtocolError, StreamMachine
 from drivers.node_driver import NodeDriver
+from raft_display import changes, table_of_servers
 from stores.raft_sqlite_store import RaftSqliteStore
+from tables import Screen, show
 
 CLUSTER_FILE = "cluster.json"
 ANSWER_TIMEOUT_S = 5.0
 CLIENT_TIMEOUT_S = 20.0
+WATCH_INTERVAL_S = 0.3
 USER = "farm"
 TIMING = Timing(
     election_timeout_min_s=0.5,
@@ -402,13 +410,42 @@ def start(farm: Farm) -> None:
             process.wait()
 
 
-def status(farm: Farm) -> None:
-    for number, port in farm.control_ports().items():
-        answer = asyncio.run(ask_one(port, {"do": "status"}))
-        print(json.dumps(answer or {"id": number, "role": "down"}))
+async def statuses(farm: Farm) -> list[dict[str, Any]]:
+    """What each node says of itself, asked all at once."""
+    ports = farm.control_ports()
+    answers = await asyncio.gather(*(ask_one(port, {"do": "status"}) for port in ports.values()))
+    found = zip(ports, answers, strict=True)
+    return [answer or {"id": number, "role": "down"} for number, answer in found]
 
 
-def recover_alone(farm: Farm, number: int) -> None:
+def status(farm: Farm, *, as_json: bool) -> None:
+    answers = asyncio.run(statuses(farm))
+    if not as_json:
+        show(table_of_servers(answers))
+    for answer in answers if as_json else ():
+        print(json.dumps(answer))
+
+
+async def watch(folder: Path, *, as_json: bool) -> None:
+    """Tell what changes until interrupted; on a terminal, below a table that is up to date."""
+    before: list[dict[str, Any]] = []
+    told: list[str] = []
+    with Screen() as screen:
+        while True:
+            answers = await statuses(Farm(folder))
+            for change in changes(before, answers):
+                told.append(change)
+                if as_json:
+                    print(json.dumps({"change": change}), flush=True)
+                elif not screen.drawn:
+                    print(change, flush=True)
+            before = answers
+            if not as_json:
+                screen.draw(table_of_servers(answers), "\n".join(told[-12:]))
+            await asyncio.sleep(WATCH_INTERVAL_S)
+
+
+def recover_alone(farm: Farm, number: int, *, as_json: bool) -> None:
     """Make a cluster of one of what a server has, when most of the others are lost for good."""
     if asyncio.run(ask_one(farm.control_ports()[number], {"do": "status"})) is not None:
         raise SystemExit(f"node {number} runs: stop it first")
@@ -416,69 +453,113 @@ def recover_alone(farm: Farm, number: int) -> None:
     store = RaftSqliteStore(farm.folder / f"node-{number}.sqlite", machine)
     stored = recover(store, [farm.server(number)])
     store.close()
-    print(json.dumps({"recovered": number, "index": stored.snapshot.index}))
+    answer(
+        {"recovered": number, "index": stored.snapshot.index},
+        f"server {number} is a cluster of its own, with all up to entry {stored.snapshot.index}",
+        as_json=as_json,
+    )
 
 
-def kill(farm: Farm, number: int) -> None:
-    answer = asyncio.run(ask_one(farm.control_ports()[number], {"do": "status"}))
-    if answer is not None:
-        os.kill(answer["pid"], signal.SIGKILL)
-    print(json.dumps({"killed": answer and answer["pid"]}))
+def kill(farm: Farm, number: int, *, as_json: bool) -> None:
+    found = asyncio.run(ask_one(farm.control_ports()[number], {"do": "status"}))
+    if found is not None:
+        os.kill(found["pid"], signal.SIGKILL)
+    text = f"server {number} does not run" if found is None else f"server {number} is killed"
+    answer({"killed": found and found["pid"]}, text, as_json=as_json)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description="a replicated key-value store")
-    commands = parser.add_subparsers(dest="command", required=True)
-    arguments: dict[str, list[str]] = {
-        "start": [],
-        "run": ["id"],
-        "put": ["key", "value"],
-        "get": ["key"],
-        "status": [],
-        "kill": ["id"],
-        "recover": ["id"],
-        "add": ["id"],
-        "remove": ["id"],
-        "transfer": ["id"],
-    }
-    for name, positional in arguments.items():
-        command = commands.add_parser(name)
-        command.add_argument("--dir", type=Path, required=True)
+def answer(value: dict[str, Any], text: str, *, as_json: bool) -> None:
+    print(json.dumps(value) if as_json else text, flush=True)
+
+
+def ask(farm: Farm, question: dict[str, Any], *, as_json: bool) -> int:
+    """Ask the leader, and say what it answers; the exit status."""
+    found = asyncio.run(ask_leader(farm, question))
+    match found:
+        case {"error": error}:
+            leader = found.get("leader")
+            text = f"{error}; the leader is {leader}" if leader else str(error)
+        case {"ok": True, "value": value}:
+            text = f"{question['key']} is not there" if value is None else str(value)
+        case {"ok": True, "index": index}:
+            text = f"committed as entry {index}"
+        case {"ok": True}:
+            text = "done"
+        case _:
+            text = "it has come to nothing: ask again"
+    answer(found, text, as_json=as_json)
+    return 0 if found.get("ok") else 1
+
+
+COMMANDS = {
+    "start": ("run a cluster until interrupted", []),
+    "run": ("run one server until interrupted", ["id"]),
+    "put": ("store a value, and wait until a majority has it", ["key", "value"]),
+    "get": ("read a value, as the newest that is committed", ["key"]),
+    "status": ("what each server is doing", []),
+    "watch": ("what each server is doing, and what changes, until interrupted", []),
+    "kill": ("end a server at once, as kill -9 does", ["id"]),
+    "recover": ("make a cluster of one server when most are lost for good", ["id"]),
+    "add": ("make a server that runs a member", ["id"]),
+    "remove": ("make a server a member no longer", ["id"]),
+    "transfer": ("have another server lead", ["id"]),
+}
+PURPOSES = {"id": "the number of the server", "key": "its name", "value": "any text"}
+
+
+def parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(description="A replicated key-value store on Garlic Farm.")
+    commands = made.add_subparsers(dest="command", required=True)
+    for name, (purpose, positional) in COMMANDS.items():
+        command = commands.add_parser(name, help=purpose, description=purpose)
+        command.add_argument(
+            "--dir", type=Path, required=True, help="the folder of the cluster: stores, ports"
+        )
+        command.add_argument("--json", action="store_true", help="lines of JSON, for machines")
         for argument in positional:
-            command.add_argument(argument, type=int if argument == "id" else str)
+            kind = int if argument == "id" else str
+            command.add_argument(argument, type=kind, help=PURPOSES[argument])
         if name == "start":
-            command.add_argument("--nodes", type=int, default=3)
-            command.add_argument("--tls", action="store_true")
+            command.add_argument(
+                "--nodes", type=int, default=3, help="how many, if it is new (default: 3)"
+            )
+            command.add_argument("--tls", action="store_true", help="TLS around the protocol")
         if name == "run":
-            command.add_argument("--quiet", action="store_true")
-    given = parser.parse_args()
+            command.add_argument("--quiet", action="store_true", help="do not print what is put")
+    return made
+
+
+def main() -> int:
+    given = parser().parse_args()
     if given.command == "start":
         start(Farm.found(given.dir, given.nodes, tls=given.tls))
-        return
-    farm = Farm(given.dir)
+        return 0
+    farm, as_json = Farm(given.dir), given.json
     if not farm.data:
-        parser.error(f"no cluster in {given.dir}; start one first")
+        parser().error(f"no cluster in {given.dir}; start one first")
+    if given.command in ("kill", "recover") and given.id not in farm.control_ports():
+        parser().error(f"there is no server {given.id}")
     match given.command:
         case "run":
             farm.add(given.id)
             run(farm, given.id, echo=not given.quiet)
         case "status":
-            status(farm)
+            status(farm, as_json=as_json)
+        case "watch":
+            with contextlib.suppress(KeyboardInterrupt):
+                asyncio.run(watch(given.dir, as_json=as_json))
         case "kill":
-            kill(farm, given.id)
+            kill(farm, given.id, as_json=as_json)
         case "recover":
-            recover_alone(farm, given.id)
-        case "add":
-            farm.add(given.id)
-            answer = asyncio.run(ask_leader(farm, {"do": "add", "id": given.id}))
-            print(json.dumps(answer))
+            recover_alone(farm, given.id, as_json=as_json)
         case _:
-            question = {
-                name: value for name, value in vars(given).items() if name in {"id", "key", "value"}
-            }
-            answer = asyncio.run(ask_leader(farm, {"do": given.command, **question}))
-            print(json.dumps(answer))
+            if given.command == "add":
+                farm.add(given.id)
+            names = {"id", "key", "value"}
+            words = {name: value for name, value in vars(given).items() if name in names}
+            return ask(farm, {"do": given.command, **words}, as_json=as_json)
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

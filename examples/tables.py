@@ -13,14 +13,15 @@ from rich.live import Live
 from rich.table import Table as RichTable
 from rich.text import Text
 
-__all__ = ["Screen", "Table", "clean", "show", "size_of"]
+__all__ = ["Screen", "Table", "clean", "render", "show", "size_of"]
 
 # What a word means, wherever it stands; others have no colour.
 _STYLES = {
     **dict.fromkeys(("leader", "joined", "running", "here", "direct"), "green"),
-    **dict.fromkeys(("candidate", "joining", "behind", "missing", "helped"), "yellow"),
+    **dict.fromkeys(("candidate", "joining", "through", "missing", "probe", "snapshot"), "yellow"),
     **dict.fromkeys(("down", "unreachable", "left", "gone", "silent"), "red"),
     "follower": "cyan",
+    "replicate": "green",
 }
 _GAP = "  "
 
@@ -98,6 +99,16 @@ def show(*tables: Table, file: TextIO | None = None) -> None:
     else:
         out.write("\n\n".join(table.plain() for table in tables) + "\n")
         out.flush()
+
+
+def render(table: Table, file: TextIO) -> str:
+    """The table as `file` takes it: with the codes of colours where that is a terminal."""
+    if not file.isatty():
+        return table.plain()
+    console = Console(file=file)
+    with console.capture() as capture:
+        console.print(table)
+    return capture.get().rstrip("\n")
 
 
 class Screen:

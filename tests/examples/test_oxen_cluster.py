@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from oxen_cluster import Story
+
 EXAMPLE = Path(__file__).parents[2] / "examples" / "oxen_cluster.py"
 
 
@@ -23,15 +25,15 @@ def run(*arguments: str, typed: str = "") -> subprocess.CompletedProcess[str]:
 
 
 def test_the_story_ends_well() -> None:
-    done = run("demo", "--nodes", "3")
+    done = run("demo", "--nodes", "3", "--json")
     assert done.returncode == 0, done.stderr
     summary = json.loads(done.stdout.splitlines()[-1])
     assert summary["in_order"] is True
     assert summary["exit_codes"] == [0, 0, 0]
-    # Three lines of three, one of the two that are left, two of three.
-    assert summary["lines_said"] == 17
-    # The first round as the two survivors heard it, the second among them, the last of all.
-    assert summary["lines_heard"] == 2 * 6 + 2 + 3 * 4
+    # Four lines of three, one of the two that are left, two of three.
+    assert summary["lines_said"] == 20
+    # The first rounds as the two survivors heard them, the next among them, the last of all.
+    assert summary["lines_heard"] == 2 * 8 + 2 + 3 * 4
     assert set(summary["seconds"]) >= {"the killed one is given up", "it is back"}
     assert done.stderr == ""
 
@@ -41,7 +43,8 @@ def test_one_node_shows_its_table_and_leaves() -> None:
     assert done.returncode == 0, done.stderr
     assert "39471 (" in done.stdout
     assert "you: hello" in done.stdout
-    assert "peer  state  link" in done.stdout
+    assert "peer  state  reached" in done.stdout
+    assert "\x1b" not in done.stdout  # it is a pipe
 
 
 def test_an_empty_line_is_no_goodbye_and_a_long_one_is_refused() -> None:
@@ -90,3 +93,19 @@ def test_who_finds_nobody_asks_again() -> None:
 
 def test_end_of_input_is_a_goodbye() -> None:
     assert run("node", "39472", "--json").returncode == 0
+
+
+def test_the_table_on_the_page_is_a_real_one() -> None:
+    """A story in the middle: the link between the first two is cut, and the last is down."""
+    story = Story(4, 1.0, as_json=False)
+    ada, ben, cleo, dan = story.members
+    for member in (ada, ben, cleo):
+        member.running = True
+        others = [str(each.port) for each in story.members if each is not member]
+        member.peers = dict.fromkeys(others, "joined")
+        member.ways = dict.fromkeys(others, "direct") | {str(dan.port): "unreachable"}
+        member.queued = {str(dan.port): 1}
+    ada.ways[str(ben.port)] = ben.ways[str(ada.port)] = f"through {cleo.port}"
+    cleo.notes = [("message", str(ada.port), "hello")] * 9
+    page = (EXAMPLE.parents[1] / "docs" / "oxen.md").read_text()
+    assert story.table().plain() in page

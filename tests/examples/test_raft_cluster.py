@@ -9,10 +9,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from raft_display import changes, table_of_servers
+from tables import render
 
 PROGRAM = Path(__file__).parents[2] / "examples" / "raft_cluster.py"
 PATIENCE_S = 60.0
@@ -32,12 +36,17 @@ class Farm:
         )
 
     def ask(self, *arguments: str) -> list[dict[str, Any]]:
-        command = [sys.executable, str(PROGRAM), arguments[0], "--dir", str(self.folder)]
+        command = [sys.executable, str(PROGRAM), arguments[0], "--dir", str(self.folder), "--json"]
         done = subprocess.run(
             [*command, *arguments[1:]], capture_output=True, text=True, timeout=PATIENCE_S
         )
-        assert done.returncode == 0, done.stderr
+        assert done.returncode in (0, 1), done.stderr
         return [json.loads(line) for line in done.stdout.splitlines()]
+
+    def words(self, *arguments: str) -> str:
+        """What a command says to people."""
+        command = [sys.executable, str(PROGRAM), arguments[0], "--dir", str(self.folder)]
+        return subprocess.check_output([*command, *arguments[1:]], text=True, timeout=PATIENCE_S)
 
     def until(self, good: Callable[[list[dict[str, Any]]], bool], *arguments: str) -> None:
         """Ask again until the answer is good."""
@@ -91,6 +100,9 @@ def test_nodes_are_killed_and_restarted_and_nothing_is_lost(farm: Farm) -> None:
     for key, value in wanted.items():
         farm.until(lambda answers, value=value: answers[0].get("value") == value, "get", key)
     farm.until(lambda answers: [answer.get("keys") for answer in answers] == [3, 3, 3], "status")
+    assert "leads" in farm.words("status")
+    assert farm.words("get", "before") == "1\n"
+    assert farm.words("get", "nothing") == "nothing is not there\n"
 
 
 @pytest.mark.slow
@@ -139,3 +151,73 @@ def test_a_node_with_silent_clients_ends_without_a_word(farm: Farm) -> None:
         node.terminate()
         _, words = node.communicate(timeout=PATIENCE_S)
     assert words == b""
+
+
+def peer(number: int, doing: str = "replicate", lacks: int = 0, sent: int = 0) -> dict[str, Any]:
+    return {"id": number, "doing": doing, "lacks": lacks, "silent_s": 0.1, "snapshot_bytes": sent}
+
+
+def server(
+    number: int, role: str, term: int = 2, servers: tuple[int, ...] = (1, 2, 3), **more: Any
+):  # type: ignore[no-untyped-def]
+    """What a node says of itself."""
+    if role == "down":
+        return {"id": number, "role": role}
+    said = {"commit_index": 1204, "applied_index": 1204, "keys": 7, "peers": []}
+    return {"id": number, "role": role, "term": term, "servers": list(servers), **said, **more}
+
+
+BEFORE = [server(1, "leader"), server(2, "follower"), server(3, "follower")]
+NOW = [
+    server(1, "down"),
+    server(
+        2,
+        "leader",
+        term=3,
+        servers=(1, 2, 3, 4),
+        peers=[peer(1, "probe", 12), peer(3), peer(4, "snapshot", 1204, 196_608)],
+    ),
+    server(3, "follower", term=3),
+    server(4, "follower", term=3, commit_index=0, applied_index=0, keys=0),
+]
+
+
+def test_what_changes_is_told_in_words() -> None:
+    assert list(changes([], BEFORE)) == [
+        "server 1 is there",
+        "server 2 is there",
+        "server 3 is there",
+        "server 1 leads term 2",
+        "members: 1, 2, 3",
+    ]
+    assert list(changes(BEFORE, BEFORE)) == []
+    assert list(changes(BEFORE, NOW)) == [
+        "server 1 is down",
+        "server 4 is there",
+        "server 2 leads term 3",
+        "server 4 has become a member",
+    ]
+    alone = [*NOW[:1], server(2, "candidate"), *NOW[2:]]
+    assert list(changes(NOW, alone)) == ["nobody leads"]
+    less = [NOW[1] | {"servers": [2, 3]}]
+    assert list(changes(NOW[1:2], less)) == [
+        "server 1 is no longer a member",
+        "server 4 is no longer a member",
+    ]
+
+
+def test_the_table_on_the_page_is_a_real_one() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "garlic.md").read_text()
+    picture = "\n".join([table_of_servers(NOW).plain(), "", *changes(BEFORE, NOW)])
+    assert picture in page
+
+
+def test_a_terminal_has_colours_and_a_pipe_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "120")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    table = table_of_servers(NOW)
+    screen = StringIO()
+    assert render(table, screen) == table.plain()
+    screen.isatty = lambda: True  # type: ignore[method-assign]
+    assert "\x1b[32mleader" in render(table, screen)
