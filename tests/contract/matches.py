@@ -99,7 +99,7 @@ def match_log_effect(effect: replication.ReplicatorEffect | None) -> None:
 
 def match_oxen(machine: oxen.Node) -> None:
     match machine.next_event():
-        case oxen.MessageReceived() | oxen.Delivered() | oxen.SendFailed():
+        case oxen.MessageReceived() | oxen.Delivered() | oxen.SendFailed() | oxen.Writable():
             pass
         case oxen.PeerJoined() | oxen.PeerLeft():
             pass

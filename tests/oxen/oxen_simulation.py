@@ -146,7 +146,7 @@ class Ledger:
                     for (sender, to, _), promises in self.sent.items()
                     if sender == life and to == peer
                     for promise in promises
-                    if promise.number == number
+                    if promise.number in (number, 0)  # 0: the call has not returned
                 ]
                 assert found or number in self.broadcast[life], (life, event)
                 assert not any(promise.excused for promise in found), (life, event)

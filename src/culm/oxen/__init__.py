@@ -17,6 +17,7 @@ from culm.oxen.events import (
     PeerReachable,
     PeerUnreachable,
     SendFailed,
+    Writable,
 )
 from culm.oxen.limits import Limits, Timing
 from culm.oxen.messages import Dialect
@@ -46,6 +47,7 @@ __all__ = [
     "SendFailed",
     "State",
     "Timing",
+    "Writable",
     "format_contacts",
     "format_peers",
 ]

@@ -22,6 +22,7 @@ from culm.oxen.events import (
     PeerReachable,
     PeerUnreachable,
     SendFailed,
+    Writable,
 )
 from culm.oxen.incoming import Incoming
 from culm.oxen.limits import Limits, Timing
@@ -33,7 +34,7 @@ from culm.oxen.messages import (
 )
 from culm.oxen.peer import ClaimState, Peer
 from culm.oxen.roster import Roster
-from culm.oxen.states import PeerState
+from culm.oxen.states import PeerState, Pressure
 
 __all__ = ["Associations"]
 
@@ -86,8 +87,19 @@ class Associations:
         peer.outgoing.add(number, delivery, data)
         self.courier.pump(peer)
 
+    def broadcast_datagram(self, number: int, data: bytes) -> None:
+        """Send to all that have joined; it fails for those that have no room."""
+        for peer in self.joined():
+            if peer.outgoing.full:
+                self._miss(peer, number)
+            else:
+                self.send(peer, number, Delivery.DATAGRAM, data)
+
     def broadcast(self, number: int, data: bytes) -> None:
-        """Send to all in order; also to those that will have joined when they get it."""
+        """Send to all in order; also to those that will have joined when they get it.
+
+        It fails for those that have joined and have no room.
+        """
         sequence = self._roster.next_broadcast()
         d = write_message(Broadcast(sequence, data))
         for peer in self.peers.values():
@@ -95,9 +107,26 @@ class Associations:
                 # It has joined nobody's broadcasts yet: let it begin with later ones.
                 peer.outgoing.restart(sequence)
                 self.courier.synchronize(peer)
+            elif peer.state is _JOINED and peer.outgoing.full:
+                peer.outgoing.skip_broadcast(sequence)
+                self._miss(peer, number)
             elif peer.state is _JOINED or peer.state is _SYNCHRONIZING:
                 peer.outgoing.add_broadcast(number, sequence, d)
                 self.courier.pump(peer)
+
+    def _miss(self, peer: Peer, number: int) -> None:
+        self.events.append(SendFailed(peer=peer.sid, message=number, reason=FailReason.QUEUE_FULL))
+
+    def relieve(self) -> None:
+        """Tell the user whose queues keep nothing waiting any more."""
+        for peer in self.peers.values():
+            if peer.outgoing.pressure is not Pressure.NONE:
+                self.relieve_one(peer)
+
+    def relieve_one(self, peer: Peer) -> None:
+        """The queue of `peer` was full, and may no longer be."""
+        if peer.outgoing.relieve() and peer.state is _JOINED:
+            self.events.append(Writable(peer=peer.sid))
 
     def finalize(self) -> None:
         """Say goodbye to everybody who may take us for a peer, and forget the others."""

@@ -21,6 +21,7 @@ __all__ = [
     "PeerReachable",
     "PeerUnreachable",
     "SendFailed",
+    "Writable",
 ]
 
 
@@ -52,6 +53,8 @@ class FailReason(Enum):
     PEER_LEFT = "peer left"
     PEER_RESTARTED = "peer restarted"
     PEER_UNREACHABLE = "peer unreachable"
+    QUEUE_FULL = "queue full"
+    """A broadcast for which the queue of a peer that does not answer has no room."""
     NODE_CLOSED = "node closed"
     """The node could not wait longer for the acknowledgement when it left."""
 
@@ -131,6 +134,17 @@ class SendFailed(Event):
     reason: FailReason
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Writable(Event):
+    """The queue of a peer that was full has room again, or keeps no broadcast waiting any more.
+
+    The latter when the peer does not answer, to three timeouts in a row: from then on it misses
+    the broadcasts for which it has no room.
+    """
+
+    peer: bytes
+
+
 NodeEvent: TypeAlias = (
     MessageReceived
     | PeerJoined
@@ -140,5 +154,6 @@ NodeEvent: TypeAlias = (
     | PeerForgotten
     | Delivered
     | SendFailed
+    | Writable
     | Closed
 )

@@ -61,6 +61,11 @@ class Flight:
         return min(_PATIENT_TIMEOUTS * self._round_trip.timeout, 2 * self._interval_max)
 
     @property
+    def is_stuck(self) -> bool:
+        """Whether nothing comes back, and has not for three timeouts in a row."""
+        return self._backoff >= _BAD_WAY
+
+    @property
     def room(self) -> int:
         """How many messages more may be under way."""
         return int(self._window.size) - len(self.under_way)

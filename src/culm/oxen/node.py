@@ -17,7 +17,6 @@ from culm.oxen.inbox import Inbox
 from culm.oxen.limits import Limits, Timing
 from culm.oxen.links import Links
 from culm.oxen.messages import Dialect
-from culm.oxen.peer import Peer
 from culm.oxen.reception import Reception
 from culm.oxen.roster import Roster
 from culm.oxen.sizes import payload_sizes
@@ -179,19 +178,26 @@ class Node:
         return self._send(to, data, Delivery.IN_ORDER, True)
 
     def broadcast(self, data: Buffer, *, acknowledged: bool = True) -> int:
-        """Deliver a datagram to every peer that has joined."""
-        peers, payload = self._check_all(data, Delivery.DATAGRAM, acknowledged)
+        """Deliver a datagram to every peer that has joined.
+
+        ``QUEUE_FULL``: to one of them that answers; `Writable` follows.  For one that does not
+        answer any more and has no room the broadcast fails (`SendFailed`).
+        """
+        payload = self._check_all(data, Delivery.DATAGRAM, acknowledged)
         self._message += 1
-        for peer in peers:
-            if acknowledged:
-                self._associations.send(peer, self._message, Delivery.DATAGRAM, payload)
-            else:
+        if acknowledged:
+            self._associations.broadcast_datagram(self._message, payload)
+        else:
+            for peer in self._associations.joined():
                 self._associations.courier.send_once(peer, payload)
         return self._message
 
     def broadcast_in_order(self, data: Buffer) -> int:
-        """Deliver a message to every peer: exactly once, in the order of our broadcasts."""
-        _, payload = self._check_all(data, Delivery.IN_ORDER_BROADCAST, True)
+        """Deliver a message to every peer: exactly once, in the order of our broadcasts.
+
+        If a queue is full, as `broadcast` has it.
+        """
+        payload = self._check_all(data, Delivery.IN_ORDER_BROADCAST, True)
         self._message += 1
         self._associations.broadcast(self._message, payload)
         return self._message
@@ -301,6 +307,7 @@ class Node:
         resend = self._associations.courier.next_deadline()
         if resend is not None and resend <= now:
             self._associations.courier.resend(self._roster.peers)
+            self._associations.relieve()
             return True
         timer = self._timers.pop_due(now)
         if timer is _Timer.REVIEW:
@@ -328,16 +335,13 @@ class Node:
             self._associations.courier.send_once(peer, payload)
         return self._message
 
-    def _check_all(
-        self, data: Buffer, delivery: Delivery, acknowledged: bool
-    ) -> tuple[list[Peer], bytes]:
+    def _check_all(self, data: Buffer, delivery: Delivery, acknowledged: bool) -> bytes:
         payload = self._check_payload(data, delivery)
-        peers = self._associations.joined()
         if acknowledged:
-            for peer in peers:
-                if peer.outgoing.full:
+            for peer in self._associations.joined():
+                if peer.outgoing.full and not peer.outgoing.flight.is_stuck:
                     raise LocalProtocolError(ErrorCode.QUEUE_FULL, repr(peer.sid))
-        return peers, payload
+        return payload
 
     def _check_payload(self, data: Buffer, delivery: Delivery) -> bytes:
         if self._state is not _ACTIVE and self._state is not _JOINING:

@@ -12,12 +12,13 @@ from culm.oxen.events import Delivery
 from culm.oxen.flight import Flight
 from culm.oxen.limits import Timing
 from culm.oxen.messages import Finalize, Synchronize, write_message, write_one_to_one
+from culm.oxen.states import Pressure
 from culm.oxen.stream import Item, Stream
 from culm.wire.xenc import Value
 
 __all__ = ["Outgoing"]
 
-_IN_ORDER = Delivery.IN_ORDER  # by itself, as in `reception`
+_IN_ORDER, _FULL = Delivery.IN_ORDER, Pressure.FULL  # by themselves, as in `reception`
 
 
 class Outgoing:
@@ -38,6 +39,7 @@ class Outgoing:
         self.flight = Flight(timing=timing, rng=rng)
         self._size = 0  # of what waits and what is not acknowledged
         self._turn = False  # which stream goes first
+        self.pressure = Pressure.NONE
 
     def __len__(self) -> int:
         return self._size
@@ -47,13 +49,28 @@ class Outgoing:
         """Whether there is no room for another message."""
         return self._size >= self._queue_max
 
+    def relieve(self) -> bool:
+        """Whether the user, who has seen the queue full, has reason to try again."""
+        if not self.full:
+            self.pressure = Pressure.NONE
+            return True
+        if self.pressure is _FULL and self.flight.is_stuck:
+            self.pressure = Pressure.STUCK
+            return True
+        return False
+
+    def _grow(self) -> None:
+        self._size += 1
+        if self._size >= self._queue_max:
+            self.pressure = _FULL
+
     def release(self) -> None:
         """The peer has synchronized: everything may go now."""
         self.open = True
 
     def add(self, number: int, delivery: Delivery, data: bytes) -> None:
         """Queue a one-to-one message or a plain datagram."""
-        self._size += 1
+        self._grow()
         if delivery is _IN_ORDER:
             self._one.append(number, data)
         else:
@@ -61,8 +78,13 @@ class Outgoing:
 
     def add_broadcast(self, number: int, sequence: int, d: Value) -> None:
         """Queue an in-order broadcast message, `d`, for this peer."""
-        self._size += 1
+        self._grow()
         self._broadcast.append_as(number, sequence, d)
+
+    def skip_broadcast(self, sequence: int) -> None:
+        """This peer does not get our broadcast of that number, and is told when it has the rest."""
+        start = Synchronize(sequence, self._one.first - 1)
+        self._size += self._broadcast.skip(sequence, write_message(start))
 
     def add_finalize(self) -> None:
         """Queue the announcement that nothing follows what was queued before.
@@ -94,7 +116,7 @@ class Outgoing:
         """
         last = self._one.first - 1
         item = Item(0, write_one_to_one(last, b""))
-        self._size += 1
+        self._grow()
         self.flight.dispatch(item, now)
         self._challenge = item
         return item
@@ -179,6 +201,7 @@ class Outgoing:
         self._last_word = self._challenge = None
         self.flight = Flight(timing=self._timing, rng=self._rng)
         self._size = 0
+        self.pressure = Pressure.NONE
         return sorted(lost)
 
     @property

@@ -31,13 +31,14 @@ from culm.oxen.messages import (
 )
 from culm.oxen.peer import Peer
 from culm.oxen.roster import Roster
-from culm.oxen.states import PeerState
+from culm.oxen.states import PeerState, Pressure
 
 __all__ = ["Reception"]
 
 # By themselves: to look one up in its class costs more than a message can afford.
 _SYNCHRONIZING, _JOINED, _FINALIZING, _GIVEN_UP = PeerState
 _DATAGRAM, _IN_ORDER, _IN_ORDER_BROADCAST = Delivery
+_NONE = Pressure.NONE
 _TALKING = (_JOINED, _FINALIZING)
 
 
@@ -150,6 +151,8 @@ class Reception:
         else:
             for number in told:
                 self._associations.events.append(Delivered(peer=peer.sid, message=number))
+            if peer.outgoing.pressure is not _NONE:
+                self._associations.relieve_one(peer)
             if not peer.outgoing.idle:
                 self._courier.pump(peer)
             if peer.state is _FINALIZING:
@@ -199,6 +202,7 @@ class Reception:
             incoming.go_on(message)
             if peer.state in _TALKING:
                 self._associations.hand_out(peer, incoming)
+                self._associations.bury_if_complete(peer)
             return True
         if peer.state in _TALKING:
             return self._associations.doubt(peer, message)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import Enum, auto
 
-__all__ = ["PeerState", "State"]
+__all__ = ["PeerState", "Pressure", "State"]
 
 
 class State(Enum):
@@ -31,3 +31,13 @@ class PeerState(Enum):
     """It is leaving, and messages that it announced are missing yet."""
     GIVEN_UP = "given up"
     """It is not usefully reachable.  What it sends is dropped."""
+
+
+class Pressure(Enum):
+    """How things stand with the queue of a peer."""
+
+    NONE = "none"
+    FULL = "full"
+    """There was no room, and the user was not told of any since."""
+    STUCK = "stuck"
+    """And the user was told that the peer does not answer."""

@@ -24,12 +24,14 @@ class Item:
         `first` is that of the first time.
     before: when it was sent the time before that.
     way: which way it was sent last, as `Routes.hop` counts attempts.
+    gap: the first number that is skipped, up to `sequence`; 0 if it skips none.
     """
 
     number: int
     d: Value
     stream: Stream | None = None
     sequence: int = 0
+    gap: int = 0
     id: int = field(init=False)
     order: int = field(init=False)
     first: int = field(init=False)
@@ -85,22 +87,43 @@ class Stream:
         self.last = sequence
         self.waiting.append(Item(number, d, self, sequence))
 
+    def skip(self, sequence: int, d: Value) -> bool:
+        """Leave out the message of that number, and tell the peer by `d`.
+
+        Returns whether that is one item more: several in a row are skipped at once.
+        """
+        gap = sequence
+        if self.waiting and self.waiting[-1].gap:
+            gap = self.waiting.pop().gap
+        self.last = sequence
+        self.waiting.append(Item(0, d, self, sequence, gap))
+        return gap == sequence
+
     def acknowledge(self, item: Item) -> list[int]:
         """The peer has `item`; what the caller knows those by that it has delivered now."""
-        if item.sequence != self.first:
+        delivered = [item.number]
+        if item.gap:
+            self.first = item.sequence
+            delivered.clear()
+        elif item.sequence != self.first:
             self._acknowledged[item.sequence] = item.number
             return []
         self.first += 1
         if not self._acknowledged:
-            return [item.number]
-        delivered = [item.number]
+            return delivered
         while (number := self._acknowledged.pop(self.first, None)) is not None:
             delivered.append(number)
             self.first += 1
         return delivered
 
     def take_into(self, taken: list[Item], room: int) -> None:
-        """Take what may go of what waits, until `taken` holds `room` messages."""
+        """Take what may go of what waits, until `taken` holds `room` messages.
+
+        What skips others waits until all before them is acknowledged: the peer would give up that.
+        """
         waiting, end = self.waiting, self.first + self._window
-        while waiting and waiting[0].sequence < end and len(taken) < room:
+        while waiting and len(taken) < room:
+            item = waiting[0]
+            if item.gap != self.first if item.gap else item.sequence >= end:
+                return
             taken.append(waiting.popleft())

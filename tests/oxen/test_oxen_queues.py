@@ -1,0 +1,162 @@
+"""Queues are for each peer: one that is slow, or dead, hurts itself."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from oxen_simulation import EPOCH, LIMITS, TIMING
+
+from culm.machine import LocalProtocolError
+from culm.oxen import (
+    Delivery,
+    ErrorCode,
+    FailReason,
+    MessageReceived,
+    Node,
+    PeerState,
+    SendFailed,
+    Writable,
+)
+from culm.testing.cluster import Cluster
+from culm.testing.cluster import Node as Host
+from culm.testing.network import Conditions, Network
+
+NAMES = [b"N00", b"N01", b"N02"]
+QUEUE_MAX = 8
+
+
+class Three:
+    """Three nodes, of which the first speaks to the others."""
+
+    def __init__(self) -> None:
+        self.network = Network(seed=1, conditions=Conditions(delay_min=0.001, delay_max=0.002))
+        self.cluster = Cluster(self.network)
+        for sid in NAMES:
+            self.cluster.add(sid, self._build)
+        self.speaker = self.cluster[NAMES[0]]
+        self.speaker.call("start")
+        for sid in NAMES[1:]:
+            self.cluster[sid].call("join", sid=NAMES[0])
+        self.wait(2.0)
+        assert all(view.state is PeerState.JOINED for view in self.speaker.machine.peers().values())
+
+    def _build(self, host: Host) -> Node:
+        return Node(
+            me=host.address,  # type: ignore[arg-type]
+            rng=self.network.random(repr(host.address)),
+            epoch=EPOCH,
+            limits=replace(LIMITS, queue_max=QUEUE_MAX),
+            timing=replace(TIMING, give_up_s=60.0),
+        )
+
+    def wait(self, seconds: float) -> None:
+        self.network.run(self.network.clock.now + seconds)
+
+    def pause(self) -> None:
+        """The last node does not hear anything any more."""
+        self.network.partition(NAMES[:2], NAMES[2:])
+
+    def broadcast(self, number: int, delivery: Delivery = Delivery.IN_ORDER_BROADCAST) -> bool:
+        verb = "broadcast" if delivery is Delivery.DATAGRAM else "broadcast_in_order"
+        try:
+            self.speaker.call(verb, data=b"%d" % number)
+        except LocalProtocolError as error:
+            if error.code is not ErrorCode.QUEUE_FULL:
+                raise
+            return False
+        return True
+
+    def events(self, kind: type) -> list[object]:
+        return [event for _, event in self.speaker.events if isinstance(event, kind)]
+
+    def got(self, sid: bytes, delivery: Delivery = Delivery.IN_ORDER_BROADCAST) -> list[int]:
+        return [
+            int(event.data)
+            for _, event in self.cluster[sid].events
+            if isinstance(event, MessageReceived) and event.delivery is delivery
+        ]
+
+
+@pytest.mark.parametrize("delivery", [Delivery.DATAGRAM, Delivery.IN_ORDER_BROADCAST])
+def test_a_peer_that_does_not_answer_keeps_no_broadcast_waiting(delivery: Delivery) -> None:
+    three = Three()
+    three.pause()
+    for number in range(QUEUE_MAX):
+        assert three.broadcast(number, delivery)
+    assert not three.broadcast(99, delivery)  # who knows
+    three.wait(5.0)
+    assert three.events(Writable) == [Writable(peer=sid) for sid in NAMES[1:]]
+    for number in range(QUEUE_MAX, 3 * QUEUE_MAX):
+        assert three.broadcast(number, delivery)
+        three.wait(0.1)
+    assert sorted(three.got(NAMES[1], delivery)) == list(range(3 * QUEUE_MAX))
+    failed = three.events(SendFailed)
+    assert len(failed) == 2 * QUEUE_MAX
+    assert {(event.peer, event.reason) for event in failed} == {  # type: ignore[attr-defined]
+        (NAMES[2], FailReason.QUEUE_FULL)
+    }
+    three.network.heal()
+    three.wait(10.0)
+    assert set(three.got(NAMES[2], delivery)) == set(range(QUEUE_MAX))
+    assert three.events(Writable) == [Writable(peer=NAMES[at]) for at in (1, 2, 2)]
+    for number in range(100, 105):
+        assert three.broadcast(number, delivery)
+    three.wait(1.0)
+    assert sorted(number for number in three.got(NAMES[2], delivery) if number >= 100) == [
+        *range(100, 105)
+    ]
+    assert not any(view.queued for view in three.speaker.machine.peers().values())
+
+
+def test_what_was_skipped_is_told_once_all_before_it_has_arrived() -> None:
+    """In order and once each, however often the peer is away."""
+    three = Three()
+    count = 0
+    for _ in range(2):
+        three.pause()
+        for _ in range(30):
+            count += three.broadcast(count)
+            three.wait(0.1)
+        three.network.heal()
+        for _ in range(20):
+            count += three.broadcast(count)
+            three.wait(0.02)
+        three.wait(2.0)
+    failed = len(three.events(SendFailed))
+    got = three.got(NAMES[2])
+    assert failed > 10
+    assert len(got) == count - failed
+    assert got == sorted(set(got))
+    assert three.got(NAMES[1]) == list(range(count))
+
+
+def test_who_leaves_waits_until_what_was_skipped_is_known() -> None:
+    three = Three()
+    three.pause()
+    for number in range(QUEUE_MAX):
+        assert three.broadcast(number)
+    three.wait(5.0)
+    assert three.broadcast(99)
+    three.network.heal()
+    three.speaker.call("leave")
+    three.wait(4.0)
+    assert three.got(NAMES[2]) == list(range(QUEUE_MAX))
+    for sid in NAMES[1:]:
+        assert NAMES[0] not in three.cluster[sid].machine.peers()
+
+
+def test_a_full_queue_has_room_again() -> None:
+    three = Three()
+    to = NAMES[1]
+    for _ in range(QUEUE_MAX):
+        three.speaker.call("send_in_order", to=to, data=b"0")
+    with pytest.raises(LocalProtocolError) as caught:
+        three.speaker.call("send_in_order", to=to, data=b"0")
+    assert caught.value.code is ErrorCode.QUEUE_FULL
+    three.wait(1.0)
+    assert three.events(Writable) == [Writable(peer=to)]
+    for _ in range(QUEUE_MAX - 1):
+        three.speaker.call("send_in_order", to=to, data=b"0")
+    three.wait(1.0)
+    assert three.events(Writable) == [Writable(peer=to)]
