@@ -175,6 +175,20 @@ def test_without_patience_nobody_is_asked() -> None:
     assert alice.peer.next_deadline() is None
 
 
+def test_who_has_served_does_not_serve_again_before_the_answer() -> None:
+    """Over a slow line it is late: of two answers the second one would be volleyed, for ever."""
+    alice, link = silent(SessionRole.CLIENT, packet(-1, {}), ping_s=10.0)
+    link.receive_data(packet(-2, 5))
+    alice.take(link)
+    served = []
+    for now in range(1, 61):
+        alice.advance(float(now))
+        if now > 10:
+            link.receive_data(packet(-1, {}))  # a feed, say, of which much comes first
+        served += [now for _, number, _ in packets(alice.take(link)) if number == 2]
+    assert served == [10]
+
+
 # The first notes of a server
 
 

@@ -182,8 +182,10 @@ class Conversation:
         self._serve(call.number, now)
 
     def _serve(self, number: int, now: float) -> None:
-        self._pings[number].serve(self._context.time_ms(now))
-        self._liveness.asked()
+        ping = self._pings[number]
+        if ping.state is PingState.RESTING:
+            ping.serve(self._context.time_ms(now))
+            self._liveness.asked()
 
     def _ask(self, now: float) -> None:
         """Ask for a sign of life, unless there is a question that the peer has not answered."""

@@ -25,6 +25,9 @@ class Ping:
     Both sides send each other their time, in milliseconds, in turns: whoever has made the call
     serves, the other one volleys its time back, and serves itself after a pause.  So nothing is
     answered twice, and a peer that serves without end gets no more than one answer each.
+
+    Who has served does not serve again before the answer is there: the second answer would be taken
+    for the peer's own serve, and volleyed, and that for ours, and so on for ever.
     """
 
     def __init__(self, call: Call) -> None:
@@ -32,7 +35,7 @@ class Ping:
         self.state = PingState.RESTING
 
     def serve(self, time_ms: int) -> None:
-        """Send our time."""
+        """Send our time, if we rest."""
         self.state = PingState.SERVED
         self.call.send(time_ms)
 
