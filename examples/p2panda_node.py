@@ -6,9 +6,12 @@
     python examples/p2panda_node.py sync --store b.store --from 127.0.0.1:2020 --live
     python examples/p2panda_node.py show --store b.store
 
-What a node tells it tells in lines of JSON.  ``serve`` waits for others, ``sync`` goes to them; a
-node may do both.  What comes from one of them goes on to all that stay live.  The author's key is
-in a file beside the store, which is made with the first document.
+What a node tells it tells in words on a terminal, and in lines of JSON elsewhere or with
+``--json``.  ``serve`` waits for others, ``sync`` goes to them; a node may do both.  What comes from
+one of them goes on to all that stay live.  ``serve`` and ``--live`` go on until Ctrl-C.  The
+author's key is in a file beside the store, which is made with the first document.
+
+Exit status: 0, or 1 if a session has failed or something cannot be done, which one line says.
 """
 
 from __future__ import annotations
@@ -47,6 +50,7 @@ from culm.p2panda.effects import perform
 from culm.wire.multihash import YASMF
 from drivers.asyncio_driver import MachineProtocol
 from stores.p2panda_sqlite_store import OperationSqliteStore
+from tables import Table, Teller, show
 
 SCHEMA = "note_" + YASMF.hash(b"notes").hex()
 
@@ -55,9 +59,8 @@ class NodeError(Exception):
     """Something cannot be done; says why in one line."""
 
 
-def tell(event: str, **of: object) -> None:
-    """A line for whoever has started us."""
-    print(json.dumps({"event": event, **of}), flush=True)
+tell = Teller()
+"""A line for whoever has started us."""
 
 
 # Documents.
@@ -92,7 +95,7 @@ def plain(fields: Mapping[str, Any] | None) -> Any:
     return json.loads(json.dumps(fields, default=bytes.hex))
 
 
-def show(store: OperationSqliteStore, schema_id: str) -> dict[str, Any]:
+def documents(store: OperationSqliteStore, schema_id: str) -> dict[str, Any]:
     """All documents of a schema: their views and their fields."""
     found = {}
     for document_id in store.documents(schema_id):
@@ -227,22 +230,25 @@ async def dial(address: str) -> socket.socket:
 # The command line.
 
 
-def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    commands = parser.add_subparsers(dest="command", required=True)
+def parser() -> argparse.ArgumentParser:
+    made_parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    commands = made_parser.add_subparsers(dest="command", required=True)
 
     def command(name: str, help: str) -> argparse.ArgumentParser:
         made = commands.add_parser(name, help=help)
         made.add_argument("--store", type=Path, required=True, help="the file of the store")
+        made.add_argument("--json", action="store_true", help="JSON on a terminal, too")
         made.add_argument("--schema", action="append", help="a schema id (default: of notes)")
         return made
 
     create = command("create", "make a document")
-    create.add_argument("fields", nargs="*", metavar="NAME=VALUE")
+    create.add_argument("fields", nargs="*", metavar="NAME=VALUE", help="JSON, else text")
     for name, help in (("update", "change a document"), ("delete", "delete a document")):
         change = command(name, help)
-        change.add_argument("document", type=bytes.fromhex, metavar="DOCUMENT")
-        change.add_argument("fields", nargs="*", metavar="NAME=VALUE")
+        change.add_argument(
+            "document", type=bytes.fromhex, metavar="DOCUMENT", help="its id, in hex"
+        )
+        change.add_argument("fields", nargs="*", metavar="NAME=VALUE", help="JSON, else text")
     command("show", "show all documents")
     serve = command("serve", "wait for other nodes")
     serve.add_argument("--port", type=int, required=True, help="0: any that is free")
@@ -251,8 +257,14 @@ def parse() -> argparse.Namespace:
     sync.add_argument("--live", action="store_true", help="stay, for what is new")
     for each in (serve, sync):
         each.add_argument("--host", default="127.0.0.1", help="where to wait")
-        each.add_argument("--from", dest="peers", action="append", metavar="HOST:PORT")
-    return parser.parse_args()
+        each.add_argument(
+            "--from",
+            dest="peers",
+            action="append",
+            metavar="HOST:PORT",
+            help="a node to go to (may be repeated)",
+        )
+    return made_parser
 
 
 def do(given: argparse.Namespace, store: OperationSqliteStore) -> bool:
@@ -270,7 +282,12 @@ def do(given: argparse.Namespace, store: OperationSqliteStore) -> bool:
             operation_id = author_of(given.store, store).delete(given.document)
             tell("deleted", operation=operation_id.hex())
         case "show":
-            print(json.dumps(show(store, schema_id)))
+            found = documents(store, schema_id)
+            if tell.in_words:
+                rows = [(name, json.dumps(each["fields"])) for name, each in found.items()]
+                show(Table(f"Documents of {schema_id}", ("document", "fields"), rows))
+            else:
+                print(json.dumps(found))
         case _:
             return asyncio.run(run(given, store))
     return True
@@ -278,7 +295,9 @@ def do(given: argparse.Namespace, store: OperationSqliteStore) -> bool:
 
 def main() -> int:
     """Run a command; the exit status."""
-    given = parse()
+    given = parser().parse_args()
+    if given.json:
+        tell.write_json()
     try:
         with OperationSqliteStore(given.store) as store:
             return 0 if do(given, store) else 1

@@ -14,10 +14,14 @@
     status            say how things stand
     quit
 
-What has happened is written on stdout in lines of JSON; how far replication has come is drawn on
-stderr, if that is a terminal.  Whom we follow and block is on our own feed (messages of type
-``contact``), where others can see it.  All is in the folder: the key, and the feeds in SQLite; the
-program may be killed at any moment, and what it has said on stdout or to anybody else is kept.
+What has happened is written on stdout, in words on a terminal and in lines of JSON elsewhere or
+with ``--json``; how far replication has come is drawn on stderr, if that is a terminal.  Whom we
+follow and block is on our own feed (messages of type ``contact``), where others can see it.  All is
+in the folder: the key, and the feeds in SQLite; the program may be killed at any moment, and what
+it has said on stdout or to anybody else is kept.
+
+Exit status: 0, or 1 if something cannot be done, which one line says; Ctrl-C and ``quit`` are no
+failures.
 """
 
 from __future__ import annotations
@@ -52,6 +56,7 @@ from culm.ssb.v8json import JsonValue
 from directory.files import StoreFilesError, load_key, locked
 from drivers.ssb_driver import PeerDriver
 from stores.ssb_sqlite_store import SsbSqliteStore
+from tables import Table, Teller, show, size_of
 
 _STORE = "feeds.sqlite"
 _PING_S = 300.0
@@ -63,8 +68,7 @@ _VERBS = {  # what a contact message says
 }
 
 
-def say(**fields: JsonValue) -> None:
-    print(json.dumps(fields), flush=True)
+say = Teller()
 
 
 class Bar:
@@ -226,7 +230,7 @@ class Pub:
             case "connect":
                 self._driver.keep_connected(Address.parse(rest))
             case "status":
-                say(event="status", **self._status())
+                self._tell_status()
             case "quit":
                 self._close()
             case _:
@@ -234,6 +238,17 @@ class Pub:
 
     def _publish(self, content: JsonValue) -> None:
         self._driver.call(self.peer.publish, content)
+
+    def _tell_status(self) -> None:
+        if not say.in_words:
+            say(event="status", **self._status())
+            return
+        current, target = self.peer.progress
+        feeds = sorted(self.peer.clock.items())
+        title = f"{len(self.peer.links)} peers; {current:,} of {target:,} messages have moved"
+        mine = {self.peer.me: "ours"}
+        rows = [(feed, size_of(count), mine.get(feed, "")) for feed, count in feeds]
+        show(Table(title, ("feed", "messages", ""), rows))
 
     def _status(self) -> dict[str, JsonValue]:
         current, target = self.peer.progress
@@ -250,6 +265,9 @@ class Pub:
 
 
 def run(options: argparse.Namespace, path: Path) -> None:
+    if options.json:
+        say.write_json()
+
     async def serve() -> None:
         await Pub(options, key, store).run()
 
@@ -291,21 +309,28 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(**words)
     commands = made.add_subparsers(required=True)
 
-    def command(name: str, do: Callable[[argparse.Namespace, Path], None]) -> Any:
-        found = commands.add_parser(name)
+    def command(name: str, do: Callable[[argparse.Namespace, Path], None], purpose: str) -> Any:
+        found = commands.add_parser(name, help=purpose, description=purpose)
         found.set_defaults(do=do)
         found.add_argument(
             "--dir", type=Path, required=True, help="where the key and the feeds are"
         )
         return found
 
-    command("id", show_id)
-    command("messages", show_messages).add_argument("feed")
-    serving = command("run", run)
+    command("id", show_id, "show the id of our own feed")
+    listing = command("messages", show_messages, "show the messages of a feed, as JSON")
+    listing.add_argument("feed", help="the id of the feed: @....ed25519")
+    serving = command("run", run, "be a peer until interrupted")
+    serving.add_argument("--json", action="store_true", help="JSON on a terminal, too")
     serving.add_argument("--host", default="127.0.0.1", help="where to listen")
     serving.add_argument("--port", type=int, default=8008, help="0: any that is free")
     serving.add_argument(
-        "--connect", type=Address.parse, action="append", default=[], metavar="ADDRESS"
+        "--connect",
+        type=Address.parse,
+        action="append",
+        default=[],
+        metavar="ADDRESS",
+        help="a peer to keep a connection with: net:HOST:PORT~shs:KEY (may be repeated)",
     )
     serving.add_argument(
         "--network", type=network_of, default=MAIN_NETWORK, help="the network key, in base64"
@@ -313,7 +338,9 @@ def parser() -> argparse.ArgumentParser:
     serving.add_argument(
         "--session-s", type=float, default=5.0, help="how long to wait for a client's EBT session"
     )
-    serving.add_argument("--links-max", type=int, default=1024)
+    serving.add_argument(
+        "--links-max", type=int, default=1024, help="connections at once (default: 1024)"
+    )
     serving.add_argument("--quiet", action="store_true", help="draw nothing")
     return made
 

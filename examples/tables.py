@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterable, Sequence
 from types import TracebackType
@@ -13,13 +14,13 @@ from rich.live import Live
 from rich.table import Table as RichTable
 from rich.text import Text
 
-__all__ = ["Screen", "Table", "clean", "render", "show", "size_of"]
+__all__ = ["Screen", "Table", "Teller", "clean", "render", "show", "size_of"]
 
 # What a word means, wherever it stands; others have no colour.
 _STYLES = {
-    **dict.fromkeys(("leader", "joined", "running", "here", "direct"), "green"),
+    **dict.fromkeys(("leader", "joined", "running", "here", "direct", "connected"), "green"),
     **dict.fromkeys(("candidate", "joining", "through", "missing", "probe", "snapshot"), "yellow"),
-    **dict.fromkeys(("down", "unreachable", "left", "gone", "silent"), "red"),
+    **dict.fromkeys(("down", "unreachable", "left", "gone", "disconnected", "forked"), "red"),
     "follower": "cyan",
     "replicate": "green",
 }
@@ -109,6 +110,35 @@ def render(table: Table, file: TextIO) -> str:
     with console.capture() as capture:
         console.print(table)
     return capture.get().rstrip("\n")
+
+
+class Teller:
+    """Says what happens, a line each: words on a terminal, JSON elsewhere or if asked for."""
+
+    def __init__(self, file: TextIO | None = None) -> None:
+        self._file = file
+        self._as_json = False
+
+    def write_json(self) -> None:
+        """From now on, JSON on a terminal, too."""
+        self._as_json = True
+
+    @property
+    def in_words(self) -> bool:
+        """Whether people read it."""
+        return not self._as_json and (self._file or sys.stdout).isatty()
+
+    def __call__(self, event: str, **of: object) -> None:
+        """Something has happened, with these particulars."""
+        out = self._file or sys.stdout
+        if self.in_words:
+            words = Text(clean(event), style=_style_of(event) or "bold")
+            for name, value in of.items():
+                if value is not None:
+                    words.append(f"  {name} ", style="dim").append(clean(str(value)))
+            Console(file=out).print(words, soft_wrap=True)
+        else:
+            print(json.dumps({"event": event, **of}), file=out, flush=True)
 
 
 class Screen:

@@ -51,7 +51,7 @@ class Nodes:
 
     def show(self, name: str) -> dict[str, Any]:
         with OperationSqliteStore(self.folder / name) as store:
-            return p2panda_node.show(store, p2panda_node.SCHEMA)
+            return p2panda_node.documents(store, p2panda_node.SCHEMA)
 
 
 def finish(process: subprocess.Popen[str]) -> None:

@@ -1,0 +1,98 @@
+"""What programs say: colours on a terminal, plain elsewhere; every option explained."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator
+from io import StringIO
+
+import pytest
+
+import p2panda_node
+import raft_cluster
+import ssb_peer
+from directory.options import parser_for
+from tables import Screen, Table, Teller, clean, show
+
+TABLE = Table(
+    "Servers", ("name", "state", "lacks"), [("one", "leader", 0), ("two\x1b[2J", "down", 1204)]
+)
+
+
+class Terminal(StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture(autouse=True)
+def colours(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+
+
+def test_a_table_in_a_pipe_is_plain_text() -> None:
+    pipe = StringIO()
+    show(TABLE, file=pipe)
+    assert pipe.getvalue() == (
+        "Servers\n"
+        "name        state   lacks\n"
+        "one         leader      0\n"
+        "two\\x1b[2J  down     1204\n"
+    )
+
+
+def test_a_table_on_a_terminal_is_in_colour() -> None:
+    terminal = Terminal()
+    show(TABLE, file=terminal)
+    assert "\x1b[32mleader" in terminal.getvalue()
+    assert "\x1b[31mdown" in terminal.getvalue()
+    assert "\x1b[2J" not in terminal.getvalue()  # what somebody else has written
+
+
+def test_a_screen_draws_on_a_terminal_only() -> None:
+    for file, drawn in ((StringIO(), False), (Terminal(), True)):
+        with Screen(file) as screen:
+            screen.draw(TABLE, "words")
+        assert ("words" in file.getvalue()) is drawn
+
+
+def test_what_happens_is_told_in_words_or_json() -> None:
+    pipe, terminal, machine = StringIO(), Terminal(), Terminal()
+    tell = Teller(machine)
+    tell.write_json()
+    for each in (Teller(pipe), Teller(terminal), tell):
+        each("connected", peer="@a\x1b", error=None)
+    said = {"event": "connected", "peer": "@a\x1b", "error": None}
+    assert json.loads(pipe.getvalue()) == json.loads(machine.getvalue()) == said
+    assert "connected" in terminal.getvalue()
+    assert "@a\\x1b" in terminal.getvalue()
+    assert "error" not in terminal.getvalue()
+
+
+def test_what_moves_the_cursor_is_escaped() -> None:
+    assert clean("a\x1b\n\udcff\u00e9") == "a\\x1b\\n\\udcff\u00e9"
+
+
+def every(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for inner in action.choices.values():
+                yield from every(inner)
+        else:
+            yield action
+
+
+COMMANDS = ("publish", "serve", "fetch", "check", "verify", "ls", "log")
+PARSERS = {
+    "replicate_directory": lambda: parser_for(dict.fromkeys(COMMANDS, lambda options: 0)),
+    "raft_cluster": raft_cluster.parser,
+    "ssb_peer": ssb_peer.parser,
+    "p2panda_node": p2panda_node.parser,
+}
+
+
+@pytest.mark.parametrize("program", PARSERS)
+def test_every_option_says_what_it_is_for(program: str) -> None:
+    assert [action.dest for action in every(PARSERS[program]()) if not action.help] == []
