@@ -221,3 +221,26 @@ def test_a_terminal_has_colours_and_a_pipe_has_none(monkeypatch: pytest.MonkeyPa
     assert render(table, screen) == table.plain()
     screen.isatty = lambda: True  # type: ignore[method-assign]
     assert "\x1b[32mleader" in render(table, screen)
+
+
+@pytest.mark.slow
+def test_one_server_of_a_lost_majority_goes_on_alone(farm: Farm) -> None:
+    farm.spawn("start", "--nodes", "3")
+    wait_for_folder(farm)
+    farm.put("colour", "green")
+    farm.until(lambda answers: [answer.get("keys") for answer in answers] == [1, 1, 1], "status")
+    with pytest.raises(AssertionError, match="node 1 runs: stop it first"):
+        farm.ask("recover", "1")
+    for number in (1, 2, 3):
+        farm.ask("kill", str(number))
+    for number in (2, 3):
+        for path in farm.folder.glob(f"node-{number}.sqlite*"):
+            path.unlink()
+    (recovered,) = farm.ask("recover", "1")
+    assert recovered["recovered"] == 1
+    assert farm.ask("recover", "1") == [recovered]  # done again it changes nothing
+    farm.spawn("run", "1")
+    farm.until(lambda answers: answers[0].get("role") == "leader", "status")
+    assert farm.ask("status")[0]["servers"] == [1]
+    farm.until(lambda answers: answers[0].get("value") == "green", "get", "colour")
+    farm.put("size", "5")
