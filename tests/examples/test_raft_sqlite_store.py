@@ -303,6 +303,33 @@ def test_a_piece_of_a_snapshot_is_read_without_the_rest(tmp_path: Path) -> None:
         one.close()
 
 
+@pytest.mark.slow
+def test_a_piece_costs_the_same_wherever_it_is_and_however_large_the_snapshot_is(
+    tmp_path: Path,
+) -> None:
+    """In steps of SQLite's machine, each of which reads one part at most."""
+    steps: list[int] = []
+    for size in (1 << 20, 32 << 20):
+        store = RaftSqliteStore(tmp_path / str(size), Image(bytes(size)), FOUNDING)
+        store._db.execute("PRAGMA synchronous = OFF")
+        store.perform(TakeSnapshot(ticket=Ticket(1), snapshot=TAKEN))
+        for offset in (0, size // 2 + 5, size - 4096):
+            count = 0
+
+            def step() -> None:
+                nonlocal count
+                count += 1
+
+            store._db.set_progress_handler(step, 1)
+            read = ReadSnapshot(ticket=Ticket(1), snapshot=TAKEN, offset=offset, size=4096)
+            assert store.perform(read) == SnapshotChunk(bytes(4096), offset == size - 4096)
+            store._db.set_progress_handler(None, 0)
+            steps.append(count)
+        store.close()
+    assert 0 < max(steps) < 100
+    assert max(steps) - min(steps) < 20
+
+
 class Image:
     """A state machine of that state."""
 
