@@ -256,6 +256,7 @@ def test_a_leader_says_how_each_peer_is_served() -> None:
         (3, "probe"),
         (4, "joining"),
     ]
+    assert lab.core.peers[-1].next_index == 1  # from the first entry on
     lab.core.cancel_change()
     lab.core.remove_server(3)
     assert [(peer.server_id, peer.doing) for peer in lab.core.peers] == [
