@@ -102,7 +102,8 @@ def inspect(wheel: Path, python: Path, target: Target) -> None:
     faults += run(python, "-c", MISSING, *asked_of_python).split()
     if target.libc == "musl":
         # What musl exports, as zig lists it for its linker.
-        exported = set(re.findall(r"\.globl (\w+)", (ZIG / "lib/libc/musl/libc.S").read_text()))
+        listing = (ZIG / "lib/libc/musl/libc.S").read_text()
+        exported = set(re.findall(r"\.(?:globl|weak) (\w+)", listing))
         faults += sorted(undefined - set(asked_of_python) - exported)
     if faults:
         raise SystemExit(f"{wheel.name}: " + "; ".join(faults))
