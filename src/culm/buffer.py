@@ -63,6 +63,10 @@ class ReceiveBuffer:
             return self._data[start : start + size]
         return bytes(memoryview(self._data)[start : start + size])
 
+    def view(self) -> memoryview:
+        """All bytes, not copied; release it (``with``) before anything else is done with them."""
+        return memoryview(self._data)[self._start :]
+
     def find(self, needle: bytes, offset: int = 0, size_max: int | None = None) -> int:
         """Index of the first `needle` within ``[offset, size_max)``, or -1."""
         data = self._data

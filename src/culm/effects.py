@@ -118,25 +118,19 @@ class Tickets(Generic[T, F]):
 
 
 class Place:
-    """A place in the order of a machine's events, to be filled when the store has answered."""
+    """A place in the order of a machine's events, to be filled when the store has answered.
 
-    __slots__ = ("_events",)
+    events: those that are still to be taken; ``None`` before it is known what comes here.
+    """
+
+    __slots__ = ("events",)
 
     def __init__(self) -> None:
-        self._events: Iterator[Event] | None = None
-
-    @property
-    def filled(self) -> bool:
-        """Whether it is known what comes here."""
-        return self._events is not None
+        self.events: Iterator[Event] | None = None
 
     def fill(self, events: Iterable[Event] = ()) -> None:
         """Put the events here, or none; each is made when it is taken."""
-        self._events = iter(events)
-
-    def take(self) -> Event | None:
-        """The next of the events."""
-        return None if self._events is None else next(self._events, None)
+        self.events = iter(events)
 
 
 class StoreWork(Tickets[Then, Effect[Any]]):
@@ -248,11 +242,10 @@ class StoreWork(Tickets[Then, Effect[Any]]):
             if not isinstance(first, Place):
                 self._order.popleft()
                 return first
-            event = first.take()
-            if event is not None:
-                return event
-            if not first.filled:
+            if first.events is None:
                 return None
+            for event in first.events:
+                return event
             self._order.popleft()
         return None
 
@@ -262,7 +255,7 @@ def _is_exception(value: object) -> bool:
 
 
 def _is_known(item: Event | Place) -> bool:
-    return not isinstance(item, Place) or item.filled
+    return not isinstance(item, Place) or item.events is not None
 
 
 def _wrong(effect: Effect[Any], result: object) -> LocalProtocolError:

@@ -29,6 +29,14 @@ from stores.p2panda_sqlite_store import OperationSqliteStore
 SCHEMAS = ["panda_" + YASMF.hash(b"pandas").hex(), "blob_piece_v1"]
 KEYS = [SigningKey(bytes([number]) * 32) for number in (1, 2)]
 BOUNDS = {"count_max": 4, "size_max": 900}
+AFTER_A_GAP = sign(
+    KEYS[0],
+    family=YASMF,
+    log_id=99,
+    seqnum=2,
+    payload=b"",
+    backlink=YASMF.hash(b""),
+)
 
 
 class Recorder(MemoryStore):
@@ -122,6 +130,19 @@ def test_of_what_has_a_fault_nothing_is_kept(store: OperationSqliteStore):
         store.append([first_of(1), *second])
     heights = store.range(SCHEMAS)
     assert (heights.position, len(heights.view)) == (1, 1)
+
+
+def test_a_store_takes_back_what_came_before_a_fault(store: OperationSqliteStore):
+    twin = written()
+    for each in (MemoryStore(), store):
+        for number in range(0, len(twin.batches), 5):
+            before = list(answers(each, twin))
+            rest = [new for batch in twin.batches[number:] for new in batch]
+            with pytest.raises(ValueError, match="gap"):
+                each.append([*rest, NewOperation(AFTER_A_GAP, *rest[0][1:])])
+            assert list(answers(each, twin)) == before
+            each.append(rest[:5])
+        assert list(answers(each, twin)) == list(answers(twin, twin))
 
 
 def test_numbers_of_64_bits_are_kept(store: OperationSqliteStore):

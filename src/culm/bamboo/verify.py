@@ -158,11 +158,13 @@ class LogVerifier:
         if self._expected and self._expected.get(seqnum, entry.hash()) != entry.hash():
             reasons.append(Reason.CONTRADICTED)
         if seqnum > 1:
-            previous, target = anchors.get(seqnum - 1), anchors.get(lipmaa(seqnum))
+            previous = target = anchors.get(seqnum - 1)
             if previous is not None and previous != entry.backlink:
                 reasons.append(Reason.WRONG_BACKLINK)
-            if entry.lipmaalink is not None and target is not None and target != entry.lipmaalink:
-                reasons.append(Reason.WRONG_LIPMAALINK)
+            if entry.lipmaalink is not None:  # else its target is that of the backlink
+                target = anchors.get(lipmaa(seqnum))
+                if target is not None and target != entry.lipmaalink:
+                    reasons.append(Reason.WRONG_LIPMAALINK)
             if target is None or not (self._sparse or seqnum == anchors.position + 1):
                 reasons.append(Reason.GAP)
         return tuple(reasons)

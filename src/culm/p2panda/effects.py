@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Hashable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
-from operator import lt
+from operator import le, lt
 from typing import Any, TypeAlias, TypeGuard, TypeVar
 
 from culm.arguments import UINT64_MAX, is_dict, is_list, is_mapping
@@ -123,12 +123,14 @@ class ReadOperations(StoreEffect[list[StoredOperation]]):
     def accepts(self, result: object) -> TypeGuard[list[StoredOperation]]:
         if not _are_stored(result, self.after, self.count_max, self.size_max):
             return False
-        ends = {span.log: (span.start, span.end) for span in self.spans}
-        for stored in result:
-            start, end = ends.get(stored.log, (1, 0))
-            if not start <= stored.seqnum <= end:
-                return False
-        return True
+        if not result:
+            return True
+        spans = {span.log: span for span in self.spans}
+        _, logs, seqnums, _, _ = zip(*result, strict=True)
+        if not spans.keys() >= set(logs):
+            return False
+        _, starts, ends = zip(*map(spans.__getitem__, logs), strict=True)
+        return all(map(le, starts, seqnums)) and all(map(le, seqnums, ends))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -50,7 +50,8 @@ class Framer:
                 return None
             self._scanner = Scanner(size_max=form.size_max, depth_max=form.depth_max)
         try:
-            size = self._scanner.scan(self._inbox, self._inbox.size)
+            with self._inbox.view() as data:
+                size = self._scanner.scan(data, len(data))
         except DecodeError as error:
             too_large = error.code is WireErrorCode.LIMIT_EXCEEDED
             code = ErrorCode.MESSAGE_TOO_LARGE if too_large else ErrorCode.MALFORMED
@@ -85,9 +86,12 @@ class Framer:
         behind = 0
         while len(found) < _RUN_MAX and data.startswith(front, behind):
             message, end = cbor.decode_first(data, behind, 1)
-            if end < 0 or not self._codec.is_entry(*message[2:]):
+            if end < 0:
                 break
-            found.append((message[2], message[3]))
+            _, _, entry, operation = message
+            if not self._codec.is_entry(entry, operation):
+                break
+            found.append((entry, operation))
             behind = end
         self._inbox.consume(behind)
         return tuple(found)

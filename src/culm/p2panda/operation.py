@@ -133,16 +133,6 @@ def decode(data: Buffer) -> Operation:
     SchemaId.parse(schema_id)
     previous = () if action is Action.CREATE else _read_previous(action, items[3])
     fields = {} if action is Action.DELETE else _read_fields(items[-1])
-    return _assemble(action, schema_id, previous, fields, encoded)
-
-
-def _assemble(
-    action: Action,
-    schema_id: str,
-    previous: tuple[bytes, ...],
-    fields: dict[str, Value],
-    encoded: bytes,
-) -> Operation:
     operation = _new(Operation)
     _set_action(operation, action)
     _set_schema_id(operation, schema_id)
@@ -202,4 +192,7 @@ def _is_array(value: object) -> TypeGuard[Sequence[Any]]:
 
 
 def _operation_ids(value: Sequence[Any]) -> tuple[bytes, ...] | None:
-    return tuple(value) if all(map(is_operation_id, value)) else None
+    for each in value:
+        if not is_operation_id(each):
+            return None
+    return tuple(value)

@@ -34,8 +34,8 @@ __all__ = [
 FIELDS_MAX = 1024
 FIELD_NAME_SIZE_MAX = 64
 
-_PREFIX = YASMF.prefix.hex()
-_HASH = f"{_PREFIX}[0-9a-f]{{64}}"
+_ID_SIZE, _ID_PREFIX = YASMF.encoded_size, YASMF.prefix  # of operations
+_HASH = f"{_ID_PREFIX.hex()}[0-9a-f]{{64}}"
 _NAME = r"[A-Za-z][A-Za-z0-9_]{0,62}[A-Za-z0-9]"
 _APPLICATION = re.compile(rf"({_NAME})((?:_{_HASH})+)")
 _SYSTEM_NAMES = ("schema_definition", "schema_field_definition", "blob", "blob_piece")
@@ -97,9 +97,7 @@ def check_field_name(name: object) -> None:
 
 def is_operation_id(value: object) -> bool:
     """Whether `value` can be the id of an operation: the YASMF hash of an entry, 34 bytes."""
-    return (
-        type(value) is bytes and len(value) == YASMF.encoded_size and value.startswith(YASMF.prefix)
-    )
+    return type(value) is bytes and len(value) == _ID_SIZE and value.startswith(_ID_PREFIX)
 
 
 class Kind(Enum):

@@ -6,6 +6,7 @@ import heapq
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from culm.bamboo.entry import Entry, LogKey
@@ -192,7 +193,7 @@ class _Document:
     id: bytes
     schema_id: str
     ids: list[bytes] = field(default_factory=list[bytes])
-    log_count: int = 0
+    logs: list[LogKey] = field(default_factory=list[LogKey])
 
 
 @dataclass(slots=True)
@@ -202,16 +203,19 @@ class _Log:
     positions: list[int] = field(default_factory=list[int])
     end_of_log: bool = False
 
-    def take(self, entry: Entry, position: int) -> None:
+    def take(self, id: bytes, position: int, end_of_log: bool) -> None:
         """The next entry is kept, at that position."""
-        id = entry.hash()
         self.hashes.append(id)
         self.document.ids.append(id)
         self.positions.append(position)
-        self.end_of_log = entry.end_of_log
+        self.end_of_log = end_of_log
 
-
-_NO_HASHES: Sequence[bytes] = ()
+    def take_back(self) -> bytes:
+        """The entry and operation taken last are not kept after all; returns their id."""
+        self.document.ids.pop()
+        self.positions.pop()
+        self.end_of_log = False  # for else it would not have been followed
+        return self.hashes.pop()
 
 
 class MemoryStore:
@@ -256,40 +260,43 @@ class MemoryStore:
         return Found(states, found)
 
     def append(self, operations: Sequence[NewOperation]) -> list[int]:
-        self._check(operations)
+        before = len(self._kept)
         grown: dict[LogKey, int] = {}  # how high they were
-        positions: list[int] = []
-        for new in operations:
-            log, seqnum = new.entry.log, new.entry.seqnum
-            kept = self._logs.get(log) or self._open(log, new)
-            if seqnum > len(kept.hashes):
-                grown.setdefault(log, seqnum - 1)
-                self._keep(kept, new)
-            positions.append(kept.positions[seqnum - 1])
-        for each, before in grown.items():
-            kept = self._logs[each]
-            self._trees.grow(each, kept.document.schema_id, before, len(kept.hashes))
+        try:
+            positions = [self._keep(new, grown) for new in operations]
+        except (Conflict, ValueError):
+            while len(self._kept) > before:
+                self._take_back()
+            raise
+        for log, height in grown.items():
+            kept = self._logs[log]
+            self._trees.grow(log, kept.document.schema_id, height, len(kept.hashes))
         return positions
 
-    def _check(self, operations: Sequence[NewOperation]) -> None:
-        heights: dict[LogKey, list[bytes]] = {}  # what is new of each log
-        for new in operations:
-            entry = new.entry
-            log = entry.log
-            kept = self._logs.get(log)
-            known = kept.hashes if kept is not None else _NO_HASHES
-            coming = heights.get(log)
-            if coming is None:
-                coming = heights[log] = []
-            at = entry.seqnum - 1
-            if at < len(known) + len(coming):
-                hash = known[at] if at < len(known) else coming[at - len(known)]
-                if hash != entry.hash():
-                    raise Conflict(log, entry.seqnum)
-            elif at == len(known) + len(coming):
-                coming.append(entry.hash())
-            else:
-                raise ValueError(f"entry {entry.seqnum} has a gap before it")
+    def _keep(self, new: NewOperation, grown: dict[LogKey, int]) -> int:
+        """Keep an operation, unless it is there; returns its position."""
+        entry, operation, _ = new
+        log, seqnum, id = entry.log, entry.seqnum, entry.hash()
+        kept = self._logs.get(log)
+        height = 0 if kept is None else len(kept.hashes)
+        if kept is not None and seqnum <= height:
+            if kept.hashes[seqnum - 1] != id:
+                raise Conflict(log, seqnum)
+            return kept.positions[seqnum - 1]
+        if seqnum != height + 1:
+            raise ValueError(f"entry {seqnum} has a gap before it")
+        if kept is None:
+            kept = self._open(log, new)
+        if log not in grown:
+            grown[log] = height
+        position = len(self._kept) + 1
+        self._kept.append(
+            StoredOperation(position, log, seqnum, entry.encode(), operation.encode())
+        )
+        self._positions[id] = position
+        self._schemas[kept.document.schema_id].append(position)
+        kept.take(id, position, entry.end_of_log)
+        return position
 
     def _open(self, log: LogKey, new: NewOperation) -> _Log:
         """A log begins, and perhaps its document."""
@@ -297,26 +304,30 @@ class MemoryStore:
         document = self._documents.get(id)
         if document is None:
             document = self._documents[id] = _Document(id, new.operation.schema_id)
-        document.log_count += 1
+            self._schemas.setdefault(document.schema_id, [])
+        document.logs.append(log)
         kept = self._logs[log] = _Log(document)
         return kept
 
-    def _keep(self, log: _Log, new: NewOperation) -> None:
-        entry, operation, _ = new
-        position = len(self._kept) + 1
-        self._kept.append(
-            StoredOperation(position, entry.log, entry.seqnum, entry.encode(), operation.encode())
-        )
-        self._positions[entry.hash()] = position
-        self._schemas.setdefault(log.document.schema_id, []).append(position)
-        log.take(entry, position)
+    def _take_back(self) -> None:
+        """What was kept last is not kept after all."""
+        log = self._kept.pop().log
+        kept = self._logs[log]
+        document = kept.document
+        del self._positions[kept.take_back()]
+        self._schemas[document.schema_id].pop()
+        if not kept.hashes:
+            del self._logs[log]
+            document.logs.pop()
+        if not document.ids:
+            del self._documents[document.id]
 
     def documents_of(self, logs: Iterable[LogKey]) -> dict[LogKey, DocumentLogs]:
         found: dict[LogKey, DocumentLogs] = {}
         for log in logs:
             kept = self._logs.get(log)
             if kept is not None:
-                found[log] = DocumentLogs(kept.document.id, kept.document.log_count)
+                found[log] = DocumentLogs(kept.document.id, len(kept.document.logs))
         return found
 
     def read(
@@ -350,9 +361,11 @@ class MemoryStore:
         self, runs: Sequence[list[int]], count_max: int, size_max: int
     ) -> list[StoredOperation]:
         """What stands at the positions in the runs, each of which ascends."""
+        # If not much more is there than is wanted, sorting is the quickest way to merge.
+        few = sum(map(len, runs)) <= 8 * count_max
         found: list[StoredOperation] = []
         size = 0
-        for position in runs[0] if len(runs) == 1 else heapq.merge(*runs):
+        for position in sorted(chain.from_iterable(runs)) if few else heapq.merge(*runs):
             stored = self._kept[position - 1]
             size += len(stored.entry) + len(stored.operation)
             if found and (len(found) >= count_max or size > size_max):

@@ -150,7 +150,8 @@ class _Plain(StreamBase[SessionEvent]):
         if self._scanner is None:
             self._scanner = cbor.Scanner(size_max=self._size_max, depth_max=1)
         try:
-            size = self._scanner.scan(self._inbox, self._inbox.size)
+            with self._inbox.view() as data:
+                size = self._scanner.scan(data, len(data))
         except DecodeError as error:
             raise RemoteProtocolError(ErrorCode.BAD_FRAME, str(error)) from None
         if size is None:

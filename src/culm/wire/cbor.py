@@ -9,7 +9,7 @@ says something.
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any
 
 import cbor2
 
@@ -46,12 +46,6 @@ _FAULTS = {
 }
 
 
-class Octets(Protocol):
-    """Bytes that can be asked for by their index."""
-
-    def __getitem__(self, index: int, /) -> int: ...
-
-
 class Scanner:
     """Where one item ends, of which more and more comes in.
 
@@ -71,7 +65,7 @@ class Scanner:
         self._owed = 1  # the sum of them
         self.pairs = 0
 
-    def scan(self, data: Octets, end: int) -> int | None:
+    def scan(self, data: bytes | memoryview, end: int) -> int | None:
         """Go on in `data`, which begins with the item and has `end` bytes by now.
 
         Returns the size of the item once it is whole.  Raises `DecodeError`, the same for every
@@ -82,7 +76,7 @@ class Scanner:
             kind, argument = data[at] >> 5, data[at] & 31
             behind = at + 1
             if argument > _DIRECT_MAX or kind >= TAG:
-                encoded = bytes([data[index] for index in range(at, min(at + _HEAD_SIZE_MAX, end))])
+                encoded = bytes(data[at : min(at + _HEAD_SIZE_MAX, end)])
                 kind, argument, size = _kernel.head(encoded, 0)
                 if size == _kernel.TRUNCATED:
                     break
