@@ -14,6 +14,7 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Callable, Iterable
+from functools import cache
 
 import h11
 
@@ -122,7 +123,7 @@ def _header_values(headers: Iterable[tuple[bytes, bytes]], name: bytes) -> list[
 
 def _tokens(headers: Iterable[tuple[bytes, bytes]], name: bytes) -> set[str]:
     values = ",".join(_header_values(headers, name)).lower()
-    return {value.strip() for value in values.split(",")}
+    return {value.strip() for value in values.split(",")} if values else set()
 
 
 def _agreed(
@@ -130,12 +131,13 @@ def _agreed(
 ) -> frozenset[Extension]:
     """What both sides have named; names that we do not know say nothing."""
     theirs = _tokens(headers, _EXTENSIONS_FIELD)
-    return frozenset(extension for extension in ours if extension.value in theirs)
+    return ours if theirs.issuperset(ours) else frozenset(one for one in ours if one in theirs)
 
 
-def _extensions_field(extensions: frozenset[Extension]) -> list[tuple[bytes, bytes]]:
+@cache
+def _extensions_field(extensions: frozenset[Extension]) -> tuple[tuple[bytes, bytes], ...]:
     names = ", ".join(sorted(extensions))
-    return [(b"Culm-Extensions", names.encode())] if names else []
+    return ((b"Culm-Extensions", names.encode()),) if names else ()
 
 
 class ServerHandshake(_Handshake):
@@ -200,7 +202,8 @@ class ServerHandshake(_Handshake):
         return self._authenticate(request, uri)
 
     def _authenticate(self, request: h11.Request, uri: str) -> HandshakeEvent:
-        given = _header_values(request.headers, b"authorization")
+        headers = list(request.headers)  # h11 makes each anew at every look
+        given = _header_values(headers, b"authorization")
         if not given:
             self._challenge(stale=False)
             return self._finish(HandshakeState.REFUSED)
@@ -213,11 +216,11 @@ class ServerHandshake(_Handshake):
             self._challenge(stale=verdict == Verdict.STALE)
             error = RemoteProtocolError(ErrorCode.UNAUTHORIZED, f"{verdict} credentials")
             return self._finish(HandshakeState.REFUSED, error)
-        if "websocket" not in _tokens(request.headers, b"upgrade"):
+        if "websocket" not in _tokens(headers, b"upgrade"):
             self._respond(426, [(b"Upgrade", b"websocket")])
             error = RemoteProtocolError(ErrorCode.BAD_HTTP, "no upgrade asked for")
             return self._finish(HandshakeState.REFUSED, error)
-        extensions = _agreed(self._extensions, request.headers)
+        extensions = _agreed(self._extensions, headers)
         accepted = h11.InformationalResponse(
             status_code=101,
             reason=b"Switching Protocols",
@@ -330,14 +333,15 @@ class ClientHandshake(_Handshake):
             raise RemoteProtocolError(ErrorCode.BAD_HTTP)
         status = response.status_code
         if status == 101 and self._used is not None:
-            if "websocket" not in _tokens(response.headers, b"upgrade"):
+            headers = list(response.headers)
+            if "websocket" not in _tokens(headers, b"upgrade"):
                 raise RemoteProtocolError(ErrorCode.BAD_HTTP, "101 without upgrade")
             self._finish(HandshakeState.DONE)
             return Authenticated(
                 user=self._user,
                 cluster=self._cluster,
                 version=self._version,
-                extensions=_agreed(self._extensions, response.headers),
+                extensions=_agreed(self._extensions, headers),
             )
         if 100 <= status < 200:
             return None  # another informational response; the real one follows
