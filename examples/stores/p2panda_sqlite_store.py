@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import heapq
 import sqlite3
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,11 +21,13 @@ from culm.bamboo.entry import LogKey
 from culm.bamboo.links import open_targets
 from culm.bamboo.store import Head
 from culm.p2panda import Operation, decode
+from culm.p2panda.document import Tips
 from culm.p2panda.items import Height
 from culm.p2panda.range_trees import RangeTrees
 from culm.p2panda.store import (
     Conflict,
     DocumentLogs,
+    DocumentState,
     Found,
     LogState,
     NewOperation,
@@ -59,7 +62,9 @@ CREATE TABLE IF NOT EXISTS operations (
     UNIQUE (log, seqnum)
 );
 CREATE INDEX IF NOT EXISTS operations_of_schema ON operations (schema_id, position);
+CREATE INDEX IF NOT EXISTS operations_of_log ON operations (log, position);
 """
+_TIPS_MAX = 256  # documents whose tips are remembered
 _STORED = (
     "SELECT position, author, log_id, seqnum, entry, operation FROM operations"
     " JOIN logs ON logs.id = operations.log WHERE "
@@ -79,6 +84,7 @@ class OperationSqliteStore(FileStore):
         self._db.executescript(_SCHEMA)
         self._trees = RangeTrees()
         self._seen = self._version()  # of the file, when the trees were as it is
+        self._tips: OrderedDict[bytes, tuple[Tips, int]] = OrderedDict()  # up to a position
 
     def close(self) -> None:
         self._db.close()
@@ -189,6 +195,25 @@ class OperationSqliteStore(FileStore):
             (document_id,),
         )
         return {operation_id: decode(encoded) for operation_id, encoded in rows}
+
+    def state_of(self, document_id: bytes) -> DocumentState | None:
+        row = self._row("SELECT id, schema_id FROM documents WHERE document_id = ?", (document_id,))
+        if row is None:
+            return None
+        id, schema_id = row
+        tips, last = self._tips.pop(document_id, (Tips(), 0))
+        for position, operation_id, encoded in self._db.execute(
+            "SELECT position, operation_id, operation FROM logs"
+            " JOIN operations ON operations.log = logs.id"
+            " WHERE document = ? AND position > ? ORDER BY position",
+            (id, last),
+        ):
+            tips.add(operation_id, decode(encoded))
+            last = position
+        self._tips[document_id] = tips, last
+        while len(self._tips) > _TIPS_MAX:
+            self._tips.popitem(last=False)
+        return DocumentState(schema_id, tips.ascending(), tips.deleted)
 
     def logs_of(self, author: bytes) -> dict[int, bytes]:
         rows = self._db.execute(

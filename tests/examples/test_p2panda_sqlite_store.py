@@ -18,9 +18,9 @@ from killing import live_and_die
 from nacl.signing import SigningKey
 
 from culm.bamboo.entry import LogKey, sign
-from culm.p2panda import Action, Author, MemoryStore, Operation, Policy, Replicator
+from culm.p2panda import Action, Author, MemoryStore, Operation, Policy, Replicator, materialise
 from culm.p2panda.effects import perform
-from culm.p2panda.store import Conflict, NewOperation, OperationStore, Span
+from culm.p2panda.store import Conflict, DocumentState, NewOperation, OperationStore, Span
 from culm.testing.link import Link
 from culm.wire.multihash import YASMF
 from effort import LONG
@@ -100,7 +100,8 @@ def answers(store: OperationStore, twin: Recorder) -> Iterator[object]:
         yield heights.position, list(heights.view.read(0, len(heights.view)))
     for schema_id in SCHEMAS:
         yield [store.operations(document_id) for document_id in store.documents(schema_id)]
-    yield store.operations(bytes(34))
+        yield [store.state_of(document_id) for document_id in store.documents(schema_id)]
+    yield store.operations(bytes(34)), store.state_of(bytes(34))
     yield [store.logs_of(bytes(key.verify_key)) for key in KEYS]
 
 
@@ -143,6 +144,22 @@ def test_a_store_takes_back_what_came_before_a_fault(store: OperationSqliteStore
             assert list(answers(each, twin)) == before
             each.append(rest[:5])
         assert list(answers(each, twin)) == list(answers(twin, twin))
+
+
+def test_where_a_document_stands_is_what_materialising_it_says(store: OperationSqliteStore):
+    twin, rng = written(), Random(2)
+    for each in (MemoryStore(), store):
+        author = Author(SigningKey(bytes(32)), each)
+        for batch in twin.batches:
+            each.append(batch)
+            document_id = batch[0].document_id
+            if rng.random() < 0.2:
+                state = each.state_of(document_id)
+                if state is not None and not state.deleted:
+                    author.delete(document_id, previous=[batch[0].entry.hash()])
+            found = materialise(each.operations(document_id))
+            said = DocumentState(found.schema_id, found.tips, found.deleted)
+            assert each.state_of(document_id) == said
 
 
 def test_numbers_of_64_bits_are_kept(store: OperationSqliteStore):

@@ -216,7 +216,8 @@ class Simulation:
         author = node.author
         if self._forks and rng.random() < 0.2:
             author = Author(key_of(rng.randrange(len(self.nodes))), node.store)
-        known = [each for each, found in node.documents(SCHEMA).items() if not found.deleted]
+        states = {each: node.store.state_of(each) for each in node.store.documents(SCHEMA)}
+        known = [each for each, found in states.items() if found is not None and not found.deleted]
         dice = rng.random()
         if not known or dice < 0.3:
             made = author.create(rng.choice((SCHEMA, OTHER)), {"n": rng.randrange(99)})

@@ -7,8 +7,19 @@ from collections.abc import Mapping
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from nacl.signing import SigningKey
 
-from culm.p2panda import Action, Operation, materialise, sort_operations, view_id
+import culm.p2panda.store as store_module
+from culm.p2panda import (
+    Action,
+    Author,
+    MemoryStore,
+    Operation,
+    decode,
+    materialise,
+    sort_operations,
+    view_id,
+)
 from culm.wire.multihash import YASMF
 
 SCHEMA = "person_" + YASMF.hash(b"schema").hex()
@@ -145,3 +156,20 @@ def test_a_document_is_of_one_schema():
     )
     with pytest.raises(ValueError, match="blob_piece_v1"):
         materialise({one: create, two: other})
+
+
+def test_an_update_costs_the_same_however_many_there_were(monkeypatch: pytest.MonkeyPatch):
+    decoded: list[bytes] = []
+
+    def counted(encoded: bytes) -> Operation:
+        decoded.append(encoded)
+        return decode(encoded)
+
+    monkeypatch.setattr(store_module, "decode_operation", counted)
+    store = MemoryStore()
+    authors = [Author(SigningKey(bytes([number]) * 32), store) for number in range(3)]
+    document_id = authors[0].create(SCHEMA, {"n": 0})
+    for number in range(20):
+        authors[number % 3].update(document_id, {"n": number})
+    assert len(decoded) == 20  # each once, but the last
+    assert len(materialise(store.operations(document_id)).order) == 21

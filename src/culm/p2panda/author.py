@@ -13,7 +13,6 @@ from nacl.signing import SigningKey
 from culm.arguments import check_type
 from culm.bamboo.author import publish
 from culm.bamboo.entry import LogKey
-from culm.p2panda.document import Document, materialise
 from culm.p2panda.errors import InvalidOperation, Reason
 from culm.p2panda.operation import Action, Operation, Value
 from culm.p2panda.store import LogState, NewOperation, OperationStore
@@ -34,7 +33,9 @@ class Author:
         check_type("key", key, SigningKey)
         self._key = key
         self._store = store
-        self._logs = store.logs_of(bytes(key.verify_key))  # documents by log id
+        self._logs: dict[bytes, int] = {}  # the first of each document
+        self._next_log = 0
+        self._read_logs()
 
     @property
     def public_key(self) -> bytes:
@@ -72,12 +73,14 @@ class Author:
         fields: Mapping[str, Value],
         previous: Sequence[bytes] | None,
     ) -> bytes:
-        document = self._document(document_id)
+        document = self._store.state_of(document_id)
+        if document is None:
+            raise KeyError(document_id)
         if document.deleted:
             raise ValueError(f"document {document_id.hex()} was deleted")
         if previous is None:
             previous = document.tips
-        elif not set(previous) <= set(document.order):
+        elif not self._are_of(document_id, previous):
             raise InvalidOperation(Reason.UNKNOWN_PREVIOUS, "no operations of the document")
         changes: dict[str, Any] = {"fields": fields} if action is Action.UPDATE else {}
         operation = Operation(
@@ -88,11 +91,10 @@ class Author:
         )
         return self._publish(operation, document_id)
 
-    def _document(self, document_id: bytes) -> Document:
-        operations = self._store.operations(document_id)
-        if not operations:
-            raise KeyError(document_id)
-        return materialise(operations)
+    def _are_of(self, document_id: bytes, operations: Sequence[bytes]) -> bool:
+        """Whether all these are operations of the document."""
+        found = self._store.look_up([], operations).operations
+        return all(each in found and found[each].document_id == document_id for each in operations)
 
     def _publish(self, operation: Operation, document_id: bytes | None) -> bytes:
         log, state = self._log_for(document_id)
@@ -107,18 +109,24 @@ class Author:
         operation_id = new.entry.hash()
         belongs_to = operation_id if document_id is None else document_id
         self._store.append([NewOperation(new.entry, operation, belongs_to)])
-        self._logs[log.log_id] = belongs_to
+        self._logs[belongs_to] = log.log_id
+        self._next_log = max(self._next_log, log.log_id + 1)
         return operation_id
 
     def _log_for(self, document_id: bytes | None) -> tuple[LogKey, LogState | None]:
         """The log of a document, or else a new one, and what there is of it."""
         while True:
-            logs = (log_id for log_id, document in self._logs.items() if document == document_id)
-            found = next(logs, None)
-            log_id = max(self._logs, default=-1) + 1 if found is None else found
+            found = None if document_id is None else self._logs.get(document_id)
+            log_id = self._next_log if found is None else found
             log = LogKey(self.public_key, log_id)
             state = self._store.look_up([log], []).logs.get(log)
             if found is not None or state is None:
                 return log, state
             # The store has got logs of ours from others, who had them from our last life.
-            self._logs = self._store.logs_of(self.public_key)
+            self._read_logs()
+
+    def _read_logs(self) -> None:
+        logs = self._store.logs_of(self.public_key)
+        for log_id, document_id in logs.items():
+            self._logs.setdefault(document_id, log_id)
+        self._next_log = max(logs, default=-1) + 1

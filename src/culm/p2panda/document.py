@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from culm.p2panda.operation import Action, Operation, Value
 
-__all__ = ["Document", "materialise", "sort_operations", "view_id"]
+__all__ = ["Document", "Tips", "materialise", "sort_operations", "view_id"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +39,31 @@ class Document:
     @property
     def view_id(self) -> str:
         return view_id(self.tips)
+
+
+class Tips:
+    """Those of a document's operations behind which none stands, kept up as more come.
+
+    count: how many operations have come.
+    deleted: whether one of them deletes the document.
+    """
+
+    __slots__ = ("_ids", "count", "deleted")
+
+    def __init__(self) -> None:
+        self._ids: set[bytes] = set()
+        self.count = 0
+        self.deleted = False
+
+    def add(self, id: bytes, operation: Operation) -> None:
+        """An operation has come; those behind which it stands have come before."""
+        self._ids.difference_update(operation.previous)
+        self._ids.add(id)
+        self.count += 1
+        self.deleted |= operation.action is Action.DELETE
+
+    def ascending(self) -> tuple[bytes, ...]:
+        return tuple(sorted(self._ids))
 
 
 def view_id(tips: Iterable[bytes]) -> str:

@@ -12,6 +12,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 from culm.bamboo.entry import Entry, LogKey
 from culm.bamboo.links import open_targets
 from culm.bamboo.store import Head
+from culm.p2panda.document import Tips
 from culm.p2panda.items import Height
 from culm.p2panda.operation import Operation
 from culm.p2panda.operation import decode as decode_operation
@@ -22,6 +23,7 @@ from culm.reconcile.tree import View
 __all__ = [
     "Conflict",
     "DocumentLogs",
+    "DocumentState",
     "Found",
     "LogState",
     "MemoryStore",
@@ -112,6 +114,17 @@ class DocumentLogs(NamedTuple):
     log_count: int
 
 
+class DocumentState(NamedTuple):
+    """What is to be known of a document by somebody who changes it.
+
+    tips: the ids of its operations behind which none stands, ascending.
+    """
+
+    schema_id: str
+    tips: tuple[bytes, ...]
+    deleted: bool
+
+
 class Span(NamedTuple):
     """Entries of a log, from `start` to `end`, both included."""
 
@@ -183,6 +196,13 @@ class OperationStore(Protocol):
         """All operations of a document by their ids; none if there is no such document."""
         ...
 
+    def state_of(self, document_id: bytes) -> DocumentState | None:
+        """Where a document stands, if there is one.
+
+        Asked for again, it costs little: only operations that have come meanwhile are looked at.
+        """
+        ...
+
     def logs_of(self, author: bytes) -> dict[int, bytes]:
         """The ids of an author's logs, ascending, and of the documents to which they belong."""
         ...
@@ -194,6 +214,7 @@ class _Document:
     schema_id: str
     ids: list[bytes] = field(default_factory=list[bytes])
     logs: list[LogKey] = field(default_factory=list[LogKey])
+    tips: Tips = field(default_factory=Tips)  # among the first of the operations, so far
 
 
 @dataclass(slots=True)
@@ -382,6 +403,15 @@ class MemoryStore:
         ids = [] if document is None else document.ids
         kept = {each: self._kept[self._positions[each] - 1] for each in ids}
         return {each: decode_operation(stored.operation) for each, stored in kept.items()}
+
+    def state_of(self, document_id: bytes) -> DocumentState | None:
+        document = self._documents.get(document_id)
+        if document is None:
+            return None
+        tips = document.tips
+        for each in document.ids[tips.count :]:
+            tips.add(each, decode_operation(self._kept[self._positions[each] - 1].operation))
+        return DocumentState(document.schema_id, tips.ascending(), tips.deleted)
 
     def logs_of(self, author: bytes) -> dict[int, bytes]:
         logs = sorted(log for log in self._logs if log.author == author)
