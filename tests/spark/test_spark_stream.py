@@ -68,6 +68,9 @@ def test_files_that_come_late_twice_and_out_of_order_are_audited_as_if_at_once(s
     add_file(source, "rest", rows[3 * third :])
     follow(spark, source, output)
     follow(spark, source, output)
+    growing = spark.readStream.format("culm").load(str(source))
+    with pytest.raises(FileExistsError, match="not of the checkpoint"):
+        write_batches(growing, str(output), f"{output}.another")
     verified = read_batches(spark, str(output)).drop("batch").persist()
     assert count_faults(verified)["NO_ARCHIVE"] == 1
     found = audited(verified.filter("entry is not null"))

@@ -39,11 +39,23 @@ def write_batches(
     one was, however that has ended.  With `until_all` it ends when it has written all that
     is there, else it waits for more.  `then` is called with what each batch has written, and its
     number; it may be called again for the same one after a crash.
+
+    Raises ``FileExistsError`` if there are batches at `output` of which `checkpoint` knows nothing:
+    what is in them would be written once more, beside them and in their place.
     """
+    if _has_files(output) and not _has_files(f"{checkpoint}/offsets"):
+        raise FileExistsError(f"the batches at {output} are not of the checkpoint {checkpoint}")
     writer = stream.writeStream.option("checkpointLocation", checkpoint)
     if until_all:
         writer = writer.trigger(availableNow=True)
     return writer.foreachBatch(partial(_write, output=output, then=then)).start()
+
+
+def _has_files(path: str) -> bool:
+    try:
+        return bool(list_files(path))
+    except FileNotFoundError:
+        return False
 
 
 def _write(
