@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import re
+import sys
+from pathlib import Path
 from typing import Any
 
 from sphinx.application import Sphinx
 from sphinx.domains.python import ObjectEntry, PythonDomain
 
 import culm
+
+sys.path.insert(0, str(Path(__file__).parent))  # for `offline`
 
 project = "culm"
 author = "The culm developers"
@@ -19,7 +23,7 @@ extensions = [
     "myst_parser",
     "sphinx.ext.apidoc",
     "sphinx.ext.autodoc",
-    "sphinxcontrib.mermaid",
+    "offline",
 ]
 if not tags.has("check"):  # noqa: F821, which Sphinx puts there
     extensions.append("sphinx.ext.viewcode")  # takes a third of the time, and finds no fault
@@ -27,6 +31,7 @@ exclude_patterns = ["_build"]
 nitpicky = False
 
 myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
+html_math_renderer = "mathml"
 myst_fence_as_directive = ["mermaid"]
 myst_heading_anchors = 3
 

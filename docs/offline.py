@@ -1,0 +1,76 @@
+"""Sphinx extension: diagrams and formulas are drawn while the site is built.
+
+So the site needs no network. A ``mermaid`` block becomes two pictures, one for light and one for
+dark pages; mermaid itself runs inside the build (`mermaidx`). Formulas become MathML, which
+browsers draw by themselves.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import latex2mathml.converter
+import mermaidx
+from docutils import nodes
+from sphinx.application import Sphinx
+from sphinx.util.docutils import SphinxDirective
+
+# Mermaid's themes, and the class by which furo shows a picture on pages of that kind only.
+THEMES = {"default": "only-light", "dark": "only-dark"}
+KINDS = {
+    "stateDiagram-v2": "State diagram",
+    "sequenceDiagram": "Sequence diagram",
+    "flowchart": "Flow chart",
+}
+
+
+class Mermaid(SphinxDirective):
+    """A diagram, drawn from its text."""
+
+    has_content = True
+
+    def run(self) -> list[nodes.Node]:
+        """Draw it in both themes."""
+        source = "\n".join(self.content)
+        folder = Path(self.env.app.doctreedir) / "diagrams"
+        return [self._picture(source, theme, folder) for theme in THEMES]
+
+    def _picture(self, source: str, theme: str, folder: Path) -> nodes.Node:
+        name = f"{hashlib.sha256(source.encode()).hexdigest()[:16]}-{theme}.svg"
+        picture = folder / name
+        if not picture.exists():  # what has not changed is not drawn again
+            drawn = mermaidx.render(source, theme=theme).svg()
+            folder.mkdir(parents=True, exist_ok=True)
+            picture.write_text(drawn, encoding="utf-8")
+        place = Path(self.env.app.outdir) / "_static" / "diagrams" / name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(picture.read_bytes())
+        up = "../" * self.env.docname.count("/")
+        kind = KINDS.get(source.split(maxsplit=1)[0], "Diagram")
+        return nodes.raw(
+            "",
+            f'<p class="{THEMES[theme]}"><img alt="{kind}" src="{up}_static/diagrams/{name}" '
+            f'style="max-width: 100%"></p>',
+            format="html",
+        )
+
+
+def inline_formula(translator: Any, node: nodes.math) -> None:
+    """Write a formula within a line as MathML."""
+    translator.body.append(latex2mathml.converter.convert(node.astext()))
+    raise nodes.SkipNode
+
+
+def formula(translator: Any, node: nodes.math_block) -> None:
+    """Write a formula on a line of its own as MathML."""
+    translator.body.append(latex2mathml.converter.convert(node.astext(), display="block"))
+    raise nodes.SkipNode
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    """Called by Sphinx."""
+    app.add_directive("mermaid", Mermaid)
+    app.add_html_math_renderer("mathml", (inline_formula, None), (formula, None))
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

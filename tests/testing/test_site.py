@@ -1,0 +1,78 @@
+"""The check of the built site finds what leaves it and what leads nowhere."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.append(str(Path(__file__).resolve().parents[2] / "docs"))
+
+import check_site
+
+SOUND = """<html><head><link rel="stylesheet" href="style.css?v=1"><link rel="canonical"
+href="https://culm.example/"><script src="script.js"></script></head><body><h1 id="here">x</h1>
+<a href="#here">a</a><a href="sub/other.html#there">b</a><a href="https://elsewhere.example/">c</a>
+<a href="sub/">d</a><a href="mailto:x@y.example">e</a>
+<img src="data:image/png;base64,AA=="></body></html>"""
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Path:
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "index.html").write_text(SOUND)
+    (tmp_path / "sub/other.html").write_text('<p id="there"><a href="../index.html#here">y</a>')
+    (tmp_path / "sub/index.html").write_text("<p>z")
+    (tmp_path / "style.css").write_text('p { background: url("picture.png") }')
+    (tmp_path / "script.js").write_text("")
+    return tmp_path
+
+
+def test_a_sound_site_has_no_faults(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert check_site.main(str(site)) == 0
+    assert "3 pages, 0 faults" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("more", "fault"),
+    [
+        ('<script src="https://x.example/a.js"></script>', "loads https://x.example/a.js"),
+        ('<script src="//x.example/a.js"></script>', "loads //x.example/a.js"),
+        (
+            '<script type="module">import m from "https://x.example/m.mjs";</script>',
+            "loads https://x.example/m.mjs",
+        ),
+        ("<script>import('https://x.example/m.mjs')</script>", "loads https://x.example/m.mjs"),
+        (
+            '<link rel="preload" href="https://x.example/f.woff2">',
+            "loads https://x.example/f.woff2",
+        ),
+        ("<style>@import 'https://x.example/s.css';</style>", "loads https://x.example/s.css"),
+        ('<p style="background: url(https://x.example/p)">', "loads https://x.example/p"),
+        ('<img srcset="style.css 1x, http://x.example/p 2x">', "loads http://x.example/p"),
+        ('<img src="gone.png">', "lacks gone.png"),
+        ('<script src="sub/gone.js"></script>', "lacks sub/gone.js"),
+        ('<a href="gone.html">g</a>', "leads nowhere: gone.html"),
+        ('<a href="sub/other.html#gone">g</a>', "leads nowhere: sub/other.html#gone"),
+        ('<a href="#gone">g</a>', "leads nowhere: #gone"),
+        ('<a href="../index.html">g</a>', "leads nowhere: ../index.html"),
+    ],
+)
+def test_what_leaves_or_leads_nowhere_is_found(site: Path, more: str, fault: str) -> None:
+    (site / "index.html").write_text(SOUND + more)
+    assert list(check_site.faults(site)) == [f"index.html: {fault}"]
+    assert check_site.main(str(site)) == 1
+
+
+def test_styles_and_pictures_are_looked_into(site: Path) -> None:
+    (site / "style.css").write_text("@font-face { src: url(https://x.example/f.woff2) }")
+    (site / "p.svg").write_text('<svg><image href="https://x.example/p.png"/></svg>')
+    assert list(check_site.faults(site)) == [
+        "p.svg: loads https://x.example/p.png",
+        "style.css: loads https://x.example/f.woff2",
+    ]
+
+
+def test_a_folder_without_pages_is_no_site(tmp_path: Path) -> None:
+    assert check_site.main(str(tmp_path)) == 1
