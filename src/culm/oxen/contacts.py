@@ -80,6 +80,16 @@ class ContactTable:
         """The last contact of anybody with `to`."""
         return max((row.get(to, NEVER) for row in self._rows.values()), default=NEVER)
 
+    def dependants(self, peers: Iterable[bytes], now: float) -> set[bytes]:
+        """Those of `peers` to which no link but our own is possibly usable."""
+        found = set(peers)
+        for fr, row in self._rows.items():
+            if not found:
+                break
+            if fr != self.me:
+                found.difference_update(to for to, time in row.items() if self.fresh(time, now))
+        return found
+
     def reachable(self, to: bytes, now: float) -> bool:
         """Whether any link to `to` is possibly usable."""
         return self.usable(self.me, to, now) or self.fresh(self.newest(to), now)

@@ -26,7 +26,9 @@ def fragment(
     resolution_s: float,
     rng: Random,
 ) -> Gossip | None:
-    """Our own row, and as many others, picked at random, as fit into `size_max` bytes.
+    """Our own row, and as many others as fit into `size_max` bytes.
+
+    First those that know of servers with which we are not in touch, else picked at random.
 
     Columns are servers in touch with anybody, picked at random if they do not all fit;
     entries that make no link usable are written as time 0, which is short.  Rows and columns
@@ -49,6 +51,10 @@ def fragment(
     left -= own_size
     senders = [me]
     rng.shuffle(candidates)
+    ours = {to for to in columns if contacts.usable(me, to, now)}
+    # First those in touch with servers that we are not: most servers speak for themselves.
+    news = [to for to in columns if to not in ours and to != me]
+    candidates.sort(key=lambda sid: -sum(contacts.usable(sid, to, now) for to in news))
     for sid in candidates:
         size = _PREFIX_SIZE + len(sid) + _ROW_SIZE + len(columns) * time_size
         if sid != me and size <= left and any(contacts.usable(sid, to, now) for to in columns):

@@ -65,6 +65,8 @@ class Links:
             size_max=limits.forwards_max,
         )
         self._shared: set[bytes] = set()
+        self._told: dict[bytes, int] = {}  # in which of our gossips, counted from 1
+        self._gossips = 0
         self._banned: set[bytes] = set()
         self._proofs = Proofs(limits.peers_max)
         self._outbox = Outbox(
@@ -83,6 +85,7 @@ class Links:
         """`sid` has left: nobody is told of it, but it can still be reached for a while."""
         self._keepalives.remove(sid)
         self._shared.discard(sid)
+        self._told.pop(sid, None)
 
     def remove(self, sid: bytes) -> None:
         """Forget `sid`."""
@@ -177,11 +180,22 @@ class Links:
         self._forwarded.expire(self._clock.unix)
 
     def gossip(self) -> None:
-        """Tell a random peer a random portion of the table."""
-        shared = sorted(self._shared)
-        usable = [sid for sid in shared if self.contacts.usable(self._me, sid, self._clock.unix)]
-        if shared:
-            self._gossip_to(self._rng.choice(usable or shared))
+        """Tell a portion of the table to the peer that was told longest ago.
+
+        Every other time it is one of those that hear of others from us alone, if there are any.
+        """
+        now, contacts = self._clock.unix, self.contacts
+        usable = [sid for sid in sorted(self._shared) if contacts.usable(self._me, sid, now)]
+        peers = usable or sorted(self._shared)
+        if not peers:
+            return
+        self._gossips += 1
+        if self._gossips % 2:
+            peers = sorted(contacts.dependants(usable, now)) or peers
+        longest = min(self._told.get(sid, 0) for sid in peers)
+        sid = self._rng.choice([sid for sid in peers if self._told.get(sid, 0) == longest])
+        self._told[sid] = self._gossips
+        self._gossip_to(sid)
 
     def take(self) -> list[tuple[Hashable, bytes]]:
         """Take the datagrams to send, each after the neighbour it is for."""
