@@ -295,7 +295,9 @@ class Raft:
             return None
         shared, engine = self._shared, self._engine
         receiver, leadership = engine.receiver, engine.leadership
-        effect: RaftEffect | None = shared.journal.next_effect() or receiver.next_effect()
+        effect: RaftEffect | None = shared.journal.next_effect()
+        if effect is None and receiver.due is not None:
+            effect = receiver.next_effect()
         if effect is None and not receiver.installing:
             effect = shared.applier.next_effect()
         if effect is None and leadership is not None:

@@ -47,7 +47,8 @@ class Elector:
     def restart_timer(self) -> None:
         """Draw a new election timeout (paper, 5.2: randomized to avoid split votes)."""
         timing = self._shared.timing
-        wait = self._rng.uniform(timing.election_timeout_min_s, timing.election_timeout_max_s)
+        shortest, longest = timing.election_timeout_min_s, timing.election_timeout_max_s
+        wait = shortest + (longest - shortest) * self._rng.random()
         self.deadline = self._shared.now + wait
 
     @property

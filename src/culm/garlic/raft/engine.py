@@ -144,13 +144,17 @@ class Engine:
 
     def settle(self) -> None:
         """Draw conclusions from what is durable, applied and answered by now."""
-        if self.elector.role is State.PRE_CANDIDATE and self.elector.may_win:
-            self.elector.stand(transfer=False)
-        if self.elector.role is State.CANDIDATE and self.elector.elected:
-            self.elector.lead()
-            self.leadership = Leadership(self.shared, self.reads)
-        if self.leadership is not None:
-            self.leadership.settle()
+        leadership, elector = self.leadership, self.elector
+        if leadership is None:
+            if elector.role is State.FOLLOWER:
+                return
+            if elector.role is State.PRE_CANDIDATE and elector.may_win:
+                elector.stand(transfer=False)
+            if elector.role is State.CANDIDATE and elector.elected:
+                elector.lead()
+                leadership = self.leadership = Leadership(self.shared, self.reads)
+        if leadership is not None:
+            leadership.settle()
             if not self.shared.is_voter:
                 # Paper, section 6: a leader that is not in the new configuration steps
                 # down once that is committed.

@@ -32,13 +32,14 @@ class Receiver:
 
     __slots__ = (
         "_departure",
-        "_due",
         "_offset",
         "_shared",
         "_snapshot_key",
         "_synced",
         "_synced_by",
         "_writing",
+        "due",
+        "installing",
     )
 
     def __init__(self, shared: Shared, departure: Departure) -> None:
@@ -47,16 +48,11 @@ class Receiver:
         # What is being received: term and leader that send it, and the snapshot
         self._snapshot_key: tuple[int, int, Snapshot] | None = None
         self._offset = 0  # its bytes that are written
-        self._due: SnapshotRequest | None = None  # chunk to write
+        self.due: SnapshotRequest | None = None  # chunk to write
         self._writing: SnapshotRequest | None = None
+        self.installing = False  # the last chunk is due, or being written: it replaces our state
         self._synced_by: tuple[int, int] | None = None  # term and leader that let us join
         self._synced = 0  # up to where our log is known to be that leader's
-
-    @property
-    def installing(self) -> bool:
-        """Whether the state is about to be replaced by a snapshot."""
-        chunk = self._writing or self._due
-        return chunk is not None and chunk.done
 
     def on_append(self, request: AppendRequest) -> None:
         """AppendEntries (paper, figure 2, receiver implementation 2 to 5)."""
@@ -146,8 +142,9 @@ class Receiver:
         """
         key = (request.term, request.source, request.snapshot)
         wanted = self._offset if key == self._snapshot_key else 0
-        if self._due is None and self._writing is None and request.offset == wanted:
-            self._snapshot_key, self._offset, self._due = key, wanted, request
+        if self.due is None and self._writing is None and request.offset == wanted:
+            self._snapshot_key, self._offset, self.due = key, wanted, request
+            self.installing = request.done
         else:
             self._shared.respond(request, wanted, accepted=True)
 
@@ -156,10 +153,10 @@ class Receiver:
 
         The last one replaces log and state, so it waits until nothing else is at work.
         """
-        shared, chunk = self._shared, self._due
+        shared, chunk = self._shared, self.due
         if chunk is None or (chunk.done and not (shared.journal.saved and not shared.applier.busy)):
             return None
-        self._due, self._writing = None, chunk
+        self.due, self._writing = None, chunk
         return shared.work.hand_out(
             WriteSnapshot,
             self._written,
@@ -170,7 +167,7 @@ class Receiver:
         )
 
     def _written(self, usable: bool) -> None:
-        chunk, self._writing = self._writing, None
+        chunk, self._writing, self.installing = self._writing, None, False
         assert chunk is not None
         shared = self._shared
         if not usable:
