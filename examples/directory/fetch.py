@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
 from culm.bamboo import ForkProof, LogKey, LogStore
@@ -27,6 +26,7 @@ from culm.point2point.replication import (
 from culm.pump import AbortedError
 from directory.records import PAYLOAD_SIZE_MAX
 from directory.survey import Survey, survey_log
+from directory.thread import StoreThread
 from drivers.asyncio_driver import MachineProtocol
 
 __all__ = ["Failure", "Fetched", "Fetcher", "Terms", "fetch_logs", "log_name", "several_logs"]
@@ -118,11 +118,11 @@ async def fetch_logs(
     """Fetch what the peer at `host` and `port` offers and `store` lacks."""
     fetched = Fetched()
     interest = terms.interest(live=False)
-    with ThreadPoolExecutor(1, "store") as executor:
+    with StoreThread(store) as thread:
         for _ in range(2):
-            fetcher = Fetcher(store, terms, fetched, interest, on_progress)
-            await fetcher.run(host, port, executor)
-            if not fetcher.was_misled():
+            fetcher = Fetcher(thread, terms, fetched, interest, on_progress)
+            await fetcher.run(host, port)
+            if not await fetcher.was_misled():
                 break
     return fetched
 
@@ -132,13 +132,14 @@ class Fetcher:
 
     def __init__(
         self,
-        store: LogStore,
+        thread: StoreThread,
         terms: Terms,
         fetched: Fetched,
         interest: Interest,
         on_progress: Callable[[Fetched], object] = lambda fetched: None,
     ) -> None:
-        self.store = store
+        self.thread = thread
+        self.store = thread.store  # to be used in that thread
         self.terms = terms
         self.fetched = fetched
         self.over = False  # we have said goodbye
@@ -149,11 +150,9 @@ class Fetcher:
         self._begun: dict[tuple[LogKey, int], int] = {}  # how much there is of them by now
         self._added_size = 0  # what the store has been given
         self._surveys: dict[LogKey, Survey] = {}
-        for log in store.logs():
-            self.look_at(log)
         self.replicator = Replicator(
             role=Role.PROACTIVE,
-            family=store.family,
+            family=self.store.family,
             interest=interest,
             limits=ReplicatorLimits(
                 connection=Limits(
@@ -166,6 +165,10 @@ class Fetcher:
             ),
         )
         self.protocol: MachineProtocol
+
+    def _look_at_all(self) -> None:
+        for log in self.store.logs():
+            self.look_at(log)
 
     def look_at(self, log: LogKey) -> None:
         """Find out how far we have this log, and what is missing."""
@@ -180,13 +183,14 @@ class Fetcher:
         """What is there, and what is to be asked for of what is missing behind us."""
         return survey_log(self.store, log, payload_size_max=self.terms.want.size_max)
 
-    async def run(self, host: str, port: int, executor: ThreadPoolExecutor) -> None:
+    async def run(self, host: str, port: int) -> None:
         """Fetch over one connection."""
         loop = asyncio.get_running_loop()
+        await self.thread.call(self._look_at_all)
         protocol = self.protocol = MachineProtocol(
             self.replicator,
             perform=lambda effect: perform(effect, self.store),
-            executor=executor,
+            executor=self.thread.executor,
             on_event=self._take,
         )
         self.prepare()
@@ -209,10 +213,10 @@ class Fetcher:
         await self.finish()
         if self._has_too_large():
             self.fetched.fail(_too_large("a log has a payload that is larger than any record"))
-        if (missing := self.why_incomplete()) is not None:
+        if (missing := await self.thread.call(self.why_incomplete)) is not None:
             self.fetched.fail(Failure("INCOMPLETE", missing))
 
-    def was_misled(self) -> bool:
+    async def was_misled(self) -> bool:
         """Whether the payload that did not verify had been begun by an earlier peer.
 
         The replicator has thrown it away; all of it may well come from this peer.
@@ -220,10 +224,11 @@ class Fetcher:
         failure = self.fetched.failure
         if failure is None or failure.code != "INVALID_DATA":
             return False
-        return any(
-            (entry := self.store.entry(*place)) is not None and not entry.payload_stored
-            for place in self.begun
-        )
+        return await self.thread.call(self._has_thrown_away)
+
+    def _has_thrown_away(self) -> bool:
+        entries = (self.store.entry(*place) for place in self.begun)
+        return any(entry is not None and not entry.payload_stored for entry in entries)
 
     # What happens.
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 from culm.bamboo import LogStore
 from culm.machine import Event
 from culm.point2point.replication import EntryStored, LogSynced
 from directory.fetch import Failure, Fetched, Fetcher, Terms
+from directory.thread import StoreThread
 
 __all__ = ["block_signals", "follow_logs"]
 
@@ -37,11 +38,11 @@ async def follow_logs(
     """
     fetched = Fetched()
     # A signal that reached the thread of the store would be too late for our handlers.
-    with ThreadPoolExecutor(1, "store", initializer=block_signals) as executor:
+    with StoreThread(store, initializer=block_signals) as thread:
         for _ in range(2):
-            follower = _Follower(store, terms, fetched, executor, update, on_progress)
-            await follower.run(host, port, executor)
-            if not follower.was_misled():
+            follower = _Follower(thread, terms, fetched, update, on_progress)
+            await follower.run(host, port)
+            if not await follower.was_misled():
                 break
     return fetched
 
@@ -54,15 +55,13 @@ def block_signals() -> None:
 class _Follower(Fetcher):
     def __init__(
         self,
-        store: LogStore,
+        thread: StoreThread,
         terms: Terms,
         fetched: Fetched,
-        executor: ThreadPoolExecutor,
         update: Callable[[Fetched], Failure | None],
         on_progress: Callable[[Fetched], object],
     ) -> None:
-        super().__init__(store, terms, fetched, terms.interest(live=True), on_progress)
-        self._executor = executor
+        super().__init__(thread, terms, fetched, terms.interest(live=True), on_progress)
         self._update = update
         self._caught_up = False
         self._stale = True  # there is something of which `update` has not been told
@@ -125,8 +124,7 @@ class _Follower(Fetcher):
 
     async def _call_update(self) -> None:
         self._stale = False
-        loop = asyncio.get_running_loop()
-        failure = await loop.run_in_executor(self._executor, self._update, self.fetched)
+        failure = await self.thread.call(partial(self._update, self.fetched))
         if failure is not None:
             self.fetched.fail(failure)
             self.say_goodbye()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from itertools import islice
@@ -15,6 +14,7 @@ from culm.point2point.replication import Interest
 from directory.fetch import Failure, Fetched, Fetcher, Terms
 from directory.records import PACK_SIZE_MAX, PAYLOAD_SIZE_MAX, RecordError
 from directory.survey import Survey, survey_log
+from directory.thread import StoreThread
 from directory.tree import TreeReader
 
 __all__ = ["Address", "all_lacking", "chooser", "fetch_parts", "lacking_of", "look_at_servers"]
@@ -87,12 +87,17 @@ async def fetch_parts(
     """
     total = Fetched()
     terms = replace(terms, payload_size_max=min(PACK_SIZE_MAX, terms.want.size_max))
-    with ThreadPoolExecutor(1, "store") as executor:
-        working = await _fetch_small(store, servers, terms, total, executor, on_progress)
+
+    def missing_of() -> dict[LogKey, list[int]]:
+        logs = [log for log in store.logs() if terms.wanted in (None, log)]
+        return {log: lacking(store, log) for log in logs}
+
+    with StoreThread(store) as thread:
+        working = await _fetch_small(thread, servers, terms, total, on_progress)
         idle = 0
         before: dict[LogKey, list[int]] | None = None
         while working and total.failure is None:
-            missing = {log: lacking(store, log) for log in _logs(store, terms)}
+            missing = await thread.call(missing_of)
             idle = idle + 1 if missing == before else 0
             if not any(missing.values()) or idle > len(working):
                 break
@@ -100,29 +105,24 @@ async def fetch_parts(
             # Who has not what was asked of it is asked for something else the next time.
             turn = idle % len(working)
             working = working[turn:] + working[:turn]
-            working = await _fetch_large(store, working, terms, missing, total, executor)
+            working = await _fetch_large(thread, working, terms, missing, total)
             on_progress(total)
-        if working and any(lacking(store, log) for log in _logs(store, terms)):
+        if working and any((await thread.call(missing_of)).values()):
             total.fail(Failure("INCOMPLETE", "no server has all of what is missing"))
     return total
 
 
-def _logs(store: LogStore, terms: Terms) -> list[LogKey]:
-    return [log for log in store.logs() if terms.wanted in (None, log)]
-
-
 async def _fetch_small(
-    store: LogStore,
+    thread: StoreThread,
     servers: Sequence[Address],
     terms: Terms,
     total: Fetched,
-    executor: ThreadPoolExecutor,
     on_progress: Callable[[Fetched], object],
 ) -> list[Address]:
     """From the first server that is able to; that one, and those that have not been tried."""
     for number, (host, port) in enumerate(servers):
-        fetcher = Fetcher(store, terms, total, terms.interest(live=False), on_progress)
-        await fetcher.run(host, port, executor)
+        fetcher = Fetcher(thread, terms, total, terms.interest(live=False), on_progress)
+        await fetcher.run(host, port)
         if total.failure is None:
             return list(servers[number:])
         if total.failure.code == "FORK":
@@ -131,12 +131,11 @@ async def _fetch_small(
 
 
 async def _fetch_large(
-    store: LogStore,
+    thread: StoreThread,
     servers: Sequence[Address],
     terms: Terms,
     missing: dict[LogKey, list[int]],
     total: Fetched,
-    executor: ThreadPoolExecutor,
 ) -> list[Address]:
     """Ask each server for a share; those that did not fail."""
     added_max = terms.added_size_max
@@ -145,8 +144,8 @@ async def _fetch_large(
     fetchers = []
     for number, result in enumerate(results):
         share = {log: _share(numbers, number, len(servers)) for log, numbers in missing.items()}
-        fetchers.append(_PartFetcher(store, each, result, share))
-    runs = (f.run(*server, executor) for f, server in zip(fetchers, servers, strict=True))
+        fetchers.append(_PartFetcher(thread, each, result, share))
+    runs = (f.run(*server) for f, server in zip(fetchers, servers, strict=True))
     await asyncio.gather(*runs)
     for result in results:
         total.entries += result.entries
@@ -174,13 +173,13 @@ class _PartFetcher(Fetcher):
 
     def __init__(
         self,
-        store: LogStore,
+        thread: StoreThread,
         terms: Terms,
         fetched: Fetched,
         share: dict[LogKey, frozenset[int]],
     ) -> None:
         self._share = share
-        super().__init__(store, terms, fetched, terms.interest(live=False))
+        super().__init__(thread, terms, fetched, terms.interest(live=False))
 
     def survey(self, log: LogKey) -> Survey:
         chosen = self._share.get(log, frozenset())
@@ -209,8 +208,8 @@ async def look_at_servers(
     """What each of the servers offers."""
     interest = Interest(live=False, accept_new_logs=True, want=None)
     results = [Fetched() for _ in servers]
-    lookers = [_Looker(store, terms, result, interest) for result in results]
-    with ThreadPoolExecutor(1, "store") as executor:
-        runs = (each.run(*server, executor) for each, server in zip(lookers, servers, strict=True))
+    with StoreThread(store) as thread:
+        lookers = [_Looker(thread, terms, result, interest) for result in results]
+        runs = (each.run(*server) for each, server in zip(lookers, servers, strict=True))
         await asyncio.gather(*runs)
     return results

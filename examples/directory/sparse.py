@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from culm.bamboo import (
@@ -27,6 +26,7 @@ from culm.point2point.replication import (
     PayloadProgress,
 )
 from directory.fetch import Fetched, Fetcher, Terms, log_name, several_logs
+from directory.thread import StoreThread
 
 __all__ = ["Certified", "certify", "fetch_entry"]
 
@@ -51,9 +51,9 @@ async def fetch_entry(
     Of the log that is wanted, or of the only one that the peer offers; also returns which.
     """
     fetched = Fetched()
-    with ThreadPoolExecutor(1, "store") as executor:
-        fetcher = _EntryFetcher(store, terms, fetched, seqnum)
-        await fetcher.run(host, port, executor)
+    with StoreThread(store) as thread:
+        fetcher = _EntryFetcher(thread, terms, fetched, seqnum)
+        await fetcher.run(host, port)
     return fetched, fetcher.log
 
 
@@ -82,12 +82,12 @@ def certify(store: LogStore, log: LogKey, seqnum: int) -> Certified:
 
 
 class _EntryFetcher(Fetcher):
-    def __init__(self, store: LogStore, terms: Terms, fetched: Fetched, seqnum: int) -> None:
+    def __init__(self, thread: StoreThread, terms: Terms, fetched: Fetched, seqnum: int) -> None:
         self.log: LogKey | None = None
         self._seqnum = seqnum
         # To hear what there is, and fetch nothing but the entry.
         interest = Interest(live=False, accept_new_logs=True, want=None)
-        super().__init__(store, terms, fetched, interest)
+        super().__init__(thread, terms, fetched, interest)
         self._complete = False
         self._deadline: asyncio.TimerHandle | None = None
 

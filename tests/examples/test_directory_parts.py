@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import shutil
+from collections.abc import Sequence
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -24,6 +27,7 @@ from directory.publish import publish_directory
 from directory.records import PACK_SIZE_MAX, File, encode
 from directory.report import table_of_entries, table_of_paths
 from directory.tree import TreeReader
+from stores import sqlite_store
 
 KEY = SigningKey(bytes(32))
 LOG = LogKey(bytes(KEY.verify_key), 0)
@@ -306,3 +310,40 @@ def test_the_listing_on_the_page_is_a_real_one(tmp_path: Path) -> None:
     ]
     page = Path(replicate_directory.__file__).parents[1] / "docs" / "replicate-directory.md"
     assert "\n\n".join(table.plain() for table in tables) in page.read_text()
+
+
+@pytest.mark.once
+@pytest.mark.parametrize(
+    ("servers", "options"),
+    [(1, []), (2, []), (1, ["--sparse", "3"]), (2, ["--dry-run"])],
+    ids=["whole", "parts", "sparse", "dry"],
+)
+def test_the_loop_leaves_the_store_to_its_thread(
+    servers: int, options: list[str], published: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else two connections would be in one store at once."""
+    database, outside = sqlite_store._Database, []
+    transaction, row = database.transaction, database.row
+
+    def look(query: str) -> None:
+        with suppress(RuntimeError):
+            asyncio.get_running_loop()
+            outside.append(query)
+
+    def watched_transaction(self: sqlite_store._Database, kind: str) -> Any:
+        look(kind)
+        return transaction(self, kind)
+
+    def watched_row(self: sqlite_store._Database, query: str, values: Sequence[object] = ()) -> Any:
+        look(query)
+        return row(self, query, values)
+
+    monkeypatch.setattr(database, "transaction", watched_transaction)
+    monkeypatch.setattr(database, "row", watched_row)
+    store = published.with_name("fetched.store")
+    with ExitStack() as stack:
+        ports = [stack.enter_context(serving(published)) for _ in range(servers)]
+        peers = [part for port in ports for part in ("--from", f"127.0.0.1:{port}")]
+        command = ["fetch", "--store", str(store), *peers, "--settle", "0.15"]
+        assert replicate_directory.main([*command, *options]) == 0
+    assert outside == []
