@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from random import Random
+from typing import Self
 
 from peer_support import Node, connect, feed_of
 
@@ -42,31 +43,18 @@ class Line:
                     way.appendleft((at, data[room:]))
 
 
-class World:
-    """A client and a server, of which one has a feed that the other wants."""
+class Pair:
+    """A client and a server on a line."""
 
-    def __init__(self, seed: int) -> None:
-        self.rng = Random(seed)
+    def __init__(self, nodes: tuple[Node, Node], rates: tuple[int, int], delay_s: float) -> None:
         self.now = 0.0
-        self.patience_s = self.rng.choice([4.0, 10.0, 30.0])
-        pings = {"ping_s": self.patience_s, "silence_s": self.patience_s}
-        pings.pop(self.rng.choice([*pings, "none"]), None)
-        settings = Settings(**pings)  # type: ignore[arg-type]
-        self.nodes = Node("client", settings=settings), Node("server", settings=settings)
-        author = self.rng.choice(self.nodes)
-        for node in self.nodes:
-            node.peer.follow(author.peer.me)
-        text = "x" * self.rng.choice([10, 5000])
-        for _ in range(self.rng.choice([0, 1, 20])):
-            author.peer.publish({"type": "post", "text": text})
-        rates = tuple(self.rng.choice([300, 2000, 100_000]) for _ in "12")
-        delay_s = self.rng.choice([0.0, 0.3, 1.5])
-        links = connect(*self.nodes)
-        for node in self.nodes:
+        self.nodes = nodes
+        links = connect(*nodes)
+        for node in nodes:
             node.ways.clear()  # a line carries their bytes
-        self.line = Line(links, (rates[0], rates[1]), delay_s)
+        self.line = Line(links, rates, delay_s)
 
-    def live(self, seconds: float) -> World:
+    def live(self, seconds: float) -> Self:
         end = self.now + seconds
         while self.now < end:
             self.now += STEP_S
@@ -83,6 +71,26 @@ class World:
         return [node for node in self.nodes if node.told(PeerDisconnected)]
 
 
+class World(Pair):
+    """One of them has a feed that the other wants; all from a seed."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = Random(seed)
+        self.patience_s = self.rng.choice([4.0, 10.0, 30.0])
+        pings = {"ping_s": self.patience_s, "silence_s": self.patience_s}
+        pings.pop(self.rng.choice([*pings, "none"]), None)
+        settings = Settings(**pings)  # type: ignore[arg-type]
+        nodes = Node("client", settings=settings), Node("server", settings=settings)
+        author = self.rng.choice(nodes)
+        for node in nodes:
+            node.peer.follow(author.peer.me)
+        text = "x" * self.rng.choice([10, 5000])
+        for _ in range(self.rng.choice([0, 1, 20])):
+            author.peer.publish({"type": "post", "text": text})
+        rates = tuple(self.rng.choice([300, 2000, 100_000]) for _ in "12")
+        super().__init__(nodes, (rates[0], rates[1]), self.rng.choice([0.0, 0.3, 1.5]))
+
+
 def settle(node: Node) -> None:
     """Events and effects; bytes stay where they are."""
     moved = True
@@ -96,4 +104,4 @@ def settle(node: Node) -> None:
             moved = True
 
 
-__all__ = ["Line", "World", "feed_of", "settle"]
+__all__ = ["Line", "Pair", "World", "feed_of", "settle"]

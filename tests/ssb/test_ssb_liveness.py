@@ -10,7 +10,7 @@ from math import inf
 from typing import Any
 
 import pytest
-from peer_lines import World
+from peer_lines import Pair, World
 from peer_support import Node, feed_of, packet, packets
 
 from culm.ssb.ebt import AppendMessages, SessionEnded, SessionOpened, SessionRole
@@ -248,3 +248,40 @@ def test_first_notes_are_waited_for_while_our_own_store_is_at_work() -> None:
     assert not alice.told(SessionEnded)
     alice.advance(130.0)
     assert alice.told(SessionEnded)
+
+
+# Feeds that are asked for one by one
+
+
+def histories(follows: str, **limits: Any) -> tuple[Node, Node]:
+    """Alice, without sessions, and Bob, who has a long message of each of these authors."""
+    settings = Settings(speaks_ebt=False, falls_back=True)
+    alice, bob = (Node(name, settings=settings, **limits) for name in ("alice", "bob"))
+    for name in follows:
+        author = Node(name, store=bob.store)
+        author.peer.publish({"type": "post", "text": "x" * 5000})
+        author.drain()
+    bob = Node("bob", store=bob.store, settings=Settings(speaks_ebt=False, falls_back=False))
+    for name in follows:
+        alice.peer.follow(feed_of(name))
+        bob.peer.follow(feed_of(name))
+    return alice, bob
+
+
+def test_feeds_over_a_slow_line_are_waited_for() -> None:
+    """Each takes most of a minute, and all are asked for at once."""
+    alice, bob = histories("cdefg")
+    Pair((alice, bob), (100, 100), 0.0).live(300.0)
+    assert alice.peer.clock == {alice.peer.me: 0} | {feed_of(name): 1 for name in "cdefg"}
+
+
+def test_feeds_of_which_nothing_more_comes_are_not_waited_for() -> None:
+    alice, bob = histories("c")
+    pair = Pair((alice, bob), (100, 100), 0.0).live(30.0)
+    pair.line.is_cut = True
+    link, _ = pair.line.links
+    pair.live(59.0)
+    alice.sent.clear()
+    assert b"true" not in link.data_to_send()
+    pair.live(1.0)
+    assert b"true" in link.data_to_send()  # the call is ended

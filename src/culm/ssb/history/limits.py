@@ -51,9 +51,9 @@ class Settings:
         How long a feed rests after there was nothing new.
     retry_s
         How long it rests after the peer has ended a call with an error, left something out, or
-        said nothing.
+        fallen silent.
     patience_s
-        How long a peer may say nothing in a call in which it should.
+        How long a peer may say nothing: nothing in a call in which it should, and nothing else.
     """
 
     calls_max: int = 10

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from math import inf
 from typing import Final
 
 from culm.arguments import check_type
@@ -65,6 +66,10 @@ class HistoryReader:
 
     next_of
         The sequence of the next message of a feed: the one after the last that was taken.
+    heard_at
+        Says when anything has come from the peer, or could not because of us: over a slow line a
+        message takes its time, and several feeds share the line.  Left out, only what has come
+        whole counts.
 
     What the peer sends comes out of `receive`, in order and in form; whoever takes it verifies the
     signature, and says `reject` if it is wrong.
@@ -75,11 +80,13 @@ class HistoryReader:
         *,
         connection: Connection,
         next_of: Callable[[str], int],
+        heard_at: Callable[[], float] = lambda: -inf,
         settings: Settings = _DEFAULT_SETTINGS,
     ) -> None:
         check_type("settings", settings, Settings)
         self._connection = connection
         self._next_of = next_of
+        self._heard_at = heard_at
         self._settings = settings
         self._feeds: dict[str, _Feed] = {}
         self._queue: deque[_Feed] = deque()
@@ -199,7 +206,9 @@ class HistoryReader:
         """Ask again for what has rested; give up calls in which nothing comes."""
         while (feed_id := self._deadlines.pop_due(now)) is not None:
             feed = self._feeds[feed_id]
-            if feed.state is FeedState.RESTING:
+            if (due := self._heard_at() + self._patience_s) > now and feed.state is FeedState.ASKED:
+                self._deadlines.set(feed_id, due)
+            elif feed.state is FeedState.RESTING:
                 feed.move(FeedInput.RESTED)
                 self._queue.append(feed)
             else:
@@ -210,7 +219,11 @@ class HistoryReader:
     def _wait(self, feed: _Feed, now: float) -> None:
         """Of what is asked for something has to come; who follows a feed waits for ever."""
         if feed.state is FeedState.ASKED:
-            self._deadlines.set(feed.id, now + max(self._settings.patience_s, _TICK_S))
+            self._deadlines.set(feed.id, now + self._patience_s)
+
+    @property
+    def _patience_s(self) -> float:
+        return max(self._settings.patience_s, _TICK_S)
 
     def _rest(self, feed: _Feed, happened: FeedInput, now: float, pause_s: float) -> None:
         feed.move(happened)

@@ -89,6 +89,7 @@ class Conversation:
             settings=context.settings.history,
             limits=context.history_limits,
             now=context.now,
+            heard_at=lambda: liveness.heard_at,
             time_ms=context.time_ms,
             wake=wake,
         )

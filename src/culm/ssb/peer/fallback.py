@@ -30,6 +30,7 @@ class LinkHistory:
         settings: Settings,
         limits: Limits,
         now: Callable[[], float],
+        heard_at: Callable[[], float],
         time_ms: Callable[[float], int],
         wake: Callable[[], None],
     ) -> None:
@@ -39,6 +40,7 @@ class LinkHistory:
         self._settings = settings
         self._limits = limits
         self._now = now
+        self._heard_at = heard_at
         self._time_ms = time_ms
         self._wake = wake
         self._server: HistoryServer | None = None
@@ -53,7 +55,10 @@ class LinkHistory:
     def begin(self) -> None:
         """Ask for all feeds that are exchanged with the peer."""
         self._reader = HistoryReader(
-            connection=self._rpc, next_of=self._next_of, settings=self._settings
+            connection=self._rpc,
+            next_of=self._next_of,
+            heard_at=self._heard_at,
+            settings=self._settings,
         )
         for feed in self._core.followed:
             self.update(feed)
