@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from ebt_support import ALICE, BOB, CAROL, DAVE, EVE, Host, alice, as_frames, chain, feed, off, on
 
-from culm.ssb.ebt import SourceChanged, Timing
+from culm.ssb.ebt import Limits, ReplicatorEffect, SourceChanged, Timing
 
 
 def test_a_feed_is_received_from_one_peer_and_the_others_stand_by() -> None:
@@ -61,6 +61,45 @@ def test_a_stalled_peer_is_switched_away_from() -> None:
     assert host.events[-1] == SourceChanged(feed=BOB, peer=CAROL, stalled=BOB)
     assert host.take(first) == [{BOB: off(0)}]
     assert host.take(second) == [{BOB: on(0)}]
+
+
+def stalled(**options: object) -> tuple[Host, list[ReplicatorEffect]]:
+    """Alice, whose store takes its time, and whose source for a feed says nothing."""
+    host = alice(**options)
+    first, second = host.accept(BOB), host.accept(CAROL)
+    for session in (first, second):
+        host.tell(session, {BOB: on(4)})
+    for message in chain(ALICE, 3):
+        host.machine.append(message)
+    effect = host.machine.next_effect()
+    assert effect is not None
+    return host, [effect]
+
+
+def test_a_store_that_always_writes_excuses_nobody() -> None:
+    """As long as there is room for what the source owes."""
+    host, effects = stalled()
+    assert host.machine.takes_messages
+    host.machine.advance(3.0)
+    assert host.machine.source(BOB) == CAROL
+    assert effects
+
+
+def test_whose_messages_could_not_be_taken_has_its_time_from_then_on() -> None:
+    host, effects = stalled(limits=Limits(unwritten_size_max=1))
+    host.machine.advance(3.0)
+    host.machine.advance(100.0)
+    assert host.machine.source(BOB) == BOB
+    for effect in effects:
+        host.machine.complete(effect.ticket, host.store.perform(effect))
+    host.drain()
+    assert host.machine.takes_messages
+    host.advance(102.9)
+    assert host.machine.source(BOB) == BOB
+    due = host.machine.next_deadline()
+    assert due is not None
+    host.advance(due)
+    assert (due, host.machine.source(BOB)) == (103.0, CAROL)
 
 
 def test_a_peer_that_delivers_has_not_stalled() -> None:

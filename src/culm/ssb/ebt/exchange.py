@@ -329,4 +329,4 @@ class Exchange:
                 self._silent.set(number, due)  # a part has come, or could not because of us
             else:
                 self.fail(session, RemoteProtocolError(ErrorCode.NO_NOTES))
-        self.sources.advance(now, excused=self.work.is_writing)
+        self.sources.advance(now, takes=self.work.has_room)

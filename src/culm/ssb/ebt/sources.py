@@ -44,6 +44,7 @@ class Sources:
         self._now = now
         self._tell = tell
         self._pause_s = max(timing.stall_s, _TICK_S)
+        self._full_at = -inf  # when we did not take messages
         self._turns: dict[str, Turn] = {}  # by feed
         self._fed: dict[int, dict[str, Feed]] = {}  # feeds by the number of their source
         self._records: dict[int, dict[str, Record]] = {}  # by session and feed: who had a turn
@@ -147,18 +148,20 @@ class Sources:
     def next_deadline(self) -> float | None:
         return self._deadlines.next()
 
-    def advance(self, now: float, *, excused: bool) -> None:
+    def advance(self, now: float, *, takes: bool) -> None:
         """Change what is to be changed because of the time.
 
-        excused: nobody could send anything, because we did not take it.
+        takes: whether we take messages; if not, nobody can be blamed for bringing none.
         """
         self._now = now
+        if not takes:
+            self._full_at = now
         while (feed_id := self._deadlines.pop_due(now)) is not None:
             feed = self._feeds.pop(feed_id)
-            if excused:
-                self._look(feed, now + self._pause_s)
-            else:
+            if takes:
                 self._decide(feed)
+            else:
+                self._look(feed, now + self._pause_s)
 
     def _decide(self, feed: Feed) -> None:
         """A deadline has passed: is it the source's fault, and is there a better one?"""
@@ -230,7 +233,7 @@ class Sources:
         """Until when the source may be silent."""
         brought = turn.session.relations[feed.id].brought
         moved = max(turn.began, feed.moved) if brought else turn.began  # not by others
-        last = max(moved, turn.session.heard)
+        last = max(moved, turn.session.heard, self._full_at)
         return min(last + self._timing.stall_s, moved + self._timing.stall_feed_s)
 
     # Choosing

@@ -51,10 +51,6 @@ class Work:
         return self.writer.has_room
 
     @property
-    def is_writing(self) -> bool:
-        return not self.writer.is_idle
-
-    @property
     def is_done(self) -> bool:
         return not len(self._tickets) and self.writer.is_idle
 
