@@ -2,7 +2,7 @@
 
     python examples/raft_cluster.py start --nodes 3 --dir /tmp/farm [--tls]
     python examples/raft_cluster.py put --dir /tmp/farm colour green
-    python examples/raft_cluster.py get --dir /tmp/farm colour
+    python examples/raft_cluster.py get --dir /tmp/farm colour [--at 3]
     python examples/raft_cluster.py status --dir /tmp/farm
     python examples/raft_cluster.py watch --dir /tmp/farm        # the same, as it changes
     python examples/raft_cluster.py kill --dir /tmp/farm 2       # kill -9
@@ -289,7 +289,7 @@ class Service:
                 read: asyncio.Future[bool] = self._loop.create_future()
                 self._reads[self.node.read()] = read
                 if not await self._wait(read):
-                    return {"error": "NOT_LEADER", "leader": self.node.leader}
+                    return {"error": "READ_FAILED", "leader": self.node.leader}
                 return {"ok": True, "value": self._machine.values.get(key)}
             case {"do": "add", "id": int(number)}:
                 self.node.add_server(Farm(self._farm.folder).server(number))
@@ -358,9 +358,12 @@ async def ask_one(port: int, question: dict[str, Any]) -> dict[str, Any] | None:
         return None
 
 
-async def ask_leader(farm: Farm, question: dict[str, Any]) -> dict[str, Any]:
-    """Ask around until the leader answers."""
-    ports = farm.control_ports()
+# After these another server, or the same one a little later, may do it.
+ASK_AROUND = frozenset(("NOT_LEADER", "NO_LEADER", "NOTHING_COMMITTED", "READ_FAILED"))
+
+
+async def ask_around(ports: dict[int, int], question: dict[str, Any]) -> dict[str, Any]:
+    """Ask those servers in turn until one can do it."""
     answer: dict[str, Any] | None = None
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(CLIENT_TIMEOUT_S):
@@ -368,7 +371,7 @@ async def ask_leader(farm: Farm, question: dict[str, Any]) -> dict[str, Any]:
             while True:
                 for number in order:
                     answer = await ask_one(ports[number], question) or answer
-                    if answer is None or answer.get("error") in {"NOT_LEADER", "NOTHING_COMMITTED"}:
+                    if answer is None or answer.get("error") in ASK_AROUND:
                         continue
                     return answer
                 await asyncio.sleep(0.1)
@@ -473,8 +476,10 @@ def answer(value: dict[str, Any], text: str, *, as_json: bool) -> None:
 
 
 def ask(farm: Farm, question: dict[str, Any], *, as_json: bool) -> int:
-    """Ask the leader, and say what it answers; the exit status."""
-    found = asyncio.run(ask_leader(farm, question))
+    """Ask, and say what is answered; the exit status."""
+    ports = farm.control_ports()
+    at = question.pop("at", None)
+    found = asyncio.run(ask_around({at: ports[at]} if at is not None else ports, question))
     match found:
         case {"error": error}:
             leader = found.get("leader")
@@ -519,6 +524,8 @@ def parser() -> argparse.ArgumentParser:
         for argument in positional:
             kind = int if argument == "id" else str
             command.add_argument(argument, type=kind, help=PURPOSES[argument])
+        if name == "get":
+            command.add_argument("--at", type=int, help="the server to read at (default: any)")
         if name == "start":
             command.add_argument(
                 "--nodes", type=int, default=3, help="how many, if it is new (default: 3)"
@@ -537,8 +544,9 @@ def main() -> int:
     farm, as_json = Farm(given.dir), given.json
     if not farm.data:
         parser().error(f"no cluster in {given.dir}; start one first")
-    if given.command in ("kill", "recover") and given.id not in farm.control_ports():
-        parser().error(f"there is no server {given.id}")
+    named = getattr(given, "at", None) if given.command not in ("kill", "recover") else given.id
+    if named is not None and named not in farm.control_ports():
+        parser().error(f"there is no server {named}")
     match given.command:
         case "run":
             farm.add(given.id)
@@ -555,7 +563,7 @@ def main() -> int:
         case _:
             if given.command == "add":
                 farm.add(given.id)
-            names = {"id", "key", "value"}
+            names = {"id", "key", "value", "at"}
             words = {name: value for name, value in vars(given).items() if name in names}
             return ask(farm, {"do": given.command, **words}, as_json=as_json)
     return 0

@@ -19,7 +19,10 @@ __all__ = ["Screen", "Table", "Teller", "clean", "render", "show", "size_of"]
 # What a word means, wherever it stands; others have no colour.
 _STYLES = {
     **dict.fromkeys(("leader", "joined", "running", "here", "direct", "connected"), "green"),
-    **dict.fromkeys(("candidate", "joining", "through", "missing", "probe", "snapshot"), "yellow"),
+    **dict.fromkeys(
+        ("candidate", "pre_candidate", "joining", "through", "missing", "probe", "snapshot"),
+        "yellow",
+    ),
     **dict.fromkeys(("down", "unreachable", "left", "gone", "disconnected", "forked"), "red"),
     "follower": "cyan",
     "replicate": "green",

@@ -102,6 +102,8 @@ def test_nodes_are_killed_and_restarted_and_nothing_is_lost(farm: Farm) -> None:
     farm.until(lambda answers: [answer.get("keys") for answer in answers] == [3, 3, 3], "status")
     assert "leads" in farm.words("status")
     assert farm.words("get", "before") == "1\n"
+    for server in ("1", "2", "3"):
+        assert farm.words("get", "before", "--at", server) == "1\n"
     assert farm.words("get", "nothing") == "nothing is not there\n"
 
 

@@ -10,7 +10,8 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from raft_simulator import Node, Simulator
+from raft_clients import Node
+from raft_simulator import Simulator
 from raft_weather import ELECTION_TIMEOUT, TIMING
 
 from culm import garlic

@@ -63,6 +63,7 @@ class Lab:
         log: Sequence[int] = (),
         term: int = 0,
         pre_vote: bool = False,
+        asks_leader: bool = False,
         **changes: object,
     ) -> None:
         stored = founders(1, 2, 3) if stored is None else stored
@@ -77,6 +78,7 @@ class Lab:
             rng=random.Random(1),
             now=0.0,
             pre_vote=pre_vote,
+            asks_leader=asks_leader,
         )
         self.now = 0.0
         self.hold = False

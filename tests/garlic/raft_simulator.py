@@ -11,11 +11,11 @@ import heapq
 import random
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from itertools import count
 
 from linearizability import Operation, find_violation
 from raft_checks import Checker, Violation
+from raft_clients import Clients, Node
 from raft_disk import Disk, State, freeze, thaw
 from raft_weather import ELECTION_TIMEOUT, TIMING, Weather, draw_limits
 
@@ -41,10 +41,10 @@ from culm.garlic.raft import (
 from culm.garlic.raft import (
     State as RaftState,
 )
-from culm.garlic.raft.messages import Message, VoteRequest
+from culm.garlic.raft.messages import Extension, Message, VoteRequest
 from culm.machine import Closed, Effect, LocalProtocolError
 
-KEYS = "abc"
+SERVERS_MAX = 7
 
 
 def server(server_id: int) -> Server:
@@ -55,27 +55,6 @@ def joiner_of(core: Raft) -> int | None:
     """The server that a leader adds or removes."""
     leadership = core._engine.leadership
     return None if leadership is None else leadership.joiner
-
-
-@dataclass
-class Node:
-    """A server: its disk, and while it runs, its core and state machine.
-
-    `core` is what the simulator drives: `raft`, or the node around it.
-    """
-
-    id: int
-    disk: Disk
-    rate: float = 1.0  # of its clock
-    core: Raft | garlic.Node | None = None
-    raft: Raft | None = None
-    state: State = field(default_factory=dict)
-    applied: int = 0
-    life: int = 0  # counts restarts
-    timer: float | None = None
-    stalled: float = 0.0  # until when the process is stopped
-    proposals: dict[int, tuple[int, Operation]] = field(default_factory=dict)
-    reads: dict[int, Operation] = field(default_factory=dict)
 
 
 class Simulator:
@@ -95,14 +74,14 @@ class Simulator:
         self.weather = Weather.draw(self.rng) if weather is None else weather
         self.limits = draw_limits(self.rng)
         self.checker = Checker()
-        self.history: list[Operation] = []
+        self.clients = Clients(self)
+        self.history = self.clients.history
         self.happened: Counter[str] = Counter()
         self.stopped = False  # no more faults
         self.check_sends = check_sends
         self.pre_vote = seed % 2 == 1 if pre_vote is None else pre_vote
         self._queue: list[tuple[float, int, Callable[[], None]]] = []
         self._order = count()
-        self._values = count(1)
         self._cut: set[tuple[int, int]] = set()
         self._newest: dict[tuple[int, int], int] = {}  # message delivered on each way
         drawn = self.rng.choice((3, 3, 4, 5, 5, 7))
@@ -156,7 +135,10 @@ class Simulator:
             rng=random.Random(self.rng.random()),
             now=self.now * node.rate,
             pre_vote=self.pre_vote,
+            asks_leader=True,
         )
+        for peer in range(1, SERVERS_MAX + 1):
+            node.raft.reachable(peer, Extension)
 
     def crash(self, node: Node) -> None:
         node.core = node.raft = None
@@ -300,9 +282,7 @@ class Simulator:
             if isinstance(entry.data, bytes):
                 key, value = entry.data.decode().split("=")
                 node.state[key] = value
-            term, operation = node.proposals.pop(index, (0, None))
-            if operation is not None and term == entry.term:
-                operation.end = self.now
+            self.clients.applied(node, index, entry)
         node.applied += len(effect.entries)
 
     def _tell(self, node: Node, event: object) -> None:
@@ -312,11 +292,10 @@ class Simulator:
                 self.checker.tells(node.id, event)
             case Closed(error=error) if error is not None:
                 raise Violation(f"{node.id} stops: {error}")
-            case ReadReady(read=number):
-                operation = node.reads.pop(number)
-                operation.value, operation.end = node.state.get(operation.key), self.now
-            case ReadFailed(read=number):
-                del node.reads[number]
+            case ReadReady() | ReadFailed():
+                kind = "at the leader" if node.raft and node.raft.leader == node.id else "elsewhere"
+                self.happened[f"{type(event).__name__} {kind}"] += 1
+                self.clients.told(node, event)
             case SnapshotInstalled(snapshot=snapshot) if node.applied < snapshot.index:
                 raise Violation("installed without a state")
 
@@ -441,14 +420,20 @@ class Simulator:
                 if not one_way:
                     self._cut.add((right, left))
 
+    def running(self) -> list[Node]:
+        """Whose processes are there, and not stopped."""
+        return [
+            node
+            for node in self.nodes.values()
+            if node.core is not None and node.stalled <= self.now
+        ]
+
     def leaders(self) -> list[Node]:
         """Who leads, and runs."""
         return [
             node
-            for node in self.nodes.values()
-            if node.core is not None
-            and node.core.state is RaftState.LEADER
-            and node.stalled <= self.now
+            for node in self.running()
+            if node.core is not None and node.core.state is RaftState.LEADER
         ]
 
     def _on_leader(self, act: Callable[[Raft | garlic.Node], None]) -> None:
@@ -469,7 +454,7 @@ class Simulator:
         assert core is not None
         members = core.configuration.ids
         others = [number for number in self.nodes if number not in members]
-        if len(self.nodes) < 7 and (not others or rng.random() < 0.3):
+        if len(self.nodes) < SERVERS_MAX and (not others or rng.random() < 0.3):
             number = len(self.nodes) + 1
             node = self.nodes[number] = self._node(number, Stored().snapshot)
             self.start(node)
@@ -481,38 +466,12 @@ class Simulator:
         elif len(members) > 2:
             self._on_leader(lambda core: core.remove_server(rng.choice(sorted(members))))
 
-    # Clients
-
-    def client(self, pause: float) -> None:
-        """One call, and the next one after a pause."""
-        if self.stopped:
-            return
-        rng = self.rng
-        leaders = self.leaders()
-        if leaders:
-            self._call(rng.choice(leaders), rng.choice(KEYS), write=rng.random() < 0.5)
-        self.at(self.now + rng.uniform(0, 2 * pause), lambda: self.client(pause))
-
-    def _call(self, node: Node, key: str, *, write: bool) -> Operation:
-        core = self.tell_time(node)
-        operation = Operation(key, write, self.now)
-        with contextlib.suppress(LocalProtocolError):
-            if write:
-                operation.value = str(next(self._values))
-                index, term = core.propose([f"{key}={operation.value}".encode()])
-                node.proposals[index] = (term, operation)
-            else:
-                node.reads[core.read()] = operation
-            self.history.append(operation)
-        self.drain(node)
-        return operation
-
     # The whole
 
     def run(self, seconds: float = 1.5) -> None:
         """Faults and clients for a while; then peace, and everything must come to rest."""
         for pause in (0.02, 0.05):
-            self.at(self.rng.uniform(0, 0.1), lambda pause=pause: self.client(pause))
+            self.at(self.rng.uniform(0, 0.1), lambda pause=pause: self.clients.client(pause))
         self.at(0.2, self.misfortune)
         self.at(0.2, self.administrator)
         self.run_until(seconds)
@@ -537,7 +496,7 @@ class Simulator:
         while call is None or call.end > self.now:
             leader = self._leader()
             if leader is not None:
-                call = self._call(leader, "a", write=True)
+                call = self.clients.call(leader, "a", write=True)
             if self.now > limit or self.run_until(self.now + 0.3, self._settled):
                 break
         if not self.run_until(limit, self._settled):

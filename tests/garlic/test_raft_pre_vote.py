@@ -11,6 +11,7 @@ from raft_weather import ELECTION_TIMEOUT, Weather
 
 from culm.garlic.raft import State
 from culm.garlic.raft.messages import (
+    Extension,
     LeaveRequest,
     Message,
     PreVoteRequest,
@@ -148,7 +149,7 @@ def test_the_leader_hands_over_without_a_question() -> None:
 
 def test_who_can_be_reached_and_not_be_asked_has_no_objection() -> None:
     lab, _ = asking()
-    lab.core.reachable(2, pre_vote=False)
+    lab.core.reachable(2, ())
     assert len(all_of(lab.drain(), VoteRequest)) == 2
     lab.core.unreachable(2)
     assert all_of(lab.wait(2.0), PreVoteRequest)
@@ -157,23 +158,23 @@ def test_who_can_be_reached_and_not_be_asked_has_no_objection() -> None:
 
 def test_who_can_be_asked_is_asked() -> None:
     lab, _ = asking()
-    lab.core.reachable(2, pre_vote=True)
-    lab.core.reachable(3, pre_vote=True)
+    lab.core.reachable(2, [Extension.PRE_VOTE])
+    lab.core.reachable(3, [Extension.PRE_VOTE])
     assert lab.drain() == []
     assert lab.core.state is State.PRE_CANDIDATE
 
 
 def test_a_majority_that_cannot_be_asked_saves_the_question() -> None:
     lab = Lab(pre_vote=True)
-    lab.core.reachable(2, pre_vote=False)
+    lab.core.reachable(2, ())
     sent = lab.wait(2.0)
     assert [type(message) for message in sent] == [VoteRequest, VoteRequest]
 
 
 def test_a_stranger_cannot_speak_for_a_voter() -> None:
     lab, _ = asking()
-    lab.core.reachable(8, pre_vote=False)
-    lab.core.reachable(9, pre_vote=False)
+    lab.core.reachable(8, ())
+    lab.core.reachable(9, ())
     assert lab.drain() == []
     assert lab.core.state is State.PRE_CANDIDATE
 

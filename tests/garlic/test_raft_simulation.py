@@ -88,6 +88,8 @@ def test_the_faults_of_the_simulator_happen() -> None:
         "SnapshotInstalled": 15,
         "ReadReady": 40,
         "ReadFailed": 15,
+        "ReadReady elsewhere": 30,
+        "ReadFailed elsewhere": 15,
         "Left": 5,
         "transfer": 5,
         "stalled process": 30,

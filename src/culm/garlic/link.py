@@ -10,7 +10,7 @@ from culm.garlic.connection import Connection
 from culm.garlic.errors import ErrorCode
 from culm.garlic.events import Authenticated, RequestReceived, ResponseReceived
 from culm.garlic.limits import Limits
-from culm.garlic.messages import Extension, MessageType, Response
+from culm.garlic.messages import EXTENSION_OF, Extension, MessageType, Response
 from culm.garlic.raft import messages as m
 from culm.garlic.states import ConnectionRole
 from culm.garlic.translate import Translator
@@ -113,11 +113,6 @@ class Link:
         """Whether an accepted link has new bytes that no event has told of."""
         return self._stirred and not self.dialled and self._connection.partial
 
-    @property
-    def asks_first(self) -> bool:
-        """Whether pre-votes may be asked for on this connection."""
-        return Extension.PRE_VOTE in self.extensions
-
     def stirred(self) -> bool:
         """Whether bytes of a dialled link have come or gone since this was asked last."""
         stirred, self._stirred = self._stirred, False
@@ -149,7 +144,8 @@ class Link:
         `slot` is the request's sequence: `answer` finds its place by it.
         """
         request = event.request
-        if request.type is MessageType.PRE_VOTE_REQUEST and not self.asks_first:
+        extension = EXTENSION_OF.get(request.type)
+        if extension is not None and extension not in self.extensions:
             raise RemoteProtocolError(ErrorCode.UNKNOWN_MESSAGE_TYPE, request.type.name)
         if request.type not in _CLIENT_TYPES:
             if request.source == self._server_id or self.peer not in (None, request.source):
@@ -178,7 +174,8 @@ class Link:
         connection = self._connection
         if connection.unanswered >= self._unanswered_max or connection.unsent > _UNSENT_MAX:
             return False
-        if isinstance(message, m.PreVoteRequest) and not self.asks_first:
+        extension = m.EXTENSION_OF.get(type(message))
+        if extension is not None and extension not in self.extensions:
             return False
         self._connection.send_request(self._translator.encode_request(message))
         self._asked.append(message)

@@ -10,14 +10,16 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from enum import IntEnum, StrEnum
+from enum import IntEnum
 from typing import Any
 
 from culm.garlic.errors import ErrorCode
 from culm.garlic.limits import Limits
+from culm.garlic.raft.messages import Extension
 from culm.machine import RemoteProtocolError
 
 __all__ = [
+    "EXTENSION_OF",
     "REQUEST_HEADER_SIZE",
     "RESPONSE_OF",
     "RESPONSE_SIZE",
@@ -61,12 +63,8 @@ class MessageType(IntEnum):
 
     PRE_VOTE_REQUEST = 64  # `Extension.PRE_VOTE`
     PRE_VOTE_RESPONSE = 65
-
-
-class Extension(StrEnum):
-    """What JRaft's wire has no room for, by its name in the handshake's ``Culm-Extensions``."""
-
-    PRE_VOTE = "pre-vote"
+    READ_INDEX_REQUEST = 66  # `Extension.READ_INDEX`
+    READ_INDEX_RESPONSE = 67
 
 
 # Every request, and the type of its response.
@@ -81,6 +79,14 @@ RESPONSE_OF: dict[MessageType, MessageType] = {
     MessageType.LEAVE_CLUSTER_REQUEST: MessageType.LEAVE_CLUSTER_RESPONSE,
     MessageType.INSTALL_SNAPSHOT_REQUEST: MessageType.INSTALL_SNAPSHOT_RESPONSE,
     MessageType.PRE_VOTE_REQUEST: MessageType.PRE_VOTE_RESPONSE,
+    MessageType.READ_INDEX_REQUEST: MessageType.READ_INDEX_RESPONSE,
+}
+
+# Requests that JRaft does not know, and what must have been agreed on in the handshake
+# (``Culm-Extensions``) before they are sent.
+EXTENSION_OF: dict[MessageType, Extension] = {
+    MessageType.PRE_VOTE_REQUEST: Extension.PRE_VOTE,
+    MessageType.READ_INDEX_REQUEST: Extension.READ_INDEX,
 }
 
 _TYPES: dict[int, MessageType] = {kind.value: kind for kind in MessageType}

@@ -116,6 +116,7 @@ class Node:
             rng=rng,
             now=now,
             pre_vote=True,
+            asks_leader=True,
         )
         self._translator = Translator(self._limits)
         self._now = now
@@ -189,6 +190,7 @@ class Node:
         return self._core.propose(given)
 
     def read(self) -> int:
+        """See `Raft.read`; at a follower the leader is dialled, if it is not yet."""
         return self._core.read()
 
     def add_server(self, server: Server) -> None:
@@ -240,7 +242,7 @@ class Node:
     def _reached(self, peer: int, link: Link) -> None:
         """Frames may go to `peer`."""
         self._dials.established(link)
-        self._core.reachable(peer, pre_vote=link.asks_first)
+        self._core.reachable(peer, link.extensions)
 
     def dial_failed(self, peer: int) -> None:
         """Nobody was there; after a pause it is asked for again."""

@@ -51,6 +51,7 @@ _TYPE_OF: dict[type[m.Request], MessageType] = {
     m.VoteRequest: MessageType.REQUEST_VOTE_REQUEST,
     m.PreVoteRequest: MessageType.PRE_VOTE_REQUEST,
     m.TransferRequest: MessageType.REQUEST_VOTE_REQUEST,
+    m.ReadIndexRequest: MessageType.READ_INDEX_REQUEST,
     m.AppendRequest: MessageType.APPEND_ENTRIES_REQUEST,
     m.ClientRequest: MessageType.CLIENT_REQUEST,
     m.AddServerRequest: MessageType.ADD_SERVER_REQUEST,
@@ -134,6 +135,8 @@ class Translator:
                 return message.last_log_term, message.last_log_index, 0, b""
             case m.TransferRequest():
                 return term, message.last_log_index, 0, b""
+            case m.ReadIndexRequest():
+                return 0, 0, 0, b""
             case m.SyncRequest():
                 log = _single(term, ValueType.LOG_PACK, self._encode_pack(message))
                 return 0, message.previous_index, message.commit_index, log
@@ -248,6 +251,15 @@ class Translator:
             last_log_term=request.last_log_term,
         )
 
+    def _read_index(self, request: Request, sequence: int) -> m.Request:
+        self._none(request)
+        return m.ReadIndexRequest(
+            source=request.source,
+            destination=request.destination,
+            term=request.term,
+            sequence=sequence,
+        )
+
     def _append(self, request: Request, sequence: int) -> m.Request:
         return m.AppendRequest(
             source=request.source,
@@ -347,6 +359,7 @@ class Translator:
     _DECODERS: ClassVar[Mapping[MessageType, Callable[..., m.Request]]] = {
         MessageType.REQUEST_VOTE_REQUEST: _vote,
         MessageType.PRE_VOTE_REQUEST: _pre_vote,
+        MessageType.READ_INDEX_REQUEST: _read_index,
         MessageType.APPEND_ENTRIES_REQUEST: _append,
         MessageType.CLIENT_REQUEST: _client,
         MessageType.ADD_SERVER_REQUEST: _add,

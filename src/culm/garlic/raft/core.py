@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, Final, TypeVar, cast
 
 from culm.arguments import check_type, read_buffers
@@ -57,6 +57,9 @@ class Raft:
         Whether it asks who would vote for it before it stands for election (thesis, 9.6), so
         that its term does not grow while it is cut off.  Of those who cannot be asked
         `reachable` tells, or there is no election.
+    asks_leader
+        Whether it asks the leader for what it cannot do itself (`read`), on ways of which
+        `reachable` has told.
 
     Drive it like every machine: one input, then events until ``None``, then effects,
     then `messages_to_send`, then the deadline.  Messages may be lost, doubled, delayed
@@ -77,6 +80,7 @@ class Raft:
         timing: Timing = _DEFAULT_TIMING,
         limits: Limits = _DEFAULT_LIMITS,
         pre_vote: bool = False,
+        asks_leader: bool = False,
     ) -> None:
         check_type("timing", timing, Timing)
         check_type("limits", limits, Limits)
@@ -89,7 +93,7 @@ class Raft:
             now=now,
         )
         self._shared = shared
-        self._engine = Engine(shared, rng, pre_vote=pre_vote)
+        self._engine = Engine(shared, rng, pre_vote=pre_vote, asks_leader=asks_leader)
         self._state = State.FOLLOWER
         self._closed = False
 
@@ -138,13 +142,17 @@ class Raft:
 
     @property
     def addressees(self) -> Collection[int]:
-        """Whom this server sends requests as long as its role lasts; a follower nobody."""
+        """Whom this server sends requests as long as its role lasts.
+
+        A follower nobody, except its leader when it has something to ask.
+        """
         engine = self._engine
         if engine.leadership is not None:
             peers, joiner = engine.leadership.replicator.peers, engine.leadership.joiner
             return peers if joiner is None or joiner in peers else (*peers, joiner)
         if self._closed or engine.elector.role not in _ASKING:
-            return ()
+            leader = self._shared.leader
+            return () if leader is None or not engine.asks else (leader,)
         return sorted(self._shared.journal.membership.voters - {self.server_id})
 
     @property
@@ -182,13 +190,16 @@ class Raft:
     def read(self) -> int:
         """Ask for a linearizable read; `ReadReady` or `ReadFailed` repeats the number.
 
-        Raises `LocalProtocolError`: ``NOT_LEADER``, ``QUEUE_FULL``, ``ALREADY_CLOSED``.
+        With `asks_leader` at any server that knows a leader: it asks that one what the state
+        machine here must have.
+
+        Raises `LocalProtocolError`: ``NOT_LEADER`` (also if the leader is known not to understand
+        the question), ``NO_LEADER``, ``QUEUE_FULL``, ``ALREADY_CLOSED``.
         """
-        self._leading()
-        number = self._engine.read()
-        if number is None:
-            raise LocalProtocolError(ErrorCode.QUEUE_FULL)
-        return number
+        if self._closed:
+            raise LocalProtocolError(ContractErrorCode.ALREADY_CLOSED)
+        self._unless(self._engine.refuse_read())
+        return self._engine.read()
 
     def add_server(self, server: Server) -> None:
         """Start adding `server`; `ConfigurationChanged` or `ChangeFailed` follows.
@@ -240,15 +251,15 @@ class Raft:
         if not self._closed:
             self._engine.unreachable(peer)
 
-    def reachable(self, peer: int, *, pre_vote: bool) -> None:
+    def reachable(self, peer: int, extensions: Iterable[m.Extension]) -> None:
         """There is a way to `peer`, until `unreachable`.
 
-        pre_vote
-            Whether it understands `PreVoteRequest`.  Whoever does not is counted as if it had no
-            objection, since it would be asked for its vote next.
+        extensions
+            What it understands beside JRaft's messages.  Whoever knows no pre-vote is counted as
+            if it had no objection, since it would be asked for its vote next.
         """
         if not self._closed:
-            self._engine.reachable(peer, pre_vote=pre_vote)
+            self._engine.reachable(peer, frozenset(extensions))
 
     def still_sending(self, peer: int) -> None:
         """`peer` takes the bytes of a request that was sent, and not all of them have gone yet."""

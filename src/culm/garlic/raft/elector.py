@@ -6,9 +6,16 @@ import math
 import random
 
 from culm.garlic.raft.events import RoleChanged
-from culm.garlic.raft.messages import PreVoteRequest, PreVoteResponse, VoteRequest, VoteResponse
+from culm.garlic.raft.messages import (
+    Extension,
+    PreVoteRequest,
+    PreVoteResponse,
+    VoteRequest,
+    VoteResponse,
+)
 from culm.garlic.raft.shared import Shared
 from culm.garlic.raft.states import State
+from culm.garlic.raft.ways import Ways
 
 __all__ = ["Elector"]
 
@@ -26,19 +33,19 @@ class Elector:
         "_pre_vote",
         "_rng",
         "_shared",
-        "_silent",
         "_votes",
+        "_ways",
         "deadline",
         "role",
     )
 
-    def __init__(self, shared: Shared, rng: random.Random, *, pre_vote: bool) -> None:
+    def __init__(self, shared: Shared, ways: Ways, rng: random.Random, *, pre_vote: bool) -> None:
         self._shared = shared
+        self._ways = ways
         self._rng = rng
         self._pre_vote = pre_vote
         self._canvass = 0  # the last question; answers to earlier ones may be too old
         self._votes: set[int] = set()  # of the candidacy, or of the question before it
-        self._silent: set[int] = set()  # who can be reached, but not be asked before a vote
         self._heard_at = -math.inf  # when the leader was heard last
         self.role = State.FOLLOWER
         self.deadline = 0.0
@@ -104,24 +111,14 @@ class Elector:
             self._take_role(State.FOLLOWER)
         self._shared.follow(None)
 
-    def reachable(self, peer: int, *, pre_vote: bool) -> None:
-        """There is a way to `peer`, on which it can be asked before a vote, or cannot."""
-        if pre_vote:
-            self._silent.discard(peer)
-        else:
-            self._silent.add(peer)
-
-    def unreachable(self, peer: int) -> None:
-        """There is no way to `peer`: no vote of it is to be had."""
-        self._silent.discard(peer)
-
     @property
     def may_win(self) -> bool:
         """Whether a majority would vote for us, as far as it can be asked."""
         if not self._pre_vote:
             return True
+        silent = self._ways.lacking(Extension.PRE_VOTE)
         asked = self.role is State.PRE_CANDIDATE
-        return self._is_quorum(self._votes | self._silent if asked else self._silent)
+        return self._is_quorum(self._votes | silent if asked else silent)
 
     def ask_first(self) -> None:
         """Become a pre-candidate: ask who would vote for us.  The term remains (thesis, 9.6)."""

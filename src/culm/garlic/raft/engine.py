@@ -9,10 +9,13 @@ from typing import Any, ClassVar, NamedTuple
 from culm.garlic.raft import messages as m
 from culm.garlic.raft.departure import Departure
 from culm.garlic.raft.elector import Elector
+from culm.garlic.raft.errors import ErrorCode
+from culm.garlic.raft.follower_reads import FollowerReads
 from culm.garlic.raft.leadership import Leadership
 from culm.garlic.raft.receiver import Receiver
 from culm.garlic.raft.shared import Shared
 from culm.garlic.raft.states import State
+from culm.garlic.raft.ways import Ways
 from culm.machine import LocalProtocolError
 
 __all__ = ["Engine", "Rule"]
@@ -47,20 +50,35 @@ _TELLS_LOG_END: frozenset[type[m.Message]] = frozenset(
 
 
 class Engine:
-    """Owns the elector, the receiver, the departure, and while it lasts the leadership.
+    """Owns the elector, the receiver, the departure, the ways, and while it lasts the leadership.
 
     Every method leaves all conclusions drawn from what is durable, applied and answered.
     """
 
-    __slots__ = ("departure", "elector", "leadership", "reads", "receiver", "shared")
+    __slots__ = (
+        "_asks_leader",
+        "_read_number",
+        "departure",
+        "elector",
+        "follower_reads",
+        "leadership",
+        "receiver",
+        "shared",
+        "ways",
+    )
 
-    def __init__(self, shared: Shared, rng: random.Random, *, pre_vote: bool) -> None:
+    def __init__(
+        self, shared: Shared, rng: random.Random, *, pre_vote: bool, asks_leader: bool
+    ) -> None:
         self.shared = shared
-        self.elector = Elector(shared, rng, pre_vote=pre_vote)
+        self.ways = Ways(rng)
+        self.elector = Elector(shared, self.ways, rng, pre_vote=pre_vote)
         self.departure = Departure(shared)
         self.receiver = Receiver(shared, self.departure)
         self.leadership: Leadership | None = None
-        self.reads = 0  # the last number given to a read
+        self.follower_reads = FollowerReads(shared, self.ways)
+        self._asks_leader = asks_leader
+        self._read_number = 0  # of the last read
 
     @property
     def term(self) -> int:
@@ -70,17 +88,30 @@ class Engine:
     def last_index(self) -> int:
         return self.shared.journal.log.last_index
 
-    def read(self) -> int | None:
-        """Ask for a read on the leader; its number, ``None`` if too many wait."""
-        assert self.leadership is not None
-        if self.leadership.reads_full:
-            return None
-        number = self.reads = self.leadership.read()
+    def refuse_read(self) -> ErrorCode | None:
+        """Why no read can be taken now, if so."""
+        if self.leadership is not None:
+            return ErrorCode.QUEUE_FULL if self.leadership.reads_full else None
+        return self.follower_reads.refusal if self._asks_leader else ErrorCode.NOT_LEADER
+
+    def read(self) -> int:
+        """Start a read; its number."""
+        self._read_number += 1
+        if self.leadership is not None:
+            self.leadership.read(self._read_number)
+        else:
+            self.follower_reads.add(self._read_number)
         self.settle()
-        return number
+        return self._read_number
+
+    @property
+    def asks(self) -> bool:
+        """Whether something is wanted from the leader that is another server."""
+        return bool(self.follower_reads.pending)
 
     def end(self) -> None:
         """The server stops."""
+        self.follower_reads.end()
         if self.leadership is not None:
             self.leadership.end()
             self.leadership = None
@@ -93,6 +124,8 @@ class Engine:
                 self._follow(self.term)
         elif self.elector.deadline <= self.shared.now and not self.elector.gives_time():
             self._stand(transfer=False)
+        if self.follower_reads.pending:
+            self.follower_reads.advance()
         self.settle()
 
     def still_receiving(self, peer: int) -> None:
@@ -101,14 +134,15 @@ class Engine:
             self.departure.heard_leader()
             self.elector.still_receiving()
 
-    def reachable(self, peer: int, *, pre_vote: bool) -> None:
-        """There is a way to `peer`."""
-        self.elector.reachable(peer, pre_vote=pre_vote)
+    def reachable(self, peer: int, extensions: frozenset[m.Extension]) -> None:
+        """There is a way to `peer`, who understands those."""
+        self.ways.reachable(peer, extensions)
         self.settle()
 
     def unreachable(self, peer: int) -> None:
         """There is no way to `peer`."""
-        self.elector.unreachable(peer)
+        self.ways.unreachable(peer)
+        self.follower_reads.unreachable(peer)
         if self.leadership is not None:
             self.leadership.replicator.unreachable(peer)
 
@@ -116,6 +150,8 @@ class Engine:
         if self.leadership is not None:
             return self.leadership.next_deadline()
         deadlines = [self.departure.next_deadline()]
+        if self.follower_reads.pending:
+            deadlines.append(self.follower_reads.next_deadline())
         if self.shared.is_voter and self.departure.may_stand:
             deadlines.append(self.elector.deadline)
         return min((time for time in deadlines if time is not None), default=None)
@@ -141,18 +177,21 @@ class Engine:
             self.leadership = None
             self.elector.restart_timer()
         self.elector.follow(term)
+        self.follower_reads.settle()
 
     def settle(self) -> None:
         """Draw conclusions from what is durable, applied and answered by now."""
         leadership, elector = self.leadership, self.elector
         if leadership is None:
+            if self.follower_reads.pending:
+                self.follower_reads.settle()
             if elector.role is State.FOLLOWER:
                 return
             if elector.role is State.PRE_CANDIDATE and elector.may_win:
                 elector.stand(transfer=False)
             if elector.role is State.CANDIDATE and elector.elected:
                 elector.lead()
-                leadership = self.leadership = Leadership(self.shared, self.reads)
+                leadership = self.leadership = Leadership(self.shared)
         if leadership is not None:
             leadership.settle()
             if not self.shared.is_voter:
@@ -293,6 +332,16 @@ class Engine:
                 change.on_leave_response(response.sequence)
         leadership.change_moved()
 
+    def _on_read_index_request(self, request: m.ReadIndexRequest) -> None:
+        assert self.leadership is not None
+        if self.leadership.reads_full:
+            self._refuse(request)
+        else:
+            self.leadership.read(request)
+
+    def _on_read_index_response(self, response: m.ReadIndexResponse) -> None:
+        self.follower_reads.on_response(response)
+
     def _on_client_request(self, request: m.ClientRequest) -> None:
         leadership = self.leadership
         if leadership is None:
@@ -337,6 +386,8 @@ class Engine:
         m.JoinResponse: Rule(_LEADER, _on_change_response),
         m.SyncResponse: Rule(_LEADER, _on_change_response),
         m.LeaveResponse: Rule(_LEADER, _on_change_response),
+        m.ReadIndexRequest: Rule(_LEADER, _on_read_index_request),
+        m.ReadIndexResponse: Rule(_FOLLOWER, _on_read_index_response),
         m.ClientRequest: Rule(_ALL, _on_client_request, of_peers=False),
         m.AddServerRequest: Rule(_ALL, _on_add_server, of_peers=False),
         m.RemoveServerRequest: Rule(_ALL, _on_remove_server, of_peers=False),

@@ -21,4 +21,5 @@ class ErrorCode(ProtocolErrorCode):
     BAD_ENDPOINT = 9
     VALUE_TOO_LARGE = 10
     NO_CHANGE = 11
+    NO_LEADER = 12
     CONTRADICTION = 20

@@ -102,7 +102,10 @@ class ReadReady(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadFailed(Event):
-    """Leadership ended before `read` was confirmed; ask the new leader."""
+    """Leadership ended before `read` was confirmed, or, at a follower, the leader did not answer.
+
+    Ask again: here, or the new leader.
+    """
 
     read: int
 

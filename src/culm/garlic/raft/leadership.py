@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from culm.garlic.raft.change import Change, ChangeState
 from culm.garlic.raft.errors import ErrorCode
 from culm.garlic.raft.events import ChangeFailed, ReadFailed, ReadReady, TransferFailed
-from culm.garlic.raft.messages import TransferRequest
+from culm.garlic.raft.messages import ReadIndexRequest, TransferRequest
 from culm.garlic.raft.model import Configuration, Entry, PeerStatus, Server
 from culm.garlic.raft.reads import Reads
 from culm.garlic.raft.replicator import Replicator
@@ -28,7 +28,6 @@ class Leadership:
         "_first_index",
         "_proposals",
         "_quorum_at",
-        "_read_number",
         "_reads",
         "_shared",
         "_size",
@@ -37,11 +36,10 @@ class Leadership:
         "replicator",
     )
 
-    def __init__(self, shared: Shared, read_number: int) -> None:
+    def __init__(self, shared: Shared) -> None:
         self._shared = shared
         self.replicator = Replicator(shared)
         self._reads = Reads()
-        self._read_number = read_number
         self._change: Change | None = None
         self._target: int | None = None
         self._transfer_until = math.inf
@@ -90,17 +88,18 @@ class Leadership:
     def reads_full(self) -> bool:
         return len(self._reads) >= self._shared.limits.reads_max
 
-    def read(self) -> int:
+    def read(self, asked: int | ReadIndexRequest) -> None:
         """Start a read; its number comes back with `ReadReady` or `ReadFailed`.
+
+        What a follower asks is answered as soon as our leadership is confirmed: it waits for its
+        own state machine.
 
         Until an entry of the own term is committed a leader does not know how far the
         log is, so a read waits for that entry at least.
         """
-        self._read_number += 1
         sequence = self.replicator.want_answers()
         index = max(self._shared.journal.commit_index, self._first_index)
-        self._reads.add(self._read_number, sequence, index)
-        return self._read_number
+        self._reads.add(asked, sequence, index)
 
     def settle(self) -> None:
         """Draw the conclusions of what has come in: commits, and reads that are ready."""
@@ -110,7 +109,8 @@ class Leadership:
             if index > shared.journal.commit_index and self.replicator.may_commit(index):
                 self._commit(index)
         if len(self._reads) and shared.is_voter:
-            self._reads.confirm(self.replicator.acknowledged_sequence())
+            for request, index in self._reads.confirm(self.replicator.acknowledged_sequence()):
+                shared.respond(request, index + 1, accepted=True)
             for number, index in self._reads.take_ready(shared.applier.applied_index):
                 shared.work.emit(ReadReady(read=number, index=index))
 
@@ -271,7 +271,10 @@ class Leadership:
 
     def end(self) -> None:
         """Tell who waits for this leader that it leads no more."""
-        for number in self._reads.drop_all():
-            self._shared.work.emit(ReadFailed(read=number))
+        for asked in self._reads.drop_all():
+            if isinstance(asked, int):
+                self._shared.work.emit(ReadFailed(read=asked))
+            else:
+                self._shared.respond(asked, 0, accepted=False)
         self.drop_change()
         self._target = None

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 
 from culm.garlic.raft.model import Configuration, Entry, Server, Snapshot
 
@@ -20,6 +21,7 @@ __all__ = [
     "AppendResponse",
     "ClientRequest",
     "ClientResponse",
+    "Extension",
     "JoinRequest",
     "JoinResponse",
     "LeaveRequest",
@@ -27,6 +29,8 @@ __all__ = [
     "Message",
     "PreVoteRequest",
     "PreVoteResponse",
+    "ReadIndexRequest",
+    "ReadIndexResponse",
     "RemoveServerRequest",
     "RemoveServerResponse",
     "Request",
@@ -40,6 +44,13 @@ __all__ = [
     "VoteRequest",
     "VoteResponse",
 ]
+
+
+class Extension(StrEnum):
+    """What JRaft does not understand, by the name that a handshake has for it."""
+
+    PRE_VOTE = "pre-vote"
+    READ_INDEX = "read-index"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,6 +188,16 @@ class TransferResponse(Response):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ReadIndexRequest(Request):
+    """A follower asks how far its state machine must be for a read (thesis, 6.4)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadIndexResponse(Response):
+    """Accepted: a state machine that has all entries below `next_index` may be read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ClientRequest(Request):
     """Values to append."""
 
@@ -221,9 +242,16 @@ RESPONSE_OF: dict[type[Request], type[Response]] = {
     SyncRequest: SyncResponse,
     LeaveRequest: LeaveResponse,
     TransferRequest: TransferResponse,
+    ReadIndexRequest: ReadIndexResponse,
     ClientRequest: ClientResponse,
     AddServerRequest: AddServerResponse,
     RemoveServerRequest: RemoveServerResponse,
+}
+
+# What is asked only of those who understand it.
+EXTENSION_OF: dict[type[Request], Extension] = {
+    PreVoteRequest: Extension.PRE_VOTE,
+    ReadIndexRequest: Extension.READ_INDEX,
 }
 
 # What comes from outside of the cluster: terms mean nothing in it.

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass
+
+from culm.garlic.raft.messages import ReadIndexRequest
 
 __all__ = ["Reads"]
 
 
 @dataclass(slots=True)
 class _Read:
-    number: int
+    asked: int | ReadIndexRequest  # a number of our own, or what a follower has asked
     sequence: int  # an answer to this request, or a later one, confirms leadership
     index: int  # what must be applied; that of the read's time
 
@@ -22,29 +25,36 @@ class Reads:
 
     def __init__(self) -> None:
         self._waiting: deque[_Read] = deque()
-        self._confirmed: deque[_Read] = deque()
+        self._confirmed: deque[tuple[int, int]] = deque()  # number, index: wait to be applied
 
     def __len__(self) -> int:
         return len(self._waiting) + len(self._confirmed)
 
-    def add(self, number: int, sequence: int, index: int) -> None:
-        self._waiting.append(_Read(number, sequence, index))
+    def add(self, asked: int | ReadIndexRequest, sequence: int, index: int) -> None:
+        self._waiting.append(_Read(asked, sequence, index))
 
-    def confirm(self, sequence: int) -> None:
-        """A majority has answered requests from `sequence` on."""
+    def confirm(self, sequence: int) -> Iterator[tuple[ReadIndexRequest, int]]:
+        """A majority has answered requests from `sequence` on.
+
+        Gives what followers have asked, and the index that they must have applied.
+        """
         while self._waiting and self._waiting[0].sequence <= sequence:
-            self._confirmed.append(self._waiting.popleft())
+            read = self._waiting.popleft()
+            if isinstance(read.asked, int):
+                self._confirmed.append((read.asked, read.index))
+            else:
+                yield read.asked, read.index
 
     def take_ready(self, applied_index: int) -> list[tuple[int, int]]:
         """Number and index of the reads that the state machine is new enough for."""
         ready: list[tuple[int, int]] = []
-        while self._confirmed and self._confirmed[0].index <= applied_index:
-            read = self._confirmed.popleft()
-            ready.append((read.number, read.index))
+        while self._confirmed and self._confirmed[0][1] <= applied_index:
+            ready.append(self._confirmed.popleft())
         return ready
 
-    def drop_all(self) -> list[int]:
-        numbers = [read.number for read in (*self._confirmed, *self._waiting)]
+    def drop_all(self) -> list[int | ReadIndexRequest]:
+        dropped: list[int | ReadIndexRequest] = [number for number, _ in self._confirmed]
+        dropped += [read.asked for read in self._waiting]
         self._confirmed.clear()
         self._waiting.clear()
-        return numbers
+        return dropped

@@ -236,7 +236,11 @@ _MEETINGS = (
             ("2", call("close")),
         ),
     ),
-    Meeting(name="handshake", members=_members(1, 2, handshake=True), script=(*_ELECTION,)),
+    Meeting(
+        name="handshake",
+        members=_members(1, 2, handshake=True),
+        script=(*_ELECTION, ("2", call("read")), ("2", Advance(0.7))),
+    ),
     Meeting(
         name="nobody there",
         members={name: config for name, config in _members(1, 2, 3).items() if name != "3"},

@@ -122,6 +122,7 @@ class RaftOverDatagrams(Raft):
             limits=limits_of(config),
             rng=chance(config["id"]),
             now=0.0,
+            asks_leader=True,
         )
         self._slots = count(1)
         self._asked: dict[int, tuple[Hashable, int]] = {}  # whom to answer, and by which sequence
@@ -165,9 +166,15 @@ def _add_server(machine: Raft, server_id: int) -> None:
     machine.add_server(server(server_id))
 
 
+def _reachable(machine: Raft, peer: int) -> None:
+    machine.reachable(peer, m.Extension)
+
+
 def _store(config: Config) -> MemoryStore:
     return MemoryStore(Values(), founded(config))
 
+
+_VERBS = {"add_server": _add_server, "reachable": _reachable}
 
 Story = Callable[[Cluster], None]
 _LEAST = Conditions(delay_min=0.001, delay_max=0.004)
@@ -203,7 +210,7 @@ def _cluster(
         cluster.add(
             number,
             lambda host, full=full: RaftOverDatagrams(full),  # type: ignore[misc]
-            verbs={"add_server": _add_server},
+            verbs=_VERBS,
             effects=lambda host, effect, store=store: host.complete(  # type: ignore[misc]
                 effect.ticket, store.perform(effect)
             ),
@@ -236,6 +243,9 @@ def _election(cluster: Cluster) -> None:
     leader.call("read")
     _wait(cluster, 0.1)
     target = next(host for host in cluster if host is not leader)
+    target.call("reachable", peer=leader.address)
+    target.call("read")
+    _wait(cluster, 0.1)
     leader.call("transfer_leadership", target=target.address)
     _wait(cluster, 0.3)
     _leader(cluster).call("propose", values=[b"three"])
@@ -338,7 +348,7 @@ RAFT = register(
         held_max=_UNANSWERED_MAX * 700 + 20_000,
         tight=TIGHT_SETTINGS,
         conversations=_conversations,
-        verbs={"add_server": _add_server},
+        verbs=_VERBS,
         respond=lambda config: _store(config).perform,
         bad_calls=(
             call("propose", values=[b"not the leader"]),

@@ -1,0 +1,148 @@
+"""Linearizable reads at a server that does not lead (thesis, section 6.4)."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from culm.garlic.raft.errors import ErrorCode
+from culm.garlic.raft.events import ReadFailed, ReadReady
+from culm.garlic.raft.messages import Extension, ReadIndexRequest, ReadIndexResponse
+from culm.garlic.raft.shared import Shared
+from culm.garlic.raft.ways import Ways
+
+__all__ = ["FollowerReads"]
+
+
+class FollowerReads:
+    """Owns the reads that were asked here: the leader says what the state machine must have.
+
+    One question is under way at a time, for all reads that came before it was sent; those that
+    come meanwhile wait for the next one.  A read ends with `ReadReady`; or with `ReadFailed`, when
+    its leader is believed in no more, refuses, or has not answered for an election timeout.
+    """
+
+    __slots__ = (
+        "_asked",
+        "_confirmed",
+        "_leader",
+        "_new",
+        "_sent_at",
+        "_sequence",
+        "_shared",
+        "_ways",
+        "pending",
+    )
+
+    def __init__(self, shared: Shared, ways: Ways) -> None:
+        self._shared = shared
+        self._ways = ways
+        self.pending: dict[int, float] = {}  # reads by number, and when they were asked for
+        self._new: list[int] = []  # of the next question
+        self._asked: list[int] = []  # of the one that is under way
+        self._confirmed: deque[tuple[int, int]] = deque()  # index to be applied, number
+        self._leader: int | None = None  # whom they are for
+        self._sequence = 0
+        self._sent_at = 0.0
+
+    @property
+    def refusal(self) -> ErrorCode | None:
+        """Why no read can be taken now, if so."""
+        leader = self._shared.leader
+        if leader is None:
+            return ErrorCode.NO_LEADER
+        if self._ways.leads_to(leader, Extension.READ_INDEX) is False:
+            return ErrorCode.NOT_LEADER
+        return ErrorCode.QUEUE_FULL if len(self.pending) >= self._shared.limits.reads_max else None
+
+    def add(self, number: int) -> None:
+        """Take a read; `refusal` was asked before."""
+        self._leader = self._shared.leader
+        self.pending[number] = self._shared.now
+        self._new.append(number)
+
+    def settle(self) -> None:
+        """Draw the conclusions of what has changed: the leader, the way there, what is applied."""
+        if self._shared.leader != self._leader:
+            self.end()
+            return
+        applied_index = self._shared.applier.applied_index
+        while self._confirmed and self._confirmed[0][0] <= applied_index:
+            index, number = self._confirmed.popleft()
+            del self.pending[number]
+            self._shared.work.emit(ReadReady(read=number, index=index))
+        if self._new and not self._asked:
+            self._ask()
+
+    def _ask(self) -> None:
+        shared, leader = self._shared, self._leader
+        if leader is None:
+            return
+        match self._ways.leads_to(leader, Extension.READ_INDEX):
+            case None:
+                return  # there will be one, or time runs out
+            case False:
+                self._fail(self._new)
+                return
+            case True:
+                pass
+        self._asked, self._new = self._new, []
+        self._sequence, self._sent_at = self._ways.next_sequence(), shared.now
+        shared.journal.send(
+            ReadIndexRequest(
+                source=shared.server_id,
+                destination=leader,
+                term=shared.journal.term,
+                sequence=self._sequence,
+            )
+        )
+
+    def _ask_again(self) -> None:
+        """The question or its answer is lost."""
+        self._new = self._asked + self._new
+        self._asked = []
+
+    def unreachable(self, peer: int) -> None:
+        if peer == self._leader:
+            self._ask_again()
+
+    def on_response(self, response: ReadIndexResponse) -> None:
+        if response.sequence != self._sequence or not self._asked:
+            return
+        if response.accepted:
+            index = response.next_index - 1
+            self._confirmed.extend((index, number) for number in self._asked)
+            self._asked = []
+        else:
+            self._fail(self._asked)
+
+    def _fail(self, numbers: list[int]) -> None:
+        for number in numbers:
+            del self.pending[number]
+            self._shared.work.emit(ReadFailed(read=number))
+        numbers.clear()
+
+    def end(self) -> None:
+        """Nobody answers any more."""
+        for number in self.pending:
+            self._shared.work.emit(ReadFailed(read=number))
+        for waiting in (self.pending, self._new, self._asked, self._confirmed):
+            waiting.clear()
+
+    def next_deadline(self) -> float | None:
+        oldest = next(iter(self._asked or self._new), None)
+        if oldest is None:
+            return None
+        timing = self._shared.timing
+        end = self.pending[oldest] + timing.election_timeout_max_s
+        return min(end, self._sent_at + timing.request_timeout_s) if self._asked else end
+
+    def advance(self) -> None:
+        """Give up what was asked too long ago, and ask again what got no answer."""
+        now, timing = self._shared.now, self._shared.timing
+        before = now - timing.election_timeout_max_s
+        for numbers in (self._asked, self._new):
+            late = [number for number in numbers if self.pending[number] <= before]
+            del numbers[: len(late)]
+            self._fail(late)
+        if self._asked and self._sent_at + timing.request_timeout_s <= now:
+            self._ask_again()

@@ -1,0 +1,48 @@
+"""What those who can be reached understand, and numbers for what they are asked."""
+
+from __future__ import annotations
+
+import random
+
+from culm.garlic.raft.messages import Extension
+
+__all__ = ["Ways"]
+
+# Questions of one life are counted in so many bits, below a number drawn for that life.
+_SEQUENCE_BITS = 64
+
+
+class Ways:
+    """Owns the ways to peers, as `Raft.reachable` has told of them."""
+
+    __slots__ = ("_extensions", "_rng", "_sequence")
+
+    def __init__(self, rng: random.Random) -> None:
+        self._extensions: dict[int, frozenset[Extension]] = {}
+        self._rng = rng
+        self._sequence: int | None = None
+
+    def reachable(self, peer: int, extensions: frozenset[Extension]) -> None:
+        self._extensions[peer] = extensions
+
+    def unreachable(self, peer: int) -> None:
+        self._extensions.pop(peer, None)
+
+    def leads_to(self, peer: int, extension: Extension) -> bool | None:
+        """Whether `peer` can be reached and understands that; ``None`` if there is no way."""
+        extensions = self._extensions.get(peer)
+        return None if extensions is None else extension in extensions
+
+    def lacking(self, extension: Extension) -> set[int]:
+        """Who can be reached, and does not understand that."""
+        return {peer for peer, found in self._extensions.items() if extension not in found}
+
+    def next_sequence(self) -> int:
+        """A number that no question of this life has, nor, by chance, one of an earlier life.
+
+        An answer to what was asked before a restart is none to what is asked now.
+        """
+        if self._sequence is None:
+            self._sequence = self._rng.getrandbits(_SEQUENCE_BITS) << _SEQUENCE_BITS
+        self._sequence += 1
+        return self._sequence

@@ -1,0 +1,99 @@
+"""Servers of a simulated cluster, and the clients that call them."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Protocol
+
+from linearizability import Operation
+from raft_disk import Disk, State
+
+from culm import garlic
+from culm.garlic.raft import Entry, Raft, ReadFailed, ReadReady
+from culm.machine import LocalProtocolError
+
+KEYS = "abc"
+
+
+@dataclass
+class Node:
+    """A server: its disk, and while it runs, its core and state machine.
+
+    `core` is what the simulator drives: `raft`, or the node around it.
+    """
+
+    id: int
+    disk: Disk
+    rate: float = 1.0  # of its clock
+    core: Raft | garlic.Node | None = None
+    raft: Raft | None = None
+    state: State = field(default_factory=dict)
+    applied: int = 0
+    life: int = 0  # counts restarts
+    timer: float | None = None
+    stalled: float = 0.0  # until when the process is stopped
+    proposals: dict[int, tuple[int, Operation]] = field(default_factory=dict)
+    reads: dict[int, Operation] = field(default_factory=dict)
+
+
+class World(Protocol):
+    """What clients want of a simulator."""
+
+    rng: random.Random
+    now: float
+    stopped: bool
+
+    def at(self, time: float, act: Callable[[], None]) -> None: ...
+    def leaders(self) -> list[Node]: ...
+    def running(self) -> list[Node]: ...
+    def tell_time(self, node: Node) -> Raft | garlic.Node: ...
+    def drain(self, node: Node) -> None: ...
+
+
+class Clients:
+    """Owns the history of all calls."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._values = count(1)
+        self.history: list[Operation] = []
+
+    def client(self, pause: float) -> None:
+        """One call, and the next one after a pause."""
+        world, rng = self._world, self._world.rng
+        if world.stopped:
+            return
+        key, write = rng.choice(KEYS), rng.random() < 0.5
+        anybody = not write and rng.random() < 0.5
+        servers = world.running() if anybody else world.leaders()
+        if servers:
+            self.call(rng.choice(servers), key, write=write)
+        world.at(world.now + rng.uniform(0, 2 * pause), lambda: self.client(pause))
+
+    def call(self, node: Node, key: str, *, write: bool) -> Operation:
+        core = self._world.tell_time(node)
+        operation = Operation(key, write, self._world.now)
+        with contextlib.suppress(LocalProtocolError):
+            if write:
+                operation.value = str(next(self._values))
+                index, term = core.propose([f"{key}={operation.value}".encode()])
+                node.proposals[index] = (term, operation)
+            else:
+                node.reads[core.read()] = operation
+            self.history.append(operation)
+        self._world.drain(node)
+        return operation
+
+    def applied(self, node: Node, index: int, entry: Entry) -> None:
+        term, operation = node.proposals.pop(index, (0, None))
+        if operation is not None and term == entry.term:
+            operation.end = self._world.now
+
+    def told(self, node: Node, event: ReadReady | ReadFailed) -> None:
+        operation = node.reads.pop(event.read)
+        if isinstance(event, ReadReady):
+            operation.value, operation.end = node.state.get(operation.key), self._world.now
