@@ -160,6 +160,30 @@ def test_a_value_that_takes_longer_than_an_election_timeout_costs_no_term() -> N
     assert sum(len(pipe.up) for pipe in cluster.pipes) < 2.5 * (1 << 20)  # sent once to each
 
 
+@pytest.mark.parametrize(
+    ("size", "said"), [(1 << 20, []), (1, []), (7, []), (1 << 20, [b""])], ids=str
+)
+def test_nothing_that_nobody_has_sent_or_taken_is_a_sign_of_life(
+    size: int, said: list[bytes]
+) -> None:
+    """A driver may take bytes in pieces, and learn that none have come."""
+    cluster = Cluster(1, 2, 3)
+    node = cluster.leader().node
+    now = cluster.now
+    while node.state is State.LEADER and now < cluster.now + 1.0:
+        now += 0.005
+        node.advance(now)
+        events_of(node)
+        node.links_to_send()
+        for link in node.links:
+            for data in said:
+                link.receive_data(data)
+            while link.data_to_send(size):
+                events_of(node)
+        events_of(node)
+    assert 0.25 <= round(now - cluster.now, 3) <= 0.35
+
+
 def test_a_link_takes_no_more_requests_while_much_is_unsent() -> None:
     cluster = Cluster(1, 2, 3)
     leader = cluster.leader()

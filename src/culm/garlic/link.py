@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from math import inf
 
 from culm.buffer import Buffer
 from culm.garlic.connection import Connection
@@ -50,6 +51,7 @@ class Link:
         limits: Limits,
         unanswered_max: int,
         server_id: int,
+        now: Callable[[], float],
         wake: Callable[[Link], None],
     ) -> None:
         self.number = number
@@ -73,7 +75,9 @@ class Link:
         self._slots: deque[int] = deque()  # received, not answered
         self._answers: dict[int, Response] = {}  # that wait for earlier ones
         self._unanswered_max = unanswered_max
-        self._stirred = False  # bytes have come, or some of many have gone
+        self._now = now
+        self._waiting_since = inf  # what was sent last: when it began to wait for being taken
+        self._stirred = False  # bytes have come, or such have gone that had to wait
         self._fault: RemoteProtocolError | None = None
 
     # Bytes
@@ -82,7 +86,7 @@ class Link:
         """See `culm.machine.Link`; the node's events follow."""
         if not self.closed:
             self._machine.receive_data(data)
-            self._stirred = True
+            self._stirred = self._stirred or len(data) > 0
             self._wake(self)
 
     def receive_eof(self) -> None:
@@ -96,7 +100,7 @@ class Link:
         if not self.dialled and self._connection.full:
             self._wake(self)  # more requests may be read when answers have been taken
         data = self._machine.data_to_send(size_max)
-        if data and self.dialled and self._connection.unsent:
+        if data and self._now() > self._waiting_since:
             self._stirred = True
             self._wake(self)
         return data
@@ -172,12 +176,15 @@ class Link:
         A question that was not agreed upon in the handshake is not asked.
         """
         connection = self._connection
-        if connection.unanswered >= self._unanswered_max or connection.unsent > _UNSENT_MAX:
+        unsent = connection.unsent
+        if connection.unanswered >= self._unanswered_max or unsent > _UNSENT_MAX:
             return False
         extension = m.EXTENSION_OF.get(type(message))
         if extension is not None and extension not in self.extensions:
             return False
-        self._connection.send_request(self._translator.encode_request(message))
+        if not unsent:
+            self._waiting_since = self._now()
+        connection.send_request(self._translator.encode_request(message))
         self._asked.append(message)
         return True
 

@@ -224,6 +224,10 @@ class Node:
         self._strangers[link.number] = link
         return link
 
+    def is_dialling(self, peer: int) -> bool:
+        """Whether `DialWanted` has asked for a connection to `peer`, and waits for it."""
+        return not self._closing and self._dials.under_way(peer)
+
     def dialled(self, peer: int, *, handshake: StreamMachine | None = None) -> Link:
         """The connection to `peer` that `DialWanted` asked for is there.
 
@@ -266,6 +270,7 @@ class Node:
             limits=self._limits,
             unanswered_max=unanswered_max,
             server_id=self.server_id,
+            now=lambda: self._now,
             wake=self._wake,
         )
         self._links[link.number] = link

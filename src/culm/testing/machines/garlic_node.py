@@ -178,7 +178,7 @@ def _accepted(machine: _Member) -> Link:
 
 
 def _dialled(machine: _Member, peer: int) -> Link:
-    if not machine.shakes_hands:
+    if not (machine.shakes_hands and machine.is_dialling(peer)):  # a refused call uses no nonce
         return machine.dialled(peer)
     handshake = ClientHandshake(
         host=server(peer).endpoint,
