@@ -1,7 +1,7 @@
 """A replicated key-value store and message printer on Garlic Farm.
 
     python examples/raft_cluster.py start --nodes 3 --dir /tmp/farm [--tls]
-    python examples/raft_cluster.py put --dir /tmp/farm colour green
+    python examples/raft_cluster.py put --dir /tmp/farm colour green [--at 2]
     python examples/raft_cluster.py get --dir /tmp/farm colour [--at 3]
     python examples/raft_cluster.py status --dir /tmp/farm
     python examples/raft_cluster.py watch --dir /tmp/farm        # the same, as it changes
@@ -37,7 +37,7 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from culm.garlic.digest import CredentialCache, Nonces
 from culm.garlic.handshake import ClientHandshake, ServerHandshake
@@ -47,6 +47,8 @@ from culm.garlic.raft import (
     ChangeFailed,
     Committed,
     ConfigurationChanged,
+    Forwarded,
+    ForwardFailed,
     Lost,
     ReadFailed,
     ReadReady,
@@ -64,11 +66,15 @@ from raft_display import changes, table_of_servers
 from stores.raft_sqlite_store import RaftSqliteStore
 from tables import Screen, show
 
+R = TypeVar("R")
+
 CLUSTER_FILE = "cluster.json"
 ANSWER_TIMEOUT_S = 5.0
 CLIENT_TIMEOUT_S = 20.0
 WATCH_INTERVAL_S = 0.3
 USER = "farm"
+LOST = "LOST"  # the value is in no log, and never will be
+UNKNOWN = "OUTCOME_UNKNOWN"  # it may be stored, or not
 TIMING = Timing(
     election_timeout_min_s=0.5,
     election_timeout_max_s=1.0,
@@ -198,7 +204,8 @@ class Service:
             client_tls=self._tls(ssl.Purpose.SERVER_AUTH),
             on_event=self._on_event,
         )
-        self._puts: dict[tuple[int, int], asyncio.Future[bool]] = {}
+        self._forwards: dict[int, asyncio.Future[str]] = {}
+        self._puts: dict[tuple[int, int], asyncio.Future[str]] = {}
         self._reads: dict[int, asyncio.Future[bool]] = {}
         self._changes: list[asyncio.Future[bool]] = []
 
@@ -241,10 +248,14 @@ class Service:
 
     def _on_event(self, event: Event) -> None:
         match event:
-            case Committed(index=index, term=term) | Lost(index=index, term=term):
-                put = self._puts.pop((index, term))
-                if not put.done():
-                    put.set_result(isinstance(event, Committed))
+            case Forwarded(forward=number, index=index, term=term):
+                self._puts[index, term] = self._forwards.pop(number)
+            case ForwardFailed(forward=number, certain=certain):
+                self._end(self._forwards.pop(number), LOST if certain else UNKNOWN)
+            case Committed(index=index, term=term):
+                self._end(self._puts.pop((index, term)), f"entry {index}")
+            case Lost(index=index, term=term, certain=certain):
+                self._end(self._puts.pop((index, term)), LOST if certain else UNKNOWN)
             case ReadReady(read=number):
                 self._reads.pop(number).set_result(True)
             case ReadFailed(read=number):
@@ -256,6 +267,11 @@ class Service:
                         change.set_result(isinstance(event, ConfigurationChanged))
             case _:
                 pass
+
+    @staticmethod
+    def _end(put: asyncio.Future[str], outcome: str) -> None:
+        if not put.done():
+            put.set_result(outcome)
 
     # What clients ask
 
@@ -281,10 +297,12 @@ class Service:
         match question:
             case {"do": "put", "key": key, "value": value}:
                 command = json.dumps({"key": key, "value": value}).encode()
-                index, term = self.node.propose([command])
-                put: asyncio.Future[bool] = self._loop.create_future()
-                self._puts[index, term] = put
-                return {"ok": await self._wait(put), "index": index}
+                put: asyncio.Future[str] = self._loop.create_future()
+                self._forwards[self.node.forward([command])] = put
+                outcome = await self._wait(put)
+                if outcome in (LOST, UNKNOWN):
+                    return {"error": outcome, "leader": self.node.leader}
+                return {"ok": True, "index": int(outcome.removeprefix("entry "))}
             case {"do": "get", "key": key}:
                 read: asyncio.Future[bool] = self._loop.create_future()
                 self._reads[self.node.read()] = read
@@ -307,7 +325,7 @@ class Service:
                 return self._status()
         return {"error": "UNKNOWN_COMMAND"}
 
-    async def _wait(self, future: asyncio.Future[bool]) -> bool:
+    async def _wait(self, future: asyncio.Future[R]) -> R:
         self._driver.soon()
         return await future
 
@@ -359,7 +377,7 @@ async def ask_one(port: int, question: dict[str, Any]) -> dict[str, Any] | None:
 
 
 # After these another server, or the same one a little later, may do it.
-ASK_AROUND = frozenset(("NOT_LEADER", "NO_LEADER", "NOTHING_COMMITTED", "READ_FAILED"))
+ASK_AROUND = frozenset(("NOT_LEADER", "NO_LEADER", "NOTHING_COMMITTED", "READ_FAILED", LOST))
 
 
 async def ask_around(ports: dict[int, int], question: dict[str, Any]) -> dict[str, Any]:
@@ -524,8 +542,8 @@ def parser() -> argparse.ArgumentParser:
         for argument in positional:
             kind = int if argument == "id" else str
             command.add_argument(argument, type=kind, help=PURPOSES[argument])
-        if name == "get":
-            command.add_argument("--at", type=int, help="the server to read at (default: any)")
+        if name in ("get", "put"):
+            command.add_argument("--at", type=int, help="the server to ask (default: any)")
         if name == "start":
             command.add_argument(
                 "--nodes", type=int, default=3, help="how many, if it is new (default: 3)"

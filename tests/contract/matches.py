@@ -149,6 +149,8 @@ def match_raft_event(event: raft.RaftEvent | None) -> None:
             pass
         case raft.ConfigurationChanged() | raft.ChangeFailed() | raft.TransferFailed():
             pass
+        case raft.Forwarded() | raft.ForwardFailed():
+            pass
         case raft.Committed() | raft.Lost() | raft.ReadReady() | raft.ReadFailed():
             pass
         case raft.SnapshotInstalled() | raft.Left():

@@ -95,7 +95,9 @@ def test_nodes_are_killed_and_restarted_and_nothing_is_lost(farm: Farm) -> None:
     farm.put("between", "2")
     assert farm.leader() != first
     farm.spawn("run", str(first))
-    farm.put("after", "3")
+    farm.until(
+        lambda answers: answers[0].get("ok") is True, "put", "after", "3", "--at", str(first)
+    )
     wanted = {"before": "1", "between": "2", "after": "3"}
     for key, value in wanted.items():
         farm.until(lambda answers, value=value: answers[0].get("value") == value, "get", key)

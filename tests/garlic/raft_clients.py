@@ -4,16 +4,25 @@ from __future__ import annotations
 
 import contextlib
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Protocol
 
 from linearizability import Operation
+from raft_checks import Violation
 from raft_disk import Disk, State
 
 from culm import garlic
-from culm.garlic.raft import Entry, Raft, ReadFailed, ReadReady
+from culm.garlic.raft import (
+    Committed,
+    Entry,
+    Forwarded,
+    ForwardFailed,
+    Raft,
+    ReadFailed,
+    ReadReady,
+)
 from culm.machine import LocalProtocolError
 
 KEYS = "abc"
@@ -38,6 +47,13 @@ class Node:
     stalled: float = 0.0  # until when the process is stopped
     proposals: dict[int, tuple[int, Operation]] = field(default_factory=dict)
     reads: dict[int, Operation] = field(default_factory=dict)
+    forwards: dict[int, Operation] = field(default_factory=dict)
+    forwarded: dict[tuple[int, int], Operation] = field(default_factory=dict)  # by index and term
+
+    def forget(self) -> None:
+        """Nobody hears any more what becomes of the calls."""
+        for calls in (self.proposals, self.reads, self.forwards, self.forwarded):
+            calls.clear()
 
 
 class World(Protocol):
@@ -61,6 +77,7 @@ class Clients:
         self._world = world
         self._values = count(1)
         self.history: list[Operation] = []
+        self.refused: list[Operation] = []  # writes that will never happen
 
     def client(self, pause: float) -> None:
         """One call, and the next one after a pause."""
@@ -68,20 +85,24 @@ class Clients:
         if world.stopped:
             return
         key, write = rng.choice(KEYS), rng.random() < 0.5
-        anybody = not write and rng.random() < 0.5
+        anybody = rng.random() < 0.5
         servers = world.running() if anybody else world.leaders()
         if servers:
-            self.call(rng.choice(servers), key, write=write)
+            self.call(rng.choice(servers), key, write=write, forward=anybody)
         world.at(world.now + rng.uniform(0, 2 * pause), lambda: self.client(pause))
 
-    def call(self, node: Node, key: str, *, write: bool) -> Operation:
+    def call(self, node: Node, key: str, *, write: bool, forward: bool = False) -> Operation:
         core = self._world.tell_time(node)
         operation = Operation(key, write, self._world.now)
         with contextlib.suppress(LocalProtocolError):
             if write:
                 operation.value = str(next(self._values))
-                index, term = core.propose([f"{key}={operation.value}".encode()])
-                node.proposals[index] = (term, operation)
+                value = f"{key}={operation.value}".encode()
+                if forward:
+                    node.forwards[core.forward([value])] = operation
+                else:
+                    index, term = core.propose([value])
+                    node.proposals[index] = (term, operation)
             else:
                 node.reads[core.read()] = operation
             self.history.append(operation)
@@ -93,7 +114,32 @@ class Clients:
         if operation is not None and term == entry.term:
             operation.end = self._world.now
 
-    def told(self, node: Node, event: ReadReady | ReadFailed) -> None:
-        operation = node.reads.pop(event.read)
-        if isinstance(event, ReadReady):
-            operation.value, operation.end = node.state.get(operation.key), self._world.now
+    def told(
+        self, node: Node, event: ReadReady | ReadFailed | Forwarded | ForwardFailed | Committed
+    ) -> None:
+        now = self._world.now
+        match event:
+            case ReadReady(read=number):
+                operation = node.reads.pop(number)
+                operation.value, operation.end = node.state.get(operation.key), now
+            case ReadFailed(read=number):
+                del node.reads[number]
+            case Forwarded(forward=number, index=index, term=term):
+                node.forwarded[index, term] = node.forwards.pop(number)
+            case ForwardFailed(forward=number, certain=certain):
+                operation = node.forwards.pop(number)
+                if certain:
+                    self.refused.append(operation)
+            case Committed(index=index, term=term):
+                found = node.forwarded.pop((index, term), None)
+                if found is not None:
+                    found.end = now
+
+    def check(self, committed: Iterable[object]) -> None:
+        """No value is committed twice, nor one that was said to be in no log."""
+        values = [value for value in committed if isinstance(value, bytes)]
+        if len(values) != len(set(values)):
+            raise Violation("a value is committed twice")
+        refused = {f"{one.key}={one.value}".encode() for one in self.refused}
+        if refused & set(values):
+            raise Violation("what was surely not appended is committed")

@@ -25,6 +25,8 @@ from culm.garlic.raft import (
     Committed,
     Compact,
     Configuration,
+    Forwarded,
+    ForwardFailed,
     Lost,
     Persist,
     Raft,
@@ -41,7 +43,7 @@ from culm.garlic.raft import (
 from culm.garlic.raft import (
     State as RaftState,
 )
-from culm.garlic.raft.messages import Extension, Message, VoteRequest
+from culm.garlic.raft.messages import Extension, ForwardRequest, Message, VoteRequest
 from culm.machine import Closed, Effect, LocalProtocolError
 
 SERVERS_MAX = 7
@@ -147,8 +149,7 @@ class Simulator:
         self.happened["crash"] += 1
         self.happened["crash with changes pending"] += bool(node.disk.pending)
         self.happened["torn write"] += node.disk.crash(self.rng)
-        node.proposals.clear()
-        node.reads.clear()
+        node.forget()
 
     def drain(self, node: Node) -> None:
         """Take everything that a core has to give after an input."""
@@ -290,6 +291,12 @@ class Simulator:
         match event:
             case Committed() | Lost():
                 self.checker.tells(node.id, event)
+                if isinstance(event, Committed):
+                    self.clients.told(node, event)
+            case Forwarded() | ForwardFailed():
+                certain = isinstance(event, ForwardFailed) and event.certain
+                self.happened["ForwardFailed for certain"] += certain
+                self.clients.told(node, event)
             case Closed(error=error) if error is not None:
                 raise Violation(f"{node.id} stops: {error}")
             case ReadReady() | ReadFailed():
@@ -313,7 +320,8 @@ class Simulator:
             if rng.random() < weather.loss:
                 happened["message lost"] += 1
                 return
-            copies += rng.random() < weather.duplication
+            once = isinstance(message, ForwardRequest)
+            copies += rng.random() < weather.duplication and not once
             happened["message doubled"] += copies - 1
         delay_max = 0.002 if self.stopped else weather.delay_max
         number = happened["message"]
@@ -481,6 +489,7 @@ class Simulator:
             node.stalled = 0.0
             self._restart(node)
         self._check_liveness()
+        self.clients.check(said for _, said in self.checker.committed.values())
         key = find_violation(self.history)
         if key is not None:
             raise Violation(f"the history of {key!r} is not linearizable")

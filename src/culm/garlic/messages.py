@@ -65,6 +65,8 @@ class MessageType(IntEnum):
     PRE_VOTE_RESPONSE = 65
     READ_INDEX_REQUEST = 66  # `Extension.READ_INDEX`
     READ_INDEX_RESPONSE = 67
+    FORWARD_REQUEST = 68  # `Extension.FORWARD`
+    FORWARD_RESPONSE = 69
 
 
 # Every request, and the type of its response.
@@ -80,6 +82,7 @@ RESPONSE_OF: dict[MessageType, MessageType] = {
     MessageType.INSTALL_SNAPSHOT_REQUEST: MessageType.INSTALL_SNAPSHOT_RESPONSE,
     MessageType.PRE_VOTE_REQUEST: MessageType.PRE_VOTE_RESPONSE,
     MessageType.READ_INDEX_REQUEST: MessageType.READ_INDEX_RESPONSE,
+    MessageType.FORWARD_REQUEST: MessageType.FORWARD_RESPONSE,
 }
 
 # Requests that JRaft does not know, and what must have been agreed on in the handshake
@@ -87,6 +90,7 @@ RESPONSE_OF: dict[MessageType, MessageType] = {
 EXTENSION_OF: dict[MessageType, Extension] = {
     MessageType.PRE_VOTE_REQUEST: Extension.PRE_VOTE,
     MessageType.READ_INDEX_REQUEST: Extension.READ_INDEX,
+    MessageType.FORWARD_REQUEST: Extension.FORWARD,
 }
 
 _TYPES: dict[int, MessageType] = {kind.value: kind for kind in MessageType}

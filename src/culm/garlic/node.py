@@ -184,10 +184,17 @@ class Node:
 
     def propose(self, values: Sequence[Buffer]) -> tuple[int, int]:
         """See `Raft.propose`; ``VALUE_TOO_LARGE`` as well for what fits no frame."""
+        return self._core.propose(self._read_values(values))
+
+    def forward(self, values: Sequence[Buffer]) -> int:
+        """See `Raft.forward`; ``VALUE_TOO_LARGE`` as well for what fits no frame."""
+        return self._core.forward(self._read_values(values))
+
+    def _read_values(self, values: Sequence[Buffer]) -> list[bytes]:
         given = read_buffers("values", values)
         if max(map(len, given), default=0) > value_size_max(self._limits):
             raise LocalProtocolError(ErrorCode.VALUE_TOO_LARGE)
-        return self._core.propose(given)
+        return given
 
     def read(self) -> int:
         """See `Raft.read`; at a follower the leader is dialled, if it is not yet."""

@@ -52,6 +52,7 @@ _TYPE_OF: dict[type[m.Request], MessageType] = {
     m.PreVoteRequest: MessageType.PRE_VOTE_REQUEST,
     m.TransferRequest: MessageType.REQUEST_VOTE_REQUEST,
     m.ReadIndexRequest: MessageType.READ_INDEX_REQUEST,
+    m.ForwardRequest: MessageType.FORWARD_REQUEST,
     m.AppendRequest: MessageType.APPEND_ENTRIES_REQUEST,
     m.ClientRequest: MessageType.CLIENT_REQUEST,
     m.AddServerRequest: MessageType.ADD_SERVER_REQUEST,
@@ -156,7 +157,7 @@ class Translator:
                 return 0, message.last_log_index, message.commit_index, log
             case m.LeaveRequest():
                 return 0, message.last_log_index, message.commit_index, b""
-            case m.ClientRequest():
+            case m.ClientRequest() | m.ForwardRequest():
                 values = [LogEntry(0, ValueType.APPLICATION, value) for value in message.values]
                 return 0, 0, 0, encode_entries(values)
             case m.AddServerRequest():
@@ -322,18 +323,31 @@ class Translator:
             commit_index=request.commit_index,
         )
 
-    def _client(self, request: Request, sequence: int) -> m.Request:
+    def _values(self, request: Request) -> list[bytes]:
+        """The values to append; each fits the frames that will carry it."""
         entries = decode_entries(request.log, self._limits)
         if any(entry.type is not ValueType.APPLICATION for entry in entries):
             raise _wrong(request, "only application values are wanted")
         if any(len(entry.value) > value_size_max(self._limits) for entry in entries):
             raise RemoteProtocolError(ErrorCode.LOG_TOO_LARGE, "a value fits no frame")
+        return [entry.value for entry in entries]
+
+    def _forward(self, request: Request, sequence: int) -> m.Request:
+        return m.ForwardRequest(
+            source=request.source,
+            destination=request.destination,
+            term=request.term,
+            sequence=sequence,
+            values=self._values(request),
+        )
+
+    def _client(self, request: Request, sequence: int) -> m.Request:
         return m.ClientRequest(
             source=request.source,
             destination=request.destination,
             term=request.term,
             sequence=sequence,
-            values=[entry.value for entry in entries],
+            values=self._values(request),
         )
 
     def _add(self, request: Request, sequence: int) -> m.Request:
@@ -360,6 +374,7 @@ class Translator:
         MessageType.REQUEST_VOTE_REQUEST: _vote,
         MessageType.PRE_VOTE_REQUEST: _pre_vote,
         MessageType.READ_INDEX_REQUEST: _read_index,
+        MessageType.FORWARD_REQUEST: _forward,
         MessageType.APPEND_ENTRIES_REQUEST: _append,
         MessageType.CLIENT_REQUEST: _client,
         MessageType.ADD_SERVER_REQUEST: _add,

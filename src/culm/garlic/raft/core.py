@@ -58,8 +58,8 @@ class Raft:
         that its term does not grow while it is cut off.  Of those who cannot be asked
         `reachable` tells, or there is no election.
     asks_leader
-        Whether it asks the leader for what it cannot do itself (`read`), on ways of which
-        `reachable` has told.
+        Whether it asks the leader for what it cannot do itself (`read`, `forward`), on ways
+        of which `reachable` has told.
 
     Drive it like every machine: one input, then events until ``None``, then effects,
     then `messages_to_send`, then the deadline.  Messages may be lost, doubled, delayed
@@ -187,6 +187,25 @@ class Raft:
             self._shared.proposals.add(first, first + len(given) - 1, self.term)
         return first, self.term
 
+    def forward(self, values: Sequence[Buffer]) -> int:
+        """Propose values at any server, with `asks_leader`; returns a number.
+
+        A leader appends them, whoever does not lead sends them to its leader, once.  `Forwarded`
+        or `ForwardFailed` repeats the number; after the former `Committed` or `Lost` follows, as
+        of `propose`.
+
+        Raises `LocalProtocolError`: ``NOT_LEADER`` and ``NO_LEADER`` as `read` does,
+        ``QUEUE_FULL``, ``VALUE_TOO_LARGE`` (also for several values that do not fit one request),
+        ``TRANSFER_IN_PROGRESS``, ``ALREADY_CLOSED``; `ValueError` if there are no values.
+        """
+        given = read_buffers("values", values)
+        if not given:
+            raise ValueError("no values")
+        if self._closed:
+            raise LocalProtocolError(ContractErrorCode.ALREADY_CLOSED)
+        self._unless(self._engine.refuse_forward(given))
+        return self._engine.forward(given)
+
     def read(self) -> int:
         """Ask for a linearizable read; `ReadReady` or `ReadFailed` repeats the number.
 
@@ -263,8 +282,8 @@ class Raft:
 
     def still_sending(self, peer: int) -> None:
         """`peer` takes the bytes of a request that was sent, and not all of them have gone yet."""
-        if self._engine.leadership is not None:
-            self._engine.leadership.replicator.still_sending(peer)
+        if not self._closed:
+            self._engine.still_sending(peer)
 
     def still_receiving(self, peer: int) -> None:
         """Bytes of `peer` have come that are no whole message yet."""

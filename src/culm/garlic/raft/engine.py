@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from itertools import count
 from typing import Any, ClassVar, NamedTuple
 
 from culm.garlic.raft import messages as m
@@ -11,6 +12,7 @@ from culm.garlic.raft.departure import Departure
 from culm.garlic.raft.elector import Elector
 from culm.garlic.raft.errors import ErrorCode
 from culm.garlic.raft.follower_reads import FollowerReads
+from culm.garlic.raft.forwards import Forwards
 from culm.garlic.raft.leadership import Leadership
 from culm.garlic.raft.receiver import Receiver
 from culm.garlic.raft.shared import Shared
@@ -57,10 +59,11 @@ class Engine:
 
     __slots__ = (
         "_asks_leader",
-        "_read_number",
+        "_numbers",
         "departure",
         "elector",
         "follower_reads",
+        "forwards",
         "leadership",
         "receiver",
         "shared",
@@ -77,8 +80,9 @@ class Engine:
         self.receiver = Receiver(shared, self.departure)
         self.leadership: Leadership | None = None
         self.follower_reads = FollowerReads(shared, self.ways)
+        self.forwards = Forwards(shared, self.ways)
         self._asks_leader = asks_leader
-        self._read_number = 0  # of the last read
+        self._numbers = count(1)  # of reads and forwards
 
     @property
     def term(self) -> int:
@@ -96,22 +100,41 @@ class Engine:
 
     def read(self) -> int:
         """Start a read; its number."""
-        self._read_number += 1
+        number = next(self._numbers)
         if self.leadership is not None:
-            self.leadership.read(self._read_number)
+            self.leadership.read(number)
         else:
-            self.follower_reads.add(self._read_number)
+            self.follower_reads.add(number)
         self.settle()
-        return self._read_number
+        return number
+
+    def refuse_forward(self, values: Sequence[bytes]) -> ErrorCode | None:
+        """Why these cannot be forwarded now, if so; a leader says it when it appends them."""
+        if self.leadership is not None:
+            return None
+        return self.forwards.refusal(values) if self._asks_leader else ErrorCode.NOT_LEADER
+
+    def forward(self, values: Sequence[bytes]) -> int:
+        """Have the leader append values; the number of it.  Raises `LocalProtocolError`."""
+        if self.leadership is not None:
+            first = self.leadership.append_values(values)
+            number = next(self._numbers)
+            self.shared.appended(number, first, self.term, len(values))
+        else:
+            number = next(self._numbers)
+            self.forwards.add(number, values)
+        self.settle()
+        return number
 
     @property
     def asks(self) -> bool:
         """Whether something is wanted from the leader that is another server."""
-        return bool(self.follower_reads.pending)
+        return bool(self.follower_reads.pending or self.forwards.pending)
 
     def end(self) -> None:
         """The server stops."""
         self.follower_reads.end()
+        self.forwards.end()
         if self.leadership is not None:
             self.leadership.end()
             self.leadership = None
@@ -126,6 +149,8 @@ class Engine:
             self._stand(transfer=False)
         if self.follower_reads.pending:
             self.follower_reads.advance()
+        if self.forwards.pending:
+            self.forwards.advance()
         self.settle()
 
     def still_receiving(self, peer: int) -> None:
@@ -133,6 +158,12 @@ class Engine:
         if peer == self.shared.leader:
             self.departure.heard_leader()
             self.elector.still_receiving()
+
+    def still_sending(self, peer: int) -> None:
+        """What is on its way to `peer` needs long."""
+        self.forwards.still_sending(peer)
+        if self.leadership is not None:
+            self.leadership.replicator.still_sending(peer)
 
     def reachable(self, peer: int, extensions: frozenset[m.Extension]) -> None:
         """There is a way to `peer`, who understands those."""
@@ -143,6 +174,7 @@ class Engine:
         """There is no way to `peer`."""
         self.ways.unreachable(peer)
         self.follower_reads.unreachable(peer)
+        self.forwards.unreachable(peer)
         if self.leadership is not None:
             self.leadership.replicator.unreachable(peer)
 
@@ -152,6 +184,8 @@ class Engine:
         deadlines = [self.departure.next_deadline()]
         if self.follower_reads.pending:
             deadlines.append(self.follower_reads.next_deadline())
+        if self.forwards.pending:
+            deadlines.append(self.forwards.next_deadline())
         if self.shared.is_voter and self.departure.may_stand:
             deadlines.append(self.elector.deadline)
         return min((time for time in deadlines if time is not None), default=None)
@@ -178,6 +212,7 @@ class Engine:
             self.elector.restart_timer()
         self.elector.follow(term)
         self.follower_reads.settle()
+        self.forwards.settle()
 
     def settle(self) -> None:
         """Draw conclusions from what is durable, applied and answered by now."""
@@ -185,6 +220,8 @@ class Engine:
         if leadership is None:
             if self.follower_reads.pending:
                 self.follower_reads.settle()
+            if self.forwards.pending:
+                self.forwards.settle()
             if elector.role is State.FOLLOWER:
                 return
             if elector.role is State.PRE_CANDIDATE and elector.may_win:
@@ -342,7 +379,10 @@ class Engine:
     def _on_read_index_response(self, response: m.ReadIndexResponse) -> None:
         self.follower_reads.on_response(response)
 
-    def _on_client_request(self, request: m.ClientRequest) -> None:
+    def _on_forward_response(self, response: m.ForwardResponse) -> None:
+        self.forwards.on_response(response)
+
+    def _on_client_request(self, request: m.ClientRequest | m.ForwardRequest) -> None:
         leadership = self.leadership
         if leadership is None:
             self._refuse(request)
@@ -388,6 +428,8 @@ class Engine:
         m.LeaveResponse: Rule(_LEADER, _on_change_response),
         m.ReadIndexRequest: Rule(_LEADER, _on_read_index_request),
         m.ReadIndexResponse: Rule(_FOLLOWER, _on_read_index_response),
+        m.ForwardRequest: Rule(_LEADER, _on_client_request),
+        m.ForwardResponse: Rule(_FOLLOWER, _on_forward_response),
         m.ClientRequest: Rule(_ALL, _on_client_request, of_peers=False),
         m.AddServerRequest: Rule(_ALL, _on_add_server, of_peers=False),
         m.RemoveServerRequest: Rule(_ALL, _on_remove_server, of_peers=False),

@@ -13,6 +13,8 @@ __all__ = [
     "ChangeFailed",
     "Committed",
     "ConfigurationChanged",
+    "ForwardFailed",
+    "Forwarded",
     "LeaderChanged",
     "Left",
     "Lost",
@@ -93,6 +95,33 @@ class Lost(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Forwarded(Event):
+    """The leader has appended the values of `Raft.forward`; `Committed` or `Lost` follows.
+
+    forward: the number that was returned.
+    index, term: of the first of them.
+    count: how many values.
+    """
+
+    forward: int
+    index: int
+    term: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForwardFailed(Event):
+    """The values of `Raft.forward` are not known to have been appended, and nothing more is told.
+
+    certain: they were not, and never will be.  Otherwise the leader, or the way there, was lost
+        before it could tell: they may be committed, once, or never.
+    """
+
+    forward: int
+    certain: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReadReady(Event):
     """The state machine is at least as new as `read` demands: read it now."""
 
@@ -130,6 +159,8 @@ RaftEvent: TypeAlias = (
     | TransferFailed
     | Committed
     | Lost
+    | Forwarded
+    | ForwardFailed
     | ReadReady
     | ReadFailed
     | SnapshotInstalled

@@ -22,6 +22,8 @@ __all__ = [
     "ClientRequest",
     "ClientResponse",
     "Extension",
+    "ForwardRequest",
+    "ForwardResponse",
     "JoinRequest",
     "JoinResponse",
     "LeaveRequest",
@@ -51,6 +53,7 @@ class Extension(StrEnum):
 
     PRE_VOTE = "pre-vote"
     READ_INDEX = "read-index"
+    FORWARD = "forward"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,6 +201,21 @@ class ReadIndexResponse(Response):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ForwardRequest(Request):
+    """Values to append that a follower was given.
+
+    It must not be doubled on its way: each copy would be appended.  It may be lost.
+    """
+
+    values: Sequence[bytes]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForwardResponse(Response):
+    """Accepted: the leader has appended them in `term`, the last one before `next_index`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ClientRequest(Request):
     """Values to append."""
 
@@ -243,6 +261,7 @@ RESPONSE_OF: dict[type[Request], type[Response]] = {
     LeaveRequest: LeaveResponse,
     TransferRequest: TransferResponse,
     ReadIndexRequest: ReadIndexResponse,
+    ForwardRequest: ForwardResponse,
     ClientRequest: ClientResponse,
     AddServerRequest: AddServerResponse,
     RemoveServerRequest: RemoveServerResponse,
@@ -252,6 +271,7 @@ RESPONSE_OF: dict[type[Request], type[Response]] = {
 EXTENSION_OF: dict[type[Request], Extension] = {
     PreVoteRequest: Extension.PRE_VOTE,
     ReadIndexRequest: Extension.READ_INDEX,
+    ForwardRequest: Extension.FORWARD,
 }
 
 # What comes from outside of the cluster: terms mean nothing in it.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from culm.effects import StoreWork
 from culm.garlic.raft.applier import Applier
-from culm.garlic.raft.events import ConfigurationChanged, LeaderChanged
+from culm.garlic.raft.events import ConfigurationChanged, Forwarded, LeaderChanged
 from culm.garlic.raft.journal import Journal
 from culm.garlic.raft.limits import Limits, Timing
 from culm.garlic.raft.messages import CLIENT_REQUESTS, RESPONSE_OF, Request
@@ -60,6 +60,11 @@ class Shared:
             return False
         self.members_changed()
         return True
+
+    def appended(self, number: int, index: int, term: int, count: int) -> None:
+        """The values of that `Raft.forward` are in the leader's log, from `index` on."""
+        self.proposals.add(index, index + count - 1, term)
+        self.work.emit(Forwarded(forward=number, index=index, term=term, count=count))
 
     def settle_proposals(self) -> None:
         """Tell what has become of proposals, as far as that is known by now."""

@@ -239,7 +239,14 @@ _MEETINGS = (
     Meeting(
         name="handshake",
         members=_members(1, 2, handshake=True),
-        script=(*_ELECTION, ("2", call("read")), ("2", Advance(0.7))),
+        script=(
+            *_ELECTION,
+            ("2", call("read")),
+            ("2", call("forward", values=[b"three", b"four"])),
+            ("2", Advance(0.7)),
+            ("1", Advance(0.7)),
+            ("2", Advance(0.8)),
+        ),
     ),
     Meeting(
         name="nobody there",
@@ -358,6 +365,7 @@ NODE = register(
         bad_calls=(
             call("propose", values=[b"not the leader"]),
             call("read"),
+            call("forward", values=[b"nobody leads"]),
             call("dialled", peer=9),
             call("add_server", server_id=1),
             call("remove_server", server_id=7),

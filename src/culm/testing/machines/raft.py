@@ -245,6 +245,8 @@ def _election(cluster: Cluster) -> None:
     target = next(host for host in cluster if host is not leader)
     target.call("reachable", peer=leader.address)
     target.call("read")
+    target.call("forward", values=[b"forwarded", b"twice"])
+    target.call("forward", values=[b"later"])
     _wait(cluster, 0.1)
     leader.call("transfer_leadership", target=target.address)
     _wait(cluster, 0.3)
@@ -318,6 +320,12 @@ def _asked(number: int) -> bytes:
     )
 
 
+def _forwarded(number: int) -> bytes:
+    return encode_message(
+        m.ForwardRequest(source=2, destination=1, term=1, sequence=number, values=[b"value"] * 3)
+    )
+
+
 def _chunk(number: int) -> bytes:
     snapshot = Snapshot(1_000 + number, 1)
     return encode_message(
@@ -353,6 +361,7 @@ RAFT = register(
         bad_calls=(
             call("propose", values=[b"not the leader"]),
             call("read"),
+            call("forward", values=[b"nobody leads"]),
             call("add_server", server_id=1),
             call("remove_server", server_id=7),
             call("transfer_leadership", target=1),
@@ -360,6 +369,7 @@ RAFT = register(
         floods=(
             Flood(unit=_vote, source=lambda number: 2),
             Flood(unit=_chunk, source=lambda number: 2),
+            Flood(unit=_forwarded, source=lambda number: 2),
             Flood(unit=_asked, source=lambda number: "client", config={"founders": [1]}),
         ),
     )

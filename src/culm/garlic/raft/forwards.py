@@ -1,0 +1,179 @@
+"""Values that are proposed at a server that does not lead, and go to its leader."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from culm.garlic.raft.errors import ErrorCode
+from culm.garlic.raft.events import ForwardFailed
+from culm.garlic.raft.messages import Extension, ForwardRequest, ForwardResponse
+from culm.garlic.raft.shared import Shared
+from culm.garlic.raft.ways import Ways
+
+__all__ = ["Forwards"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Forward:
+    values: Sequence[bytes]
+    size: int
+    asked_at: float
+
+
+class Forwards:
+    """Owns the values that were given here, until the leader has appended them.
+
+    One request is under way at a time, with all that came before it was sent and fits; it is never
+    repeated.  So nothing is appended twice, and of what was under way when its leader or the way
+    there was lost nobody can tell.
+    """
+
+    __slots__ = (
+        "_asked",
+        "_leader",
+        "_new",
+        "_sent_at",
+        "_sequence",
+        "_shared",
+        "_size",
+        "_ways",
+        "pending",
+    )
+
+    def __init__(self, shared: Shared, ways: Ways) -> None:
+        self._shared = shared
+        self._ways = ways
+        self.pending: dict[int, _Forward] = {}  # by number
+        self._size = 0  # bytes of their values
+        self._new: list[int] = []  # of later requests
+        self._asked: list[int] = []  # of the one that is under way
+        self._leader: int | None = None  # whose they are
+        self._sequence = 0
+        self._sent_at = 0.0  # or when bytes of it went last
+
+    def refusal(self, values: Sequence[bytes]) -> ErrorCode | None:
+        """Why these cannot be taken now, if so."""
+        shared, limits = self._shared, self._shared.limits
+        if shared.leader is None:
+            return ErrorCode.NO_LEADER
+        if self._ways.leads_to(shared.leader, Extension.FORWARD) is False:
+            return ErrorCode.NOT_LEADER
+        size = sum(map(len, values))
+        if len(values) > 1 and not self._fits(len(values), size):
+            return ErrorCode.VALUE_TOO_LARGE
+        if size > limits.proposal_size_max:
+            return ErrorCode.VALUE_TOO_LARGE
+        if self._size + size > limits.proposal_size_max:
+            return ErrorCode.QUEUE_FULL
+        waiting = len(self.pending) + len(shared.proposals)
+        return ErrorCode.QUEUE_FULL if waiting >= limits.proposals_max else None
+
+    def _fits(self, count: int, size: int) -> bool:
+        """Whether so many values, of so many bytes, go into one request."""
+        limits = self._shared.limits
+        return count <= limits.append_entries_max and size <= limits.append_size_max
+
+    def add(self, number: int, values: Sequence[bytes]) -> None:
+        """Take values; `refusal` was asked before."""
+        size = sum(map(len, values))
+        self._leader = self._shared.leader
+        self.pending[number] = _Forward(values, size, self._shared.now)
+        self._size += size
+        self._new.append(number)
+
+    def settle(self) -> None:
+        """Draw the conclusions of what has changed: the leader, or the way there."""
+        if self._shared.leader != self._leader:
+            self.end()
+        elif self._new and not self._asked:
+            self._ask()
+
+    def _ask(self) -> None:
+        shared, leader = self._shared, self._leader
+        if leader is None:
+            return
+        match self._ways.leads_to(leader, Extension.FORWARD):
+            case None:
+                return  # there will be one, or time runs out
+            case False:
+                self._fail(self._new, certain=True)
+                return
+            case True:
+                pass
+        values = self._gather()
+        self._sequence, self._sent_at = self._ways.next_sequence(), shared.now
+        shared.journal.send(
+            ForwardRequest(
+                source=shared.server_id,
+                destination=leader,
+                term=shared.journal.term,
+                sequence=self._sequence,
+                values=values,
+            )
+        )
+
+    def _gather(self) -> list[bytes]:
+        """Take as many as fit one request, and one at least."""
+        values: list[bytes] = []
+        size = 0
+        for number in self._new:
+            forward = self.pending[number]
+            size += forward.size
+            if values and not self._fits(len(values) + len(forward.values), size):
+                break
+            values += forward.values
+            self._asked.append(number)
+        del self._new[: len(self._asked)]
+        return values
+
+    def unreachable(self, peer: int) -> None:
+        if peer == self._leader:
+            self._fail(self._asked, certain=False)
+
+    def still_sending(self, peer: int) -> None:
+        """What is on its way to `peer` needs long."""
+        if peer == self._leader:
+            self._sent_at = self._shared.now
+
+    def on_response(self, response: ForwardResponse) -> None:
+        if response.sequence != self._sequence or not self._asked:
+            return
+        if not response.accepted:
+            self._fail(self._asked, certain=True)
+            return
+        asked, self._asked = self._asked, []
+        forwards = [self.pending.pop(number) for number in asked]
+        index = response.next_index - sum(len(forward.values) for forward in forwards)
+        for number, forward in zip(asked, forwards, strict=True):
+            self._size -= forward.size
+            self._shared.appended(number, index, response.term, len(forward.values))
+            index += len(forward.values)
+        self._shared.settle_proposals()
+
+    def _fail(self, numbers: list[int], *, certain: bool) -> None:
+        for number in numbers:
+            self._size -= self.pending.pop(number).size
+            self._shared.work.emit(ForwardFailed(forward=number, certain=certain))
+        numbers.clear()
+
+    def end(self) -> None:
+        """Nobody answers any more."""
+        self._fail(self._asked, certain=False)
+        self._fail(self._new, certain=True)
+
+    def next_deadline(self) -> float | None:
+        times = [self.pending[number].asked_at for number in self._new[:1]]
+        if self._asked:
+            times.append(self._sent_at)
+        wait = self._shared.timing.election_timeout_max_s
+        return min((time + wait for time in times), default=None)
+
+    def advance(self) -> None:
+        """Give up what has waited for too long."""
+        before = self._shared.now - self._shared.timing.election_timeout_max_s
+        if self._asked and self._sent_at <= before:
+            self._fail(self._asked, certain=False)
+        late = [number for number in self._new if self.pending[number].asked_at <= before]
+        del self._new[: len(late)]
+        self._fail(late, certain=True)
