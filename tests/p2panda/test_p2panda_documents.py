@@ -9,10 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from nacl.signing import SigningKey
 
+import culm.p2panda.author as author_module
 import culm.p2panda.store as store_module
+from culm.bamboo.entry import sign
 from culm.p2panda import (
     Action,
     Author,
+    Limits,
     MemoryStore,
     Operation,
     decode,
@@ -20,6 +23,7 @@ from culm.p2panda import (
     sort_operations,
     view_id,
 )
+from culm.p2panda.store import NewOperation
 from culm.wire.multihash import YASMF
 
 SCHEMA = "person_" + YASMF.hash(b"schema").hex()
@@ -173,3 +177,63 @@ def test_an_update_costs_the_same_however_many_there_were(monkeypatch: pytest.Mo
         authors[number % 3].update(document_id, {"n": number})
     assert len(decoded) == 20  # each once, but the last
     assert len(materialise(store.operations(document_id)).order) == 21
+
+
+def crowded(count: int) -> tuple[MemoryStore, Author, bytes]:
+    """A document of which somebody else has made so many branches; all begin at the creation."""
+    store = MemoryStore()
+    author = Author(SigningKey(bytes(32)), store)
+    document_id = author.create(SCHEMA, {"n": 0})
+    branch = Operation(
+        action=Action.UPDATE, schema_id=SCHEMA, previous=(document_id,), fields={"n": 1}
+    )
+    stranger = SigningKey(b"s" * 32)
+    payload = branch.encode()
+    entries = [
+        sign(stranger, family=YASMF, log_id=number, seqnum=1, payload=payload)
+        for number in range(count)
+    ]
+    store.append([NewOperation(entry, branch, document_id) for entry in entries])
+    return store, author, document_id
+
+
+def test_branches_of_others_make_no_operation_that_is_too_large(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(author_module, "_MERGED_MAX", 16)
+    store, author, document_id = crowded(50)
+    one, two = (author.update(document_id, {"n": number}) for number in (2, 3))
+    operations = store.operations(document_id)
+    assert document_id in operations[one].previous  # what the author wrote before
+    assert one in operations[two].previous
+    assert [len(operations[each].previous) for each in (one, two)] == [16, 16]
+    document = materialise(operations)
+    assert document.order.index(document_id) < document.order.index(one) < document.order.index(two)
+    state = store.state_of(document_id)
+    assert state is not None
+    assert len(state.tips) == 50 - 15 - 15 + 1  # beside the author's last one, 15 of others
+
+
+def test_all_branches_that_may_be_merged_are_no_large_operation():
+    store, author, document_id = crowded(1024)
+    made = author.update(document_id, {"n": 2})
+    state = store.state_of(document_id)
+    assert state is not None
+    assert state.tips == (made,)
+    assert len(store.operations(document_id)[made].encode()) < Limits().operation_size_max // 10
+
+
+def test_an_operation_that_other_nodes_refuse_is_not_written():
+    store = MemoryStore()
+    author = Author(SigningKey(bytes(32)), store)
+    size_max = Limits().operation_size_max
+    too_large = "x" * size_max
+    with pytest.raises(ValueError, match="other nodes refuse"):
+        author.create(SCHEMA, {"name": too_large})
+    document_id = author.create(SCHEMA, {"name": ""})
+    overhead = len(store.operations(document_id)[document_id].encode()) + 4  # of a longer text
+    with pytest.raises(ValueError, match="other nodes refuse"):
+        author.update(document_id, {"name": too_large})
+    assert len(author.create(SCHEMA, {"name": too_large[overhead:]})) == len(document_id)
+    with pytest.raises(ValueError, match="other nodes refuse"):
+        author.create(SCHEMA, {"name": too_large[overhead - 1 :]})
+    assert store.range([SCHEMA]).position == 2
+    assert list(store.logs_of(author.public_key)) == [0, 1]

@@ -10,15 +10,20 @@ from typing import Any
 
 from nacl.signing import SigningKey
 
-from culm.arguments import check_type
+from culm.arguments import check_int, check_type
 from culm.bamboo.author import publish
 from culm.bamboo.entry import LogKey
 from culm.p2panda.errors import InvalidOperation, Reason
+from culm.p2panda.limits import Limits
 from culm.p2panda.operation import Action, Operation, Value
 from culm.p2panda.store import LogState, NewOperation, OperationStore
 from culm.wire.multihash import YASMF
 
 __all__ = ["Author"]
+
+# How many branches an operation brings together of itself.  Anybody can begin branches; one that
+# named them all would get as large as anybody likes.
+_MERGED_MAX = 1024
 
 
 class Author:
@@ -27,12 +32,26 @@ class Author:
     Each document to which an author contributes has a log of his own, whose id is by one greater
     than the last one, beginning with 0.  There must be one author with a key at a time: two that go
     on behind the same entry fork the log.
+
+    operation_size_max: of an operation, in bytes.  It should be no more than what other nodes take
+        (`Limits.operation_size_max`): they refuse to talk to who sends a larger one, and what
+        stands behind it in the log reaches nobody.
+
+    Each verb raises `ValueError` for an operation that would be larger; nothing is stored then.
     """
 
-    def __init__(self, key: SigningKey, store: OperationStore) -> None:
+    def __init__(
+        self,
+        key: SigningKey,
+        store: OperationStore,
+        *,
+        operation_size_max: int = Limits().operation_size_max,
+    ) -> None:
         check_type("key", key, SigningKey)
+        check_int("operation_size_max", operation_size_max)
         self._key = key
         self._store = store
+        self._operation_size_max = operation_size_max
         self._logs: dict[bytes, int] = {}  # the first of each document
         self._next_log = 0
         self._read_logs()
@@ -55,7 +74,8 @@ class Author:
     ) -> bytes:
         """Change fields of a document; returns the id of the operation.
 
-        previous: the operations behind which it stands; by default all the document's tips.
+        previous: the operations behind which it stands; by default all the document's tips, or, if
+            there are very many, this author's last one and some of them.
 
         Raises `InvalidOperation` (``UNKNOWN_PREVIOUS``, ``SEVERAL_DOCUMENTS``), `KeyError` if
         there is no such document, and `ValueError` if it was deleted.
@@ -79,7 +99,7 @@ class Author:
         if document.deleted:
             raise ValueError(f"document {document_id.hex()} was deleted")
         if previous is None:
-            previous = document.tips
+            previous = self._merged(document_id, document.tips)
         elif not self._are_of(document_id, previous):
             raise InvalidOperation(Reason.UNKNOWN_PREVIOUS, "no operations of the document")
         changes: dict[str, Any] = {"fields": fields} if action is Action.UPDATE else {}
@@ -91,12 +111,27 @@ class Author:
         )
         return self._publish(operation, document_id)
 
+    def _merged(self, document_id: bytes, tips: Sequence[bytes]) -> Sequence[bytes]:
+        """The operations behind which a change stands by default.
+
+        What this author has written before is among them or before them: else it would be taken
+        for another branch, and might win.
+        """
+        if len(tips) <= _MERGED_MAX:
+            return tips
+        _, state = self._log_for(document_id)
+        last = [] if state is None else [state.head.hash]
+        return list(dict.fromkeys([*last, *tips]))[:_MERGED_MAX]
+
     def _are_of(self, document_id: bytes, operations: Sequence[bytes]) -> bool:
         """Whether all these are operations of the document."""
         found = self._store.look_up([], operations).operations
         return all(each in found and found[each].document_id == document_id for each in operations)
 
     def _publish(self, operation: Operation, document_id: bytes | None) -> bytes:
+        payload = operation.encode()
+        if len(payload) > self._operation_size_max:
+            raise ValueError(f"an operation of {len(payload)} bytes, which other nodes refuse")
         log, state = self._log_for(document_id)
         new = publish(
             self._key,
@@ -104,7 +139,7 @@ class Author:
             log_id=log.log_id,
             head=None if state is None else state.head,
             hashes={} if state is None else state.hashes,
-            payload=operation.encode(),
+            payload=payload,
         )
         operation_id = new.entry.hash()
         belongs_to = operation_id if document_id is None else document_id

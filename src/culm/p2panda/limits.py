@@ -22,7 +22,8 @@ class Limits:
         Schema ids in one announcement or request, and the size of one.  An announcement is kept for
         either side, and what each session is about.
     operation_size_max
-        Of the operation in one entry; a message is buffered as a whole.
+        Of the operation in one entry; a message is buffered as a whole.  Nodes that take more than
+        others are refused by these when they pass it on.
     logs_max
         Logs in one ``Have``: 85 bytes each on the wire, some 400 while the session lasts.
     sessions_max
