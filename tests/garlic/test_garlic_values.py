@@ -373,3 +373,21 @@ def test_a_status_record_of_wrong_types_is_refused(old: bytes, new: bytes) -> No
     data = record().encode()
     assert old in data
     assert code_of(lambda: StatusRecord.decode(data.replace(old, new))) is ErrorCode.BAD_VALUE
+
+
+@pytest.mark.parametrize("size", [1, 25, 26, 27, 52, 53])
+def test_who_was_full_reads_on_when_all_answers_have_been_taken(size: int) -> None:
+    """Otherwise the pieces in which they are taken would say what is read at once."""
+    machine = Connection(role=ConnectionRole.LISTENER, unanswered_max=2)
+    machine.receive_data(Request(type=MessageType.APPEND_ENTRIES_REQUEST).encode() * 3)
+    for _ in range(2):
+        assert isinstance(machine.next_event(), RequestReceived)
+    assert machine.next_event() is None
+    for _ in range(2):
+        machine.send_response(answer(MessageType.APPEND_ENTRIES_RESPONSE))
+    for taken in range(size, 2 * RESPONSE_SIZE, size):
+        machine.data_to_send(size)
+        assert machine.unsent == 2 * RESPONSE_SIZE - taken
+        assert machine.next_event() is None
+    machine.data_to_send(size)
+    assert isinstance(machine.next_event(), RequestReceived)

@@ -43,7 +43,7 @@ class Connection(StreamBase[ConnectionEvent]):
         Bounds on frames.
     unanswered_max
         Requests that may wait for their answer; as listener, no further request is read beyond
-        that (backpressure; an answer that has not been taken from `data_to_send` is none yet),
+        that before all answers have been taken from `data_to_send` (backpressure),
         as dialler, `send_request` refuses with ``QUEUE_FULL``.
 
     Worst-case memory: one frame of ``limits.log_size_max`` being received, and
@@ -58,6 +58,7 @@ class Connection(StreamBase[ConnectionEvent]):
         self._role = role
         self._unanswered_max = unanswered_max
         self._unanswered: deque[Request] = deque()
+        self._was_full = False  # and not all answers have been taken since
 
     @property
     def role(self) -> ConnectionRole:
@@ -91,9 +92,18 @@ class Connection(StreamBase[ConnectionEvent]):
 
     @property
     def full(self) -> bool:
-        """Whether a listener reads no request before some answers have been taken."""
+        """Whether a listener reads no request before all answers have been taken.
+
+        All of them: what is read at once is then the same, in whatever pieces they are taken.
+        """
         untaken = (self._outbox.size + RESPONSE_SIZE - 1) // RESPONSE_SIZE
-        return len(self._unanswered) + untaken >= self._unanswered_max
+        return self._was_full or len(self._unanswered) + untaken >= self._unanswered_max
+
+    def data_to_send(self, size_max: int | None = None) -> bytes:
+        full = self._role is ConnectionRole.LISTENER and self.full
+        data = super().data_to_send(size_max)
+        self._was_full = full and self._outbox.size > 0
+        return data
 
     def send_request(self, request: Request) -> None:
         """Queue a request.
