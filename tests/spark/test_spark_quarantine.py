@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 import pyarrow
 import pytest
 from planted import honest_log
-from pyarrow import parquet
+from pyarrow import compute, parquet
 
 from culm.spark.archive import write_archive
-from culm.spark.columns import check_columns
+from culm.spark.columns import BATCH_SIZE, check_columns
 from culm.spark.decode import verify_entries
 from culm.spark.errors import ColumnError
 from culm.spark.quarantine import (
@@ -157,3 +157,34 @@ def test_a_table_of_two_columns_with_one_name_is_told(tmp_path):
     parquet.write_table(table, tmp_path / "a.parquet")
     [batch] = [batch for split in plan(str(tmp_path)) for batch in read_split(split)]
     assert batch.column("fault").to_pylist() == ["MISSING_COLUMN"]
+
+
+def read_batches_of(path: Path) -> list[pyarrow.RecordBatch]:
+    return [batch for split in plan(str(path)) for batch in read_split(split)]
+
+
+@pytest.mark.parametrize("stored", [True, False])
+def test_a_value_that_a_table_has_once_and_says_often_is_read_little_by_little(tmp_path, stored):
+    """A file of some hundred bytes would be a batch of gigabytes."""
+    numbers = pyarrow.array([0, None, 1] * 70, pyarrow.int32())
+    values = pyarrow.array([bytes(BATCH_SIZE // 9), b"small"], pyarrow.binary())
+    table = pyarrow.table({"entry": pyarrow.DictionaryArray.from_arrays(numbers, values)})
+    path = tmp_path / "a.parquet"
+    options = {"compression": "zstd", "dictionary_pagesize_limit": 1 << 30}
+    parquet.write_table(table, path, store_schema=stored, **options)
+    assert path.stat().st_size < 1000
+    batches = read_batches_of(path)
+    assert max(batch.nbytes for batch in batches) < BATCH_SIZE + 20_000
+    assert sum(map(len, batches)) == 210
+    assert [row for batch in batches for row in batch.column("row").to_pylist()] == list(range(210))
+    sizes = [size for batch in batches for size in compute.binary_length(batch["entry"]).to_pylist()]
+    assert sizes == [BATCH_SIZE // 9, None, 5] * 70
+
+
+def test_large_payloads_of_a_table_are_read_few_at_a_time(tmp_path):
+    payloads = [bytes([at]) * (1 << 19) for at in range(40)]
+    columns = {"entry": [b"entry"] * 40, "payload": payloads}
+    write_table(tmp_path / "a.parquet", columns, use_dictionary=False, compression="none")
+    batches = read_batches_of(tmp_path / "a.parquet")
+    assert max(batch.nbytes for batch in batches) < BATCH_SIZE + 1000
+    assert [each for batch in batches for each in batch["payload"].to_pylist()] == payloads

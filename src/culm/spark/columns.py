@@ -19,17 +19,20 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 __all__ = [
+    "BATCH_SIZE",
     "SENT_MAX",
     "Messages",
     "RowMaker",
     "arrow_schema",
     "check_columns",
+    "cuts_of",
     "equal_rows",
     "fixed",
     "free_names",
     "map_rows",
     "messages",
     "numbers",
+    "parts_of",
     "row_batches",
     "schema_text",
     "sent_if_few",
@@ -39,8 +42,11 @@ __all__ = [
 #: How many rows are sent to all tasks at most: each has them in memory, and so has the driver.
 SENT_MAX = 100_000
 
+#: How many bytes the values of a batch have, or one more value.
+BATCH_SIZE = 4 << 20
+
 _ROWS_MAX = 1000
-_BATCH_SIZE = 4 << 20
+_RECORDS_MAX = 1 << 16
 
 
 class Messages(NamedTuple):
@@ -68,6 +74,27 @@ def messages(column: pyarrow.Array) -> Messages:
     cuts = memoryview(offsets).cast("B").cast("q" if wide else "i")
     window = cuts[column.offset : column.offset + len(column) + 1]
     return Messages(memoryview(data if data is not None else b""), window)
+
+
+def cuts_of(sizes: Any) -> Any:
+    """Where values begin that lie one after the other, and where the last one ends."""
+    import numpy
+
+    cuts: numpy.ndarray[Any, Any] = numpy.zeros(len(sizes) + 1, "int64")
+    numpy.cumsum(sizes, out=cuts[1:])
+    return cuts
+
+
+def parts_of(cuts: Any) -> Iterator[slice]:
+    """Values in parts of `BATCH_SIZE` bytes or one value: of each it is said where it begins."""
+    import numpy
+
+    start, count = 0, len(cuts) - 1
+    while start < count:
+        behind = int(numpy.searchsorted(cuts, cuts[start] + BATCH_SIZE, "right"))
+        stop = min(max(start + 1, behind - 1), start + _RECORDS_MAX, count)
+        yield slice(start, stop)
+        start = stop
 
 
 def validity(present: numpy.ndarray[Any, Any]) -> pyarrow.Buffer:
@@ -176,7 +203,7 @@ def row_batches(
     for row in rows:
         batch.append(row)
         size += sum(len(value) for value in row.values() if isinstance(value, bytes))
-        if len(batch) >= _ROWS_MAX or size >= _BATCH_SIZE:
+        if len(batch) >= _ROWS_MAX or size >= BATCH_SIZE:
             yield _batch_of(batch, schema)
             batch, size = [], 0
     yield _batch_of(batch, schema)

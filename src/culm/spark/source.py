@@ -35,7 +35,7 @@ from culm.spark.archive import (
     read_blocks,
     read_header,
 )
-from culm.spark.columns import messages, validity
+from culm.spark.columns import BATCH_SIZE, cuts_of, messages, parts_of, validity
 from culm.spark.files import open_file, open_system
 from culm.spark.growing import Growing
 from culm.spark.lines import LineFault, read_lines
@@ -68,9 +68,7 @@ FILES_MAX = 100
 #: How the names of files end that are written.
 SUFFIX = ".culm"
 
-_WRITE_SIZE = 4 << 20
 _LINES_MAX = 10_000
-_RECORDS_MAX = 1 << 16
 
 
 def read_split(split: Split) -> Iterator[pyarrow.RecordBatch]:
@@ -108,7 +106,7 @@ def _read_lines(split: Split, file: IO[bytes]) -> Iterator[pyarrow.RecordBatch]:
         fault = LineFault.LONG_LINE if data is None else None
         rows.append({"entry": data, "file": split.path, "block": offset, "row": 0, "fault": fault})
         size += len(data or b"")
-        if len(rows) >= _LINES_MAX or size >= _WRITE_SIZE:
+        if len(rows) >= _LINES_MAX or size >= BATCH_SIZE:
             yield pyarrow.RecordBatch.from_pylist(rows, _schema())
             rows, size = [], 0
     yield pyarrow.RecordBatch.from_pylist(rows, _schema())
@@ -170,9 +168,9 @@ def _batches(path: str, kind: str, block: Block) -> Iterator[pyarrow.RecordBatch
 
     payload_sizes = numpy.frombuffer(block.payload_sizes, "<u4")
     present = payload_sizes != ABSENT
-    entry_cuts = _cuts(numpy.frombuffer(block.entry_sizes, "<u4"))
-    payload_cuts = _cuts(numpy.where(present, payload_sizes, 0))
-    for part in _parts(entry_cuts + payload_cuts):
+    entry_cuts = cuts_of(numpy.frombuffer(block.entry_sizes, "<u4"))
+    payload_cuts = cuts_of(numpy.where(present, payload_sizes, 0))
+    for part in parts_of(entry_cuts + payload_cuts):
         count = part.stop - part.start
         columns = [
             _values(entry_cuts, block.entries, part, None),
@@ -184,27 +182,6 @@ def _batches(path: str, kind: str, block: Block) -> Iterator[pyarrow.RecordBatch
             pyarrow.nulls(count, pyarrow.string()),
         ]
         yield pyarrow.RecordBatch.from_arrays(columns, schema=_schema())
-
-
-def _cuts(sizes: Any) -> Any:
-    """Where values begin that lie one after the other, and where the last one ends."""
-    import numpy
-
-    cuts: numpy.ndarray[Any, Any] = numpy.zeros(len(sizes) + 1, "int64")
-    numpy.cumsum(sizes, out=cuts[1:])
-    return cuts
-
-
-def _parts(cuts: Any) -> Iterator[slice]:
-    """Records in parts of about 4 MiB: of each of them it is said where it begins."""
-    import numpy
-
-    start, count = 0, len(cuts) - 1
-    while start < count:
-        behind = int(numpy.searchsorted(cuts, cuts[start] + _WRITE_SIZE, "right"))
-        stop = min(max(start + 1, behind - 1), start + _RECORDS_MAX, count)
-        yield slice(start, stop)
-        start = stop
 
 
 def _values(cuts: Any, data: memoryview, part: slice, present: Any) -> pyarrow.Array:
@@ -231,9 +208,9 @@ def encode_batch(marker: bytes, entries: pyarrow.Array, payloads: pyarrow.Array)
     absent = numpy.asarray(payloads.is_null())
     payload_sizes = numpy.diff(numpy.asarray(messages(payloads).offsets)).astype("int64")
     payload_sizes[absent] = 0
-    cuts = _cuts(entry_sizes + payload_sizes)
+    cuts = cuts_of(entry_sizes + payload_sizes)
     blocks = []
-    for part in _parts(cuts):
+    for part in parts_of(cuts):
         start, stop = part.start, part.stop
         if cuts[stop] - cuts[start] > BLOCK_SIZE_MAX:
             raise ValueError(f"a record has at most {BLOCK_SIZE_MAX} bytes")

@@ -2,6 +2,9 @@
 
 Spark reads a directory of Parquet files by the schema of one of them, and fails if another has
 a column of another type.  Here such a file's rows are told as faults, and the others are read.
+
+Some hundred bytes can say ten thousand times the same megabyte: values are read as the table
+has them, by number, and written out a few megabytes at a time.
 """
 
 from __future__ import annotations
@@ -10,7 +13,9 @@ import os
 from collections.abc import Iterator
 from enum import StrEnum
 from itertools import accumulate
-from typing import IO, TYPE_CHECKING, NamedTuple
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
+
+from culm.spark.columns import BATCH_SIZE, cuts_of, parts_of
 
 if TYPE_CHECKING:
     import pyarrow
@@ -75,6 +80,9 @@ def read_row_groups(
         size = file.seek(0, os.SEEK_END) if size is None else size
         table = parquet.ParquetFile(file)
         fault = _fault_of(table.schema_arrow, column)
+        if fault is None:
+            numbered = [name for name in (column, "payload") if name in table.schema_arrow.names]
+            table = parquet.ParquetFile(file, read_dictionary=numbered)
         places = _places(table, size)
     except (pyarrow.ArrowException, OSError, ValueError):
         if not start:
@@ -103,6 +111,8 @@ def _fault_of(schema: pyarrow.Schema, column: str) -> TableFault | None:
 def _is_bytes(kind: pyarrow.DataType) -> bool:
     from pyarrow import types
 
+    if types.is_dictionary(kind):
+        kind = kind.value_type
     looks = (types.is_binary, types.is_large_binary, types.is_fixed_size_binary)
     return any(look(kind) for look in (*looks, types.is_binary_view))
 
@@ -137,18 +147,47 @@ def _batches(table: ParquetFile, place: _Place, column: str) -> Iterator[RowGrou
     done = 0
     try:
         for batch in table.iter_batches(
-            row_groups=[place.number], columns=names, batch_size=_BATCH_ROWS
+            row_groups=[place.number], columns=names, batch_size=_rows_at_once(table, place)
         ):
-            records = batch.column(column).cast(pyarrow.binary())
-            payloads = pyarrow.nulls(len(batch), pyarrow.binary())
-            if "payload" in names and column != "payload":
-                payloads = batch.column("payload").cast(pyarrow.binary())
-            yield RowGroup(place.offset, done, len(batch), records, payloads)
-            done += len(batch)
+            for part in parts_of(sum(_cuts_of(batch.column(name)) for name in names)):
+                rows = batch[part]
+                size = len(rows)
+                payloads = pyarrow.nulls(size, pyarrow.binary())
+                if "payload" in names and column != "payload":
+                    payloads = _written_out(rows.column("payload"))
+                records = _written_out(rows.column(column))
+                yield RowGroup(place.offset, done, size, records, payloads)
+                done += size
     except (pyarrow.ArrowException, OSError, ValueError):
         pass
     # Pages that have fewer rows than the group says are read without a word.
     yield from _told(place, done, TableFault.DAMAGED_ROWS)
+
+
+def _rows_at_once(table: ParquetFile, place: _Place) -> int:
+    """So many rows of a group that those of usual size, by what it says, are some megabytes."""
+    size = max(table.metadata.row_group(place.number).total_byte_size, 1)
+    return min(max(BATCH_SIZE * place.size // size, 1), _BATCH_ROWS)
+
+
+def _cuts_of(values: pyarrow.Array) -> Any:
+    """Where the values of a column would begin if they were written out one after the other."""
+    import pyarrow
+    from pyarrow import compute
+
+    if not pyarrow.types.is_dictionary(values.type):
+        return cuts_of(compute.call_function("binary_length", [values]).fill_null(0))
+    sizes = compute.call_function("binary_length", [values.dictionary])
+    return cuts_of(sizes.take(values.indices).fill_null(0))
+
+
+def _written_out(values: pyarrow.Array) -> pyarrow.Array:
+    """A column as binary values."""
+    import pyarrow
+
+    if pyarrow.types.is_dictionary(values.type):
+        values = values.dictionary_decode()
+    return values.cast(pyarrow.binary())
 
 
 def _told(place: _Place, done: int, fault: TableFault) -> Iterator[RowGroup]:
