@@ -177,7 +177,9 @@ def test_a_value_that_a_table_has_once_and_says_often_is_read_little_by_little(t
     assert max(batch.nbytes for batch in batches) < BATCH_SIZE + 20_000
     assert sum(map(len, batches)) == 210
     assert [row for batch in batches for row in batch.column("row").to_pylist()] == list(range(210))
-    sizes = [size for batch in batches for size in compute.binary_length(batch["entry"]).to_pylist()]
+    sizes = [
+        size for batch in batches for size in compute.binary_length(batch["entry"]).to_pylist()
+    ]
     assert sizes == [BATCH_SIZE // 9, None, 5] * 70
 
 

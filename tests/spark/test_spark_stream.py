@@ -80,7 +80,7 @@ def test_files_that_come_late_twice_and_out_of_order_are_audited_as_if_at_once(s
     verified.unpersist()
 
 
-def test_an_audit_goes_on_from_the_last_one(spark, tmp_path):
+def test_an_audit_goes_on_from_the_last_one(spark, tmp_path, monkeypatch):
     """Blocks that were open are closed by what comes later, in any order; others stay."""
     source, output, told = tmp_path / "archive", tmp_path / "verified", tmp_path / "audits"
     source.mkdir()
@@ -105,6 +105,12 @@ def test_an_audit_goes_on_from_the_last_one(spark, tmp_path):
     blocks = [spark.read.parquet(f"{told}/batch={number}/blocks") for number in (1, 2)]
     second = [each.filter("block & 1023 = 1 and rows < 50").collect() for each in blocks]
     assert second[0] == second[1] != []
+    # One that is made again and fails is not taken for the one that there was.
+    monkeypatch.setattr("culm.spark.stream.audit", lambda *_, **__: None)
+    with pytest.raises(AttributeError):
+        audits(read_batches(spark, str(output)).drop("batch"), 2)
+    [giant] = audits.read(spark, "logs").filter("entries > 900").collect()
+    assert (giant.verified, giant.first_fault) == (600, 601)
 
 
 CHILD = """

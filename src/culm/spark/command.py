@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from culm.machine import LocalProtocolError
 from culm.reconcile import DEFAULT, MONOIDS
 from culm.spark.errors import SparkSetupError
-from culm.spark.files import is_inside, list_files, open_system, remove_file
+from culm.spark.files import is_inside, list_files, remove, written_whole
 from culm.spark.jobs import (
+    TREE,
     Options,
     Outcome,
     Store,
@@ -68,9 +69,10 @@ replicas differ; 2 wrong arguments; 3 the job could not be done.
 
 
 class Job(NamedTuple):
-    """A job of the command line: what it is told, and what does it."""
+    """A job of the command line: what it writes, what it is told, and what does it."""
 
     about: str
+    tables: Sequence[str]
     arguments: Sequence[Callable[[ArgumentParser], None]]
     options: Callable[[ArgumentParser, Namespace], Any]
     run: Callable[[SparkSession, Any, Store, Tell], Outcome]
@@ -188,31 +190,54 @@ def _campaign(parser: ArgumentParser, given: Namespace) -> Campaign:
     return Campaign(simulator=given.simulator, seeds=seeds, modules=given.modules)
 
 
+_VERIFIED = ("verified", "quarantine")
 _ARCHIVE = (_one_input, _archives)
 #: The jobs by their names.
 JOBS: Mapping[str, Job] = {
-    "verify": Job("each record by itself", _ARCHIVE, _archive_options, verify_job),
-    "audit": Job("all logs", _ARCHIVE, _archive_options, audit_job),
+    "verify": Job("each record by itself", _VERIFIED, _ARCHIVE, _archive_options, verify_job),
+    "audit": Job(
+        "all logs",
+        (*_VERIFIED, "logs", "forks", "verdicts"),
+        _ARCHIVE,
+        _archive_options,
+        audit_job,
+    ),
     "fingerprint": Job(
-        "the set of all signed records", (*_ARCHIVE, _ranges), _archive_options, fingerprint_job
+        "the set of all signed records",
+        (*_VERIFIED, "ranges", TREE),
+        (*_ARCHIVE, _ranges),
+        _archive_options,
+        fingerprint_job,
     ),
     "reconcile": Job(
         "such sets of several replicas",
+        (*_VERIFIED, "ranges", "holders", "plan", "at_risk"),
         (_several_inputs, _archives, _ranges, _copies),
         _archive_options,
         reconcile_job,
     ),
     "operations": Job(
         "entries of p2panda and what they do",
+        ("operations", "quarantine"),
         (_one_input, _reading),
         _archive_options,
         operations_job,
     ),
-    "raft": Job("logs of Garlic Farm's servers", (_several_inputs,), _raft_options, raft_job),
-    "sessions": Job(
-        "recorded sessions of any protocol", (_one_input, _machine), _session_options, sessions_job
+    "raft": Job(
+        "logs of Garlic Farm's servers",
+        ("entries", "quarantine", "violations"),
+        (_several_inputs,),
+        _raft_options,
+        raft_job,
     ),
-    "simulate": Job("a simulator, for many seeds", (_seeds,), _campaign, simulate_job),
+    "sessions": Job(
+        "recorded sessions of any protocol",
+        ("said", "quarantine"),
+        (_one_input, _machine),
+        _session_options,
+        sessions_job,
+    ),
+    "simulate": Job("a simulator, for many seeds", ("runs",), (_seeds,), _campaign, simulate_job),
 }
 
 
@@ -318,9 +343,11 @@ def _run(given: Namespace, options: Any) -> tuple[dict[str, Any], bool]:
     where = {"master": given.master, "remote": given.remote}
     spark = start_session(f"culm {given.job}", **where, settings=dict(given.conf))
     store = Store(spark, given.output)
-    # What an earlier job has said is no longer so.
-    for name in _SAID:
-        remove_file(f"{store.path}/{name}")
+    # What an earlier job has said is no longer so; nor is what another one has found.
+    for name in dict.fromkeys(
+        (*_SAID[::-1], *(table for job in JOBS.values() for table in job.tables))
+    ):
+        remove(f"{store.path}/{name}")
     with Progress(spark, sys.stderr, quiet=given.quiet) as progress:
         outcome = JOBS[given.job].run(spark, options, store, progress.tell)
         summary = {
@@ -336,11 +363,6 @@ def _run(given: Namespace, options: Any) -> tuple[dict[str, Any], bool]:
     page = html_page(f"culm: {given.job}", summary, pictures)
     texts = (page, text_of(summary), json.dumps(summary, indent=2) + "\n")
     for name, text in zip(_SAID, texts, strict=True):
-        _write(store, name, text)
+        with written_whole(f"{store.path}/{name}") as file:
+            file.write(text.encode())
     return summary, outcome.is_clean
-
-
-def _write(store: Store, name: str, text: str) -> None:
-    system, inside = open_system(f"{store.path}/{name}")
-    with system.open_output_stream(inside) as file:
-        file.write(text.encode())

@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import os
 import re
+import secrets
 import stat
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import IO, TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 __all__ = [
     "escaped",
+    "is_hidden",
     "is_inside",
     "list_files",
     "open_file",
     "open_system",
     "read_table",
-    "remove_file",
+    "remove",
+    "written_whole",
 ]
 
 # What stands for other signs where Spark reads from.
@@ -72,7 +77,7 @@ def list_files(path: str) -> list[tuple[str, int]]:
     return sorted(
         (prefix + each.path.removeprefix(inside.rstrip("/")), _size(each))
         for each in found
-        if each.type != fs.FileType.Directory and not _is_hidden(each.path.removeprefix(inside))
+        if each.type != fs.FileType.Directory and not is_hidden(each.path.removeprefix(inside))
     )
 
 
@@ -85,13 +90,35 @@ def is_inside(path: str, other: str) -> bool:
     return names[0].startswith(names[1])
 
 
-def remove_file(path: str) -> None:
-    """Remove a file, if it is there."""
+def remove(path: str) -> None:
+    """Remove a file, or a directory with all that is in it, if it is there."""
     from pyarrow import fs
 
     system, inside = open_system(path)
-    if system.get_file_info(inside).type == fs.FileType.File:
+    found = system.get_file_info(inside).type
+    if found == fs.FileType.Directory:
+        system.delete_dir(inside)
+    elif found != fs.FileType.NotFound:
         system.delete_file(inside)
+
+
+@contextmanager
+def written_whole(path: str) -> Iterator[IO[bytes]]:
+    """A file to be written, which has its name when it is complete, and until then a hidden one.
+
+    Nothing of it stays if the writer fails; one that is killed leaves the hidden file.
+    """
+    system, inside = open_system(path)
+    folder, name = os.path.split(inside)
+    hidden = f"{folder}/.{name}.{secrets.token_hex(8)}"
+    try:
+        with system.open_output_stream(hidden) as file:
+            yield file
+        system.move(hidden, inside)
+    except BaseException:
+        if system.get_file_info(hidden).is_file:
+            system.delete_file(hidden)
+        raise
 
 
 def escaped(path: str) -> str:
@@ -108,7 +135,8 @@ def _size(info: Any) -> int:
     return 1 if info.size is None else int(info.size)
 
 
-def _is_hidden(path: str) -> bool:
+def is_hidden(path: str) -> bool:
+    """Whether a name, or one of those above it, begins as those that are passed over."""
     return any(part.startswith((".", "_")) for part in path.split("/"))
 
 
@@ -133,7 +161,7 @@ def _walk(root: str) -> list[tuple[str, int]]:
             found.append((_below(root, folder), 1))
             continue
         for each in inside:
-            if _is_hidden(each.name):
+            if is_hidden(each.name):
                 continue
             if os.path.isdir(each.path):
                 (linked if each.is_symlink() else waiting).append(each.path)

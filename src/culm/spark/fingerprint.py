@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from culm.reconcile import DEFAULT, Fingerprint, Frozen, Monoid, Tree, named
 from culm.reconcile.tree_format import HEADER_SIZE, Shape, sections
 from culm.spark.columns import check_columns, row_batches, schema_text
-from culm.spark.files import open_system
+from culm.spark.files import written_whole
 
 if TYPE_CHECKING:
     import pyarrow
@@ -381,13 +381,13 @@ _SECTIONS: tuple[Callable[[Frozen, bytes, Fingerprint], _Piece], ...] = (
 def write_tree(pieces: DataFrame, path: str) -> int:
     """Write the pieces of a tree to a file, which `culm.reconcile.Frozen` opens; its size.
 
-    They come one task's after another's, so that this process holds few of them at a time.  Raises
+    They come one task's after another's, so that this process holds few of them at a time.  The
+    file has its name when it is whole.  Raises
     ``ValueError`` if they do not follow each other, as `Fingerprinted.tree` does.
     """
     check_columns(pieces, PIECES)
-    system, inside = open_system(path)
     size = 0
-    with system.open_output_stream(inside) as file:
+    with written_whole(path) as file:
         for row in pieces.select("offset", "data").toLocalIterator():
             if row["offset"] != size:
                 raise ValueError(f"a piece begins at {row['offset']}, and not at {size}")

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
 
 __all__ = [
+    "TREE",
     "Options",
     "Outcome",
     "Store",
@@ -40,6 +41,9 @@ __all__ = [
     "reconcile_job",
     "verify_job",
 ]
+
+#: The file of a tree beside the tables.
+TREE = "tree.culmtree"
 
 #: What stays with a record from where it was read.
 _PLACE = ("entry", "kind", "file", "block", "row", "size")
@@ -238,7 +242,7 @@ def fingerprint_job(spark: SparkSession, options: Options, store: Store, tell: T
     )
     ranges = store.write("ranges", found.ranges)
     tell("writing the tree")
-    size = write_tree(found.tree, f"{store.path}/tree.culmtree")
+    size = write_tree(found.tree, f"{store.path}/{TREE}")
     found.close()
     said |= {"items": found.whole.count, "ranges": ranges.count(), "tree_bytes": size}
     return Outcome(said, not said["quarantined"] and not said["reasons"])

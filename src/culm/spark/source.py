@@ -13,13 +13,16 @@ file system or on one that pyarrow knows by an address.  By the end of its name 
 All of them are read in parts of `split_size` bytes, wherever blocks, lines or groups of rows begin.
 
 Writing takes the columns ``entry`` and, if there, ``payload``, and makes one archive of each
-partition.  A file gets its name when all of them are written.
+partition, all in a directory of their own.  That is hidden until all of them are written; on file
+systems that rename directories (this machine's, ``hdfs://``) they are all there at once.  With
+``overwrite`` what was there is removed then: whoever is killed in between leaves both, and may
+be run again.
 """
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from pathlib import PurePosixPath
 from typing import IO, TYPE_CHECKING, Any
 
@@ -36,14 +39,13 @@ from culm.spark.archive import (
     read_header,
 )
 from culm.spark.columns import BATCH_SIZE, cuts_of, messages, parts_of, validity
-from culm.spark.files import open_file, open_system
+from culm.spark.files import is_hidden, open_file, open_system, remove
 from culm.spark.growing import Growing
 from culm.spark.lines import LineFault, read_lines
 from culm.spark.splits import LINES, SPLIT_SIZE, TABLES, Split, plan
 from culm.spark.tables import TableFault, read_row_groups
 
 if TYPE_CHECKING:
-    import numpy
     import pyarrow
     from pyspark.sql import SparkSession
 
@@ -67,6 +69,9 @@ ROWS = (
 FILES_MAX = 100
 #: How the names of files end that are written.
 SUFFIX = ".culm"
+
+# File systems that give a directory another name in one step.
+_RENAMED_WHOLE = frozenset({"local", "hdfs"})
 
 _LINES_MAX = 10_000
 
@@ -299,29 +304,28 @@ def _writer_class() -> Any:
     from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
     class Written(WriterCommitMessage):
-        """A file that is complete: the name that it is to have, and the one that it has."""
+        """A file that is complete, by its name."""
 
-        def __init__(self, path: str, temporary: str) -> None:
-            self.pair = (path, temporary)
+        def __init__(self, name: str) -> None:
+            self.name = name
 
     class Writer(DataSourceArrowWriter):
         def __init__(self, path: str, kind: str, overwrite: bool) -> None:
             self._path = path
             self._kind = kind
             self._overwrite = overwrite
+            self._folder = f"part-{secrets.token_hex(8)}"
 
         def write(self, iterator: Iterator[pyarrow.RecordBatch]) -> WriterCommitMessage:
-            return Written(*_write_file(self._path, self._kind, iterator))
+            hidden = f"{self._path}/.{self._folder}"
+            return Written(write_partition(hidden, self._kind, iterator))
 
         def commit(self, messages: list[Any]) -> None:
-            files = [each.pair for each in messages if each is not None]
-            _commit(self._path, files, self._overwrite)
+            names = {each.name for each in messages if each is not None}
+            commit_partitions(self._path, self._folder, names, overwrite=self._overwrite)
 
         def abort(self, messages: list[Any]) -> None:
-            system, _ = open_system(self._path)
-            for each in messages:
-                if each is not None:
-                    system.delete_file(each.pair[1])
+            remove(f"{self._path}/.{self._folder}")
 
     return Writer
 
@@ -374,16 +378,15 @@ def _data_source() -> Any:
     return Source
 
 
-def _write_file(path: str, kind: str, batches: Iterator[pyarrow.RecordBatch]) -> tuple[str, str]:
-    """Write the batches of a partition to a hidden file; its name to be, and the one it has."""
+def write_partition(folder: str, kind: str, batches: Iterator[pyarrow.RecordBatch]) -> str:
+    """Write the batches of a partition to a file in `folder`; its name."""
     import pyarrow
 
-    system, inside = open_system(path)
+    system, inside = open_system(folder)
     system.create_dir(inside)
     name = f"part-{secrets.token_hex(8)}{SUFFIX}"
-    target, temporary = f"{inside}/{name}", f"{inside}/.{name}"
     marker = secrets.token_bytes(16)
-    with system.open_output_stream(temporary) as file:
+    with system.open_output_stream(f"{inside}/{name}") as file:
         file.write(Header(kind, marker).encode())
         for batch in batches:
             entries = batch.column("entry")
@@ -391,25 +394,35 @@ def _write_file(path: str, kind: str, batches: Iterator[pyarrow.RecordBatch]) ->
             has_payloads = "payload" in batch.schema.names
             payloads = batch.column("payload") if has_payloads else absent
             file.write(encode_batch(marker, entries, payloads))
-    return target, temporary
+    return name
 
 
-def _commit(path: str, files: list[tuple[str, str]], overwrite: bool) -> None:
-    """Give the files their names; with `overwrite`, remove the archives that were there."""
+def commit_partitions(path: str, folder: str, names: Set[str], *, overwrite: bool) -> None:
+    """Let the files with those names, which lie in the hidden twin of `folder`, be seen.
+
+    Others there, of tasks that failed or were doubled, go.  With `overwrite`, so does all that a
+    reader of `path` would have read.
+    """
     from pyarrow import fs
 
+    def inside_of(where: str) -> list[Any]:
+        found = system.get_file_info(fs.FileSelector(where, allow_not_found=True))
+        return [each for each in found if where != inside or not is_hidden(each.base_name)]
+
     system, inside = open_system(path)
-    old: list[str] = []
-    if overwrite:
-        found = system.get_file_info(fs.FileSelector(inside, allow_not_found=True))
-        old = [
-            each.path
-            for each in found
-            if each.type == fs.FileType.File
-            and each.path.endswith(SUFFIX)
-            and not each.path.rsplit("/", 1)[-1].startswith(".")
-        ]
-    for target, temporary in files:
-        system.move(temporary, target)
+    hidden, target = f"{inside}/.{folder}", f"{inside}/{folder}"
+    old = inside_of(inside) if overwrite else []
+    for each in inside_of(hidden):
+        if each.base_name not in names:
+            system.delete_file(each.path)
+    if not names:
+        system.create_dir(inside)
+    elif system.type_name in _RENAMED_WHOLE:
+        system.move(hidden, target)
+    else:
+        system.create_dir(target)
+        for name in sorted(names):
+            system.move(f"{hidden}/{name}", f"{target}/{name}")
+        system.delete_dir(hidden)
     for each in old:
-        system.delete_file(each)
+        remove(f"{path}/{each.base_name}")

@@ -15,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from culm.spark.audit import Earlier, audit
-from culm.spark.files import escaped, list_files, open_system, read_table
+from culm.spark.files import escaped, list_files, open_system, read_table, remove
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 __all__ = ["Audits", "read_batches", "write_batches"]
 
 _TABLES = ("blocks", "forks", "logs")
+# What Spark writes beside a table when it is whole.
+_WHOLE = "_SUCCESS"
 
 
 def write_batches(
@@ -66,14 +68,29 @@ def _write(
     then: Callable[[DataFrame, int], None] | None,
 ) -> None:
     path = f"{output}/batch={number}"
+    remove(f"{path}/{_WHOLE}")
     batch.write.mode("overwrite").parquet(path)
     if then is not None:
         then(read_table(batch.sparkSession, path), number)
 
 
 def read_batches(spark: SparkSession, output: str) -> DataFrame:
-    """All that `write_batches` has written so far, with the number of the ``batch``."""
-    return spark.read.option("basePath", output).parquet(f"{escaped(output)}/batch=*")
+    """All that `write_batches` has written so far, with the number of the ``batch``.
+
+    Of a batch that is being written, or whose writer was killed, there is nothing: Spark notes in
+    a file ``_SUCCESS`` that a table is whole.  Raises `FileNotFoundError` if no batch is.
+    """
+    from pyarrow import fs
+
+    system, inside = open_system(output)
+    found = system.get_file_info(fs.FileSelector(inside, allow_not_found=True))
+    names = [each.base_name for each in found if each.base_name.startswith("batch=")]
+    notes = system.get_file_info([f"{inside}/{name}/{_WHOLE}" for name in names])
+    whole = [name for name, note in zip(names, notes, strict=True) if note.is_file]
+    if not whole:
+        raise FileNotFoundError(f"there is no batch at {output} yet")
+    paths = [f"{escaped(output)}/{name}" for name in sorted(whole)]
+    return spark.read.option("basePath", output).parquet(*paths)
 
 
 class Audits:
@@ -97,6 +114,7 @@ class Audits:
         if self._is_done(number - 1):
             earlier = Earlier(read_table(spark, self._path(number - 1, "blocks")), batch)
         found = audit(rows, earlier=earlier)
+        remove(f"{self._path(number, _TABLES[-1])}/{_WHOLE}")
         for table in _TABLES:
             getattr(found, table).write.mode("overwrite").parquet(self._path(number, table))
         found.close()
@@ -123,5 +141,5 @@ class Audits:
         """The table that is written last is there."""
         from pyarrow import fs
 
-        system, path = open_system(f"{self._path(number, _TABLES[-1])}/_SUCCESS")
+        system, path = open_system(f"{self._path(number, _TABLES[-1])}/{_WHOLE}")
         return bool(system.get_file_info(path).type != fs.FileType.NotFound)

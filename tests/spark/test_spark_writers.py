@@ -1,0 +1,88 @@
+"""Whoever writes and fails, or is killed, leaves nothing that looks as if it were whole."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow
+import pytest
+
+from culm.spark.archive import read_archive
+from culm.spark.files import list_files, remove, written_whole
+from culm.spark.source import commit_partitions, write_partition
+from culm.spark.splits import plan
+from culm.spark.stream import read_batches
+
+
+def test_a_file_has_its_name_when_it_is_complete(tmp_path):
+    path = tmp_path / "a"
+    path.write_bytes(b"before")
+    with written_whole(str(path)) as file:
+        file.write(b"behind")
+        # Whoever is killed here leaves what there was, and a file that nobody reads.
+        assert path.read_bytes() == b"before"
+        assert [name for name, _ in list_files(str(tmp_path))] == [str(path)]
+    assert path.read_bytes() == b"behind"
+    with pytest.raises(TypeError), written_whole(str(path)) as file:
+        file.write(None)
+    assert path.read_bytes() == b"behind"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_what_is_removed_is_gone_and_may_have_been(tmp_path):
+    (tmp_path / "folder" / "below").mkdir(parents=True)
+    (tmp_path / "file").write_bytes(b"")
+    for name in ("folder", "file", "nothing"):
+        remove(str(tmp_path / name))
+    assert list(tmp_path.iterdir()) == []
+
+
+def written(folder: Path, *entries: bytes) -> str:
+    batch = pyarrow.record_batch({"entry": pyarrow.array(entries, pyarrow.binary())})
+    return write_partition(str(folder / ".part-1"), "ssb", iter([batch]))
+
+
+def entries_at(folder: Path) -> list[bytes]:
+    found = []
+    for split in plan(str(folder)):
+        with Path(split.path).open("rb") as file:
+            found += [entry for entry, _ in read_archive(file)]
+    return sorted(found)
+
+
+@pytest.mark.parametrize("renamed", [True, False])
+def test_archives_of_a_write_are_seen_when_all_are_written(tmp_path, monkeypatch, renamed):
+    """All at once, where directories can be renamed; without those of tasks that were doubled."""
+    if not renamed:
+        monkeypatch.setattr("culm.spark.source._RENAMED_WHOLE", frozenset())
+    names = {written(tmp_path, b"one"), written(tmp_path, b"two", b"three")}
+    written(tmp_path, b"two")  # a task that was slow, and done again
+    (tmp_path / ".part-1" / "broken.culm").write_bytes(b"culmarch")
+    assert plan(str(tmp_path)) == []
+    commit_partitions(str(tmp_path), "part-1", names, overwrite=False)
+    assert entries_at(tmp_path) == [b"one", b"three", b"two"]
+    assert [each.name for each in tmp_path.iterdir()] == ["part-1"]
+
+
+def test_a_write_over_what_was_there_leaves_nothing_of_it_to_read(tmp_path):
+    """Wherever it lies, and whatever it is called."""
+    (tmp_path / "below" / "deeper").mkdir(parents=True)
+    for name in ("a", "b.culm", "c.jsonl", "below/deeper/d", ".hidden"):
+        (tmp_path / name).write_bytes(b"{}")
+    names = {written(tmp_path, b"new")}
+    commit_partitions(str(tmp_path), "part-1", names, overwrite=True)
+    assert entries_at(tmp_path) == [b"new"]
+    assert {each.name for each in tmp_path.iterdir()} == {"part-1", ".hidden"}
+    commit_partitions(str(tmp_path), "part-2", set(), overwrite=True)
+    assert plan(str(tmp_path)) == []
+
+
+def test_a_batch_that_is_not_whole_is_not_read(spark, tmp_path):
+    output = str(tmp_path / "out[1]")
+    with pytest.raises(FileNotFoundError, match="no batch"):
+        read_batches(spark, output)
+    for number in range(3):
+        spark.range(number, number + 1).write.parquet(f"{output}/batch={number}")
+    remove(f"{output}/batch=1/_SUCCESS")  # killed while its files were given their names
+    rows = read_batches(spark, output).collect()
+    assert sorted((row["id"], row["batch"]) for row in rows) == [(0, 0), (2, 2)]
