@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
+import sessions_of_tests
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -37,9 +38,13 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         "spark.driver.extraJavaOptions": (
             "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
         ),
+        **sessions_of_tests.SETTINGS[sessions_of_tests.NAME],
     }
+    where = {"master": "local[2]"}
+    if sessions_of_tests.NAME == "connect":
+        where = {"remote": "local[2]"}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        session = start_session("culm tests", master="local[2]", settings=settings)
+        session = start_session("culm tests", **where, settings=settings)
         yield session
         session.stop()

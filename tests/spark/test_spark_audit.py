@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 from planted import FAULTS, Judged, Row, _signed, expected, honest_log, plant, random_archive
+from sessions_of_tests import needs_jvm
 
 from culm.bamboo import Entry, ForkProof, LogKey, Reason, audit_log
 from culm.bamboo.entry import decode
@@ -216,6 +217,7 @@ def test_it_makes_no_difference_how_faults_come_to_the_rows(spark):
     assert found.verdicts == Counter(expected(rows, YAMF))
 
 
+@needs_jvm
 def test_no_row_is_held_beside_all_variants_of_an_entry(spark):
     """Of which an author can make any number: work would grow with its square."""
     found = audit(verified(spark, honest_log(1, 3), YASMF))

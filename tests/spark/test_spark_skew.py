@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from event_log import records_of_stages, skew
+from sessions_of_tests import needs_jvm
 from unsigned import SMALL, write_rows
 
 from culm.bamboo import Reason
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 SKEW_MAX = 1.5
 
 
+@needs_jvm
 @pytest.mark.parametrize(
     ("large", "small"),
     [(30_000, 3_000), pytest.param(1_000_000, 100_000, marks=pytest.mark.slow)],

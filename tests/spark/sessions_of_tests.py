@@ -1,0 +1,45 @@
+"""The sessions in which the tests of the pipeline can run: what users may have set, all must bear.
+
+``CULM_SPARK_SESSION`` names one; ``tox run -e spark-long`` goes through all of them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+import pytest
+
+NAME = os.environ.get("CULM_SPARK_SESSION", "plain")
+#: What is said to the command line, so that it goes to the same session.
+ARGUMENTS = ["--remote", "local[2]"] if NAME == "connect" else []
+#: Of tests that look into plans and tasks.
+needs_jvm = pytest.mark.skipif(NAME == "connect", reason="Spark Connect shows nothing of its JVM")
+
+#: What is set besides, by the names of sessions.
+SETTINGS: Mapping[str, Mapping[str, str]] = {
+    "plain": {},
+    # Small batches, one partition, and words with other meanings than Spark's own.
+    "strict": {
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "3",
+        "spark.sql.shuffle.partitions": "1",
+        "spark.sql.adaptive.enabled": "false",
+        "spark.sql.autoBroadcastJoinThreshold": "-1",
+        "spark.sql.caseSensitive": "true",
+        "spark.sql.session.timeZone": "Asia/Kolkata",
+    },
+    # The largest batches that there are, many partitions, and what Spark 3 did.
+    "lenient": {
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "-1",
+        "spark.sql.execution.arrow.useLargeVarTypes": "true",
+        "spark.sql.execution.arrow.pyspark.fallback.enabled": "true",
+        "spark.sql.shuffle.partitions": "5",
+        "spark.sql.adaptive.enabled": "false",
+        "spark.sql.ansi.enabled": "false",
+        "spark.sql.parquet.binaryAsString": "true",
+        "spark.sql.session.timeZone": "America/St_Johns",
+        "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
+        "spark.sql.sources.partitionOverwriteMode": "dynamic",
+    },
+    "connect": {},
+}
