@@ -400,3 +400,23 @@ def test_the_smallest_receive_buffer_lets_each_message_in(rest: bytes, outcome: 
         rest = rest[size:]
         event = machine.next_event()
     assert isinstance(event, outcome)
+
+
+def test_work_for_our_store_does_not_excuse_a_peer_that_does_not_answer():
+    victim = Victim(connection=Limits(answer_max_s=5.0))
+    machine = victim.machine
+    machine.advance(100.0)
+    machine.learn((SCHEMA, OTHER), timestamp=1)
+    machine.announce((SCHEMA, OTHER), timestamp=2)
+    machine.request((SCHEMA,))
+    ended: list[Event] = []
+    for session_id in range(1, 12):
+        now = 100.0 + session_id
+        machine.advance(now)
+        # The peer keeps the store at work whenever somebody looks.
+        machine.receive_data(CODEC.encode(SyncRequest(session_id, 1, (OTHER,))))
+        ended += iter(machine.next_event, None)
+        machine.advance(now + 0.125)
+        ended += victim.tell(SyncDone(session_id, False))
+    codes = [each.error.code for each in ended if isinstance(each, SessionEnded) and each.error]
+    assert ErrorCode.UNANSWERED in codes

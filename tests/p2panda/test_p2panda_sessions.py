@@ -690,6 +690,36 @@ def test_a_request_that_is_ignored_ends():
     assert peer.connection.state is State.OPEN
 
 
+def test_a_request_whose_ids_the_peer_takes_ends_as_well():
+    """Each of the peer's requests makes us ask again, and none gives it more time to answer."""
+    peer = timed(Limits(answer_max_s=5.0))
+    peer.connection.request(ONE)
+    for session_id, now in enumerate((102.0, 104.0)):
+        peer.connection.advance(now)
+        _, renumbered, *_ = peer.tell(SyncRequest(session_id, 1, TWO), SyncDone(session_id, False))
+        assert renumbered == RequestRenumbered(session_id=session_id, new_session_id=session_id + 1)
+        peer.connection.session(session_id).finish()
+        peer.events()
+    peer.connection.advance(105.0)
+    (ended,) = peer.events()
+    assert isinstance(ended, SessionEnded)
+    assert ended.error is not None
+    assert (ended.session_id, ended.error.code) == (2, ErrorCode.UNANSWERED)
+
+
+def test_what_is_excused_is_the_time_since_time_was_told_last():
+    peer = timed(Limits(answer_max_s=5.0))
+    peer.connection.request(ONE)
+    peer.connection.advance(103.0)
+    peer.connection.excuse(110.0)
+    peer.connection.advance(110.0)
+    peer.connection.advance(111.9)
+    assert peer.events() == []
+    peer.connection.advance(112.0)  # two seconds were left
+    (ended,) = peer.events()
+    assert isinstance(ended, SessionEnded)
+
+
 def test_a_session_that_stands_still_ends():
     peer = timed(Limits(answer_max_s=5.0, progress_max_s=50.0))
     peer.accept(0, 1, *ONE)

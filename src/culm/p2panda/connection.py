@@ -240,10 +240,13 @@ class Connection(StreamBase[ConnectionEvent]):
             self._look_after(due)
 
     def excuse(self, now: float) -> None:
-        """Whatever stands still at that time does so because of us."""
+        """What has stood still since the time was told last has done so because of us.
+
+        What stood still before that counts as it did.
+        """
         check_time(now, self._now if self._started else None)
         for talk in self._sessions:
-            talk.moved(now)
+            talk.excuse(now - self._now)
 
     # Events.
 

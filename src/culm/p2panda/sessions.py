@@ -92,7 +92,7 @@ class Sessions:
         talk = Talk(session_id, mode=mode, schema_ids=schema_ids, ours=False, now=now)
         self._add(talk)
         if same_id is not None and same_id is not same_schemas:
-            same_id.renumber(self._new_id(), now)
+            same_id.renumber(self._new_id())
             self._add(same_id)
         return [talk, *dict.fromkeys(rivals)]
 

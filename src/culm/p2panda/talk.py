@@ -72,10 +72,16 @@ class Talk:
         """Nothing counts as owed for longer than since then."""
         self.moved_at = now
 
-    def renumber(self, session_id: int, now: float) -> None:
-        """It has given its id to the peer's session, and is asked for once more."""
+    def excuse(self, time: float) -> None:
+        """For so long nobody is to blame that it stood still."""
+        self.moved_at += time
+
+    def renumber(self, session_id: int) -> None:
+        """It has given its id to the peer's session, and is asked for once more.
+
+        That gives the peer no more time: it could take one id after the other.
+        """
         self.session_id = session_id
-        self.moved_at = now
 
     def give_way(self) -> None:
         """It is over, since the peer's request goes first: nobody says anything more."""
