@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from culm.arguments import check_type
+from culm.arguments import check_int, check_type
 from culm.garlic.errors import ErrorCode
 from culm.garlic.events import ConnectionEvent, RequestReceived, ResponseReceived
 from culm.garlic.limits import Limits
@@ -46,6 +46,7 @@ class Connection(StreamBase[ConnectionEvent]):
         that before all answers have been taken from `data_to_send` (backpressure),
         as dialler, `send_request` refuses with ``QUEUE_FULL``.
 
+    Raises `TypeError` and `ValueError` for an `unanswered_max` that is no number from 1 on.
     Worst-case memory: one frame of ``limits.log_size_max`` being received, and
     `unanswered_max` requests.
     """
@@ -55,6 +56,7 @@ class Connection(StreamBase[ConnectionEvent]):
     ) -> None:
         self._limits = limits if limits is not None else _DEFAULT_LIMITS
         super().__init__(receive_max=REQUEST_HEADER_SIZE + self._limits.log_size_max)
+        check_int("unanswered_max", unanswered_max, 1)
         self._role = role
         self._unanswered_max = unanswered_max
         self._unanswered: deque[Request] = deque()
