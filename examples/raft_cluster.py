@@ -47,6 +47,7 @@ from culm.garlic.raft import (
     ChangeFailed,
     Committed,
     ConfigurationChanged,
+    ErrorCode,
     Forwarded,
     ForwardFailed,
     Lost,
@@ -59,9 +60,11 @@ from culm.garlic.raft import (
     TransferFailed,
 )
 from culm.garlic.raft import Limits as RaftLimits
+from culm.garlic.sessions import Sessions
 from culm.garlic.store import recover
 from culm.machine import Event, LocalProtocolError, StreamMachine
 from drivers.node_driver import NodeDriver
+from raft_client import ANSWER_TIMEOUT_S, Client, ask_around, ask_one
 from raft_display import changes, table_of_servers
 from stores.raft_sqlite_store import RaftSqliteStore
 from tables import Screen, show
@@ -69,12 +72,9 @@ from tables import Screen, show
 R = TypeVar("R")
 
 CLUSTER_FILE = "cluster.json"
-ANSWER_TIMEOUT_S = 5.0
-CLIENT_TIMEOUT_S = 20.0
 WATCH_INTERVAL_S = 0.3
 USER = "farm"
-LOST = "LOST"  # the value is in no log, and never will be
-UNKNOWN = "OUTCOME_UNKNOWN"  # it may be stored, or not
+TRY_AGAIN = frozenset((ErrorCode.NO_LEADER, ErrorCode.QUEUE_FULL, ErrorCode.TRANSFER_IN_PROGRESS))
 TIMING = Timing(
     election_timeout_min_s=0.5,
     election_timeout_max_s=1.0,
@@ -181,9 +181,12 @@ class Service:
         self._nonces = Nonces(rng=self._rng)
         self._cache = CredentialCache()
         self._machine = KeyValues(echo=echo)
+        self._client = Client(self._propose)
         founding = farm.founding if number in farm.data["founders"] else Stored()
         self._store = RaftSqliteStore(
-            farm.folder / f"node-{number}.sqlite", self._machine, founding
+            farm.folder / f"node-{number}.sqlite",
+            Sessions(self._machine, self._client.applied),
+            founding,
         )
         self._loop = asyncio.get_running_loop()
         self.node = Node(
@@ -204,8 +207,9 @@ class Service:
             client_tls=self._tls(ssl.Purpose.SERVER_AUTH),
             on_event=self._on_event,
         )
-        self._forwards: dict[int, asyncio.Future[str]] = {}
-        self._puts: dict[tuple[int, int], asyncio.Future[str]] = {}
+        # The index at which a value was committed; none if that is not known
+        self._forwards: dict[int, asyncio.Future[int | None]] = {}
+        self._puts: dict[tuple[int, int], asyncio.Future[int | None]] = {}
         self._reads: dict[int, asyncio.Future[bool]] = {}
         self._changes: list[asyncio.Future[bool]] = []
 
@@ -250,12 +254,12 @@ class Service:
         match event:
             case Forwarded(forward=number, index=index, term=term):
                 self._puts[index, term] = self._forwards.pop(number)
-            case ForwardFailed(forward=number, certain=certain):
-                self._end(self._forwards.pop(number), LOST if certain else UNKNOWN)
+            case ForwardFailed(forward=number):
+                self._end(self._forwards.pop(number), None)
             case Committed(index=index, term=term):
-                self._end(self._puts.pop((index, term)), f"entry {index}")
-            case Lost(index=index, term=term, certain=certain):
-                self._end(self._puts.pop((index, term)), LOST if certain else UNKNOWN)
+                self._end(self._puts.pop((index, term)), index)
+            case Lost(index=index, term=term):
+                self._end(self._puts.pop((index, term)), None)
             case ReadReady(read=number):
                 self._reads.pop(number).set_result(True)
             case ReadFailed(read=number):
@@ -269,9 +273,9 @@ class Service:
                 pass
 
     @staticmethod
-    def _end(put: asyncio.Future[str], outcome: str) -> None:
+    def _end(put: asyncio.Future[int | None], index: int | None) -> None:
         if not put.done():
-            put.set_result(outcome)
+            put.set_result(index)
 
     # What clients ask
 
@@ -297,12 +301,7 @@ class Service:
         match question:
             case {"do": "put", "key": key, "value": value}:
                 command = json.dumps({"key": key, "value": value}).encode()
-                put: asyncio.Future[str] = self._loop.create_future()
-                self._forwards[self.node.forward([command])] = put
-                outcome = await self._wait(put)
-                if outcome in (LOST, UNKNOWN):
-                    return {"error": outcome, "leader": self.node.leader}
-                return {"ok": True, "index": int(outcome.removeprefix("entry "))}
+                return {"ok": True, "index": await self._client.do(command)}
             case {"do": "get", "key": key}:
                 read: asyncio.Future[bool] = self._loop.create_future()
                 self._reads[self.node.read()] = read
@@ -324,6 +323,16 @@ class Service:
             case {"do": "status"}:
                 return self._status()
         return {"error": "UNKNOWN_COMMAND"}
+
+    async def _propose(self, value: bytes) -> int | None:
+        put: asyncio.Future[int | None] = self._loop.create_future()
+        try:
+            self._forwards[self.node.forward([value])] = put
+        except LocalProtocolError as error:
+            if error.code in TRY_AGAIN:
+                return None
+            raise
+        return await self._wait(put)
 
     async def _wait(self, future: asyncio.Future[R]) -> R:
         self._driver.soon()
@@ -357,43 +366,6 @@ class Service:
                 for peer in node.peers
             ],
         }
-
-
-# The client
-
-
-async def ask_one(port: int, question: dict[str, Any]) -> dict[str, Any] | None:
-    try:
-        async with asyncio.timeout(ANSWER_TIMEOUT_S + 1):
-            reader, writer = await asyncio.open_connection("127.0.0.1", port)
-            try:
-                writer.write(json.dumps(question).encode() + b"\n")
-                line = await reader.readline()
-            finally:
-                writer.close()
-            return dict(json.loads(line)) if line else None
-    except (OSError, TimeoutError):
-        return None
-
-
-# After these another server, or the same one a little later, may do it.
-ASK_AROUND = frozenset(("NOT_LEADER", "NO_LEADER", "NOTHING_COMMITTED", "READ_FAILED", LOST))
-
-
-async def ask_around(ports: dict[int, int], question: dict[str, Any]) -> dict[str, Any]:
-    """Ask those servers in turn until one can do it."""
-    answer: dict[str, Any] | None = None
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(CLIENT_TIMEOUT_S):
-            order = list(ports)
-            while True:
-                for number in order:
-                    answer = await ask_one(ports[number], question) or answer
-                    if answer is None or answer.get("error") in ASK_AROUND:
-                        continue
-                    return answer
-                await asyncio.sleep(0.1)
-    return answer or {"error": "NOBODY_ANSWERS"}
 
 
 # Commands
@@ -470,7 +442,7 @@ def recover_alone(farm: Farm, number: int, *, as_json: bool) -> None:
     """Make a cluster of one of what a server has, when most of the others are lost for good."""
     if asyncio.run(ask_one(farm.control_ports()[number], {"do": "status"})) is not None:
         raise SystemExit(f"node {number} runs: stop it first")
-    machine = KeyValues(echo=False)
+    machine = Sessions(KeyValues(echo=False))
     store = RaftSqliteStore(farm.folder / f"node-{number}.sqlite", machine)
     stored = recover(store, [farm.server(number)])
     store.close()

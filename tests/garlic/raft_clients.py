@@ -23,6 +23,7 @@ from culm.garlic.raft import (
     ReadFailed,
     ReadReady,
 )
+from culm.garlic.sessions import Session, open_session, plain
 from culm.machine import LocalProtocolError
 
 KEYS = "abc"
@@ -40,15 +41,15 @@ class Node:
     rate: float = 1.0  # of its clock
     core: Raft | garlic.Node | None = None
     raft: Raft | None = None
-    state: State = field(default_factory=dict)
+    state: State = field(default_factory=State)
     applied: int = 0
     life: int = 0  # counts restarts
     timer: float | None = None
     stalled: float = 0.0  # until when the process is stopped
     proposals: dict[int, tuple[int, Operation]] = field(default_factory=dict)
     reads: dict[int, Operation] = field(default_factory=dict)
-    forwards: dict[int, Operation] = field(default_factory=dict)
-    forwarded: dict[tuple[int, int], Operation] = field(default_factory=dict)  # by index and term
+    forwards: dict[int, Operation | bytes] = field(default_factory=dict)
+    forwarded: dict[tuple[int, int], Operation | bytes] = field(default_factory=dict)
 
     def forget(self) -> None:
         """Nobody hears any more what becomes of the calls."""
@@ -78,6 +79,11 @@ class Clients:
         self._values = count(1)
         self.history: list[Operation] = []
         self.refused: list[Operation] = []  # writes that will never happen
+        self.acknowledged: set[str] = set()  # tokens of the client with a session
+        self.retries = 0
+        self._session: Session | None = None
+        self._command: bytes | None = None  # its last one, whose outcome is not known
+        self._tokens = 0
 
     def client(self, pause: float) -> None:
         """One call, and the next one after a pause."""
@@ -97,7 +103,7 @@ class Clients:
         with contextlib.suppress(LocalProtocolError):
             if write:
                 operation.value = str(next(self._values))
-                value = f"{key}={operation.value}".encode()
+                value = plain(f"{key}={operation.value}".encode())
                 if forward:
                     node.forwards[core.forward([value])] = operation
                 else:
@@ -114,6 +120,46 @@ class Clients:
         if operation is not None and term == entry.term:
             operation.end = self._world.now
 
+    # A client with a session
+
+    def impatient(self) -> None:
+        """Propose the last command again, anywhere, until its outcome is known; then another."""
+        world, rng = self._world, self._world.rng
+        if world.stopped:
+            return
+        servers = world.running()
+        if servers:
+            self.retries += self._command is not None
+            node = rng.choice(servers)
+            command = self._command = self._command or self._next_command()
+            core = world.tell_time(node)
+            with contextlib.suppress(LocalProtocolError):
+                node.forwards[core.forward([command])] = command
+            world.drain(node)
+        world.at(world.now + rng.uniform(0, 0.06), self.impatient)
+
+    def _next_command(self) -> bytes:
+        if self._session is None:
+            return open_session()
+        self._tokens += 1
+        return self._session.command(b"token %d" % self._tokens)
+
+    def _ended(self, command: bytes, index: int) -> None:
+        self._command = None
+        if self._session is None:
+            self._session = Session(index)
+        else:
+            self._session.ended(command)
+            self.acknowledged.add(f"token {self._tokens}")
+
+    def check_tokens(self, state: State) -> None:
+        """What was acknowledged has happened once, and nothing has happened twice."""
+        tokens = state.registers.tokens
+        if any(tokens.get(token) != 1 for token in self.acknowledged):
+            raise Violation("an acknowledged command was not applied once")
+        if any(times != 1 for times in tokens.values()):
+            raise Violation("a command was applied twice")
+
     def told(
         self, node: Node, event: ReadReady | ReadFailed | Forwarded | ForwardFailed | Committed
     ) -> None:
@@ -121,25 +167,28 @@ class Clients:
         match event:
             case ReadReady(read=number):
                 operation = node.reads.pop(number)
-                operation.value, operation.end = node.state.get(operation.key), now
+                operation.value, operation.end = node.state.registers.values.get(operation.key), now
             case ReadFailed(read=number):
                 del node.reads[number]
             case Forwarded(forward=number, index=index, term=term):
                 node.forwarded[index, term] = node.forwards.pop(number)
             case ForwardFailed(forward=number, certain=certain):
-                operation = node.forwards.pop(number)
-                if certain:
-                    self.refused.append(operation)
+                given = node.forwards.pop(number)
+                if certain and isinstance(given, Operation):
+                    self.refused.append(given)
             case Committed(index=index, term=term):
-                found = node.forwarded.pop((index, term), None)
-                if found is not None:
-                    found.end = now
+                given = node.forwarded.pop((index, term), b"")
+                if isinstance(given, Operation):
+                    given.end = now
+                elif given == self._command:
+                    self._ended(given, index)
 
     def check(self, committed: Iterable[object]) -> None:
         """No value is committed twice, nor one that was said to be in no log."""
-        values = [value for value in committed if isinstance(value, bytes)]
+        plain_kind = plain(b"")
+        values = [one for one in committed if isinstance(one, bytes) and one[:1] == plain_kind]
         if len(values) != len(set(values)):
             raise Violation("a value is committed twice")
-        refused = {f"{one.key}={one.value}".encode() for one in self.refused}
+        refused = {plain(f"{one.key}={one.value}".encode()) for one in self.refused}
         if refused & set(values):
             raise Violation("what was surely not appended is committed")

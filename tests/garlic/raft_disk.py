@@ -2,21 +2,44 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from culm.garlic.raft import Entry, Persist, Snapshot, SnapshotChunk, Stored, WriteSnapshot
-
-State = dict[str, str]
-
-
-def freeze(state: State) -> bytes:
-    return "\n".join(f"{key}={value}" for key, value in sorted(state.items())).encode()
+from culm.garlic.sessions import Sessions
 
 
-def thaw(data: bytes) -> State:
-    return dict(line.split("=", 1) for line in data.decode().splitlines())
+class Registers:
+    """What the values of a simulated log do: ``key=value`` sets a register, a token is counted."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, str] = {}
+        self.tokens: dict[str, int] = {}
+
+    def apply(self, index: int, value: bytes) -> None:
+        key, sign, said = value.decode().partition("=")
+        if sign:
+            self.values[key] = said
+        else:
+            self.tokens[key] = self.tokens.get(key, 0) + 1
+
+    def snapshot(self) -> bytes:
+        return json.dumps([self.values, self.tokens], sort_keys=True).encode()
+
+    def restore(self, image: bytes) -> None:
+        self.values, self.tokens = json.loads(image)
+
+
+class State:
+    """The registers of a server, and the sessions of its clients."""
+
+    def __init__(self, image: bytes = b"") -> None:
+        self.registers = Registers()
+        self.machine = Sessions(self.registers)
+        if image:
+            self.machine.restore(image)
 
 
 @dataclass
@@ -107,7 +130,7 @@ class Disk:
             self.snapshot, self.image = chunk.snapshot, bytes(self._incoming)
             self.entries.clear()
             self.first_index = chunk.snapshot.index + 1
-            restore(thaw(self.image))
+            restore(State(self.image))
         return True
 
     def stored(self) -> Stored:

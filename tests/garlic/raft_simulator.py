@@ -16,7 +16,7 @@ from itertools import count
 from linearizability import Operation, find_violation
 from raft_checks import Checker, Violation
 from raft_clients import Clients, Node
-from raft_disk import Disk, State, freeze, thaw
+from raft_disk import Disk, State
 from raft_weather import ELECTION_TIMEOUT, TIMING, Weather, draw_limits
 
 from culm import garlic
@@ -122,7 +122,7 @@ class Simulator:
         except ValueError as error:
             raise Violation(f"what {node.id} has stored is refused: {error}") from error
         node.life += 1
-        node.state = thaw(node.disk.image)
+        node.state = State(node.disk.image)
         node.applied = stored.snapshot.index
         assert node.raft is not None
         self.checker.restarted(node.raft)
@@ -259,7 +259,7 @@ class Simulator:
             case TakeSnapshot(snapshot=snapshot):
                 if snapshot.index != node.applied:
                     raise Violation("a snapshot of another index than applied")
-                image = freeze(node.state)
+                image = node.state.machine.snapshot()
                 self._change_disk(node, effect.ticket, lambda: disk.put_snapshot(snapshot, image))
             case Compact():
                 self._change_disk(node, effect.ticket, lambda: disk.compact(effect.index))
@@ -281,8 +281,7 @@ class Simulator:
         self.checker.applies(node.id, effect.first_index, effect.entries)
         for index, entry in enumerate(effect.entries, effect.first_index):
             if isinstance(entry.data, bytes):
-                key, value = entry.data.decode().split("=")
-                node.state[key] = value
+                node.state.machine.apply(index, entry.data)
             self.clients.applied(node, index, entry)
         node.applied += len(effect.entries)
 
@@ -480,6 +479,7 @@ class Simulator:
         """Faults and clients for a while; then peace, and everything must come to rest."""
         for pause in (0.02, 0.05):
             self.at(self.rng.uniform(0, 0.1), lambda pause=pause: self.clients.client(pause))
+        self.at(self.rng.uniform(0, 0.1), self.clients.impatient)
         self.at(0.2, self.misfortune)
         self.at(0.2, self.administrator)
         self.run_until(seconds)
@@ -490,6 +490,11 @@ class Simulator:
             self._restart(node)
         self._check_liveness()
         self.clients.check(said for _, said in self.checker.committed.values())
+        leader = self._leader()
+        assert leader is not None
+        for node in self.nodes.values():
+            if node.applied == leader.applied:
+                self.clients.check_tokens(node.state)
         key = find_violation(self.history)
         if key is not None:
             raise Violation(f"the history of {key!r} is not linearizable")

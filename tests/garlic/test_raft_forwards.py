@@ -14,6 +14,7 @@ from test_raft_simulation import caught
 from culm.garlic.raft import Committed, ErrorCode, Forwarded, ForwardFailed, Lost
 from culm.garlic.raft.forwards import Forwards
 from culm.garlic.raft.messages import Extension, ForwardRequest, ForwardResponse, Message
+from culm.garlic.sessions import plain
 from culm.machine import LocalProtocolError
 
 
@@ -310,4 +311,4 @@ def test_canary_certainty_where_there_is_none_is_caught(monkeypatch: pytest.Monk
 def test_the_clients_of_the_simulator_check_what_they_were_told() -> None:
     clients = Clients(Simulator(1))
     with pytest.raises(AssertionError, match="twice"):
-        clients.check([b"a=1", b"a=1"])
+        clients.check([plain(b"a=1"), plain(b"a=1")])

@@ -68,6 +68,8 @@ def test_the_faults_of_the_simulator_happen() -> None:
         simulator = run_seed(seed)
         found.update(kind for kind, times in simulator.happened.items() if times)
         sizes.add(len(simulator.nodes))
+        found["commands of a session"] += bool(simulator.clients.acknowledged)
+        found["retries"] += simulator.clients.retries > 0
         found["skewed clocks"] += simulator.weather.skew > 0
         found["changed members"] += len(member_sets(simulator)) > 1
         found["several terms"] += len(simulator.checker.leaders) > 1
@@ -93,6 +95,8 @@ def test_the_faults_of_the_simulator_happen() -> None:
         "Forwarded": 40,
         "ForwardFailed": 20,
         "ForwardFailed for certain": 10,
+        "commands of a session": 20,
+        "retries": 40,
         "Left": 5,
         "transfer": 5,
         "stalled process": 30,

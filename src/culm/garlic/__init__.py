@@ -22,6 +22,7 @@ from culm.garlic.limits import Limits
 from culm.garlic.link import Link
 from culm.garlic.messages import Extension, MessageType, Request, Response
 from culm.garlic.node import Node
+from culm.garlic.sessions import Outcome, Session, Sessions
 from culm.garlic.states import ConnectionRole, ConnectionState, HandshakeState
 from culm.garlic.store import MemoryStore, StateMachine, Store, recover
 from culm.garlic.values import decode_configuration, encode_configuration
@@ -46,10 +47,13 @@ __all__ = [
     "Node",
     "NodeEffect",
     "NodeEvent",
+    "Outcome",
     "Request",
     "RequestReceived",
     "Response",
     "ResponseReceived",
+    "Session",
+    "Sessions",
     "StateMachine",
     "Store",
     "decode_configuration",

@@ -1,0 +1,189 @@
+"""Client sessions: a value that is proposed twice is applied once (thesis, section 6.3).
+
+A client whose proposal has an uncertain end (`Lost` or `ForwardFailed` that is not certain, a
+server that died) proposes the same bytes again, at any server: whoever applies the log sees that
+it has been there.  That is decided by the log alone, so all state machines decide alike.
+
+`Sessions` goes around the state machine of every server of the cluster, from its founding on;
+`Session` is the client's side, and makes the values.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from enum import Enum, IntEnum
+
+from culm.arguments import check_int
+from culm.buffer import Buffer
+from culm.garlic.errors import ErrorCode
+from culm.garlic.store import StateMachine
+from culm.machine import LocalProtocolError
+
+__all__ = ["SESSIONS_MAX", "WINDOW", "Outcome", "Session", "Sessions", "open_session", "plain"]
+
+# All servers have to agree on these, so they are no settings.
+SESSIONS_MAX = 4096  # open at a time; beyond that the one that was not used for longest ends
+WINDOW = 64  # commands of one session whose order is free
+
+_COMMAND = struct.Struct(">BQQ")  # kind, session, serial
+_COUNT = struct.Struct(">I")
+_SESSION = struct.Struct(">QQQ")  # session, highest serial, which of the last serials were applied
+_SERIAL_MAX = 2**64 - 1
+_BITS = (1 << WINDOW) - 1
+
+
+class _Kind(IntEnum):
+    """The first byte of a value."""
+
+    PLAIN = 0
+    OPEN = 1
+    COMMAND = 2
+    CLOSE = 3
+
+
+class Outcome(Enum):
+    """What a committed value has done."""
+
+    APPLIED = "applied"
+    OPENED = "opened"  # a session, whose id is the value's index
+    CLOSED = "closed"
+    REPEATED = "repeated"  # it was applied before
+    TOO_OLD = "too old"  # `WINDOW` later ones are known: it was applied before, or never will be
+    NO_SESSION = "no session"  # closed, expired, or never opened: not applied now
+    MALFORMED = "malformed"  # nothing that this module makes
+
+
+def open_session() -> bytes:
+    """A value that opens a session.  Proposed twice, it opens two, of which one is left alone."""
+    return bytes([_Kind.OPEN])
+
+
+def plain(value: Buffer) -> bytes:
+    """A value that belongs to no session, and is applied as often as it is committed."""
+    return b"".join((bytes([_Kind.PLAIN]), value))
+
+
+class Session:
+    """A client's side of a session: numbers its commands.
+
+    session
+        The index at which `open_session` was applied.
+
+    Not more than `WINDOW` commands wait for their end at a time: beyond that a retry of the oldest
+    could not be told from one that came too late.
+    """
+
+    def __init__(self, session: int) -> None:
+        check_int("session", session, 1, _SERIAL_MAX)
+        self._session = session
+        self._serial = 0
+        self._open: dict[bytes, None] = {}  # in the order of their serials
+        self._oldest = 1
+
+    def command(self, value: Buffer) -> bytes:
+        """The value to propose, again and again until its outcome is known.
+
+        Raises `LocalProtocolError` (``QUEUE_FULL``) if the oldest that has not ended is too far
+        behind.
+        """
+        if self._serial + 1 - self._oldest >= WINDOW:
+            raise LocalProtocolError(ErrorCode.QUEUE_FULL, "commands of a session")
+        self._serial += 1
+        command = _COMMAND.pack(_Kind.COMMAND, self._session, self._serial) + bytes(value)
+        self._open[command] = None
+        return command
+
+    def ended(self, command: bytes) -> None:
+        """The outcome of `command` is known, or nobody cares any more."""
+        self._open.pop(command, None)
+        oldest = next(iter(self._open), None)
+        self._oldest = self._serial + 1 if oldest is None else _COMMAND.unpack_from(oldest)[2]
+
+    def close(self) -> bytes:
+        """A value that ends the session."""
+        return _COMMAND.pack(_Kind.CLOSE, self._session, 0)
+
+
+class Sessions:
+    """A `StateMachine` around another, which is given each command of a session once.
+
+    machine
+        What the values are for.
+    tell
+        Called for every committed value with its index and `Outcome`.
+
+    Worst-case memory: `SESSIONS_MAX` sessions of about 200 bytes; in a snapshot 24 bytes each.
+    """
+
+    def __init__(
+        self, machine: StateMachine, tell: Callable[[int, Outcome], None] | None = None
+    ) -> None:
+        self._machine = machine
+        self._tell = tell
+        # Highest serial and, bit by bit, which of those at and before it were applied; by id, that
+        # of the session used last at the end.
+        self._table: dict[int, tuple[int, int]] = {}
+
+    def __len__(self) -> int:
+        """How many sessions are open."""
+        return len(self._table)
+
+    def apply(self, index: int, value: bytes) -> None:
+        outcome = self._do(index, value)
+        if self._tell is not None:
+            self._tell(index, outcome)
+
+    def _do(self, index: int, value: bytes) -> Outcome:
+        kind = value[0] if value else None
+        if kind == _Kind.PLAIN:
+            self._machine.apply(index, value[1:])
+            return Outcome.APPLIED
+        if kind == _Kind.OPEN and len(value) == 1:
+            while len(self._table) >= SESSIONS_MAX:
+                del self._table[next(iter(self._table))]
+            self._table[index] = (0, 0)
+            return Outcome.OPENED
+        if kind not in (_Kind.COMMAND, _Kind.CLOSE) or len(value) < _COMMAND.size:
+            return Outcome.MALFORMED
+        _, session, serial = _COMMAND.unpack_from(value)
+        if session not in self._table:
+            return Outcome.NO_SESSION
+        if kind == _Kind.CLOSE:
+            del self._table[session]
+            return Outcome.CLOSED
+        outcome = self._note(session, serial)
+        if outcome is Outcome.APPLIED:
+            self._machine.apply(index, value[_COMMAND.size :])
+        return outcome
+
+    def _note(self, session: int, serial: int) -> Outcome:
+        """What is to be done with that serial, which is noted; the session was used."""
+        highest, applied = self._table.pop(session)
+        outcome = Outcome.APPLIED
+        if serial > highest:
+            step = serial - highest
+            applied = (applied << step & _BITS if step < WINDOW else 0) | 1
+            highest = serial
+        elif highest - serial >= WINDOW:
+            outcome = Outcome.TOO_OLD
+        elif applied >> (highest - serial) & 1:
+            outcome = Outcome.REPEATED
+        else:
+            applied |= 1 << (highest - serial)
+        self._table[session] = (highest, applied)
+        return outcome
+
+    def snapshot(self) -> bytes:
+        sessions = (_SESSION.pack(one, *noted) for one, noted in self._table.items())
+        return b"".join((_COUNT.pack(len(self._table)), *sessions, self._machine.snapshot()))
+
+    def restore(self, image: bytes) -> None:
+        """Raises `ValueError` for what `snapshot` has not made."""
+        count = _COUNT.unpack_from(image)[0] if len(image) >= _COUNT.size else SESSIONS_MAX + 1
+        end = _COUNT.size + count * _SESSION.size
+        if count > SESSIONS_MAX or len(image) < end:
+            raise ValueError("not a snapshot of sessions")
+        sessions = _SESSION.iter_unpack(image[_COUNT.size : end])
+        self._table = {session: (highest, applied) for session, highest, applied in sessions}
+        self._machine.restore(image[end:])

@@ -1,0 +1,244 @@
+"""Client sessions: what is proposed twice is applied once, and all servers see it alike."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+
+import pytest
+from test_raft_simulation import STORM, caught
+
+from culm.garlic.errors import ErrorCode
+from culm.garlic.sessions import (
+    SESSIONS_MAX,
+    WINDOW,
+    Outcome,
+    Session,
+    Sessions,
+    open_session,
+    plain,
+)
+from culm.machine import LocalProtocolError
+
+CALM = dataclasses.replace(
+    STORM, loss=0.2, delay_max=0.02, crash=0.2, partition=0.0, leader_crash=0.0
+)
+
+
+class Values:
+    """A state machine that keeps all values."""
+
+    def __init__(self) -> None:
+        self.values: list[bytes] = []
+
+    def apply(self, index: int, value: bytes) -> None:
+        self.values.append(value)
+
+    def snapshot(self) -> bytes:
+        return b"\n".join(self.values)
+
+    def restore(self, image: bytes) -> None:
+        self.values = image.split(b"\n") if image else []
+
+
+class Server:
+    """A log that is applied, and what was told of it."""
+
+    def __init__(self) -> None:
+        self.machine = Values()
+        self.told: list[tuple[int, Outcome]] = []
+        self.sessions = Sessions(self.machine, lambda *told: self.told.append(told))
+        self.index = 0
+
+    def commit(self, value: bytes) -> Outcome:
+        self.index += 1
+        self.sessions.apply(self.index, value)
+        index, outcome = self.told[-1]
+        assert index == self.index
+        return outcome
+
+    def open(self) -> Session:
+        assert self.commit(open_session()) is Outcome.OPENED
+        return Session(self.index)
+
+
+def test_a_command_that_is_committed_twice_is_applied_once() -> None:
+    server = Server()
+    command = server.open().command(b"pay")
+    assert [server.commit(command) for _ in range(3)] == [
+        Outcome.APPLIED,
+        Outcome.REPEATED,
+        Outcome.REPEATED,
+    ]
+    assert server.machine.values == [b"pay"]
+
+
+def test_the_same_value_in_two_commands_is_applied_twice() -> None:
+    server = Server()
+    session = server.open()
+    commands = [session.command(b"pay"), session.command(b"pay"), server.open().command(b"pay")]
+    assert {server.commit(command) for command in commands} == {Outcome.APPLIED}
+    assert server.machine.values == [b"pay"] * 3
+
+
+def test_what_belongs_to_no_session_is_applied_each_time() -> None:
+    server = Server()
+    assert [server.commit(plain(b"tick")) for _ in range(2)] == [Outcome.APPLIED] * 2
+    assert server.machine.values == [b"tick", b"tick"]
+
+
+def test_commands_may_overtake_each_other_within_the_window() -> None:
+    server = Server()
+    session = server.open()
+    commands = [session.command(b"%d" % number) for number in range(WINDOW)]
+    order = commands * 2
+    random.Random(1).shuffle(order)
+    for command in order:
+        server.commit(command)
+    assert sorted(server.machine.values, key=int) == [b"%d" % number for number in range(WINDOW)]
+
+
+def test_beyond_the_window_a_command_is_not_applied_any_more() -> None:
+    server = Server()
+    session = server.open()
+    commands = []
+    for _ in range(WINDOW + 1):
+        commands.append(session.command(b"x"))
+        session.ended(commands[-1])
+    server.commit(commands[-1])
+    assert server.commit(commands[1]) is Outcome.APPLIED
+    assert server.commit(commands[0]) is Outcome.TOO_OLD
+    assert len(server.machine.values) == 2
+
+
+def test_a_client_is_kept_within_the_window() -> None:
+    session = Session(1)
+    commands = [session.command(b"") for _ in range(WINDOW)]
+    session.ended(commands[1])
+    with pytest.raises(LocalProtocolError) as raised:
+        session.command(b"")
+    assert raised.value.code is ErrorCode.QUEUE_FULL
+    session.ended(commands[0])
+    for _ in range(2):
+        session.command(b"")
+    with pytest.raises(LocalProtocolError):
+        session.command(b"")
+
+
+def test_a_closed_session_takes_no_commands() -> None:
+    server = Server()
+    session = server.open()
+    command = session.command(b"late")
+    assert server.commit(session.close()) is Outcome.CLOSED
+    assert server.commit(command) is Outcome.NO_SESSION
+    assert server.commit(session.close()) is Outcome.NO_SESSION
+    assert server.machine.values == []
+
+
+def test_the_session_that_was_not_used_for_longest_makes_room() -> None:
+    server = Server()
+    first, second = server.open(), server.open()
+    for _ in range(SESSIONS_MAX - 2):
+        server.open()
+    server.commit(first.command(b"used"))
+    server.open()
+    assert len(server.sessions) == SESSIONS_MAX
+    assert server.commit(second.command(b"lost")) is Outcome.NO_SESSION
+    assert server.commit(first.command(b"kept")) is Outcome.APPLIED
+
+
+@pytest.mark.parametrize("repeated", [True, False])
+def test_a_retry_keeps_the_session_alive(*, repeated: bool) -> None:
+    server = Server()
+    first = server.open()
+    command = first.command(b"x")
+    server.commit(command)
+    for _ in range(SESSIONS_MAX - 1):
+        server.open()
+    if repeated:
+        assert server.commit(command) is Outcome.REPEATED
+    server.open()
+    kept = server.commit(first.command(b"y")) is Outcome.APPLIED
+    assert kept is repeated
+
+
+@pytest.mark.parametrize(
+    "value",
+    [b"", b"\x04", b"\xff" * 40, b"\x01more", b"\x02" + bytes(15), b"\x03" + bytes(15)],
+)
+def test_what_is_none_of_its_values_is_passed_over(value: bytes) -> None:
+    server = Server()
+    assert server.commit(value) is Outcome.MALFORMED
+    assert server.machine.values == []
+
+
+def test_extreme_serials_use_up_their_own_session_alone() -> None:
+    server = Server()
+    other = server.open()
+    command = server.open().command(b"x")
+    assert server.commit(command[:9] + b"\xff" * 8 + b"last") is Outcome.APPLIED
+    assert server.commit(command) is Outcome.TOO_OLD
+    assert server.commit(command[:9] + bytes(8) + b"zero") is Outcome.TOO_OLD
+    assert server.commit(other.command(b"y")) is Outcome.APPLIED
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_server_that_starts_from_a_snapshot_decides_as_all_others(seed: int) -> None:
+    """And as one that remembers every command there ever was."""
+    rng = random.Random(seed)
+    server, late = Server(), Server()
+    sessions = [server.open() for _ in range(4)]
+    known: set[bytes] = set()
+    commands: list[bytes] = []
+    for step in range(400):
+        if step == 200:
+            late.sessions.restore(server.sessions.snapshot())
+            late.index = server.index
+        if not commands or rng.random() < 0.5:
+            session = rng.choice(sessions)
+            commands.append(session.command(b"%d" % step))
+            session.ended(commands[-1])
+        command = rng.choice(commands[-20:])
+        outcome = server.commit(command)
+        assert outcome is (Outcome.REPEATED if command in known else Outcome.APPLIED)
+        known.add(command)
+        if step >= 200:
+            assert late.commit(command) is outcome
+    assert late.machine.values == server.machine.values
+    assert late.sessions.snapshot() == server.sessions.snapshot()
+
+
+def test_a_snapshot_keeps_the_order_in_which_sessions_were_used() -> None:
+    server = Server()
+    first, _ = server.open(), server.open()
+    server.commit(first.command(b"used"))
+    late = Server()
+    late.sessions.restore(server.sessions.snapshot())
+    assert late.sessions.snapshot() == server.sessions.snapshot()
+
+
+@pytest.mark.parametrize("image", [b"", b"\x00\x00\x00", b"\x00\x00\x00\x01", b"\xff" * 100])
+def test_another_image_is_refused(image: bytes) -> None:
+    with pytest.raises(ValueError, match="snapshot"):
+        Server().sessions.restore(image)
+
+
+# That the simulator would notice
+
+
+def test_canary_commands_that_are_not_noted_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Sessions, "_note", lambda self, session, serial: Outcome.APPLIED)
+    assert caught(CALM, size=3, seeds=20, seconds=1.5, check_sends=True)
+
+
+def test_canary_snapshots_that_forget_what_was_applied_are_caught(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    restore = Sessions.restore
+
+    def forget(sessions: Sessions, image: bytes) -> None:
+        restore(sessions, image)
+        sessions._table = dict.fromkeys(sessions._table, (0, 0))
+
+    monkeypatch.setattr(Sessions, "restore", forget)
+    assert caught(CALM, size=3, seeds=100, seconds=1.5, check_sends=True)
