@@ -6,10 +6,10 @@ import dataclasses
 from random import Random
 
 import pytest
-from raft_lab import Lab, all_of, entries, one
+from raft_lab import Lab, all_of, configuration, entries, one
 from test_raft_simulation import STORM, caught
 
-from culm.garlic.raft import ErrorCode, ReadFailed, ReadReady
+from culm.garlic.raft import Entry, ErrorCode, ReadFailed, ReadReady, Stored
 from culm.garlic.raft.follower_reads import FollowerReads
 from culm.garlic.raft.leadership import Leadership
 from culm.garlic.raft.messages import (
@@ -157,6 +157,16 @@ def test_a_leader_that_does_not_understand_is_not_asked() -> None:
     assert reads(lab) == [ReadFailed(read=number)]
     assert refused(lab) is ErrorCode.NOT_LEADER
     assert list(lab.core.addressees) == []
+
+
+def test_a_leader_that_is_in_no_configuration_yet_is_not_dialled() -> None:
+    lab = Lab(Stored(), asks_leader=True)
+    lab.append(term=1)
+    ask(lab)
+    assert list(lab.core.addressees) == []
+    members = Entry(1, configuration(2, 3))
+    lab.append(term=1, entries=[members], commit=1)
+    assert list(lab.core.addressees) == [2]
 
 
 def test_a_read_waits_for_a_way_to_the_leader() -> None:

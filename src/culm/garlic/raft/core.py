@@ -152,7 +152,10 @@ class Raft:
             return peers if joiner is None or joiner in peers else (*peers, joiner)
         if self._closed or engine.elector.role not in _ASKING:
             leader = self._shared.leader
-            return () if leader is None or not engine.asks else (leader,)
+            if leader is None or not engine.asks:
+                return ()
+            # A joiner may hear its leader before it knows where that one is.
+            return () if self.find_server(leader) is None else (leader,)
         return sorted(self._shared.journal.membership.voters - {self.server_id})
 
     @property
