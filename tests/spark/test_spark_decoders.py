@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
+from typing import Any
 
+import pyarrow
 import pytest
 
 from culm.garlic import encode_configuration
 from culm.garlic.raft import Configuration, Server
 from culm.p2panda import Action, Operation
+from culm.spark.command import config_of
 from culm.spark.errors import ColumnError
 from culm.spark.operations import decode_operations
 from culm.spark.raft_logs import decode_raft_entries, raft_violations
-from culm.spark.sessions import RECORDED, SAID, replay_sessions, session_lines
+from culm.spark.sessions import RECORDED, SAID, replay_batches, replay_sessions, session_lines
 from culm.testing.drive import LineDriver
-from culm.testing.machines import lookup
+from culm.testing.machines import lookup, names
 from culm.testing.operations import operation_to_json
+from culm.testing.plain import to_plain
 from culm.testing.record import conversations
 from culm.wire.multihash import YASMF
 
@@ -148,3 +152,38 @@ def test_what_has_come_at_one_time_is_in_the_order_that_is_given(spark):
     frame = spark.createDataFrame(rows, ", ".join(map(" ".join, (*RECORDED, ("at", "int")))))
     lines = session_lines(frame, then=["at"]).orderBy("number").collect()
     assert [json.loads(row.line)["hex"] for row in lines] == ["01", "02", "03", "04", "05"]
+
+
+@pytest.mark.parametrize("machine", names())
+def test_sessions_of_every_machine_are_replayed(machine):
+    """All that are recorded of it: with what it was told, as JSON, it says the same again."""
+    spec = lookup(machine)
+    for conversation in conversations(spec):
+        config = config_of(json.dumps(to_plain(conversation.config)))
+        lines = [json.dumps(operation_to_json(each)) for each in conversation.operations]
+        rows = [("one", number, line) for number, line in enumerate(lines, 1)]
+        columns = [pyarrow.array(column) for column in zip(*rows, strict=True)]
+        batch = pyarrow.RecordBatch.from_arrays(columns, names=["session", "number", "line"])
+        replayed = replay_batches(iter([batch]), machine=machine, config=config, respond=False)
+        said = [row for made in replayed for row in made.to_pylist()]
+        driver = LineDriver(spec, conversation.config)
+        told = [(0, driver.start())]
+        told += [(number, driver.do(json.loads(line))) for number, line in enumerate(lines, 1)]
+        wanted = [
+            (number, kind, said.get(kind) if kind in ("event", "effect") else None)
+            for number, answer in told
+            for said in answer
+            for kind in ("error", "event", "effect", "result")
+            if kind in said
+        ]
+        assert [plainly(row) for row in said] == wanted, conversation.name
+
+
+def plainly(row: dict[str, Any]) -> tuple[int, str, str | None]:
+    """A row as the line driver says it: what ends a session is an event."""
+    match row["what"]:
+        case "violation":
+            return row["number"], "event", "Closed"
+        case "refused":
+            return row["number"], "error", None
+    return row["number"], row["what"], row["name"]

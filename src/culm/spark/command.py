@@ -44,6 +44,7 @@ from culm.spark.simulate import load_simulator
 from culm.spark.splits import SPLIT_SIZE, check_split_size
 from culm.testing.drive import LineDriver
 from culm.testing.machines import UnknownMachineError, lookup
+from culm.testing.plain import from_plain
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -115,7 +116,7 @@ def _machine(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--machine", required=True, metavar="NAME", help="as the line driver has it"
     )
-    parser.add_argument("--config", type=_config, default={}, metavar="JSON")
+    parser.add_argument("--config", type=config_of, default={}, metavar="JSON")
     parser.add_argument("--recorded", action="store_true", help="lines are of bytes and times")
 
 
@@ -271,8 +272,9 @@ def _levels(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in text.split(","))
 
 
-def _config(text: str) -> dict[str, Any]:
-    value = json.loads(text)
+def config_of(text: str) -> dict[str, Any]:
+    """A machine's config as the line driver reads it: bytes are ``{"hex": "..."}``."""
+    value = from_plain(json.loads(text))
     if not isinstance(value, dict):
         raise ValueError("a config is an object")
     return value

@@ -83,13 +83,14 @@ def replay_sessions(
         .repartition("session")
         .sortWithinPartitions("session", "number")
     )
-    work = partial(_replay, machine=machine, config=settings, respond=respond)
+    work = partial(replay_batches, machine=machine, config=settings, respond=respond)
     return ordered.mapInArrow(work, schema_text(SAID))
 
 
-def _replay(
+def replay_batches(
     batches: Iterator[pyarrow.RecordBatch], *, machine: str, config: dict[str, Any], respond: bool
 ) -> Iterator[pyarrow.RecordBatch]:
+    """What an executor does with its batches of `LINES`, which are sorted."""
     rows = (row for batch in batches for row in batch.to_pylist())
     said = (
         {"session": session, **each}
