@@ -108,3 +108,24 @@ def test_columns_are_checked(spark):
         decode_entries(frame.drop("fault"), YASMF, keep=["file"])
     with pytest.raises(TypeError, match="family"):
         decode_entries(frame.drop("fault"), "YASMF")
+
+
+def test_names_that_differ_by_case_alone_are_those_of_one_column_or_of_two(spark):
+    """As the session has it: no column is taken for another one, nor left out without a word."""
+    before = spark.conf.get("spark.sql.caseSensitive")
+    frame = spark.createDataFrame([], "entry binary, Hash int, other int")
+    names = [name for name, _ in DECODED]
+    try:
+        spark.conf.set("spark.sql.caseSensitive", "false")
+        assert decode_entries(frame, YASMF).columns == ["entry", "other", *names]
+        for name in ("Payload", "FAULT"):
+            with pytest.raises(ColumnError, match=f"is there as {name}"):
+                verify_entries(frame.withColumnRenamed("other", name), YASMF)
+        spark.conf.set("spark.sql.caseSensitive", "true")
+        assert decode_entries(frame, YASMF).columns == ["entry", "Hash", "other", *names]
+        both = frame.withColumn("ENTRY", frame.entry)
+        spark.conf.set("spark.sql.caseSensitive", "false")
+        with pytest.raises(ColumnError, match=r"entry is ambiguous \(entry, ENTRY\)"):
+            decode_entries(both, YASMF)
+    finally:
+        spark.conf.set("spark.sql.caseSensitive", before)

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING
 from culm.bamboo.entry import AUTHOR_SIZE
 from culm.bamboo.errors import Reason
 from culm.spark.blocks import BLOCK_BITS, LOWEST, SUMMARY, summaries
-from culm.spark.columns import SENT_MAX, check_columns, sent_if_few
+from culm.spark.columns import SENT_MAX, check_columns, free_names, sent_if_few
 from culm.spark.reasons import UNSIGNED, bits
 
 if TYPE_CHECKING:
@@ -307,8 +307,7 @@ def _verdicts(rows: DataFrame, faulty: DataFrame, marks: DataFrame) -> DataFrame
     """The rows, with all that is against them."""
     from pyspark.sql import functions as f
 
-    hidden = {"_n", "_block", "_signed", "reasons", "verified"}
-    names = [name for name in rows.columns if name not in hidden]
+    names = free_names(rows, ("_n", "_block", "_signed", *dict(VERDICT)))
     judged = rows.join(faulty, ["log", "_block"], "left").join(marks, ["log", "_n", "hash"], "left")
 
     def bit(reason: Reason, condition: Column) -> Column:

@@ -7,6 +7,7 @@ row, in Python, goes through `map_rows` and `row_batches`.
 from __future__ import annotations
 
 from array import array
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -29,6 +30,7 @@ __all__ = [
     "equal_rows",
     "fixed",
     "free_names",
+    "has_column",
     "map_rows",
     "messages",
     "numbers",
@@ -151,11 +153,35 @@ def equal_rows(first: bytes, second: bytes, size: int) -> numpy.ndarray[Any, Any
 
 
 def check_columns(frame: DataFrame, wanted: Sequence[tuple[str, str]]) -> None:
-    """Raise `ColumnError` unless `frame` has the columns, pairs of a name and a type."""
+    """Raise `ColumnError` unless `frame` has the columns, pairs of a name and a type.
+
+    A name that is there twice for Spark, which mostly makes no difference of case, is none.
+    """
     found = dict(frame.dtypes)
+    folded = _folder(frame)
+    alike: defaultdict[str, list[str]] = defaultdict(list)
+    for column in frame.columns:
+        alike[folded(column)].append(column)
     for name, kind in wanted:
+        if len(same := alike[folded(name)]) > 1:
+            raise ColumnError(name, kind, f"ambiguous ({', '.join(same)})")
         if found.get(name) != kind:
             raise ColumnError(name, kind, found.get(name))
+
+
+def has_column(frame: DataFrame, name: str) -> bool:
+    """Whether an optional column is there; raises `ColumnError` if it is, in another spelling."""
+    folded = _folder(frame)
+    alike = [column for column in frame.columns if folded(column) == folded(name)]
+    if alike and name not in alike:
+        raise ColumnError(name, name, f"there as {alike[0]}")
+    return bool(alike)
+
+
+def _folder(frame: DataFrame) -> Callable[[str], str]:
+    """What makes names equal that are the same to the session of `frame`."""
+    is_exact = frame.sparkSession.conf.get("spark.sql.caseSensitive") == "true"
+    return str if is_exact else str.lower
 
 
 def sent_if_few(frame: DataFrame, most: int = SENT_MAX) -> DataFrame:
@@ -167,8 +193,9 @@ def sent_if_few(frame: DataFrame, most: int = SENT_MAX) -> DataFrame:
 
 def free_names(frame: DataFrame, made: Iterable[str]) -> list[str]:
     """The columns of `frame` that keep their place: all that are not `made` anew."""
-    taken = set(made)
-    return [name for name in frame.columns if name not in taken]
+    folded = _folder(frame)
+    taken = set(map(folded, made))
+    return [name for name in frame.columns if folded(name) not in taken]
 
 
 def schema_text(columns: Iterable[tuple[str, str]]) -> str:
@@ -246,7 +273,7 @@ def map_rows(
     kinds = dict(frame.dtypes)
     check_columns(frame, [(name, kinds.get(name, "any type")) for name in kept])
     taken = list(needed)
-    if "fault" in kinds:
+    if has_column(frame, "fault"):
         check_columns(frame, [("fault", "string")])
         taken.append("fault")
     work = partial(_map_batches, make=make, needed=taken, kept=kept, made=made)

@@ -20,6 +20,7 @@ from culm.spark.columns import (
     equal_rows,
     fixed,
     free_names,
+    has_column,
     messages,
     numbers,
 )
@@ -86,7 +87,7 @@ def verify_entries(
     Of what its author has not signed nothing else is said.  Links are for `culm.spark.audit`.
     Otherwise as `decode_entries`; ``payload`` has to be binary if it is there.
     """
-    return _mapped(frame, family, keep, VERIFIED, with_payloads="payload" in frame.columns)
+    return _mapped(frame, family, keep, VERIFIED, with_payloads=has_column(frame, "payload"))
 
 
 def _mapped(
@@ -106,7 +107,7 @@ def _mapped(
     else:
         kept = list(keep)
         check_columns(frame, [(name, kinds.get(name, "any type")) for name in kept])
-    if "fault" in kinds:  # of a source, for what it could not read
+    if has_column(frame, "fault"):  # of a source, for what it could not read
         check_columns(frame, [("fault", "string")])
         needed.append("fault")
     schema = ", ".join(
