@@ -1,6 +1,7 @@
 """The sessions in which the tests of the pipeline can run: what users may have set, all must bear.
 
-``CULM_SPARK_SESSION`` names one; ``tox run -e spark-long`` goes through all of them.
+``CULM_SPARK_SESSION`` names one; ``tox run -e spark-strict`` (``spark-lenient``, ``spark-connect``)
+runs all of them in it.
 """
 
 from __future__ import annotations

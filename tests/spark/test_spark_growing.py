@@ -128,3 +128,17 @@ def test_a_batch_has_so_many_files_and_nothing_that_came_later(tmp_path):
         Growing(str(tmp_path), 0, "entry")
     with pytest.raises(FileNotFoundError):
         Growing(str(tmp_path / "nothing"), 1, "entry")
+
+
+def test_a_name_stands_for_one_file_for_good(tmp_path):
+    """Of another one in its place no bytes are read that were read before; damage is told."""
+    path = tmp_path / "rotated"
+    path.write_bytes(archive(RECORDS[:4]))
+    reader = Reader(tmp_path)
+    assert reader.read() == 4
+    path.write_bytes(archive(RECORDS[6:8]))  # it is shorter, and nothing that is new
+    assert reader.read() == 0
+    path.write_bytes(archive(RECORDS[4:]))  # there, it is in the midst of a block
+    reader.read()
+    assert reader.faults() == ["NO_BLOCK"]
+    assert set(reader.records()) < set(RECORDS)

@@ -49,6 +49,13 @@ def test_what_is_missing_is_named(installed, there, missing):
         session.start_session()
 
 
+def test_what_spark_connect_needs_is_named(installed):
+    installed("pyspark", "pyarrow", "pandas", "zstandard")
+    wanted = r"grpcio and grpcio-status and googleapis-common-protos not .*'culm\[connect\]'"
+    with pytest.raises(SparkSetupError, match=wanted):
+        session.start_session(remote="sc://nowhere")
+
+
 def test_workers_run_this_interpreter_unless_another_is_named(installed, monkeypatch):
     installed("pyspark", "pyarrow", "pandas")
     monkeypatch.setattr(session, "find_java_home", lambda: "/a/java/home")

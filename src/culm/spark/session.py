@@ -43,6 +43,8 @@ SETTINGS: Mapping[str, str] = {
     "spark.ui.showConsoleProgress": "false",
 }
 
+# What pyspark needs besides to speak to a Spark Connect server.
+_CONNECT = ("grpcio", "grpcio-status", "googleapis-common-protos", "zstandard")
 # What is decided when a JVM starts: Spark Connect refuses to be told.
 _STATIC = ("spark.driver.", "spark.ui.", "spark.python.worker.")
 
@@ -74,14 +76,15 @@ def start_session(
     `master` is where to run, in Spark's words: by default what spark-submit said, else
     ``local[*]``.  `remote` is the address of a Spark Connect server in place of it.  `settings`
     come before `SETTINGS`, and before all what spark-submit was given.  Raises `SparkSetupError`
-    as `prepare` does, or if both `master` and `remote` are given.
+    as `prepare` does, if both `master` and `remote` are given, or if what Spark Connect needs is
+    not installed.
     """
     if master is not None and remote is not None:
         raise SparkSetupError("a session has a master or a remote server, not both")
+    if remote is not None:
+        _check_installed(*_CONNECT, extra="connect")
     if remote is None or remote.startswith("local"):
         prepare()
-    else:
-        _check_installed()
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.appName(name)
@@ -118,7 +121,7 @@ def pack_culm(directory: Path) -> Path:
     return archive
 
 
-def _check_installed() -> None:
+def _check_installed(*also: str, extra: str = "spark") -> None:
     versions = {name: _version(name) for name in ("pyspark", "pyspark-client")}
     if all(versions.values()):
         raise SparkSetupError(
@@ -127,12 +130,12 @@ def _check_installed() -> None:
             " python -m pip uninstall -y pyspark pyspark-client;"
             " python -m pip install 'culm[spark]'"
         )
-    missing = [name for name in ("pyarrow", "pandas") if _version(name) is None]
+    missing = [name for name in ("pyarrow", "pandas", *also) if _version(name) is None]
     if not any(versions.values()):
         missing.append("pyspark")
     if missing:
         raise SparkSetupError(
-            f"{' and '.join(missing)} not installed: python -m pip install 'culm[spark]'"
+            f"{' and '.join(missing)} not installed: python -m pip install 'culm[{extra}]'"
         )
 
 

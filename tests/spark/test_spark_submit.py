@@ -1,0 +1,58 @@
+"""``spark-submit``, as clusters start programs: settings, interpreter, and exit statuses."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pyspark
+import pytest
+from planted import honest_log
+
+import culm.spark
+from culm.spark.archive import write_archive
+from culm.spark.command import EXIT_CLEAN, EXIT_FAILED, EXIT_FOUND
+from culm.spark.java import find_java_home
+
+PROGRAM = Path(culm.spark.__file__).with_name("__main__.py")
+SUBMIT = Path(pyspark.__file__).with_name("bin") / "spark-submit"
+SETTINGS = "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
+
+def submit(*arguments: object) -> tuple[int, str]:
+    """The exit status, and what was said on stdout."""
+    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable}
+    if (home := find_java_home()) is not None:
+        environment["JAVA_HOME"] = home
+    options = ("--master", "local[1]", "--conf", SETTINGS)
+    done = subprocess.run(
+        [str(SUBMIT), *options, str(PROGRAM), *map(str, arguments)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.returncode, done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform == "win32", reason="spark-submit is a shell script")
+@pytest.mark.parametrize(
+    ("records", "status"),
+    [(1, EXIT_CLEAN), (2, EXIT_FOUND), (None, EXIT_FAILED)],
+)
+def test_a_job_is_submitted(tmp_path, records, status):
+    path = tmp_path / "archive"
+    if records is not None:
+        with path.open("wb") as file:
+            write_archive(file, "bamboo/YASMF", [*honest_log(1, 5), (b"?", None)][: 4 + records])
+    arguments = ("verify", "--input", path, "--output", tmp_path / "out", "--quiet", "--json")
+    ended, said = submit(*arguments)
+    assert ended == status
+    if records is None:
+        assert said == ""
+    else:
+        assert json.loads(said)["rows"] == 4 + records
