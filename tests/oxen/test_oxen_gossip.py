@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
+from itertools import combinations, pairwise
 from random import Random
 
+import pytest
 from oxen_support import EPOCH, ME, Table
 
+from culm.oxen import DropReason, Node, PeerJoined, PeerState, PeerUnreachable
 from culm.oxen.contacts import ContactTable
 from culm.oxen.gossip import fragment
-from culm.oxen.messages import Gossip
+from culm.oxen.messages import Gossip, MessageAck, MessageData, Synchronize
+from culm.testing.cluster import Cluster
+from culm.testing.cluster import Node as Host
+from culm.testing.network import Conditions, Network
 
 NOW = EPOCH + 1000.0
 OTHERS = [b"N%02d" % index for index in range(31)]
@@ -69,3 +74,54 @@ def test_nobody_has_to_wait_for_luck() -> None:
     assert len(told) >= 58
     for start in range(45):
         assert set(told[start : start + 15]) == set(peers)
+
+
+def test_who_joins_is_told_of_others_as_soon_as_it_has_proved_itself() -> None:
+    """Before it gets three times what it has sent only, which is too little for gossip."""
+    table = Table()
+    table.join(b"A")
+    table.said()
+    table.tell_message(b"P", Synchronize(0, 0))
+    parcels = table.said(b"P")
+    ours = next(
+        parcel.body
+        for parcel in parcels
+        if isinstance(parcel.body, MessageData) and parcel.body.to == b"P"
+    )
+    table.tell(b"P", MessageAck(ME, b"P", ours.id or 0))
+    assert PeerJoined(peer=b"P") in table.events()
+    assert table.bodies(Gossip, b"P") == []
+    asked = next(parcel.ka for parcel in parcels if parcel.ka is not None)
+    table.tell(b"P", kk=asked)
+    (gossip,) = table.bodies(Gossip, b"P")
+    assert b"A" in gossip.columns
+    assert table.node.dropped[DropReason.UNPROVED] == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("size", "star"), [(16, True), (32, False)])
+def test_nobody_alive_is_unreachable_without_loss(size: int, star: bool) -> None:
+    """In a star, and where one server reaches one other only; a minute is enough to give up."""
+    network = Network(seed=size, conditions=Conditions(delay_min=0.005, delay_max=0.05))
+    cluster = Cluster(network)
+    names = [b"N%02d" % index for index in range(size)]
+
+    def build(host: Host) -> Node:
+        assert isinstance(host.address, bytes)
+        return Node(me=host.address, rng=network.random(repr(host.address)), epoch=EPOCH)
+
+    for sid in names:
+        cluster.add(sid, build)
+    hub, *others, lonely = names
+    for one, other in combinations([*others, lonely], 2):
+        if star or lonely in (one, other):
+            network.cut(one, other)
+    cluster[hub].call("start")
+    for sid in (*others, lonely):
+        cluster[sid].call("join", sid=hub)
+    network.run(460.0)
+    for host in cluster:
+        assert not [event for _, event in host.events if isinstance(event, PeerUnreachable)]
+        views = host.machine.peers().values()
+        assert [view.state for view in views] == [PeerState.JOINED] * (size - 1)
+        assert all(view.reachable for view in views)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from itertools import pairwise, product
 from random import Random
 
@@ -101,9 +102,13 @@ TOPOLOGIES = [
 ]
 
 
+def routes_over(contacts: ContactTable, untried: Collection[bytes] = ()) -> Routes:
+    return Routes(contacts, 20.0, lambda sid, now: sid in untried)
+
+
 @pytest.mark.parametrize(("links", "hops"), TOPOLOGIES)
 def test_the_first_hop_is_on_a_shortest_path(links: tuple[str, ...], hops: dict[str, str]) -> None:
-    routes = Routes(table(*links), 20.0)
+    routes = routes_over(table(*links))
     assert {to: routes.hop(to.encode(), NOW) for to in hops} == {
         to: hop.encode() for to, hop in hops.items()
     }
@@ -128,33 +133,40 @@ def test_distances_are_those_of_a_plain_search(links: set[tuple[int, int]]) -> N
 
 
 def test_later_attempts_take_other_ways() -> None:
-    routes = Routes(table("ME-A", "ME-B", "ME-C", "A-Z", "B-Z"), 20.0)
+    routes = routes_over(table("ME-A", "ME-B", "ME-C", "A-Z", "B-Z"))
     tried = [routes.hop(b"Z", NOW, attempt=attempt) for attempt in range(8)]
     assert tried == [b"A", b"B", b"A", b"Z", b"B", b"A", b"B", b"C"]
 
 
 def test_one_known_way_is_taken_three_times_of_four() -> None:
     """Were it every other time only, a message over k links would take 2^k attempts."""
-    routes = Routes(table("ME-A", "ME-B", "A-Z"), 20.0)
+    routes = routes_over(table("ME-A", "ME-B", "A-Z"))
     tried = [routes.hop(b"Z", NOW, attempt=attempt) for attempt in range(12)]
     assert tried == [b"A", b"A", b"A", b"Z", b"A", b"A", b"A", b"B", b"A", b"A", b"A", b"Z"]
 
 
 def test_without_a_known_way_all_are_tried_in_turn() -> None:
-    routes = Routes(table("ME-A", "ME-B", "X-Z"), 20.0)
+    routes = routes_over(table("ME-A", "ME-B", "X-Z"))
     tried = [routes.hop(b"Z", NOW, attempt=attempt) for attempt in range(4)]
     assert tried == [b"Z", b"A", b"B", b"Z"]
     assert routes.hop(b"Z", NOW, attempt=3, avoid=(b"Z",)) == b"B"
 
 
+def test_a_link_that_nobody_has_tried_is_tried_first() -> None:
+    routes = routes_over(table("ME-A", "A-Z"), untried=(b"Z",))
+    tried = [routes.hop(b"Z", NOW, attempt=attempt) for attempt in range(5)]
+    assert tried == [b"Z", b"A", b"A", b"Z", b"A"]
+    assert routes.hop(b"Z", NOW, avoid=(b"Z",)) == b"A"
+
+
 def test_a_working_link_is_tried_twice_before_another() -> None:
-    routes = Routes(table("ME-A", "ME-Z", "A-Z"), 20.0)
+    routes = routes_over(table("ME-A", "ME-Z", "A-Z"))
     tried = [routes.hop(b"Z", NOW, attempt=attempt) for attempt in range(6)]
     assert tried == [b"Z", b"Z", b"Z", b"A", b"Z", b"A"]
 
 
 def test_avoided_neighbours_are_avoided() -> None:
-    routes = Routes(table("ME-A", "ME-Z", "A-Z"), 20.0)
+    routes = routes_over(table("ME-A", "ME-Z", "A-Z"))
     assert routes.hop(b"Z", NOW, avoid=(b"Z",)) == b"A"
     assert routes.hop(b"Z", NOW, avoid=(b"Z", b"A")) is None
 

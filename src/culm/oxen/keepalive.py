@@ -71,6 +71,17 @@ class Keepalives:
         asked = self._asked.get(sid)
         return asked is not None and now - self._last_asked(sid) >= self._timing.keepalive_retry_s
 
+    def untried(self, sid: bytes, now: float) -> bool:
+        """Whether it is not known what our own link to `sid` is worth.
+
+        Nobody has used it yet, or only just now.
+        """
+        asked, contacts = self._asked.get(sid), self._contacts
+        if asked is None or contacts.get(contacts.me, sid) != NEVER:
+            return False
+        first = next(iter(asked.values()), now)
+        return now - first < self._timing.keepalive_retry_s
+
     def due(self, now: float) -> list[bytes]:
         """Peers to be asked at `now` even if nothing else goes there.
 

@@ -57,7 +57,7 @@ class Links:
         self._clock = clock
         self._dropped = dropped
         self._keepalives = Keepalives(self.contacts, timing, rng)
-        self._routes = Routes(self.contacts, timing.usable_s)
+        self._routes = Routes(self.contacts, timing.usable_s, self._keepalives.untried)
         self._forwarded = ForwardMemory(
             again_s=timing.redelivery_min_s / 8,
             first_s=timing.redelivery_first_s / 2,
@@ -67,6 +67,7 @@ class Links:
         self._shared: set[bytes] = set()
         self._told: dict[bytes, int] = {}  # in which of our gossips, counted from 1
         self._gossips = 0
+        self._untold: set[bytes] = set()  # to be told of others as soon as it has proved itself
         self._banned: set[bytes] = set()
         self._proofs = Proofs(limits.peers_max)
         self._outbox = Outbox(
@@ -86,6 +87,7 @@ class Links:
         self._keepalives.remove(sid)
         self._shared.discard(sid)
         self._told.pop(sid, None)
+        self._untold.discard(sid)
 
     def remove(self, sid: bytes) -> None:
         """Forget `sid`."""
@@ -103,10 +105,13 @@ class Links:
         self._proofs.trust(sid)
 
     def share(self, sid: bytes) -> None:
-        """Tell others of `sid`, and tell `sid` at once of others."""
+        """Tell others of `sid`, and tell `sid` of others, at once or when it has proved itself."""
         self._banned.discard(sid)
         self._shared.add(sid)
-        self._gossip_to(sid)
+        if self.trusts(sid):
+            self._gossip_to(sid)
+        else:
+            self._untold.add(sid)
 
     def ban(self, sid: bytes) -> None:
         """`sid` is given up: nothing to or from it is forwarded, nobody is told of it."""
@@ -140,7 +145,7 @@ class Links:
             self._drop(DropReason.OUTBOX_FULL)
         if kk is not None:
             if self._keepalives.answer(source, kk, self._clock.unix):
-                self._proofs.trust(source)
+                self._prove(source)
             else:
                 self._drop(DropReason.STRAY_KEEPALIVE)
         if body is None or isinstance(body, Gossip):
@@ -205,6 +210,13 @@ class Links:
             for hop, data in self._outbox.take()
             if hop in trusted or self._may_send(hop, len(data))
         ]
+
+    def _prove(self, sid: bytes) -> None:
+        """`sid` has answered a keepalive."""
+        self._proofs.trust(sid)
+        if sid in self._untold:
+            self._untold.discard(sid)
+            self._gossip_to(sid)
 
     def _gossip_to(self, sid: bytes) -> None:
         gossip = fragment(

@@ -5,7 +5,7 @@ Source: manual/dev-oxen.md, "Handling failure".
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable
+from collections.abc import Callable, Collection, Hashable
 
 from culm.oxen.contacts import ContactTable
 
@@ -30,13 +30,16 @@ _TIMES_MAX = 64
 class Routes:
     """Picks the neighbour for a parcel, not always the same one.
 
-    The first choice is the direct link if it is possibly usable, then the first hop of a
-    shortest path over possibly usable links.  As the table may be wrong, or forged, and as
+    The first choice is the direct link if it is possibly usable or `untried`, then the first hop of
+    a shortest path over possibly usable links.  As the table may be wrong, or forged, and as
     a link may have broken since, later attempts take other ways.
     """
 
-    def __init__(self, contacts: ContactTable, usable_s: float) -> None:
+    def __init__(
+        self, contacts: ContactTable, usable_s: float, untried: Callable[[bytes, float], bool]
+    ) -> None:
         self._contacts = contacts
+        self._untried = untried
         self._cache_s = usable_s * _CACHE_SHARE
         self._cache: dict[bytes, tuple[float, list[bytes], list[bytes]]] = {}
 
@@ -54,6 +57,8 @@ class Routes:
             leading, _ = self._ranked(to, now)
             choices = [hop for hop in leading if hop not in avoid] or [to]
             return choices[(attempt // 2 - 1) % len(choices)]
+        if direct and not attempt and self._untried(to, now):
+            return to
         leading, others = self._ranked(to, now)
         known = [hop for hop in leading if hop not in avoid]
         blind = [hop for hop in ([to, *others] if direct else others) if hop not in avoid]
