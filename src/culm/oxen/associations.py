@@ -128,6 +128,13 @@ class Associations:
         if peer.outgoing.relieve() and peer.state is _JOINED:
             self.events.append(Writable(peer=peer.sid))
 
+    def dismiss(self, peer: Peer) -> None:
+        """Look for `peer` no more, whatever it still owes us or we it."""
+        self.fail(peer, FailReason.PEER_FORGOTTEN)
+        self._forget(peer)
+        if peer.known_to_user:
+            self.events.append(PeerForgotten(peer=peer.sid))
+
     def finalize(self) -> None:
         """Say goodbye to everybody who may take us for a peer, and forget the others."""
         self.leaving = True
@@ -164,8 +171,7 @@ class Associations:
                 if self._links.contacts.reachable(peer.sid, now):
                     self._take_back(peer)
                 elif now - peer.since >= self._timing.forget_s:
-                    self._forget(peer)
-                    self.events.append(PeerForgotten(peer=peer.sid))
+                    self.dismiss(peer)
             elif self._is_overdue(peer, now):
                 if peer.known_to_user:
                     self._give_up(peer)

@@ -55,6 +55,8 @@ class FailReason(Enum):
     PEER_UNREACHABLE = "peer unreachable"
     QUEUE_FULL = "queue full"
     """A broadcast for which the queue of a peer that does not answer has no room."""
+    PEER_FORGOTTEN = "peer forgotten"
+    """Our user wants to know no more of the peer: `Node.forget`."""
     NODE_CLOSED = "node closed"
     """The node could not wait longer for the acknowledgement when it left."""
 
@@ -102,7 +104,10 @@ class PeerReachable(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeerForgotten(Event):
-    """A node that was given up is no longer looked for: to have it back, join again."""
+    """A node is no longer looked for: to have it back, join again.
+
+    It was given up long ago, or our user has said so (`Node.forget`).
+    """
 
     peer: bytes
 

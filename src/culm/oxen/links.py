@@ -93,6 +93,7 @@ class Links:
         """Forget `sid`."""
         self.retire(sid)
         self.contacts.remove(sid)
+        self._routes.forget(sid)
         self._banned.discard(sid)
         self._proofs.remove(sid)
 

@@ -147,6 +147,17 @@ class Node:
             self._begin(_JOINING)
         self._associations.ask_for_help(sid)
 
+    def forget(self, sid: bytes) -> None:
+        """Know no more of server `sid`, and keep no place for it: it is gone for good.
+
+        `SendFailed` follows for what it has not acknowledged, then `PeerForgotten`, if it had ever
+        joined.  One that is alive all the same joins again when it, or gossip, is heard.  Of a
+        server that is not known: no effect.
+        """
+        peer = self._roster.peers.get(sid)
+        if peer is not None:
+            self._associations.dismiss(peer)
+
     def leave(self) -> None:
         """Leave the cluster: say goodbye, and wait for all acknowledgements.
 

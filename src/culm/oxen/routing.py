@@ -70,6 +70,10 @@ class Routes:
         choices = known or blind
         return choices[attempt % len(choices)] if choices else None
 
+    def forget(self, to: bytes) -> None:
+        """`to` is no longer known."""
+        self._cache.pop(to, None)
+
     def _ranked(self, to: bytes, now: float) -> tuple[list[bytes], list[bytes]]:
         """Usable neighbours with a known path to `to`, shortest first, and without."""
         cached = self._cache.get(to)
@@ -81,8 +85,6 @@ class Routes:
             (hop for hop in neighbours if hop in distances), key=lambda hop: distances[hop]
         )
         others = [hop for hop in neighbours if hop not in distances]
-        if len(self._cache) > len(list(self._contacts)):
-            self._cache.clear()  # of servers that are no longer known
         self._cache[to] = now, leading, others
         return leading, others
 

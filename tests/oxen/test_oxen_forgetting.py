@@ -1,0 +1,166 @@
+"""A peer that our user wants to know no more of."""
+
+from __future__ import annotations
+
+import gc
+from collections import deque
+
+import pytest
+from oxen_support import ME, Table
+from test_oxen_costs import joined
+
+from culm.machine import Closed, LocalProtocolError
+from culm.oxen import (
+    ErrorCode,
+    FailReason,
+    LeaveReason,
+    PeerForgotten,
+    PeerJoined,
+    PeerLeft,
+    PeerState,
+    PeerUnreachable,
+    SendFailed,
+)
+from culm.oxen.messages import MessageAck, MessageData, OneToOne
+
+P, Q = b"P", b"Q"
+
+
+def test_all_that_waits_for_it_fails_and_nothing_of_it_stays() -> None:
+    table = Table()
+    table.join(P)
+    table.join(Q)
+    table.gossip(Q, P={b"Q": table.now}, Q={b"P": table.now})
+    table.events()
+    one = table.node.send_in_order(P, b"x")
+    two = table.node.send(P, b"y")
+    table.node.forget(P)
+    table.drain()
+    failed = [
+        SendFailed(peer=P, message=number, reason=FailReason.PEER_FORGOTTEN)
+        for number in (one, two)
+    ]
+    assert table.events() == [*failed, PeerForgotten(peer=P)]
+    assert set(table.node.peers()) == {Q}
+    assert set(table.node.contacts()) == {ME, Q}
+    assert all(P not in row for row in table.node.contacts().values())
+    table.said()
+    table.wait(300.0, alive=(Q,))
+    assert table.said(P) == []
+    assert table.events() == []
+    with pytest.raises(LocalProtocolError) as caught:
+        table.node.send(P, b"z")
+    assert caught.value.code is ErrorCode.NOT_JOINED
+
+
+def test_no_table_keeps_its_name() -> None:
+    """Whatever it was told and asked before."""
+    sid = b"a name that is nowhere else"
+    table = Table()
+    table.join(Q)
+    table.join(sid)
+    table.node.send(sid, b"x")
+    table.wait(30.0, alive=(Q,))
+    table.node.forget(sid)
+    table.drain()
+    table.events()
+    table.said()
+    table.wait(100.0, alive=(Q,))
+    table.said()
+    held = [
+        found for found in _reachable(table.node) if isinstance(found, (dict, set)) and sid in found
+    ]
+    assert held == []
+
+
+def test_one_that_is_not_known_is_forgotten_already() -> None:
+    table = Table()
+    table.node.forget(P)
+    table.node.forget(ME)
+    assert table.events() == []
+    table.join(P)
+    table.node.forget(P)
+    table.node.forget(P)
+    table.drain()
+    assert table.events() == [PeerJoined(peer=P), PeerForgotten(peer=P)]
+
+
+def test_one_that_was_given_up_is_no_longer_looked_for() -> None:
+    table = Table()
+    table.join(P)
+    table.wait(90.0)
+    table.node.forget(P)
+    table.drain()
+    assert table.events() == [PeerJoined(peer=P), PeerUnreachable(peer=P), PeerForgotten(peer=P)]
+
+
+def test_who_was_asked_to_help_and_never_joined_goes_without_a_word() -> None:
+    table = Table()
+    table.node.join(P)
+    table.node.forget(P)
+    table.wait(120.0)
+    assert table.events() == []
+
+
+def test_a_goodbye_does_not_wait_for_it() -> None:
+    table = Table()
+    table.join(P)
+    table.node.send(P, b"x")
+    table.node.leave()
+    table.drain()
+    table.events()
+    table.node.forget(P)
+    table.drain()
+    assert table.events()[-2:] == [PeerForgotten(peer=P), Closed()]
+
+
+def test_an_acknowledgement_that_comes_late_has_no_effect() -> None:
+    table = Table()
+    table.join(P)
+    table.events()
+    table.node.send(P, b"x")
+    table.drain()
+    (body,) = table.bodies(MessageData, P)
+    table.node.forget(P)
+    table.drain()
+    table.events()
+    table.tell(P, MessageAck(ME, P, body.id))
+    table.tell_message(P, OneToOne(1, b"late"))
+    assert table.events() == []
+
+
+def test_one_that_is_alive_joins_again() -> None:
+    """Its user sees a restart: what was between the two is over."""
+    cluster = joined(3)
+    network = cluster.network
+    one, other = cluster[b"N00"], cluster[b"N01"]
+    one.events.clear()
+    other.events.clear()
+    one.call("forget", sid=b"N01")
+    network.run(network.clock.now + 10.0)
+    assert [event for _, event in one.events] == [
+        PeerForgotten(peer=b"N01"),
+        PeerJoined(peer=b"N01"),
+    ]
+    assert [event for _, event in other.events] == [
+        PeerLeft(peer=b"N00", reason=LeaveReason.RESTARTED),
+        PeerJoined(peer=b"N00"),
+    ]
+    for host in cluster:
+        assert {view.state for view in host.machine.peers().values()} == {PeerState.JOINED}
+
+
+def _reachable(root: object) -> list[object]:
+    """All objects of culm's and all containers that `root` leads to."""
+    seen: dict[int, object] = {}
+    frontier = [root]
+    while frontier:
+        found = gc.get_referents(*frontier)
+        frontier = []
+        for each in found:
+            kind = type(each)
+            ours = kind.__module__.startswith("culm") or kind in (dict, set, list, tuple, deque)
+            if ours and id(each) not in seen:
+                seen[id(each)] = each
+                frontier.append(each)
+    return [*seen.values()]
