@@ -229,7 +229,7 @@ def _fetch_dry(options: argparse.Namespace) -> int:
 def _terms(options: argparse.Namespace) -> Terms:
     return Terms(
         wanted=options.log,
-        silence_max_s=options.timeout,
+        idle_timeout_s=options.timeout,
         settle_s=options.settle,
         payload_size_max=options.max_payload,
         added_size_max=_added_size_max(options),

@@ -1,7 +1,7 @@
 """Options and profiles for all tests.
 
 ``CULM_HYPOTHESIS_PROFILE`` (or ``--hypothesis-profile``) chooses how hard is searched:
-``default`` is for the desk, ``ci`` tries the same examples in every run, ``brief`` fewer of them,
+``default`` is for daily work, ``ci`` tries the same examples in every run, ``brief`` fewer of them,
 ``long`` is for campaigns; ``effort`` has what they mean beside examples.
 """
 

@@ -2,7 +2,7 @@
 
 ``CULM_HYPOTHESIS_PROFILE`` chooses:
 
-- ``default``, at the desk: everything but campaigns;
+- ``default``, while working: everything but campaigns;
 - ``ci``, the gate: a quarter of the seeds, and of each test that is ``costly`` every fourth case;
 - ``brief``, the gate on a second interpreter and on pure kernels: a twentieth of the seeds, and
   nothing that is marked ``costly`` or ``once``, which is what takes seconds and the same course
@@ -27,7 +27,7 @@ _PARTS = 4 if GATE else 20 if BRIEF else 1
 
 
 def amount(usual: int, long: int) -> int:
-    """How many to try of what is `usual` at the desk and `long` in a campaign."""
+    """How many to try of what is `usual` by default and `long` in a campaign."""
     return long if LONG else max(1, usual // _PARTS)
 
 

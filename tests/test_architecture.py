@@ -188,7 +188,7 @@ def test_a_generator_of_chance_is_passed_in(path: Path) -> None:
 def test_nothing_rests_on_where_an_object_lies_in_memory(path: Path) -> None:
     """The builtin ``id`` differs from run to run; only the measure of memory may use it."""
     table = symtable.symtable(path.read_text(encoding="utf-8"), str(path), "exec")
-    assert not uses_builtin(table, "id") or identify(path) == "culm/testing/held.py"
+    assert not uses_builtin(table, "id") or identify(path) == "culm/testing/memory.py"
 
 
 def uses_builtin(table: symtable.SymbolTable, name: str) -> bool:

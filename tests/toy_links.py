@@ -158,7 +158,7 @@ def heard(events: Any) -> dict[int, bytes]:
 CHAT = MachineSpec(
     name="chat",
     build=lambda config: Chat(**config),
-    held_max=8192,
+    retained_max=8192,
     work=Work(base=1000, per_byte=20),
     meetings=[
         Meeting(

@@ -50,7 +50,7 @@ class Terms:
     """How to fetch.
 
     wanted: the only log that is accepted, besides those that the store has.
-    silence_max_s: for how long a peer may be silent in the middle of something; for twice as long
+    idle_timeout_s: for how long a peer may be silent in the middle of something; for twice as long
     it may owe something and send nothing of it.
     settle_s: when nothing has been going on for so long, all is here.
     payload_size_max: larger payloads are left out; those that are larger than any record are not
@@ -59,7 +59,7 @@ class Terms:
     """
 
     wanted: LogKey | None
-    silence_max_s: float
+    idle_timeout_s: float
     settle_s: float
     payload_size_max: int | None = None
     added_size_max: int | None = None
@@ -67,7 +67,7 @@ class Terms:
     @property
     def patience_s(self) -> float:
         """How long we wait for what may well not come."""
-        return min(_PATIENCE_MAX_S, self.silence_max_s)
+        return min(_PATIENCE_MAX_S, self.idle_timeout_s)
 
     @property
     def want(self) -> Want:
@@ -156,10 +156,10 @@ class Fetcher:
             interest=interest,
             limits=ReplicatorLimits(
                 connection=Limits(
-                    silence_max_s=terms.silence_max_s,
-                    keepalive_s=terms.silence_max_s,
+                    idle_timeout_s=terms.idle_timeout_s,
+                    keepalive_s=terms.idle_timeout_s,
                     # Silence, with a question and no answer, is told first.
-                    progress_max_s=2 * terms.silence_max_s,
+                    progress_max_s=2 * terms.idle_timeout_s,
                 ),
                 settle_s=terms.settle_s,
             ),
@@ -195,7 +195,7 @@ class Fetcher:
         )
         self.prepare()
         try:
-            async with asyncio.timeout(self.terms.silence_max_s):
+            async with asyncio.timeout(self.terms.idle_timeout_s):
                 await loop.create_connection(lambda: protocol, host, port)
         except OSError as error:  # among them TimeoutError
             reason = error.strerror or str(error) or "no answer"

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from culm.buffer import Buffer, Outbox, ReceiveBuffer
-from culm.testing.held import held_size
+from culm.testing.memory import retained_size
 
 pieces = st.binary(max_size=64)
 sizes = st.integers(0, 100)
@@ -261,7 +261,7 @@ def test_many_small_pieces_take_little_more_than_their_bytes() -> None:
     outbox = Outbox()
     for number in range(1000):
         outbox.append(b"%03d" % number)
-    assert held_size(outbox) < 2 * outbox.size
+    assert retained_size(outbox) < 2 * outbox.size
     assert outbox.take(7) == b"0000010"
     outbox.append(b"end")
     assert outbox.take() == b"".join(b"%03d" % number for number in range(1000))[7:] + b"end"

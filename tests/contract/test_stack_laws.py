@@ -77,7 +77,7 @@ SPECS = [
         name="lines in frames",
         build=lines_in_frames,
         keys=keys_of(Frames, without=["receive_max"]),
-        held_max=16384,
+        retained_max=16384,
         verbs={"say": say},
         scenarios=[
             Scenario(
@@ -97,7 +97,7 @@ SPECS = [
         name="keeper in frames",
         build=keeper_in_frames,
         keys=keys_of(Keeper, without=["line_max", "effects_max"]),
-        held_max=24576,
+        retained_max=24576,
         verbs={"say": say},
         respond=count_up,
         scenarios=[
@@ -115,7 +115,7 @@ SPECS = [
     MachineSpec(
         name="frames after lines",
         build=frames_after_lines,
-        held_max=16384,
+        retained_max=16384,
         verbs={"say": say, "send": send, "leave": leave},
         scenarios=[
             Scenario(
@@ -140,7 +140,7 @@ SPECS = [
         name="three stages",
         build=three_stages,
         keys=keys_of(Keeper, without=["line_max", "effects_max"]),
-        held_max=24576,
+        retained_max=24576,
         verbs={"say": say, "leave": leave},
         respond=count_up,
         scenarios=[

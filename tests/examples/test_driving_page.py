@@ -36,7 +36,7 @@ from culm.point2point import Limits, Role
 from culm.point2point.replication import EntryStored, Interest, Replicator, ReplicatorLimits
 from culm.pump import Limits as PumpLimits
 from culm.pump import Pump
-from culm.testing.held import held_size
+from culm.testing.memory import retained_size
 from culm.wire.multihash import YAMF
 from drivers import socket_driver, socket_links_driver, socket_udp_driver
 from drivers.asyncio_driver import MachineProtocol
@@ -173,7 +173,7 @@ class Meter:
     """What a driver holds: bytes taken from the machine that the socket has not taken."""
 
     def __init__(self, machine: Any) -> None:
-        self.machine, self.held, self.held_max, self.size_max = machine, 0, 0, 0
+        self.machine, self.held, self.retained_max, self.size_max = machine, 0, 0, 0
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.machine, name)
@@ -181,8 +181,8 @@ class Meter:
     def data_to_send(self, size_max: int | None = None) -> bytes:
         data: bytes = self.machine.data_to_send(size_max)
         self.held += len(data)
-        self.held_max = max(self.held_max, self.held)
-        self.size_max = max(self.size_max, held_size(self.machine))
+        self.retained_max = max(self.retained_max, self.held)
+        self.size_max = max(self.size_max, retained_size(self.machine))
         return data
 
 
@@ -260,13 +260,13 @@ def test_a_peer_that_asks_for_everything_and_reads_nothing(stalled: threading.Ev
                 received += len(data)
                 wants.receive_data(data)
             assert stalled.wait(SECONDS_MAX)
-            return meter.held_max
+            return meter.retained_max
 
     with ThreadPoolExecutor(1) as pool:
         talk = pool.submit(peer)
         run_page(meter, metered, perform=lambda effect: perform(effect, store))
-        held_max = talk.result(SECONDS_MAX)
-    assert 0 < held_max <= PumpLimits().piece_size_max
+        retained_max = talk.result(SECONDS_MAX)
+    assert 0 < retained_max <= PumpLimits().piece_size_max
     assert meter.size_max < 4_000_000
 
 

@@ -75,18 +75,18 @@ class Talk:
             listener.speak()
             speaker = 1 - speaker
 
-    def run_explicitly(self, asking: Any, make_answering: Callable[[], Any]) -> Talk:
+    def run_explicitly(self, asking: Any, make_responder: Callable[[], Any]) -> Talk:
         """Rounds by turns, of which the second side keeps no account."""
         asking.begin()
         while not asking.is_over:
             requests = [(piece, asking.asked) for piece in self.say(asking, 0)]
             asking.listen()
             for piece, until in requests:
-                answering = make_answering()
-                answering.listen()
-                self.hear(answering, 1, piece, 0)
-                answering.speak()
-                for answer in self.say(answering, 1, new=piece is requests[0][0]):
+                responder = make_responder()
+                responder.listen()
+                self.hear(responder, 1, piece, 0)
+                responder.speak()
+                for answer in self.say(responder, 1, new=piece is requests[0][0]):
                     self.hear(asking, 0, answer, until)
                 assert asking.answered == until
             asking.speak()

@@ -41,7 +41,7 @@ from culm.oxen.messages import (
 from culm.oxen.routing import ForwardMemory
 from culm.testing.cluster import Cluster
 from culm.testing.cluster import Node as Host
-from culm.testing.held import held_size
+from culm.testing.memory import retained_size
 from culm.testing.network import Conditions, Network
 
 A, P, Q = b"A", b"P", b"Q"
@@ -354,11 +354,11 @@ def test_many_datagrams_of_any_size_cost_no_more_than_the_limit() -> None:
     limits = Limits()
     for size in (0, 1, 100):
         table = Table(limits=limits)
-        empty = held_size(table.node)
+        empty = retained_size(table.node)
         for number in range(50_000):
             table.node.receive_datagram(bytes(size), source=b"%032d" % number)
         assert table.node.dropped[DropReason.INBOX_FULL] > 20_000
-        assert held_size(table.node) - empty <= limits.inbox_size_max
+        assert retained_size(table.node) - empty <= limits.inbox_size_max
 
 
 def test_ourselves_as_a_source_are_ignored() -> None:

@@ -11,8 +11,8 @@ import pytest
 from replicator_support import KEEP, World, news_of, store_of
 
 from culm.intervals import Intervals
-from culm.testing.held import held_size
 from culm.testing.machines import Scenario, call, lookup
+from culm.testing.memory import retained_size
 from culm.testing.point2point_hostile import GROWTH
 from culm.testing.record import driver_for, record
 
@@ -39,7 +39,7 @@ def sides(scenario: Scenario) -> list[int]:
         driver.start()
         for operation in side.operations:
             driver.run(operation)
-        sizes.append(held_size(driver.machine))
+        sizes.append(retained_size(driver.machine))
     return sizes
 
 
@@ -78,10 +78,10 @@ def test_an_adjustment(name: str) -> None:
 def test_a_run_of_ids() -> None:
     [size] = told("dropped_max", r"some (\d+) bytes each")
     ids = Intervals()
-    empty = held_size(ids)
+    empty = retained_size(ids)
     for number in range(256):
         ids.add(2**61 + 3 * number)
-    assert (held_size(ids) - empty) / len(ids) < size
+    assert (retained_size(ids) - empty) / len(ids) < size
 
 
 def test_the_hashes_of_a_log() -> None:
@@ -94,7 +94,7 @@ def test_the_hashes_of_a_log() -> None:
         world.connect(server, reader)
         world.settle()
         assert len(reader.store.entries(reader.store.logs()[0])) == length
-        return max(held_size(node.end.machine) for node in (server, reader))
+        return max(retained_size(node.end.machine) for node in (server, reader))
 
     short = held(2)
     assert all(held(length) - short < count * size for length in (60, 200, 400))

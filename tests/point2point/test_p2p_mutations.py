@@ -40,7 +40,7 @@ from culm.point2point import (
     Setup,
     State,
 )
-from culm.testing.held import held_size
+from culm.testing.memory import retained_size
 
 LIMITS = Limits(
     data_window_max=20_000,
@@ -212,7 +212,7 @@ def play(
     connection = Connection(
         role=Role.PROACTIVE, setup=GREEDY if greedy else SAFE, limits=LIMITS, in_runs=in_runs
     )
-    empty, judge = held_size(connection), Judge()
+    empty, judge = retained_size(connection), Judge()
     for step, data in steps:
         if step == "receive":
             assert data is not None
@@ -225,7 +225,7 @@ def play(
         while (event := connection.next_event()) is not None:
             judge.take(connection, event)
         connection.data_to_send()
-        assert held_size(connection) - empty < 200_000
+        assert retained_size(connection) - empty < 200_000
     return connection
 
 

@@ -49,7 +49,7 @@ from culm.point2point import (
 from culm.point2point.replication import Interest, LogRefused, ReplicatorLimits, Settled
 from culm.wire.multihash import YAMF
 
-LIMITS = Limits(silence_max_s=30, keepalive_s=30, progress_max_s=100)
+LIMITS = Limits(idle_timeout_s=30, keepalive_s=30, progress_max_s=100)
 PING = bytes([0x40, 0])
 
 
@@ -290,7 +290,7 @@ class TestProgress:
 
     def test_it_is_excused_while_we_are_in_the_way(self) -> None:
         peer = self.confirmed(end=9)
-        pass_time(peer, 1000, peer.connection.excuse_silence)
+        pass_time(peer, 1000, peer.connection.restart_idle_timeout)
         assert not given_up(peer)
 
     def test_a_goodbye_that_is_not_answered(self) -> None:
@@ -302,7 +302,7 @@ class TestProgress:
 
     def test_deadlines(self) -> None:
         """It is looked when that is announced, and as long as there is something to look at."""
-        limits = Limits(silence_max_s=1e6, keepalive_s=1e6, progress_max_s=100)
+        limits = Limits(idle_timeout_s=1e6, keepalive_s=1e6, progress_max_s=100)
         peer = Raw(limits=limits)
         connection = peer.connection
         connection.advance(50.0)
@@ -317,7 +317,7 @@ class TestProgress:
         assert given_up(peer) == [0]
 
     def test_it_may_be_left_out(self) -> None:
-        limits = Limits(silence_max_s=30, keepalive_s=30, progress_max_s=math.inf)
+        limits = Limits(idle_timeout_s=30, keepalive_s=30, progress_max_s=math.inf)
         peer = Raw(limits=limits)
         peer.connection.advance(0.0)
         peer.connection.propose(proposal(1, end=9))
@@ -400,7 +400,7 @@ class TestTaking:
         assert peer.code is ErrorCode.PEER_STALLED
 
     def test_it_is_excused_while_we_are_in_the_way(self, peer: Raw) -> None:
-        pass_time(peer, 1000, peer.connection.excuse_silence)
+        pass_time(peer, 1000, peer.connection.restart_idle_timeout)
         assert not given_up(peer)
 
     def test_who_has_taken_all_may_wait_for_ever(self) -> None:

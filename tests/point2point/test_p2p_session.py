@@ -286,11 +286,11 @@ def test_windows_need_not_be_canonical() -> None:
     assert event.session.compression_window == 7
 
 
-class TestSilence:
+class TestIdleTimeout:
     """A peer that begins something and does not go on."""
 
     def test_in_the_setup(self) -> None:
-        connection = Connection(role=Role.PROACTIVE, limits=Limits(silence_max_s=5))
+        connection = Connection(role=Role.PROACTIVE, limits=Limits(idle_timeout_s=5))
         assert connection.next_deadline() is None
         connection.advance(100.0)
         assert connection.next_deadline() == 105.0
@@ -301,7 +301,7 @@ class TestSilence:
         assert closed.error.code is ErrorCode.PEER_SILENT
 
     def test_between_packets_it_is_asked_first(self) -> None:
-        peer = Raw(limits=Limits(silence_max_s=5, keepalive_s=50))
+        peer = Raw(limits=Limits(idle_timeout_s=5, keepalive_s=50))
         peer.connection.advance(0.0)
         assert peer.connection.next_deadline() == 50.0
         peer.connection.advance(50.0)
@@ -314,7 +314,7 @@ class TestSilence:
 
     @pytest.mark.parametrize("answered_at", [3.0, 1000.0])
     def test_who_waits_for_our_answer_is_not_silent(self, answered_at: float) -> None:
-        peer = Raw(limits=Limits(silence_max_s=5))
+        peer = Raw(limits=Limits(idle_timeout_s=5))
         peer.connection.advance(0.0)
         request = peer.connection.propose(proposal(2, start_offset=3))
         peer.control(adjust(0, "all"))
@@ -335,7 +335,7 @@ class TestSilence:
         assert peer.code is ErrorCode.PEER_SILENT
 
     def test_it_is_asked_once(self) -> None:
-        peer = Raw(limits=Limits(silence_max_s=5, keepalive_s=50))
+        peer = Raw(limits=Limits(idle_timeout_s=5, keepalive_s=50))
         for now, ping in ((0.0, b""), (50.0, bytes([0x40, 0])), (52.0, b""), (54.9, b"")):
             peer.connection.advance(now)
             assert peer.connection.data_to_send() == ping
@@ -356,7 +356,7 @@ class TestSilence:
         ],
     )
     def test_who_has_begun_something_has_to_go_on(self, begun: bytes) -> None:
-        peer = Raw(limits=Limits(silence_max_s=5, keepalive_s=50))
+        peer = Raw(limits=Limits(idle_timeout_s=5, keepalive_s=50))
         request = peer.connection.propose(proposal(2))
         peer.control(adjust(0, "all"))
         peer.data(switch(0))
@@ -365,7 +365,7 @@ class TestSilence:
         peer.data(begun)
         peer.connection.advance(1.0)
         assert peer.connection.next_deadline() == 6.0
-        peer.connection.excuse_silence()  # which counts from when the time is told
+        peer.connection.restart_idle_timeout()  # which counts from when the time is told
         peer.connection.advance(3.0)
         assert peer.connection.next_deadline() == 8.0
         peer.connection.advance(8.0)
@@ -374,7 +374,7 @@ class TestSilence:
         assert request.proposal.start == 2
 
     def test_who_has_begun_something_is_not_asked(self) -> None:
-        peer = Raw(limits=Limits(silence_max_s=50, keepalive_s=5))
+        peer = Raw(limits=Limits(idle_timeout_s=50, keepalive_s=5))
         peer.connection.advance(0.0)
         peer.data(b"\x03")
         for now in (1.0, 7.0, 50.9):
@@ -387,7 +387,7 @@ class TestSilence:
         assert peer.code is ErrorCode.PEER_SILENT
 
     def test_what_was_cancelled_is_not_waited_for(self) -> None:
-        peer = Raw(limits=Limits(silence_max_s=5, keepalive_s=50))
+        peer = Raw(limits=Limits(idle_timeout_s=5, keepalive_s=50))
         request = peer.connection.propose(proposal(2))
         peer.control(adjust(0, "all"))
         peer.data(switch(0), metadata(entry(2)), raw(payload(2)[:3]))
@@ -397,7 +397,7 @@ class TestSilence:
         assert peer.connection.next_deadline() == 50.0
 
     def test_who_need_not_go_on_any_more_is_asked_first(self) -> None:
-        peer = Raw(limits=Limits(silence_max_s=5, keepalive_s=1))
+        peer = Raw(limits=Limits(idle_timeout_s=5, keepalive_s=1))
         request = peer.connection.propose(proposal(2))
         peer.control(adjust(0, "all"))
         peer.data(switch(0), metadata(entry(2)), raw(payload(2)[:3]))
@@ -412,7 +412,7 @@ class TestSilence:
         assert peer.connection.next_deadline() == 3.0 + 5.0
 
     def test_nothing_is_asked_after_the_goodbye(self) -> None:
-        peer = Raw(limits=Limits(silence_max_s=5, keepalive_s=50))
+        peer = Raw(limits=Limits(idle_timeout_s=5, keepalive_s=50))
         peer.connection.advance(0.0)
         peer.connection.close()
         goodbye = peer.connection.data_to_send()

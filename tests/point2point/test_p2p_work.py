@@ -42,7 +42,7 @@ from culm.point2point import (
 )
 from culm.point2point import payload_body as body_module
 from culm.point2point import runs as runs_module
-from culm.testing.held import held_size
+from culm.testing.memory import retained_size
 from culm.wire.lzfoo import Compressor, Decompressor
 from culm.wire.multihash import YAMF
 
@@ -288,7 +288,7 @@ class TestDiscarding:
         request.cancel(CancelReason.DO_NOT_RETRY)
         peer.data(b"\x08" + varu64(HUGE), bytes(100_000))
         assert peer.code is None
-        assert held_size(peer.connection) < 50_000
+        assert retained_size(peer.connection) < 50_000
 
 
 def told_to_end(peer: Raw, *numbers: int) -> None:

@@ -20,7 +20,7 @@ from culm.bamboo.store import MemoryStore, NewEntry, StoredEntry, StoreError, St
 from culm.machine import Closed, Effect, Event
 from culm.point2point import Limits, Role, Setup
 from culm.point2point.replication import EntryStored, Interest, Replicator, ReplicatorLimits
-from culm.testing.held import held_size
+from culm.testing.memory import retained_size
 from culm.wire.multihash import YAMF
 from effort import LONG
 
@@ -124,7 +124,7 @@ class Node:
         self.events: list[Event] = []
         self.effects: deque[Effect] = deque()
         self.slow = False
-        self.held_max = 0
+        self.retained_max = 0
 
     def drain(self) -> None:
         going_on = True
@@ -143,7 +143,7 @@ class Node:
                 going_on = True
 
     def note_memory(self) -> None:
-        self.held_max = max(self.held_max, held_size(self.machine))
+        self.retained_max = max(self.retained_max, retained_size(self.machine))
 
 
 class Pair:
@@ -232,7 +232,7 @@ def test_metadata_waits_for_no_more_than_a_packet(way: str) -> None:
     assert not any(isinstance(event, Closed) for event in receiver.events)
     assert pair.has(pair.log, 1)
     for node in (sender, receiver):
-        assert node.held_max < 1_500_000
+        assert node.retained_max < 1_500_000
 
 
 @pytest.mark.parametrize("way", list(SETUPS))
@@ -256,11 +256,11 @@ def test_the_credit_bounds_what_is_held_for_a_slow_store(way: str) -> None:
             receiver.slow = True
             while pair.turn(1 << 16):
                 pass
-            held = held_size(receiver.machine)
+            held = retained_size(receiver.machine)
             pending = sum(len(getattr(effect, "data", b"")) for effect in receiver.effects)
             assert pending <= allowed
             assert held < 2 * allowed + 300_000
-            assert held_size(sender.machine) < 1_000_000
+            assert retained_size(sender.machine) < 1_000_000
             stops += 1
             receiver.slow = False
             receiver.drain()

@@ -47,7 +47,7 @@ from culm.point2point.replication import (
     ReplicatorLimits,
     Want,
 )
-from culm.testing.held import held_size
+from culm.testing.memory import retained_size
 from culm.wire.multihash import YAMF
 
 SIZES = (5, 100, 3, 9, 700, 5, 5)
@@ -347,7 +347,7 @@ class TestFloods:
 
     def held(self, peer: RawPeer) -> int:
         """What the machine holds, without the events and effects that its user has."""
-        return held_size(peer.machine)
+        return retained_size(peer.machine)
 
     def test_proposals_without_credit(self) -> None:
         peer = RawPeer(NEWS, limits=self.LIMITS)

@@ -13,7 +13,7 @@ from culm.bamboo.effects import ReadEntries, ReadPayload, perform
 from culm.machine import Effect
 from culm.point2point import Limits
 from culm.point2point.replication import ReplicatorLimits
-from culm.testing.held import held_size
+from culm.testing.memory import retained_size
 
 KIB = 1 << 10
 LIMITS = ReplicatorLimits(
@@ -44,12 +44,12 @@ def asking(news: tuple, count: int, **options: object) -> RawPeer:  # type: igno
 @pytest.mark.parametrize("news", [SMALL, LARGE, TINY], ids=["small", "large", "tiny"])
 def test_what_is_read_ahead_does_not_grow_with_the_requests(news: tuple) -> None:  # type: ignore[type-arg]
     """Neither what the machine holds, nor what it asks its store for at a time."""
-    idle = held_size(asking(news, 0).machine)
-    requests = held_size(asking((news[0],), 200).machine) - idle
+    idle = retained_size(asking(news, 0).machine)
+    requests = retained_size(asking((news[0],), 200).machine) - idle
     allowed = LIMITS.read_ahead_size_max + 3 * LIMITS.connection.packet_size_max
     peer = asking(news, 200)
     assert len(peer.machine.connection.requests) == 200
-    assert held_size(peer.machine) - idle - requests < allowed
+    assert retained_size(peer.machine) - idle - requests < allowed
     peer = asking(news, 200, slow=True)
     for _ in range(10_000):
         asked = sum(
@@ -62,7 +62,7 @@ def test_what_is_read_ahead_does_not_grow_with_the_requests(news: tuple) -> None
             break
         peer.answer()
         peer.drain()
-    assert held_size(peer.machine) - idle - requests < allowed
+    assert retained_size(peer.machine) - idle - requests < allowed
 
 
 @pytest.mark.costly

@@ -33,7 +33,7 @@ from culm.bamboo.store import StoreError
 from culm.machine import Effect
 from culm.point2point import ErrorCode, Limits, Mode, Setup
 from culm.point2point.replication import Interest, ReplicatorLimits
-from culm.testing.held import held_size
+from culm.testing.memory import retained_size
 from effort import LONG, amount
 
 SIZES = (10, 0, 300, 50, 64, 65, 200, 1, 2, 150)
@@ -172,11 +172,11 @@ def test_memory_is_bounded_by_the_credit_though_the_store_does_not_answer(
     # Received and unwritten, then the window, and one piece being put together.
     allowed = 16_384 + 16_384 + 2 * 4096
     assert waiting <= allowed
-    assert held_size(reader.end.machine) - waiting < 2 * allowed + 100_000
+    assert retained_size(reader.end.machine) - waiting < 2 * allowed + 100_000
     assert reader.end.machine.read_size() == 0 or not server.end.out
     # The sender holds no more than it was told to.
     reads = sum(e.size for e in server.end.effects if isinstance(e, ReadPayload))
-    assert held_size(server.end.machine) + reads < 8192 + 2 * 8192 + 4 * 4096 + 100_000
+    assert retained_size(server.end.machine) + reads < 8192 + 2 * 8192 + 4 * 4096 + 100_000
     reader.paused = False
     world.settle()
     assert same(server, reader)
@@ -256,7 +256,7 @@ def tampered(seed: int) -> None:
     for node in nodes:
         node.setup = setup
     cable = world.connect(*nodes if rng.random() < 0.5 else nodes[::-1])
-    empty = held_size(nodes[1].end.machine)
+    empty = retained_size(nodes[1].end.machine)
     spoil_at = {rng.randrange(6000) for _ in range(rng.randint(1, 3))}
     passed = 0
     for _ in range(3000):
@@ -270,7 +270,7 @@ def tampered(seed: int) -> None:
                 spoil(end.out, at - passed, rng)
             passed += len(end.out) and 1
         rng.choice(moves)()
-        assert held_size(nodes[1].end.machine) - empty < 300_000
+        assert retained_size(nodes[1].end.machine) - empty < 300_000
     for node in nodes:
         check_store(node.store)
         for end in node.ends:

@@ -12,7 +12,7 @@ from replicator_support import KEEP, SERVE, SMALL, key_of, news_of
 from culm.bamboo.entry import LogKey
 from culm.point2point import CancelReason
 from culm.point2point.replication import ReplicatorLimits
-from culm.testing.held import held_size
+from culm.testing.memory import retained_size
 
 LOG_SIZE_MAX = 8 << 10  # bytes for each log that is kept track of
 AUTHOR = bytes(31)
@@ -45,10 +45,10 @@ def test_proposals_for_new_logs_without_end(slow: bool) -> None:
     limits = limited(logs_max=16, outstanding_max=32)
     peer = RawPeer(interest=KEEP, limits=limits, credit=1 << 20, slow=slow)
     offer(peer, 64)
-    full = held_size(peer.machine)
+    full = retained_size(peer.machine)
     offer(peer, 200, first=64)
     assert len(peer.machine.snapshot().logs) <= 16
-    assert held_size(peer.machine) < full + 4096
+    assert retained_size(peer.machine) < full + 4096
     if not slow:
         assert cancel(2 * 100, CancelReason.RESOURCE_LIMIT)[:2] in peer.control_seen
 
@@ -56,10 +56,10 @@ def test_proposals_for_new_logs_without_end(slow: bool) -> None:
 def test_proposals_for_logs_that_are_not_taken() -> None:
     peer = RawPeer(interest=SERVE, limits=limited(), credit=1 << 20)
     offer(peer, 16)
-    before = held_size(peer.machine)
+    before = retained_size(peer.machine)
     offer(peer, 400, first=16)
     assert not peer.machine.snapshot().logs
-    assert held_size(peer.machine) < before + 2048
+    assert retained_size(peer.machine) < before + 2048
 
 
 def test_what_a_log_costs() -> None:
@@ -69,7 +69,7 @@ def test_what_a_log_costs() -> None:
         peer = RawPeer(interest=KEEP, limits=limited(logs_max=1000), credit=1 << 20)
         offer(peer, count)
         assert len(peer.machine.snapshot().logs) == count
-        costs.append(held_size(peer.machine))
+        costs.append(retained_size(peer.machine))
     assert (costs[1] - costs[0]) / 200 < LOG_SIZE_MAX
 
 

@@ -77,7 +77,7 @@ class World(Pair):
     def __init__(self, seed: int) -> None:
         self.rng = Random(seed)
         self.patience_s = self.rng.choice([4.0, 10.0, 30.0])
-        pings = {"ping_s": self.patience_s, "silence_s": self.patience_s}
+        pings = {"ping_s": self.patience_s, "idle_timeout_s": self.patience_s}
         pings.pop(self.rng.choice([*pings, "none"]), None)
         settings = Settings(**pings)  # type: ignore[arg-type]
         nodes = Node("client", settings=settings), Node("server", settings=settings)

@@ -1,9 +1,9 @@
 """Random worlds of replicators come to agree, over trees; and worlds that are wrong are found.
 
-``CULM_EBT_SEEDS`` says how many seeds are tried, ``CULM_EBT_FIRST_SEED`` where to begin: 1,000 at
-the desk, a quarter of that in the gate, which has its time to keep, and 100,000 in a campaign; for
-worlds of up to 50 hosts ``CULM_EBT_LARGE_SEEDS``, 20 at the desk, and 1,000; for worlds with peers
-that only pretend ``CULM_EBT_SYBILS_SEEDS``, 30 at the desk, and 3,000.
+``CULM_EBT_SEEDS`` says how many seeds are tried, ``CULM_EBT_FIRST_SEED`` where to begin: 1,000 by
+default, a quarter of that in the gate, which has its time to keep, and 100,000 in a campaign; for
+worlds of up to 50 hosts ``CULM_EBT_LARGE_SEEDS``, 20 by default, and 1,000; for worlds with peers
+that only pretend ``CULM_EBT_SYBILS_SEEDS``, 30 by default, and 3,000.
 """
 
 from __future__ import annotations

@@ -81,11 +81,11 @@ def silent(role: SessionRole, *said: bytes, **settings: Any) -> tuple[Node, Peer
         (SessionRole.CLIENT, [packet(-2, True, flags=14)]),
     ],
 )
-@pytest.mark.parametrize("settings", [{"ping_s": 10.0}, {"silence_s": 10.0}])
+@pytest.mark.parametrize("settings", [{"ping_s": 10.0}, {"idle_timeout_s": 10.0}])
 def test_who_falls_silent_is_left(
     role: SessionRole, said: list[bytes], settings: dict[str, float]
 ) -> None:
-    if role is SessionRole.CLIENT and "silence_s" in settings:
+    if role is SessionRole.CLIENT and "idle_timeout_s" in settings:
         said = [each for each in said if not each.startswith(packet(-2, {}, flags=14)[:1])]
     alice, link = silent(role, *said, **settings)
     for now in range(1, 32):
@@ -106,7 +106,7 @@ def test_by_default_silence_ends_after_ten_minutes() -> None:
 
 
 def test_a_server_asks_for_a_sign_of_life_and_any_byte_is_one() -> None:
-    alice, link = silent(SessionRole.SERVER, packet(1, OPEN), packet(1, {}), silence_s=10.0)
+    alice, link = silent(SessionRole.SERVER, packet(1, OPEN), packet(1, {}), idle_timeout_s=10.0)
     alice.take(link)
     alice.advance(10.0)
     assert [body for _, _, body in packets(alice.take(link))] == [
@@ -126,7 +126,7 @@ def test_a_server_asks_for_a_sign_of_life_and_any_byte_is_one() -> None:
 
 
 def test_a_question_that_is_not_answered_is_not_asked_twice() -> None:
-    alice, link = silent(SessionRole.SERVER, packet(1, OPEN), packet(1, {}), silence_s=10.0)
+    alice, link = silent(SessionRole.SERVER, packet(1, OPEN), packet(1, {}), idle_timeout_s=10.0)
     alice.take(link)
     alice.advance(10.0)
     assert len(packets(alice.take(link))) == 2
@@ -141,7 +141,7 @@ def test_a_question_that_is_not_answered_is_not_asked_twice() -> None:
 
 def test_whose_bytes_are_not_taken_is_silent_all_the_same() -> None:
     """A link that takes nothing is dead, or its peer wants it to look so."""
-    alice = Node("alice", settings=Settings(silence_s=10.0))
+    alice = Node("alice", settings=Settings(idle_timeout_s=10.0))
     link = alice.peer.attached(feed_of("bob"), role=SessionRole.SERVER)
     for now in (0.0, 10.0, 20.0):
         alice.peer.advance(now)
@@ -151,7 +151,7 @@ def test_whose_bytes_are_not_taken_is_silent_all_the_same() -> None:
 
 
 def test_the_silence_of_our_own_store_is_nobodys_fault() -> None:
-    alice = Node("alice", settings=Settings(silence_s=10.0))
+    alice = Node("alice", settings=Settings(idle_timeout_s=10.0))
     link = alice.peer.attached(feed_of("bob"), role=SessionRole.SERVER)
     alice.drain()
     link.receive_data(packet(1, OPEN))
@@ -170,7 +170,7 @@ def test_the_silence_of_our_own_store_is_nobodys_fault() -> None:
 
 
 def test_without_patience_nobody_is_asked() -> None:
-    alice, _ = silent(SessionRole.SERVER, packet(1, OPEN), packet(1, {}), silence_s=inf)
+    alice, _ = silent(SessionRole.SERVER, packet(1, OPEN), packet(1, {}), idle_timeout_s=inf)
     alice.advance(5.0)
     assert alice.peer.next_deadline() is None
 

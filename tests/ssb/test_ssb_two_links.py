@@ -86,7 +86,7 @@ def test_a_session_is_asked_for_again_after_a_pause_that_doubles() -> None:
     """And half of that by the one whose name comes first: whoever both ask, one is earlier."""
     pauses = {}
     for ours, theirs in (("alice", "bob"), ("bob", "alice")):
-        node = Node(ours, settings=Settings(silence_s=inf))
+        node = Node(ours, settings=Settings(idle_timeout_s=inf))
         link = node.peer.attached(feed_of(theirs), role=SessionRole.CLIENT)
         node.take(link)
         now, asked = 0.0, []

@@ -98,7 +98,7 @@ class AcknowledgesAFailureAndGoesOn(Keeper):
 
 
 @breaks("answers", KEEPER, "StoreFault'|after Fail")
-class FailsInSilence(Keeper):
+class FailsQuietly(Keeper):
     def fail(self, ticket: Ticket[Any], error: Exception) -> None:
         super().fail(ticket, error)
         self._kept.pop()

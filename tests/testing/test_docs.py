@@ -68,7 +68,7 @@ def test_the_machines_of_the_page_keep_every_law() -> None:
         MachineSpec(
             name=kind,
             build=lambda config, kind=kind: page[kind](),
-            held_max=4096,
+            retained_max=4096,
             scenarios=[Scenario(name="talk", script=script)],
         )
         for kind, script in scripts.items()
@@ -77,7 +77,7 @@ def test_the_machines_of_the_page_keep_every_law() -> None:
     keeper = MachineSpec(
         name="Keeper",
         build=lambda config: page["Keeper"](),
-        held_max=32768,  # a buffer full of empty lines, each with its answer
+        retained_max=32768,  # a buffer full of empty lines, each with its answer
         conversations=lambda spec: [received],
         respond=lambda config: lambda effect: None,
     )

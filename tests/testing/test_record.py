@@ -13,8 +13,8 @@ import pytest
 from culm.machine import LocalProtocolError
 from culm.testing import machines, transcript
 from culm.testing.driver import Driver
-from culm.testing.held import held_size
 from culm.testing.machines import Conversation, MachineSpec, Scenario, call
+from culm.testing.memory import retained_size
 from culm.testing.operations import Complete, Eof, Receive
 from culm.testing.record import conversations, driver_for, play, record, replay
 from toy_machines import FRAMES, KEEPER, LINES, PINGER, Lines
@@ -152,18 +152,18 @@ class Holder:
 )
 def test_what_is_held_is_found_wherever_it_is(keep: Any) -> None:
     holder = Holder()
-    before = held_size(holder)
+    before = retained_size(holder)
     keep(holder, bytes(10_000))
-    assert 10_000 <= held_size(holder) - before < 12_000
+    assert 10_000 <= retained_size(holder) - before < 12_000
 
 
 def test_what_is_held_is_counted_once_and_the_program_not_at_all() -> None:
     holder = Holder()
-    before = held_size(holder)
+    before = retained_size(holder)
     ring: list[object] = []
     ring.append(ring)
-    assert held_size(ring) == getsizeof(ring)
+    assert retained_size(ring) == getsizeof(ring)
     data = bytes(10_000)
     setattr(holder, "twice", [data, data, holder])  # noqa: B010
     setattr(holder, "program", [ModuleType, pytest, Lines.say, len])  # noqa: B010
-    assert 10_000 <= held_size(holder) - before < 12_000
+    assert 10_000 <= retained_size(holder) - before < 12_000

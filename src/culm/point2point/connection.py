@@ -327,7 +327,7 @@ class Connection(StreamBase[ConnectionEvent]):
         if asks and self._closed is None and not self._control.over:
             self._control_stream.ping()
 
-    def excuse_silence(self) -> None:
+    def restart_idle_timeout(self) -> None:
         """The peer could not go on because we did not read: its silence does not count."""
         self._timeouts.excuse()
 
@@ -429,7 +429,7 @@ class Connection(StreamBase[ConnectionEvent]):
         return None
 
     def close(self) -> None:
-        """Say goodbye; what the peer still sends until `Closed` is passed over in silence."""
+        """Say goodbye; what the peer still sends until `Closed` is ignored."""
         for record in self._control.requests:
             record.incoming.discard()
         self._receiver.want_no_more()

@@ -282,7 +282,7 @@ class Request:
         seqnum: int | None = None,
         proof: ForkProof | None = None,
     ) -> None:
-        """Cancel; what the peer still sends for this request is passed over in silence.
+        """Cancel; what the peer still sends for this request is ignored.
 
         `entry` is needed with ``HASH_MISMATCH``, `seqnum` with ``END_OF_LOG`` and `proof`
         with ``FORK``.

@@ -43,10 +43,10 @@ class Limits:
         What compressed data may become: so many bytes for each byte of it, and that many besides.
         More ends the connection (``INFLATION``).  Costs time, not memory; what we send
         keeps to 256 for each.
-    silence_max_s
+    idle_timeout_s
         How long the peer may stay silent within a packet or a payload, or before its setup.
     keepalive_s
-        Silence after which the peer is asked for a sign of life; it has `silence_max_s`
+        Silence after which the peer is asked for a sign of life; it has `idle_timeout_s`
         to give it.
     progress_max_s
         How long the peer may owe something without sending any data at all: an answer to a
@@ -66,7 +66,7 @@ class Limits:
     compression_window_max: int = 1 << 16
     inflation_factor_max: int = INFLATION_FACTOR
     inflation_burst_max: int = 1 << 24
-    silence_max_s: float = 30.0
+    idle_timeout_s: float = 30.0
     keepalive_s: float = 30.0
     progress_max_s: float = 300.0
 

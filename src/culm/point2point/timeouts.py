@@ -71,7 +71,7 @@ class Timeouts:
         self._sender = sender
         self._receiver = receiver
         self._liveness = Liveness(
-            silence_max_s=limits.silence_max_s, keepalive_s=limits.keepalive_s
+            idle_timeout_s=limits.idle_timeout_s, keepalive_s=limits.keepalive_s
         )
         self._sending = Progress(limits.progress_max_s)
         self._taking = Progress(limits.progress_max_s)
@@ -192,16 +192,16 @@ class Liveness:
     """How long the peer has been silent, and what is to be done about it.
 
     Times are monotonic seconds.  Nothing is known before the first `advance`.  A peer
-    that has begun something (`inside`) must go on within `silence_max_s`.  Otherwise it
+    that has begun something (`inside`) must go on within `idle_timeout_s`.  Otherwise it
     is asked for a sign of life after `keepalive_s`, however late the time is told, and then has
-    `silence_max_s`: from when bytes of ours have left last, because the question may be behind
+    `idle_timeout_s`: from when bytes of ours have left last, because the question may be behind
     them, in a queue of the line.
     """
 
-    __slots__ = ("_asked_at", "_heard", "_keepalive_s", "_silence_max_s", "_since", "now")
+    __slots__ = ("_asked_at", "_heard", "_idle_timeout_s", "_keepalive_s", "_since", "now")
 
-    def __init__(self, *, silence_max_s: float, keepalive_s: float) -> None:
-        self._silence_max_s = silence_max_s
+    def __init__(self, *, idle_timeout_s: float, keepalive_s: float) -> None:
+        self._idle_timeout_s = idle_timeout_s
         self._keepalive_s = keepalive_s
         self.now: float | None = None
         self._since = 0.0  # when the peer was heard last
@@ -224,10 +224,10 @@ class Liveness:
             return None
         since = self.now if self._heard else self._since
         if inside:
-            return since + self._silence_max_s
+            return since + self._idle_timeout_s
         if self._asked_at is None:
             return since + self._keepalive_s
-        return self._asked_at + self._silence_max_s
+        return self._asked_at + self._idle_timeout_s
 
     def advance(self, now: float, inside: bool) -> bool:
         """Tell the time; returns whether the peer is to be asked for a sign of life."""

@@ -15,7 +15,7 @@ from typing import Any
 
 from culm.machine import Closed, Effect, Event, Link, LocalProtocolError
 from culm.testing.arguments import named_arguments
-from culm.testing.held import held_size
+from culm.testing.memory import retained_size
 from culm.testing.operations import (
     Advance,
     Call,
@@ -72,7 +72,7 @@ def check_end(what: str, things: Sequence[object], count_max: int = EVENTS_MAX) 
     count = len(things)
     if count > count_max:
         raise EndlessError(f"more than {count_max} {what} without an input")
-    if count >= _FEW and not count & (count - 1) and held_size(list(things)) > SIZE_MAX:
+    if count >= _FEW and not count & (count - 1) and retained_size(list(things)) > SIZE_MAX:
         raise EndlessError(f"{what} of more than {SIZE_MAX} bytes without an input")
 
 

@@ -174,7 +174,7 @@ class MachineSpec:
     name: what the line driver and test reports call it, for example ``bymux``.
     build: a new machine from a config that has every key of `keys`; called by `make`.
     keys: what a config may say, with its default; other keys are refused.
-    held_max: bytes; the most by which the memory the machine holds may grow above that
+    retained_max: bytes; the most by which the memory the machine holds may grow above that
         of a new one, whatever a peer sends, under the config `tight`.  Follows from the
         worst cases that the machine's limits state.
     tight: config with small limits, for the floods.
@@ -195,7 +195,7 @@ class MachineSpec:
         that type; bytes are read already.
     bad_calls: calls that are to be refused with `LocalProtocolError` in some state that
         the conversations pass through.
-    floods: inputs against which `held_max` is checked, besides those that the suite makes
+    floods: inputs against which `retained_max` is checked, besides those that the suite makes
         from the conversations.
     lazy_output: the bytes are scheduled when they are taken, so that other sizes of
         ``data_to_send`` may give other bytes that mean the same.
@@ -217,7 +217,7 @@ class MachineSpec:
 
     name: str
     build: Callable[[Config], AnyMachine]
-    held_max: int
+    retained_max: int
     keys: Sequence[Key] = ()
     tight: Config = field(default_factory=dict)
     scenarios: Sequence[Scenario] = ()

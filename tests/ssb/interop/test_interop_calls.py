@@ -57,7 +57,7 @@ def accept(connection: Connection, peer: JsPeer) -> Wire:
     return Wire(sealed(connection, me="culm"), made)
 
 
-class Answering:
+class Responder:
     """Our messages, which a `HistoryServer` serves to whoever asks."""
 
     def __init__(self, count: int) -> None:
@@ -248,7 +248,7 @@ class TestHistory:
 
     def test_we_send_ours(self, js_peer: StartPeer) -> None:
         alice = js_peer("alice", history=True)
-        ours = Answering(25)
+        ours = Responder(25)
         port = free_port()
         with socket.create_server(("127.0.0.1", port)) as server:
             alice.begin("dial", port=port, peer=feed_of("culm"))

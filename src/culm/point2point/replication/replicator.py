@@ -169,7 +169,7 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
     def advance(self, now: float) -> None:
         check_time(now, self._quiet.now)
         if self._store_is_behind():
-            self.connection.excuse_silence()  # it has to wait for us
+            self.connection.restart_idle_timeout()  # it has to wait for us
         else:
             self.connection.advance(now)
         self._quiet.advance(now, quiet=self._is_quiet())

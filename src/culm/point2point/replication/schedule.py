@@ -259,7 +259,7 @@ class Proposer:
                 replica.ours.rest()
 
     def give_up(self) -> None:
-        """Nobody makes room: what waits is refused, rather than kept waiting in silence."""
+        """Nobody makes room: what waits is refused, rather than kept waiting."""
         self.make_room(patient=False)
         if self._leaving:
             return

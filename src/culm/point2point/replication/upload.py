@@ -100,7 +100,7 @@ class Reading:
         self._work = work
         self._limits = limits
         self._ahead = ahead
-        self._held = 0  # of the room
+        self._reserved = 0  # of the room
         self._size = 0  # of the entries
         self._entry: Entry | None = None  # decoded, the first of them
         self._data = _NOTHING  # of the payload that is due
@@ -132,7 +132,7 @@ class Reading:
         """The next bytes of the payload that is due."""
         data, self._data = self._data[:size_max], self._data[size_max:]
         if not self._data:
-            self._hold(self._size)
+            self._reserve(self._size)
         return data
 
     @property
@@ -149,7 +149,7 @@ class Reading:
         self._entry, self._data = None, _NOTHING
         if not self.entries:
             self._size = 0
-        self._hold(self._size)
+        self._reserve(self._size)
 
     def forget_incomplete(self) -> None:
         """The store may have more entries and more of the payloads by now."""
@@ -174,7 +174,7 @@ class Reading:
         """Nothing more is sent."""
         self._state = _State.CLOSED
         self._ahead.forget(self)
-        self._hold(0)
+        self._reserve(0)
 
     def _keep(self, entries: Sequence[StoredEntry]) -> None:
         if not (entries and self.entries and entries[0] is self.entries[0]):
@@ -183,7 +183,7 @@ class Reading:
         self._size = sum(ENTRY_SIZE + len(each.payload or b"") for each in entries)
         if entries and entries[0].payload is None:
             self._size -= ENTRY_SIZE
-        self._hold(self._size)
+        self._reserve(self._size)
 
     # The room.
 
@@ -192,13 +192,13 @@ class Reading:
 
         0 if there is none for the moment: `rouse` is called when there is.
         """
-        self._hold(0)
+        self._reserve(0)
         share = self._ahead.share(self, size, lasting=lasting)
-        self._hold(share)
+        self._reserve(share)
         return share
 
-    def _hold(self, size: int) -> None:
-        old, self._held = self._held, size
+    def _reserve(self, size: int) -> None:
+        old, self._reserved = self._reserved, size
         if old != size:
             self._ahead.resize(old, size)
 
@@ -259,7 +259,7 @@ class Reading:
                 return
             self._state = _State.IDLE
             self._data = memoryview(data)
-            self._hold(self._size + len(data))
+            self._reserve(self._size + len(data))
             if not data:  # deleted a moment ago
                 self.drop()
             then()
@@ -268,7 +268,7 @@ class Reading:
         size = min(size_max, room)
         if size < left:
             size -= size % min(size, self._limits.connection.packet_size_max)  # whole packets
-        self._hold(self._size + size)
+        self._reserve(self._size + size)
         self._work.ask(
             ReadPayload,
             got,

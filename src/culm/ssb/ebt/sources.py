@@ -172,7 +172,7 @@ class Sources:
             self._overtake(feed, turn)
         elif self._patience(feed, turn) > self._now:
             self.wait(feed)
-        elif self._silence(feed, turn) <= self._now:
+        elif self._quiet_until(feed, turn) <= self._now:
             first = self._first(feed, turn)
             if first is not None:
                 self.take(feed, first[0])
@@ -224,12 +224,12 @@ class Sources:
 
     def _patience(self, feed: Feed, turn: Turn) -> float:
         """Until when the source may go on as it does, given that it has promised more."""
-        silence = self._silence(feed, turn)
+        quiet_until = self._quiet_until(feed, turn)
         if not turn.session.relations[feed.id].brought:
-            return silence
-        return min(silence, turn.began + max(self._timing.turn_s, _TICK_S))
+            return quiet_until
+        return min(quiet_until, turn.began + max(self._timing.turn_s, _TICK_S))
 
-    def _silence(self, feed: Feed, turn: Turn) -> float:
+    def _quiet_until(self, feed: Feed, turn: Turn) -> float:
         """Until when the source may be silent."""
         brought = turn.session.relations[feed.id].brought
         moved = max(turn.began, feed.moved) if brought else turn.began  # not by others

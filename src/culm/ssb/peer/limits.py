@@ -76,7 +76,7 @@ class Settings:
     ping_s
         How often we serve in a ``gossip.ping``, which the client asks for at once; infinite: never,
         unless the peer is silent.
-    silence_s
+    idle_timeout_s
         How long nothing may come from a peer, client or server, before it is asked for a sign of
         life, and how long it then has for one: any byte will do.  The time counts from when bytes
         of ours have left last.  `ping_s` if that is shorter; infinite: for ever.
@@ -94,7 +94,7 @@ class Settings:
     speaks_ebt: bool = True
     falls_back: bool = True
     ping_s: float = inf
-    silence_s: float = 300.0
+    idle_timeout_s: float = 300.0
     goodbye_s: float = 5.0
     ebt: ebt.Timing = field(default_factory=ebt.Timing)
     history: history.Settings = field(default_factory=history.Settings)
@@ -108,5 +108,5 @@ class Settings:
 
     @property
     def patience_s(self) -> float:
-        """How long a peer may be silent: the shorter of `ping_s` and `silence_s`."""
-        return min(self.ping_s, self.silence_s)
+        """How long a peer may be silent: the shorter of `ping_s` and `idle_timeout_s`."""
+        return min(self.ping_s, self.idle_timeout_s)

@@ -168,7 +168,7 @@ CONNECTION = register(
     MachineSpec(
         name="bymux",
         build=_build,
-        held_max=32_000,
+        retained_max=32_000,
         work=_WORK,
         encodings=BIG_ENDIAN,
         keys=_KEYS,

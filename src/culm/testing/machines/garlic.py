@@ -190,7 +190,7 @@ FRAMES = register(
     MachineSpec(
         name="garlic",
         build=_build_frames,
-        held_max=32_000,
+        retained_max=32_000,
         work=_FRAMES_WORK,
         encodings=BIG_ENDIAN,
         bombs=FRAME_BOMBS,
@@ -253,7 +253,7 @@ HANDSHAKE = register(
     MachineSpec(
         name="garlic-handshake",
         build=_build_handshake,
-        held_max=64_000,
+        retained_max=64_000,
         work=_HANDSHAKE_WORK,
         encodings=(DECIMAL, *BIG_ENDIAN),
         keys=_HANDSHAKE_KEYS,

@@ -339,7 +339,7 @@ NODE = register(
         build=_Member,
         # Four links, each with a request that comes in, four unanswered ones, five that were
         # sent, and a handshake; and the core's proposals, snapshot and log.
-        held_max=4 * 20_000 + 20_000,
+        retained_max=4 * 20_000 + 20_000,
         # Measured twofold: an answer of 26 bytes may be what a decision waited for, and the
         # next batch of entries, which counts to the base.  A byte of a log pack stands for up to
         # 1,032 of a value, which is made twice.

@@ -51,7 +51,7 @@ TIGHT: Mapping[str, Any] = {
 # What grows: up to three peers and three tombstones with what they hold (windows, and of
 # peers a queue), the fixed part of each, the inbox, the outbox and the memory of what was
 # forwarded; a message costs up to 500 bytes besides its payload, a peer 5,000.
-_HELD_MAX = 3 * (4 * 740 + 5000) + 6 * 2 * 2 * 340 + 1024 + 8 * 900 + 4 * 400
+_RETAINED_MAX = 3 * (4 * 740 + 5000) + 6 * 2 * 2 * 340 + 1024 + 8 * 900 + 4 * 400
 
 
 _LIMITS, _TIMING = keys_of(Limits), keys_of(Timing)
@@ -241,7 +241,7 @@ register(
     MachineSpec(
         name="oxen",
         build=_build,
-        held_max=_HELD_MAX,
+        retained_max=_RETAINED_MAX,
         work=_WORK,
         encodings=[DECIMAL],
         bombs=_BOMBS,

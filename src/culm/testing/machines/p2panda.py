@@ -230,7 +230,7 @@ CONNECTION = register(
     MachineSpec(
         name="p2panda",
         build=_build,
-        held_max=32_000,
+        retained_max=32_000,
         work=_WORK,
         encodings=CBOR,
         bombs=_BOMBS,
@@ -417,7 +417,7 @@ REPLICATOR = register(
     MachineSpec(
         name="p2panda-replicator",
         build=_build_replicator,
-        held_max=400_000,
+        retained_max=400_000,
         work=_REPLICATOR_WORK,
         keys=_REPLICATOR_KEYS,
         tight={

@@ -297,7 +297,7 @@ CONNECTION = register(
     MachineSpec(
         name="point2point",
         build=_build_connection,
-        held_max=96_000,
+        retained_max=96_000,
         work=WORK,
         keys=CONNECTION_KEYS,
         tight=TIGHT,

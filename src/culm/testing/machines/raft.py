@@ -353,7 +353,7 @@ RAFT = register(
         encodings=[DECIMAL],
         keys=CORE_KEYS,
         # Unanswered requests, of which one is a snapshot's chunk; proposals; the log.
-        held_max=_UNANSWERED_MAX * 700 + 20_000,
+        retained_max=_UNANSWERED_MAX * 700 + 20_000,
         tight=TIGHT_SETTINGS,
         conversations=_conversations,
         verbs=_VERBS,

@@ -144,7 +144,7 @@ COMPACT = register(
         build=_build,
         # Four times a frame that is not whole, 32 KiB that are not taken and one frame more,
         # 4096 questions, and as much again for what Python keeps in reserve.
-        held_max=600_000,
+        retained_max=600_000,
         work=_WORK,
         keys=_KEYS,
         tight=_TIGHT,
@@ -231,7 +231,7 @@ PLAIN = register(
         name="reconcile-plain",
         build=_build_plain,
         # 16 ranges that differ, with two bounds each, and what Python keeps in reserve.
-        held_max=40_000,
+        retained_max=40_000,
         # What is said in answer to a round is at most all that there is to be said of the items.
         work=_WORK,
         keys=(

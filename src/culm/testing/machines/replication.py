@@ -132,7 +132,7 @@ REPLICATOR = register(
     MachineSpec(
         name="point2point-replicator",
         build=_build_replicator,
-        held_max=256_000,
+        retained_max=256_000,
         work=WORK,
         keys=_REPLICATOR_KEYS,
         tight={

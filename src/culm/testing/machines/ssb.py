@@ -90,7 +90,7 @@ HANDSHAKE = register(
     MachineSpec(
         name="ssb-handshake",
         build=_build_handshake,
-        held_max=16_000,
+        retained_max=16_000,
         # Two hundred lines for a message of 64 bytes or more; what it returns counts as well.
         work=Work(base=300, per_byte=10),
         keys=(
@@ -123,7 +123,7 @@ BOX_STREAM = register(
     MachineSpec(
         name="ssb-box-stream",
         build=_build_box_stream,
-        held_max=32_000,
+        retained_max=32_000,
         work=Work(base=200, per_byte=4),
         keys=(
             Key(

@@ -296,7 +296,7 @@ EBT = register(
         build=_build,
         # For each link a line that comes in, what waits to be sent, and feeds' notes; once what
         # waits to be written.
-        held_max=80_000,
+        retained_max=80_000,
         work=Work(base=2500, per_byte=25),
         encodings=[DECIMAL],
         keys=(

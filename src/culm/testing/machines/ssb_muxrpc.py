@@ -173,7 +173,7 @@ MUXRPC = register(
     MachineSpec(
         name="ssb-muxrpc",
         build=_build,
-        held_max=40_000,
+        retained_max=40_000,
         work=Work(base=1200, per_byte=50),
         encodings=BIG_ENDIAN,
         keys=(

@@ -365,7 +365,7 @@ PEER = register(
         build=_build,
         # For each of four links a packet and what waits to be sent, and feeds' notes; once what
         # waits to be written.
-        held_max=60_000,
+        retained_max=60_000,
         encodings=(DECIMAL, *BIG_ENDIAN),
         keys=(
             Key(name="me", type=str, default="alice", meaning="Whose peer it is, by a word."),

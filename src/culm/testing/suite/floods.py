@@ -9,7 +9,7 @@ from itertools import count, product
 from hypothesis import strategies as st
 
 from culm.testing.driver import Driver
-from culm.testing.held import held_size
+from culm.testing.memory import retained_size
 from culm.testing.operations import Operation, Receive, ReceiveDatagram
 from culm.testing.record import conversations, driver_for
 from culm.testing.spec import Conversation, Flood, MachineSpec
@@ -57,8 +57,8 @@ def limits(spec: MachineSpec, draw: Draw) -> None:
     """What a machine holds stays under its limits as long as `read_size` is honoured.
 
     Floods are made from conversations: a beginning, then a piece of it or garbage for
-    ever.  The memory is the machine's growth over a new one (`culm.testing.held`), under
-    the spec's tight config, and the bound is `held_max`.  It holds also if the peer does
+    ever.  The memory is the machine's growth over a new one (`culm.testing.memory`), under
+    the spec's tight config, and the bound is `retained_max`.  It holds also if the peer does
     not read what it is sent, and if the store does not answer.
     """
     told = conversation(spec, draw)
@@ -101,7 +101,7 @@ def floods(spec: MachineSpec) -> None:
 def _pour(spec: MachineSpec, flood: Flood, told: Conversation, story: Story, habit: _Habit) -> None:
     config = {**told.config, **spec.tight, **flood.config}
     driver = driver_for(spec, replace(told, config=config))
-    empty = held_size(driver.machine)
+    empty = retained_size(driver.machine)
     driver.start()
     for operation in story:
         driver.run(operation)
@@ -110,20 +110,22 @@ def _pour(spec: MachineSpec, flood: Flood, told: Conversation, story: Story, hab
     if not habit.answers:
         driver.answer_by(None)
     poured = checked = 0
-    total = 2 * spec.held_max + _SLACK_SIZE
+    total = 2 * spec.retained_max + _SLACK_SIZE
     for poured in _pour_in(driver, _pieces(spec, flood), total, drains=habit.drains):
         if poured - checked >= 2 * _CHUNK_SIZE:
-            _check_held(spec, driver, empty, habit, poured)
+            _check_retained(spec, driver, empty, habit, poured)
             checked = poured
-    _check_held(spec, driver, empty, habit, poured)
+    _check_retained(spec, driver, empty, habit, poured)
 
 
-def _check_held(spec: MachineSpec, driver: Driver, empty: int, habit: _Habit, poured: int) -> None:
-    held = held_size(driver.machine) - empty
-    if held > spec.held_max:
+def _check_retained(
+    spec: MachineSpec, driver: Driver, empty: int, habit: _Habit, poured: int
+) -> None:
+    retained = retained_size(driver.machine) - empty
+    if retained > spec.retained_max:
         raise PropertyError(
-            f"{habit.name}: after {poured} bytes of flood the machine holds {held} bytes,"
-            f" over its limit of {spec.held_max}"
+            f"{habit.name}: after {poured} bytes of flood the machine holds {retained} bytes,"
+            f" over its limit of {spec.retained_max}"
         )
 
 

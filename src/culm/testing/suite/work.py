@@ -11,7 +11,7 @@ from typing import Any
 
 from culm.machine import Effect
 from culm.testing.driver import Driver, Turn
-from culm.testing.held import held_size
+from culm.testing.memory import retained_size
 from culm.testing.operations import Call, Complete, Operation, Receive, ReceiveDatagram
 from culm.testing.plain import to_plain
 from culm.testing.record import conversations, driver_for, record
@@ -167,7 +167,7 @@ class Worker:
 
     def _answer(self, respond: Callable[[Effect[Any]], object], effect: Effect[Any]) -> object:
         result = respond(effect)
-        self.meter.allow(self.meter.allowed + self._save(held_size(result)))
+        self.meter.allow(self.meter.allowed + self._save(retained_size(result)))
         return result
 
     def _save(self, size: int) -> int:
@@ -185,7 +185,7 @@ def _input_size(operation: Operation | None) -> int:
         case Call(_, args):
             return len(json.dumps(to_plain(args)))
         case Complete(_, result):
-            return held_size(result)
+            return retained_size(result)
     return 0
 
 

@@ -1,4 +1,4 @@
-"""How much memory a machine holds: the sum over all objects that it alone leads to."""
+"""How much memory a machine retains: the sum over all objects that it alone leads to."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from types import (
 )
 from typing import Any
 
-__all__ = ["held_size"]
+__all__ = ["retained_size"]
 
 # Code and its surroundings belong to the program, not to one machine.
 _PROGRAM = (
@@ -25,7 +25,7 @@ _PROGRAM = (
 )
 
 
-def held_size(machine: object) -> int:
+def retained_size(machine: object) -> int:
     """Bytes of all objects reachable from `machine`, each counted once.
 
     Follows what the garbage collector follows, buffers under memoryviews and variables
