@@ -7,7 +7,7 @@ answers of a store, and what a decoder has read.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import fields
 from typing import Any, TypeGuard
 
@@ -21,14 +21,22 @@ __all__ = [
     "check_numbers",
     "check_seconds",
     "check_type",
+    "is_buffer",
     "is_dict",
     "is_list",
     "is_mapping",
+    "is_sequence",
+    "is_set",
     "is_tuple",
     "read_buffers",
 ]
 
 UINT64_MAX = (1 << 64) - 1
+
+
+def is_buffer(value: object) -> TypeGuard[Buffer]:
+    """`value` is bytes, or a view of some."""
+    return isinstance(value, (bytes, bytearray, memoryview))
 
 
 def is_list(value: object) -> TypeGuard[list[Any]]:
@@ -39,6 +47,16 @@ def is_list(value: object) -> TypeGuard[list[Any]]:
 def is_tuple(value: object) -> TypeGuard[tuple[Any, ...]]:
     """`value` is a tuple of whatever it may be."""
     return isinstance(value, tuple)
+
+
+def is_sequence(value: object) -> TypeGuard[Sequence[Any]]:
+    """`value` is a sequence of whatever it may be."""
+    return isinstance(value, Sequence)
+
+
+def is_set(value: object) -> TypeGuard[Set[Any]]:
+    """`value` is a set of whatever it may be."""
+    return isinstance(value, Set)
 
 
 def is_mapping(value: object) -> TypeGuard[Mapping[Any, Any]]:

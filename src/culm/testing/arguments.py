@@ -25,7 +25,20 @@ __all__ = [
     "type_words",
 ]
 
-_FROM_JSON = (bool, int, float, str, bytes, NoneType, list, dict, Sequence, Mapping, Hashable, Any)
+_FROM_JSON: tuple[object, ...] = (
+    bool,
+    int,
+    float,
+    str,
+    bytes,
+    NoneType,
+    list,
+    dict,
+    Sequence,
+    Mapping,
+    Hashable,
+    Any,
+)
 
 
 @lru_cache(maxsize=1024)
@@ -100,7 +113,7 @@ def json_can_write(function: Callable[..., object]) -> bool:
 
 def call_words(name: str, function: Callable[..., object], *, skip: int = 0) -> str:
     """How one calls `function`: ``send(stream: int, data: bytes = ...)``, less `skip` arguments."""
-    words = []
+    words: list[str] = []
     for parameter in list(signature_of(function).parameters.values())[skip:]:
         word = str(parameter.replace(annotation=parameter.empty, default=parameter.empty))
         if parameter.annotation not in (parameter.empty, Any, "Any"):

@@ -84,7 +84,7 @@ def _value(key: Key, value: object) -> object:
 
 
 def _meanings(doc: str) -> dict[str, str]:
-    found = {}
+    found: dict[str, str] = {}
     for names, text in re.findall(r"^([a-z]\w*(?:, \w+)*)\n((?: {4}.*\n?)+)", doc, flags=re.M):
         for name in names.split(", "):
             found[name] = " ".join(dedent(text).split())

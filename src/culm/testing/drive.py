@@ -16,6 +16,7 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import IO, Any
 
+from culm.arguments import is_dict
 from culm.machine import Effect
 from culm.testing.arguments import call_words, json_can_write
 from culm.testing.driver import Driver, Turn, own_verbs
@@ -98,7 +99,7 @@ def main(arguments: list[str] | None = None) -> int:
             print("\n".join(describe(lookup(options.help))))
             return 0
         config = from_plain(json.loads(options.config))
-        if not isinstance(config, dict):
+        if not is_dict(config):
             raise ValueError("the config must be a JSON object")
         driver = LineDriver(lookup(options.name), config, respond=options.respond)
     except Exception as error:  # no such machine, no such config

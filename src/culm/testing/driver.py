@@ -140,7 +140,7 @@ class Driver:
         self.machine = machine
         self.closed: Closed | None = None
         self.unanswered: list[Effect[Any]] = []
-        self._verbs = {} if verbs is None else verbs
+        self._verbs: Mapping[str, Verb] = {} if verbs is None else verbs
         self.respond = respond
         self.take = take
         self.events_max = events_max
@@ -256,14 +256,16 @@ class Driver:
         """
         machine = self.machine
         match operation:
-            case Receive(data, None):
-                self._need("receive_data")(data)
-            case Receive(data, int(number)):
-                self._link(number).receive_data(data)
-            case Eof(None):
-                self._need("receive_eof")()
-            case Eof(int(number)):
-                self._link(number).receive_eof()
+            case Receive(data, link):
+                if link is None:
+                    self._need("receive_data")(data)
+                else:
+                    self._link(link).receive_data(data)
+            case Eof(link):
+                if link is None:
+                    self._need("receive_eof")()
+                else:
+                    self._link(link).receive_eof()
             case ReceiveDatagram(data, source):
                 self._need("receive_datagram")(data, source=source)
             case Advance(now):

@@ -21,6 +21,7 @@ from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from culm.arguments import is_dict
 from culm.testing.plain import JSON, from_plain, hashable, to_plain
 
 __all__ = [
@@ -89,7 +90,7 @@ class Call:
     """The user calls `method`, a verb of the machine's spec or a method of the machine."""
 
     method: str
-    args: Mapping[str, Any] = field(default_factory=dict)
+    args: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +196,7 @@ def _text(value: JSON) -> str:
 
 def _args(value: JSON) -> Mapping[str, Any]:
     args = from_plain(value)
-    if not isinstance(args, dict):
+    if not is_dict(args):
         raise TypeError("args must be an object")
     return args
 

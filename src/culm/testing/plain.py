@@ -8,11 +8,12 @@ the messages of failed checks.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from enum import Enum
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeGuard
 
+from culm.arguments import is_buffer, is_list, is_mapping, is_sequence, is_set, is_tuple
 from culm.machine import Effect, Event
 
 __all__ = ["JSON", "from_plain", "hashable", "plain_error", "plain_fields", "to_plain"]
@@ -36,23 +37,25 @@ def to_plain(value: object) -> JSON:
             return value
         case float():
             return value if math.isfinite(value) else {"float": str(value)}
-        case bytes() | bytearray() | memoryview():
+        case _ if is_buffer(value):
             return {"hex": bytes(value).hex()}
         case BaseException():
             return plain_error(value)
         case Event():
             return {"event": type(value).__name__, "fields": plain_fields(value)}
-        case Effect():
+        case _ if _is_effect(value):
             return {"effect": type(value).__name__, "fields": plain_fields(value)}
-        case Mapping():
+        case _ if is_mapping(value):
             return _plain_mapping(value)
-        case tuple() if len(getattr(value, "_fields", ())) > _KEY_SIZE_MAX:
+        case _ if is_tuple(value) and len(getattr(value, "_fields", ())) > _KEY_SIZE_MAX:
             named = dict(zip(getattr(value, "_fields", ()), value, strict=True))
             return {"type": type(value).__name__, "fields": to_plain(named)}
-        case Sequence():
+        case _ if is_sequence(value):
             return [to_plain(item) for item in value]
-        case Set():
+        case _ if is_set(value):
             return sorted((to_plain(item) for item in value), key=repr)
+        case _:
+            pass
     kind = type(value).__name__
     if is_dataclass(value) and not isinstance(value, type):
         return {"type": kind, "fields": plain_fields(value)}
@@ -89,12 +92,17 @@ def from_plain(value: JSON) -> Any:
             return {key: from_plain(item) for key, item in value.items()}
         case list():
             return [from_plain(item) for item in value]
-    return value
+        case _:
+            return value
 
 
 def hashable(value: Any) -> Any:
     """`value` with lists made tuples, so that it may be an address or a key."""
-    return tuple(hashable(item) for item in value) if isinstance(value, list) else value
+    return tuple(hashable(item) for item in value) if is_list(value) else value
+
+
+def _is_effect(value: object) -> TypeGuard[Effect[Any]]:
+    return isinstance(value, Effect)
 
 
 def _plain_mapping(value: Mapping[Any, Any]) -> JSON:

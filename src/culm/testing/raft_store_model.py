@@ -119,7 +119,8 @@ def steps(kept: Kept, effect: Effect[Any], state: bytes) -> list[Kept]:
             return [kept, replace(kept, compacted=max(kept.compacted, effect.index))]
         case WriteSnapshot():
             return [kept, _written(kept, effect)]
-    return [kept]
+        case _:
+            return [kept]
 
 
 def _persisting(kept: Kept, effect: Persist) -> list[Kept]:

@@ -67,7 +67,7 @@ class Conversation:
 
     name: str
     operations: Sequence[Operation]
-    config: Config = field(default_factory=dict)
+    config: Config = field(default_factory=dict[str, Any])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,8 +81,8 @@ class Scenario:
 
     name: str
     script: Sequence[tuple[Side, Operation]] = ()
-    left: Config = field(default_factory=dict)
-    right: Config = field(default_factory=dict)
+    left: Config = field(default_factory=dict[str, Any])
+    right: Config = field(default_factory=dict[str, Any])
     peer: str | None = None  # the registered name of the right machine, if another
 
 
@@ -138,7 +138,7 @@ class Flood:
     unit: bytes | Callable[[int], bytes]
     opening: bytes = b""
     after: str | None = None
-    config: Config = field(default_factory=dict)
+    config: Config = field(default_factory=dict[str, Any])
     source: Callable[[int], Hashable] = lambda number: "peer"
     calls: Callable[[int], Sequence[Call]] | None = None
     link: int | None = None
@@ -219,20 +219,24 @@ class MachineSpec:
     build: Callable[[Config], AnyMachine]
     retained_max: int
     keys: Sequence[Key] = ()
-    tight: Config = field(default_factory=dict)
+    tight: Config = field(default_factory=dict[str, Any])
     scenarios: Sequence[Scenario] = ()
     meetings: Sequence[Meeting] = ()
     dialling: Dialling | None = None
     conversations: Callable[[MachineSpec], Iterable[Conversation]] = lambda spec: ()
-    verbs: Mapping[str, Verb] = field(default_factory=dict)
+    verbs: Mapping[str, Verb] = field(default_factory=dict[str, Verb])
     respond: Callable[[Config], Responder] | None = None
-    results: Mapping[type[Effect[Any]], Callable[[Any], object]] = field(default_factory=dict)
+    results: Mapping[type[Effect[Any]], Callable[[Any], object]] = field(
+        default_factory=dict[type[Effect[Any]], Callable[[Any], object]]
+    )
     bad_calls: Sequence[Call] = ()
     floods: Sequence[Flood] = ()
     lazy_output: bool = False
     normalise: Callable[[Sequence[Event]], object] = list
     work: Work | None = None
-    growth: Mapping[str, Callable[[int], Conversation | Scenario]] = field(default_factory=dict)
+    growth: Mapping[str, Callable[[int], Conversation | Scenario]] = field(
+        default_factory=dict[str, Callable[[int], Conversation | Scenario]]
+    )
     encodings: Sequence[Encoding] = EVERY
     unwrapped: Callable[[bytes], Sequence[Part]] = lambda data: [Part(data)]
     bombs: Sequence[bytes] = ()

@@ -14,7 +14,7 @@ from hashlib import sha256
 from itertools import count
 from typing import Any, TypeVar
 
-from culm.arguments import check_type
+from culm.arguments import check_type, is_dict
 from culm.buffer import Buffer, Outbox, ReceiveBuffer
 from culm.machine import (
     Closed,
@@ -342,7 +342,7 @@ class ReplicatorOverLines:
 
 def is_message(value: Any) -> bool:
     return (
-        isinstance(value, dict)
+        is_dict(value)
         and isinstance(value.get("author"), str)
         and type(value.get("sequence")) is int
         and 1 <= value["sequence"] <= SEQUENCE_MAX

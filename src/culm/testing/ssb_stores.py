@@ -13,7 +13,7 @@ one in memory, and crashes at every point that `crash` knows.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -97,8 +97,8 @@ _LIFE: tuple[Effect[Any], ...] = (
 class _Kept:
     """What a store has to have."""
 
-    feeds: dict[str, list[Message]] = field(default_factory=dict)
-    clocks: dict[str, PeerClock] = field(default_factory=dict)
+    feeds: dict[str, list[Message]] = field(default_factory=dict[str, list[Message]])
+    clocks: dict[str, PeerClock] = field(default_factory=dict[str, PeerClock])
     forked: frozenset[str] = frozenset()
 
     def after(self, effect: Effect[Any]) -> _Kept:
@@ -159,7 +159,7 @@ class _Suite:
 
 
 @contextmanager
-def _raises(kind: type[Exception]) -> Iterator[None]:
+def _raises(kind: type[Exception]) -> Generator[None]:
     try:
         yield
     except kind:
@@ -280,7 +280,7 @@ class _Walks(_Suite):
             crashed = self.crash(_LIFE, point)
             if crashed is None:
                 break
-            kept = _Kept()
+            kept: _Kept = _Kept()
             for effect in _LIFE[: crashed.returned]:
                 kept = kept.after(effect)
             rest = list(_LIFE[crashed.returned :])

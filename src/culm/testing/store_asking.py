@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -140,7 +140,7 @@ class StoreSuite:
         return store
 
     @contextmanager
-    def refused(self, store: LogStore, code: StoreErrorCode, seqnum: int) -> Iterator[None]:
+    def refused(self, store: LogStore, code: StoreErrorCode, seqnum: int) -> Generator[None]:
         """The block has to raise that `StoreError` and leave the store as it was."""
         before = contents(store)
         refusal = None

@@ -35,6 +35,10 @@ def _entry(family: HashFamily, seqnum: int, payload_size: int = 0, *, log_id: in
     )
 
 
+def _nothing(seqnum: int) -> bytes:
+    return b""
+
+
 class LargeRules(StoreSuite):
     """A peer chooses numbers, and any of them may be asked for."""
 
@@ -140,7 +144,7 @@ class LargeRules(StoreSuite):
 
     def test_many_entries_are_given_at_once(self) -> None:
         for family in self.families:
-            news = make_log(family, count=_MANY, payload=lambda number: b"")
+            news = make_log(family, count=_MANY, payload=_nothing)
             log, store = news[0].entry.log, self.made(family)
             store.append(log, news)
             assert len(store.entries(log)) == len(store.entries(log, count_max=_MANY)) == _MANY

@@ -17,11 +17,12 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Any
 
+from culm.arguments import is_buffer, is_dict, is_list, is_set, is_tuple
 from culm.testing.cluster import Cluster
 from culm.testing.driver import Turn
 from culm.testing.link import Link
@@ -188,32 +189,33 @@ def _value(value: Any) -> str:
     match value:
         case Enum() | HashFamily():
             return value.name
-        case bytes() | bytearray() | memoryview():
+        case _ if is_buffer(value):
             return f"<{_hex(bytes(value))}>"
         case None | bool() | int() | float() | str():
             return repr(value)
         case BaseException():
             return f"{type(value).__name__}({value})"
-        case dict():
+        case _ if is_dict(value):
             inside = ", ".join(f"{_value(key)}: {_value(item)}" for key, item in value.items())
             return f"{{{inside}}}"
-        case set() | frozenset():
+        case _ if is_set(value):
             return f"{{{', '.join(sorted(_value(item) for item in value))}}}"
-        case tuple() if (names := getattr(value, "_fields", None)) is not None:
+        case _ if is_tuple(value) and (names := getattr(value, "_fields", None)) is not None:
             pairs = zip(names, value, strict=True)
             inside = ", ".join(f"{name}={_value(item)}" for name, item in pairs)
             return f"{type(value).__name__}({inside})"
-        case list() | tuple():
+        case _ if is_list(value) or is_tuple(value):
             return f"[{', '.join(_value(item) for item in value)}]"
-    kind = type(value)
-    if not hasattr(kind, "__dataclass_fields__"):
-        return kind.__name__
+        case _:
+            pass
+    if isinstance(value, type) or not is_dataclass(value):
+        return type(value).__name__
     inside = ", ".join(
         f"{field.name}={_value(getattr(value, field.name))}"
         for field in fields(value)
         if field.repr and field.name != "ticket"
     )
-    return f"{kind.__name__}({inside})"
+    return f"{type(value).__name__}({inside})"
 
 
 def _hex(data: bytes) -> str:

@@ -166,7 +166,14 @@ def _answer(machine: Connection, kind: MessageType | None = None, **numbers: Any
         if machine.oldest is None:
             raise LocalProtocolError(SpecErrorCode.NO_SUCH_HANDLE, "nothing to answer")
         kind = RESPONSE_OF[machine.oldest.type]
-    made = {"source": 1, "destination": 2, "term": 3, "next_index": 4, "accepted": True, **numbers}
+    made: dict[str, Any] = {
+        "source": 1,
+        "destination": 2,
+        "term": 3,
+        "next_index": 4,
+        "accepted": True,
+        **numbers,
+    }
     machine.send_response(Response(type=kind, **made))
 
 

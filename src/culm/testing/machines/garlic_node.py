@@ -218,7 +218,7 @@ _ELECTION: list[tuple[str, Operation]] = [
     ("1", Advance(0.6)),
 ]
 _SNAPSHOTS = {"snapshot_distance": 4, "trailing_entries": 0, "chunk_size": 16, "sync_gap": 2}
-_JOINER = {"id": 3, "founders": []}
+_JOINER: Config = {"id": 3, "founders": []}
 
 _MEETINGS = (
     Meeting(

@@ -14,6 +14,7 @@ from itertools import count
 from types import UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
+from culm.arguments import is_dict, is_list
 from culm.garlic.raft import Configuration, Entry, Raft, Server, Snapshot, State
 from culm.garlic.raft import messages as m
 from culm.garlic.store import MemoryStore
@@ -67,35 +68,34 @@ def encode_message(message: m.Message) -> bytes:
 def decode_message(data: Buffer) -> m.Message:
     """The message of a datagram.  Raises `ValueError` if it is none."""
     plain = json.loads(bytes(memoryview(data)).decode("ascii"))
-    if not isinstance(plain, dict) or str(plain.get("type")) not in _KINDS:
+    if not is_dict(plain) or str(plain.get("type")) not in _KINDS:
         raise ValueError("not a message")
     found: m.Message = _dataclass(_KINDS[plain["type"]], plain)
     return found
 
 
 def _dataclass(kind: type[Any], plain: object) -> Any:
-    match plain:
-        case {"type": kind.__name__, "fields": dict(given)}:
-            hints = _HINTS[kind]
-            if given.keys() == hints.keys():
-                return kind(**{name: _value(hints[name], given[name]) for name in hints})
+    if is_dict(plain) and plain.get("type") == kind.__name__:
+        given, hints = plain.get("fields"), _HINTS[kind]
+        if is_dict(given) and given.keys() == hints.keys():
+            return kind(**{name: _value(hints[name], given[name]) for name in hints})
     raise ValueError(f"not a {kind.__name__}")
 
 
 def _value(hint: Any, plain: Any) -> Any:
     if hint is Entry:
-        term, data = plain if isinstance(plain, list) and len(plain) == 2 else (None, None)
+        term, data = plain if is_list(plain) and len(plain) == 2 else (None, None)
         return Entry(_value(int, term), _value(_HINTS[Entry]["data"], data))
     if isinstance(hint, UnionType):  # bytes, or a configuration
         first, second = get_args(hint)
-        return _value(first if isinstance(plain, dict) and "hex" in plain else second, plain)
+        return _value(first if is_dict(plain) and "hex" in plain else second, plain)
     if get_origin(hint) in (tuple, Sequence):
-        if not isinstance(plain, list):
+        if not is_list(plain):
             raise ValueError("not a list")
         items = [_value(get_args(hint)[0], item) for item in plain]
         return tuple(items) if get_origin(hint) is tuple else items
     if hint is bytes:
-        if not isinstance(plain, dict) or not isinstance(plain.get("hex"), str):
+        if not is_dict(plain) or not isinstance(plain.get("hex"), str):
             raise ValueError("not bytes")
         return bytes.fromhex(plain["hex"])
     if hint not in (int, bool, str):

@@ -57,9 +57,9 @@ def _build_handshake(config: Config) -> StreamMachine:
     identity, ephemeral = _IDENTITY[role], _EPHEMERAL[role]
     if role is HandshakeRole.SERVER:
         client = bytes(_IDENTITY[HandshakeRole.CLIENT].verify_key)
-        admits = {client}.__contains__ if config["admitting"] else lambda client: False
+        admitted = {client} if config["admitting"] else set[bytes]()
         handshake: StreamMachine = ServerHandshake(
-            identity=identity, ephemeral=ephemeral, admits=admits
+            identity=identity, ephemeral=ephemeral, admits=admitted.__contains__
         )
     else:
         server = bytes(_IDENTITY[HandshakeRole.SERVER].verify_key)

@@ -53,7 +53,7 @@ from culm.testing.ssb_lines import (
     next_message,
 )
 
-__all__ = ["EBT", "dialling", "peer_clock"]
+__all__ = ["EBT", "dial_failed", "dialling", "peer_clock"]
 
 _LIMITS, _TIMING = keys_of(Limits), keys_of(Timing)
 _NAMES = {feed(name): name for name in ("alice", "bob", "carol", "dave", "eve")}
@@ -119,6 +119,10 @@ def _normalised(events: Sequence[Event]) -> list[Event]:
         *others,
         *(FeedExtended(feed=name, first=1, last=last[name]) for name in sorted(last)),
     ]
+
+
+def dial_failed(machine: object, name: str) -> None:
+    """The verb of who could not be reached: of that an SSB machine is not told."""
 
 
 def peer_clock(plain: Any) -> PeerClock:
@@ -317,7 +321,7 @@ EBT = register(
             "publish": _publish,
             "dial": _dial,
             "dialled": _dialled,
-            "dial_failed": lambda machine, name: None,
+            "dial_failed": dial_failed,
             "accepted": _accepted,
             "close_link": close_link,
         },

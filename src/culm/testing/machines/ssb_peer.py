@@ -57,7 +57,7 @@ from culm.testing.machines import (
     keys_of,
     register,
 )
-from culm.testing.machines.ssb_ebt import dialling, peer_clock
+from culm.testing.machines.ssb_ebt import dial_failed, dialling, peer_clock
 from culm.testing.ssb_lines import DialWanted
 
 __all__ = ["PEER"]
@@ -385,7 +385,7 @@ PEER = register(
             "block": _block,
             "publish": _publish,
             "dialled": _dialled,
-            "dial_failed": lambda machine, name: None,
+            "dial_failed": dial_failed,
             "accepted": _accepted,
             "attached": _attached,
             "close_link": close_link,

@@ -10,6 +10,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from culm.arguments import is_buffer, is_dict, is_list, is_tuple
 from culm.machine import ContractErrorCode, LocalProtocolError
 from culm.testing.arguments import signature_of
 from culm.testing.config import read_config
@@ -170,11 +171,11 @@ def _paths(value: Any, depth: int = 0) -> Iterator[tuple[tuple[Any, ...], Any]]:
         # With a private part it is one of those that its module has made.
         if not any(name.startswith("_") for name in made_of):
             inside = [(name, getattr(value, name)) for name in made_of]
-    elif isinstance(value, tuple) and hasattr(value, "_fields"):
+    elif is_tuple(value) and hasattr(value, "_fields"):
         inside = list(zip(getattr(value, "_fields", ()), value, strict=True))
-    elif isinstance(value, (list, tuple)):
+    elif is_list(value) or is_tuple(value):
         inside = list(enumerate(value[:1]))
-    elif isinstance(value, dict):
+    elif is_dict(value):
         inside = [(key, value[key]) for key in list(value)[:1]]
     for name, part in inside:
         for path, each in _paths(part, depth + 1):
@@ -190,7 +191,7 @@ def _changed(value: Any, path: Sequence[Any], wrong: Any) -> Any:
         return replace(value, **{name: _changed(getattr(value, name), rest, wrong)})  # type: ignore[type-var]
     if hasattr(value, "_replace"):
         return value._replace(**{name: _changed(getattr(value, name), rest, wrong)})
-    if isinstance(value, dict):
+    if is_dict(value):
         return {**value, name: _changed(value[name], rest, wrong)}
     changed = [*value]
     changed[name] = _changed(value[name], rest, wrong)
@@ -203,14 +204,14 @@ def _wrong(right: Any) -> Iterator[Any]:
     yield from _NUMBERS
     if isinstance(right, str):
         yield from (right.encode(), "x" * _LONG, [right], [[right]])
-    elif isinstance(right, (bytes, bytearray, memoryview)):
+    elif is_buffer(right):
         yield from (list(right), [[right]], b"", bytes(_LONG))
-    elif isinstance(right, (list, tuple)):
+    elif is_list(right) or is_tuple(right):
         yield from ([*right, object()], [*right, None], [*right, "a"], [*right, ["a"]])
         yield from ([*right, bytearray(b"a")], [*right, memoryview(b"a")], iter(right))
     elif isinstance(right, Enum):
         yield from (right.name, 99)
-    elif isinstance(right, dict):
+    elif is_dict(right):
         yield from ({None: None}, {-1: b""}, {1: ""}, {1: 1}, {"a": b""})
     elif type(right) is int:
         yield from (right + 0.5, str(right), [right])

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 import culm.kernels
 import culm.testing
+from culm.arguments import is_tuple
 
 __all__ = ["EndlessWorkError", "Meter"]
 
@@ -79,7 +80,7 @@ class Meter:
 
 def _size(returned: Any) -> int:
     size = len(returned)
-    if type(returned) is tuple and size <= _TUPLE_SIZE_MAX:
+    if is_tuple(returned) and size <= _TUPLE_SIZE_MAX:
         size += sum(len(part) for part in returned if type(part) in _SIZED)
     return size
 

@@ -11,6 +11,7 @@ import warnings
 from functools import cache
 from typing import NamedTuple
 
+from culm.arguments import is_list, is_tuple
 from culm.testing.machines import is_registered
 from culm.testing.spec import MachineSpec
 from culm.testing.suite.runs import PropertyError
@@ -76,7 +77,7 @@ def _address(spec: MachineSpec) -> _Address | None:
         for name, value in list(vars(module).items()) if module.__name__ != "__main__" else ():
             if value is spec:
                 return _Address(module.__name__, name, None)
-            if isinstance(value, (list, tuple)):
+            if is_list(value) or is_tuple(value):
                 places = (index for index, each in enumerate(value) if each is spec)
                 if (index := next(places, None)) is not None:
                     return _Address(module.__name__, name, index)

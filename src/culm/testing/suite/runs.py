@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import signal
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from types import FrameType
 from typing import Any
 
+from culm.arguments import is_list
 from culm.machine import Closed, LocalProtocolError
 from culm.testing.driver import Driver, EndlessError, Turn
 from culm.testing.operations import Advance, Call, Eof, Operation, Receive, operation_to_json
@@ -123,7 +124,7 @@ def expect_equal(what: str, expected: object, found: object) -> None:
     """Raise `PropertyError` unless the two are equal; it shows the first difference."""
     if expected == found:
         return
-    if isinstance(expected, list) and isinstance(found, list):
+    if is_list(expected) and is_list(found):
         for index, (left, right) in enumerate(zip(expected, found, strict=False)):
             if left != right:
                 raise PropertyError(f"{what}, at {index}:\n  {left}\n  {right}")
@@ -135,7 +136,7 @@ def expect_equal(what: str, expected: object, found: object) -> None:
 
 
 @contextmanager
-def retold(spec: MachineSpec, told: Conversation, story: Sequence[Operation]) -> Iterator[None]:
+def retold(spec: MachineSpec, told: Conversation, story: Sequence[Operation]) -> Generator[None]:
     """Let an exception that leaves the block tell the story as the line driver reads it."""
     try:
         yield
@@ -148,7 +149,7 @@ def retold(spec: MachineSpec, told: Conversation, story: Sequence[Operation]) ->
 
 
 @contextmanager
-def watchdog(seconds: float = SECONDS_MAX) -> Iterator[None]:
+def watchdog(seconds: float = SECONDS_MAX) -> Generator[None]:
     """Raise `EndlessError` once the block has used `seconds` of processor time.
 
     Works in the main thread where the system has ``SIGVTALRM``; elsewhere does nothing.

@@ -55,7 +55,8 @@ def tightened(spec: MachineSpec, told: Conversation, draw: Draw) -> Conversation
 
 def pick(items: Sequence[T], draw: Draw) -> T:
     """One of `items`."""
-    return items[draw(st.integers(0, len(items) - 1))]
+    index: int = draw(st.integers(0, len(items) - 1))
+    return items[index]
 
 
 def links_in(told: Conversation) -> list[int]:
@@ -96,7 +97,7 @@ def sizes(draw: Draw) -> list[int]:
 
 def cut_short(operations: Sequence[Operation], draw: Draw) -> Story:
     """The beginning of a story, perhaps up to the middle of a message."""
-    size = draw(st.integers(0, len(operations)))
+    size: int = draw(st.integers(0, len(operations)))
     story = list(operations[:size])
     if size < len(operations) and isinstance(following := operations[size], Receive):
         size = draw(st.integers(0, len(following.data)))

@@ -55,7 +55,8 @@ def _with_times(story: Story, draw: Draw) -> Story:
     """The story; with times between its operations if there are none."""
     if any(isinstance(operation, Advance) for operation in story):
         return story
-    now, timed = draw(st.integers(0, 8)) * _STEP_S, []
+    now: float = draw(st.integers(0, 8)) * _STEP_S
+    timed: Story = []
     for operation in story:
         timed.append(operation)
         if passed := draw(st.integers(0, 3)):

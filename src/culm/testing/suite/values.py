@@ -5,22 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import fields, is_dataclass, replace
 from types import NoneType, UnionType
-from typing import Any, Protocol, TypeGuard, TypeVar, Union, get_args, get_origin
+from typing import Any, TypeVar, Union, cast, get_args, get_origin
 
+from culm.arguments import is_dict, is_list
 from culm.machine import Effect
 from culm.testing.operations import StoreFault
 from culm.testing.suite.runs import PropertyError
 
 __all__ = ["answer_type", "conforms", "values"]
-
-
-class _Named(Protocol):
-    """A named tuple."""
-
-    @property
-    def _fields(self) -> tuple[str, ...]: ...
-    def _replace(self, **changes: Any) -> object: ...
-    def __iter__(self) -> Iterator[object]: ...
 
 
 _FIELDS: tuple[Any, ...] = (None, object(), -1, b"", "", True)
@@ -39,9 +31,10 @@ def answer_type(kind: type[Effect[Any]]) -> Any:
 
 def _declared(kind: type) -> Any:
     """What a class gives to `Effect`: a type, a variable or nothing."""
-    for base in kind.__dict__.get("__orig_bases__", kind.__bases__):
+    bases: tuple[Any, ...] = kind.__dict__.get("__orig_bases__", kind.__bases__)
+    for base in bases:
         origin = get_origin(base) or base
-        if not issubclass(origin, Effect):
+        if Effect not in origin.__mro__:
             continue
         given = get_args(base)
         found = _declared(origin) if origin is not Effect else None
@@ -60,7 +53,7 @@ def conforms(value: object, declared: Any) -> bool:
         return value is None
     if origin in (Union, UnionType):
         return any(conforms(value, each) for each in given)
-    if origin is not None and isinstance(value, dict):
+    if origin is not None and is_dict(value):
         pairs = len(given) == 2 and issubclass(dict, origin)
         return pairs and all(
             conforms(k, given[0]) and conforms(v, given[1]) for k, v in value.items()
@@ -68,7 +61,7 @@ def conforms(value: object, declared: Any) -> bool:
     if origin is not None:
         if not isinstance(value, Iterable) or not isinstance(value, origin):
             return False
-        return all(conforms(each, given[0]) for each in value)
+        return all(conforms(each, given[0]) for each in cast("Iterable[object]", value))
     return isinstance(value, declared) and not (declared is int and isinstance(value, bool))
 
 
@@ -93,20 +86,16 @@ def values(right: object) -> Iterator[object]:
     yield from _near(right)
 
 
-def _is_named(value: Any) -> TypeGuard[_Named]:
-    return hasattr(value, "_replace") and hasattr(value, "_fields")
-
-
-def _near(right: object) -> Iterator[object]:
+def _near(right: Any) -> Iterator[object]:
     if isinstance(right, bytes):
         yield from (right + bytes(1 << 17), bytearray(right), memoryview(right), right[:-1])
-    elif isinstance(right, list):
+    elif is_list(right):
         yield from (tuple(right), [*right, object()], [*right, None], [*right, *right], right[::-1])
         yield from ([each] for item in right[:2] for each in _near(item))
-    elif isinstance(right, dict):
+    elif is_dict(right):
         yield from ({**right, -1: b""}, {**right, "": b""}, list(right), dict.fromkeys(right))
         yield from (dict.fromkeys(right, each) for each in (b"", "", 0))
-    elif isinstance(right, tuple) and _is_named(right):
+    elif hasattr(right, "_fields"):  # a named tuple
         yield tuple(right)
         for name in right._fields:
             yield from (

@@ -132,8 +132,11 @@ class Worker:
         self._work = spec.work
         self.savings = 0  # steps, of `per_byte`, that are left over
         if (respond := self.driver.respond) is not None:
-            apart = self.meter.apart(lambda effect: self._answer(respond, effect))
-            self.driver.answer_by(apart)
+
+            def answer(effect: Effect[Any]) -> object:
+                return self._answer(respond, effect)
+
+            self.driver.answer_by(self.meter.apart(answer))
         self._pay(None, self.driver.start)
 
     def tell(self, story: Sequence[Operation]) -> None:
@@ -186,7 +189,8 @@ def _input_size(operation: Operation | None) -> int:
             return len(json.dumps(to_plain(args)))
         case Complete(_, result):
             return retained_size(result)
-    return 0
+        case _:
+            return 0
 
 
 def _growing(spec: MachineSpec) -> Iterator[tuple[str, ManyOf]]:
