@@ -82,7 +82,13 @@ TIMING = Timing(
     request_timeout_s=0.6,
 )
 LIMITS = Limits(
-    raft=RaftLimits(in_flight_max=4, snapshot_distance=1000, trailing_entries=100, chunk_size=65536)
+    raft=RaftLimits(
+        in_flight_max=4,
+        snapshot_distance=1000,
+        trailing_entries=100,
+        chunk_size=65536,
+        writes_max=4,
+    )
 )
 
 

@@ -129,6 +129,10 @@ class RaftSqliteStore:
 
     def _persist(self, effect: Persist) -> None:
         with self._transaction():
+            if effect.first_index is not None and effect.first_index > (end := self._end()):
+                raise ValueError(
+                    f"the log ends before {end}, and is written from {effect.first_index}"
+                )
             self._db.execute(
                 "UPDATE state SET term = ?, voted_for = ?, commit_index = ?",
                 (effect.term, effect.voted_for, effect.commit_index),
@@ -136,6 +140,11 @@ class RaftSqliteStore:
             if effect.first_index is not None:
                 self._db.execute("DELETE FROM entries WHERE at >= ?", (effect.first_index,))
                 self._db.executemany(_NEW_ENTRY, _rows(effect.first_index, effect.entries))
+
+    def _end(self) -> int:
+        """The index that follows the last entry."""
+        query = "SELECT max(first_index, 1 + coalesce((SELECT max(at) FROM entries), 0)) FROM state"
+        return int(self._db.execute(query).fetchone()[0])
 
     def _drop_up_to(self, index: int) -> None:
         with self._transaction():

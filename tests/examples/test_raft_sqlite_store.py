@@ -22,6 +22,7 @@ from typing import Any
 import pytest
 
 from culm.garlic.raft import (
+    Compact,
     ReadSnapshot,
     Snapshot,
     SnapshotChunk,
@@ -31,7 +32,7 @@ from culm.garlic.raft import (
 )
 from culm.garlic.store import MemoryStore, Store
 from culm.machine import Effect, Ticket
-from culm.testing.raft_store_model import FOUNDING, LIFE, Values
+from culm.testing.raft_store_model import FOUNDING, LIFE, TICKET, Values, entries_of, persist
 from culm.testing.raft_stores import Crashed, RaftStoreSuite
 from stores import raft_sqlite_store
 from stores.raft_sqlite_store import RaftSqliteStore
@@ -245,6 +246,18 @@ def test_all_effects_have_their_results(tmp_path: Path) -> None:
         store.close()
     with pytest.raises(TypeError):
         twin.perform(Effect(ticket=Ticket(1)))
+
+
+def test_a_write_behind_a_hole_is_refused(tmp_path: Path) -> None:
+    store = RaftSqliteStore(tmp_path / "store", Values())
+    store.perform(persist(1, 1, 0, 1, entries_of(1, b"a", b"b")))
+    store.perform(Compact(ticket=TICKET, index=2))
+    with pytest.raises(ValueError, match="is written from 4"):
+        store.perform(persist(2, 1, 0, 4, entries_of(1, b"d")))
+    assert store.load().term == 1
+    store.perform(persist(2, 1, 0, 3, entries_of(1, b"c")))
+    assert store.load().term == 2
+    store.close()
 
 
 class TestRaftSqliteStore(RaftStoreSuite):

@@ -46,7 +46,7 @@ class State:
 class Disk:
     """Durable state, and what is under way to it.
 
-    A crash in the middle of a `Persist` leaves any prefix of it; of `pending`, which are
+    A crash in the middle of the writes leaves any prefix of them; of `pending`, which are
     changes that happen as a whole, any of them may have happened.
     """
 
@@ -57,7 +57,7 @@ class Disk:
     commit_index: int = 0
     first_index: int = 1
     entries: list[Entry] = field(default_factory=list)
-    writing: Persist | None = None
+    writing: list[Persist] = field(default_factory=list)
     pending: list[Callable[[], object]] = field(default_factory=list)
     _incoming: bytearray = field(default_factory=bytearray)
     _incoming_of: Snapshot | None = None
@@ -79,6 +79,7 @@ class Disk:
         self.term, self.voted_for = persist.term, persist.voted_for
         self.commit_index = max(self.commit_index, persist.commit_index)
         if persist.first_index is not None and steps != 1:
+            assert persist.first_index <= max(self.last_index, self.snapshot.index) + 1, "a hole"
             del self.entries[persist.first_index - self.first_index :]
             self.entries.extend(persist.entries[: None if steps is None else steps - 2])
 
@@ -93,12 +94,13 @@ class Disk:
         for change in self.pending:
             if rng.random() < 0.5:
                 change()
-        if self.writing is not None:
-            whole = self.steps_of(self.writing)
-            steps = rng.randint(0, whole)
-            self.write(self.writing, steps)
-            torn = 0 < steps < whole
-        self.writing = None
+        steps = rng.randint(0, sum(map(self.steps_of, self.writing)))
+        for persist in self.writing:
+            whole = self.steps_of(persist)
+            self.write(persist, min(steps, whole))
+            torn = torn or 0 < steps < whole
+            steps = max(0, steps - whole)
+        self.writing.clear()
         self.pending.clear()
         self._incoming.clear()
         self._incoming_of = None

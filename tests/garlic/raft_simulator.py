@@ -221,12 +221,17 @@ class Simulator:
 
     def _persist(self, node: Node, effect: Persist) -> None:
         disk = node.disk
-        disk.writing = effect
+        disk.writing.append(effect)
+        self.happened["writes under way at once"] += len(disk.writing) > 1
 
         def written() -> None:
-            disk.writing = None
-            disk.write(effect)
-            self._complete(node, effect.ticket)
+            done = disk.writing.pop(0)  # in order, whenever the disk is ready
+            disk.write(done)
+            if self.limits.writes_max > 1 and self.rng.random() < 0.3:
+                self.happened["write told of late"] += 1
+                self._later(node, lambda: self._complete(node, done.ticket))
+            else:
+                self._complete(node, done.ticket)
 
         self._later(node, written)
 

@@ -70,4 +70,5 @@ def draw_limits(rng: random.Random) -> Limits:
         snapshot_distance=rng.choice((0, 5, 20)),
         trailing_entries=rng.choice((0, 3)),
         apply_entries_max=rng.choice((1, 1000)),
+        writes_max=rng.choice((1, 1, 4)),
     )

@@ -97,6 +97,8 @@ def test_the_faults_of_the_simulator_happen() -> None:
         "ForwardFailed for certain": 10,
         "commands of a session": 20,
         "retries": 40,
+        "writes under way at once": 10,
+        "write told of late": 10,
         "Left": 5,
         "transfer": 5,
         "stalled process": 30,

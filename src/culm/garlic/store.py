@@ -102,6 +102,9 @@ class MemoryStore:
         return None
 
     def _persist(self, effect: Persist) -> None:
+        end = self._first_index + len(self._entries)
+        if effect.first_index is not None and effect.first_index > end:
+            raise ValueError(f"the log ends before {end}, and is written from {effect.first_index}")
         self._term, self._voted_for = effect.term, effect.voted_for
         self._commit_index = effect.commit_index
         if effect.first_index is not None:

@@ -29,6 +29,10 @@ class Persist(Effect[None]):
     take that place.  Complete (no result) when all of it would survive a crash.  After
     a crash on the way any prefix of this may be there: term, vote and commit index
     first, then the cut, then the entries in order.
+
+    With `Limits.writes_max` above 1 several are under way: they are done in the order in which
+    they were handed out, and none after one that has failed, so that a crash leaves a prefix of
+    all of them.  They may be completed in any order.
     """
 
     term: int

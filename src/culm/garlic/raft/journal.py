@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from culm.effects import StoreWork
 from culm.garlic.raft.effects import Persist
@@ -15,22 +16,34 @@ from culm.garlic.raft.model import Entry, Snapshot, Stored
 __all__ = ["Journal"]
 
 
+class _Write(NamedTuple):
+    """A `Persist` under way: the changes up to it, and which entries it writes, if any."""
+
+    changes: int
+    first: int | None
+    last: int
+
+
 class Journal:
     """Term, vote and log, in memory and on their way to the store.
 
-    Changes are counted.  One write is under way at a time and takes along all changes
-    made before it; a message sent with `send` leaves when all changes that preceded it
-    are written.  `stable_index` is the last entry that is durable as it stands here.
+    Changes are counted.  Up to `writes_max` writes are under way at a time, each with all changes
+    made since the one before it; a write counts when all before it are done, too.  A message sent
+    with `send` leaves when all changes that preceded it are written.  `stable_index` is the last
+    entry that is durable as it stands here.
     """
 
     __slots__ = (
         "_changes",
+        "_done",
+        "_handed",
         "_outbox",
         "_saved",
         "_unsaved_from",
         "_waiting",
         "_work",
-        "_writing",
+        "_writes",
+        "_writes_max",
         "commit_index",
         "log",
         "membership",
@@ -39,7 +52,7 @@ class Journal:
         "voted_for",
     )
 
-    def __init__(self, stored: Stored, work: StoreWork) -> None:
+    def __init__(self, stored: Stored, work: StoreWork, writes_max: int) -> None:
         self.log = Log(stored)
         known = max(stored.commit_index, stored.applied_index)
         if known > self.log.last_index:
@@ -54,10 +67,13 @@ class Journal:
         self.membership.append(first, self.log.slice(first, self.log.last_index))
         self.stable_index = self.log.last_index
         self._work = work
+        self._writes_max = max(1, writes_max)
+        self._writes: deque[_Write] = deque()  # under way, in order
+        self._done: set[_Write] = set()  # of them, while others before are not
         self._changes = 0
+        self._handed = 0  # changes that are in a write, done or not
         self._saved = 0
-        self._unsaved_from: int | None = None
-        self._writing = False
+        self._unsaved_from: int | None = None  # where the log differs from what is in the writes
         self._waiting: deque[tuple[int, Message]] = deque()
         self._outbox: list[Message] = []
 
@@ -122,19 +138,20 @@ class Journal:
         return messages
 
     def next_effect(self) -> Persist | None:
-        """The next write, if one is due and none is under way.
+        """The next write, if one is due and not too many are under way.
 
         Its commit index covers only what is durable already: if the write is torn, the
         entries that it replaces must not be taken for committed ones.
         """
-        if self._writing or self._saved == self._changes:
+        if self._handed == self._changes or len(self._writes) >= self._writes_max:
             return None
-        self._writing = True
         first, self._unsaved_from = self._unsaved_from, None
-        last, changes = self.log.last_index, self._changes
+        last, self._handed = self.log.last_index, self._changes
+        write = _Write(self._changes, first, last)
+        self._writes.append(write)
         return self._work.hand_out(
             Persist,
-            lambda _: self._written(changes, first is not None, last),
+            lambda _: self._written(write),
             term=self.term,
             voted_for=self.voted_for,
             commit_index=min(self.commit_index, self.stable_index),
@@ -142,15 +159,26 @@ class Journal:
             entries=() if first is None else self.log.slice(first, last),
         )
 
-    def _written(self, changes: int, with_log: bool, last: int) -> None:
-        self._writing = False
-        self._saved = changes
-        if with_log:
-            unsaved = self._unsaved_from
-            self.stable_index = last if unsaved is None else min(last, unsaved - 1)
-        waiting = self._waiting
-        while waiting and waiting[0][0] <= changes:
+    def _written(self, write: _Write) -> None:
+        writes, done, waiting = self._writes, self._done, self._waiting
+        done.add(write)
+        while writes and writes[0] in done:
+            write = writes.popleft()
+            done.remove(write)
+            self._saved = write.changes
+            if write.first is not None:
+                self.stable_index = self._unchanged_up_to(write.last)
+        while waiting and waiting[0][0] <= self._saved:
             self._outbox.append(waiting.popleft()[1])
+
+    def _unchanged_up_to(self, last: int) -> int:
+        """How much of the log up to `last`, as it was written, nothing is to replace."""
+        if self._unsaved_from is not None and self._unsaved_from <= last:
+            last = self._unsaved_from - 1
+        for write in self._writes:
+            if write.first is not None and write.first <= last:
+                last = write.first - 1
+        return last
 
     def drop_messages(self) -> None:
         self._outbox.clear()

@@ -61,6 +61,9 @@ class Limits:
         Entries before a snapshot that are kept for slow followers.
     proposals_max, proposal_size_max
         Entries, and bytes of values, that a leader holds uncommitted before it refuses more.
+    writes_max
+        `Persist` effects that may be under way; above 1 for stores that do them in order, and none
+        after one that has failed.
     apply_entries_max
         Entries of one `Apply`.
     reads_max
@@ -80,6 +83,7 @@ class Limits:
     trailing_entries: int = 10_000
     proposals_max: int = 100_000
     proposal_size_max: int = 64 * 1024 * 1024
+    writes_max: int = 1
     apply_entries_max: int = 10_000
     reads_max: int = 10_000
     term_jump_max: int = 2**32

@@ -42,7 +42,7 @@ class Shared:
         self.leader: int | None = None
         self.work = StoreWork()
         self.proposals = Proposals()
-        self.journal = Journal(stored, self.work)
+        self.journal = Journal(stored, self.work, limits.writes_max)
         self.applier = Applier(self.journal, self.work, limits, stored.applied_index)
 
     @property
