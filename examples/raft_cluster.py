@@ -7,7 +7,7 @@
     python examples/raft_cluster.py watch --dir /tmp/farm        # the same, as it changes
     python examples/raft_cluster.py kill --dir /tmp/farm 2       # kill -9
     python examples/raft_cluster.py run --dir /tmp/farm 2        # start it again
-    python examples/raft_cluster.py add --dir /tmp/farm 4        # a new server joins
+    python examples/raft_cluster.py add --dir /tmp/farm 4        # a new server joins [--learner]
     python examples/raft_cluster.py remove --dir /tmp/farm 4
     python examples/raft_cluster.py transfer --dir /tmp/farm 3
     python examples/raft_cluster.py recover --dir /tmp/farm 1    # the others are lost for good
@@ -36,6 +36,7 @@ import ssl
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -315,7 +316,8 @@ class Service:
                     return {"error": "READ_FAILED", "leader": self.node.leader}
                 return {"ok": True, "value": self._machine.values.get(key)}
             case {"do": "add", "id": int(number)}:
-                self.node.add_server(Farm(self._farm.folder).server(number))
+                added = Farm(self._farm.folder).server(number)
+                self.node.add_server(replace(added, voter=not question.get("learner")))
                 return {"ok": await self._changed()}
             case {"do": "remove", "id": int(number)}:
                 self.node.remove_server(number)
@@ -360,6 +362,7 @@ class Service:
             "commit_index": node.commit_index,
             "applied_index": node.applied_index,
             "servers": sorted(node.configuration.ids),
+            "learners": sorted(node.configuration.ids - node.configuration.voters),
             "keys": len(self._machine.values),
             "peers": [
                 {
@@ -520,6 +523,8 @@ def parser() -> argparse.ArgumentParser:
         for argument in positional:
             kind = int if argument == "id" else str
             command.add_argument(argument, type=kind, help=PURPOSES[argument])
+        if name == "add":
+            command.add_argument("--learner", action="store_true", help="one that never counts")
         if name in ("get", "put"):
             command.add_argument("--at", type=int, help="the server to ask (default: any)")
         if name == "start":
@@ -559,7 +564,7 @@ def main() -> int:
         case _:
             if given.command == "add":
                 farm.add(given.id)
-            names = {"id", "key", "value", "at"}
+            names = {"id", "key", "value", "at", "learner"}
             words = {name: value for name, value in vars(given).items() if name in names}
             return ask(farm, {"do": given.command, **words}, as_json=as_json)
     return 0

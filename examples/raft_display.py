@@ -22,6 +22,8 @@ def table_of_servers(answers: Sequence[Status]) -> Table:
     for answer in answers:
         number, peer = answer["id"], peers.get(answer["id"])
         member = "" if members is None else "yes" if number in members else "no"
+        if leader and number in leader.get("learners", ()):
+            member = "learner"
         row: list[object] = [number, answer["role"], member]
         if answer["role"] == "down":
             row += ["-"] * 4

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from raft_disk import Disk
 
-from culm.garlic.raft import Committed, Entry, Lost, Raft
+from culm.garlic.raft import Committed, Entry, Lost, Raft, State
 from culm.garlic.raft.messages import AppendResponse, Message, PreVoteResponse, VoteResponse
 
 
@@ -36,6 +36,9 @@ class Checker:
         self._commits[core.server_id] = core.log.base_index
 
     def step(self, core: Raft) -> None:
+        own = core.configuration.find(core.server_id)
+        if own is not None and not own.voter and core.state is not State.FOLLOWER:
+            raise Violation(f"{core.server_id} is a learner, and {core.state}")
         self._check_log(core)
         if core.leader == core.server_id:
             self._check_leader(core)

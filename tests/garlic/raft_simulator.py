@@ -49,8 +49,8 @@ from culm.machine import Closed, Effect, LocalProtocolError
 SERVERS_MAX = 7
 
 
-def server(server_id: int) -> Server:
-    return Server(server_id, f"sim://{server_id}")
+def server(server_id: int, *, voter: bool = True) -> Server:
+    return Server(server_id, f"sim://{server_id}", voter)
 
 
 def joiner_of(core: Raft) -> int | None:
@@ -474,7 +474,8 @@ class Simulator:
         if rng.random() < 0.1:
             others = list(self.nodes)
         if others and (len(members) <= 2 or rng.random() < 0.5):
-            self._on_leader(lambda core: core.add_server(server(rng.choice(others))))
+            voter = rng.random() < 0.5
+            self._on_leader(lambda core: core.add_server(server(rng.choice(others), voter=voter)))
         elif len(members) > 2:
             self._on_leader(lambda core: core.remove_server(rng.choice(sorted(members))))
 
@@ -533,7 +534,7 @@ class Simulator:
         for node in self.leaders():
             core = node.core
             assert core is not None
-            servers = [self.nodes[number].core for number in core.configuration.ids]
+            servers = [self.nodes[number].core for number in core.configuration.voters]
             following = [
                 other
                 for other in servers

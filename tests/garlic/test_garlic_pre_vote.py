@@ -97,7 +97,7 @@ def test_the_question_without_agreement_is_an_unknown_type() -> None:
 def test_unknown_extensions_say_nothing() -> None:
     ours = frozenset(Extension)
     headers = [
-        (b"culm-extensions", b"teleport ,PRE-vote,Read-Index, forward"),
+        (b"culm-extensions", b"teleport ,PRE-vote,Read-Index, forward, learners"),
         (b"culm-extensions", b""),
     ]
     assert _agreed(ours, headers) == ours

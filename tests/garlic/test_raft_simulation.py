@@ -70,6 +70,9 @@ def test_the_faults_of_the_simulator_happen() -> None:
         sizes.add(len(simulator.nodes))
         found["commands of a session"] += bool(simulator.clients.acknowledged)
         found["retries"] += simulator.clients.retries > 0
+        said = (data for _, data in simulator.checker.committed.values())
+        made = [data for data in said if isinstance(data, Configuration)]
+        found["learners"] += any(one.ids != one.voters for one in made)
         found["skewed clocks"] += simulator.weather.skew > 0
         found["changed members"] += len(member_sets(simulator)) > 1
         found["several terms"] += len(simulator.checker.leaders) > 1
@@ -100,6 +103,7 @@ def test_the_faults_of_the_simulator_happen() -> None:
         "writes under way at once": 10,
         "write told of late": 10,
         "Left": 5,
+        "learners": 4,
         "transfer": 5,
         "stalled process": 30,
         "joiner crashed": 10,

@@ -47,6 +47,8 @@ _INTS = struct.Struct(">II")
 _GZIP_HEADER = bytes.fromhex("1f8b08000000000000ff")  # no name, no time, unknown system
 _GZIP_LEVEL = 6
 
+_LEARNER = b"#learner"
+
 
 class ValueType(IntEnum):
     """Seed, "Log Contents"."""
@@ -169,8 +171,11 @@ def replicated(entry: LogEntry, limits: Limits) -> Entry:
 
 
 def encode_server(server: Server) -> bytes:
-    """ClusterServer as AddServerRequest has it; the endpoint must be ASCII."""
-    endpoint = server.endpoint.encode("ascii")
+    """ClusterServer as AddServerRequest has it; the endpoint must be ASCII.
+
+    A learner's endpoint has a fragment that says so.
+    """
+    endpoint = server.endpoint.encode("ascii") + (b"" if server.voter else _LEARNER)
     return _INTS.pack(server.server_id, len(endpoint)) + endpoint
 
 
@@ -185,7 +190,8 @@ def _read_server(data: bytes, offset: int, limits: Limits) -> tuple[Server, int]
         endpoint = data[start : start + size].decode("ascii")
     except UnicodeDecodeError:
         raise _bad(ErrorCode.BAD_VALUE, "endpoint is not ASCII") from None
-    return Server(server_id, endpoint), start + size
+    voter = not endpoint.endswith(_LEARNER.decode())
+    return Server(server_id, endpoint.removesuffix(_LEARNER.decode()), voter), start + size
 
 
 def decode_server(value: bytes, limits: Limits) -> Server:

@@ -45,6 +45,7 @@ class Change:
 
     __slots__ = (
         "_attempts",
+        "_barred",
         "_furthest",
         "_invitations",
         "_moved_at",
@@ -65,6 +66,8 @@ class Change:
         self._furthest = (0, 0)  # entries, and bytes of a snapshot, that were taken at most
         self._moved_at = shared.now  # when it last came further than ever
         self.server = server
+        # Whoever would count learners is not even invited.
+        self._barred = adding and self.has_learners
         self.state = ChangeState.JOINING if adding else ChangeState.LEAVING
         self.progress = Progress(next_index=_FIRST_INDEX, heard_at=shared.now)
         self._send()
@@ -78,9 +81,19 @@ class Change:
         servers = others if latest.find(server.server_id) is not None else (*others, server)
         return Configuration(journal.log.last_index + 1, latest.log_index, servers)
 
+    @property
+    def has_learners(self) -> bool:
+        """Whether the configuration to come has members that do not count."""
+        return any(not server.voter for server in self.configuration.servers)
+
+    def let_in(self) -> None:
+        """The server is known to understand what learners are."""
+        self._barred = False
+        self._send()
+
     def _send(self) -> None:
         """Send what the state wants sent, unless something is unanswered."""
-        if self.progress.in_flight:
+        if self._barred or self.progress.in_flight:
             return
         match self.state:
             case ChangeState.JOINING:

@@ -226,7 +226,10 @@ class Raft:
     def add_server(self, server: Server) -> None:
         """Start adding `server`; `ConfigurationChanged` or `ChangeFailed` follows.
 
-        Raises `LocalProtocolError`: ``NOT_LEADER``, ``ALREADY_MEMBER``,
+        A learner (`Server.voter`) is added where `reachable` has told that all other members know
+        what that is: who does not would count it.  To become a voter it is removed first.
+
+        Raises `LocalProtocolError`: ``NOT_LEADER``, ``ALREADY_MEMBER``, ``NOT_UNDERSTOOD``,
         ``BAD_ENDPOINT``, ``CHANGE_IN_PROGRESS``, ``TRANSFER_IN_PROGRESS``,
         ``NOTHING_COMMITTED`` (the leader is too young), ``ALREADY_CLOSED``.
         """
@@ -261,8 +264,8 @@ class Raft:
         """Let `target` take over; `RoleChanged` or, in time, `TransferFailed` follows.
 
         Nothing is proposed meanwhile.  Raises `LocalProtocolError`: ``NOT_LEADER``,
-        ``NOT_MEMBER``, ``IS_LEADER``, ``CHANGE_IN_PROGRESS``, ``TRANSFER_IN_PROGRESS``,
-        ``ALREADY_CLOSED``.
+        ``NOT_MEMBER``, ``NOT_VOTER``, ``IS_LEADER``, ``CHANGE_IN_PROGRESS``,
+        ``TRANSFER_IN_PROGRESS``, ``ALREADY_CLOSED``.
         """
         leadership = self._leading()
         self._unless(leadership.refuse_transfer(target))

@@ -80,7 +80,7 @@ class Departure:
 
     def _heard(self) -> None:
         """All is not silent.  Who left because of silence, and is a member still, is back."""
-        if self.state is DepartureState.GONE and self._shared.is_voter:
+        if self.state is DepartureState.GONE and self._shared.is_member:
             self.state = DepartureState.TOLD
         if self.state is DepartureState.TOLD:
             self._wait()

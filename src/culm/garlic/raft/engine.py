@@ -168,6 +168,8 @@ class Engine:
     def reachable(self, peer: int, extensions: frozenset[m.Extension]) -> None:
         """There is a way to `peer`, who understands those."""
         self.ways.reachable(peer, extensions)
+        if self.leadership is not None:
+            self.leadership.reachable(peer)
         self.settle()
 
     def unreachable(self, peer: int) -> None:
@@ -228,7 +230,7 @@ class Engine:
                 elector.stand(transfer=False)
             if elector.role is State.CANDIDATE and elector.elected:
                 elector.lead()
-                leadership = self.leadership = Leadership(self.shared)
+                leadership = self.leadership = Leadership(self.shared, self.ways)
         if leadership is not None:
             leadership.settle()
             if not self.shared.is_voter:
@@ -278,7 +280,7 @@ class Engine:
         that is no member knows nothing of the cluster's terms, and harms nobody but itself.
         """
         shared = self.shared
-        return term - shared.journal.term > shared.limits.term_jump_max and shared.is_voter
+        return term - shared.journal.term > shared.limits.term_jump_max and shared.is_member
 
     def _knows(self, server_id: int) -> bool:
         if self.leadership is not None and server_id == self.leadership.joiner:

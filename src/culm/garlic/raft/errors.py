@@ -22,4 +22,6 @@ class ErrorCode(ProtocolErrorCode):
     VALUE_TOO_LARGE = 10
     NO_CHANGE = 11
     NO_LEADER = 12
+    NOT_VOTER = 13
+    NOT_UNDERSTOOD = 14
     CONTRADICTION = 20

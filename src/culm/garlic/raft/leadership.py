@@ -9,11 +9,12 @@ from collections.abc import Sequence
 from culm.garlic.raft.change import Change, ChangeState
 from culm.garlic.raft.errors import ErrorCode
 from culm.garlic.raft.events import ChangeFailed, ReadFailed, ReadReady, TransferFailed
-from culm.garlic.raft.messages import ReadIndexRequest, TransferRequest
+from culm.garlic.raft.messages import Extension, ReadIndexRequest, TransferRequest
 from culm.garlic.raft.model import Configuration, Entry, PeerStatus, Server
 from culm.garlic.raft.reads import Reads
 from culm.garlic.raft.replicator import Replicator
 from culm.garlic.raft.shared import Shared
+from culm.garlic.raft.ways import Ways
 from culm.machine import LocalProtocolError
 
 __all__ = ["Leadership"]
@@ -33,11 +34,13 @@ class Leadership:
         "_size",
         "_target",
         "_transfer_until",
+        "_ways",
         "replicator",
     )
 
-    def __init__(self, shared: Shared) -> None:
+    def __init__(self, shared: Shared, ways: Ways) -> None:
         self._shared = shared
+        self._ways = ways
         self.replicator = Replicator(shared)
         self._reads = Reads()
         self._change: Change | None = None
@@ -141,11 +144,27 @@ class Leadership:
         return ErrorCode.TRANSFER_IN_PROGRESS if self._target is not None else None
 
     def refuse_add(self, server: Server) -> ErrorCode | None:
-        if not server.endpoint or not server.endpoint.isascii():
+        endpoint = server.endpoint
+        if not endpoint or not endpoint.isascii() or "#" in endpoint:
             return ErrorCode.BAD_ENDPOINT
         if self._shared.journal.membership.current.find(server.server_id) is not None:
             return ErrorCode.ALREADY_MEMBER
+        if not server.voter and not all(map(self._knows_learners, self.replicator.peers)):
+            return ErrorCode.NOT_UNDERSTOOD
         return self.refuse_change()
+
+    def _knows_learners(self, peer: int) -> bool | None:
+        """Whether `peer` does not count learners; ``None`` if there is no way to it."""
+        return self._ways.leads_to(peer, Extension.LEARNERS)
+
+    def reachable(self, peer: int) -> None:
+        """There is a way to `peer`: give up a joiner that would count learners."""
+        change = self._change
+        if change is not None and peer == self.joiner and change.has_learners:
+            if self._knows_learners(peer):
+                change.let_in()
+            elif change.state is ChangeState.JOINING:
+                self.drop_change()
 
     def refuse_remove(self, server_id: int) -> ErrorCode | None:
         if self._shared.journal.membership.current.find(server_id) is None:
@@ -156,6 +175,8 @@ class Leadership:
 
     def add(self, server: Server) -> None:
         self._change = Change(self._shared, self.replicator, server, adding=True)
+        if self._knows_learners(server.server_id):
+            self._change.let_in()
 
     def remove(self, server_id: int) -> None:
         server = self._shared.journal.membership.current.find(server_id)
@@ -213,6 +234,8 @@ class Leadership:
             return ErrorCode.IS_LEADER
         if target not in self.replicator.peers:
             return ErrorCode.NOT_MEMBER
+        if target not in self._shared.journal.membership.voters:
+            return ErrorCode.NOT_VOTER
         if self._change is not None or self._shared.journal.membership.pending:
             return ErrorCode.CHANGE_IN_PROGRESS
         return ErrorCode.TRANSFER_IN_PROGRESS if self._target is not None else None

@@ -18,11 +18,11 @@ __all__ = ["Membership"]
 class Membership:
     """The configurations of a log, from the snapshot's on.
 
-    `current` is in force, `latest` is the last one in the log; `voters` are the ids of
-    the former, `known` those of both.
+    `current` is in force, `latest` is the last one in the log; `members` are the ids of
+    the former, `voters` those of them that are no learners, `known` the ids of both.
     """
 
-    __slots__ = ("_committed", "_history", "current", "known", "latest", "voters")
+    __slots__ = ("_committed", "_history", "current", "known", "latest", "members", "voters")
 
     def __init__(self, snapshot: Snapshot, commit_index: int) -> None:
         self._history: list[tuple[int, Configuration]] = [(snapshot.index, snapshot.configuration)]
@@ -87,5 +87,5 @@ class Membership:
                 previous = found
         self.current = current
         self.latest = previous
-        self.voters = current.ids
-        self.known = current.ids | previous.ids
+        self.members, self.voters = current.ids, current.voters
+        self.known = self.members | previous.ids

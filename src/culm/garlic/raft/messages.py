@@ -54,6 +54,7 @@ class Extension(StrEnum):
     PRE_VOTE = "pre-vote"
     READ_INDEX = "read-index"
     FORWARD = "forward"
+    LEARNERS = "learners"  # no message: a configuration may have some
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,15 +18,19 @@ _SERVER_ID_MAX = 0xFFFF_FFFF
 class Server:
     """A member of a cluster: its id (32 bits) and where it is reached.
 
+    voter: whether it votes and counts for majorities; a learner is only replicated to.
+
     Raises `ValueError` for another id, `TypeError` for what is none.
     """
 
     server_id: int
     endpoint: str
+    voter: bool = True
 
     def __post_init__(self) -> None:
         check_int("server id", self.server_id, 0, _SERVER_ID_MAX)
         check_type("endpoint", self.endpoint, str)
+        check_type("voter", self.voter, bool)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +48,11 @@ class Configuration:
     @property
     def ids(self) -> frozenset[int]:
         return frozenset(server.server_id for server in self.servers)
+
+    @property
+    def voters(self) -> frozenset[int]:
+        """The ids of those that are no learners."""
+        return frozenset(server.server_id for server in self.servers if server.voter)
 
     def find(self, server_id: int) -> Server | None:
         return next((server for server in self.servers if server.server_id == server_id), None)

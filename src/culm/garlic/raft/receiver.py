@@ -107,14 +107,14 @@ class Receiver:
         return True
 
     def _commit(self, index: int) -> None:
-        was_voter = self._shared.is_voter
+        was_member = self._shared.is_member
         if self._shared.commit(index):
-            self._members_changed(was_voter)
+            self._members_changed(was_member)
 
-    def _members_changed(self, was_voter: bool) -> None:
-        if self._shared.is_voter:
+    def _members_changed(self, was_member: bool) -> None:
+        if self._shared.is_member:
             self._departure.stay()
-        elif was_voter:
+        elif was_member:
             self._departure.go()
 
     def on_snapshot(self, request: SnapshotRequest) -> None:
@@ -181,7 +181,7 @@ class Receiver:
 
     def _installed(self, snapshot: Snapshot) -> None:
         shared = self._shared
-        before, was_voter = shared.journal.membership.current, shared.is_voter
+        before, was_member = shared.journal.membership.current, shared.is_member
         shared.journal.reset(snapshot)
         shared.applier.reset(snapshot.index)
         self._snapshot_key, self._offset = None, 0
@@ -190,7 +190,7 @@ class Receiver:
         shared.settle_proposals()
         if snapshot.configuration.servers != before.servers:
             shared.members_changed()
-            self._members_changed(was_voter)
+            self._members_changed(was_member)
 
     def on_join(self, request: JoinRequest) -> None:
         """The invitation: from now on the leader's sync requests are taken."""
@@ -207,7 +207,7 @@ class Receiver:
         """
         shared, previous = self._shared, request.previous_index
         leader = (request.term, request.source)
-        if previous == 0 and not shared.is_voter and leader != self._synced_by:
+        if previous == 0 and not shared.is_member and leader != self._synced_by:
             self._synced_by, self._synced = leader, 0
         if (
             self._synced_by != leader

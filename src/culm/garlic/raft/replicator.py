@@ -35,7 +35,7 @@ class Replicator:
         self.sequence = shared.journal.term << _SEQUENCE_BITS
         self.needed = 0  # requests from this sequence on are wanted, to confirm reads
         self._reading: deque[tuple[int, Progress]] = deque()  # chunks to read
-        for peer in sorted(shared.journal.membership.voters - {shared.server_id}):
+        for peer in sorted(shared.journal.membership.members - {shared.server_id}):
             self.add_peer(peer, shared.journal.log.last_index + 1)
 
     def add_peer(self, peer: int, next_index: int) -> None:
@@ -47,13 +47,13 @@ class Replicator:
         Who is out of it gets one last request, so that it learns of that (JRaft sends
         it as well).
         """
-        voters = self._shared.journal.membership.voters
-        for peer in sorted(self.peers.keys() - voters):
+        members = self._shared.journal.membership.members
+        for peer in sorted(self.peers.keys() - members):
             progress = self.peers[peer]
             if progress.state is not ProgressState.SNAPSHOT:
                 self._send_append(peer, progress)
             del self.peers[peer]
-        for peer in sorted(voters - self.peers.keys() - {self._shared.server_id}):
+        for peer in sorted(members - self.peers.keys() - {self._shared.server_id}):
             self.add_peer(peer, joined.get(peer, self._shared.journal.log.last_index + 1))
 
     def next_sequence(self) -> int:

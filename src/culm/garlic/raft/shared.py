@@ -49,6 +49,11 @@ class Shared:
     def is_voter(self) -> bool:
         return self.server_id in self.journal.membership.voters
 
+    @property
+    def is_member(self) -> bool:
+        """Whether it is a voter or a learner."""
+        return self.server_id in self.journal.membership.members
+
     def commit(self, index: int) -> bool:
         """Everything up to `index` is committed.  Returns whether the members changed."""
         journal = self.journal

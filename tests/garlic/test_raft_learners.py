@@ -1,0 +1,242 @@
+"""Learners: replicated to, never counted, never candidates."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from garlic_cluster import Cluster, server
+from raft_lab import Lab, all_of, one
+from test_raft_simulation import STORM, caught
+
+from culm.garlic.limits import Limits
+from culm.garlic.raft import (
+    ChangeFailed,
+    Configuration,
+    ConfigurationChanged,
+    ErrorCode,
+    ReadReady,
+    Server,
+    Snapshot,
+    State,
+    Stored,
+)
+from culm.garlic.raft.membership import Membership
+from culm.garlic.raft.messages import (
+    AppendRequest,
+    Extension,
+    JoinRequest,
+    PreVoteRequest,
+    VoteRequest,
+)
+from culm.garlic.values import decode_configuration, encode_configuration
+from culm.machine import LocalProtocolError
+
+LEARNER = Server(9, "tcp://lab:9", voter=False)
+VOTERS = tuple(Server(number, f"tcp://lab:{number}") for number in (1, 2, 3))
+
+
+def founded(*servers: Server) -> Stored:
+    return Stored.founding(servers)
+
+
+def leader(stored: Stored | None = None) -> Lab:
+    lab = Lab(founded(*VOTERS, LEARNER) if stored is None else stored)
+    lab.settle(lab.lead())
+    lab.settle(lab.wait(0.5))
+    return lab
+
+
+def refusal(lab: Lab, added: Server) -> object:
+    with pytest.raises(LocalProtocolError) as raised:
+        lab.core.add_server(added)
+    return raised.value.code
+
+
+# What it does
+
+
+def test_a_learner_is_given_the_log_and_does_not_count() -> None:
+    lab = leader()
+    index, _ = lab.core.propose([b"value"])
+    requests = all_of(lab.drain(), AppendRequest)
+    assert {request.destination for request in requests} == {2, 3, 9}
+    by_peer = {request.destination: request for request in requests}
+    lab.accept(by_peer[9])
+    assert lab.core.commit_index < index
+    lab.accept(by_peer[2])
+    assert lab.core.commit_index == index
+
+
+def test_answers_of_learners_confirm_no_read() -> None:
+    lab = leader()
+    lab.core.read()
+    by_peer = {one.destination: one for one in all_of(lab.drain(), AppendRequest)}
+    lab.accept(by_peer[9])
+    assert not any(isinstance(event, ReadReady) for event in lab.events)
+    lab.accept(by_peer[3])
+    assert any(isinstance(event, ReadReady) for event in lab.events)
+
+
+def test_a_leader_that_hears_only_learners_gives_way() -> None:
+    lab = leader()
+    for _ in range(10):
+        for request in all_of(lab.wait(0.5), AppendRequest):
+            if request.destination == 9:
+                lab.accept(request)
+    assert lab.core.state is not State.LEADER
+
+
+@pytest.mark.parametrize("pre_vote", [True, False])
+def test_a_learner_never_stands(*, pre_vote: bool) -> None:
+    lab = Lab(founded(*VOTERS, LEARNER), server_id=9, pre_vote=pre_vote)
+    assert lab.core.next_deadline() is None
+    lab.append(term=1)
+    for _ in range(10):
+        sent = lab.wait(3.0)
+        assert all_of(sent, VoteRequest) == all_of(sent, PreVoteRequest) == []
+    assert lab.core.state is State.FOLLOWER
+
+
+def test_a_candidate_asks_no_learner_and_takes_no_vote_of_one() -> None:
+    lab = Lab(founded(*VOTERS, LEARNER))
+    requests = all_of(lab.wait(2.0), VoteRequest)
+    assert {request.destination for request in requests} == {2, 3}
+    lab.vote(9)
+    assert lab.core.state is State.CANDIDATE
+    lab.vote(2)
+    assert lab.core.state is State.LEADER
+
+
+def test_a_learner_is_not_handed_the_leadership() -> None:
+    lab = leader()
+    with pytest.raises(LocalProtocolError) as raised:
+        lab.core.transfer_leadership(9)
+    assert raised.value.code is ErrorCode.NOT_VOTER
+
+
+def test_majorities_are_of_voters() -> None:
+    members = Membership(Snapshot(configuration=Configuration(servers=(*VOTERS, LEARNER))), 0)
+    assert (members.members, members.voters) == ({1, 2, 3, 9}, {1, 2, 3})
+    assert members.quorum == 2
+
+
+def test_a_learner_disregards_far_terms_as_every_member() -> None:
+    lab = Lab(founded(*VOTERS, LEARNER), server_id=9)
+    lab.append(term=1)
+    assert not lab.ask_vote(term=2**40).accepted
+    assert lab.core.term == 1
+
+
+# How it becomes one
+
+
+def knowing(lab: Lab, *peers: int) -> Lab:
+    for peer in peers:
+        lab.core.reachable(peer, Extension)
+    return lab
+
+
+def test_a_learner_is_added_only_where_all_others_know_what_that_is() -> None:
+    lab = leader(founded(*VOTERS))
+    assert refusal(lab, LEARNER) is ErrorCode.NOT_UNDERSTOOD
+    knowing(lab, 2)
+    assert refusal(lab, LEARNER) is ErrorCode.NOT_UNDERSTOOD
+    lab.core.reachable(3, [Extension.PRE_VOTE, Extension.READ_INDEX])
+    assert refusal(lab, LEARNER) is ErrorCode.NOT_UNDERSTOOD
+    knowing(lab, 3)
+    lab.core.add_server(LEARNER)
+    assert all_of(lab.drain(), JoinRequest) == []
+    knowing(lab, 9)
+    assert one(lab.drain(), JoinRequest).destination == 9
+
+
+@pytest.mark.parametrize("added", [LEARNER, Server(8, "tcp://lab:8")])
+def test_who_would_count_learners_is_not_invited(added: Server) -> None:
+    """Nor a voter, where there are some."""
+    stored = founded(*VOTERS) if added is LEARNER else founded(*VOTERS, LEARNER)
+    lab = knowing(leader(stored), 2, 3, 9 if added is not LEARNER else 2)
+    lab.core.add_server(added)
+    lab.wait(0.5)
+    lab.core.reachable(added.server_id, [Extension.PRE_VOTE])
+    assert all_of(lab.drain(), JoinRequest) == all_of(lab.sent, JoinRequest) == []
+    assert lab.events[-1] == ChangeFailed(server_id=added.server_id)
+
+
+def test_voters_are_added_without_a_question_where_there_are_no_learners() -> None:
+    lab = leader(founded(*VOTERS))
+    lab.core.add_server(Server(8, "tcp://lab:8"))
+    assert len(all_of(lab.drain(), JoinRequest)) == 1
+
+
+def test_an_endpoint_has_no_fragment() -> None:
+    lab = leader(founded(*VOTERS))
+    assert refusal(lab, Server(8, "tcp://lab:8#learner")) is ErrorCode.BAD_ENDPOINT
+
+
+def test_a_learner_that_is_to_vote_is_removed_first() -> None:
+    assert refusal(leader(), Server(9, "tcp://lab:9")) is ErrorCode.ALREADY_MEMBER
+
+
+def test_a_configuration_says_who_is_a_learner() -> None:
+    made = Configuration(7, 3, (*VOTERS, LEARNER))
+    data = encode_configuration(made)
+    assert data.endswith(b"tcp://lab:9#learner")
+    assert decode_configuration(data, Limits()) == made
+    assert encode_configuration(Configuration(7, 3, VOTERS)).find(b"#") < 0
+
+
+# Nodes
+
+
+def test_a_node_learns_reads_and_is_removed() -> None:
+    cluster = Cluster(1, 2, 3, handshake=True)
+    first = cluster.leader()
+    first.node.propose([b"before"])
+    late = cluster.add(4)
+    cluster.run(0.5)
+    first.node.add_server(dataclasses.replace(server(4), voter=False))
+    assert cluster.run(5.0, lambda: late.machine.values == [b"before"])
+    assert first.node.configuration.voters == {1, 2, 3}
+    cluster.run(0.5)
+    assert late.node.configuration == first.node.configuration
+    late.node.read()
+    assert cluster.run(1.0, lambda: any(isinstance(event, ReadReady) for event in late.events))
+    # With it and one voter there is no majority.
+    others = [number for number in (1, 2, 3) if number != first.node.server_id]
+    for number in others:
+        cluster.stop(number)
+    assert cluster.run(2.0, lambda: first.node.state is not State.LEADER)
+    assert not cluster.run(3.0, lambda: late.node.state is not State.FOLLOWER)
+    for number in others:
+        cluster.down.discard(number)
+    again = cluster.leader()
+    cluster.run(1.0)
+    again.node.remove_server(4)
+    assert cluster.run(5.0, lambda: 4 not in again.node.configuration.ids)
+    kinds = [type(event) for event in again.events]
+    assert ConfigurationChanged in kinds
+
+
+def test_where_nobody_shakes_hands_there_are_no_learners() -> None:
+    cluster = Cluster(1, 2, 3)
+    first = cluster.leader()
+    cluster.run(0.5)
+    with pytest.raises(LocalProtocolError) as raised:
+        first.node.add_server(dataclasses.replace(server(4), voter=False))
+    assert raised.value.code is ErrorCode.NOT_UNDERSTOOD
+
+
+# That the simulator would notice
+
+
+def test_canary_learners_that_are_counted_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    refresh = Membership._refresh
+
+    def count_all(members: Membership) -> None:
+        refresh(members)
+        members.voters = members.members
+
+    monkeypatch.setattr(Membership, "_refresh", count_all)
+    weather = dataclasses.replace(STORM, loss=0.0, delay_max=0.002, leader_crash=0.0, change=0.8)
+    assert caught(weather, size=3, seeds=60, seconds=2, check_sends=True)
