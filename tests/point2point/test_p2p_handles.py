@@ -1,0 +1,126 @@
+"""What handles on requests promise, and what a connection says of how far its data has come."""
+
+from __future__ import annotations
+
+import pytest
+from p2p_support import (
+    Pair,
+    entry,
+    metadata,
+    payload,
+    proposal,
+    raw,
+    refusal,
+    send_entry,
+    switch,
+)
+
+from culm.machine import ContractErrorCode, LocalProtocolError
+from culm.point2point import (
+    EVERYTHING,
+    CancelReason,
+    ErrorCode,
+    Limits,
+    Request,
+    RequestState,
+)
+
+
+def over(pair: Pair, request: Request) -> None:
+    """End the request with all four messages."""
+    request.cancel(CancelReason.DO_NOT_RETRY)
+    pair.pump()
+    assert request.state is RequestState.ENDED
+
+
+class TestHandles:
+    def test_those_on_the_same_request_are_equal(self) -> None:
+        pair = Pair()
+        first, theirs = pair.propose()
+        second, _ = pair.propose(start=30)
+        again = pair.left.request(first.request_id)
+        assert again == first == pair.left.requests[first.request_id]
+        assert again is not first
+        assert len({first, again, second}) == 2
+        assert first not in (second, theirs, first.request_id)
+
+    def test_one_outlives_its_request(self) -> None:
+        pair = Pair()
+        ours, theirs = pair.confirmed()
+        over(pair, ours)
+        for late in (ours, theirs):
+            assert refusal(late.adjust, eagerness=EVERYTHING) is ErrorCode.UNKNOWN_REQUEST
+            assert refusal(late.cancel, CancelReason.DO_NOT_RETRY) is ErrorCode.UNKNOWN_REQUEST
+            assert refusal(late.send_metadata, entry(1)) is ErrorCode.UNKNOWN_REQUEST
+
+    def test_a_later_request_with_the_same_id_has_handles_of_its_own(self) -> None:
+        pair = Pair()
+        old, _ = pair.confirmed()
+        over(pair, old)
+        new = pair.left.propose(proposal(), request_id=old.request_id)
+        pair.pump()
+        assert new != old
+        assert (new.state, old.state) == (RequestState.PROPOSED_BY_US, RequestState.ENDED)
+        assert refusal(old.cancel, CancelReason.DO_NOT_RETRY) is ErrorCode.UNKNOWN_REQUEST
+        assert new.state is RequestState.PROPOSED_BY_US
+
+    def test_all_of_them_are_a_view_that_follows_the_connection(self) -> None:
+        pair = Pair()
+        requests = pair.left.requests
+        assert dict(requests) == {}
+        ours, _ = pair.confirmed()
+        assert dict(requests) == {ours.request_id: ours}
+        over(pair, ours)
+        assert (dict(requests), len(requests), ours.request_id in requests) == ({}, 0, False)
+        assert refusal(pair.left.request, ours.request_id) is ErrorCode.UNKNOWN_REQUEST
+
+    @pytest.mark.parametrize("side", ["left", "right"])
+    def test_after_close_all_have_ended(self, side: str) -> None:
+        pair = Pair()
+        request = pair.confirmed()[side == "right"]
+        connection, _ = pair.sides(side)
+        assert connection.proposal_credit > 0
+        connection.close()
+        while connection.next_event() is not None:
+            pass
+        assert (request.state, connection.proposal_credit) == (RequestState.ENDED, 0)
+        for verb in (request.check_open, connection.check_open):
+            with pytest.raises(LocalProtocolError) as caught:
+                verb()
+            assert caught.value.code is ContractErrorCode.ALREADY_CLOSED
+
+
+class TestAmounts:
+    """Bytes of data: of ours that wait, that have left, and that the peer takes besides."""
+
+    WINDOW = 4000
+
+    def test_data_waits_then_leaves(self) -> None:
+        pair = Pair(limits=(Limits(data_window_max=self.WINDOW), None))
+        _, theirs = pair.confirmed()
+        sender = pair.right
+        assert (sender.taken_size(), sender.send_credit()) == (0, self.WINDOW)
+        theirs.send_metadata(entry(1))
+        theirs.send_payload(payload(1), compress=False)
+        size = len(switch(0) + metadata(entry(1)) + raw(payload(1)))
+        assert (sender.unsent_size(), sender.taken_size()) == (size, 0)
+        assert sender.send_credit() == self.WINDOW - size
+        pair.pump()
+        assert (sender.unsent_size(), sender.taken_size()) == (0, size)
+        assert sender.send_credit() == self.WINDOW - size  # credit comes again in larger amounts
+        for seqnum in range(2, 46):
+            send_entry(theirs, seqnum)
+            pair.pump()
+        assert sender.taken_size() > self.WINDOW
+        assert self.WINDOW // 4 < sender.send_credit() <= self.WINDOW
+
+    def test_more_than_the_credit_waits_and_none_is_left(self) -> None:
+        pair = Pair(limits=(Limits(data_window_max=100), None))
+        _, theirs = pair.confirmed()
+        theirs.send_metadata(entry(1))
+        size = len(switch(0) + metadata(entry(1)))
+        assert size > 100
+        assert pair.right.send_credit() == 0
+        pair.right.data_to_send()
+        assert (pair.right.taken_size(), pair.right.unsent_size()) == (100, size - 100)
+        assert pair.right.send_credit() == 0
