@@ -114,6 +114,11 @@ cdef struct Heard:
     int kind
     bint echo           # it answers a sum of ours by their own
 
+cdef struct Cut:
+    # Where a range of ours is cut, and what all shorts before that combine to.
+    uint64_t rank
+    uint64_t sum
+
 cdef struct Reader:
     const uint8_t *at
     const uint8_t *end
@@ -315,6 +320,7 @@ cdef class Exchange:
     cdef uint64_t union_count
     cdef uint64_t[WORDS_MAX] union_state
     cdef Run run            # where we have looked last, if it has items
+    cdef Trail trail        # the way there
     cdef uint64_t run_sum   # of the shorts before it
     cdef uint64_t last_rank  # in the run, or keyed anywhere
     cdef uint64_t last_sum

@@ -12,15 +12,6 @@ cdef extern from *:
     const uint64_t ID_SECOND "CULM_ID_SECOND"
 
 
-cdef inline uint64_t plus(int kind, uint64_t first, uint64_t second) noexcept nogil:
-    """What two shorts combine to."""
-    if kind == SUM_KIND:
-        return first + second
-    if kind == XOR_KIND:
-        return first ^ second
-    return ((first & ~TOPS) + (second & ~TOPS)) ^ ((first ^ second) & TOPS)
-
-
 cdef inline uint64_t sum_of(int kind, const uint8_t *shorts, uint64_t count) noexcept nogil:
     cdef uint64_t total = 0, at
     if kind == SUM_KIND:
@@ -95,14 +86,19 @@ cdef uint64_t add_to_union(Exchange self, const uint8_t *item, Py_ssize_t size) 
     return state[0]
 
 
+cdef inline bint is_at_hand(Exchange self, uint64_t rank) noexcept nogil:
+    return self.run.rank <= rank < self.run.rank + <uint64_t>self.run.count
+
+
 cdef void look(Exchange self, uint64_t rank) noexcept:
-    """Have the run at hand in which `rank` is, or at the end of which."""
-    cdef uint64_t[WORDS_MAX] state
-    if self.run.count and self.run.rank <= rank <= self.run.rank + <uint64_t>self.run.count:
-        return
-    clear(self.layout.kind, state)
-    self.view.seek_rank(rank, &self.run, state)
-    self.run_sum = self.last_sum = state[0]
+    """Have the run at hand in which `rank` is, if there is such an item, else the last one."""
+    if not is_at_hand(self, rank):
+        arrive(self, self.view.walk_to_rank(&self.trail, rank, &self.run))
+
+
+cdef inline void arrive(Exchange self, uint64_t sum) noexcept:
+    """Another run is at hand; the items before it combine to `sum`."""
+    self.run_sum = self.last_sum = sum
     self.last_rank = self.run.rank
 
 
@@ -114,7 +110,9 @@ cdef uint64_t sum_before(Exchange self, uint64_t rank) noexcept:
         return self.keyed_blocks[block] + sum_of(
             SUM_KIND, self.keyed_shorts + (8 * block << BLOCK_SHIFT), rank - (block << BLOCK_SHIFT)
         )
-    look(self, rank)
+    if rank != self.run.rank + <uint64_t>self.run.count:
+        # The end of a run is as good as the beginning of the next one.
+        look(self, rank)
     if rank < self.last_rank:
         self.last_rank, self.last_sum = self.run.rank, self.run_sum
     self.last_sum = plus(
@@ -138,7 +136,6 @@ cdef inline uint64_t difference(Exchange self, uint64_t first, uint64_t second) 
 cdef uint64_t rank_of_key(Exchange self, const Key *key) noexcept:
     """How many of our items are below a bound."""
     cdef uint8_t[SLOT_SIZE_MAX] slot
-    cdef uint64_t[WORDS_MAX] state
     cdef Layout *layout = &self.layout
     cdef bint through
     if key.size < 0:
@@ -150,18 +147,13 @@ cdef uint64_t rank_of_key(Exchange self, const Key *key) noexcept:
         and order(layout, self.run.slots, slot) <= 0
         and order(layout, slot, self.run.slots + (self.run.count - 1) * layout.stride) <= 0
     ):
-        clear(layout.kind, state)
-        self.view.seek(slot, &self.run, state)
-        self.run_sum = self.last_sum = state[0]
-        self.last_rank = self.run.rank
+        arrive(self, self.view.walk_to_key(&self.trail, slot, &self.run))
     return self.run.rank + below(layout, self.run.slots, self.run.count, slot, through)
 
 
 cdef const uint8_t *slot_at(Exchange self, uint64_t rank) noexcept:
     """The item of that rank, of which there is one."""
-    if not (self.run.count and self.run.rank <= rank < self.run.rank + <uint64_t>self.run.count):
-        self.run.count = 0
-        look(self, rank)
+    look(self, rank)
     return self.run.slots + (rank - self.run.rank) * self.layout.stride
 
 
@@ -180,16 +172,12 @@ cdef bint has_item(Exchange self, const uint8_t *item, Py_ssize_t size) noexcept
 
 cdef const uint8_t *shorts_at(Exchange self, uint64_t rank, uint64_t stop, uint64_t *count) noexcept:
     """The shorts of the item at `rank` and of those behind it that are at hand, up to `stop`."""
-    cdef Run run
     if self.keyed:
         count[0] = stop - rank
         return self.keyed_shorts + 8 * rank
-    if self.run.count and self.run.rank <= rank < self.run.rank + <uint64_t>self.run.count:
-        count[0] = min(stop, self.run.rank + <uint64_t>self.run.count) - rank
-        return self.run.shorts + 8 * (rank - self.run.rank)
-    self.view.piece(rank, stop, &run)
-    count[0] = run.count
-    return run.shorts
+    look(self, rank)
+    count[0] = min(stop, self.run.rank + <uint64_t>self.run.count) - rank
+    return self.run.shorts + 8 * (rank - self.run.rank)
 
 
 cdef bint can_name(Exchange self, uint64_t wanted, uint64_t count) noexcept:

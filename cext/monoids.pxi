@@ -76,6 +76,26 @@ cdef inline void take_away(int kind, uint64_t *into, const uint64_t *other) noex
             )
 
 
+# The low word of a state is a state of its own.
+
+cdef inline uint64_t plus(int kind, uint64_t first, uint64_t second) noexcept nogil:
+    """What two shorts combine to."""
+    if kind == SUM_KIND:
+        return first + second
+    if kind == XOR_KIND:
+        return first ^ second
+    return ((first & ~TOPS) + (second & ~TOPS)) ^ ((first ^ second) & TOPS)
+
+
+cdef inline uint64_t partner(int kind, uint64_t short, uint64_t other) noexcept nogil:
+    """What combined with `other` gives `short`."""
+    if kind == SUM_KIND:
+        return short - other
+    if kind == XOR_KIND:
+        return short ^ other
+    return ((short | TOPS) - (other & ~TOPS)) ^ ((short ^ ~other) & TOPS)
+
+
 cdef inline void lift_into(
     int kind, uint64_t *state, const uint8_t *p, Py_ssize_t size
 ) noexcept nogil:
@@ -111,6 +131,11 @@ cdef inline void load_state(int kind, uint64_t *state, const uint8_t *p) noexcep
     else:
         state[1] = load_64_be(p)
         state[0] = load_64_be(p + 8)
+
+
+cdef inline uint64_t low_word(int kind, const uint8_t *p) noexcept nogil:
+    """That of a packed state."""
+    return load_64(p) if kind == LTHASH_KIND else load_64_be(p + 8)
 
 
 cdef int unpack(int kind, uint64_t *state, bytes packed) except -1:

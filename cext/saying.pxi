@@ -171,18 +171,18 @@ cdef bint say_parts(Exchange self, const Heard *heard, uint64_t parts) except -1
     cdef Key upper = key_at(&self.heard_keys, heard.range.upper)
     cdef uint64_t count = heard.range.count
     cdef Steps steps
-    cdef uint64_t *cuts
+    cdef Cut *cuts
     cdef bint by_keys
     self.scratch.size = 0
-    reserve(&self.scratch, 8 * (parts + 1))
-    cuts = <uint64_t *>self.scratch.data
+    reserve(&self.scratch, sizeof(Cut) * (parts + 1))
+    cuts = <Cut *>self.scratch.data
     by_keys = can_step(&steps, &lower, &upper, parts, self.layout.item_size) and cut_by_keys(
         self, heard, &steps, &lower, cuts
     )
     if not by_keys:
         parts = min(parts, count, <uint64_t>(RANKS_ROOM // (self.layout.item_size + 24)))
         parts = max(parts, <uint64_t>2)
-        cut_by_ranks(heard, parts, cuts)
+        cut_by_ranks(self, heard, parts, cuts)
     enter_explicitly(self, &lower, &upper)
     put_said(&self.out, SAID_KEYS if by_keys else SAID_RANKS, parts)
     put_difference(&self.out, <int64_t>count - <int64_t>base_of(self, heard))
@@ -190,42 +190,49 @@ cdef bint say_parts(Exchange self, const Heard *heard, uint64_t parts) except -1
     return True
 
 
+cdef inline void cut_at(Exchange self, Cut *cut, uint64_t rank) noexcept:
+    cut.rank, cut.sum = rank, sum_before(self, rank)
+
+
 cdef bint cut_by_keys(
-    Exchange self, const Heard *heard, const Steps *steps, const Key *lower, uint64_t *cuts
+    Exchange self, const Heard *heard, const Steps *steps, const Key *lower, Cut *cuts
 ) noexcept:
     """Where equal steps are in our items; whether these are spread over them."""
     cdef uint8_t[BOUND_SIZE_MAX] room
-    cdef uint64_t part, largest = 0, end = heard.range.start + heard.range.count
+    cdef uint64_t part, rank, largest = 0, end = heard.range.start + heard.range.count
     cdef Key key
-    cuts[0] = heard.range.start
+    cut_at(self, &cuts[0], heard.range.start)
     for part in range(1, steps.parts + 1):
-        cuts[part] = end
+        rank = end
         if part < steps.parts:
             key = step(steps, lower, part, room)
-            cuts[part] = min(max(rank_of_key(self, &key), cuts[part - 1]), end)
-        largest = max(largest, cuts[part] - cuts[part - 1])
+            rank = min(max(rank_of_key(self, &key), cuts[part - 1].rank), end)
+        cut_at(self, &cuts[part], rank)
+        largest = max(largest, rank - cuts[part - 1].rank)
     return largest < heard.range.count and largest <= 2 * heard.range.count // steps.parts + 16
 
 
-cdef void cut_by_ranks(const Heard *heard, uint64_t parts, uint64_t *cuts) noexcept:
+cdef void cut_by_ranks(Exchange self, const Heard *heard, uint64_t parts, Cut *cuts) noexcept:
     cdef uint64_t part
     for part in range(parts + 1):
-        cuts[part] = heard.range.start + before_part(heard.range.count, parts, part)
+        cut_at(
+            self, &cuts[part], heard.range.start + before_part(heard.range.count, parts, part)
+        )
 
 
 cdef int put_parts(
-    Exchange self, const Heard *heard, const Steps *steps, const uint64_t *cuts, uint64_t parts
+    Exchange self, const Heard *heard, const Steps *steps, const Cut *cuts, uint64_t parts
 ) except -1:
     cdef Key whole_lower = key_at(&self.heard_keys, heard.range.lower)
     cdef Key lower = whole_lower, upper
     cdef uint8_t[2][BOUND_SIZE_MAX] rooms
-    cdef uint64_t before = sum_before(self, cuts[0]), after, part, count
+    cdef uint64_t part, count
     for part in range(parts):
-        count = cuts[part + 1] - cuts[part]
+        count = cuts[part + 1].rank - cuts[part].rank
         upper = key_at(&self.heard_keys, heard.range.upper)
         if part < parts - 1:
             if steps == NULL:
-                upper = separator(self, cuts[part + 1], rooms[part & 1])
+                upper = separator(self, cuts[part + 1].rank, rooms[part & 1])
                 put_key(&self.out, &upper, &lower)
             else:
                 upper = step(steps, &whole_lower, part + 1, rooms[part & 1])
@@ -236,10 +243,9 @@ cdef int put_parts(
                         - before_part(heard.range.count, parts, part)
                     ),
                 )
-        after = sum_before(self, cuts[part + 1])
-        put_sum(self, count, difference(self, after, before))
-        keep_open(self, &lower, &upper, cuts[part], count, ASKED_SUM)
-        lower, before = upper, after
+        put_sum(self, count, difference(self, cuts[part + 1].sum, cuts[part].sum))
+        keep_open(self, &lower, &upper, cuts[part].rank, count, ASKED_SUM)
+        lower = upper
     return 0
 
 

@@ -83,13 +83,25 @@ cdef inline Py_ssize_t below(
     const Layout *layout, const uint8_t *slots, Py_ssize_t count, const uint8_t *key, bint through
 ) noexcept nogil:
     """How many of `count` ascending slots are below `key`, or, with `through`, not above it."""
-    cdef Py_ssize_t low = 0, high = count, middle
-    while low < high:
-        middle = (low + high) >> 1
+    cdef uint64_t first = load_64_be(key)
+    cdef Py_ssize_t low = 0, left = count, half, middle
+    # Without branches, for which way it goes cannot be foretold.
+    while left > 1:
+        half = left >> 1
+        low += half & -<Py_ssize_t>(load_64_be(slots + (low + half - 1) * layout.stride) < first)
+        left -= half
+    if left:
+        low += load_64_be(slots + low * layout.stride) < first
+    if low == count or load_64_be(slots + low * layout.stride) != first:
+        return low
+    # Of those that begin as the key does, all the bytes are looked at.
+    left = count
+    while low < left:
+        middle = (low + left) >> 1
         if order(layout, slots + middle * layout.stride, key) < <int>through:
             low = middle + 1
         else:
-            high = middle
+            left = middle
     return low
 
 

@@ -7,6 +7,7 @@ from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 include "monoids.pxi"
 include "slots.pxi"
 include "btree.pxi"
+include "trail.pxi"
 include "sorting.pxi"
 
 WIDTH = WIDTH_USUAL
@@ -37,6 +38,15 @@ cdef class View:
 
     cdef void seek_rank(self, uint64_t rank, Run *run, uint64_t *state) noexcept:
         """The run of the item at `rank`, at the end the last one; else as `seek`."""
+
+    # The same for whoever goes from place to place, of whose way `trail` has been kept: the
+    # result is what the low words of the states before that run combine to.
+
+    cdef uint64_t walk_to_key(self, Trail *trail, const uint8_t *key, Run *run) noexcept:
+        return 0
+
+    cdef uint64_t walk_to_rank(self, Trail *trail, uint64_t rank, Run *run) noexcept:
+        return 0
 
     cdef uint64_t settle(
         self, const Run *run, const uint8_t *key, bint through, uint64_t *state
@@ -243,15 +253,6 @@ cdef class View:
         return b"".join(lowest), b"".join(states)
 
 
-cdef inline uint64_t partner(int kind, uint64_t short, uint64_t other) noexcept nogil:
-    """What combined with `other` gives `short`."""
-    if kind == SUM_KIND:
-        return short - other
-    if kind == XOR_KIND:
-        return short ^ other
-    return ((short | TOPS) - (other & ~TOPS)) ^ ((short ^ ~other) & TOPS)
-
-
 cdef inline uint64_t bucket_for(uint64_t short, int bits) noexcept nogil:
     return short * P64_1 >> (64 - bits)
 
@@ -306,6 +307,14 @@ cdef class Versioned(View):
 
     cdef void seek_rank(self, uint64_t rank, Run *run, uint64_t *state) noexcept:
         seek_rank(self.store, self.version, rank, run, state)
+
+    cdef uint64_t walk_to_key(self, Trail *trail, const uint8_t *key, Run *run) noexcept:
+        walk_to_key(self.store, self.version, trail, key)
+        return leaf_of(self.store, self.version, trail, run)
+
+    cdef uint64_t walk_to_rank(self, Trail *trail, uint64_t rank, Run *run) noexcept:
+        walk_to_rank(self.store, self.version, trail, rank)
+        return leaf_of(self.store, self.version, trail, run)
 
 
 @cython.final
@@ -426,16 +435,30 @@ cdef class Frozen(View):
         return self.count
 
     cdef void seek(self, const uint8_t *key, Run *run, uint64_t *state) noexcept:
-        cdef uint64_t block = 0
-        if self.count:
-            block = below(
-                &self.layout, self.lowest + self.layout.stride, self.blocks_count - 1, key, True
-            )
-        self.seek_block(block, run, state)
+        self.seek_block(self.block_for(key), run, state)
+
+    cdef uint64_t block_for(self, const uint8_t *key) noexcept:
+        if self.count == 0:
+            return 0
+        return below(
+            &self.layout, self.lowest + self.layout.stride, self.blocks_count - 1, key, True
+        )
+
+    cdef uint64_t block_with(self, uint64_t rank) noexcept:
+        return min(rank // BLOCK_ITEMS, self.blocks_count - 1) if self.count else 0
+
+    cdef uint64_t walk_to_key(self, Trail *trail, const uint8_t *key, Run *run) noexcept:
+        return self.walk_to_block(self.block_for(key), run)
+
+    cdef uint64_t walk_to_rank(self, Trail *trail, uint64_t rank, Run *run) noexcept:
+        return self.walk_to_block(self.block_with(rank), run)
+
+    cdef uint64_t walk_to_block(self, uint64_t block, Run *run) noexcept:
+        self.seek_block(block, run, NULL)
+        return low_word(self.layout.kind, self.states + block * 8 * self.layout.words)
 
     cdef void seek_rank(self, uint64_t rank, Run *run, uint64_t *state) noexcept:
-        cdef uint64_t last = self.blocks_count - 1 if self.count else 0
-        self.seek_block(min(rank // BLOCK_ITEMS, last), run, state)
+        self.seek_block(self.block_with(rank), run, state)
         if state == NULL:
             # Whoever wants no sums can have all that follows at once.
             run.count = <Py_ssize_t>(self.count - run.rank)
