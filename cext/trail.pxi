@@ -14,10 +14,11 @@ cdef struct Trail:
     uint64_t[DEPTH_MAX] sums
 
 
-cdef inline void fetch_ahead(const Store *store, const Node *node) noexcept nogil:
-    cdef Py_ssize_t at
-    for at in range(0, min(size_of(store, 0), <Py_ssize_t>AHEAD_SIZE), 64):
-        prefetch(<const uint8_t *>node + at)
+cdef inline void fetch_leaf(const Store *store, const Node *leaf) noexcept nogil:
+    """Have it on its way from memory before it is looked at."""
+    cdef Py_ssize_t at, size = size_of(store, 0)
+    for at in range(0, min(size, <Py_ssize_t>AHEAD_SIZE), 64):
+        prefetch(<const uint8_t *>leaf + at)
 
 
 cdef inline void enter_node(Trail *trail, Py_ssize_t depth, Node *node) noexcept nogil:
@@ -51,13 +52,13 @@ cdef void turn_to(
         sum = partner(kind, sum, state_of(store, inner, at)[0])
     trail.path.places[depth] = place
     trail.ranks[depth], trail.sums[depth] = rank, sum
-    if inner.level == 1:
-        if not is_next:
-            expect(store, children[place])
-        elif place + 1 < inner.count:
-            # Leaf after leaf is read: this one has been on its way since the one before.
-            fetch_ahead(store, children[place + 1])
     enter_node(trail, depth + 1, children[place])
+    if inner.level > 1:
+        return
+    if is_next and place + 1 < inner.count:
+        # Leaf after leaf is read: this one has been on its way since the one before.
+        place += 1
+    fetch_leaf(store, children[place])
 
 
 cdef inline Py_ssize_t child_with(
@@ -98,6 +99,19 @@ cdef inline bint leads_to_key(
     )
 
 
+cdef inline Py_ssize_t child_near(
+    const Store *store, Node *inner, Py_ssize_t place, const uint8_t *key
+) noexcept nogil:
+    """The same as `child_for`, which is mostly the next one."""
+    if (
+        place + 2 < inner.count
+        and order(&store.layout, slot_of(store, inner, place + 1), key) <= 0
+        and order(&store.layout, slot_of(store, inner, place + 2), key) > 0
+    ):
+        return place + 1
+    return child_for(store, inner, key)
+
+
 cdef void walk_to_rank(
     const Store *store, const Version *version, Trail *trail, uint64_t rank
 ) noexcept nogil:
@@ -130,7 +144,7 @@ cdef void walk_to_key(
         depth -= 1
     node = trail.path.nodes[depth]
     while node.level:
-        turn_to(store, trail, depth, child_for(store, node, key))
+        turn_to(store, trail, depth, child_near(store, node, trail.path.places[depth], key))
         depth += 1
         node = trail.path.nodes[depth]
     trail.path.depth = depth
