@@ -35,7 +35,7 @@ from culm.reconcile import (
 
 COUNT = int(os.environ.get("CULM_RECONCILE_ITEMS", "1000000"))
 SIZE = 32
-TURNS = 3
+TURNS = int(os.environ.get("CULM_RECONCILE_TURNS", "3"))
 MODES = {
     "ranges": CompactParameters(),
     "keyed": CompactParameters(keyed=True),

@@ -10,6 +10,8 @@ from random import Random
 from types import ModuleType
 from typing import Any
 
+from kernel_twins import freeze
+
 PLAIN, ASKING, ANSWERING = range(3)
 LISTING_FROM = 6
 ROUNDS_MAX = LISTING_FROM + 3
@@ -18,11 +20,14 @@ SIZE = 40_000
 Plan = dict[str, int]
 
 
-def filled(module: ModuleType, items: set[bytes], kind: int, item_size: int, varying: bool) -> Any:
-    tree = module.Tree(kind, item_size, varying)
+def filled(
+    module: ModuleType, items: set[bytes], kind: int, item_size: int, varying: bool, width: int = 40
+) -> Any:
+    """A tree of the items; a frozen one, if nodes have a `width` of 0."""
+    tree = module.Tree(kind, item_size, varying, width or 40)
     held = sorted(items)
     tree.load(b"".join(held), array("Q", accumulate(map(len, held), initial=0)))
-    return tree
+    return tree if width else freeze(module, tree, kind, item_size, varying)
 
 
 class Twins:

@@ -6,6 +6,7 @@ import importlib.util
 import os
 from functools import cache
 from types import ModuleType
+from typing import Any
 from unittest.mock import patch
 
 import pytest
@@ -40,3 +41,11 @@ def codec(name: str, implementation: kernels.Implementation) -> ModuleType:
     with patch.object(kernels, name, kernel):
         spec.loader.exec_module(module)
     return module
+
+
+def freeze(module: ModuleType, view: Any, kind: int, size: int, varying: bool) -> Any:
+    """A frozen tree, built of what `view` says of itself."""
+    count = len(view)
+    lowest, states = view.blocks(0, -(-count // module.BLOCK) + 1)
+    parts = view.slots(0, count), view.shorts(0, count), lowest, states
+    return module.Frozen(kind, size, varying, count, *parts)

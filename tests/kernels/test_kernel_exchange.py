@@ -50,7 +50,8 @@ def kept(ours: set[bytes], theirs: set[bytes], talk: Talk) -> None:
 
 
 def exchange(tree: ModuleType, items: set[bytes], **options: Any) -> Any:
-    view = filled(tree, items, options["kind"], options["size"], options["varying"])
+    shape = [options[name] for name in ("kind", "size", "varying", "nodes")]
+    view = filled(tree, items, *shape)
     named = {"width": options["width"], "salt": options["salt"], "key": options["key"]}
     return tree.Exchange(view, ranges_max=RANGES_MAX, form=options.get("form", PLAIN), **named)
 
@@ -64,6 +65,8 @@ def options(draw: st.DrawFn) -> dict[str, Any]:
         "width": draw(st.integers(4, 8)),
         "salt": draw(st.integers(0, 2**64 - 1)),
         "key": draw(st.sampled_from([b"", b"", KEY])),
+        # Narrow nodes make deep trees; 0 is a frozen one.
+        "nodes": draw(st.sampled_from([4, 4, 5, 40, 0])),
     }
 
 

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from kernel_twins import twin
+from kernel_twins import freeze, twin
 
 from culm.kernels import pure_fingerprint, pure_tree
 
@@ -64,14 +64,6 @@ def check(view: Any, kind: int, items: list[bytes], keys: list[bytes]) -> None:
         assert view.select(rank) == item
         assert item in view
         assert view.find(0, len(items), short_of(kind, item), FULL) == item
-
-
-def freeze(module: ModuleType, view: Any, kind: int, size: int, varying: bool) -> Any:
-    """Build a frozen tree of what `view` says of itself."""
-    count = len(view)
-    lowest, states = view.blocks(0, -(-count // pure_tree.BLOCK) + 1)
-    parts = view.slots(0, count), view.shorts(0, count), lowest, states
-    return module.Frozen(kind, size, varying, count, *parts)
 
 
 class AgainstASortedList(RuleBasedStateMachine):
