@@ -25,8 +25,6 @@ extensions = [
     "sphinx.ext.autodoc",
     "offline",
 ]
-if not tags.has("check"):  # noqa: F821, which Sphinx puts there
-    extensions.append("sphinx.ext.viewcode")  # takes a third of the time, and finds no fault
 exclude_patterns = ["_build"]
 nitpicky = False
 

@@ -8,26 +8,30 @@ browsers draw by themselves.
 from __future__ import annotations
 
 import hashlib
+import html
 from pathlib import Path
 from typing import Any
 
 import latex2mathml.converter
 import mermaidx
+from diagrams import description, drawable
 from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
 # Mermaid's themes, and the class by which furo shows a picture on pages of that kind only.
 THEMES = {"default": "only-light", "dark": "only-dark"}
-KINDS = {
-    "stateDiagram-v2": "State diagram",
-    "sequenceDiagram": "Sequence diagram",
-    "flowchart": "Flow chart",
-}
 
 
 class Mermaid(SphinxDirective):
-    """A diagram, drawn from its text."""
+    """A diagram, drawn from its text.  The picture leads to itself, where it can be enlarged.
+
+    Its transitions or messages in words are what a screen reader says; the argument of the
+    directive, where there is one, takes their place.
+    """
+
+    optional_arguments = 1
+    final_argument_whitespace = True
 
     has_content = True
 
@@ -38,21 +42,22 @@ class Mermaid(SphinxDirective):
         return [self._picture(source, theme, folder) for theme in THEMES]
 
     def _picture(self, source: str, theme: str, folder: Path) -> nodes.Node:
-        name = f"{hashlib.sha256(source.encode()).hexdigest()[:16]}-{theme}.svg"
+        name = f"{hashlib.sha256(drawable(source).encode()).hexdigest()[:16]}-{theme}.svg"
         picture = folder / name
         if not picture.exists():  # what has not changed is not drawn again
-            drawn = mermaidx.render(source, theme=theme).svg()
+            drawn = mermaidx.render(drawable(source), theme=theme).svg()
             folder.mkdir(parents=True, exist_ok=True)
             picture.write_text(drawn, encoding="utf-8")
         place = Path(self.env.app.outdir) / "_static" / "diagrams" / name
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_bytes(picture.read_bytes())
         up = "../" * self.env.docname.count("/")
-        kind = KINDS.get(source.split(maxsplit=1)[0], "Diagram")
+        url = f"{up}_static/diagrams/{name}"
+        alt = html.escape(self.arguments[0] if self.arguments else description(source))
         return nodes.raw(
             "",
-            f'<p class="{THEMES[theme]}"><img alt="{kind}" src="{up}_static/diagrams/{name}" '
-            f'style="max-width: 100%"></p>',
+            f'<p class="{THEMES[theme]}"><a href="{url}">'
+            f'<img alt="{alt}" src="{url}" style="max-width: 100%"></a></p>',
             format="html",
         )
 

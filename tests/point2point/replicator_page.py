@@ -261,8 +261,8 @@ def parts() -> dict[str, str]:
     """What stands between ``<!-- name -->`` and ``<!-- end -->``."""
     drawn = {each.__name__: each().drawn() for each in (live, sparse, fork, resume)}
     tables = {
-        "stages": table(Stage.IDLE, STAGES),
-        "peer-stages": table(PeerStage.WAITING, PEER_STAGES, wanted=WANTED),
+        "stages": table(Stage.IDLE, STAGES, direction="LR"),
+        "peer-stages": table(PeerStage.WAITING, PEER_STAGES, wanted=WANTED, direction="LR"),
         "progress": table(Progress.COMING, PROGRESS),
     }
     return {**drawn, **tables}
@@ -272,9 +272,11 @@ def table(
     first: Enum,
     steps_of: Mapping[Any, Mapping[Any, Enum]],
     wanted: Mapping[Any, Enum] = MappingProxyType({}),
+    direction: str = "TB",
 ) -> str:
     """A table of states as a diagram; `wanted`: which take the place of others if we want more."""
-    lines = ["```mermaid", "stateDiagram-v2", f"    [*] --> {first.name}"]
+    lines = ["```mermaid", "stateDiagram-v2", f"    direction {direction}"]
+    lines.append(f"    [*] --> {first.name}")
     for state, steps in steps_of.items():
         ways: dict[str, list[str]] = {}
         for step, after in steps.items():

@@ -10,6 +10,7 @@ import pytest
 sys.path.append(str(Path(__file__).resolve().parents[2] / "docs"))
 
 import check_site
+import diagrams
 
 SOUND = """<html><head><link rel="stylesheet" href="style.css?v=1"><link rel="canonical"
 href="https://culm.example/"><script src="script.js"></script></head><body><h1 id="here">x</h1>
@@ -76,3 +77,37 @@ def test_styles_and_pictures_are_looked_into(site: Path) -> None:
 
 def test_a_folder_without_pages_is_no_site(tmp_path: Path) -> None:
     assert check_site.main(str(tmp_path)) == 1
+
+
+def test_what_does_not_leave_a_state_is_drawn_within_it() -> None:
+    source = (
+        "stateDiagram-v2\n    [*] --> A\n    A --> A: wait\n    A --> B : go\n    A --> A : stay"
+    )
+    drawn = diagrams.drawable(source)
+    assert drawn.splitlines() == [
+        "stateDiagram-v2",
+        "    [*] --> A",
+        "    A : A",
+        "    A : \u21bb wait",
+        "    A --> B : go",
+        "    A : \u21bb stay",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        (
+            "stateDiagram-v2\n    [*] --> A\n    A --> B: go\n    B --> [*] : over",
+            "State diagram. start to A; A to B: go; B to end: over.",
+        ),
+        (
+            "sequenceDiagram\n    participant A\n    A->>B: hello\n    B-->>A: you",
+            "Sequence diagram. A to B: hello; B to A: you.",
+        ),
+        ("flowchart TB\n    a([x]) --> b[y]", "Flow chart"),
+        ("pie", "Diagram"),
+    ],
+)
+def test_a_diagram_is_described_in_words(source: str, words: str) -> None:
+    assert diagrams.description(source) == words

@@ -1,0 +1,177 @@
+"""Looks at a built site in a real browser: ``python docs/browse_site.py docs/_build/html``.
+
+Every page is opened in a light and a dark window, and the first pages on the screen of a telephone
+too. Wrong is what a reader would run into: a script that fails, a picture that is not drawn, a
+request that leaves the site, a page that is wider than the window, a search that finds nothing, and
+labels of a diagram that lie on one another. Pictures of all that was seen go to ``screenshots``
+beside the site, for people to look at.
+
+It needs playwright, from PyPI, and a Chromium: the one that ``CULM_BROWSER`` names, one on the
+path (on Debian: ``apt install chromium-headless-shell``), or playwright's own. Where there is none,
+it says so and exits with status 0: nothing was checked, and nothing failed.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from check_site import faults
+from playwright.sync_api import Browser, Page, sync_playwright
+
+BROWSERS = (
+    "chromium-headless-shell",
+    "chromium",
+    "chromium-browser",
+    "google-chrome",
+    "google-chrome-stable",
+)
+WINDOW = (1280, 900)
+TELEPHONE = (390, 844)
+SCHEMES = ("light", "dark")
+# A page of each kind; the others are made of the same parts.
+ON_A_TELEPHONE = ("index", "tutorial", "replicator", "decisions/index", "api/culm.bymux")
+LEFT_OUT = {"_static", "_modules"}  # the latter: hundreds of listings, all alike
+SEARCHED, FOUND = "lipmaa", "#search-results ul.search li a"
+PICTURE_HEIGHT_MAX = 16_000  # pixels; of what is taller Chromium takes only the top
+
+UNDRAWN = """[...document.images].filter(image =>
+    image.getClientRects().length && !(image.complete && image.naturalWidth)).map(i => i.src)"""
+# What is wider than the window, unless it is in a part that scrolls by itself.
+WIDE = """(() => {
+    const width = document.documentElement.clientWidth;
+    if (document.documentElement.scrollWidth <= width) return [];
+    const scrolls = e => { for (; e; e = e.parentElement)
+        if (getComputedStyle(e).overflowX !== 'visible' && e !== document.body
+            && e !== document.documentElement) return true; return false; };
+    return [...document.querySelectorAll('main *')].filter(e =>
+        e.getBoundingClientRect().right > width + 1 && !scrolls(e))
+        .slice(0, 1).map(e => (e.tagName + ' ' + e.textContent.trim()).slice(0, 60));
+})()"""
+# Pairs of labels with more than a sliver in common.  A label's own box is larger than its text.
+LABELS = """(() => {
+    const named = [...document.querySelectorAll('.edgeLabel .label, .nodeLabel, .messageText')]
+        .map(e => [e.textContent.trim(), e.getBoundingClientRect()])
+        .filter(([text, box]) => text && box.width && box.height);
+    const found = [];
+    named.forEach(([text, a], i) => named.slice(i + 1).forEach(([other, b]) => {
+        const x = Math.min(a.right, b.right) - Math.max(a.left, b.left);
+        const y = Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top);
+        if (x > 3 && y > 3) found.push(text + ' | ' + other);
+    }));
+    return found;
+})()"""
+
+
+@dataclass
+class Visit:
+    """What was wrong with the pages opened in one window."""
+
+    page: Page
+    site: Path
+    wrong: list[str]
+    patience_ms: int = 20_000  # of a search, whose index takes a while
+
+    def __post_init__(self) -> None:
+        self.page.on("request", lambda request: self._requested(request.url))
+        self.page.on("requestfailed", lambda request: self.wrong.append(f"failed: {request.url}"))
+        self.page.on("pageerror", lambda error: self.wrong.append(f"script error: {error}"))
+        self.page.on(
+            "console",
+            lambda said: self.wrong.append(f"console: {said.text}") if said.type == "error" else 0,
+        )
+
+    def _requested(self, url: str) -> None:
+        if not url.startswith((self.site.as_uri() + "/", "data:", "blob:")):
+            self.wrong.append(f"leaves the site: {url}")
+
+    def open(self, path: Path, query: str = "") -> list[str]:
+        """Open a page; what is wrong with it."""
+        self.wrong.clear()
+        self.page.goto(path.as_uri() + query, wait_until="load")
+        if path.suffix == ".svg":
+            return [*self.wrong, *(f"labels overlap: {e}" for e in self.page.evaluate(LABELS))]
+        self.page.evaluate("document.querySelectorAll('img').forEach(i => i.loading = 'eager')")
+        drawn = [f"not drawn: {e}" for e in self.page.evaluate(UNDRAWN)]
+        return [*self.wrong, *drawn, *(f"too wide: {e}" for e in self.page.evaluate(WIDE))]
+
+    def picture(self, target: Path) -> None:
+        """Write down what the page looks like."""
+        height = self.page.evaluate("document.documentElement.scrollHeight")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        self.page.screenshot(
+            path=target, full_page=height <= PICTURE_HEIGHT_MAX, animations="disabled"
+        )
+
+    def search(self) -> list[str]:
+        """Search as a reader does; the index is a script that the page loads."""
+        found = self.open(self.site / "search.html", f"?q={SEARCHED}")
+        try:
+            self.page.wait_for_selector(FOUND, timeout=self.patience_ms)
+        except Exception as error:  # playwright's own, of a type that it does not promise
+            return [*found, f"no page found for {SEARCHED!r}: {error}"]
+        return found
+
+
+def browse(browser: Browser, site: Path, screenshots: Path) -> Iterator[str]:
+    """A line for each thing that is wrong; pictures are written on the way."""
+    pages = sorted(path for path in site.rglob("*.html") if not LEFT_OUT & set(path.parts))
+    telephone = [site / f"{name}.html" for name in ON_A_TELEPHONE]
+    windows = [(scheme, scheme, WINDOW, pages) for scheme in SCHEMES]
+    windows.append(("telephone", "light", TELEPHONE, telephone))
+    for name, scheme, (width, height), wanted in windows:
+        context = browser.new_context(
+            color_scheme="dark" if scheme == "dark" else "light",
+            viewport={"width": width, "height": height},
+        )
+        visit = Visit(context.new_page(), site, [])
+        for path in wanted:
+            place = path.relative_to(site)
+            yield from (f"{place}, {name}: {fault}" for fault in visit.open(path))
+            visit.picture(screenshots / name / place.with_suffix(".png"))
+        yield from (f"search, {name}: {fault}" for fault in visit.search())
+        visit.picture(screenshots / name / "search.png")
+        if name == "light":
+            for path in sorted(site.glob("_static/diagrams/*-default.svg")):
+                place = path.relative_to(site)
+                yield from (f"{place}: {fault}" for fault in visit.open(path))
+        context.close()
+
+
+def browser_path(own: str) -> str | None:
+    """The browser to use: named, on the path, or playwright's `own`."""
+    named = os.environ.get("CULM_BROWSER")
+    if named:
+        return named
+    found = next(filter(None, map(shutil.which, BROWSERS)), None)
+    return found or (own if Path(own).exists() else None)
+
+
+def main(folder: str) -> int:
+    """Print what is wrong; the exit status is 1 if anything is."""
+    site = Path(folder).resolve()
+    screenshots = site.parent / "screenshots"
+    with sync_playwright() as playwright:
+        path = browser_path(playwright.chromium.executable_path)
+        if path is None:
+            print(
+                "SKIPPED: no browser was found, and the site was not looked at. Install one"
+                " (apt install chromium-headless-shell) or name it with CULM_BROWSER."
+            )
+            return 0
+        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        version = browser.version
+        found = [*faults(site), *browse(browser, site, screenshots)]
+        browser.close()
+    seen = len(list(screenshots.rglob("*.png")))
+    print("\n".join([*found, f"Chromium {version}: {len(found)} faults, {seen} pictures in"]))
+    print(screenshots)
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

@@ -1,0 +1,72 @@
+"""What a real browser finds wrong with a site; runs in `tox -e site`, where there is one."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.append(str(Path(__file__).resolve().parents[2] / "docs"))
+
+api = pytest.importorskip("playwright.sync_api", reason="tox -e site installs playwright")
+import browse_site  # noqa: E402
+
+PAGE = """<!doctype html><meta name="viewport" content="width=device-width"><main>{}</main>
+<div id="search-results"><ul class="search"><li><a href="index.html">x</a></li></ul></div>"""
+
+
+@pytest.fixture(scope="module")
+def visit(tmp_path_factory: pytest.TempPathFactory) -> Iterator[browse_site.Visit]:
+    with api.sync_playwright() as playwright:
+        path = browse_site.browser_path(playwright.chromium.executable_path)
+        if path is None:
+            pytest.skip("no browser")
+        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        page = browser.new_context(viewport={"width": 400, "height": 300}).new_page()
+        yield browse_site.Visit(page, tmp_path_factory.mktemp("site"), [])
+        browser.close()
+
+
+@pytest.mark.parametrize(
+    ("content", "fault"),
+    [
+        ("<p>all is well</p>", None),
+        ("<script>missing()</script>", "script error: missing is not defined"),
+        ('<img src="gone.png" width=9 height=9>', "not drawn: "),
+        ('<img src="http://127.0.0.1:9/p.png">', "leaves the site: http://127.0.0.1:9/p.png"),
+        ('<div style="width: 900px">wide</div>', "too wide: DIV wide"),
+        ('<div style="overflow-x: auto"><div style="width: 900px">wide</div></div>', None),
+    ],
+)
+def test_what_a_reader_would_run_into_is_found(
+    visit: browse_site.Visit, content: str, fault: str | None
+) -> None:
+    page = visit.site / "index.html"
+    page.write_text(PAGE.format(content))
+    found = visit.open(page)
+    assert bool(found) == bool(fault)
+    assert fault is None or any(line.startswith(fault) for line in found)
+
+
+@pytest.mark.parametrize(("x", "overlap"), [(20, True), (200, False)])
+def test_labels_on_one_another_are_found(visit: browse_site.Visit, x: int, overlap: bool) -> None:
+    picture = visit.site / "p.svg"
+    picture.write_text(
+        '<svg xmlns="http://www.w3.org/2000/svg" width="400" height="99">'
+        '<text class="messageText" x="10" y="50">one label</text>'
+        f'<text class="messageText" x="{x}" y="52">another</text></svg>'
+    )
+    assert visit.open(picture) == (["labels overlap: one label | another"] if overlap else [])
+
+
+def test_a_search_that_finds_nothing_is_a_fault(
+    visit: browse_site.Visit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = visit.site / "search.html"
+    page.write_text(PAGE.format("a page"))
+    assert visit.search() == []
+    page.write_text(PAGE.replace("<li>", "<!--").replace("</li>", "-->").format("a page"))
+    monkeypatch.setattr(visit, "patience_ms", 50)
+    assert "no page found" in visit.search()[0]
