@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+import figures
 from culm.testing.machines import (
     Advance,
     Conversation,
@@ -128,3 +129,18 @@ def test_every_key_says_what_it_means() -> None:
         (spec.name, key.name) for spec in specs() for key in spec.keys if not key.meaning
     ]
     assert unexplained == []
+
+
+def test_the_figures_of_the_page_are_counted(request: pytest.FixtureRequest) -> None:
+    """Seeds are exact; what grows all the time may have grown by a fifth since it was written."""
+    if request.config.getoption("--rewrite-transcripts"):
+        figures.PAGE.write_text(figures.filled(figures.PAGE.read_text("utf-8")), "utf-8")
+    page = figures.PAGE.read_text("utf-8")
+    counted = {what: count for what, count, _ in figures.figures()}
+    rows = re.findall(r"^\| (.+?) \| ([\d,]+) \| [`s]", page, flags=re.M)
+    written = {what: int(count.replace(",", "")) for what, count in rows}
+    assert written.keys() == counted.keys()
+    stale = {what for what, count in counted.items() if not count / 1.2 <= written[what] <= count}
+    assert stale == set(), "pytest --rewrite-transcripts does it"
+    for name, seeds in figures.simulators().items():
+        assert figures.row_of([f"`{name}`", *seeds]) in page, "pytest --rewrite-transcripts does it"
