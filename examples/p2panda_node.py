@@ -24,6 +24,7 @@ import os
 import secrets
 import signal
 import socket
+import sqlite3
 import sys
 import time
 from collections.abc import Mapping
@@ -47,12 +48,15 @@ from culm.p2panda import (
     materialise,
 )
 from culm.p2panda.effects import perform
+from culm.pump import AbortedError
 from culm.wire.multihash import YASMF
 from drivers.asyncio_driver import MachineProtocol
 from stores.p2panda_sqlite_store import OperationSqliteStore
 from tables import Table, Teller, show
 
 SCHEMA = "note_" + YASMF.hash(b"notes").hex()
+PEERS_MAX = 256  # connections at a time
+PAUSE_S = 0.1  # before another connection is accepted, when one could not be
 
 
 class NodeError(Exception):
@@ -108,32 +112,52 @@ def documents(store: OperationSqliteStore, schema_id: str) -> dict[str, Any]:
 
 
 class Node:
-    """Replicators between one store and any number of peers."""
+    """Replicators between one store and its peers.
 
-    def __init__(self, store: OperationSqliteStore, schema_ids: list[str], *, live: bool) -> None:
+    patience_s: how long a peer to which we have gone may take until there is a session.
+    """
+
+    def __init__(
+        self, store: OperationSqliteStore, schema_ids: list[str], *, live: bool, patience_s: float
+    ) -> None:
         self.failed = False
         self._store = store
         self._schema_ids = schema_ids
         self._live = live
+        self._patience_s = patience_s
         self._links: dict[MachineProtocol, Replicator] = {}
         self._news: set[MachineProtocol] = set()  # who has brought what the others lack
         self._executor = ThreadPoolExecutor(1)  # which the store belongs to
 
     async def serve(self, listening: socket.socket) -> None:
-        """Accept peers for ever."""
+        """Accept peers for ever; raises what the store does."""
         loop = asyncio.get_running_loop()
         async with asyncio.TaskGroup() as peers:
             while True:
-                connection, _ = await loop.sock_accept(listening)
-                peers.create_task(self.meet(connection, asks=False))
+                try:
+                    connection, _ = await loop.sock_accept(listening)
+                except OSError:  # it is gone, or there are too many files
+                    await asyncio.sleep(PAUSE_S)
+                    continue
+                if self._make_room():
+                    peers.create_task(self.meet(connection, asks=False))
+                else:
+                    connection.close()
 
     async def meet(self, connection: socket.socket, *, asks: bool) -> None:
         """Replicate with a peer until one of both leaves."""
-        loop = asyncio.get_running_loop()
-        ids = (connection.getsockname(), connection.getpeername())
-        local, remote = (f"{host}:{port}".encode() for host, port, *_ in ids)
+        try:
+            ids = (connection.getsockname(), connection.getpeername())
+        except OSError as left:  # already
+            connection.close()
+            tell("closed", peer=None, error=str(left))
+            self.failed |= asks
+            return
+        local, remote = (f"{host}:{port}" for host, port, *_ in ids)
         policy = Policy(asks=asks, live=self._live)
-        replicator = Replicator(local_peer=local, remote_peer=remote, policy=policy)
+        replicator = Replicator(
+            local_peer=local.encode(), remote_peer=remote.encode(), policy=policy
+        )
         replicator.announce(self._schema_ids, timestamp=int(time.time()))
         link = MachineProtocol(
             replicator,
@@ -142,14 +166,45 @@ class Node:
             on_event=lambda event: self._hear(link, event, asks),
         )
         self._links[link] = replicator
+        error = await self._follow(link, connection, asks)
+        tell("closed", peer=remote, error=error and str(error))
+        self.failed |= asks and error is not None
+
+    async def _follow(
+        self, link: MachineProtocol, connection: socket.socket, asks: bool
+    ) -> Exception | None:
+        """Carry bytes until the connection is over; the error with which it has ended."""
+        loop = asyncio.get_running_loop()
+        connect = loop.create_connection if asks else loop.connect_accepted_socket
+        patience = loop.call_later(self._patience_s, self._lose_patience, link) if asks else None
         try:
-            connect = loop.create_connection if asks else loop.connect_accepted_socket
             await connect(lambda: link, sock=connection)
-            closed = await link.wait_closed()
+            return (await link.wait_closed()).error
+        except AbortedError as error:
+            return error
         finally:
-            del self._links[link]
-        tell("closed", peer=remote.decode(), error=closed.error and str(closed.error))
-        self.failed |= asks and closed.error is not None
+            self._links.pop(link, None)
+            if patience is not None:
+                patience.cancel()
+
+    def _lose_patience(self, link: MachineProtocol) -> None:
+        """A peer to which we have gone says nothing, or wants nothing of what we have."""
+        if not self._links[link].connection.sessions:
+            tell("unanswered")
+            self.failed = True
+            self._part(link)
+
+    def _make_room(self) -> bool:
+        """Whether there is room for a peer, if need be in the place of one without a session."""
+        if len(self._links) < PEERS_MAX:
+            return True
+        found = self._links.items()
+        idle = next((link for link, each in found if not each.connection.sessions), None)
+        if idle is None:
+            return False
+        del self._links[idle]
+        idle.abort()
+        return True
 
     def leave(self) -> None:
         """Say goodbye to all."""
@@ -188,7 +243,12 @@ class Node:
 
 async def run(given: argparse.Namespace, store: OperationSqliteStore) -> bool:
     """Serve, or go to others, or both; whether all went well."""
-    node = Node(store, given.schema or [SCHEMA], live=given.command == "serve" or given.live)
+    node = Node(
+        store,
+        given.schema or [SCHEMA],
+        live=given.command == "serve" or given.live,
+        patience_s=given.patience,
+    )
     loop = asyncio.get_running_loop()
     serving: asyncio.Task[None] | None = None
     if given.port is not None:
@@ -204,13 +264,14 @@ async def run(given: argparse.Namespace, store: OperationSqliteStore) -> bool:
         loop.add_signal_handler(number, enough.set)
     waiting = loop.create_task(enough.wait())
     over = asyncio.gather(*peers)
-    stops: set[asyncio.Future[Any]] = {waiting, over} if given.port is None else {waiting}
+    stops: set[asyncio.Future[Any]] = {waiting, over if serving is None else serving}
     await asyncio.wait(stops, return_when=asyncio.FIRST_COMPLETED)
     node.leave()
     await over
     if serving is not None:
         serving.cancel()
-        await asyncio.wait([serving])
+        with contextlib.suppress(asyncio.CancelledError):
+            await serving
     waiting.cancel()
     return not node.failed
 
@@ -264,6 +325,13 @@ def parser() -> argparse.ArgumentParser:
             metavar="HOST:PORT",
             help="a node to go to (may be repeated)",
         )
+        each.add_argument(
+            "--patience",
+            type=float,
+            default=30.0,
+            metavar="SECONDS",
+            help="how long a node that we go to may take until there is a session (default: 30)",
+        )
     return made_parser
 
 
@@ -303,8 +371,10 @@ def main() -> int:
             return 0 if do(given, store) else 1
     except KeyError as error:
         print(f"no document {error.args[0].hex()}", file=sys.stderr)
-    except (NodeError, InvalidOperation, ValueError, OSError) as error:
+    except (NodeError, InvalidOperation, ValueError, OSError, sqlite3.Error) as error:
         print(error, file=sys.stderr)
+    except ExceptionGroup as failed:  # of those with whom we were replicating, as the store failed
+        print(failed.exceptions[0], file=sys.stderr)
     return 1
 
 

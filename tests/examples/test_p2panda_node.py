@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import signal
+import socket
+import struct
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +101,37 @@ def test_three_nodes_converge_and_one_stays_live(nodes: Nodes) -> None:
     assert nodes.show("a") == nodes.show("b") == shown
     assert sorted(shown) == sorted(documents)
     assert shown[documents[0]]["fields"] == {"age": 7, "name": "a"}
+
+
+def reset(port: int) -> None:
+    """Connect, and be gone before anybody has seen who that was."""
+    with socket.create_connection(("127.0.0.1", port)) as made:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+
+def test_peers_that_are_gone_at_once_and_peers_without_end_shut_nobody_out(nodes: Nodes) -> None:
+    nodes.write("a", "create", "name=a")
+    server = nodes.start("a", "serve", "--port", "0")
+    port = until(server, "listening")["port"]
+    server.send_signal(signal.SIGSTOP)  # so that it finds what is gone already
+    for _ in range(3):
+        reset(port)
+    server.send_signal(signal.SIGCONT)
+    until(server, "closed")
+    with ExitStack() as crowd:
+        for _ in range(p2panda_node.PEERS_MAX):
+            crowd.enter_context(socket.create_connection(("127.0.0.1", port)))
+        nodes.sync("b", "--from", f"127.0.0.1:{port}")
+        assert nodes.show("b") == nodes.show("a")
+
+
+def test_a_peer_that_says_nothing_is_left(nodes: Nodes) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        here = f"127.0.0.1:{silent.getsockname()[1]}"
+        process = nodes.start("a", "sync", "--from", here, "--patience", "0")
+        out, errors = process.communicate(timeout=SECONDS_MAX)
+    assert (process.returncode, errors) == (1, "")
+    assert [json.loads(line)["event"] for line in out.splitlines()] == ["unanswered", "closed"]
 
 
 @pytest.mark.parametrize(
