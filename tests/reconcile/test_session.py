@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import pairwise
 from random import Random
 
@@ -314,6 +315,29 @@ SAME = Fingerprint(1, bytes(16))
 def test_what_cannot_be_said_ends_the_session(said, code):
     assert fault(listening(HELD), *said[:-1]) is None
     assert fault(listening(HELD), *said) is code
+
+
+@given(items, items, st.integers(1, 40), st.data())
+def test_honest_sides_never_say_more_ranges_than_they_take(
+    ours: set[bytes], theirs: set[bytes], ranges_max: int, data: st.DataObject
+) -> None:
+    first, second = (replace(data.draw(parameters(16)), ranges_max=ranges_max) for _ in range(2))
+    talk = reconcile(tree_of(ours), tree_of(theirs), first, second)
+    assert talk.closed == [Closed(error=None)] * 2
+    assert sorted(talk.received[0]) == sorted(theirs - ours)
+    assert sorted(talk.received[1]) == sorted(ours - theirs)
+
+
+def test_sets_with_many_more_differences_than_ranges_come_together():
+    # In turn, so that every range that is split has some of either side.
+    ours, theirs = (
+        [bytes([n >> 8, n & 255, side, *bytes(5)]) for n in range(500)] for side in (0, 1)
+    )
+    few = Parameters(ranges_max=32)
+    talk = reconcile(filled(ours), filled(theirs), few, few)
+    assert talk.closed == [Closed(error=None)] * 2
+    assert sorted(talk.received[0]) == theirs
+    assert sorted(talk.received[1]) == ours
 
 
 def test_a_round_has_so_many_ranges_at_most():

@@ -80,6 +80,7 @@ class Parameters:
     ranges_max
         How many ranges a round of the peer has at most: some 200 bytes, and two bounds, are held
         for each that differs.  Besides, 8 bytes are held for each of our items that the peer lists.
+        Our own rounds have no more either: what cannot be split then is listed.
     digest_size
         Bytes of a state that travel; None: all of them.
     echo
@@ -238,7 +239,8 @@ class Session:
             return
         lowest = self._view.select(0)
         yield LowerBound(lowest)
-        yield from self._split(0, len(self._view), self._parameters.first_split, lowest)
+        parts = min(self._parameters.first_split, self._parameters.ranges_max)
+        yield from self._split(0, len(self._view), parts, lowest)
         yield Terminal()
 
     def _round_about(
@@ -247,8 +249,9 @@ class Session:
         """A round that answers the questions, and is done with all that lies between them."""
         yield LowerBound(lower)
         at, complete = lower, False
+        parts_max = self._parts_max(lower, questions)
         for question in questions:
-            answer = self._answer(question, incoming)
+            answer = self._answer(question, incoming, parts_max)
             first = next(answer, None)
             if first is None:
                 continue
@@ -261,7 +264,17 @@ class Session:
             yield Done(lower)
         yield Terminal()
 
-    def _answer(self, question: Question, incoming: Incoming) -> Iterator[Message]:
+    def _parts_max(self, lower: bytes, questions: list[Question]) -> int:
+        """Of how many parts each answer may be, so that the round has `ranges_max` ranges.
+
+        That is one at least: each question, and each gap between two, was a range of the peer's.
+        """
+        starts = [*(question.lower for question in questions), lower]
+        ends = [lower, *(question.upper for question in questions)]
+        gaps = sum(start != end for start, end in zip(starts, ends, strict=True))
+        return (self._parameters.ranges_max - gaps) // max(1, len(questions))
+
+    def _answer(self, question: Question, incoming: Incoming, parts_max: int) -> Iterator[Message]:
         """What is to be said of a range; nothing if it is done with."""
         start, count = self._view.range(question.lower, question.upper)
         theirs, upper = question.theirs, question.upper
@@ -275,12 +288,18 @@ class Session:
             return iter([EmptyPayload(upper)])
         if self._round >= self._parameters.list_from:
             return _payloads(self._items(start, count), upper, True)
-        return self._compare(question, theirs, start, count, incoming)
+        return self._compare(question, theirs, start, count, incoming, parts_max)
 
     def _compare(
-        self, question: Question, theirs: Fingerprint, start: int, count: int, incoming: Incoming
+        self,
+        question: Question,
+        theirs: Fingerprint,
+        start: int,
+        count: int,
+        incoming: Incoming,
+        parts_max: int,
     ) -> Iterator[Message]:
-        """Answer a fingerprint that differs from ours."""
+        """Answer a fingerprint that differs from ours, in so many parts at most."""
         assert question.ours is not None
         ours, upper = question.ours, question.upper
         difference = ours.count - theirs.count
@@ -293,13 +312,13 @@ class Session:
                 return _payloads(iter(named), upper, False)
         haste = max(0, self._round - self._parameters.hurry_from + 1)
         threshold = self._parameters.payload_threshold * 4**haste
-        if count <= threshold:
+        if count <= threshold or parts_max < 2:
             return _payloads(self._items(start, count), upper, True)
         parts = self._parameters.branching
         if parts is None:
             expected = incoming.estimate.differences(difference)
             parts = ceil(self._parameters.parts_per_difference * 3**haste * expected)
-        parts = min(parts, self._parameters.parts_max, 2 * count // threshold)
+        parts = min(parts, parts_max, self._parameters.parts_max, 2 * count // threshold)
         return self._split(start, count, max(parts, 2), upper)
 
     def _can_name(self, difference: int, count: int) -> bool:
