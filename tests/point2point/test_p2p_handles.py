@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from p2p_support import (
+    GREEDY,
     Pair,
     entry,
     metadata,
@@ -19,11 +20,15 @@ from culm.machine import ContractErrorCode, LocalProtocolError
 from culm.point2point import (
     EVERYTHING,
     CancelReason,
+    Demand,
     ErrorCode,
     Limits,
+    MetadataReceived,
+    Part,
     Request,
     RequestState,
 )
+from culm.point2point.replication import Want
 
 
 def over(pair: Pair, request: Request) -> None:
@@ -124,3 +129,77 @@ class TestAmounts:
         pair.right.data_to_send()
         assert (pair.right.taken_size(), pair.right.unsent_size()) == (100, size - 100)
         assert pair.right.send_credit() == 0
+
+
+class TestWhatARequestTells:
+    def test_whether_it_has_been_answered(self) -> None:
+        pair = Pair()
+        ours, theirs = pair.propose()
+        assert (ours.unanswered, theirs.unanswered) == (True, True)
+        assert (ours.peer_demand, theirs.our_demand) == (None, None)
+        theirs.confirm(EVERYTHING)
+        assert theirs.unanswered is False
+        pair.pump()
+        assert ours.unanswered is False
+        assert ours.peer_demand == theirs.our_demand == Demand()
+        assert refusal(theirs.confirm, EVERYTHING) is ErrorCode.ALREADY_CONFIRMED
+
+    def test_whose_payload_is_due(self) -> None:
+        pair = Pair()
+        _, theirs = pair.confirmed(start=20)
+        assert theirs.due_entry is None
+        theirs.send_metadata(entry(20))
+        assert theirs.due_entry == entry(20)
+        theirs.send_payload(payload(20)[:1])
+        assert theirs.due_entry == entry(20)
+        theirs.send_payload(payload(20)[1:])
+        assert theirs.due_entry is None
+
+    def test_that_all_has_come(self) -> None:
+        pair = Pair()
+        ours, theirs = pair.confirmed(end=3, upper_certpool=3)
+        send_entry(theirs, 1)
+        send_entry(theirs, 2)
+        pair.pump()
+        assert not ours.all_received
+        assert ours.passed_cursor == ours.receive_cursor
+        # The peer is not told yet, and may be on its way in the larger range.
+        ours.adjust(end=2, upper_certpool=2)
+        assert ours.all_received
+        assert ours.passed_cursor.piece is None
+        send_entry(theirs, 3)
+        pair.pump()
+        assert ours.all_received
+        assert [e.entry.seqnum for e in pair.of(MetadataReceived, "left")] == [1, 2, 3]
+
+    def test_that_what_has_to_be_taken_back_is_not_passed(self) -> None:
+        pair = Pair(GREEDY, GREEDY)
+        ours, theirs = pair.confirmed(start=20)
+        theirs.send_metadata(entry(20))
+        theirs.send_payload(bytes(len(payload(20))), compress=False)
+        pair.pump()
+        assert ours.receive_cursor.piece == (21, Part.METADATA)
+        assert ours.passed_cursor.piece == (20, Part.PAYLOAD)
+        assert theirs.apology_owed
+        theirs.apologize()
+        theirs.send_payload(payload(20))
+        pair.pump()
+        assert ours.passed_cursor.piece == ours.receive_cursor.piece == (21, Part.METADATA)
+
+    def test_that_nothing_more_is_taken(self) -> None:
+        pair = Pair()
+        ours, theirs = pair.confirmed()
+        assert not ours.discarding
+        ours.pass_over()
+        assert ours.discarding
+        pair.forget()
+        send_entry(theirs, 1)
+        pair.pump()
+        assert pair.events["left"] == []
+        assert not theirs.discarding
+        theirs.cancel(CancelReason.DO_NOT_RETRY)
+        assert theirs.discarding
+
+
+def test_a_payload_is_wanted_like_any_range() -> None:
+    assert Want.payload_of(3) == Want(first=3, last=3, payload_only=True)

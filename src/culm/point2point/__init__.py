@@ -40,11 +40,12 @@ from culm.point2point.messages import (
     Adjust,
     Cancel,
     CancelReason,
+    Demand,
     Eagerness,
     Proposal,
     payloads_up_to,
 )
-from culm.point2point.pieces import Part, Piece
+from culm.point2point.pieces import Cursor, Part, Piece
 from culm.point2point.setup import Mode, Session, Setup
 from culm.point2point.states import RequestState, State
 
@@ -63,6 +64,8 @@ __all__ = [
     "ConnectionEvent",
     "ConnectionSnapshot",
     "CreditReceived",
+    "Cursor",
+    "Demand",
     "DirectionSnapshot",
     "Eagerness",
     "EntriesReceived",
