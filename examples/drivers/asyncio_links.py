@@ -59,8 +59,7 @@ class LinksDriver(PumpDriver[LinkedPump]):
         super().__init__(executor)
         self._tasks: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
-        elsewhere = executor is not None
-        self.pump = LinkedPump(machine, in_jobs=elsewhere, wake=self.update, **handlers)
+        self.pump = LinkedPump(machine, in_jobs=executor is not None, wake=self.update, **handlers)
 
     async def serve(
         self, open_link: Callable[[], Link], host: str, port: int, tls: ssl.SSLContext | None = None

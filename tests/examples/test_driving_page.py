@@ -106,6 +106,14 @@ def test_the_loops_are_those_of_the_drivers() -> None:
         assert source == ""
 
 
+def test_a_driver_has_less_than_a_hundred_lines() -> None:
+    """What is left over when the pump has seen to everything else."""
+    found = sorted(Path(socket_driver.__file__).parent.glob("*.py"))
+    lines = {path.name: len(path.read_text(encoding="utf-8").splitlines()) for path in found}
+    assert len(lines) > 15
+    assert {name: count for name, count in lines.items() if count >= 100} == {}
+
+
 # Replicators.
 
 
