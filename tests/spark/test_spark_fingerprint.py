@@ -133,6 +133,7 @@ def test_pieces_that_do_not_follow_each_other_are_refused(spark, tmp_path):
     pieces = spark.createDataFrame([(0, b"four"), (5, b"")], "offset bigint, data binary")
     with pytest.raises(ValueError, match="begins at 5, and not at 4"):
         write_tree(pieces, str(tmp_path / "tree"))
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_what_is_no_set_of_items_is_refused(spark):

@@ -32,6 +32,7 @@ __all__ = [
     "RaftLogs",
     "Sessions",
     "parsed_lines",
+    "raft_entry",
     "raft_job",
     "recorded_bytes",
     "sessions_job",
@@ -108,7 +109,7 @@ def raft_job(spark: SparkSession, logs: RaftLogs, store: Store, tell: Tell) -> O
     )
     frames = [
         map_rows(
-            _lines(spark, path), partial(parsed_lines, form=_raft_entry), ["entry"], _KEPT, kinds
+            _lines(spark, path), partial(parsed_lines, form=raft_entry), ["entry"], _KEPT, kinds
         )
         .withColumn("server", f.lit(name))
         .drop("entry")
@@ -222,7 +223,8 @@ def parsed_lines(
             yield {"fault": WRONG_FORM}
 
 
-def _raft_entry(value: Any) -> dict[str, Any]:
+def raft_entry(value: Any) -> dict[str, Any]:
+    """A row of an entry of a Raft log; raises for a line that has another form."""
     numbers = {name: value[name] for name in ("at", "term")}
     is_configuration = value["is_configuration"]
     if any(type(number) is not int or number not in _NUMBERS for number in numbers.values()):
