@@ -360,6 +360,21 @@ def test_a_stream_that_ends_before_the_session_is_a_fault():
     assert session.next_event() == Closed(error=RemoteProtocolError(ErrorCode.END_OF_STREAM))
 
 
+@pytest.mark.parametrize("role", Role)
+def test_a_peer_that_never_has_enough_is_left_after_nine_rounds(role):
+    """It has something, it says, where we have nothing, and never tells what."""
+    session = CompactSession(view=Tree(item_size=8), role=role, rng=Random(1))
+    said = piece(1, 6, 10, *range(8), last=True)
+    session.receive_data(
+        encode_frame(FrameKind.WELCOME, bytes([20])) if role is Role.INITIATOR else hello()
+    )
+    for _ in range(ROUNDS_MAX // 2 + 1):
+        assert session.next_event() is None
+        session.data_to_send()
+        session.receive_data(said)
+    assert closed_by(session) is ErrorCode.TOO_MANY_ROUNDS
+
+
 def empty_parts(tree: Tree, part: int) -> bytes:
     """Of one of 64 parts: there are 2000 more, in which there is nothing."""
     count = len(tree.read(*tree.range(bytes([4 * part]), bytes([4 * part + 4]))))

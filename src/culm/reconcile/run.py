@@ -21,6 +21,7 @@ _NUMBER_MAX = 2**31 - 1
 _HASTE_THRESHOLD = 4
 _THRESHOLD_MAX = 1 << 20
 _HASTE_PARTS = 3
+_ROUNDS_MAX = 9
 
 #: Faults of the kernel, by number.
 _FAULTS = {
@@ -92,7 +93,8 @@ class Run:
 
     `view` must not change.  It ends with round 9 at the latest: from round 6 or 7 on, the one
     that is ours, we list all that is unequal; a list is answered by items and by which of ours
-    are wanted, and these are sent.
+    are wanted, and these are sent.  Only a peer that says to have something where we have
+    nothing, and never tells what, could go on: its question in round 9 has no answer.
     """
 
     listening = CompactState.LISTENING
@@ -168,7 +170,7 @@ class Run:
     def turn_to_speak(self) -> Turn:
         """The other side's round is over.
 
-        Raises `RemoteProtocolError` if it has not answered all.
+        Raises `RemoteProtocolError` if it has not answered all, or never has enough.
         """
         exchange = self._exchange
         if exchange.answered < exchange.asked:
@@ -177,4 +179,8 @@ class Run:
         exchange.speak()
         self._round += 1
         self._expected = int(min(_UNIT * estimate.expected, _NUMBER_MAX))
-        return Turn.OVER if exchange.is_over else Turn.OURS
+        if exchange.is_over:
+            return Turn.OVER
+        if self._round > _ROUNDS_MAX:
+            raise RemoteProtocolError(ErrorCode.TOO_MANY_ROUNDS, f"{_ROUNDS_MAX} are enough")
+        return Turn.OURS
