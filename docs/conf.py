@@ -94,6 +94,12 @@ class IndexedDomain(PythonDomain):
         """All objects; while one is looked up, those that may be the one."""
         return super().objects if self._found is None else self._found
 
+    def note_object(self, name: str, *rest: Any, aliased: bool = False, **more: Any) -> None:
+        """Note where an object is described; of two packages that pass it on, the first counts."""
+        other = self.objects.get(name)
+        if not (aliased and other is not None and other.aliased):
+            super().note_object(name, *rest, aliased=aliased, **more)
+
     def find_obj(self, env: Any, modname: Any, classname: Any, name: str, *rest: Any) -> Any:
         """Look among the objects whose last name is that of `name`."""
         if self._size != len(self.objects):
