@@ -3,7 +3,7 @@
     python examples/oxen_cluster.py demo                      # a story with four processes
     python examples/oxen_cluster.py node 9001                 # three terminals:
     python examples/oxen_cluster.py node 9002 --join 9001     # type to chat,
-    python examples/oxen_cluster.py node 9003 --join 9001     # /leave to say goodbye
+    python examples/oxen_cluster.py node 9003 --join 9001 9002   # /leave to say goodbye
 
 A server's ID is its UDP port on this machine, so nobody needs a book of addresses: whoever
 is heard of can be written to.  Kill a node with ctrl-C and start it again, and watch who
@@ -28,6 +28,7 @@ import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Hashable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from culm.machine import Event, LocalProtocolError
@@ -40,7 +41,6 @@ from culm.oxen import (
     PeerReachable,
     PeerState,
     PeerUnreachable,
-    State,
     Timing,
 )
 from drivers.udp_driver import UdpDriver
@@ -169,15 +169,8 @@ class Chat:
         print(json.dumps(line), flush=True)
 
 
-async def run_node(port: int, join: int | None, pace: float, as_json: bool) -> None:
+async def run_node(port: int, seeds: list[int], pace: float, as_json: bool) -> None:
     chat = Chat(as_json=as_json)
-
-    def note(event: Event) -> None:
-        chat.note(event)
-        if isinstance(event, PeerUnreachable) and node.state is State.JOINING:
-            # Nobody there yet: ask again, once this event has been dealt with.
-            asked = event.peer
-            loop.call_soon(lambda: driver.call(node.join, asked))
 
     loop = asyncio.get_running_loop()
     node = Node(
@@ -187,12 +180,12 @@ async def run_node(port: int, join: int | None, pace: float, as_json: bool) -> N
         timing=paced(pace),
     )
     wires = Wires()
-    driver = UdpDriver(node, address_of=wires.address_of, name_of=wires.name_of, on_event=note)
+    driver = UdpDriver(node, address_of=wires.address_of, name_of=wires.name_of, on_event=chat.note)
     await loop.create_datagram_endpoint(lambda: driver, local_addr=(HOST, port))
-    if join is None:
+    if not seeds:
         driver.call(node.start)
-    else:
-        driver.call(node.join, b"%d" % join)
+    for seed in seeds:  # whoever of them is not there yet is asked again
+        driver.call(partial(node.join, b"%d" % seed, seed=True))
     chat.prompt(clear=True)
     reader = asyncio.StreamReader(limit=LINE_SIZE_MAX)
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
@@ -253,10 +246,10 @@ class Member:
         self._listening: asyncio.Task[None] | None = None
         self._said = 0
 
-    async def start(self, join: int | None) -> None:
+    async def start(self, *seeds: int) -> None:
         command = [sys.executable, __file__, "node", str(self.port), "--json"]
         command += ["--pace", str(self._pace)]
-        command += [] if join is None else ["--join", str(join)]
+        command += ["--join", *map(str, seeds)] if seeds else []
         self.life += 1
         self.peers, self.ways, self.queued, self.notes, self._said = {}, {}, {}, [], 0
         self._process = await asyncio.create_subprocess_exec(
@@ -346,7 +339,7 @@ class Story:
         first, *others = self.members
         victim = others[-1]
         self._say(f"{first.name} is there. The others know where, and ask to join.")
-        await first.start(None)
+        await first.start()
         for member in others:
             await member.start(first.port)
         await self._until("everybody has joined", self._all_joined)
@@ -363,7 +356,7 @@ class Story:
         )
         self._say(f"The others say something, and {victim.name} comes back with another life.")
         self._speak(1)
-        await victim.start(others[0].port)
+        await victim.start(*(member.port for member in self._others(victim)))
         await self._until("it is back", self._all_joined)
         self._speak(2)
         await self._until("it hears and is heard", self._all_heard)
@@ -549,7 +542,14 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     commands = parser.add_subparsers(dest="command", required=True)
     node = commands.add_parser("node", help="one node, to chat in this terminal")
     node.add_argument("port", type=int, help="its UDP port on this machine, and its name")
-    node.add_argument("--join", type=int, metavar="PORT", help="a node to ask for help")
+    node.add_argument(
+        "--join",
+        type=int,
+        nargs="+",
+        default=[],
+        metavar="PORT",
+        help="nodes to ask for help, again and again until they are there",
+    )
     demo = commands.add_parser("demo", help="several processes and a story")
     demo.add_argument("--nodes", type=int, default=4, help="how many (default: %(default)s)")
     for command, pace in ((node, 0.25), (demo, 0.05)):
@@ -561,7 +561,7 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
             help="all waiting times, as a part of the protocol's own (default: %(default)s)",
         )
     options = parser.parse_args(arguments)
-    if options.command == "node" and options.join == options.port:
+    if options.command == "node" and options.port in options.join:
         parser.error("a node cannot help itself to join")
     if options.command == "demo" and options.nodes < 3:
         parser.error("a story needs three nodes")

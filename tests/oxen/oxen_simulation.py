@@ -3,6 +3,7 @@
 `simulate(seed)` draws everything from the seed: how many nodes, how bad the network, who
 is cut off from whom, who dies, comes back or leaves, and who sends what.  Then the faults
 stop, and within a bound everybody must be joined with everybody, and the ledger even.
+In those with `seeds` nobody helps afterwards: each node asks all others until they are its peers.
 In the stories with `scars` many links stay broken for good: then everybody must be joined
 with everybody by way of others.
 """
@@ -232,7 +233,9 @@ def name(index: int) -> bytes:
 class Simulation:
     """One cluster in all its misfortune; `rng` draws what happens to it."""
 
-    def __init__(self, seed: int, *, size: int | None = None, scars: bool = False) -> None:
+    def __init__(
+        self, seed: int, *, size: int | None = None, scars: bool = False, seeds: bool = False
+    ) -> None:
         self.network = WatchedNetwork(seed=seed)
         self.rng = rng = self.network.random("story")
         self.size = size or rng.choices([2, 3, 4, 5, 6, 8, 16], [24, 36, 22, 11, 4, 2, 0.3])[0]
@@ -246,6 +249,7 @@ class Simulation:
         self._closed: list[Life] = []
         self._messages = 0
         self._scars = scars
+        self._seeds = seeds
         for sid in self.names:
             self.cluster.add(sid, self._build, start=False)
 
@@ -254,7 +258,12 @@ class Simulation:
     def boot(self, sid: bytes, helper: bytes | None) -> None:
         host = self.cluster[sid]
         host.start()
-        if helper is None:
+        if self._seeds:
+            for seed in self.names:
+                if seed != sid:
+                    self.network.introduce(sid, seed)
+                    host.call("join", sid=seed, seed=True)
+        elif helper is None:
             host.call("start")
         else:
             self.join(host, helper)
@@ -320,6 +329,8 @@ class Simulation:
 
     def _grow(self) -> None:
         rng = self.rng
+        if self._seeds:
+            self._ask_in_vain()
         self.network.set_conditions(
             Conditions(
                 loss=rng.choice([0.0, 0.02, 0.1, 0.3, 0.5]),
@@ -330,10 +341,20 @@ class Simulation:
                 hold_max=rng.choice([0.05, 0.5]),
             )
         )
-        self.boot(self.names[0], None)
-        for sid in self.names[1:]:
-            self.network.run(self.network.clock.now + rng.choice([0.0, 0.05, 0.5]) / self.size)
-            self.boot(sid, self.helper(sid))
+        for sid in self.names:
+            if not self.cluster[sid].running:
+                if sid != self.names[0]:
+                    pause = rng.choice([0.0, 0.05, 0.5]) / self.size
+                    self.network.run(self.network.clock.now + pause)
+                self.boot(sid, self.helper(sid))
+
+    def _ask_in_vain(self) -> None:
+        """Some are there before there is a network; the others follow in a while."""
+        self.network.set_conditions(Conditions(loss=1.0))
+        early = self.rng.choice([self.size, self.rng.randrange(self.size)])
+        for sid in self.names[:early]:
+            self.boot(sid, None)
+        self.network.run(self.rng.choice([0.0, 6.0, 15.0]))
 
     def _suffer(self) -> None:
         rng = self.rng
@@ -367,7 +388,8 @@ class Simulation:
             for sid in self.names:
                 if sid not in self.gone and not self.cluster[sid].running:
                     self.boot(sid, self.helper(sid))
-            self._introduce()
+            if not self._seeds:
+                self._introduce()
         done = self.network.run(self.network.clock.now + JOIN_BOUND_S, done=self._every(0.25))
         assert done, {
             host.address: {
@@ -554,7 +576,11 @@ class Simulation:
         if isinstance(event, Closed):
             self._closed.append((host.address, host.incarnation))  # type: ignore[arg-type]
             host.after(0.0, host.crash)
-        if isinstance(event, PeerUnreachable) and host.machine.state is State.JOINING:
+        if (
+            isinstance(event, PeerUnreachable)
+            and host.machine.state is State.JOINING
+            and not self._seeds
+        ):
             host.after(0.1, lambda: self._ask_again(host))
 
     def _ask_again(self, host: Host) -> None:
@@ -563,8 +589,10 @@ class Simulation:
             self.join(host, helper)
 
 
-def simulate(seed: int, *, size: int | None = None, scars: bool = False) -> Simulation:
+def simulate(
+    seed: int, *, size: int | None = None, scars: bool = False, seeds: bool = False
+) -> Simulation:
     """Run the story of `seed`; raises `AssertionError` with the seed as a note."""
-    simulation = Simulation(seed, size=size, scars=scars)
+    simulation = Simulation(seed, size=size, scars=scars, seeds=seeds)
     simulation.run()
     return simulation

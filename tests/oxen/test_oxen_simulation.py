@@ -63,6 +63,15 @@ def test_promises_are_kept_where_links_stay_broken(part: int) -> None:
         simulate(seed, scars=True)
 
 
+@pytest.mark.costly
+@pytest.mark.timeout(60 + SEEDS)
+@pytest.mark.parametrize("part", range(4))
+def test_promises_are_kept_where_seeds_are_all_that_is_known(part: int) -> None:
+    """Nobody starts the cluster, and nobody brings those together who know nobody."""
+    for seed in uncollected(range(FIRST_SEED + part, FIRST_SEED + SEEDS // 5, 4)):
+        simulate(seed, seeds=True)
+
+
 @pytest.mark.timeout(60 + SEEDS)
 @pytest.mark.parametrize("size", [12, 24, pytest.param(64, marks=pytest.mark.slow)])
 def test_promises_are_kept_in_large_clusters(size: int) -> None:

@@ -34,6 +34,7 @@ from culm.oxen.messages import (
 )
 from culm.oxen.peer import ClaimState, Peer
 from culm.oxen.roster import Roster
+from culm.oxen.seeds import Seeds
 from culm.oxen.states import PeerState, Pressure
 
 __all__ = ["Associations"]
@@ -67,11 +68,17 @@ class Associations:
         self._clock = clock
         self._dropped = dropped
         self.courier = Courier(me, links=links, clock=clock)
+        self._seeds = Seeds(timing)
 
     # -- what the user asks for ---------------------------------------------------------
 
-    def ask_for_help(self, sid: bytes) -> None:
-        """Synchronize with `sid`, which is a peer or for which there is room."""
+    def ask_for_help(self, sid: bytes, *, again: bool) -> None:
+        """Synchronize with `sid`, which is a peer or for which there is room.
+
+        again: also whenever it is no peer later.
+        """
+        if again:
+            self._seeds.add(sid, self._clock.unix)
         self._links.trust(sid)
         peer = self.peers.get(sid) or self._add(sid, trusted=True)
         peer.ask(self._clock.unix)
@@ -129,7 +136,7 @@ class Associations:
             self.events.append(Writable(peer=peer.sid))
 
     def dismiss(self, peer: Peer) -> None:
-        """Look for `peer` no more, whatever it still owes us or we it."""
+        """Know nothing of `peer` any more, whatever it still owes us or we it."""
         self.fail(peer, FailReason.PEER_FORGOTTEN)
         self._forget(peer)
         if peer.known_to_user:
@@ -138,6 +145,7 @@ class Associations:
     def finalize(self) -> None:
         """Say goodbye to everybody who may take us for a peer, and forget the others."""
         self.leaving = True
+        self._seeds.clear()
         for peer in list(self.peers.values()):
             if peer.state is _JOINED or (
                 peer.state is _SYNCHRONIZING and peer.incoming is not None
@@ -170,7 +178,7 @@ class Associations:
             if peer.state is _GIVEN_UP:
                 if self._links.contacts.reachable(peer.sid, now):
                     self._take_back(peer)
-                elif now - peer.since >= self._timing.forget_s:
+                elif now - peer.since >= self._timing.forget_s and peer.sid not in self._seeds:
                     self.dismiss(peer)
             elif self._is_overdue(peer, now):
                 if peer.known_to_user:
@@ -180,6 +188,31 @@ class Associations:
                     if peer.wanted:
                         self.events.append(PeerUnreachable(peer=peer.sid))
         self._roster.expire()
+        self._seek_seeds(now)
+
+    def _seek_seeds(self, now: float) -> None:
+        """Ask those for help again that are no peers."""
+        for sid in self._seeds:
+            peer = self.peers.get(sid)
+            if peer is not None and peer.known_to_user:
+                self._seeds.found(sid)
+            elif (
+                peer is None
+                and sid not in self._roster.tombstones  # its last words may still come
+                and self._roster.has_room_for(trusted=True)
+                and self._seeds.miss(sid, now)
+            ):
+                self._seeds.asked(sid)
+                peer = self._add(sid, trusted=True)
+                peer.ask_again(now - self._timing.give_up_s)
+                self.courier.synchronize(peer)
+
+    def forget(self, sid: bytes) -> None:
+        """Know nothing of `sid` any more, and do not ask it for help again."""
+        self._seeds.remove(sid)
+        peer = self.peers.get(sid)
+        if peer is not None:
+            self.dismiss(peer)
 
     def _is_overdue(self, peer: Peer, now: float) -> bool:
         """Whether all links to `peer` are unusable for long, or it takes long to join."""

@@ -130,8 +130,11 @@ class Node:
         self._refuse_without_time()
         self._begin(_ACTIVE)
 
-    def join(self, sid: bytes) -> None:
+    def join(self, sid: bytes, *, seed: bool = False) -> None:
         """Join the cluster of server `sid`, asking it for help; again, to ask another one.
+
+        A `seed` is asked again, ever more rarely, whenever it is not a peer: because it has not
+        answered yet, or has left and may be back.  `forget` ends that.
 
         `PeerJoined` follows for it and for everybody whom one hears of then, or
         `PeerUnreachable` if it does not answer.  Raises `LocalProtocolError` (``BAD_SID``,
@@ -145,18 +148,16 @@ class Node:
         self._refuse_without_time()
         if self._state is _IDLE:
             self._begin(_JOINING)
-        self._associations.ask_for_help(sid)
+        self._associations.ask_for_help(sid, again=seed)
 
     def forget(self, sid: bytes) -> None:
         """Know no more of server `sid`, and keep no place for it: it is gone for good.
 
         `SendFailed` follows for what it has not acknowledged, then `PeerForgotten`, if it had ever
-        joined.  One that is alive all the same joins again when it, or gossip, is heard.  Of a
-        server that is not known: no effect.
+        joined.  One that is alive all the same joins again when it, or gossip, is heard; a seed
+        is none any more.  Of a server that is not known: no effect.
         """
-        peer = self._roster.peers.get(sid)
-        if peer is not None:
-            self._associations.dismiss(peer)
+        self._associations.forget(sid)
 
     def leave(self) -> None:
         """Leave the cluster: say goodbye, and wait for all acknowledgements.

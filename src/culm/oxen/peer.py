@@ -69,6 +69,10 @@ class Peer:
             self.since = now
         self.wanted = True
 
+    def ask_again(self, since: float) -> None:
+        """It did not answer, and is asked once more, as if that had begun at `since`."""
+        self.since = since
+
     def heard(self, now: float) -> None:
         """It has asked for the present state, and believes in us for so long from now."""
         self.since = now
