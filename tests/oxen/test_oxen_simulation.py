@@ -72,6 +72,12 @@ def test_promises_are_kept_where_seeds_are_all_that_is_known(part: int) -> None:
         simulate(seed, seeds=True)
 
 
+@pytest.mark.slow
+def test_one_taken_for_a_former_self_while_nobody_heard_it_is_heard_again() -> None:
+    """An old synchronize message of its own was repeated meanwhile, and believed."""
+    simulate(75, seeds=True)
+
+
 @pytest.mark.timeout(60 + SEEDS)
 @pytest.mark.parametrize("size", [12, 24, pytest.param(64, marks=pytest.mark.slow)])
 def test_promises_are_kept_in_large_clusters(size: int) -> None:

@@ -272,12 +272,14 @@ class Associations:
         """Somebody says that the peer has started anew: ask it, and believe silence only.
 
         A forged message, or an old one that comes again, so changes nothing, while the peer can
-        answer for the association; one that has started anew cannot, and says it again.
+        answer for the association; one that has started anew cannot, and says it again.  One
+        that has not, but was not heard, learns by our numbers, which are new as well, what we
+        took it for.
         """
         now, claim = self._clock.unix, peer.claim
         if claim is not None and claim.state is ClaimState.ASKED and claim.message == message:
             if now >= claim.until:
-                return self.restart(peer, message)
+                return self.restart(peer, message, one=self._roster.next_start())
         elif claim is None or now >= claim.until:
             peer.doubt(message, now + peer.outgoing.flight.patience)
             if not peer.outgoing.challenged:
@@ -295,14 +297,19 @@ class Associations:
         self.events.append(PeerReachable(peer=sid) if peer.appear() else PeerJoined(peer=sid))
         self.hand_out(peer, incoming)
 
-    def restart(self, peer: Peer, message: Synchronize) -> bool:
-        """The peer has started anew: so does the association with it, unless we are leaving."""
+    def restart(self, peer: Peer, message: Synchronize, *, one: int | None = None) -> bool:
+        """The peer has started anew: so does the association with it, unless we are leaving.
+
+        one: number after which our one-to-one messages go on, if not after the last.
+        """
         self.fail(peer, FailReason.PEER_RESTARTED)
         if peer.leave():
             self.events.append(PeerLeft(peer=peer.sid, reason=LeaveReason.RESTARTED))
         if self.leaving:
             self._forget(peer)
             return False
+        if one is not None:
+            peer.outgoing.renumber(one)
         peer.start_anew(Incoming(message, self._limits.window_max), self._clock.unix)
         self.courier.synchronize(peer)
         return True

@@ -204,6 +204,10 @@ class Outgoing:
         self.pressure = Pressure.NONE
         return sorted(lost)
 
+    def renumber(self, one: int) -> None:
+        """Go on after number `one` of the one-to-one messages, now that there are none."""
+        self._one.restart(one)
+
     @property
     def _owes_messages(self) -> bool:
         """Whether plain datagrams or lost messages are not acknowledged."""

@@ -45,6 +45,10 @@ class Roster:
         self.broadcast_sequence += 1
         return self.broadcast_sequence
 
+    def next_start(self) -> int:
+        """A number for one-to-one messages that no association has had."""
+        return self._numbers.next_start()
+
     def has_room_for(self, *, trusted: bool) -> bool:
         """Whether one more server can be made known, which is trusted or a stranger.
 
