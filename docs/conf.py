@@ -82,6 +82,17 @@ def list_the_names(
         previous = line
 
 
+def skip_what_is_passed_on(
+    app: Sphinx, what: str, name: str, obj: object, skip: bool, options: object
+) -> bool | None:
+    """Document a name where it is made, and in the package that offers it; not on the way."""
+    here = sys.modules.get(app.env.current_document.autodoc_module)
+    made_in = sys.modules.get(getattr(obj, "__module__", None) or "")
+    if what != "module" or here is None or made_in in (None, here) or hasattr(here, "__path__"):
+        return None
+    return True if name in getattr(made_in, "__all__", ()) else None
+
+
 class IndexedDomain(PythonDomain):
     """Python's domain, which else goes through all objects for every name that it looks up."""
 
@@ -118,3 +129,4 @@ def setup(app: Sphinx) -> None:
     """Called by Sphinx."""
     app.add_domain(IndexedDomain, override=True)
     app.connect("autodoc-process-docstring", list_the_names)
+    app.connect("autodoc-skip-member", skip_what_is_passed_on)
