@@ -98,13 +98,14 @@ class OperationSqliteStore(FileStore):
             return Range(view, self._last())
 
     def _heights(self, schema_ids: frozenset[str]) -> Iterator[Height]:
-        for schema_id in schema_ids:
-            for author, log_id, height in self._db.execute(
-                "SELECT author, log_id, height FROM logs"
-                " JOIN documents ON documents.id = logs.document WHERE schema_id = ?",
-                (schema_id,),
-            ):
-                yield Height(LogKey(author, number(log_id)), height)
+        places = ", ".join("?" * len(schema_ids))
+        for author, log_id, height in self._db.execute(
+            "SELECT author, log_id, height FROM logs"
+            " JOIN documents ON documents.id = logs.document"
+            f" WHERE schema_id IN ({places}) ORDER BY author, log_id",
+            tuple(schema_ids),
+        ):
+            yield Height(LogKey(author, number(log_id)), height)
 
     def look_up(self, logs: Iterable[LogKey], operations: Iterable[bytes]) -> Found:
         with self._transaction("DEFERRED"):

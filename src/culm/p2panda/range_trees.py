@@ -29,13 +29,16 @@ class RangeTrees:
     ) -> View:
         """The heights of all logs of some schemas, as they are now.
 
-        heights: reads them, in any order, if there is no tree of them yet.
+        heights: reads them if there is no tree of them yet.  They go into the tree one by one, so
+            that nothing else is held of them.  Any order will do; in that of the logs, by author
+            and id, the tree is made soonest, and is least.
         """
         key = frozenset(schema_ids), monoid
         tree = self._trees.pop(key, None)
         if tree is None:
             tree = Tree(item_size=ITEM_SIZE_MAX, varying=True, monoid=monoid)
-            tree.load_items(sorted(encode_item(log, seqnum) for log, seqnum in heights(key[0])))
+            for log, seqnum in heights(key[0]):
+                tree.insert(encode_item(log, seqnum))
             while self._trees and len(self._trees) >= self._trees_max:
                 del self._trees[next(iter(self._trees))]
         self._trees[key] = tree

@@ -258,9 +258,9 @@ class MemoryStore:
         return Range(self._trees.snapshot(schema_ids, monoid, self._heights), len(self._kept))
 
     def _heights(self, schema_ids: frozenset[str]) -> Iterator[Height]:
-        for log, kept in self._logs.items():
-            if kept.document.schema_id in schema_ids:
-                yield Height(log, len(kept.hashes))
+        logs = self._logs
+        for log in sorted(log for log in logs if logs[log].document.schema_id in schema_ids):
+            yield Height(log, len(logs[log].hashes))
 
     def look_up(self, logs: Iterable[LogKey], operations: Iterable[bytes]) -> Found:
         states: dict[LogKey, LogState] = {}
