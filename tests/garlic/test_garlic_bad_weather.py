@@ -14,7 +14,7 @@ from culm.garlic.digest import CredentialCache, Nonces
 from culm.garlic.errors import ErrorCode
 from culm.garlic.events import Challenged, DialWanted, LinkClosed
 from culm.garlic.handshake import ClientHandshake, ServerHandshake
-from culm.garlic.messages import MessageType, Request
+from culm.garlic.messages import MessageType, Request, Response
 from culm.garlic.node import Node
 from culm.garlic.raft import RoleChanged, State, Stored
 from culm.garlic.raft import messages as m
@@ -182,6 +182,31 @@ def test_nothing_that_nobody_has_sent_or_taken_is_a_sign_of_life(
                 events_of(node)
         events_of(node)
     assert 0.25 <= round(now - cluster.now, 3) <= 0.35
+
+
+@pytest.mark.parametrize("cut", [26, 25, 1])
+def test_bytes_are_a_sign_of_life_also_if_they_are_wrong(cut: int) -> None:
+    """However they are cut: here a frame of nobody's, which ends the link."""
+    cluster = Cluster(1, 2, 3)
+    node = cluster.leader().node
+    (link, *_) = (link for link in node.links if link.dialled)
+    sent_at = cluster.now + 0.1
+    node.advance(sent_at)
+    wrong = Response(
+        type=MessageType.APPEND_ENTRIES_RESPONSE,
+        source=9,
+        destination=1,
+        term=1,
+        next_index=1,
+        accepted=True,
+    ).encode()
+    node.links_to_send()
+    link.data_to_send()
+    for data in (wrong[:cut], wrong[cut:]):
+        link.receive_data(data)
+        events_of(node)
+    assert link.closed
+    assert {peer.server_id: peer.heard_at for peer in node.peers}[link.peer] == sent_at
 
 
 def test_a_link_takes_no_more_requests_while_much_is_unsent() -> None:

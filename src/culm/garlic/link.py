@@ -117,10 +117,16 @@ class Link:
         """Whether an accepted link has new bytes that no event has told of."""
         return self._stirred and not self.dialled and self._connection.partial
 
-    def stirred(self) -> bool:
+    def moved(self) -> bool:
         """Whether bytes of a dialled link have come or gone since this was asked last."""
-        stirred, self._stirred = self._stirred, False
-        return stirred and self.dialled
+        if not (self._stirred and self.dialled and self.established):
+            return False
+        self._stirred = False
+        return True
+
+    def rest(self) -> None:
+        """All that has come or gone is told of."""
+        self._stirred = False
 
     def next_event(self) -> Event | None:
         if self.closed:

@@ -315,9 +315,12 @@ class Node:
                 return ended
 
     def _step(self, link: Link) -> LinkClosed | None:
-        if link.receiving and link.peer is not None:
-            # Parts of frames are signs of life, and whole ones have come in parts.
-            self._core.still_receiving(link.peer)
+        if link.peer is not None:
+            # Parts of frames are signs of life, and whole ones have come in parts, good or bad.
+            if link.receiving:
+                self._core.still_receiving(link.peer)
+            elif link.moved():
+                self._core.still_sending(link.peer)
         event = link.next_event()
         try:
             match event:
@@ -344,8 +347,7 @@ class Node:
                     return self._ended(link, event)
                 case None:
                     del self._awake[link.number]
-                    if link.stirred() and link.peer is not None and link.established:
-                        self._core.still_sending(link.peer)
+                    link.rest()
                 case _:
                     pass  # a challenge: the link ends, and the next one has credentials
         except RemoteProtocolError as error:
