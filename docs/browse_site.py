@@ -17,8 +17,12 @@ import os
 import shutil
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 
 from check_site import faults
 from playwright.sync_api import Browser, Page, sync_playwright
@@ -67,32 +71,54 @@ LABELS = """(() => {
 })()"""
 
 
+class Silent(SimpleHTTPRequestHandler):
+    """Serves files, and says nothing of it."""
+
+    def log_message(self, *args: object) -> None:
+        """Not on the terminal."""
+
+
+@contextmanager
+def served(site: Path) -> Iterator[str]:
+    """Where a browser finds the site; from files it would not let the search read the pages."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Silent, directory=str(site))) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/"
+        server.shutdown()
+
+
 @dataclass
 class Visit:
-    """What was wrong with the pages opened in one window."""
+    """What was wrong with the pages opened in one window; `home` is where the site is served."""
 
     page: Page
     site: Path
+    home: str
     wrong: list[str]
     patience_ms: int = 20_000  # of a search, whose index takes a while
 
     def __post_init__(self) -> None:
         self.page.on("request", lambda request: self._requested(request.url))
-        self.page.on("requestfailed", lambda request: self.wrong.append(f"failed: {request.url}"))
+        self.page.on("requestfailed", lambda request: self._failed(request.url, request.failure))
         self.page.on("pageerror", lambda error: self.wrong.append(f"script error: {error}"))
         self.page.on(
             "console",
             lambda said: self.wrong.append(f"console: {said.text}") if said.type == "error" else 0,
         )
 
+    def _failed(self, url: str, why: str | None) -> None:
+        if why != "net::ERR_ABORTED":  # we have gone on to another page
+            self.wrong.append(f"failed: {url}")
+
     def _requested(self, url: str) -> None:
-        if not url.startswith((self.site.as_uri() + "/", "data:", "blob:")):
+        if not url.startswith((self.home, "data:", "blob:")):
             self.wrong.append(f"leaves the site: {url}")
 
     def open(self, path: Path, query: str = "") -> list[str]:
         """Open a page; what is wrong with it."""
         self.wrong.clear()
-        self.page.goto(path.as_uri() + query, wait_until="load")
+        url = self.home + path.relative_to(self.site).as_posix() + query
+        self.page.goto(url, wait_until="load")
         if path.suffix == ".svg":
             return [*self.wrong, *(f"labels overlap: {e}" for e in self.page.evaluate(LABELS))]
         self.page.evaluate("document.querySelectorAll('img').forEach(i => i.loading = 'eager')")
@@ -117,7 +143,7 @@ class Visit:
         return found
 
 
-def browse(browser: Browser, site: Path, screenshots: Path) -> Iterator[str]:
+def browse(browser: Browser, site: Path, home: str, screenshots: Path) -> Iterator[str]:
     """A line for each thing that is wrong; pictures are written on the way."""
     pages = sorted(path for path in site.rglob("*.html") if not LEFT_OUT & set(path.parts))
     telephone = [site / f"{name}.html" for name in ON_A_TELEPHONE]
@@ -128,7 +154,7 @@ def browse(browser: Browser, site: Path, screenshots: Path) -> Iterator[str]:
             color_scheme="dark" if scheme == "dark" else "light",
             viewport={"width": width, "height": height},
         )
-        visit = Visit(context.new_page(), site, [])
+        visit = Visit(context.new_page(), site, home, [])
         for path in wanted:
             place = path.relative_to(site)
             yield from (f"{place}, {name}: {fault}" for fault in visit.open(path))
@@ -165,7 +191,8 @@ def main(folder: str) -> int:
             return 0
         browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
         version = browser.version
-        found = [*faults(site), *browse(browser, site, screenshots)]
+        with served(site) as home:
+            found = [*faults(site), *browse(browser, site, home, screenshots)]
         browser.close()
     seen = len(list(screenshots.rglob("*.png")))
     print("\n".join([*found, f"Chromium {version}: {len(found)} faults, {seen} pictures in"]))

@@ -25,7 +25,9 @@ def visit(tmp_path_factory: pytest.TempPathFactory) -> Iterator[browse_site.Visi
             pytest.skip("no browser")
         browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
         page = browser.new_context(viewport={"width": 400, "height": 300}).new_page()
-        yield browse_site.Visit(page, tmp_path_factory.mktemp("site"), [])
+        site = tmp_path_factory.mktemp("site")
+        with browse_site.served(site) as home:
+            yield browse_site.Visit(page, site, home, [])
         browser.close()
 
 
@@ -43,7 +45,7 @@ def visit(tmp_path_factory: pytest.TempPathFactory) -> Iterator[browse_site.Visi
 def test_what_a_reader_would_run_into_is_found(
     visit: browse_site.Visit, content: str, fault: str | None
 ) -> None:
-    page = visit.site / "index.html"
+    page = visit.site / f"{len(list(visit.site.iterdir()))}.html"  # a browser remembers pages
     page.write_text(PAGE.format(content))
     found = visit.open(page)
     assert bool(found) == bool(fault)
@@ -52,7 +54,7 @@ def test_what_a_reader_would_run_into_is_found(
 
 @pytest.mark.parametrize(("x", "overlap"), [(20, True), (200, False)])
 def test_labels_on_one_another_are_found(visit: browse_site.Visit, x: int, overlap: bool) -> None:
-    picture = visit.site / "p.svg"
+    picture = visit.site / f"{x}.svg"
     picture.write_text(
         '<svg xmlns="http://www.w3.org/2000/svg" width="400" height="99">'
         '<text class="messageText" x="10" y="50">one label</text>'
