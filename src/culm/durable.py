@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any, Generic, TypeVar, cast
 
 from culm.buffer import Buffer
@@ -31,6 +32,7 @@ class DurableBase(ABC, Generic[M, V, F]):
     def __init__(self, connection: M, *, work: StoreWork) -> None:
         self.connection = connection
         self._work = work
+        self._next_told = cast("Callable[[], V | None]", work.next_event)
         self._closed: Closed | None = None  # of the connection, before it has come out
         self._ended = False
 
@@ -89,9 +91,9 @@ class DurableBase(ABC, Generic[M, V, F]):
 
     def next_event(self) -> V | Closed | None:
         while not self._ended:
-            event = self._work.next_event()
+            event = self._next_told()
             if event is not None:
-                return cast("V", event)
+                return event
             if self._closed is not None:
                 return self._finish()
             below = None if self._store_is_behind() else self.connection.next_event()

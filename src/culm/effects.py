@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import takewhile
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
 
 from culm.machine import (
     ContractErrorCode,
@@ -121,9 +121,12 @@ class Place:
     """A place in the order of a machine's events, to be filled when the store has answered.
 
     events: those that are still to be taken; ``None`` before it is known what comes here.
+    single: no more than one of them comes here, so that places may share what gives them.
     """
 
     __slots__ = ("events",)
+
+    single: ClassVar[bool] = False
 
     def __init__(self) -> None:
         self.events: Iterator[Event] | None = None
@@ -237,16 +240,20 @@ class StoreWork(Tickets[Then, Effect[Any]]):
 
     def next_event(self) -> Event | None:
         """Take the next event, unless it waits for the store."""
-        while self._order:
-            first = self._order[0]
+        order = self._order
+        while order:
+            first = order[0]
             if not isinstance(first, Place):
-                self._order.popleft()
+                order.popleft()
                 return first
-            if first.events is None:
+            events = first.events
+            if events is None:
                 return None
-            for event in first.events:
+            for event in events:
+                if first.single:
+                    order.popleft()
                 return event
-            self._order.popleft()
+            order.popleft()
         return None
 
 

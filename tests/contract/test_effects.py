@@ -1,4 +1,4 @@
-"""Tickets and answers: handed out in order, taken once, looked at."""
+"""Tickets and answers: handed out in order, taken once, looked at; places of events."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from culm.effects import Answer, Tickets
+from culm.effects import Answer, Place, StoreWork, Tickets
 from culm.machine import ContractErrorCode, LocalProtocolError, StoreFailed, Ticket
 from toy_machines import Keep, Keeper, Kept, LineReceived
 
@@ -123,3 +123,31 @@ def test_a_store_that_answers_wrongly_has_failed() -> None:
     assert isinstance(event.error, LocalProtocolError)
     assert event.error.code is ContractErrorCode.WRONG_RESULT
     assert code_of(answer.give, keeper) is ContractErrorCode.UNKNOWN_TICKET
+
+
+class Spot(Place):
+    """A place of one event."""
+
+    __slots__ = ()
+
+    single = True
+
+
+def test_events_that_places_share_come_out_one_at_each() -> None:
+    work = StoreWork()
+    spots = [Spot() for _ in range(3)]
+    between = LineReceived(text=b"between")
+    work.line_up(spots[:2])
+    work.emit(between)
+    work.line_up(spots[2:])
+    lines = [LineReceived(text=bytes([number])) for number in range(2)]
+    shared = iter(lines)
+    spots[0].fill(shared)
+    assert work.next_event() is lines[0]
+    assert work.next_event() is None  # the next place is not known yet
+    spots[1].fill()
+    spots[2].fill(shared)
+    assert work.next_event() is between
+    assert work.next_event() is lines[1]
+    assert work.next_event() is None
+    assert work.all_told

@@ -56,6 +56,16 @@ def runs(implementation: Implementation) -> ModuleType:
 
 
 @pytest.fixture(scope="session")
+def operations(implementation: Implementation) -> ModuleType:
+    return twin("operations", implementation)
+
+
+@pytest.fixture(scope="session")
+def operations_twins() -> tuple[ModuleType, ModuleType]:
+    return twin("operations", "compiled"), twin("operations", "pure")
+
+
+@pytest.fixture(scope="session")
 def symbols(implementation: Implementation) -> ModuleType:
     return twin("symbols", implementation)
 

@@ -139,6 +139,7 @@ def public(module: ModuleType) -> list[tuple[str, object]]:
     helpers = {"Any", "Buffer", "Callable", "Decode", "Iterable", "Mapping", "NoReturn", "Protocol"}
     helpers |= {"annotations", "array", "index", "Sequence", "Struct", "reduce", "pairwise"}
     helpers |= {"bisect_left", "bisect_right", "blake3", "fingerprints", "overload", "xxhash"}
+    helpers |= {"TypeGuard"}
     found: list[tuple[str, object]] = []
     names = getattr(module, "__all__", None) or [
         name for name in vars(module) if not name.startswith("_") and name not in helpers

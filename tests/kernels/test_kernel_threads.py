@@ -34,7 +34,8 @@ SOURCES = Path(__file__).resolve().parents[2] / "cext"
 THREADS, ROUNDS = 4, 3
 # What holds no state between calls.  In `lzfoo` and `symbols` an object belongs to one thread at
 # a time, and in `tree` a tree and its snapshots do: there the lock is what keeps calls whole.
-WITHOUT_STATE = {"cbor", "classic", "fingerprint", "hashing", "runs", "varu64", "xenc"}
+WITHOUT_STATE = {"cbor", "classic", "fingerprint", "hashing", "operations", "runs", "varu64"}
+WITHOUT_STATE |= {"xenc"}
 
 CHANCE = Random(15)
 NUMBERS = array("Q", (CHANCE.getrandbits(CHANCE.randrange(1, 65)) for _ in range(200)))
@@ -89,12 +90,14 @@ def use_tree(kernel: ModuleType) -> object:
     return [view.fingerprint(b"\x20", b"\xe0") for view in (tree, snapshot)], len(snapshot)
 
 
+ID = b"\x00\x20" + bytes(32)
 USES: dict[str, Callable[[ModuleType], object]] = {
     "cbor": use_cbor,
     "classic": lambda kernel: kernel.scan(MESSAGE),
     "fingerprint": use_fingerprint,
     "hashing": use_hashing,
     "lzfoo": use_lzfoo,
+    "operations": lambda kernel: kernel.read([1, 0, "a", {"b": [ID], "c": [[ID]]}]),
     "runs": lambda kernel: kernel.read(*RUN),
     "symbols": lambda kernel: told_apart(kernel, 7, 50, 10, 10, [20, 60]),
     "tree": use_tree,

@@ -39,7 +39,7 @@ ARROWS = {
     "point2point.replication": CONTRACT | {"wire", "bamboo", "bymux", "point2point"},
     "garlic": CONTRACT | {"garlic.raft"},
     "garlic.raft": CONTRACT,
-    "p2panda": CONTRACT | {"wire", "bamboo", "reconcile"},
+    "p2panda": CONTRACT | {"kernels", "wire", "bamboo", "reconcile"},
     "ssb": CONTRACT | {"kernels"},
 }
 # These may import every room and reach the world; no room imports them.

@@ -24,7 +24,7 @@ def decode_many(encodings: Sequence[bytes], *, family: HashFamily) -> list[Entry
     columns = hashing.decode_entries(data, offsets, family.digest_size)
     hash_size = family.encoded_size
     log_ids, seqnums, targets, sizes = (
-        memoryview(columns[name]).cast("Q")
+        memoryview(columns[name]).cast("Q").tolist()
         for name in ("log_ids", "seqnums", "targets", "payload_sizes")
     )
     authors, signatures = columns["authors"], columns["signatures"]

@@ -116,7 +116,7 @@ class LogVerifier:
         seqnum = entry.seqnum
         if seqnum <= self._anchors.position:
             return False
-        self._take(seqnum, entry.hash(), entry.end_of_log)
+        self.skip(seqnum, entry.hash(), end_of_log=entry.end_of_log)
         self._last = entry
         return True
 
@@ -125,10 +125,14 @@ class LogVerifier:
 
         Raises `ValueError` unless it is behind `position`, directly so if not sparse.
         """
-        position = self._anchors.position
-        if seqnum <= position or (not self._sparse and seqnum != position + 1):
-            raise ValueError(f"entry {seqnum} cannot be passed over from {position}")
-        self._take(seqnum, hash, end_of_log)
+        anchors = self._anchors
+        if seqnum != anchors.position + 1 and not (self._sparse and seqnum > anchors.position):
+            raise ValueError(f"entry {seqnum} cannot be passed over from {anchors.position}")
+        anchors.add(seqnum, hash)
+        if self._expected:
+            self._expected.pop(seqnum, None)
+        if end_of_log:
+            self._end = seqnum
 
     def faults(self, entry: Entry, *, signed: bool | None = None) -> tuple[Reason, ...]:
         """All that is wrong with `entry` as the next one, the weightiest first.
@@ -179,12 +183,6 @@ class LogVerifier:
 
     def _is_invalid(self, seqnum: int) -> bool:
         return self._invalid_from is not None and seqnum >= self._invalid_from
-
-    def _take(self, seqnum: int, hash: bytes, end_of_log: bool) -> None:
-        self._anchors.add(seqnum, hash)
-        self._expected.pop(seqnum, None)
-        if end_of_log:
-            self._end = seqnum
 
     def _error(self, reason: Reason, entry: Entry) -> VerificationError:
         proof = None

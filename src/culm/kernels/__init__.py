@@ -1,8 +1,9 @@
 """The hot paths, each twice: compiled from ``cext/`` and as a pure twin, its specification.
 
-``culm.kernels.cbor``, ``classic``, ``fingerprint``, ``hashing``, ``lzfoo``, ``runs``, ``symbols``,
-``tree``, ``varu64``, ``xenc`` are the twins in use: the compiled ones where there are any.  Each
-is imported when it is first asked for, so that whoever wants one codec waits for no libsodium.
+``culm.kernels.cbor``, ``classic``, ``fingerprint``, ``hashing``, ``lzfoo``, ``operations``,
+``runs``, ``symbols``, ``tree``, ``varu64``, ``xenc`` are the twins in use: the compiled ones where
+there are any.  Each is imported when it is first asked for, so that whoever wants one codec waits
+for no libsodium.
 Which was taken is told, never guessed:
 
 - `IMPLEMENTATION` is ``"compiled"``, ``"pure"`` or ``"mixed"``,
@@ -16,8 +17,9 @@ To ask for one of these three imports all kernels.
 There is no switch.  To run without the extensions, install with ``CULM_BUILD_EXT=no``; to
 have both twins side by side, as the tests do, call `load`.
 
-Kernels take and return bytes and integers (``cbor`` what CBOR stands for), keep no protocol state
-and import nothing of culm: faults in the data are numbers, which `culm.wire` turns into errors.
+Kernels take and return bytes and integers (``cbor`` and ``operations`` what CBOR stands for), keep
+no protocol state and import nothing of culm: faults in the data are numbers, which `culm.wire` and
+the protocols turn into errors.
 """
 
 from __future__ import annotations
@@ -39,6 +41,7 @@ __all__ = [
     "hashing",
     "load",
     "lzfoo",
+    "operations",
     "runs",
     "symbols",
     "tree",
@@ -54,6 +57,7 @@ NAMES = (
     "fingerprint",
     "hashing",
     "lzfoo",
+    "operations",
     "runs",
     "symbols",
     "tree",
@@ -122,6 +126,7 @@ if TYPE_CHECKING:
     from culm.kernels import pure_fingerprint as fingerprint
     from culm.kernels import pure_hashing as hashing
     from culm.kernels import pure_lzfoo as lzfoo
+    from culm.kernels import pure_operations as operations
     from culm.kernels import pure_runs as runs
     from culm.kernels import pure_symbols as symbols
     from culm.kernels import pure_tree as tree

@@ -75,7 +75,7 @@ class Form(NamedTuple):
 class Codec:
     """Encodes and decodes messages; stateless."""
 
-    __slots__ = ("_dialect", "_limits", "forms")
+    __slots__ = ("_dialect", "_limits", "_operation_size_max", "forms")
 
     forms: dict[int, Form]
     """By type; there are no others."""
@@ -83,6 +83,7 @@ class Codec:
     def __init__(self, *, dialect: Dialect, limits: Limits) -> None:
         self._dialect = dialect
         self._limits = limits
+        self._operation_size_max = limits.operation_size_max
         ids = _FRONT_SIZE + 2 * _HEAD_SIZE
         ids += limits.schemas_max * (_HEAD_SIZE + limits.schema_id_size_max)
         entry = _FRONT_SIZE + 2 * _HEAD_SIZE + ENTRY_SIZE_MAX + limits.operation_size_max
@@ -224,8 +225,7 @@ class Codec:
         """Whether an entry with its operation has the types and sizes of such."""
         if type(entry) is not bytes or type(operation) is not bytes:
             return False
-        right = len(entry) <= ENTRY_SIZE_MAX
-        return right and len(operation) <= self._limits.operation_size_max
+        return len(entry) <= ENTRY_SIZE_MAX and len(operation) <= self._operation_size_max
 
     def _read_schema_ids(self, value: Any) -> tuple[str, ...]:
         ids = _check_list(value)

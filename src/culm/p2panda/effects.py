@@ -98,7 +98,9 @@ class AppendOperations(StoreEffect[list[int] | Conflict]):
             )
         if not is_list(result) or len(result) != len(self.operations):
             return False
-        return all(map(_is_position, result)) and 0 not in result
+        if not set(map(type, result)) <= {int}:
+            return False
+        return bool(min(result, default=1) > 0 and max(result, default=1) <= UINT64_MAX)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

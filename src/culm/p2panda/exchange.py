@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import Enum
+from operator import attrgetter
+from typing import Final
 
 from culm.bamboo.entry import LogKey
 from culm.effects import Place, StoreWork
@@ -27,6 +29,8 @@ from culm.p2panda.states import Half, SessionState
 from culm.p2panda.store import Range, Span, StoredOperation
 
 __all__ = ["Exchange", "Phase"]
+
+_ENCODED = attrgetter("entry", "operation")  # of what is stored
 
 
 class Phase(Enum):
@@ -48,6 +52,9 @@ class Phase(Enum):
     """On the wire; what has come may still be on its way into the store."""
     BROKEN = "broken"
     """The peer has sent what is not valid; nothing more of the session is stored."""
+
+
+_BROKEN: Final = Phase.BROKEN  # asked for with every entry, and an enum takes its time
 
 
 class Exchange:
@@ -92,7 +99,7 @@ class Exchange:
 
     @property
     def broken(self) -> bool:
-        return self.phase is Phase.BROKEN
+        return self.phase is _BROKEN
 
     def expect(self, count: int) -> None:
         """So many entries have come."""
@@ -275,7 +282,7 @@ class Exchange:
 
     def _send(self, found: Sequence[StoredOperation]) -> None:
         if found and self.phase in (Phase.COMPARING, Phase.SENDING, Phase.LIVE):
-            entries = [(stored.entry, stored.operation) for stored in found]
+            entries = map(_ENCODED, found)
             self._say(lambda: self.session.send_entries(entries))
 
     def serve(self) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from collections.abc import Sequence
 from enum import Enum
+from itertools import islice
 from typing import Protocol, TypeVar
 
 from culm.bamboo import LogVerifier
@@ -20,7 +21,7 @@ from culm.machine import RemoteProtocolError
 from culm.p2panda.effects import AppendOperations, LookUp
 from culm.p2panda.errors import ErrorCode, InvalidOperation, Reason
 from culm.p2panda.limits import ReplicatorLimits
-from culm.p2panda.operation import Action, Operation
+from culm.p2panda.operation import Operation
 from culm.p2panda.operation import decode as decode_operation
 from culm.p2panda.replication_events import OperationLeftOut, OperationStored
 from culm.p2panda.store import Conflict, Found, LogState, NewOperation, OperationState
@@ -89,6 +90,8 @@ class Arrival(Place):
 
     __slots__ = ("entry", "log", "operation", "sender", "session_id", "signed", "size")
 
+    single = True
+
     def __init__(
         self, sender: Sender, session_id: int, entry: Entry, operation: Operation, size: int
     ) -> None:
@@ -112,21 +115,23 @@ class _Log:
     Which session has brought the last ones is known as well, and from which number on.
     """
 
-    __slots__ = ("_first", "_session_id", "document_id", "verifier")
+    __slots__ = ("_first", "_session_id", "document_id", "position", "verifier")
 
     def __init__(self, log: LogKey, state: LogState | None) -> None:
         self._session_id: int | None = None
         self._first = 0
         head, known = (None, None) if state is None else (state.head, state.hashes)
         self.verifier = LogVerifier(log, family=YASMF, head=head, known=known)
+        self.position = self.verifier.position  # of the last entry; asked for again and again
         self.document_id = None if state is None else state.document_id
 
     def take(self, entry: Entry, hash: bytes, document_id: bytes, session_id: int) -> None:
         """An entry with that hash has been verified, and belongs to that document."""
-        self.verifier.skip(entry.seqnum, hash, end_of_log=entry.end_of_log)
+        self.position = seqnum = entry.seqnum
+        self.verifier.skip(seqnum, hash, end_of_log=entry.end_of_log)
         self.document_id = document_id
         if session_id != self._session_id:
-            self._session_id, self._first = session_id, entry.seqnum
+            self._session_id, self._first = session_id, seqnum
 
     def is_from(self, session_id: int, seqnum: int) -> bool:
         """Whether it is known that this session has brought that entry."""
@@ -167,8 +172,15 @@ class Intake:
         session_id, schema_ids = sender.session_id, sender.schema_ids
         taken: list[Arrival] = []
         try:
-            for (encoded, payload), found, hash in zip(entries, decoded, hashes, strict=True):
-                entry, operation = _check(encoded, payload, found, hash)
+            for (encoded, payload), entry, hash in zip(entries, decoded, hashes, strict=True):
+                if (
+                    entry is None
+                    or payload is None
+                    or hash != entry.payload_hash
+                    or len(payload) != entry.payload_size
+                ):
+                    raise _fault_of(encoded, payload, entry)
+                operation = decode_operation(payload)
                 if operation.schema_id not in schema_ids:
                     raise RemoteProtocolError(ErrorCode.NOT_REQUESTED, operation.schema_id)
                 size = _ENTRY_SIZE + len(encoded) + entry.payload_size
@@ -200,12 +212,14 @@ class Intake:
 
     def _next_batch(self) -> list[Arrival]:
         batch: list[Arrival] = []
-        size = 0
-        while self._queue and len(batch) < self._limits.batch_count_max:
-            size += self._queue[0].size
-            if batch and size > self._limits.batch_size_max:
+        left, queue = self._limits.batch_size_max, self._queue
+        for arrival in islice(queue, self._limits.batch_count_max):
+            left -= arrival.size
+            if batch and left < 0:
                 break
-            batch.append(self._queue.popleft())
+            batch.append(arrival)
+        for _ in batch:
+            queue.popleft()
         return batch
 
     def _forget_outgrown(self) -> None:
@@ -219,7 +233,7 @@ class Intake:
             log = self._logs.get(key)
             if log is None:
                 continue
-            head = heads.get(key) or log.verifier.position
+            head = heads.get(key) or log.position
             if seqnum == head + 1:
                 heads[key] = seqnum
             elif seqnum > head:
@@ -266,7 +280,7 @@ class Intake:
             for arrival, log in zip(self._batch, logs, strict=True)
             if arrival.signed is None
             and not arrival.sender.broken
-            and arrival.entry.seqnum > log.verifier.position
+            and arrival.entry.seqnum > log.position
         ]
         signed = signatures_are_valid([arrival.entry for arrival in asked])
         for arrival, each in zip(asked, signed, strict=True):
@@ -280,7 +294,7 @@ class Intake:
         entry, sender = arrival.entry, arrival.sender
         if sender.broken:
             return None
-        if entry.seqnum <= log.verifier.position:
+        if entry.seqnum <= log.position:
             again = log.is_from(arrival.session_id, entry.seqnum)
             sender.repeat(arrival.log, entry.seqnum, again=again)
             return None
@@ -299,7 +313,7 @@ class Intake:
         Raises `InvalidOperation`.
         """
         entry, operation = arrival.entry, arrival.operation
-        if operation.action is Action.CREATE:
+        if not operation.previous:  # that is a creation
             if log.document_id is not None:
                 raise InvalidOperation(Reason.OTHER_DOCUMENT, "a creation in the midst of a log")
             return OperationState(entry.hash(), operation.schema_id)
@@ -342,8 +356,9 @@ class Intake:
         if isinstance(result, Conflict):
             self._conflict(result)
             return
-        for arrival, new, position in zip(self._batch, operations, result, strict=True):
-            arrival.fill((_stored(arrival, new),))
+        stored = map(_stored, self._batch, operations)  # told in this order, one at each place
+        for arrival, position in zip(self._batch, result, strict=True):
+            arrival.fill(stored)
             arrival.sender.settle(position)
         self._work.release(sum([arrival.size for arrival in self._batch]))
         self._rest()
@@ -398,23 +413,15 @@ def _stored(arrival: Arrival, new: NewOperation) -> OperationStored:
     return event
 
 
-def _check(
-    encoded: bytes, payload: bytes | None, entry: Entry | None, hash: bytes
-) -> tuple[Entry, Operation]:
-    """An entry that was decoded, if it could be, and its operation, which has that hash.
-
-    Raises `InvalidOperation`.
-    """
+def _fault_of(encoded: bytes, payload: bytes | None, entry: Entry | None) -> InvalidOperation:
+    """What is wrong with an entry that was decoded, if it could be, beside its operation."""
     if entry is None:
-        raise InvalidOperation(Reason.MALFORMED_ENTRY, _fault_of(encoded))
-    if payload is None:
-        raise InvalidOperation(Reason.MISSING_OPERATION, f"of entry {entry.seqnum}")
-    if hash != entry.payload_hash or len(payload) != entry.payload_size:
-        raise InvalidOperation(Reason.WRONG_PAYLOAD, f"of entry {entry.seqnum}")
-    return entry, decode_operation(payload)
+        return InvalidOperation(Reason.MALFORMED_ENTRY, _fault_in(encoded))
+    reason = Reason.MISSING_OPERATION if payload is None else Reason.WRONG_PAYLOAD
+    return InvalidOperation(reason, f"of entry {entry.seqnum}")
 
 
-def _fault_of(encoded: bytes) -> str:
+def _fault_in(encoded: bytes) -> str:
     """What is wrong with the encoding of an entry."""
     try:
         decode_entry(encoded, family=YASMF)

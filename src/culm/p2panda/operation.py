@@ -10,28 +10,22 @@ p2panda-rs 0.8 writes, where the handbook is older.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
-from itertools import pairwise
-from typing import Any, TypeAlias, TypeGuard
+from typing import Any, NamedTuple, TypeAlias, cast
 
-from culm.arguments import check_type, is_dict, is_list
+from culm.arguments import check_type
 from culm.buffer import Buffer
+from culm.kernels import operations as _kernel
 from culm.p2panda.errors import InvalidOperation, Reason
-from culm.p2panda.schema import (
-    FIELDS_MAX,
-    Schema,
-    SchemaId,
-    check_field_name,
-    is_operation_id,
-)
+from culm.p2panda.schema import Schema, SchemaId
 from culm.wire import cbor
 from culm.wire.errors import DecodeError
 
 __all__ = ["VERSION", "Action", "Operation", "Value", "check_operation", "decode"]
 
-VERSION = 1
+VERSION = _kernel.VERSION
 
 #: What a field may hold.  Without a schema, bytes are bytes or a relation, a tuple of operation
 #: ids is a list of relations or a pinned one, and a tuple of tuples a list of pinned ones.
@@ -39,8 +33,7 @@ Value: TypeAlias = (
     bool | int | float | str | bytes | tuple[bytes, ...] | tuple[tuple[bytes, ...], ...]
 )
 
-_INT_MAX = 2**63 - 1
-_PLAIN = frozenset({bool, float, str, bytes})
+_check_schema_id = SchemaId.parse
 _DEPTH_MAX = 4  # operation, fields, list of pinned relations, one of these
 
 
@@ -52,13 +45,66 @@ class Action(IntEnum):
     DELETE = 2
 
 
-# How many items the encoding has; `_ACTIONS` by number.
-_SIZES = {Action.CREATE: 4, Action.UPDATE: 5, Action.DELETE: 4}
-_ACTIONS = {int(action): (action, size) for action, size in _SIZES.items()}
+class _Form(NamedTuple):
+    """How an action is encoded: with how many items, and which of the two last ones."""
+
+    action: Action
+    size: int
+    follows: bool  # behind other operations, which are named
+    has_fields: bool
+
+
+_FORMS = (  # by number
+    _Form(Action.CREATE, 4, follows=False, has_fields=True),
+    _Form(Action.UPDATE, 5, follows=True, has_fields=True),
+    _Form(Action.DELETE, 4, follows=True, has_fields=False),
+)
+
+
+_FAULTS = {
+    _kernel.NO_ARRAY: (Reason.WRONG_FORM, "no array of 4 or 5 items"),
+    _kernel.UNKNOWN_VERSION: (Reason.UNKNOWN_VERSION, "{!r:.100}"),
+    _kernel.UNKNOWN_ACTION: (Reason.UNKNOWN_ACTION, "{!r:.100}"),
+    _kernel.NO_SCHEMA_ID: (Reason.BAD_SCHEMA_ID, "no text"),
+    _kernel.NO_PREVIOUS: (
+        Reason.BAD_PREVIOUS,
+        "not as many operation ids as there must be",
+    ),
+    _kernel.PREVIOUS_ORDER: (Reason.BAD_PREVIOUS, "operation ids do not ascend"),
+    _kernel.NO_FIELDS: (Reason.WRONG_FORM, "fields that are no map"),
+    _kernel.FIELD_COUNT: (Reason.WRONG_FORM, "{} fields"),
+    _kernel.FIELD_NAME: (Reason.BAD_FIELD_NAME, "{!r:.100}"),
+    _kernel.FIELD_RANGE: (Reason.BAD_VALUE, "{} is no 64-bit integer"),
+    _kernel.FIELD_TYPE: (Reason.BAD_VALUE, "{} is of no type"),
+}
+
+
+class _Parts:
+    """An `Operation` while it is put together: a frozen class takes several times as long for it.
+
+    That is done for every operation that comes in.
+    """
+
+    __slots__ = ("_encoded", "action", "fields", "previous", "schema_id")
+
+    def __init__(
+        self: Any,
+        action: Action,
+        schema_id: str,
+        previous: tuple[bytes, ...],
+        fields: Mapping[str, Value],
+        encoded: bytes,
+    ) -> None:
+        self.action = action
+        self.schema_id = schema_id
+        self.previous = previous
+        self.fields = fields
+        self._encoded: bytes | None = encoded
+        self.__class__ = Operation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Operation:
+class Operation(_Parts):
     """An operation that has the form of one; nothing is said of its document.
 
     previous: the ids of the operations behind which it stands, ascending; none in a creation.
@@ -77,35 +123,46 @@ class Operation:
         check_type("action", self.action, Action)
         check_type("previous", self.previous, Sequence)
         check_type("fields", self.fields, Mapping)
-        SchemaId.parse(self.schema_id)
-        _set_previous(self, _read_previous(self.action, self.previous))
-        if self.fields and self.action is Action.DELETE:
-            raise InvalidOperation(Reason.WRONG_FORM, "a deletion has no fields")
+        _check_schema_id(self.schema_id)
+        form = _FORMS[self.action]
+        if self.previous and not form.follows:
+            raise InvalidOperation(*_FAULTS[_kernel.NO_PREVIOUS])
         names = sorted(self.fields)  # a TypeError for what is no text
-        _set_fields(self, _read_fields({name: self.fields[name] for name in names}))
+        items: list[object] = [VERSION, int(self.action), self.schema_id]
+        if form.follows:
+            items.append(self.previous)
+        if form.has_fields:
+            items.append({name: self.fields[name] for name in names})
+        found = _kernel.read(items)
+        if len(found) == 3:  # there is a fault
+            raise _invalid(items, *found)
+        if self.fields and not form.has_fields:
+            raise InvalidOperation(Reason.WRONG_FORM, "a deletion has no fields")
+        _, _, previous, fields = found
+        object.__setattr__(self, "previous", previous)
+        object.__setattr__(self, "fields", fields)
 
     def encode(self) -> bytes:
         """The canonical encoding; made once."""
         encoded = self._encoded
         if encoded is None:
+            form = _FORMS[self.action]
             parts: list[object] = [VERSION, int(self.action), self.schema_id]
-            if self.action is not Action.CREATE:
+            if form.follows:
                 parts.append(list(self.previous))
-            pieces = [cbor.encode_head(cbor.ARRAY, _SIZES[self.action]), *map(cbor.encode, parts)]
-            if self.action is not Action.DELETE:
+            pieces = [cbor.encode_head(cbor.ARRAY, form.size), *map(cbor.encode, parts)]
+            if form.has_fields:
                 pieces.append(cbor.encode_head(cbor.MAP, len(self.fields)))
                 pieces += [cbor.encode(part) for pair in self.fields.items() for part in pair]
             encoded = b"".join(pieces)
-            _set_encoded(self, encoded)
+            object.__setattr__(self, "_encoded", encoded)
         return encoded
 
 
-# The slots of Operation, set without going through the __init__ of a frozen class: decoding
-# happens for everything that comes in, and costs half as much this way.
-_new = object.__new__
-(_set_action, _set_schema_id, _set_previous, _set_fields, _set_encoded) = (
-    getattr(Operation, name).__set__ for name in Operation.__slots__
-)
+_Assemble: TypeAlias = Callable[
+    [Action, str, tuple[bytes, ...], Mapping[str, Value], bytes], Operation
+]
+_assemble = cast("_Assemble", _Parts)
 
 
 def decode(data: Buffer) -> Operation:
@@ -114,32 +171,15 @@ def decode(data: Buffer) -> Operation:
     Raises `InvalidOperation`.
     """
     encoded = data if isinstance(data, bytes) else bytes(data)
-    try:
-        items = cbor.decode(encoded, depth_max=_DEPTH_MAX)
-    except DecodeError as error:
-        raise InvalidOperation(Reason.NOT_CANONICAL, str(error)) from None
-    if not is_list(items) or not 4 <= len(items) <= 5:
-        raise InvalidOperation(Reason.WRONG_FORM, "no array of 4 or 5 items")
-    version, number, schema_id = items[:3]
-    if type(version) is not int or version != VERSION:
-        raise InvalidOperation(Reason.UNKNOWN_VERSION, f"{version!r:.100}")
-    if type(number) is not int or number not in _ACTIONS:
-        raise InvalidOperation(Reason.UNKNOWN_ACTION, f"{number!r:.100}")
-    action, size = _ACTIONS[number]
-    if len(items) != size:
-        raise InvalidOperation(Reason.WRONG_FORM, f"{len(items)} items in {action.name}")
-    if type(schema_id) is not str:
-        raise InvalidOperation(Reason.BAD_SCHEMA_ID, "no text")
-    SchemaId.parse(schema_id)
-    previous = () if action is Action.CREATE else _read_previous(action, items[3])
-    fields = {} if action is Action.DELETE else _read_fields(items[-1])
-    operation = _new(Operation)
-    _set_action(operation, action)
-    _set_schema_id(operation, schema_id)
-    _set_previous(operation, previous)
-    _set_fields(operation, fields)
-    _set_encoded(operation, encoded)
-    return operation
+    items, end = cbor.decode_first(encoded, 0, _DEPTH_MAX)
+    if end != len(encoded):
+        raise InvalidOperation(Reason.NOT_CANONICAL, _fault_in(encoded))
+    found = _kernel.read(items)
+    if len(found) == 3:  # there is a fault
+        raise _invalid(items, *found)
+    action, schema_id, previous, fields = found
+    _check_schema_id(schema_id)
+    return _assemble(_FORMS[action].action, schema_id, previous, fields, encoded)
 
 
 def check_operation(operation: Operation, schema: Schema) -> None:
@@ -150,49 +190,23 @@ def check_operation(operation: Operation, schema: Schema) -> None:
         schema.check(operation.fields, all_of_them=operation.action is Action.CREATE)
 
 
-def _read_previous(action: Action, value: Any) -> tuple[bytes, ...]:
-    ids = _operation_ids(value) if _is_array(value) else None
-    if ids is None or bool(ids) == (action is Action.CREATE):
-        raise InvalidOperation(Reason.BAD_PREVIOUS, "not as many operation ids as there must be")
-    if len(ids) > 1 and any(one >= other for one, other in pairwise(ids)):
-        raise InvalidOperation(Reason.BAD_PREVIOUS, "operation ids do not ascend")
-    return ids
+def _fault_in(encoded: bytes) -> str:
+    """Why this is no canonical CBOR."""
+    try:
+        cbor.decode(encoded, depth_max=_DEPTH_MAX)
+    except DecodeError as error:
+        return str(error)
+    return ""
 
 
-def _read_fields(value: Any) -> dict[str, Value]:
-    """The fields, given in the order of their names."""
-    if not is_dict(value):
-        raise InvalidOperation(Reason.WRONG_FORM, "fields that are no map")
-    if len(value) > FIELDS_MAX:
-        raise InvalidOperation(Reason.WRONG_FORM, f"{len(value)} fields")
-    for name, each in value.items():
-        check_field_name(name)
-        if type(each) is int:
-            if not -_INT_MAX - 1 <= each <= _INT_MAX:
-                raise InvalidOperation(Reason.BAD_VALUE, f"{name} is no 64-bit integer")
-        elif type(each) not in _PLAIN:
-            value[name] = _read_list(name, each)
-    return value
-
-
-def _read_list(name: str, value: Any) -> tuple[bytes, ...] | tuple[tuple[bytes, ...], ...]:
-    """A list of operation ids, or of views, which are lists of ascending ones."""
-    if _is_array(value):
-        if (ids := _operation_ids(value)) is not None:
-            return ids
-        if all(map(_is_array, value)):
-            views = [_operation_ids(each) for each in value]
-            if all(view and all(a < b for a, b in pairwise(view)) for view in views):
-                return tuple(view for view in views if view)
-    raise InvalidOperation(Reason.BAD_VALUE, f"{name} is of no type")
-
-
-def _is_array(value: object) -> TypeGuard[Sequence[Any]]:
-    return isinstance(value, (list, tuple))
-
-
-def _operation_ids(value: Sequence[Any]) -> tuple[bytes, ...] | None:
-    for each in value:
-        if not is_operation_id(each):
-            return None
-    return tuple(value)
+def _invalid(items: Any, fault: int, detail: object, schema_id: str | None) -> InvalidOperation:
+    """What is wrong with items in which the kernel has found a fault."""
+    try:
+        if schema_id is not None:
+            _check_schema_id(schema_id)
+    except InvalidOperation as error:
+        return error
+    if fault == _kernel.WRONG_COUNT:
+        return InvalidOperation(Reason.WRONG_FORM, f"{len(items)} items in {Action(items[1]).name}")
+    reason, message = _FAULTS[fault]
+    return InvalidOperation(reason, message.format(detail))

@@ -14,6 +14,7 @@ from itertools import pairwise
 from typing import Any
 
 from culm.arguments import check_type, is_tuple
+from culm.kernels import operations as _kernel
 from culm.p2panda.errors import InvalidOperation, Reason
 from culm.wire.multihash import YASMF
 
@@ -31,16 +32,14 @@ __all__ = [
 ]
 
 #: Fields of one schema (SC3), and characters of the name of one (SC4).
-FIELDS_MAX = 1024
-FIELD_NAME_SIZE_MAX = 64
+FIELDS_MAX = _kernel.FIELDS_MAX
+FIELD_NAME_SIZE_MAX = _kernel.NAME_SIZE_MAX
 
-_ID_SIZE, _ID_PREFIX = YASMF.encoded_size, YASMF.prefix  # of operations
-_HASH = f"{_ID_PREFIX.hex()}[0-9a-f]{{64}}"
+_HASH = f"{YASMF.prefix.hex()}[0-9a-f]{{64}}"
 _NAME = r"[A-Za-z][A-Za-z0-9_]{0,62}[A-Za-z0-9]"
 _APPLICATION = re.compile(rf"({_NAME})((?:_{_HASH})+)")
 _SYSTEM_NAMES = ("schema_definition", "schema_field_definition", "blob", "blob_piece")
 _SYSTEM = re.compile(rf"({'|'.join(_SYSTEM_NAMES)})_v([1-9][0-9]{{0,8}})")
-_FIELD_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
 _FIELD_TYPE = re.compile(r"([a-z_]+)(?:\((.*)\))?")
 
 
@@ -88,16 +87,13 @@ def schema_order(text: str) -> tuple[int, str]:
     return _SYSTEM_NAMES.index(system[1]), text
 
 
-@lru_cache(maxsize=4096)
+is_operation_id = _kernel.is_operation_id
+
+
 def check_field_name(name: object) -> None:
     """Raise `InvalidOperation` (``BAD_FIELD_NAME``) unless `name` may be one (SC4)."""
-    if not isinstance(name, str) or _FIELD_NAME.fullmatch(name) is None:
+    if not _kernel.is_field_name(name):
         raise InvalidOperation(Reason.BAD_FIELD_NAME, f"{name!r:.100}")
-
-
-def is_operation_id(value: object) -> bool:
-    """Whether `value` can be the id of an operation: the YASMF hash of an entry, 34 bytes."""
-    return type(value) is bytes and len(value) == _ID_SIZE and value.startswith(_ID_PREFIX)
 
 
 class Kind(Enum):

@@ -1,0 +1,24 @@
+# The same names with the same meaning; tests compare the signatures.
+from culm.kernels.pure_operations import CREATE as CREATE
+from culm.kernels.pure_operations import DELETE as DELETE
+from culm.kernels.pure_operations import FIELD_COUNT as FIELD_COUNT
+from culm.kernels.pure_operations import FIELD_NAME as FIELD_NAME
+from culm.kernels.pure_operations import FIELD_RANGE as FIELD_RANGE
+from culm.kernels.pure_operations import FIELD_TYPE as FIELD_TYPE
+from culm.kernels.pure_operations import FIELDS_MAX as FIELDS_MAX
+from culm.kernels.pure_operations import ID_PREFIX as ID_PREFIX
+from culm.kernels.pure_operations import ID_SIZE as ID_SIZE
+from culm.kernels.pure_operations import NAME_SIZE_MAX as NAME_SIZE_MAX
+from culm.kernels.pure_operations import NO_ARRAY as NO_ARRAY
+from culm.kernels.pure_operations import NO_FIELDS as NO_FIELDS
+from culm.kernels.pure_operations import NO_PREVIOUS as NO_PREVIOUS
+from culm.kernels.pure_operations import NO_SCHEMA_ID as NO_SCHEMA_ID
+from culm.kernels.pure_operations import PREVIOUS_ORDER as PREVIOUS_ORDER
+from culm.kernels.pure_operations import UNKNOWN_ACTION as UNKNOWN_ACTION
+from culm.kernels.pure_operations import UNKNOWN_VERSION as UNKNOWN_VERSION
+from culm.kernels.pure_operations import UPDATE as UPDATE
+from culm.kernels.pure_operations import VERSION as VERSION
+from culm.kernels.pure_operations import WRONG_COUNT as WRONG_COUNT
+from culm.kernels.pure_operations import is_field_name as is_field_name
+from culm.kernels.pure_operations import is_operation_id as is_operation_id
+from culm.kernels.pure_operations import read as read
