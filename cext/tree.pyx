@@ -8,6 +8,7 @@ include "monoids.pxi"
 include "slots.pxi"
 include "btree.pxi"
 include "trail.pxi"
+include "pairs.pxi"
 include "sorting.pxi"
 
 WIDTH = WIDTH_USUAL
@@ -251,40 +252,6 @@ cdef class View:
             self.add_first(min(block * BLOCK_ITEMS, self.size()), state)
             states.append(pack(self.layout.kind, state))
         return b"".join(lowest), b"".join(states)
-
-
-cdef inline uint64_t bucket_for(uint64_t short, int bits) noexcept nogil:
-    return short * P64_1 >> (64 - bits)
-
-
-cdef bint find_pair(
-    int kind, const uint8_t *shorts, Py_ssize_t count, uint64_t short, uint64_t mask,
-    Py_ssize_t *earlier, Py_ssize_t *later,
-) except -1:
-    """The first item that has a partner before it, and the first such partner."""
-    cdef int bits = high_bit(count | 1) + 2
-    cdef uint64_t room = (<uint64_t>1 << bits) - 1, bucket, wanted
-    cdef uint32_t *table = <uint32_t *>calloc(room + 1, sizeof(uint32_t))
-    cdef Py_ssize_t at
-    if table == NULL:
-        raise MemoryError
-    for at in range(count):
-        wanted = partner(kind, short, load_64(shorts + 8 * at)) & mask
-        bucket = bucket_for(wanted, bits)
-        while table[bucket]:
-            if load_64(shorts + 8 * (table[bucket] - 1)) & mask == wanted:
-                earlier[0], later[0] = table[bucket] - 1, at
-                free(table)
-                return True
-            bucket = (bucket + 1) & room
-        wanted = load_64(shorts + 8 * at) & mask
-        bucket = bucket_for(wanted, bits)
-        while table[bucket] and load_64(shorts + 8 * (table[bucket] - 1)) & mask != wanted:
-            bucket = (bucket + 1) & room
-        if not table[bucket]:
-            table[bucket] = <uint32_t>(at + 1)
-    free(table)
-    return False
 
 
 cdef class Versioned(View):

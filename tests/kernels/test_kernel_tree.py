@@ -263,6 +263,23 @@ def test_pairs_are_found_by_what_they_combine_to(tree, kind, items, data):
     assert made.find_pair(start, count, low, FULL) is None
 
 
+def test_shorts_that_were_made_to_meet_cost_no_more_than_others():
+    """One after the other would be compared with all before it."""
+    module, count = twin("tree", "compiled"), 1 << 15
+    # They fall into one bucket, and so does what is looked for.
+    step = pow(0x9E3779B185EBCA87, -1, 2**64)
+    shorts = b"".join((step * at % 2**64).to_bytes(8, "little") for at in range(count))
+    slots = b"".join((at << 32).to_bytes(8) for at in range(count))
+    blocks = count // module.BLOCK
+    made = module.Frozen(
+        SUM, 4, False, count, slots, shorts, bytes(8 * blocks), bytes(16 * (blocks + 1))
+    )
+    assert made.find_pair(0, count, 2 * count * step % 2**64, FULL) is None
+    middle = count // 2
+    pair = tuple(at.to_bytes(4) for at in (middle - 1, middle))
+    assert made.find_pair(0, count, (count - 1) * step % 2**64, FULL) == pair
+
+
 @given(
     st.sampled_from([1, 2, 3, 8, 9, 20]),
     st.integers(0, 400),
