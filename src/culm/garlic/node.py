@@ -231,10 +231,6 @@ class Node:
         self._strangers[link.number] = link
         return link
 
-    def is_dialling(self, peer: int) -> bool:
-        """Whether `DialWanted` has asked for a connection to `peer`, and waits for it."""
-        return not self._closing and self._dials.under_way(peer)
-
     def dialled(self, peer: int, *, handshake: StreamMachine | None = None) -> Link:
         """The connection to `peer` that `DialWanted` asked for is there.
 

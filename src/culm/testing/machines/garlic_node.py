@@ -8,11 +8,12 @@ one connection up.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from random import Random
 from typing import Any
 
 from culm.garlic import raft
-from culm.garlic.digest import CredentialCache, Nonces
+from culm.garlic.digest import Challenge, CredentialCache, Nonces
 from culm.garlic.events import DialWanted, LinkClosed
 from culm.garlic.handshake import ClientHandshake, ServerHandshake
 from culm.garlic.limits import Limits
@@ -152,6 +153,20 @@ def limits_of(config: Config) -> raft.Limits:
     return raft.Limits(**chosen(config, keys_of(raft.Limits)))
 
 
+class _Cache(CredentialCache):
+    """A challenge is used once more when that is said, and not when a handshake looks at it."""
+
+    def use(self, server: str, now: float) -> tuple[Challenge, int] | None:
+        entry = self._entries.get(server)
+        found = super().use(server, now)
+        if entry is not None and found is not None:
+            self._entries[server] = entry
+        return found
+
+    def count(self, server: str) -> None:
+        super().use(server, 0.0)
+
+
 class _Member(Node):
     """A node with what its handshakes need."""
 
@@ -168,7 +183,7 @@ class _Member(Node):
         )
         self.shakes_hands = config["handshake"]
         self.nonces = Nonces(rng=chance(number), nonces_max=8)
-        self.cache = CredentialCache(entries_max=8)
+        self.cache = _Cache(entries_max=8)
         self.chance = chance(number)
 
 
@@ -178,16 +193,20 @@ def _accepted(machine: _Member) -> Link:
 
 
 def _dialled(machine: _Member, peer: int) -> Link:
-    if not (machine.shakes_hands and machine.is_dialling(peer)):  # a refused call uses no nonce
+    if not machine.shakes_hands:
         return machine.dialled(peer)
+    host, chance = server(peer).endpoint, copy(machine.chance)
     handshake = ClientHandshake(
-        host=server(peer).endpoint,
+        host=host,
         user=_USER,
         password=_PASSWORD,
         cache=machine.cache,
-        rng=machine.chance,
+        rng=chance,
     )
-    return machine.dialled(peer, handshake=handshake)
+    link = machine.dialled(peer, handshake=handshake)
+    machine.chance = chance  # a call that is refused uses up nothing
+    machine.cache.count(host)
+    return link
 
 
 def _add_server(machine: _Member, server_id: int) -> None:
