@@ -184,7 +184,22 @@ class _Member(Node):
         self.shakes_hands = config["handshake"]
         self.nonces = Nonces(rng=chance(number), nonces_max=8)
         self.cache = _Cache(entries_max=8)
-        self.chance = chance(number)
+        self._chance = chance(number)
+
+    def reach(self, peer: int) -> Link:
+        """A connection that begins with a handshake; one that is refused uses up nothing."""
+        host, chance = server(peer).endpoint, copy(self._chance)
+        handshake = ClientHandshake(
+            host=host,
+            user=_USER,
+            password=_PASSWORD,
+            cache=self.cache,
+            rng=chance,
+        )
+        link = self.dialled(peer, handshake=handshake)
+        self._chance = chance
+        self.cache.count(host)
+        return link
 
 
 def _accepted(machine: _Member) -> Link:
@@ -193,20 +208,7 @@ def _accepted(machine: _Member) -> Link:
 
 
 def _dialled(machine: _Member, peer: int) -> Link:
-    if not machine.shakes_hands:
-        return machine.dialled(peer)
-    host, chance = server(peer).endpoint, copy(machine.chance)
-    handshake = ClientHandshake(
-        host=host,
-        user=_USER,
-        password=_PASSWORD,
-        cache=machine.cache,
-        rng=chance,
-    )
-    link = machine.dialled(peer, handshake=handshake)
-    machine.chance = chance  # a call that is refused uses up nothing
-    machine.cache.count(host)
-    return link
+    return machine.reach(peer) if machine.shakes_hands else machine.dialled(peer)
 
 
 def _add_server(machine: _Member, server_id: int) -> None:
