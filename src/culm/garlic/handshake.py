@@ -126,12 +126,21 @@ def _tokens(headers: Iterable[tuple[bytes, bytes]], name: bytes) -> set[str]:
     return {value.strip() for value in values.split(",")} if values else set()
 
 
+def _upgrades(headers: Iterable[tuple[bytes, bytes]]) -> bool:
+    """Whether a switch to WebSocket is spoken of."""
+    values = [value for key, value in headers if key == b"upgrade"]
+    return values == [b"websocket"] or "websocket" in _tokens(headers, b"upgrade")
+
+
 def _agreed(
     ours: frozenset[Extension], headers: Iterable[tuple[bytes, bytes]]
 ) -> frozenset[Extension]:
     """What both sides have named; names that we do not know say nothing."""
+    values = [value for key, value in headers if key == _EXTENSIONS_FIELD]
+    if values == [value for _, value in _extensions_field(ours)]:
+        return ours  # a peer like us
     theirs = _tokens(headers, _EXTENSIONS_FIELD)
-    return ours if theirs.issuperset(ours) else frozenset(one for one in ours if one in theirs)
+    return frozenset(one for one in ours if one in theirs)
 
 
 @cache
@@ -216,7 +225,7 @@ class ServerHandshake(_Handshake):
             self._challenge(stale=verdict == Verdict.STALE)
             error = RemoteProtocolError(ErrorCode.UNAUTHORIZED, f"{verdict} credentials")
             return self._finish(HandshakeState.REFUSED, error)
-        if "websocket" not in _tokens(headers, b"upgrade"):
+        if not _upgrades(headers):
             self._respond(426, [(b"Upgrade", b"websocket")])
             error = RemoteProtocolError(ErrorCode.BAD_HTTP, "no upgrade asked for")
             return self._finish(HandshakeState.REFUSED, error)
@@ -334,7 +343,7 @@ class ClientHandshake(_Handshake):
         status = response.status_code
         if status == 101 and self._used is not None:
             headers = list(response.headers)
-            if "websocket" not in _tokens(headers, b"upgrade"):
+            if not _upgrades(headers):
                 raise RemoteProtocolError(ErrorCode.BAD_HTTP, "101 without upgrade")
             self._finish(HandshakeState.DONE)
             return Authenticated(
