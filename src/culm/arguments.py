@@ -20,9 +20,11 @@ __all__ = [
     "check_int",
     "check_numbers",
     "check_seconds",
+    "check_text",
     "check_type",
     "is_buffer",
     "is_dict",
+    "is_encodable",
     "is_list",
     "is_mapping",
     "is_sequence",
@@ -89,6 +91,22 @@ def check_bytes(name: str, value: bytes, size: int) -> None:
     check_type(name, value, bytes)
     if len(value) != size:
         raise ValueError(f"{name} must be {size} bytes, not {len(value)}")
+
+
+def check_text(name: str, value: str) -> None:
+    """`value` is text that has an encoding: without halves of surrogate pairs."""
+    check_type(name, value, str)
+    if not is_encodable(value):
+        raise ValueError(f"{name} must not have half a surrogate pair: {value!a:.100}")
+
+
+def is_encodable(text: str) -> bool:
+    """Whether UTF-8 can say `text`; it has no halves of surrogate pairs, which Python has."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def read_buffers(name: str, values: Sequence[Buffer]) -> list[bytes]:

@@ -45,7 +45,8 @@ def _response(
 ) -> str:
     """RFC 7616, 3.4.1, for ``GET`` and qop "auth"."""
     digest = ALGORITHMS[algorithm]
-    secret = digest(f"{user}:{realm}:{password}".encode())
+    # A server's `lookup` may know a password that has no encoding: no client has it.
+    secret = digest(f"{user}:{realm}:{password}".encode(errors="surrogatepass"))
     request = digest(f"GET:{uri}".encode())
     return digest(f"{secret}:{nonce}:{nc}:{cnonce}:auth:{request}".encode())
 

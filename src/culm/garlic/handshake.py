@@ -18,6 +18,7 @@ from functools import cache
 
 import h11
 
+from culm.arguments import check_text, check_type
 from culm.garlic.digest import (
     ALGORITHMS,
     Challenge,
@@ -38,6 +39,8 @@ __all__ = ["ClientHandshake", "ServerHandshake", "path_of"]
 
 _HEAD_END = b"\r\n\r\n"
 _FIELD = re.compile("[\t\x20-\x7e\x80-\xff]*")  # what a header's value may be made of
+_HOST = re.compile(r"[^\x00-\x20\x7f\ud800-\udfff]*")
+_PATH = re.compile("[!-~]*")
 _DEFAULT_LIMITS = Limits()
 
 
@@ -46,8 +49,16 @@ _ALL_EXTENSIONS = frozenset(Extension)
 
 
 def path_of(cluster: str, version: str) -> str:
-    """The path of a cluster."""
+    """The path of a cluster; raises `ValueError` for names that no path can hold."""
+    _check("cluster", cluster, _PATH)
+    _check("version", version, _PATH)
     return f"/GarlicFarm/{cluster}/{version}/websocket"
+
+
+def _check(name: str, value: str, form: re.Pattern[str]) -> None:
+    check_type(name, value, str)
+    if not form.fullmatch(value):
+        raise ValueError(f"{name} has characters that cannot stand there: {value!a:.100}")
 
 
 class _Handshake(StreamBase[HandshakeEvent]):
@@ -171,6 +182,8 @@ class ServerHandshake(_Handshake):
     client has sent after its request is trailing data.  A request without credentials
     ends without an error after the 401 as well.  Errors: ``NOT_FOUND`` (404 was sent),
     ``UNAUTHORIZED`` (401), ``BAD_HTTP``, ``HEAD_TOO_LARGE``, ``TRUNCATED``.
+
+    Raises `ValueError` for a cluster, a version or a realm that HTTP cannot say.
     """
 
     def __init__(
@@ -188,8 +201,10 @@ class ServerHandshake(_Handshake):
         super().__init__(limits if limits is not None else _DEFAULT_LIMITS, now)
         self._lookup = lookup
         self._nonces = nonces
+        _check("realm", realm, _FIELD)
         self._cluster = cluster
         self._version = version
+        self._path = path_of(cluster, version)
         self._realm = realm
         self._extensions = extensions
         self._http = h11.Connection(h11.SERVER)
@@ -200,7 +215,7 @@ class ServerHandshake(_Handshake):
         if not isinstance(request, h11.Request):
             raise RemoteProtocolError(ErrorCode.BAD_HTTP)
         uri = request.target.decode("ascii")
-        if uri != path_of(self._cluster, self._version):
+        if uri != self._path:
             self._respond(404, [])
             error = RemoteProtocolError(ErrorCode.NOT_FOUND, uri)
             return self._finish(HandshakeState.REFUSED, error)
@@ -271,7 +286,7 @@ class ClientHandshake(_Handshake):
     host
         The value of the Host header, and the key in the cache.
     user, password
-        Our credentials; raises `ValueError` for a name that no header can hold.
+        Our credentials.
     cache
         Challenges of servers; shared by all connections of the client.
     rng
@@ -290,6 +305,9 @@ class ClientHandshake(_Handshake):
     comes, then `Closed` without an error: dial again, the second connection will pass.
     Errors: ``UNAUTHORIZED`` if the credentials are bad, ``NOT_FOUND``,
     ``UPGRADE_REFUSED``, ``BAD_HTTP``, ``HEAD_TOO_LARGE``, ``TRUNCATED``.
+
+    Raises `ValueError` for a name or a path that HTTP cannot say, and for a password that has no
+    encoding.
     """
 
     def __init__(
@@ -307,8 +325,9 @@ class ClientHandshake(_Handshake):
         extensions: frozenset[Extension] = _ALL_EXTENSIONS,
     ) -> None:
         super().__init__(limits if limits is not None else _DEFAULT_LIMITS, now)
-        if not _FIELD.fullmatch(user):
-            raise ValueError("a user's name has characters that no header can hold")
+        _check("host", host, _HOST)
+        _check("user", user, _FIELD)
+        check_text("password", password)
         self._host = host
         self._user = user
         self._extensions = extensions

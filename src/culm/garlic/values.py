@@ -171,10 +171,12 @@ def replicated(entry: LogEntry, limits: Limits) -> Entry:
 
 
 def encode_server(server: Server) -> bytes:
-    """ClusterServer as AddServerRequest has it; the endpoint must be ASCII.
+    """ClusterServer as AddServerRequest has it; a learner's endpoint has a fragment that says so.
 
-    A learner's endpoint has a fragment that says so.
+    Raises `ValueError` for an endpoint that is not ASCII.
     """
+    if not server.endpoint.isascii():
+        raise ValueError(f"an endpoint must be ASCII, not {server.endpoint!r:.100}")
     endpoint = server.endpoint.encode("ascii") + (b"" if server.voter else _LEARNER)
     return _INTS.pack(server.server_id, len(endpoint)) + endpoint
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, NamedTuple, TypeAlias, cast
 
-from culm.arguments import check_type
+from culm.arguments import check_type, is_encodable
 from culm.buffer import Buffer
 from culm.kernels import operations as _kernel
 from culm.p2panda.errors import InvalidOperation, Reason
@@ -139,6 +139,9 @@ class Operation(_Parts):
         if self.fields and not form.has_fields:
             raise InvalidOperation(Reason.WRONG_FORM, "a deletion has no fields")
         _, _, previous, fields = found
+        for name, value in fields.items():
+            if isinstance(value, str) and not is_encodable(value):
+                raise InvalidOperation(Reason.BAD_VALUE, f"{name} has half a surrogate pair")
         object.__setattr__(self, "previous", previous)
         object.__setattr__(self, "fields", fields)
 

@@ -9,7 +9,9 @@ from culm.ssb.feed_id import check_feed_id
 
 __all__ = ["Address"]
 
-_TEXT = re.compile(r"net:(?P<host>.+):(?P<port>\d{1,5})~shs:(?P<key>[A-Za-z0-9+/]{43}=)")
+_TEXT = re.compile(
+    r"net:(?P<host>[^\n\ud800-\udfff]+):(?P<port>\d{1,5})~shs:(?P<key>[A-Za-z0-9+/]{43}=)"
+)
 
 
 class Address(NamedTuple):

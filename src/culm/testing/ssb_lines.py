@@ -14,7 +14,7 @@ from hashlib import sha256
 from itertools import count
 from typing import Any, TypeVar
 
-from culm.arguments import check_type, is_dict
+from culm.arguments import check_text, check_type, is_dict
 from culm.buffer import Buffer, Outbox, ReceiveBuffer
 from culm.machine import (
     Closed,
@@ -54,7 +54,7 @@ _PIECE = 16384
 
 def feed(name: str) -> str:
     """The id of a feed, the same for a name in every run."""
-    check_type("name", name, str)
+    check_text("name", name)
     return feed_id_of(sha256(name.encode()).digest())
 
 

@@ -105,8 +105,14 @@ class Scanner:
 
 
 def encode(value: Any) -> bytes:
-    """The canonical encoding of a value that is made of what CBOR has itself."""
-    return cbor2.dumps(value, canonical=True)
+    """The canonical encoding of a value that is made of what CBOR has itself.
+
+    Raises `ValueError` for text with half a surrogate pair, which UTF-8 does not have.
+    """
+    try:
+        return cbor2.dumps(value, canonical=True)
+    except UnicodeEncodeError as error:
+        raise ValueError(f"no UTF-8 for {error.object!a:.100}") from None
 
 
 @lru_cache(maxsize=4096)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from culm.arguments import check_int, check_type
+from culm.arguments import check_int, check_text, check_type
 
 __all__ = ["Configuration", "Entry", "PeerStatus", "Server", "Snapshot", "Stored"]
 
@@ -29,7 +29,7 @@ class Server:
 
     def __post_init__(self) -> None:
         check_int("server id", self.server_id, 0, _SERVER_ID_MAX)
-        check_type("endpoint", self.endpoint, str)
+        check_text("endpoint", self.endpoint)
         check_type("voter", self.voter, bool)
 
 

@@ -16,7 +16,7 @@ from typing import Any
 from nacl.public import PrivateKey
 from nacl.signing import SigningKey
 
-from culm.arguments import check_int, check_type
+from culm.arguments import check_int, check_text, check_type
 from culm.machine import ContractErrorCode, Event, LocalProtocolError, Ticket
 from culm.ssb import ebt, history, muxrpc
 from culm.ssb.ebt import (
@@ -68,7 +68,7 @@ _POSTS_MAX = 1000
 
 
 def _key(name: str) -> SigningKey:
-    check_type("name", name, str)
+    check_text("name", name)
     return SigningKey(sha256(name.encode()).digest())
 
 

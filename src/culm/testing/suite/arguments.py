@@ -39,6 +39,7 @@ _REFUSALS = (LocalProtocolError, TypeError, ValueError)
 _ODD: tuple[Any, ...] = (None, object(), "nonsense", b"nonsense", [], [object()], 0.5, float("nan"))
 _NUMBERS: tuple[Any, ...] = (-1, 0, 1 << 31, 1 << 32, 1 << 63, 1 << 64)
 _LONG = 1 << 17
+_HALF = "\ud800"  # half a surrogate pair: text in Python, and in no encoding
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +77,10 @@ def arguments(spec: MachineSpec, draw: Draw) -> None:
     """Of a wrong argument comes a refusal, at once, or no harm.
 
     Each argument of each call, and each part of it, is made wrong at some moment: of another
-    type, or a number out of range.  The call raises `LocalProtocolError`, `TypeError` or
-    `ValueError`, and has changed nothing; or it is taken, and then nothing is raised later
-    but by a call that refuses its own arguments.  So it is with what a machine is made of.
+    type, a number out of range, or text that has no encoding.  The call raises
+    `LocalProtocolError`, `TypeError` or `ValueError` (but no codec's, which names no argument),
+    and has changed nothing; or it is taken, and then nothing is raised later but by a call that
+    refuses its own arguments.  So it is with what a machine is made of.
     """
     told = conversation(spec, draw)
     story = list(told.operations)
@@ -203,7 +205,7 @@ def _wrong(right: Any) -> Iterator[Any]:
     yield from _ODD
     yield from _NUMBERS
     if isinstance(right, str):
-        yield from (right.encode(), "x" * _LONG, [right], [[right]])
+        yield from (right.encode(), "x" * _LONG, [right], [[right]], right + _HALF)
     elif is_buffer(right):
         yield from (list(right), [[right]], b"", bytes(_LONG))
     elif is_list(right) or is_tuple(right):
@@ -212,7 +214,7 @@ def _wrong(right: Any) -> Iterator[Any]:
     elif isinstance(right, Enum):
         yield from (right.name, 99)
     elif is_dict(right):
-        yield from ({None: None}, {-1: b""}, {1: ""}, {1: 1}, {"a": b""})
+        yield from ({None: None}, {-1: b""}, {1: ""}, {1: 1}, {"a": b""}, {_HALF: 1})
     elif type(right) is int:
         yield from (right + 0.5, str(right), [right])
 
@@ -322,11 +324,15 @@ def _told(spec: MachineSpec, told: Conversation, story: Story) -> tuple[Driver, 
 def _refused(driver: Driver, operation: Operation, wrong: Wrong | None) -> bool:
     try:
         _apply(driver, operation, wrong)
-    except _REFUSALS:
-        return True
     except Exception as error:
+        if _is_refusal(error):
+            return True
         raise PropertyError(f"{operation} with {wrong} raised {error!r}") from error
     return False
+
+
+def _is_refusal(error: Exception) -> bool:
+    return isinstance(error, _REFUSALS) and not isinstance(error, UnicodeError)
 
 
 def _go_on(spec: MachineSpec, told: Conversation, at: int, wrong: Wrong) -> None:
@@ -369,9 +375,9 @@ def _check_configs(spec: MachineSpec) -> None:
             what = f"made with {key.name} = {value!r:.80}"
             try:
                 driver = Driver(spec.build({**plain, key.name: value}), verbs=spec.verbs)
-            except _REFUSALS:
-                continue
             except Exception as error:
+                if _is_refusal(error):
+                    continue
                 raise PropertyError(f"{what}: {error!r}") from error
             with retold(spec, told, []), watchdog():
                 try:
