@@ -221,6 +221,49 @@ def test_a_leader_that_does_not_answer_for_an_election_timeout_ends_them() -> No
     assert reads(lab) == [ReadFailed(read=number)]
 
 
+@pytest.mark.parametrize("index", [2, 2**63 - 1])
+def test_an_index_that_does_not_come_nearer_for_an_election_timeout_ends_them(index: int) -> None:
+    lab = follower()
+    number, requests = ask(lab)
+    answer(lab, requests[0], index)
+    for _ in range(3):
+        lab.wait(0.5)
+        lab.append(term=1, previous=(1, 1))
+    assert reads(lab) == []
+    deadline = lab.core.next_deadline()
+    assert deadline is not None
+    assert deadline <= 2.0
+    lab.wait(0.5)
+    assert reads(lab) == [ReadFailed(read=number)]
+
+
+def test_reads_wait_as_long_as_the_state_machine_gets_on() -> None:
+    lab = follower()
+    number, requests = ask(lab)
+    answer(lab, requests[0], 5)
+    for index in range(1, 5):
+        lab.wait(0.9)
+        lab.append(term=1, previous=(index, 1))
+        lab.wait(0.9)
+        assert reads(lab) == []
+        lab.append(term=1, previous=(index, 1), entries=entries(1), commit=index + 1)
+    assert reads(lab) == [ReadReady(read=number, index=5)]
+
+
+def test_reads_wait_as_long_as_the_state_machine_is_at_work() -> None:
+    lab = follower()
+    lab.append(term=1, previous=(1, 1), entries=entries(1))
+    number, requests = ask(lab)
+    answer(lab, requests[0], 2)
+    lab.hold = True
+    for _ in range(4):
+        lab.append(term=1, previous=(2, 1), commit=2)
+        lab.wait(0.9)
+    assert reads(lab) == []
+    lab.release()
+    assert reads(lab) == [ReadReady(read=number, index=2)]
+
+
 def test_the_end_of_the_server_ends_them() -> None:
     lab = follower()
     number, _ = ask(lab)

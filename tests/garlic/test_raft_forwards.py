@@ -76,6 +76,13 @@ def test_values_go_to_the_leader_and_their_outcome_is_told() -> None:
     assert outcomes(lab) == [told, Committed(index=4, term=1, count=2)]
 
 
+def test_an_answer_that_names_a_place_before_the_log_leaves_all_open() -> None:
+    lab = follower()
+    number, requests = forward(lab, b"one", b"two")
+    answer(lab, requests[0], 1)  # two values that end at the first entry
+    assert outcomes(lab) == [ForwardFailed(forward=number, certain=False)]
+
+
 def test_what_is_committed_before_the_answer_comes_is_told_with_it() -> None:
     lab = follower()
     number, requests = forward(lab)

@@ -18,10 +18,13 @@ class FollowerReads:
 
     One question is under way at a time, for all reads that came before it was sent; those that
     come meanwhile wait for the next one.  A read ends with `ReadReady`; or with `ReadFailed`, when
-    its leader is believed in no more, refuses, or has not answered for an election timeout.
+    its leader is believed in no more, refuses, or has not answered for an election timeout, or
+    when for so long an idle state machine has come no nearer to what the leader said.
     """
 
     __slots__ = (
+        "_applied_index",
+        "_applied_since",
         "_asked",
         "_confirmed",
         "_leader",
@@ -40,6 +43,8 @@ class FollowerReads:
         self._new: list[int] = []  # of the next question
         self._asked: list[int] = []  # of the one that is under way
         self._confirmed: deque[tuple[int, int]] = deque()  # index to be applied, number
+        self._applied_index = 0  # while some are confirmed: how far the state machine was
+        self._applied_since = 0.0  # and since when
         self._leader: int | None = None  # whom they are for
         self._sequence = 0
         self._sent_at = 0.0
@@ -70,6 +75,8 @@ class FollowerReads:
             index, number = self._confirmed.popleft()
             del self.pending[number]
             self._shared.work.emit(ReadReady(read=number, index=index))
+        if applied_index != self._applied_index:
+            self._applied_index, self._applied_since = applied_index, self._shared.now
         if self._new and not self._asked:
             self._ask()
 
@@ -110,6 +117,8 @@ class FollowerReads:
             return
         if response.accepted:
             index = response.next_index - 1
+            if not self._confirmed:
+                self._applied_since = self._shared.now
             self._confirmed.extend((index, number) for number in self._asked)
             self._asked = []
         else:
@@ -129,20 +138,27 @@ class FollowerReads:
             waiting.clear()
 
     def next_deadline(self) -> float | None:
-        oldest = next(iter(self._asked or self._new), None)
-        if oldest is None:
-            return None
         timing = self._shared.timing
-        end = self.pending[oldest] + timing.election_timeout_max_s
-        return min(end, self._sent_at + timing.request_timeout_s) if self._asked else end
+        wait = timing.election_timeout_max_s
+        times = [self.pending[number] + wait for number in (self._asked or self._new)[:1]]
+        if self._asked:
+            times.append(self._sent_at + timing.request_timeout_s)
+        if self._confirmed:
+            times.append(self._applied_since + wait)
+        return min(times, default=None)
 
     def advance(self) -> None:
-        """Give up what was asked too long ago, and ask again what got no answer."""
+        """Give up what has waited for too long, and ask again what got no answer."""
         now, timing = self._shared.now, self._shared.timing
         before = now - timing.election_timeout_max_s
         for numbers in (self._asked, self._new):
             late = [number for number in numbers if self.pending[number] <= before]
             del numbers[: len(late)]
             self._fail(late)
+        if self._shared.applier.busy:
+            self._applied_since = now
+        if self._confirmed and self._applied_since <= before:
+            self._fail([number for _, number in self._confirmed])
+            self._confirmed.clear()
         if self._asked and self._sent_at + timing.request_timeout_s <= now:
             self._ask_again()

@@ -142,9 +142,13 @@ class Forwards:
         if not response.accepted:
             self._fail(self._asked, certain=True)
             return
+        count = sum(len(self.pending[number].values) for number in self._asked)
+        index = response.next_index - count
+        if index < 1:  # where no log has that many entries: nobody knows what was done
+            self._fail(self._asked, certain=False)
+            return
         asked, self._asked = self._asked, []
         forwards = [self.pending.pop(number) for number in asked]
-        index = response.next_index - sum(len(forward.values) for forward in forwards)
         for number, forward in zip(asked, forwards, strict=True):
             self._size -= forward.size
             self._shared.appended(number, index, response.term, len(forward.values))
