@@ -97,13 +97,12 @@ class OperationSqliteStore(FileStore):
             view = self._trees.snapshot(schema_ids, monoid, self._heights)
             return Range(view, self._last())
 
-    def _heights(self, schema_ids: frozenset[str]) -> Iterator[Height]:
-        places = ", ".join("?" * len(schema_ids))
+    def _heights(self, schema_id: str) -> Iterator[Height]:
         for author, log_id, height in self._db.execute(
             "SELECT author, log_id, height FROM logs"
             " JOIN documents ON documents.id = logs.document"
-            f" WHERE schema_id IN ({places}) ORDER BY author, log_id",
-            tuple(schema_ids),
+            " WHERE schema_id = ? ORDER BY author, log_id",
+            (schema_id,),
         ):
             yield Height(LogKey(author, number(log_id)), height)
 

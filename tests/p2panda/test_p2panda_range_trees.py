@@ -11,7 +11,7 @@ from random import Random
 from culm.bamboo.entry import LogKey
 from culm.p2panda.items import Height, encode_item
 from culm.p2panda.range_trees import RangeTrees
-from culm.reconcile.monoids import DEFAULT, named
+from culm.reconcile.monoids import DEFAULT, MONOIDS, named
 
 LOGS = 5_000
 
@@ -45,3 +45,35 @@ def test_heights_may_come_in_any_order():
     whole = named(DEFAULT).lift_cut(b"".join(items), cuts)
     assert ordered.read(0, 500) == other.read(0, 500) == items
     assert ordered.fingerprint() == other.fingerprint() == whole
+
+
+def test_each_log_is_read_once_whatever_sets_of_schemas_are_asked_for():
+    schemas = [f"schema {number}" for number in range(6)]
+    read: list[str] = []
+
+    def of(schema_id: str) -> Iterator[Height]:
+        read.append(schema_id)
+        number = schemas.index(schema_id)
+        for log, seqnum in heights(20):
+            yield Height(LogKey(log.author, 8 * number + log.log_id), seqnum)
+
+    trees = RangeTrees()
+    for number in range(1, 1 << len(schemas)):
+        wanted = [each for at, each in enumerate(schemas) if number >> at & 1]
+        view = trees.snapshot(wanted, DEFAULT, of)
+        assert len(view) == 20 * len(wanted)
+    assert sorted(read) == schemas
+    trees.grow(LogKey(bytes(32), 0), schemas[0], 1, 2)
+    assert encode_item(LogKey(bytes(32), 0), 2) in trees.snapshot(schemas, DEFAULT, of)
+    assert sorted(read) == schemas
+
+
+def test_trees_of_several_monoids_grow_together():
+    trees = RangeTrees()
+    for monoid in MONOIDS:
+        trees.snapshot(["a"], monoid, lambda _: heights(20))
+    trees.grow(LogKey(bytes(32), 0), "a", 1, 9)
+    trees.grow(LogKey(bytes(32), 1), "other", 0, 1)
+    views = [trees.snapshot(["a"], monoid, lambda _: []) for monoid in MONOIDS]
+    assert {tuple(view.read(0, 20)) for view in views} == {tuple(views[0].read(0, 20))}
+    assert encode_item(LogKey(bytes(32), 0), 9) in views[0]

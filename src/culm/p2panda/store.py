@@ -240,26 +240,22 @@ class _Log:
 
 
 class MemoryStore:
-    """An `OperationStore` in memory.
+    """An `OperationStore` in memory."""
 
-    trees_max: for how many sets of schemas a tree is kept up to date; the one that was asked for
-        longest ago gives way.
-    """
-
-    def __init__(self, *, trees_max: int = 16) -> None:
+    def __init__(self) -> None:
         self._kept: list[StoredOperation] = []  # by position, of which the first is 1
         self._positions: dict[bytes, int] = {}  # by id
         self._logs: dict[LogKey, _Log] = {}
         self._documents: dict[bytes, _Document] = {}
         self._schemas: dict[str, list[int]] = {}  # positions
-        self._trees = RangeTrees(trees_max=trees_max)
+        self._trees = RangeTrees()
 
     def range(self, schema_ids: Sequence[str], *, monoid: str = DEFAULT) -> Range:
         return Range(self._trees.snapshot(schema_ids, monoid, self._heights), len(self._kept))
 
-    def _heights(self, schema_ids: frozenset[str]) -> Iterator[Height]:
+    def _heights(self, schema_id: str) -> Iterator[Height]:
         logs = self._logs
-        for log in sorted(log for log in logs if logs[log].document.schema_id in schema_ids):
+        for log in sorted(log for log in logs if logs[log].document.schema_id == schema_id):
             yield Height(log, len(logs[log].hashes))
 
     def look_up(self, logs: Iterable[LogKey], operations: Iterable[bytes]) -> Found:

@@ -14,6 +14,7 @@ from culm.reconcile.events import (
     Reconciled,
     SessionEvent,
 )
+from culm.reconcile.joined import Joined, join
 from culm.reconcile.limits import Limits
 from culm.reconcile.monoids import DEFAULT, ITEM_SIZE_MAX, MONOIDS, Fingerprint, Monoid, named
 from culm.reconcile.plain import PlainResponder, PlainSession
@@ -36,6 +37,7 @@ __all__ = [
     "Frozen",
     "ItemReceived",
     "ItemsReceived",
+    "Joined",
     "Limits",
     "Monoid",
     "Parameters",
@@ -49,5 +51,6 @@ __all__ = [
     "State",
     "Tree",
     "View",
+    "join",
     "named",
 ]

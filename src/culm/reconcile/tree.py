@@ -96,7 +96,7 @@ class View:
         """
         if count_max < 1:
             raise ValueError("a batch has at least one item")
-        return _batches(self._still(), start, stop, count_max)
+        return _batches(self.still(), start, stop, count_max)
 
     def shorts(self, start: int, count: int) -> bytes:
         """The lowest 64 bits of the states of the items in a range of ranks.
@@ -164,9 +164,7 @@ class View:
         return int.from_bytes(digest[-size:], "big"), 256**size - 1
 
 
-def _batches(
-    items: _trees.View, start: bytes, stop: bytes, count_max: int
-) -> Iterator[list[bytes]]:
+def _batches(items: View, start: bytes, stop: bytes, count_max: int) -> Iterator[list[bytes]]:
     first, count = items.range(start, stop)
     for done in range(0, count, count_max):
         yield items.read((first + done) % len(items), min(count_max, count - done))
