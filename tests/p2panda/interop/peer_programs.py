@@ -19,14 +19,18 @@ FOLDER = Path(__file__).parents[3] / ".tox" / "p2panda-peers"
 
 
 def built() -> Path:
-    """The folder of the programs, which are built there; skips where there is no cargo."""
+    """The folder of the programs, which are built there; skips where there is no cargo.
+
+    Of all crates those are taken that `Cargo.lock` names, whatever there is that is newer.
+    """
     cargo = shutil.which("cargo")
     if cargo is None:
         pytest.skip("no cargo is at hand: there are no real peers of p2panda")
     folder = Path(os.environ.get("CULM_P2PANDA_PEERS") or FOLDER)
     shutil.copytree(SOURCES, folder, dirs_exist_ok=True)
     there = folder / "target"
-    subprocess.run([cargo, "build", "--target-dir", str(there)], cwd=folder, check=True)
+    command = [cargo, "build", "--locked", "--target-dir", str(there)]
+    subprocess.run(command, cwd=folder, check=True)
     return there / "debug"
 
 
