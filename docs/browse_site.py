@@ -23,6 +23,7 @@ from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
+from typing import Any
 
 from check_site import faults
 from playwright.sync_api import Browser, Page, sync_playwright
@@ -72,7 +73,12 @@ LABELS = """(() => {
 
 
 class Silent(SimpleHTTPRequestHandler):
-    """Serves files, and says nothing of it."""
+    """Serves files as they are now, and says nothing of it."""
+
+    def send_head(self) -> Any:
+        """Answer in full: a file may have changed twice in a second, which is all that a date tells."""
+        del self.headers["If-Modified-Since"]
+        return super().send_head()
 
     def log_message(self, *args: object) -> None:
         """Not on the terminal."""
