@@ -1,10 +1,10 @@
 """Looks at a built site in a real browser: ``python docs/browse_site.py docs/_build/html``.
 
-Every page is opened in a light and a dark window, and the first pages on the screen of a telephone
+Every page is opened in a light and a dark window, and those at the top on the screen of a telephone
 too. Wrong is what a reader would run into: a script that fails, a picture that is not drawn, a
-request that leaves the site, a page that is wider than the window, a search that finds nothing, and
-labels of a diagram that lie on one another. Pictures of all that was seen go to ``screenshots``
-beside the site, for people to look at.
+request that leaves the site, a page that is wider than the window, a table of few columns that is
+cut off, a search that finds nothing, and labels of a diagram that lie on one another. Pictures of
+all that was seen go to ``screenshots`` beside the site, for people to look at.
 
 It needs playwright, from PyPI, and a Chromium: the one that ``CULM_BROWSER`` names, one on the
 path (on Debian: ``apt install chromium-headless-shell``), or playwright's own. Where there is none,
@@ -38,8 +38,8 @@ BROWSERS = (
 WINDOW = (1280, 900)
 TELEPHONE = (390, 844)
 SCHEMES = ("light", "dark")
-# A page of each kind; the others are made of the same parts.
-ON_A_TELEPHONE = ("index", "tutorial", "replicator", "decisions/index", "api/culm.bymux")
+# All pages at the top, and one of each other kind, which are made of the same parts.
+ON_A_TELEPHONE = ("*.html", "decisions/index.html", "api/culm.bymux.html")
 LEFT_OUT = {"_static", "_modules"}  # the latter: hundreds of listings, all alike
 SEARCHED, FOUND = "lipmaa", "#search-results ul.search li a"
 PICTURE_HEIGHT_MAX = 16_000  # pixels; of what is taller Chromium takes only the top
@@ -57,6 +57,10 @@ WIDE = """(() => {
         e.getBoundingClientRect().right > width + 1 && !scrolls(e))
         .slice(0, 1).map(e => (e.tagName + ' ' + e.textContent.trim()).slice(0, 60));
 })()"""
+# Tables of which one sees only a part, though they have few columns; others may scroll.
+CUT = """[...document.querySelectorAll('.table-wrapper')]
+    .filter(e => e.scrollWidth > e.clientWidth + 1 && e.querySelector('tr').cells.length <= 3)
+    .map(e => e.textContent.trim().replace(/\\s+/g, ' ').slice(0, 60))"""
 # Pairs of labels with more than a sliver in common.  A label's own box is larger than its text.
 LABELS = """(() => {
     const named = [...document.querySelectorAll('.edgeLabel .label, .nodeLabel, .messageText')]
@@ -76,7 +80,7 @@ class Silent(SimpleHTTPRequestHandler):
     """Serves files as they are now, and says nothing of it."""
 
     def send_head(self) -> Any:
-        """Answer in full: a file may have changed twice in a second, which is all that a date tells."""
+        """Answer in full: a date tells no two changes in one second apart."""
         del self.headers["If-Modified-Since"]
         return super().send_head()
 
@@ -129,7 +133,9 @@ class Visit:
             return [*self.wrong, *(f"labels overlap: {e}" for e in self.page.evaluate(LABELS))]
         self.page.evaluate("document.querySelectorAll('img').forEach(i => i.loading = 'eager')")
         drawn = [f"not drawn: {e}" for e in self.page.evaluate(UNDRAWN)]
-        return [*self.wrong, *drawn, *(f"too wide: {e}" for e in self.page.evaluate(WIDE))]
+        wide = [f"too wide: {e}" for e in self.page.evaluate(WIDE)]
+        cut = [f"table cut off: {e}" for e in self.page.evaluate(CUT)]
+        return [*self.wrong, *drawn, *wide, *cut]
 
     def picture(self, target: Path) -> None:
         """Write down what the page looks like."""
@@ -152,7 +158,7 @@ class Visit:
 def browse(browser: Browser, site: Path, home: str, screenshots: Path) -> Iterator[str]:
     """A line for each thing that is wrong; pictures are written on the way."""
     pages = sorted(path for path in site.rglob("*.html") if not LEFT_OUT & set(path.parts))
-    telephone = [site / f"{name}.html" for name in ON_A_TELEPHONE]
+    telephone = [path for names in ON_A_TELEPHONE for path in sorted(site.glob(names))]
     windows = [(scheme, scheme, WINDOW, pages) for scheme in SCHEMES]
     windows.append(("telephone", "light", TELEPHONE, telephone))
     for name, scheme, (width, height), wanted in windows:

@@ -16,6 +16,9 @@ import browse_site  # noqa: E402
 PAGE = """<!doctype html><meta name="viewport" content="width=device-width"><main>{}</main>
 <div id="search-results"><ul class="search"><li><a href="index.html">x</a></li></ul></div>"""
 
+TABLE = """<div class="table-wrapper" style="overflow-x: auto">
+<table style="width: 900px"><tr>{}</table></div>"""
+
 
 @pytest.fixture(scope="module")
 def visit(tmp_path_factory: pytest.TempPathFactory) -> Iterator[browse_site.Visit]:
@@ -39,6 +42,8 @@ def visit(tmp_path_factory: pytest.TempPathFactory) -> Iterator[browse_site.Visi
         ('<img src="gone.png" width=9 height=9>', "not drawn: "),
         ('<img src="http://127.0.0.1:9/p.png">', "leaves the site: http://127.0.0.1:9/p.png"),
         ('<div style="width: 900px">wide</div>', "too wide: DIV wide"),
+        (TABLE.format("<td>one<td>two<td>three"), "table cut off: onetwothree"),
+        (TABLE.format("<td>one<td>two<td>three<td>four"), None),
         ('<div style="overflow-x: auto"><div style="width: 900px">wide</div></div>', None),
     ],
 )
