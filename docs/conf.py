@@ -12,7 +12,7 @@ from sphinx.domains.python import ObjectEntry, PythonDomain
 
 import culm
 
-sys.path.insert(0, str(Path(__file__).parent))  # for `offline`
+sys.path.insert(0, str(Path(__file__).parent))  # for our own extensions
 
 project = "culm"
 author = "The culm developers"
@@ -24,6 +24,7 @@ extensions = [
     "sphinx.ext.apidoc",
     "sphinx.ext.autodoc",
     "offline",
+    "plots",
 ]
 exclude_patterns = ["_build"]
 nitpicky = False
@@ -57,6 +58,8 @@ suppress_warnings = ["ref.python"]
 # Every page holds the tree of all pages; with every object in it, that takes minutes.
 toc_object_entries = False
 html_theme = "furo"
+html_static_path = ["static"]
+html_css_files = ["narrow.css"]
 html_title = f"culm {release}"
 html_show_sphinx = False
 

@@ -17,6 +17,7 @@ import mermaidx
 from diagrams import description, drawable
 from docutils import nodes
 from sphinx.application import Sphinx
+from sphinx.environment import BuildEnvironment
 from sphinx.util.docutils import SphinxDirective
 
 # Mermaid's themes, and the class by which furo shows a picture on pages of that kind only.
@@ -48,18 +49,27 @@ class Mermaid(SphinxDirective):
             drawn = mermaidx.render(drawable(source), theme=theme).svg()
             folder.mkdir(parents=True, exist_ok=True)
             picture.write_text(drawn, encoding="utf-8")
-        place = Path(self.env.app.outdir) / "_static" / "diagrams" / name
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_bytes(picture.read_bytes())
-        up = "../" * self.env.docname.count("/")
-        url = f"{up}_static/diagrams/{name}"
         alt = html.escape(self.arguments[0] if self.arguments else description(source))
-        return nodes.raw(
-            "",
-            f'<p class="{THEMES[theme]}"><a href="{url}">'
-            f'<img alt="{alt}" src="{url}" style="max-width: 100%"></a></p>',
-            format="html",
-        )
+        text = picture.read_text(encoding="utf-8")
+        return show(self.env, f"diagrams/{name}", text, THEMES[theme], alt)
+
+
+def show(env: BuildEnvironment, name: str, picture: str, theme: str, alt: str) -> nodes.Node:
+    """Put a picture into the site, and on the page, where it leads to itself.
+
+    theme: the class by which furo shows it on pages of one kind only.
+    alt: what it shows in words, as HTML.
+    """
+    place = Path(env.app.outdir) / "_static" / name
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.write_text(picture, encoding="utf-8")
+    url = f"{'../' * env.docname.count('/')}_static/{name}"
+    return nodes.raw(
+        "",
+        f'<p class="{theme}"><a href="{url}">'
+        f'<img alt="{alt}" src="{url}" style="max-width: 100%"></a></p>',
+        format="html",
+    )
 
 
 def inline_formula(translator: Any, node: nodes.math) -> None:

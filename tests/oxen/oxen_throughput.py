@@ -1,8 +1,13 @@
-"""How fast messages go to a peer: over ways that lose them, and beside other messages."""
+"""How fast messages go to a peer: over ways that lose them, and beside other messages.
+
+``python tests/oxen/oxen_throughput.py`` prints what is left of the speed at each loss, in virtual
+time: the same on every machine.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from statistics import median
 from typing import Any
 
 from oxen_simulation import EPOCH
@@ -162,3 +167,16 @@ def rate(
     pair = Pair(network, [b"A", b"B"])
     network.set_conditions(Conditions(loss=loss, delay_min=delays[0], delay_max=delays[1]))
     return count / pair.seconds_for(count)
+
+
+def rates_by_loss() -> dict[float, int]:
+    """Messages a second by the part of datagrams that is lost: of three seeds the median."""
+    return {
+        loss: round(median(rate(loss, 3000, seed=seed) for seed in range(3)))
+        for loss in (0.0, 0.01, 0.02, 0.05, 0.1, 0.2)
+    }
+
+
+if __name__ == "__main__":
+    for loss, found in rates_by_loss().items():
+        print(f"{loss:.0%} lost: {found:,} messages a second")
