@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import sys
 from pathlib import Path
@@ -21,10 +22,10 @@ version = release = culm.__version__
 
 extensions = [
     "myst_parser",
-    "sphinx.ext.apidoc",
     "sphinx.ext.autodoc",
     "offline",
     "plots",
+    "reference",
 ]
 exclude_patterns = ["_build"]
 nitpicky = False
@@ -34,17 +35,8 @@ html_math_renderer = "mathml"
 myst_fence_as_directive = ["mermaid"]
 myst_heading_anchors = 3
 
-# The reference is made from the docstrings: one page per package, private modules left out.
-apidoc_modules = [
-    {
-        "path": "../src/culm",
-        "destination": "api",
-        "separate_modules": False,
-        "module_first": True,
-        "include_private": False,
-    }
-]
-autodoc_default_options = {"members": True, "show-inheritance": True}
+# The reference is made from the docstrings; `reference` says which names there are.
+autodoc_default_options = {"members": True, "undoc-members": True, "show-inheritance": True}
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 autodoc_preserve_defaults = True
@@ -85,15 +77,15 @@ def list_the_names(
         previous = line
 
 
-def skip_what_is_passed_on(
-    app: Sphinx, what: str, name: str, obj: object, skip: bool, options: object
-) -> bool | None:
-    """Document a name where it is made, and in the package that offers it; not on the way."""
-    here = sys.modules.get(app.env.current_document.autodoc_module)
-    made_in = sys.modules.get(getattr(obj, "__module__", None) or "")
-    if what != "module" or here is None or made_in in (None, here) or hasattr(here, "__path__"):
-        return None
-    return True if name in getattr(made_in, "__all__", ()) else None
+def say_nothing_of_types(
+    app: Sphinx, what: str, name: str, obj: object, options: object, lines: list[str]
+) -> None:
+    """Leave out what Python says of the type of a constant, as if it were said of this one."""
+    of_type = type(obj).__doc__
+    if what != "data" or not isinstance(of_type, str):
+        return
+    if lines[:1] == inspect.cleandoc(of_type).splitlines()[:1]:
+        lines.clear()
 
 
 class IndexedDomain(PythonDomain):
@@ -107,12 +99,6 @@ class IndexedDomain(PythonDomain):
     def objects(self) -> dict[str, ObjectEntry]:
         """All objects; while one is looked up, those that may be the one."""
         return super().objects if self._found is None else self._found
-
-    def note_object(self, name: str, *rest: Any, aliased: bool = False, **more: Any) -> None:
-        """Note where an object is described; of two packages that pass it on, the first counts."""
-        other = self.objects.get(name)
-        if not (aliased and other is not None and other.aliased):
-            super().note_object(name, *rest, aliased=aliased, **more)
 
     def find_obj(self, env: Any, modname: Any, classname: Any, name: str, *rest: Any) -> Any:
         """Look among the objects whose last name is that of `name`."""
@@ -131,5 +117,5 @@ class IndexedDomain(PythonDomain):
 def setup(app: Sphinx) -> None:
     """Called by Sphinx."""
     app.add_domain(IndexedDomain, override=True)
+    app.connect("autodoc-process-docstring", say_nothing_of_types)
     app.connect("autodoc-process-docstring", list_the_names)
-    app.connect("autodoc-skip-member", skip_what_is_passed_on)

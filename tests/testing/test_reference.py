@@ -1,0 +1,72 @@
+"""The reference describes every public name, once; a package's page begins with its events."""
+
+from __future__ import annotations
+
+import pkgutil
+import re
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+import culm
+
+sys.path.append(str(Path(__file__).resolve().parents[2] / "docs"))
+
+import reference
+
+pytestmark = pytest.mark.once  # imports everything
+
+DESCRIBED = re.compile(r"^\.\. auto\w+:: (\S+)$", re.M)  # modules, too
+LINKED = re.compile(r":py:obj:`(\S+) <(\S+)>`")
+
+
+@pytest.fixture(scope="module")
+def pages() -> dict[str, str]:
+    return reference.pages()
+
+
+def public() -> Iterator[tuple[str, str]]:
+    """Every name of every public ``__all__``, with its module."""
+    for found in pkgutil.walk_packages(culm.__path__, "culm."):
+        if not re.search(r"\._", found.name):
+            for name in getattr(import_module(found.name), "__all__", ()):
+                yield found.name, name
+
+
+def test_every_public_name_is_described_or_leads_to_where_it_is(pages: dict[str, str]) -> None:
+    described = set(DESCRIBED.findall("\n".join(pages.values())))
+    missing = []
+    for module, name in public():
+        home = module if module in pages else module.rpartition(".")[0]
+        own = f"{module}.{name}" in described
+        links = {place for linked, place in LINKED.findall(pages[home]) if linked == name}
+        if not own and not links & described:
+            missing.append(f"{module}.{name}")
+    assert missing == []
+
+
+def test_no_name_is_described_twice(pages: dict[str, str]) -> None:
+    described = DESCRIBED.findall("\n".join(pages.values()))
+    assert [name for name, times in Counter(described).items() if times > 1] == []
+    things: Counter[object] = Counter()
+    for full_name in set(described) - sys.modules.keys():
+        module, _, name = full_name.rpartition(".")
+        value = getattr(import_module(module), name)
+        if getattr(value, "__qualname__", None) == name:  # a class or function, by its own name
+            things[value] += 1
+    assert [value for value, times in things.items() if times > 1] == []
+
+
+def test_a_page_has_its_parts_in_order_and_events_first(pages: dict[str, str]) -> None:
+    parts = list(reference.PARTS)
+    assert parts[0] == "Events"
+    for name, text in pages.items():
+        found = [part for part in re.findall(r"^(.+)\n-+$", text, flags=re.M) if part in parts]
+        assert found == sorted(found, key=parts.index), name
+    beginning = pages["culm.oxen"].partition(".. autoclass:: culm.oxen.Node\n")[0]
+    assert ".. autoclass:: culm.oxen.MessageReceived\n" in beginning
+    assert ".. autoclass:: culm.oxen.Limits\n" not in beginning
