@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Self, TextIO
 
 from rich.box import SIMPLE_HEAD
-from rich.console import Console, Group
+from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.table import Table as RichTable
 from rich.text import Text
@@ -99,20 +99,29 @@ def show(*tables: Table, file: TextIO | None = None) -> None:
     """Print tables: with colours where there is a terminal."""
     out = file or sys.stdout
     if out.isatty():
-        Console(file=out).print(*tables)
+        out.write(_coloured(out, *tables))
     else:
         out.write("\n\n".join(table.plain() for table in tables) + "\n")
-        out.flush()
+    out.flush()
 
 
 def render(table: Table, file: TextIO) -> str:
     """The table as `file` takes it: with the codes of colours where that is a terminal."""
     if not file.isatty():
         return table.plain()
+    return _coloured(file, table).rstrip("\n")
+
+
+def _coloured(file: TextIO, *parts: RenderableType, soft_wrap: bool = False) -> str:
+    """What to write to a terminal.
+
+    A console of rich's own writing would go past whoever stands in for the terminal while
+    something is drawn there, and into the drawing.
+    """
     console = Console(file=file)
     with console.capture() as capture:
-        console.print(table)
-    return capture.get().rstrip("\n")
+        console.print(*parts, soft_wrap=soft_wrap)
+    return capture.get()
 
 
 class Teller:
@@ -135,11 +144,12 @@ class Teller:
         """Something has happened, with these particulars."""
         out = self._file or sys.stdout
         if self.in_words:
-            words = Text(clean(event), style=_style_of(event) or "bold")
+            words = Text().append(clean(event), style=_style_of(event) or "bold")
             for name, value in of.items():
                 if value is not None:
                     words.append(f"  {name} ", style="dim").append(clean(str(value)))
-            Console(file=out).print(words, soft_wrap=True)
+            out.write(_coloured(out, words, soft_wrap=True))
+            out.flush()
         else:
             print(json.dumps({"event": event, **of}), file=out, flush=True)
 

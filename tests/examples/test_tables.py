@@ -71,6 +71,17 @@ def test_what_happens_is_told_in_words_or_json() -> None:
     assert "error" not in terminal.getvalue()
 
 
+def test_words_go_through_who_stands_in_for_a_terminal_that_is_drawn_on() -> None:
+    """Else a bar that is being drawn would stand in the middle of them."""
+    real, proxy = Terminal(), Terminal()
+    proxy.rich_proxied_file = real  # type: ignore[attr-defined]  # by which rich finds it
+    Teller(proxy)("connected", peer="@a")
+    show(TABLE, file=proxy)
+    assert real.getvalue() == ""
+    assert "connected" in proxy.getvalue()
+    assert "leader" in proxy.getvalue()
+
+
 def test_what_moves_the_cursor_is_escaped() -> None:
     assert clean("a\x1b\n\udcff\u00e9") == "a\\x1b\\n\\udcff\u00e9"
 
