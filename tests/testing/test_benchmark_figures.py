@@ -43,10 +43,15 @@ def test_every_plot_has_its_figures_date_machine_and_command(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("name", "other"),
-    [("raft", "comparison.md"), ("imports", "install.md"), ("directory", "replicate-directory.md")],
+    [
+        ("raft", "comparison.md"),
+        ("imports", "install.md"),
+        ("directory", "replicate-directory.md"),
+        ("reconcile-time", "reconcile.md"),
+    ],
 )
 def test_figures_are_the_same_where_a_table_has_them(name: str, other: str) -> None:
-    cells = re.findall(r"(?<=\| )([\d,.]+)(?: s)?(?= \|)", page(other))
+    cells = re.findall(r"(?<=[|,] )([\d,.]+)(?: m?s)?(?= \|)", page(other))
     figures = [number for series in PLOTS[name]["series"].values() for number in series]
     assert [number for number in figures if f"{number:,}" not in cells] == []
 
