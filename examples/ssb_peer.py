@@ -82,7 +82,7 @@ class Bar:
             TextColumn("{task.description}"),
             BarColumn(),
             MofNCompleteColumn(),
-            TextColumn("{task.fields[peers]} peers, {task.fields[messages]} messages >"),
+            TextColumn("{task.fields[peers]} peers, {task.fields[messages]} messages >\u00a0"),
             console=console,
             disable=not self._drawn,
             redirect_stdout=sys.stdout.isatty(),  # else it would end up on stderr
