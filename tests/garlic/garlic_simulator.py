@@ -31,6 +31,10 @@ BAD_FRAMES = (
     b"GET / HTTP/1.1\r\n\r\n",
 )
 
+# Of the connections that break, so many say nothing of it: a peer that has lost its power, a
+# firewall that has forgotten them.
+SILENCE = 0.3
+
 
 @dataclass
 class End:
@@ -62,6 +66,7 @@ class Wire:
     near: End
     far: End
     broken: bool = False
+    silent: bool = False  # nobody is told that it is broken
 
     def other(self, end: End) -> End:
         return self.far if end is self.near else self.near
@@ -95,6 +100,7 @@ class GarlicSimulator(Simulator):
             rng=random.Random(self.rng.random()),
             now=self.now * node.rate,
             handshake_timeout_s=ELECTION_TIMEOUT,
+            answer_timeout_s=2 * ELECTION_TIMEOUT,
         )
         node.core, node.raft = core, core._core
         self._secrets.setdefault(node.id, Secrets(Nonces(rng=random.Random(node.id))))
@@ -233,9 +239,13 @@ class GarlicSimulator(Simulator):
             self.drain(to.node)
 
     def _break(self, wire: Wire) -> None:
-        """Nothing gets through any more; each side finds out in its own time."""
+        """Nothing gets through any more; each side finds out in its own time, or by itself."""
         if not wire.broken:
             wire.broken = True
+            if self.rng.random() < SILENCE:
+                self.happened["silence"] += 1
+                wire.silent = True
+                return
             for end in (wire.near, wire.far):
                 delay = self.rng.uniform(0, 0.002 if self.stopped else ELECTION_TIMEOUT)
                 self.at(self.now + delay, lambda end=end: self._end_of_stream(wire, end))
@@ -255,7 +265,7 @@ class GarlicSimulator(Simulator):
         if end.node is not None and end.node.stalled > self.now:
             self.awake(end.node, lambda: self._end_of_stream(wire, end))
             return
-        if end.alive:
+        if end.alive and not wire.silent:
             assert end.node is not None
             assert end.link is not None
             self.tell_time(end.node)

@@ -11,7 +11,8 @@ import pytest
 from garlic_cluster import Cluster, server
 
 from culm.garlic.digest import CredentialCache, Nonces
-from culm.garlic.events import LinkClosed
+from culm.garlic.errors import ErrorCode
+from culm.garlic.events import DialWanted, LinkClosed
 from culm.garlic.handshake import ClientHandshake, ServerHandshake
 from culm.garlic.limits import Limits
 from culm.garlic.messages import MessageType, Request
@@ -23,6 +24,7 @@ from culm.garlic.raft import (
     Snapshot,
     State,
     Stored,
+    Timing,
     WriteSnapshot,
 )
 from culm.garlic.values import (
@@ -257,3 +259,74 @@ def test_other_informational_responses_may_come_with_the_real_one() -> None:
     event = machine.next_event()
     assert isinstance(event, Closed)
     assert event.error is not None
+
+
+class Asker:
+    """A node that has asked server 2, and says nothing more: it waits for that answer alone."""
+
+    def __init__(self) -> None:
+        founding = Stored.founding([server(1), server(2)])
+        timing = Timing(election_timeout_min_s=1000.0, election_timeout_max_s=1000.0)
+        self.node = Node(
+            server_id=1,
+            stored=founding,
+            rng=random.Random(1),
+            now=0.0,
+            timing=timing,
+            answer_timeout_s=5.0,
+        )
+        self.now = 0.0
+        self.wait(1000.0)
+        self.link = self.node.dialled(2)
+        self.wait(1000.0)  # it knows now that the other side has no pre-vote, and stands
+
+    def drain(self) -> list[object]:
+        events: list[object] = []
+        while (event := self.node.next_event()) is not None:
+            events.append(event)
+        while (effect := self.node.next_effect()) is not None:
+            self.node.complete(effect.ticket, None)
+        return events
+
+    def wait(self, seconds: float) -> list[object]:
+        self.now += seconds
+        self.node.advance(self.now)
+        events = self.drain()
+        self.node.links_to_send()
+        return events
+
+
+def test_a_peer_that_never_answers_is_dialled_anew() -> None:
+    """Its machine may have lost its power, and nobody tells us that the connection is none."""
+    asker = Asker()
+    assert asker.link.data_to_send()
+    asked_at = asker.now
+    deadline = asker.node.next_deadline()
+    assert deadline is not None
+    assert deadline <= asked_at + 5.0
+    assert asker.wait(4.9) == []
+    closed, *_ = asker.wait(0.1)
+    assert isinstance(closed, LinkClosed)
+    assert (closed.peer, closed.error and closed.error.code) == (2, ErrorCode.ANSWER_TIMEOUT)
+    assert any(isinstance(event, DialWanted) for event in asker.wait(1.0))
+
+
+@pytest.mark.parametrize("way", ["comes", "goes"])
+def test_a_peer_is_waited_for_as_long_as_bytes_move(way: str) -> None:
+    asker = Asker()
+    for _ in range(4):
+        assert asker.wait(4.0) == []
+        if way == "comes":
+            asker.link.receive_data(b"\2")  # a vote, byte by byte
+        else:
+            assert asker.link.data_to_send(1)
+    assert asker.wait(4.9) == []
+    assert any(isinstance(event, LinkClosed) for event in asker.wait(0.1))
+
+
+def test_a_connection_on_which_nothing_is_asked_may_be_quiet() -> None:
+    cluster = Cluster(1, 2, 3)
+    cluster.leader()
+    cluster.run(31.0)
+    events = [event for member in cluster.members.values() for event in member.events]
+    assert not any(isinstance(event, LinkClosed) for event in events)

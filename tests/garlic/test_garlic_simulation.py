@@ -25,6 +25,7 @@ BLOCK = 100
 HAPPENS = {
     "broken on the way": 30,
     "stall": 12,
+    "silence": 40,
     "dial failed": 40,
     "fault": 40,
     "vandal": 40,

@@ -23,13 +23,17 @@ class Dials:
     pause, pause_max
         Seconds before a peer is dialled again, at first and at most: they double with every
         connection on which it has not answered anything.
+    answer_timeout
+        Seconds without a byte for which an answer is waited for.
     rng
         Where pauses get shorter from, by up to a half, so that not all servers dial at once.
     """
 
     __slots__ = (
+        "_answer_timeout",
         "_failures",
         "_links",
+        "_owed",
         "_pause",
         "_pause_max",
         "_pauses",
@@ -39,12 +43,16 @@ class Dials:
         "_under_way",
     )
 
-    def __init__(self, pause: float, pause_max: float, rng: random.Random) -> None:
+    def __init__(
+        self, pause: float, pause_max: float, answer_timeout: float, rng: random.Random
+    ) -> None:
         self._pause, self._pause_max, self._rng = pause, pause_max, rng
+        self._answer_timeout = answer_timeout
         self._failures: dict[int, int] = {}  # connections in a row without any answer
         self._under_way: set[int] = set()
         self._links: dict[int, Link] = {}
         self._pauses: Deadlines[int] = Deadlines()
+        self._owed: Deadlines[int] = Deadlines()  # when to look whether a peer still answers
         self._pending: dict[int, Request] = {}
         self._stopped = False
 
@@ -76,6 +84,7 @@ class Dials:
     def ended(self, peer: int, now: float) -> None:
         """The connection to `peer` is there no more."""
         del self._links[peer]
+        self._owed.cancel(peer)
         if not self._stopped:
             self._wait(peer, now)
 
@@ -97,7 +106,7 @@ class Dials:
         link = self._links.get(peer)
         if link is not None and link.established:
             if not link.closed:
-                link.ask(request)
+                self._ask(link, peer, request)
             return link
         if link is not None or peer in self._under_way:
             self._pending[peer] = request
@@ -105,16 +114,35 @@ class Dials:
 
     def established(self, link: Link) -> None:
         """Frames may go over `link`: what has waited for that does."""
-        request = None if link.peer is None else self._pending.pop(link.peer, None)
-        if request is not None:
-            link.ask(request)
+        peer = link.peer
+        request = None if peer is None else self._pending.pop(peer, None)
+        if peer is not None and request is not None:
+            self._ask(link, peer, request)
+
+    def _ask(self, link: Link, peer: int, request: Request) -> None:
+        link.ask(request)
+        if peer not in self._owed and (since := link.quiet_since) is not None:
+            self._owed.set(peer, since + self._answer_timeout)
 
     def next_deadline(self) -> float | None:
-        return self._pauses.next()
+        times = (self._pauses.next(), self._owed.next())
+        return min((time for time in times if time is not None), default=None)
 
-    def advance(self, now: float) -> None:
+    def advance(self, now: float) -> list[Link]:
+        """The connections whose peers have been silent for too long."""
         while self._pauses.pop_due(now) is not None:
             pass
+        silent: list[Link] = []
+        while (peer := self._owed.pop_due(now)) is not None:
+            link = self._links[peer]
+            since = link.quiet_since
+            if since is None:
+                continue  # all is answered: looked at again with the next request
+            if since + self._answer_timeout <= now:
+                silent.append(link)
+            else:
+                self._owed.set(peer, since + self._answer_timeout)
+        return silent
 
     def stop(self) -> None:
         """Nobody is dialled any more."""
@@ -122,3 +150,4 @@ class Dials:
         self._under_way.clear()
         self._pending.clear()
         self._pauses.clear()
+        self._owed.clear()

@@ -34,6 +34,8 @@ class ErrorCode(ProtocolErrorCode):
     HEAD_TOO_LARGE = 44
     HANDSHAKE_TIMEOUT = 45
     CROWDED_OUT = 46
+    # What the peer did not
+    ANSWER_TIMEOUT = 50
     # What the caller did
     QUEUE_FULL = 60
     WRONG_STATE = 61

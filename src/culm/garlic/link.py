@@ -77,6 +77,7 @@ class Link:
         self._unanswered_max = unanswered_max
         self._now = now
         self._waiting_since = inf  # what was sent last: when it began to wait for being taken
+        self._moved_at = 0.0  # when something came, or went that had to wait, or was first asked
         self._stirred = False  # bytes have come, or such have gone that had to wait
         self._fault: RemoteProtocolError | None = None
 
@@ -86,7 +87,8 @@ class Link:
         """See `culm.machine.Link`; the node's events follow."""
         if not self.closed:
             self._machine.receive_data(data)
-            self._stirred = self._stirred or len(data) > 0
+            if len(data) > 0:
+                self._stirred, self._moved_at = True, self._now()
             self._wake(self)
 
     def receive_eof(self) -> None:
@@ -100,8 +102,8 @@ class Link:
         if not self.dialled and self._connection.full:
             self._wake(self)  # more requests may be read when answers have been taken
         data = self._machine.data_to_send(size_max)
-        if data and self._now() > self._waiting_since:
-            self._stirred = True
+        if data and (now := self._now()) > self._waiting_since:
+            self._stirred, self._moved_at = True, now
             self._wake(self)
         return data
 
@@ -123,6 +125,11 @@ class Link:
             return False
         self._stirred = False
         return True
+
+    @property
+    def quiet_since(self) -> float | None:
+        """Since when nothing has moved, if answers are owed to us."""
+        return self._moved_at if self._asked else None
 
     def rest(self) -> None:
         """All that has come or gone is told of."""
@@ -191,6 +198,8 @@ class Link:
         if not unsent:
             self._waiting_since = self._now()
         connection.send_request(self._translator.encode_request(message))
+        if not self._asked:
+            self._moved_at = self._now()
         self._asked.append(message)
         return True
 

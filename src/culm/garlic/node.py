@@ -71,6 +71,10 @@ class Node:
         Unanswered requests of one accepted connection.
     handshake_timeout_s
         Seconds for a connection to become established.
+    answer_timeout_s
+        Seconds after which a connection that we have made is given up, and made anew, if answers
+        are owed to us and nothing moves.  Well above the times of `timing`, and above the time
+        that a peer's slowest write takes.
     dial_pause_s, dial_pause_max_s
         Seconds before a server is dialled again; the pauses double from the former to the latter
         until it answers.
@@ -96,6 +100,7 @@ class Node:
         strangers_max: int = 64,
         requests_max: int = 64,
         handshake_timeout_s: float = 10.0,
+        answer_timeout_s: float = 30.0,
         dial_pause_s: float = 0.025,
         dial_pause_max_s: float = 1.0,
     ) -> None:
@@ -104,6 +109,7 @@ class Node:
         check_int("strangers_max", strangers_max, 1)
         check_int("requests_max", requests_max, 1)
         check_seconds("handshake_timeout_s", handshake_timeout_s)
+        check_seconds("answer_timeout_s", answer_timeout_s)
         check_seconds("dial_pause_s", dial_pause_s)
         check_seconds("dial_pause_max_s", dial_pause_max_s)
         self._limits = limits
@@ -128,7 +134,7 @@ class Node:
         self._numbers = count(1)
         self._slot_numbers = count(1)
         self._links: dict[int, Link] = {}
-        self._dials = Dials(dial_pause_s, dial_pause_max_s, rng)
+        self._dials = Dials(dial_pause_s, dial_pause_max_s, answer_timeout_s, rng)
         self._strangers: dict[int, Link] = {}  # accepted, and nobody knows who it is
         self._guests: set[int] = set()  # other links that were accepted, by number
         self._slots: dict[int, Link] = {}
@@ -404,7 +410,8 @@ class Node:
     def advance(self, now: float) -> None:
         self._core.advance(now)
         self._now = now
-        self._dials.advance(now)
+        for silent in self._dials.advance(now):
+            silent.fail(RemoteProtocolError(ErrorCode.ANSWER_TIMEOUT))
         while (number := self._handshakes.pop_due(now)) is not None:
             self._links[number].fail(RemoteProtocolError(ErrorCode.HANDSHAKE_TIMEOUT))
 
