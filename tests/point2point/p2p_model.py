@@ -10,12 +10,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
+from p2p_support import stored
 from range_twin import METADATA, PAYLOAD, Place, index_after, pieces
 
 from culm.bamboo.entry import Entry
 from culm.bamboo.forks import ForkProof
 from culm.bamboo.links import lipmaa, lower_pool, upper_pool
-from culm.bamboo.store import StoredEntry
 from culm.machine import Closed, Event, LocalProtocolError
 from culm.point2point import (
     EVERYTHING,
@@ -59,21 +59,7 @@ FORKS = {
     log[0].entry.log: {new.entry.seqnum: new for new in log}
     for log in (make_log(YAMF, log_id, LENGTH, branch=b"other") for log_id in range(4))
 }
-STORED = {
-    log: {
-        n: StoredEntry(
-            seqnum=n,
-            encoded=new.entry.encode(),
-            hash=new.entry.hash(),
-            payload_size=new.entry.payload_size,
-            payload_stored=new.entry.payload_size,
-            payload_complete=True,
-            payload=new.payload,
-        )
-        for n, new in news.items()
-    }
-    for log, news in LOGS.items()
-}
+STORED = {log: {seqnum: stored(new) for seqnum, new in news.items()} for log, news in LOGS.items()}
 WHOLE = 1 << 64
 T = TypeVar("T")
 Action = Callable[[], object]

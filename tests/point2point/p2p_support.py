@@ -17,7 +17,7 @@ from nacl.signing import SigningKey
 from culm.bamboo.author import LogAuthor
 from culm.bamboo.entry import Entry, LogKey, sign
 from culm.bamboo.links import has_lipmaalink, lipmaa
-from culm.bamboo.store import NewEntry
+from culm.bamboo.store import NewEntry, StoredEntry
 from culm.machine import Closed, Event, LocalProtocolError
 from culm.point2point import (
     EVERYTHING,
@@ -32,9 +32,9 @@ from culm.point2point import (
     Role,
     Setup,
 )
-from culm.testing.stores import make_log
+from culm.testing.store_model import make_log, stored_form
 from culm.testing.suite.meter import Meter
-from culm.wire.multihash import YAMF
+from culm.wire.multihash import YAMF, HashFamily
 
 E = TypeVar("E", bound=Event)
 
@@ -47,11 +47,29 @@ GREEDY = Setup(send_mode=Mode.GREEDY, receive_mode=Mode.GREEDY)
 SAFE = Setup()
 
 
+def published(
+    payloads: Iterable[bytes],
+    *,
+    family: HashFamily = YAMF,
+    log_id: int = 0,
+    seed: int = 1,
+    ended: bool = False,
+) -> tuple[NewEntry, ...]:
+    """A log with these payloads; `ended`: the last of them says that it is the last."""
+    author = LogAuthor(SigningKey(bytes([seed]) * 32), family=family, log_id=log_id)
+    *first, last = payloads
+    return (*map(author.publish, first), author.publish(last, end_of_log=ended))
+
+
+def stored(new: NewEntry) -> StoredEntry:
+    """As a store gives it, with its payload."""
+    return stored_form(new)._replace(payload=new.payload)
+
+
 def ended_log(length: int) -> dict[int, NewEntry]:
     """Another log, which ends with entry `length`."""
-    author = LogAuthor(SigningKey(b"\7" * 32), family=YAMF)
-    news = [author.publish(bytes([n]), end_of_log=n == length) for n in range(1, length + 1)]
-    return {new.entry.seqnum: new for new in news}
+    payloads = [bytes([n]) for n in range(1, length + 1)]
+    return dict(enumerate(published(payloads, seed=7, ended=True), 1))
 
 
 def beyond_the_end(length: int) -> list[NewEntry]:
@@ -210,8 +228,9 @@ def propose(
     end: tuple[int, int] | None = None,
     offset: int | None = None,
     flags: int = 0,
+    log: LogKey = KEY,
 ) -> bytes:
-    """A request on the common log."""
+    """A request on a log; the hash is that of the common log unless it is given."""
     lower = start if lower is None else lower
     if hash is None:
         hash = b""
@@ -224,8 +243,8 @@ def propose(
         (
             bytes([first]),
             varu64(request_id),
-            KEY.author,
-            varu64(KEY.log_id),
+            log.author,
+            varu64(log.log_id),
             varu64(start),
             b"" if offset is not None else varu64(lower),
             varu64(sizes[0]),
@@ -252,11 +271,27 @@ def write(stream_id: int, data: bytes) -> bytes:
     return bytes([0x23, stream_id]) + len(data).to_bytes(8, "big") + data
 
 
-class Bytes:
-    """A peer made of bytes, of a machine whose `events` are kept."""
+class Told:
+    """What a machine has told."""
 
     def __init__(self) -> None:
         self.events: list[Event] = []
+
+    def of(self, kind: type[E]) -> list[E]:
+        """The events of that kind."""
+        return [event for event in self.events if isinstance(event, kind)]
+
+    @property
+    def code(self) -> ErrorCode | None:
+        """The code with which it closed, if with one."""
+        return code_of(self.events)
+
+
+class Bytes(Told):
+    """A peer made of bytes, of a machine whose `events` are kept."""
+
+    def __init__(self) -> None:
+        super().__init__()
         self._setup_size = 0  # of what the machine has said first
 
     def receive(self, data: bytes) -> object:
@@ -276,13 +311,10 @@ class Bytes:
     def data(self, *packets: bytes) -> Any:
         return self.receive(write(1, b"".join(packets)))
 
-    def of(self, kind: type[E]) -> list[E]:
-        return [event for event in self.events if isinstance(event, kind)]
-
     @property
     def code(self) -> ErrorCode | None:
         """The code with which it closed; ``None`` if it has not."""
-        code = code_of(self.events)
+        code = super().code
         assert code is not None or not self.of(Closed)
         return code
 

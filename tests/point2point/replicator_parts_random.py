@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from random import Random
 
 from nacl.signing import SigningKey
-from replicator_random import random_limits
-from replicator_support import Cable, End, Node, World, check_store, same, settled
+from replicator_random import RandomNodes
+from replicator_support import Cable, End, Node, same, settled
 
 from culm.bamboo.author import LogAuthor
 from culm.bamboo.links import lower_pool, shortest_path
-from culm.bamboo.store import MemoryStore
-from culm.point2point import NOTIFY, ErrorCode, payloads_up_to
+from culm.point2point import NOTIFY, payloads_up_to
 from culm.point2point.replication import Interest, Want
-from culm.testing.link import random_chunks
 from culm.wire.multihash import YAMF
 
 _SIZES = (0, 1, 30, 63, 64, 65, 130, 500, 900)
@@ -30,45 +27,28 @@ _WISHES = (
 )
 
 
-class RandomParts:
+class RandomParts(RandomNodes):
     """An author, and readers who want different parts of the log, and change their minds."""
 
     def __init__(self, seed: int) -> None:
-        self.rng = rng = Random(seed)
-        self.world = World(
-            chunker=random_chunks(Random(seed + 1)),
-            rng=rng,
-            capacity=rng.choice((100, 1000, 1 << 20)),
-            take_size=rng.choice((lambda: None, lambda: rng.choice((7, 100, 4000)))),
-            steps_max=100_000,
-        )
+        super().__init__(seed)
         self.author = LogAuthor(SigningKey(bytes(32)), family=YAMF)
         self.log = self.author.log
-        self.server = self.world.node(
-            MemoryStore(family=YAMF), interest=Interest(), limits=random_limits(rng)
-        )
-        self.readers = [
-            self.world.node(
-                MemoryStore(family=YAMF),
-                interest=Interest(
-                    live=rng.random() < 0.5, accept_new_logs=True, want=rng.choice(_WISHES)
-                ),
-                limits=random_limits(rng),
-            )
-            for _ in range(rng.choice((1, 1, 2)))
-        ]
-        self.cables: dict[int, Cable] = {}
+        self.server = self.node(Interest())
+        self.readers = [self.node(self._wish()) for _ in range(self.rng.choice((1, 1, 2)))]
+        self.pairs = [(reader, self.server) for reader in self.readers]
+
+    def _wish(self) -> Interest:
+        live, want = self.rng.random() < 0.5, self.rng.choice(_WISHES)
+        return Interest(live=live, accept_new_logs=True, want=want)
 
     @property
     def head(self) -> int:
         return 0 if self.author.head is None else self.author.head.seqnum
 
     def go(self) -> None:
-        rng = self.rng
         self.publish()
-        for _ in range(rng.randint(3, 12)):
-            rng.choice((self.publish, self.connect, self.ask, self.ask, self.cut, self.forget))()
-            self.world.run(rng.choice((0, 3, 30, 300)))
+        self.happen((3, 12), self.publish, self.connect, self.ask, self.ask, self.cut, self.forget)
         self.mend()
 
     # What happens.
@@ -77,19 +57,12 @@ class RandomParts:
         sizes = self.rng.choices(_SIZES, k=self.rng.randint(1, 8))
         self.server.add(*[self.author.publish(self.rng.randbytes(size)) for size in sizes])
 
-    def connect(self) -> None:
-        apart = [n for n in range(len(self.readers)) if n not in self.cables]
-        if apart:
-            n = self.rng.choice(apart)
-            pair = self.readers[n], self.server
-            self.cables[n] = self.world.connect(*pair[:: self.rng.choice((1, -1))])
-
-    def cut(self) -> None:
-        if self.cables:
-            n = self.rng.choice(sorted(self.cables))
-            if self.rng.random() < 0.5:  # the process dies: so does what its store had to do
-                self.readers[n].end.effects.clear()
-            self.world.cut(self.cables.pop(n))
+    def before_cut(self, cable: Cable) -> None:
+        """Perhaps the reader's process dies, and so does what its store had to do."""
+        if self.rng.random() < 0.5:
+            for end in (cable.left, cable.right):
+                if end.node is not self.server:
+                    end.effects.clear()
 
     def ask(self) -> None:
         """A reader wants some range, which may well be none of which it has the entries."""
@@ -128,8 +101,7 @@ class RandomParts:
         for n in list(self.cables):
             self.world.cut(self.cables.pop(n))
         self.world.run()
-        while len(self.cables) < len(self.readers):
-            self.connect()
+        self.connect_all()
         self.world.wait(2)
         for node in self.readers:
             self._check_wish(node)
@@ -143,19 +115,18 @@ class RandomParts:
         for node in self.readers:
             self._replicate(node.end, Want(first=1, last=self.head, payload_only=True))
         self.world.wait(2)
-        self._check()
+        self.check()
         assert same(self.server, *self.readers), "the stores differ"
 
-    def _check(self) -> None:
-        for node in (self.server, *self.readers):
-            check_store(node.store)
-            for end in node.ends:
-                assert end.code in (None, ErrorCode.UNEXPECTED_EOF), end.closed
+    def check(self) -> None:
+        """And everything comes to an end."""
+        super().check()
+        for node in self.world.nodes:
             assert settled(node.end), "it does not come to an end"
 
     def _check_wish(self, node: Node) -> None:
         """Of a log that it follows, a reader has all entries, whatever it had before."""
-        self._check()
+        self.check()
         want = node.interest.want
         if want is not None and want.eagerness.wants_metadata:
             there = {entry.seqnum for entry in node.store.entries(self.log)}
@@ -168,7 +139,7 @@ class RandomParts:
         assert want.last is not None
         self._replicate(node.end, want)
         self.world.wait(2)
-        self._check()
+        self.check()
         there = {entry.seqnum: entry for entry in node.store.entries(self.log)}
         middle = range(want.first, want.last + 1)
         for seqnum in shortest_path(want.last, want.first) if want.sparse else middle:

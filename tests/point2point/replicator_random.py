@@ -6,17 +6,16 @@ from collections.abc import Callable
 from random import Random
 
 from nacl.signing import SigningKey
-from replicator_support import Cable, Node, World, check_store, same
+from replicator_support import KEEP, Cable, Node, World, check_store, same
 
 from culm.bamboo.author import LogAuthor
 from culm.bamboo.entry import LogKey
 from culm.bamboo.errors import VerificationError
-from culm.bamboo.store import MemoryStore, NewEntry
+from culm.bamboo.store import NewEntry
 from culm.machine import Effect
 from culm.point2point import ErrorCode, Limits
-from culm.point2point.replication import Interest, ReplicatorLimits, Want
+from culm.point2point.replication import Interest, ReplicatorLimits
 from culm.testing.link import random_chunks
-from culm.wire.multihash import YAMF
 
 _SIZES = (0, 1, 30, 63, 64, 65, 130, 500, 900, 3000)
 _PATIENCE = 100.0  # seconds; longer than whoever waits within an entry would wait
@@ -37,50 +36,84 @@ def random_limits(rng: Random) -> ReplicatorLimits:
     )
 
 
-class RandomWorld:
-    """2 to 4 nodes that all want everything, and what happens to them."""
+class RandomNodes:
+    """Nodes in a random world, and the pairs of them that are connected now and then."""
 
-    def __init__(self, seed: int, *, forks: bool = False) -> None:
+    def __init__(self, seed: int) -> None:
         self.rng = rng = Random(seed)
-        self.pestering = True  # there are authors at work whatever else happens
-        self.forks = forks
-        chunks = random_chunks(Random(seed + 1))
         self.world = World(
-            chunker=chunks,
+            chunker=random_chunks(Random(seed + 1)),
             rng=rng,
             capacity=rng.choice((100, 1000, 1 << 20)),
             take_size=rng.choice((lambda: None, lambda: None, lambda: rng.choice((7, 100, 4000)))),
             steps_max=200_000,
         )
-        self.nodes: list[Node] = []
-        for _ in range(rng.choice((2, 2, 2, 3, 3, 4))):
-            node = self.world.node(
-                MemoryStore(family=YAMF),
-                interest=Interest(live=True, accept_new_logs=True, want=Want()),
-                limits=random_limits(rng),
-            )
-            node.respond = self._with_author(node)
-            self.nodes.append(node)
-        self.pairs = self._topology()
+        self.pairs: list[tuple[Node, Node]] = []
         self.cables: dict[int, Cable] = {}  # by the index of their pair
+
+    def node(self, interest: Interest) -> Node:
+        return self.world.node(interest=interest, limits=random_limits(self.rng))
+
+    def happen(self, times: tuple[int, int], *what: Callable[[], None]) -> None:
+        """Some of that, in any order, with time between."""
+        for _ in range(self.rng.randint(*times)):
+            self.rng.choice(what)()
+            self.world.run(self.rng.choice((0, 3, 30, 300)))
+
+    def connect(self) -> None:
+        apart = [n for n in range(len(self.pairs)) if n not in self.cables]
+        if apart:
+            n = self.rng.choice(apart)
+            self.cables[n] = self.world.connect(*self.pairs[n][:: self.rng.choice((1, -1))])
+
+    def connect_all(self) -> None:
+        while len(self.cables) < len(self.pairs):
+            self.connect()
+
+    def cut(self) -> None:
+        if self.cables:
+            cable = self.cables.pop(self.rng.choice(sorted(self.cables)))
+            self.before_cut(cable)
+            self.world.cut(cable)
+
+    def before_cut(self, cable: Cable) -> None:
+        """What happens to an end whose connection is about to break."""
+
+    def check(self) -> None:
+        """Nothing is wrong so far."""
+        for node in self.world.nodes:
+            check_store(node.store)
+            for end in node.ends:
+                assert end.code in (None, ErrorCode.UNEXPECTED_EOF), end.closed
+
+
+class RandomWorld(RandomNodes):
+    """2 to 4 nodes that all want everything, and what happens to them."""
+
+    def __init__(self, seed: int, *, forks: bool = False) -> None:
+        super().__init__(seed)
+        self.pestering = True  # there are authors at work whatever else happens
+        self.forks = forks
+        self.nodes = self.world.nodes
+        for _ in range(self.rng.choice((2, 2, 2, 3, 3, 4))):
+            node = self.node(KEEP)
+            node.respond = self._with_author(node)
+        self.pairs = self._topology()
         self._keys = [SigningKey(bytes([n + 1]) * 32) for n in range(len(self.nodes))]
 
-    def _topology(self) -> list[tuple[int, int]]:
+    def _topology(self) -> list[tuple[Node, Node]]:
         """A random tree, and some more cables, also between two that have one already."""
-        rng, count = self.rng, len(self.nodes)
-        pairs = [(rng.randrange(n), n) for n in range(1, count)]
+        rng, nodes = self.rng, self.nodes
+        pairs = [(nodes[rng.randrange(n)], nodes[n]) for n in range(1, len(nodes))]
         for _ in range(rng.randrange(3)):
-            one, other = rng.sample(range(count), 2)
-            pairs.append((min(one, other), max(one, other)))
-        return [pair if rng.random() < 0.5 else pair[::-1] for pair in sorted(pairs)]
+            one, other = rng.sample(nodes, 2)
+            pairs.append((one, other))
+        return pairs
 
     # What happens.
 
     def go(self) -> None:
-        rng = self.rng
-        for _ in range(rng.randint(3, 10)):
-            rng.choice((self.author, self.author, self.connect, self.cut, self.pause))()
-            self.world.run(rng.choice((0, 3, 30, 300)))
+        self.happen((3, 10), self.author, self.author, self.connect, self.cut, self.pause)
         for node in self.nodes:
             node.paused = False
         self.mend()
@@ -131,22 +164,11 @@ class RandomWorld:
         size = self.rng.choice(_SIZES)
         return self.rng.randbytes(size) if self.rng.random() < 0.5 else b"compress" * (size // 8)
 
-    def connect(self) -> None:
-        closed = [index for index in range(len(self.pairs)) if index not in self.cables]
-        if closed:
-            index = self.rng.choice(closed)
-            left, right = (self.nodes[n] for n in self.pairs[index])
-            self.cables[index] = self.world.connect(left, right)
-
-    def cut(self) -> None:
-        if self.cables:
-            index = self.rng.choice(sorted(self.cables))
-            cable = self.cables.pop(index)
-            if self.rng.random() < 0.2:
-                cable.left.machine.close()
-                cable.left.drain()
-                self.world.run(self.rng.choice((0, 5, 50)))
-            self.world.cut(cable)
+    def before_cut(self, cable: Cable) -> None:
+        if self.rng.random() < 0.2:
+            cable.left.machine.close()
+            cable.left.drain()
+            self.world.run(self.rng.choice((0, 5, 50)))
 
     def pause(self) -> None:
         node = self.rng.choice(self.nodes)
@@ -157,8 +179,7 @@ class RandomWorld:
     def mend(self) -> None:
         """Connect everything; in the end all have everything."""
         self.pestering = False
-        while len(self.cables) < len(self.pairs):
-            self.connect()
+        self.connect_all()
         self.world.wait(2)
         if self.forks:
             # What a fork has in common is seen at the latest when its branches go on.
@@ -168,9 +189,7 @@ class RandomWorld:
                     self._publish(node, self._key(log), log.log_id, 1)
             self.world.wait(2)
         self.world.wait(_PATIENCE)
-        for node in self.nodes:
-            check_store(node.store)
-            for end in node.ends:
-                assert end.code in (None, ErrorCode.UNEXPECTED_EOF), end.closed
-                assert end.closed is not None or not end.cut, "cut, and never over"
+        self.check()
+        for end in (end for node in self.nodes for end in node.ends):
+            assert end.closed is not None or not end.cut, "cut, and never over"
         assert same(*self.nodes), "the stores differ"

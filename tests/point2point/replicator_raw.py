@@ -9,43 +9,15 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-from p2p_support import (
-    SAFE,
-    Bytes,
-    adjust,
-    cancel,
-    grant,
-    marker,
-    metadata,
-    propose,
-    raw,
-    split,
-    switch,
-    varu64,
-)
+from p2p_support import SAFE, Bytes, metadata, raw, split, switch
 from replicator_support import KEEP, SMALL, check_store
 
 from culm.bamboo.effects import perform
-from culm.bamboo.entry import LogKey
 from culm.bamboo.store import LogStore, MemoryStore, NewEntry
 from culm.machine import Effect
 from culm.point2point import Role, Setup
 from culm.point2point.replication import Interest, Replicator, ReplicatorLimits
 from culm.wire.multihash import YAMF
-
-__all__ = [
-    "RawPeer",
-    "adjust",
-    "cancel",
-    "grant",
-    "marker",
-    "metadata",
-    "proposal_of",
-    "propose",
-    "raw",
-    "switch",
-    "varu64",
-]
 
 
 class RawPeer(Bytes):
@@ -74,8 +46,8 @@ class RawPeer(Bytes):
         self.slow = slow
         self.takes = True  # what the replicator has to send
         self.unread = b""  # what it does not want to read yet
-        self.effects: deque[Effect] = deque()
         self.control_seen = self.data_seen = b""
+        self.effects: deque[Effect] = deque()
         self.opening(peer, credit, data_credit)
 
     # What the peer does.
@@ -116,19 +88,16 @@ class RawPeer(Bytes):
             while self.effects and not self.slow:
                 self.answer()
                 going_on = True
-            data = self.machine.data_to_send() if self.takes else b""
-            going_on |= bool(data)
-            self._take(data)
+            if self.takes and (data := self.machine.data_to_send()):
+                control, packets = split(self.behind_setup(data))
+                self.control_seen += control
+                self.data_seen += packets
+                going_on = True
 
     def answer(self) -> None:
         """Answer the oldest effect."""
         effect = self.effects.popleft()
         self.machine.complete(effect.ticket, self.respond(effect))
-
-    def _take(self, data: bytes) -> None:
-        control, packets = split(self.behind_setup(data))
-        self.control_seen += control
-        self.data_seen += packets
 
     def stored(self, news: NewEntry) -> None:
         """Somebody stores an entry."""
@@ -139,13 +108,3 @@ class RawPeer(Bytes):
     def check(self) -> None:
         """Nothing in the store that does not verify."""
         check_store(self.store)
-
-
-def proposal_of(log: LogKey, request_id: int, start: int, **options: object) -> bytes:
-    """A request on any log: `propose`, with its author and id put in the place."""
-    from p2p_support import KEY
-
-    made = propose(request_id, start, **options)  # type: ignore[arg-type]
-    common = KEY.author + varu64(KEY.log_id)
-    assert made.count(common) == 1
-    return made.replace(common, log.author + varu64(log.log_id))

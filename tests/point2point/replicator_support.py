@@ -10,20 +10,17 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from functools import cache
+from functools import cache, partial
 from random import Random
-from typing import Any, TypeVar
 
-from nacl.signing import SigningKey
-from p2p_support import code_of
+from p2p_support import Told, published
 
 from culm.bamboo.audit import audit_log
-from culm.bamboo.author import LogAuthor
 from culm.bamboo.effects import perform
 from culm.bamboo.entry import LogKey
 from culm.bamboo.store import LogStore, MemoryStore, NewEntry
 from culm.machine import Closed, Effect, Event
-from culm.point2point import ErrorCode, Limits, Role, Setup, State
+from culm.point2point import Limits, Role, Setup, State
 from culm.point2point.replication import (
     EntryStored,
     ForkFound,
@@ -35,8 +32,6 @@ from culm.point2point.replication import (
 from culm.testing.link import Chunker, whole
 from culm.testing.stores import contents
 from culm.wire.multihash import YAMF
-
-E = TypeVar("E", bound=Event)
 
 KEEP = Interest(live=True, accept_new_logs=True)
 FETCH = Interest(live=False, accept_new_logs=True)
@@ -62,13 +57,12 @@ def news_of(
     ended: bool = False,
 ) -> tuple[NewEntry, ...]:
     """A log with payloads of those sizes; from `fork_at` on they depend on `branch`."""
-    author = LogAuthor(SigningKey(bytes([seed]) * 32), family=YAMF, log_id=log_id)
-    made: list[NewEntry] = []
-    for number, size in enumerate(sizes, 1):
-        noise = Random(f"{seed} {log_id} {number} {branch if number >= fork_at else b''!r}")
-        payload = noise.randbytes(size)
-        made.append(author.publish(payload, end_of_log=ended and number == len(sizes)))
-    return tuple(made)
+    noise = (
+        Random(f"{seed} {log_id} {number} {branch if number >= fork_at else b''!r}")
+        for number in range(1, len(sizes) + 1)
+    )
+    payloads = [each.randbytes(size) for each, size in zip(noise, sizes, strict=True)]
+    return published(payloads, log_id=log_id, seed=seed, ended=ended)
 
 
 def store_of(*logs: Iterable[NewEntry]) -> MemoryStore:
@@ -96,13 +90,13 @@ def check_store(store: LogStore) -> None:
         assert not faults, faults[:3]
 
 
-class End:
+class End(Told):
     """A replicator of a node, and what has come of it."""
 
     def __init__(self, node: Node, machine: Replicator) -> None:
+        super().__init__()
         self.node = node
         self.machine = machine
-        self.events: list[Event] = []
         self.closed: Closed | None = None
         self.effects: deque[Effect] = deque()
         self.answers: list[tuple[Effect, object]] = []  # on their way: a result, or an error
@@ -115,15 +109,6 @@ class End:
         self._drained = 0  # how often
         self._logs = 0  # how many there were when last looked at
 
-    def of(self, kind: type[E]) -> list[E]:
-        """The events of that kind."""
-        return [event for event in self.events if isinstance(event, kind)]
-
-    @property
-    def code(self) -> ErrorCode | None:
-        """The code with which it closed, if with one."""
-        return code_of(self.events)
-
     @property
     def open(self) -> bool:
         """Whether its verbs are of use."""
@@ -131,24 +116,38 @@ class End:
 
     def drain(self) -> None:
         """Take everything, in the order of the law."""
-        machine, going_on = self.machine, True
+        going_on = True
         while going_on:
             going_on = False
-            while (event := machine.next_event()) is not None:
+            while (event := self.machine.next_event()) is not None:
                 going_on = True
                 self._take(event)
-            while (effect := machine.next_effect()) is not None:
+            while (effect := self.machine.next_effect()) is not None:
                 going_on = True
                 self.effects.append(effect)
-            if not self.ended and len(self.out) < self.node.world.capacity:
-                size_max = self.node.world.take_size()
-                data = machine.data_to_send(size_max)
-                assert size_max is None or len(data) <= size_max
-                self.line.append((self.node.world.now + self.node.world.latency, data))
-                self.land()
-                self.sent_size += len(data)
-                going_on |= bool(data)
+            going_on |= self._send()
         self._check_settled()
+
+    def _take(self, event: Event) -> None:
+        assert self.closed is None, "an event after Closed"
+        self.events.append(event)
+        if isinstance(event, Closed):
+            self.closed = event
+        if isinstance(event, (EntryStored, ForkFound)):
+            self.node.changed.append((self, event_log(event)))
+
+    def _send(self) -> bool:
+        """Send a piece, unless there is too much under way already."""
+        world = self.node.world
+        if self.ended or len(self.out) >= world.capacity:
+            return False
+        size_max = world.take_size()
+        data = self.machine.data_to_send(size_max)
+        assert size_max is None or len(data) <= size_max
+        self.line.append((world.now + world.latency, data))
+        self.land()
+        self.sent_size += len(data)
+        return bool(data)
 
     def _check_settled(self) -> None:
         """What is kept about all logs is what each of them says, if none waits for the store.
@@ -166,14 +165,6 @@ class End:
         """Let arrive what is due by now."""
         while self.line and self.line[0][0] <= self.node.world.now:
             self.out += self.line.popleft()[1]
-
-    def _take(self, event: Event) -> None:
-        assert self.closed is None, "an event after Closed"
-        self.events.append(event)
-        if isinstance(event, Closed):
-            self.closed = event
-        if isinstance(event, (EntryStored, ForkFound)):
-            self.node.changed.append((self, event_log(event)))
 
     def respond(self) -> None:
         """The store does the oldest effect, and answers at once."""
@@ -344,20 +335,20 @@ class World:
         """What can happen next."""
         for node in self.nodes:
             if node.changed:
-                yield from (lambda node=node: self._tell(node) for _ in range(1))
+                yield partial(self._tell, node)
             if not node.paused:
                 for end in node.ends:
                     if end.effects:
                         yield end.perform if self.late else end.respond
                     if end.answers:
-                        yield lambda end=end: end.answer(self._any(len(end.answers)))
+                        yield partial(self._answer, end)
         for cable in self.cables:
             for sender, receiver in cable.directions:
                 if self._deliverable(sender, receiver):
-                    yield lambda s=sender, r=receiver: self.deliver(s, r)
+                    yield partial(self.deliver, sender, receiver)
 
-    def _any(self, count: int) -> int:
-        return 0 if self.rng is None else self.rng.randrange(count)
+    def _answer(self, end: End) -> None:
+        end.answer(0 if self.rng is None else self.rng.randrange(len(end.answers)))
 
     def _tell(self, node: Node) -> None:
         end, log = node.changed.pop(0)
@@ -396,11 +387,9 @@ class World:
             self.steps += 1
             (moves[0] if self.rng is None else self.rng.choice(moves))()
         if steps is None:
-            raise AssertionError(f"not quiet after {self.steps_max} steps: {self.report()}")
+            last = [end.events[-4:] for node in self.nodes for end in node.ends if not end.closed]
+            raise AssertionError(f"not quiet after {self.steps_max} steps: {last}")
         return self
-
-    def report(self) -> list[Any]:
-        return [end.events[-4:] for node in self.nodes for end in node.ends if end.closed is None]
 
     def wait(self, seconds: float = 1.0) -> World:
         """Let time pass, deadline by deadline, and run."""

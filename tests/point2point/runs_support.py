@@ -12,12 +12,10 @@ from functools import cache
 from random import Random
 from typing import Any
 
-from nacl.signing import SigningKey
-from p2p_support import code_of, proposal
+from p2p_support import Told, proposal, published, stored
 
-from culm.bamboo.author import LogAuthor
 from culm.bamboo.links import lower_pool, upper_pool
-from culm.bamboo.store import NewEntry, StoredEntry
+from culm.bamboo.store import NewEntry
 from culm.machine import Event, LocalProtocolError
 from culm.point2point import (
     EVERYTHING,
@@ -52,33 +50,18 @@ LENGTH = 45
 def make_log(family: HashFamily, length: int = LENGTH, *, ended: bool = False) -> Log:
     """Payloads of all kinds: none, small, large, such as can be compressed and such as not."""
     chance = Random(length)
-    author = LogAuthor(SigningKey(b"\5" * 32), family=family, log_id=300)
-    made: Log = {}
-    for seqnum in range(1, length + 1):
-        payload = (
+    payloads = [
+        (
             b"",
             b"bamboo " * (seqnum % 9 + 1),
             chance.randbytes(seqnum),
             b"bamboo bamboo! " * 300 if seqnum % 10 == 3 else chance.randbytes(247 + seqnum % 4),
             chance.randbytes(3000 if seqnum % 10 == 4 else 70),
         )[seqnum % 5]
-        made[seqnum] = author.publish(payload, end_of_log=ended and seqnum == length)
-    return made
-
-
-def stored(new: NewEntry) -> StoredEntry:
-    """As a store gives it, with its payload."""
-    entry, payload, _ = new
-    size = 0 if payload is None else len(payload)
-    return StoredEntry(
-        entry.seqnum,
-        entry.encode(),
-        entry.hash(),
-        entry.payload_size,
-        size,
-        payload is not None,
-        payload,
-    )
+        for seqnum in range(1, length + 1)
+    ]
+    news = published(payloads, family=family, log_id=300, seed=5, ended=ended)
+    return dict(enumerate(news, 1))
 
 
 # What a connection is told to do.  All that can be refused is refused by both twins.
@@ -323,19 +306,15 @@ def converse(
 # Once more.
 
 
-@dataclass
-class Outcome:
+class Outcome(Told):
     """All that can be seen of a connection."""
 
-    events: list[Event] = field(default_factory=list)
-    refusals: list[object] = field(default_factory=list)
-    sent: list[bytes] = field(default_factory=list)
-    snapshots: list[object] = field(default_factory=list)
-    connection: Connection | None = None
-
-    @property
-    def code(self) -> ErrorCode | None:
-        return code_of(self.events)
+    def __init__(self, connection: Connection) -> None:
+        super().__init__()
+        self.connection = connection
+        self.refusals: list[object] = []
+        self.sent: list[bytes] = []
+        self.snapshots: list[object] = []
 
 
 def expanded(events: Sequence[Event]) -> list[Event]:
@@ -380,7 +359,7 @@ def replay(kept: Conversation, *, in_runs: bool, chunker: Chunker) -> Outcome:
         in_runs=in_runs,
         trust_caller=True,
     )
-    found = Outcome(connection=connection)
+    found = Outcome(connection)
     for step, argument in kept.steps:
         if step != "receive":
             found.refusals.append(perform(connection, kept.log, step, dict(argument)))

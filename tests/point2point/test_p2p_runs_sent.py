@@ -25,11 +25,12 @@ from p2p_support import (
     propose,
     raw,
     refuses,
+    stored,
     switch,
     varu64,
     write,
 )
-from runs_support import Conversation, converse, make_log, replay, stored
+from runs_support import Conversation, converse, make_log, replay
 
 from culm.bamboo.links import lipmaa
 from culm.bamboo.store import NewEntry, StoredEntry

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 from nacl.signing import SigningKey
-from replicator_raw import RawPeer, adjust, cancel, grant, marker, proposal_of, switch, varu64
+from p2p_support import adjust, cancel, grant, marker, propose, switch, varu64
+from replicator_raw import RawPeer
 from replicator_support import (
     FETCH,
     KEEP,
@@ -324,7 +325,7 @@ def test_what_comes_before_the_fork_is_sent_then_the_fork_is_told(
     at: int, end: tuple[int, int] | None, interest: Interest
 ) -> None:
     peer = knows_fork(at, interest=interest)
-    peer.control(proposal_of(LOG, 0, 1, end=end))
+    peer.control(propose(0, 1, log=LOG, end=end))
     last = min(at - 1, end[0] if end else at)
     if end is None or end[0] >= at:
         assert any(
@@ -340,7 +341,7 @@ def test_what_comes_before_the_fork_is_sent_then_the_fork_is_told(
     assert cancel(0, 135) not in peer.control_seen
     peer.control(cancel(0, 131))
     peer.data(marker(0))
-    peer.control(proposal_of(LOG, 2, at, hash=TRUNK[lipmaa(at) - 1].entry.hash()))
+    peer.control(propose(2, at, log=LOG, hash=TRUNK[lipmaa(at) - 1].entry.hash()))
     assert cancel(2, 135, proof_bytes(at)) in peer.control_seen
     assert peer.code is None
 
@@ -349,7 +350,7 @@ def test_what_comes_before_the_fork_is_sent_then_the_fork_is_told(
 def test_a_pool_that_reaches_over_the_fork_is_refused(at: int) -> None:
     """Its range begins behind the fork, and can have no end before that."""
     peer = knows_fork(at)
-    peer.control(proposal_of(LOG, 0, 12, lower=4, hash=TRUNK[0].entry.hash(), end=(12, 12)))
+    peer.control(propose(0, 12, log=LOG, lower=4, hash=TRUNK[0].entry.hash(), end=(12, 12)))
     assert cancel(0, 128) in peer.control_seen
     assert peer.code is None
 
@@ -374,7 +375,7 @@ def test_ranges_that_are_being_served_end_before_a_fork_that_comes_to_be_known()
     while peer.effects:
         peer.answer()
         peer.drain()
-    peer.control(proposal_of(LOG, 0, 1, end=(12, 12)))
+    peer.control(propose(0, 1, log=LOG, end=(12, 12)))
     while not any(isinstance(effect, ReadEntries) for effect in peer.effects):
         peer.answer()
         peer.drain()

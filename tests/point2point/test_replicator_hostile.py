@@ -6,18 +6,19 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from p2p_support import GREEDY, write
-from replicator_raw import (
-    RawPeer,
+from p2p_support import (
+    GREEDY,
     adjust,
     cancel,
     marker,
     metadata,
-    proposal_of,
+    propose,
     raw,
     switch,
     varu64,
+    write,
 )
+from replicator_raw import RawPeer
 from replicator_support import (
     FETCH,
     KEEP,
@@ -60,7 +61,7 @@ MAX = 2**64 - 1
 def offering(news: tuple[NewEntry, ...] = NEWS, **options: Any) -> RawPeer:
     """A replicator that knows nothing of the log; the peer offers it, and is asked for it."""
     peer = RawPeer(**options)
-    peer.control(proposal_of(key_of(news), 0, len(news) + 1, hash=bytes([0, 64]) + bytes(64)))
+    peer.control(propose(0, len(news) + 1, log=key_of(news), hash=bytes([0, 64]) + bytes(64)))
     peer.control(adjust(1, "all"))
     peer.data(switch(1))
     assert peer.code is None
@@ -208,7 +209,7 @@ class TestData:
     def test_data_that_was_not_asked_for(self) -> None:
         """Who only serves confirms with the wish for notifications."""
         peer = RawPeer(NEWS, interest=Interest(live=False))
-        peer.control(proposal_of(LOG, 0, 5, hash=NEWS[3].entry.hash()))
+        peer.control(propose(0, 5, log=LOG, hash=NEWS[3].entry.hash()))
         assert peer.machine.connection.requests[0].send_cursor.piece == (8, 0)
         peer.data(switch(0), metadata(NEWS[4].entry))
         assert peer.code is ErrorCode.EAGERNESS_VIOLATED
@@ -352,11 +353,11 @@ class TestFloods:
     def test_proposals_without_credit(self) -> None:
         peer = RawPeer(NEWS, limits=self.LIMITS)
         for number in range(9):
-            peer.control(proposal_of(LogKey(bytes([number]) * 32, 0), 2 * number, 1))
+            peer.control(propose(2 * number, 1, log=LogKey(bytes([number]) * 32, 0)))
         assert peer.code is None or peer.code is ErrorCode.NO_CREDIT
         for number in range(9, 200):
             if peer.code is None:
-                peer.control(proposal_of(LogKey(bytes([number]) * 32, 0), 2 * number, 1))
+                peer.control(propose(2 * number, 1, log=LogKey(bytes([number]) * 32, 0)))
         assert self.held(peer) < self.MEMORY_MAX
 
     @pytest.mark.costly
@@ -371,7 +372,7 @@ class TestFloods:
             request_id = 2 * (number % 8)
             if request_id in peer.machine.connection.requests or peer.unread:
                 break
-            peer.control(proposal_of(log, request_id, 1), cancel(request_id))
+            peer.control(propose(request_id, 1, log=log), cancel(request_id))
             peer.data(marker(request_id))
             peer.drain()
         assert peer.code is None
@@ -389,7 +390,7 @@ class TestFloods:
         peer = RawPeer(NEWS, limits=self.LIMITS, interest=SERVE)
         sizes = []
         for _ in range(300):
-            peer.control(proposal_of(LOG, 0, 1, end=(7, 7)))
+            peer.control(propose(0, 1, log=LOG, end=(7, 7)))
             peer.control(cancel(0))
             peer.data(marker(0))
             assert 0 not in peer.machine.connection.requests
@@ -483,7 +484,7 @@ class TestFloods:
         for number in range(20_000):
             request_id = 2 * (number % 4)
             peer.receive(
-                write(0, proposal_of(LOG, request_id, 1, end=(7, 7)) + cancel(request_id))
+                write(0, propose(request_id, 1, log=LOG, end=(7, 7)) + cancel(request_id))
                 + write(1, marker(request_id))
             )
             if peer.unread or peer.code is not None:
@@ -530,7 +531,7 @@ def test_what_the_peer_has_to_take_back_is_not_passed_by_us() -> None:
     peer.control(cancel(1, 129))
     peer.data(marker(1))
     peer.slow = True
-    peer.control(proposal_of(LOG, 0, 1))
+    peer.control(propose(0, 1, log=LOG))
     while not isinstance(peer.effects[0], ReadEntries):
         peer.answer()
         peer.drain()
@@ -555,7 +556,7 @@ class Spoiled(MemoryStore):
 def test_a_payload_that_has_gone_bad_in_the_store_is_taken_back() -> None:
     store = Spoiled(family=YAMF)
     peer = RawPeer(NEWS, interest=SERVE, setup=GREEDY, peer=GREEDY, store=store)
-    peer.control(proposal_of(LOG, 0, 1, end=(4, 4)))
+    peer.control(propose(0, 1, log=LOG, end=(4, 4)))
     assert peer.code is None
     rest = peer.data_seen[peer.data_seen.index(NEWS[1].entry.signature) + 64 :]
     packet = raw(bytes(100))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from p2p_support import varu64, write
-from replicator_raw import RawPeer, adjust, cancel, marker, proposal_of
+from p2p_support import adjust, cancel, marker, propose, varu64, write
+from replicator_raw import RawPeer
 from replicator_support import SERVE, key_of, news_of
 
 from culm.bamboo.effects import ReadEntries, ReadPayload, perform
@@ -36,7 +36,7 @@ def asking(news: tuple, count: int, **options: object) -> RawPeer:  # type: igno
     peer.takes = False
     log, last = key_of(news), len(news)
     for number in range(count):
-        peer.receive(write(0, proposal_of(log, 2 * number, 1, end=(last, last))))
+        peer.receive(write(0, propose(2 * number, 1, log=log, end=(last, last))))
     return peer
 
 
@@ -108,7 +108,7 @@ def test_one_packet_is_always_read() -> None:
     limits = replace(LIMITS, read_ahead_size_max=1)
     for news in (SMALL, LARGE):
         peer = RawPeer(news, interest=SERVE, limits=limits)
-        peer.control(proposal_of(key_of(news), 0, 1, end=(len(news), len(news))))
+        peer.control(propose(0, 1, log=key_of(news), end=(len(news), len(news))))
         assert cancel(0, 130) in peer.control_seen
 
 
@@ -131,7 +131,7 @@ def test_without_credit_no_byte_of_a_payload_is_read(news: tuple) -> None:  # ty
     peer.respond = counting
     last = len(news)
     for number in range(50):
-        peer.control(proposal_of(key_of(news), 2 * number, 1, end=(last, last)))
+        peer.control(propose(2 * number, 1, log=key_of(news), end=(last, last)))
     assert read
     assert sum(read) == 0
     assert len(read) < 5

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from p2p_support import varu64
-from replicator_raw import RawPeer, adjust, cancel, proposal_of
+from p2p_support import adjust, cancel, propose, varu64
+from replicator_raw import RawPeer
 from replicator_support import KEEP, SERVE, key_of, news_of
 
 from culm.bamboo.store import MemoryStore
@@ -29,10 +29,10 @@ def test_one_that_begins_beyond_it_is_cancelled(
     offset = min(MAX, SIZES[seqnum - 1] + beyond)
     seen = len(peer.data_seen)
     peer.control(
-        proposal_of(
-            LOG,
+        propose(
             0,
             seqnum,
+            log=LOG,
             hash=NEWS[seqnum - 1].entry.hash(),
             offset=offset,
             end=(seqnum, seqnum) if ends else None,
@@ -51,7 +51,7 @@ def test_one_that_begins_at_its_end_is_served(seqnum: int) -> None:
     peer = RawPeer(NEWS, interest=SERVE)
     size = SIZES[seqnum - 1]
     peer.control(
-        proposal_of(LOG, 0, seqnum, hash=NEWS[seqnum - 1].entry.hash(), offset=size, end=(5, 5))
+        propose(0, seqnum, log=LOG, hash=NEWS[seqnum - 1].entry.hash(), offset=size, end=(5, 5))
     )
     assert peer.code is None
     assert b"\x08" + varu64(0) in peer.data_seen
@@ -65,7 +65,7 @@ def test_the_entry_may_come_to_be_here_only_afterwards(beyond: int) -> None:
     store.append(LOG, [*NEWS[:3], NEWS[4]])
     peer = RawPeer(store=store, interest=SERVE)
     peer.control(
-        proposal_of(LOG, 0, 4, hash=NEWS[3].entry.hash(), offset=700 + beyond, end=(4, 4), flags=4)
+        propose(0, 4, log=LOG, hash=NEWS[3].entry.hash(), offset=700 + beyond, end=(4, 4), flags=4)
     )
     peer.stored(NEWS[3])
     assert peer.code is None

@@ -5,17 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from replicator_raw import (
-    RawPeer,
-    adjust,
-    cancel,
-    marker,
-    metadata,
-    proposal_of,
-    raw,
-    switch,
-    varu64,
-)
+from p2p_support import adjust, cancel, marker, metadata, propose, raw, switch, varu64
+from replicator_raw import RawPeer
 from replicator_support import (
     FETCH,
     KEEP,
@@ -263,7 +254,7 @@ def test_an_offer_of_less_than_we_have_asks_us() -> None:
     peer = RawPeer(ENDED)
     peer.control(cancel(1, 129))
     peer.data(marker(1))
-    peer.control(proposal_of(ENDED_LOG, 0, 12, hash=bytes([0, 64]) + bytes(64)))
+    peer.control(propose(0, 12, log=ENDED_LOG, hash=bytes([0, 64]) + bytes(64)))
     assert cancel(0, 134, varu64(9)) in peer.control_seen
     assert peer.code is None
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from p2p_support import steps
-from replicator_raw import RawPeer, cancel, marker, proposal_of
+from p2p_support import cancel, marker, propose, steps
+from replicator_raw import RawPeer
 from replicator_support import KEEP, SERVE, SMALL, key_of, news_of
 
 from culm.bamboo.entry import LogKey
@@ -30,7 +30,7 @@ def limited(**limits: int) -> ReplicatorLimits:
 def offer(peer: RawPeer, count: int, first: int = 0) -> None:
     """Propose so many logs without end, each for a moment."""
     for number in range(first, first + count):
-        peer.control(proposal_of(unknown(number), 2 * number, 1))
+        peer.control(propose(2 * number, 1, log=unknown(number)))
         peer.control(cancel(2 * number))
         peer.data(marker(2 * number))
         for request in list(peer.machine.connection.requests.values()):
@@ -79,7 +79,7 @@ def test_news_of_a_log_cost_nothing_for_the_requests_of_others() -> None:
         limits = replace(SMALL, connection=replace(SMALL.connection, requests_max=1000))
         peer = RawPeer(*logs, interest=SERVE, limits=limits, credit=0)
         for number, news in enumerate(logs):
-            peer.control(proposal_of(key_of(news), 2 * number, 1))
+            peer.control(propose(2 * number, 1, log=key_of(news)))
         assert peer.machine.snapshot().transfers == others + 1
         log = key_of(logs[0])
         return steps(lambda: (peer.machine.stored(log), peer.drain()))
