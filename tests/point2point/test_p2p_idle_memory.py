@@ -26,8 +26,8 @@ TOLERANCE = 1.1
 def told() -> list[int]:
     """Bytes of a connection, a replicator and each log of it, on the page."""
     found = re.search(
-        r"costs about (\d+) KiB, one of a `Replicator` (\d+) KiB, and (\d+) KiB more for each log",
-        PAGE.read_text(encoding="utf-8"),
+        r"takes about (\d+) KiB; one with a `Replicator` takes (\d+) KiB, and (\d+) KiB more",
+        " ".join(PAGE.read_text(encoding="utf-8").split()),
     )
     assert found is not None
     return [1024 * int(number) for number in found.groups()]
