@@ -4,6 +4,7 @@
 is cut off from whom, who dies, comes back or leaves, and who sends what.  Then the faults
 stop, and within a bound everybody must be joined with everybody, and the ledger even.
 In those with `seeds` nobody helps afterwards: each node asks all others until they are its peers.
+In those with `pieces` some messages are larger than a datagram, and some nodes do not take those.
 In the stories with `scars` many links stay broken for good: then everybody must be joined
 with everybody by way of others.
 """
@@ -12,7 +13,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import combinations
 
 from oxen_network import VICTIM, WatchedNetwork
@@ -63,6 +64,10 @@ TIMING = Timing(
     leave_s=4.0,
 )
 LIMITS = Limits(queue_max=64, window_max=8)
+
+# Three in four nodes take messages in pieces, and put fewer together than may come at a time.
+PIECES = replace(LIMITS, datagram_size_max=400, message_size_max=4_000, assemblies_max=3)
+NO_PIECES = replace(PIECES, message_size_max=0)
 
 JOIN_BOUND_S = 30.0
 """Within so many seconds after the last fault everybody is joined with everybody."""
@@ -234,7 +239,13 @@ class Simulation:
     """One cluster in all its misfortune; `rng` draws what happens to it."""
 
     def __init__(
-        self, seed: int, *, size: int | None = None, scars: bool = False, seeds: bool = False
+        self,
+        seed: int,
+        *,
+        size: int | None = None,
+        scars: bool = False,
+        seeds: bool = False,
+        pieces: bool = False,
     ) -> None:
         self.network = WatchedNetwork(seed=seed)
         self.rng = rng = self.network.random("story")
@@ -250,6 +261,10 @@ class Simulation:
         self._messages = 0
         self._scars = scars
         self._seeds = seeds
+        self._pieces = pieces
+        self._limits = dict.fromkeys(self.names, LIMITS)
+        if pieces:
+            self._limits = {sid: rng.choice([PIECES] * 3 + [NO_PIECES]) for sid in self.names}
         for sid in self.names:
             self.cluster.add(sid, self._build, start=False)
 
@@ -291,6 +306,10 @@ class Simulation:
         targets = [to] if to is not None else joined
         if to is not None and to not in joined:
             return False
+        if self._pieces and delivery is not Delivery.DATAGRAM and self.rng.random() < 0.3:
+            padding = self.rng.choice([100, 300, 1_000, 3_900])
+            if self._limits[to or host.address] is PIECES is self._limits[host.address]:  # type: ignore[index]
+                payload += b" " * padding
         # What goes out at once is noted before, as the answer may come within the call.
         promises = [Promise(0, payload) for _ in targets]
         for target, promise in zip(targets, promises, strict=True):
@@ -567,7 +586,7 @@ class Simulation:
             me=host.address,  # type: ignore[arg-type]
             rng=rng,
             epoch=EPOCH,
-            limits=LIMITS,
+            limits=self._limits[host.address],  # type: ignore[index]
             timing=TIMING,
         )
 
@@ -590,9 +609,14 @@ class Simulation:
 
 
 def simulate(
-    seed: int, *, size: int | None = None, scars: bool = False, seeds: bool = False
+    seed: int,
+    *,
+    size: int | None = None,
+    scars: bool = False,
+    seeds: bool = False,
+    pieces: bool = False,
 ) -> Simulation:
     """Run the story of `seed`; raises `AssertionError` with the seed as a note."""
-    simulation = Simulation(seed, size=size, scars=scars, seeds=seeds)
+    simulation = Simulation(seed, size=size, scars=scars, seeds=seeds, pieces=pieces)
     simulation.run()
     return simulation

@@ -12,14 +12,17 @@ from typing import Any
 import pytest
 from oxen_simulation import simulate
 
+from culm.oxen import Delivery
 from culm.oxen.associations import Associations
 from culm.oxen.contacts import ContactTable
 from culm.oxen.flight import Flight
 from culm.oxen.incoming import Age, Incoming, InOrder
 from culm.oxen.keepalive import Keepalives
 from culm.oxen.links import Links
+from culm.oxen.messages import Position
 from culm.oxen.outgoing import Outgoing
 from culm.oxen.peer import Peer
+from culm.oxen.pieces import Assemblies
 from culm.oxen.proofs import Proofs
 from culm.oxen.reception import Reception
 from culm.oxen.stream import Item
@@ -28,6 +31,7 @@ from culm.testing.driver import EndlessError
 SEEDS = range(9_000, 9_150)
 Break = Callable[[pytest.MonkeyPatch], None]
 CANARIES: dict[str, Break] = {}
+OF_PIECES: set[str] = set()
 
 
 def canary(break_it: Break) -> Break:
@@ -35,18 +39,24 @@ def canary(break_it: Break) -> Break:
     return break_it
 
 
+def canary_of_pieces(break_it: Break) -> Break:
+    """One that sings where messages are larger than a datagram."""
+    OF_PIECES.add(break_it.__name__.replace("_", " "))
+    return canary(break_it)
+
+
 @canary
 def duplicates_are_delivered_again(patch: pytest.MonkeyPatch) -> None:
-    receive = Reception._receive_in_order
+    take = Reception._take
 
-    def again(self: Reception, peer: Peer, message: Any) -> bool:
+    def again(self: Reception, peer: Peer, delivery: Delivery, sequence: int, content: Any) -> bool:
         incoming = peer.incoming
         stream = None if incoming is None else incoming.one
-        if stream is not None and message.sequence == stream.position:
+        if stream is not None and sequence == stream.position:
             stream.position -= 1
-        return receive(self, peer, message)
+        return take(self, peer, delivery, sequence, content)
 
-    patch.setattr(Reception, "_receive_in_order", again)
+    patch.setattr(Reception, "_take", again)
 
 
 @canary
@@ -178,14 +188,40 @@ def strangers_get_what_they_ask_for(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Proofs, "spend", lambda self, hop, size: True)
 
 
+@canary_of_pieces
+def what_is_begun_is_forgotten(patch: pytest.MonkeyPatch) -> None:
+    def settle(self: Assemblies, sid: bytes, delivery: Delivery, position: int) -> None:
+        self.remove(sid)
+
+    patch.setattr(Assemblies, "settle", settle)
+
+
+@canary_of_pieces
+def every_piece_counts_as_the_message(patch: pytest.MonkeyPatch) -> None:
+    """A message is said to be delivered, or to have failed, by any of its pieces."""
+    add = Outgoing.add_piece
+
+    def numbered(self: Outgoing, number: int, position: Position, data: bytes) -> None:
+        self.number = number or getattr(self, "number", 0) or 10**6  # type: ignore[attr-defined]
+        add(self, self.number, position, data)  # type: ignore[attr-defined]
+
+    patch.setattr(Outgoing, "add_piece", numbered)
+
+
+@canary_of_pieces
+def pieces_are_sent_to_everybody(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Peer, "message_size_max", 10**6)
+
+
 @pytest.mark.costly
 @pytest.mark.once
 @pytest.mark.parametrize("name", CANARIES)
 def test_the_simulation_notices_that(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     CANARIES[name](monkeypatch)
+    pieces = name in OF_PIECES
     for seed in SEEDS:
         try:
-            simulate(seed, scars=seed % 2 == 1)
+            simulate(seed, scars=seed % 2 == 1, pieces=pieces)
         except (AssertionError, EndlessError):
             return
     pytest.fail(f"nobody notices that {name}")
@@ -194,4 +230,4 @@ def test_the_simulation_notices_that(name: str, monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.once
 def test_sound_nodes_pass_these_seeds() -> None:
     for seed in SEEDS[:40]:
-        simulate(seed, scars=seed % 2 == 1)
+        simulate(seed, scars=seed % 2 == 1, pieces=seed % 4 > 1)

@@ -72,6 +72,15 @@ def test_promises_are_kept_where_seeds_are_all_that_is_known(part: int) -> None:
         simulate(seed, seeds=True)
 
 
+@pytest.mark.costly
+@pytest.mark.timeout(60 + SEEDS)
+@pytest.mark.parametrize("part", range(4))
+def test_promises_are_kept_where_messages_come_in_pieces(part: int) -> None:
+    """To those who take them; the others are sent none, and get all the rest."""
+    for seed in uncollected(range(FIRST_SEED + part, FIRST_SEED + SEEDS // 5, 4)):
+        simulate(seed, pieces=True)
+
+
 @pytest.mark.slow
 def test_one_taken_for_a_former_self_while_nobody_heard_it_is_heard_again() -> None:
     """An old synchronize message of its own was repeated meanwhile, and believed."""

@@ -6,6 +6,7 @@ Source: manual/dev-oxen.md, "Handling failure" and "Message data (`md`) body typ
 from __future__ import annotations
 
 from collections import Counter, deque
+from collections.abc import Sequence
 
 from culm.oxen.clock import Clock
 from culm.oxen.courier import Courier
@@ -28,23 +29,31 @@ from culm.oxen.incoming import Incoming
 from culm.oxen.limits import Limits, Timing
 from culm.oxen.links import Links
 from culm.oxen.messages import (
-    Broadcast,
+    Piece,
+    Position,
     Synchronize,
+    write_broadcast,
     write_message,
 )
 from culm.oxen.peer import ClaimState, Peer
+from culm.oxen.pieces import Assemblies, cut
 from culm.oxen.roster import Roster
 from culm.oxen.seeds import Seeds
 from culm.oxen.states import PeerState, Pressure
+from culm.wire.xenc import Value
 
 __all__ = ["Associations"]
 
 # By themselves: to look one up in its class costs more than a message can afford.
 _SYNCHRONIZING, _JOINED, _FINALIZING, _GIVEN_UP = PeerState
+_IN_ORDER = Delivery.IN_ORDER
 
 
 class Associations:
-    """All associations of a node."""
+    """All associations of a node.
+
+    alone_max: bytes of a message in order that goes in one piece.
+    """
 
     def __init__(
         self,
@@ -56,6 +65,7 @@ class Associations:
         timing: Timing,
         clock: Clock,
         dropped: Counter[DropReason],
+        alone_max: int,
     ) -> None:
         self.events: deque[NodeEvent] = deque()
         self.leaving = False
@@ -69,6 +79,10 @@ class Associations:
         self._dropped = dropped
         self.courier = Courier(me, links=links, clock=clock)
         self._seeds = Seeds(timing)
+        self._alone_max = alone_max
+        self.assemblies = Assemblies(
+            size_max=limits.message_size_max, count_max=limits.assemblies_max, dropped=dropped
+        )
 
     # -- what the user asks for ---------------------------------------------------------
 
@@ -90,39 +104,66 @@ class Associations:
         return [peer for peer in self.peers.values() if peer.state is _JOINED]
 
     def send(self, peer: Peer, number: int, delivery: Delivery, data: bytes) -> None:
-        """Send to one peer that has joined and has room."""
-        peer.outgoing.add(number, delivery, data)
+        """Send to one peer that has joined and has room, and takes it if it goes in pieces."""
+        if delivery is _IN_ORDER and len(data) > self._alone_max:
+            for position, piece in cut(data, self._alone_max - 1):
+                ending = number if position is Position.LAST else 0
+                peer.outgoing.add_piece(ending, position, piece)
+        else:
+            peer.outgoing.add(number, delivery, data)
         self.courier.pump(peer)
 
     def broadcast_datagram(self, number: int, data: bytes) -> None:
         """Send to all that have joined; it fails for those that have no room."""
         for peer in self.joined():
             if peer.outgoing.full:
-                self._miss(peer, number)
+                self._miss(peer, number, FailReason.QUEUE_FULL)
             else:
                 self.send(peer, number, Delivery.DATAGRAM, data)
 
     def broadcast(self, number: int, data: bytes) -> None:
         """Send to all in order; also to those that will have joined when they get it.
 
-        It fails for those that have joined and have no room.
+        It fails for those that have joined and have no room, or do not take as large a one.
         """
-        sequence = self._roster.next_broadcast()
-        d = write_message(Broadcast(sequence, data))
+        in_pieces = len(data) > self._alone_max
+        if in_pieces:
+            parts = self._numbered_pieces(number, data)
+        else:
+            sequence = self._roster.next_broadcast()
+            parts = [(number, sequence, write_broadcast(sequence, data))]
         for peer in self.peers.values():
-            if peer.state is _SYNCHRONIZING and peer.outgoing.full:
+            outgoing, full = peer.outgoing, peer.outgoing.full
+            if peer.state is _SYNCHRONIZING and full:
                 # It has joined nobody's broadcasts yet: let it begin with later ones.
-                peer.outgoing.restart(sequence)
+                outgoing.restart(self._roster.broadcast_sequence)
                 self.courier.synchronize(peer)
-            elif peer.state is _JOINED and peer.outgoing.full:
-                peer.outgoing.skip_broadcast(sequence)
-                self._miss(peer, number)
-            elif peer.state is _JOINED or peer.state is _SYNCHRONIZING:
-                peer.outgoing.add_broadcast(number, sequence, d)
+            elif peer.state is not _JOINED and peer.state is not _SYNCHRONIZING:
+                continue
+            elif full or (in_pieces and len(data) > peer.message_size_max):
+                for _, sequence, _ in parts:
+                    outgoing.skip_broadcast(sequence)
+                if peer.state is _JOINED:
+                    reason = FailReason.QUEUE_FULL if full else FailReason.TOO_LARGE
+                    self._miss(peer, number, reason)
+                if not full:
+                    self.courier.pump(peer)
+            else:
+                for ending, sequence, d in parts:
+                    outgoing.add_broadcast(ending, sequence, d)
                 self.courier.pump(peer)
 
-    def _miss(self, peer: Peer, number: int) -> None:
-        self.events.append(SendFailed(peer=peer.sid, message=number, reason=FailReason.QUEUE_FULL))
+    def _numbered_pieces(self, number: int, data: bytes) -> list[tuple[int, int, Value]]:
+        """The pieces of a broadcast: the last one has the caller's number, the others 0."""
+        parts: list[tuple[int, int, Value]] = []
+        for position, piece in cut(data, self._alone_max - 1):
+            sequence = self._roster.next_broadcast()
+            d = write_message(Piece(b"b", sequence, position, piece))
+            parts.append((number if position is Position.LAST else 0, sequence, d))
+        return parts
+
+    def _miss(self, peer: Peer, number: int, reason: FailReason) -> None:
+        self.events.append(SendFailed(peer=peer.sid, message=number, reason=reason))
 
     def relieve(self) -> None:
         """Tell the user whose queues keep nothing waiting any more."""
@@ -167,6 +208,7 @@ class Associations:
         for peer in self.peers.values():
             self.fail(peer, FailReason.NODE_CLOSED)
             self.courier.forget(peer.sid)
+            self.assemblies.remove(peer.sid)
         self.peers.clear()
 
     # -- time ---------------------------------------------------------------------------
@@ -310,21 +352,53 @@ class Associations:
             return False
         if one is not None:
             peer.outgoing.renumber(one)
+        self.assemblies.remove(peer.sid)
         peer.start_anew(Incoming(message, self._limits.window_max), self._clock.unix)
         self.courier.synchronize(peer)
         return True
 
-    def deliver(self, peer: Peer, delivery: Delivery, messages: list[bytes]) -> None:
-        for data in messages:
-            self.events.append(MessageReceived(peer=peer.sid, data=data, delivery=delivery))
+    def deliver(self, peer: Peer, delivery: Delivery, messages: Sequence[bytes | Piece]) -> None:
+        """Tell the user of messages, and of one of which the last piece is there."""
+        if self.assemblies.held and delivery is not Delivery.DATAGRAM:
+            messages = self._put_together(peer, delivery, messages)
+        for data in messages:  # all of them whole: there are no pieces where nothing is held
+            self.events.append(MessageReceived(peer=peer.sid, data=data, delivery=delivery))  # type: ignore[arg-type]
+
+    def _put_together(
+        self, peer: Peer, delivery: Delivery, messages: Sequence[bytes | Piece]
+    ) -> list[bytes]:
+        """The messages that are whole, or are now."""
+        sid, whole = peer.sid, list[bytes]()
+        for each in messages:
+            data = self.assemblies.add(sid, delivery, each) if isinstance(each, Piece) else each
+            if data is not None:
+                whole.append(data)
+        assert peer.incoming is not None
+        stream = peer.incoming.stream(delivery)
+        if not len(stream):
+            self.assemblies.settle(sid, delivery, stream.position)
+        return whole
+
+    def admit_piece(self, peer: Peer, delivery: Delivery) -> bool:
+        """Have a place for a message of `peer` that comes in pieces; false if there is none.
+
+        Who was given up amid one, and has the place of somebody who is there, is forgotten.
+        """
+        if self.assemblies.admit(peer.sid, delivery):
+            return True
+        for sid in self.assemblies.holders():
+            if self.peers[sid].state is _GIVEN_UP:
+                self.dismiss(self.peers[sid])
+                return self.assemblies.admit(peer.sid, delivery)
+        return False
 
     def hand_out(self, peer: Peer, incoming: Incoming) -> None:
         """Deliver what waited for messages that the peer has given up meanwhile.
 
         It was acknowledged, so nobody sends it again, however we stood with the peer since.
         """
-        for delivery, data in incoming.take_ready():
-            self.deliver(peer, delivery, [data])
+        for delivery, messages in incoming.take_ready().items():
+            self.deliver(peer, delivery, messages)
 
     def fail(self, peer: Peer, reason: FailReason) -> None:
         """Send nothing more of what waits for `peer`, and say so to the user."""
@@ -345,8 +419,10 @@ class Associations:
         if peer.known_to_user:
             self.events.append(PeerLeft(peer=peer.sid, reason=LeaveReason.FINALIZED))
         self.courier.forget(peer.sid)
+        self.assemblies.remove(peer.sid)
         self._roster.bury(peer)
 
     def _forget(self, peer: Peer) -> None:
         self.courier.forget(peer.sid)
+        self.assemblies.remove(peer.sid)
         self._roster.forget(peer)

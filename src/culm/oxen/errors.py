@@ -21,7 +21,8 @@ class ErrorCode(ProtocolErrorCode):
     NOT_JOINED = 4
     """No peer of that server ID has joined; also one that was given up or is leaving."""
     PAYLOAD_TOO_LARGE = 5
-    """The parcel could exceed `Limits.datagram_size_max`."""
+    """The parcel could exceed `Limits.datagram_size_max`; in order, the message is larger than
+    `Limits.message_size_max` allows here or at that peer."""
     QUEUE_FULL = 6
     """`Limits.queue_max` messages wait for a peer's acknowledgement."""
     PEERS_LIMIT = 7
@@ -66,3 +67,8 @@ class DropReason(IntEnum):
     UNPROVED = 16
     """A datagram to somebody who has not proved that it arrives there, beyond three times the bytes
     that came from there; and what such a one says of others, or wants to be forwarded."""
+    ASSEMBLIES_LIMIT = 17
+    """A piece of a message when `Limits.assemblies_max` were being put together.  It is not
+    acknowledged."""
+    INCOMPLETE = 18
+    """A piece without those before it, or one that makes more than `Limits.message_size_max`."""

@@ -55,6 +55,8 @@ class FailReason(Enum):
     PEER_UNREACHABLE = "peer unreachable"
     QUEUE_FULL = "queue full"
     """A broadcast for which the queue of a peer that does not answer has no room."""
+    TOO_LARGE = "too large"
+    """A broadcast that is larger than what the peer takes in pieces."""
     PEER_FORGOTTEN = "peer forgotten"
     """Our user wants to know no more of the peer: `Node.forget`."""
     NODE_CLOSED = "node closed"

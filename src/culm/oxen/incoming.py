@@ -8,7 +8,7 @@ from __future__ import annotations
 from enum import Enum
 
 from culm.oxen.events import Delivery
-from culm.oxen.messages import Finalize, Synchronize
+from culm.oxen.messages import Finalize, Piece, Synchronize
 
 __all__ = ["RESTART_GAP", "Age", "InOrder", "Incoming"]
 
@@ -28,7 +28,10 @@ class Age(Enum):
 
 
 class InOrder:
-    """One stream: messages come out in the order of their numbers, each of them once."""
+    """One stream: messages come out in the order of their numbers, each of them once.
+
+    So do pieces of messages, each of which has a number.
+    """
 
     __slots__ = ("_waiting", "_window", "position")
 
@@ -36,13 +39,13 @@ class InOrder:
         self.position = position
         """The number of the last message that came out."""
         self._window = window
-        self._waiting: dict[int, bytes] = {}
+        self._waiting: dict[int, bytes | Piece] = {}
 
     def __len__(self) -> int:
         """How many messages wait for earlier ones."""
         return len(self._waiting)
 
-    def accept(self, sequence: int, data: bytes) -> list[bytes] | None:
+    def accept(self, sequence: int, data: bytes | Piece) -> list[bytes | Piece] | None:
         """Take a message; what comes out now, or ``None`` if it is beyond the window.
 
         A duplicate has no effect.
@@ -58,7 +61,11 @@ class InOrder:
         self._waiting.setdefault(sequence, data)
         return []
 
-    def skip(self, position: int) -> list[bytes]:
+    def expects(self, sequence: int) -> bool:
+        """Whether that number is to come, and not too far ahead."""
+        return self.position < sequence <= self.position + self._window
+
+    def skip(self, position: int) -> list[bytes | Piece]:
         """What is not here up to `position` never comes; what comes out now."""
         if position <= self.position:
             return []
@@ -66,8 +73,8 @@ class InOrder:
         self.position = position
         return [*out, *self._released()]
 
-    def _released(self) -> list[bytes]:
-        out: list[bytes] = []
+    def _released(self) -> list[bytes | Piece]:
+        out: list[bytes | Piece] = []
         while (data := self._waiting.pop(self.position + 1, None)) is not None:
             out.append(data)
             self.position += 1
@@ -77,13 +84,19 @@ class InOrder:
 class Incoming:
     """Both streams of one association with a peer."""
 
-    __slots__ = ("_ready", "broadcast", "finalized", "one")
+    __slots__ = ("_ready", "broadcast", "finalized", "message_size_max", "one")
 
     def __init__(self, start: Synchronize, window: int) -> None:
         self.broadcast = InOrder(start.broadcast, window)
         self.one = InOrder(start.one, window)
+        self.message_size_max = start.message_size_max
+        """Bytes of the largest message that the peer takes in pieces; 0: none."""
         self.finalized: Finalize | None = None
-        self._ready: list[tuple[Delivery, bytes]] = []
+        self._ready: dict[Delivery, list[bytes | Piece]] = {}
+
+    def stream(self, delivery: Delivery) -> InOrder:
+        """The stream of what is sent in order in that way."""
+        return self.one if delivery is Delivery.IN_ORDER else self.broadcast
 
     def go_on(self, start: Synchronize) -> None:
         """The sender goes on after `start`: what is missing up to there was given up."""
@@ -91,15 +104,15 @@ class Incoming:
             (Delivery.IN_ORDER_BROADCAST, self.broadcast, start.broadcast),
             (Delivery.IN_ORDER, self.one, start.one),
         ):
-            self._ready += [(delivery, data) for data in stream.skip(position)]
+            self._ready.setdefault(delivery, []).extend(stream.skip(position))
 
     def finalize(self, message: Finalize) -> None:
         """The sender has announced what its last messages are."""
         self.finalized = message
 
-    def take_ready(self) -> list[tuple[Delivery, bytes]]:
+    def take_ready(self) -> dict[Delivery, list[bytes | Piece]]:
         """What came out by that, and is still to be delivered."""
-        ready, self._ready = self._ready, []
+        ready, self._ready = self._ready, {}
         return ready
 
     def age_of(self, message: Synchronize | Finalize) -> Age:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from culm.arguments import check_numbers
+from culm.arguments import check_fields, check_numbers
 
 __all__ = ["Limits", "Timing"]
 
@@ -13,8 +13,9 @@ __all__ = ["Limits", "Timing"]
 class Limits:
     """Upper bounds of a `Node`, each with the memory that it implies.
 
-    Raises `ValueError` for a bound below 1, and for a `datagram_size_max` that leaves no
-    room for a message between servers with the longest IDs, or that UDP cannot carry.
+    Raises `ValueError` for a bound below 1, but for `message_size_max`, and for a
+    `datagram_size_max` that leaves no room for a message between servers with the longest IDs, or
+    that UDP cannot carry.
 
     datagram_size_max
         Bytes of a datagram, in and out; at most 65,507. The default passes any network.
@@ -43,6 +44,13 @@ class Limits:
         `datagram_size_max` bytes each, and keepalives owed.
     forwards_max
         Forwarded messages remembered in order to cut loops, about 300 bytes each.
+    message_size_max
+        Bytes of a message in order that is larger than a datagram, in and out; 0 if there is to be
+        none. Peers are told, and those that have such a limit too get and send larger ones, in
+        pieces. The last one queued for a peer may exceed `queue_max` by its pieces.
+    assemblies_max
+        Messages that come in pieces at the same time, each of at most `message_size_max` bytes:
+        one for each peer and each of its two streams. Further ones have to wait.
     """
 
     datagram_size_max: int = 1200
@@ -54,9 +62,14 @@ class Limits:
     inbox_size_max: int = 4_194_304
     outbox_max: int = 16_384
     forwards_max: int = 4096
+    message_size_max: int = 0
+    assemblies_max: int = 64
 
     def __post_init__(self) -> None:
-        check_numbers(self, low=1)
+        check_numbers(self)
+        for name in self.__dataclass_fields__:
+            if name != "message_size_max":
+                check_fields(self, name, low=1)
         if not 160 + 2 * self.sid_size_max <= self.datagram_size_max <= 65_507:
             raise ValueError("datagram_size_max must be within 160 + 2 * sid_size_max and 65507")
 

@@ -31,11 +31,14 @@ __all__ = [
     "OneToOne",
     "Parcel",
     "ParcelError",
+    "Piece",
+    "Position",
     "Synchronize",
     "decode_parcel",
     "encode_parcel",
     "new_tuple",
     "read_message",
+    "write_broadcast",
     "write_message",
     "write_one_to_one",
 ]
@@ -122,6 +125,8 @@ class Synchronize(NamedTuple):
 
     broadcast: int
     one: int
+    message_size_max: int = 0
+    """``z``: bytes of the largest message that the sender takes in pieces; absent: none."""
 
 
 class Finalize(NamedTuple):
@@ -129,6 +134,14 @@ class Finalize(NamedTuple):
 
     broadcast: int
     one: int
+
+
+class Position(Enum):
+    """Which part of a message a piece is: what stands behind the kind in ``m``."""
+
+    FIRST = b"f"
+    MIDDLE = b"m"
+    LAST = b"l"
 
 
 class Broadcast(NamedTuple):
@@ -145,7 +158,19 @@ class OneToOne(NamedTuple):
     data: bytes
 
 
-Message: TypeAlias = Datagram | Synchronize | Finalize | Broadcast | OneToOne
+class Piece(NamedTuple):
+    """Part of a message that is larger than a datagram; the one of the next number continues it.
+
+    kind: of the message, ``1`` or ``b``.
+    """
+
+    kind: bytes
+    sequence: int
+    position: Position
+    data: bytes
+
+
+Message: TypeAlias = Datagram | Synchronize | Finalize | Broadcast | OneToOne | Piece
 
 
 def encode_parcel(
@@ -228,16 +253,28 @@ def write_message(message: Message) -> Value:
     if isinstance(message, OneToOne):
         return write_one_to_one(*message)
     if isinstance(message, Broadcast):
-        return {b"d": message.data, b"m": b"b", b"s": message.sequence}
+        return write_broadcast(*message)
     if isinstance(message, Datagram):
         return message.data
-    kind = b"s" if isinstance(message, Synchronize) else b"f"
-    return {b"m": kind, b"b": message.broadcast, b"1": message.one}
+    if isinstance(message, Piece):
+        kind = message.kind + message.position.value
+        return {b"d": message.data, b"m": kind, b"s": message.sequence}
+    if isinstance(message, Finalize):
+        return {b"m": b"f", b"b": message.broadcast, b"1": message.one}
+    d: dict[bytes, Value] = {b"m": b"s", b"b": message.broadcast, b"1": message.one}
+    if message.message_size_max:
+        d[b"z"] = message.message_size_max
+    return d
 
 
 def write_one_to_one(sequence: int, data: bytes) -> Value:
     """The `d` of message data that holds this one-to-one message."""
     return {b"d": data, b"m": b"1", b"s": sequence}
+
+
+def write_broadcast(sequence: int, data: bytes) -> Value:
+    """The `d` of message data that holds this broadcast."""
+    return {b"d": data, b"m": b"b", b"s": sequence}
 
 
 def read_message(d: Value) -> Message:
@@ -259,7 +296,12 @@ def read_message(d: Value) -> Message:
     if kind == b"s" or kind == b"f":
         broadcast = _number(d.get(b"b"), SEQUENCE_MAX)
         one = _number(d.get(b"1"), SEQUENCE_MAX)
-        return Synchronize(broadcast, one) if kind == b"s" else Finalize(broadcast, one)
+        if kind == b"f":
+            return Finalize(broadcast, one)
+        return Synchronize(broadcast, one, _number(d.get(b"z", 0), SEQUENCE_MAX))
+    if type(kind) is bytes and kind in _PIECES:
+        whole, position = _PIECES[kind]
+        return Piece(whole, _number(d.get(b"s"), SEQUENCE_MAX), position, _octets(d.get(b"d")))
     raise ParcelError("a message of unknown kind")
 
 
@@ -337,7 +379,10 @@ _READERS: dict[bytes, Callable[[dict[bytes, Value], int], Body]] = {
     b"ma": _read_ack,
     b"lc": _read_gossip,
 }
-_MESSAGE_KEYS = (b"m", b"s", b"d", b"b", b"1")
+_MESSAGE_KEYS = (b"m", b"s", b"d", b"b", b"1", b"z")
+_PIECES = {
+    kind + position.value: (kind, position) for kind in (b"1", b"b") for position in Position
+}
 
 
 def _dictionary(value: Value | None) -> dict[bytes, Value]:

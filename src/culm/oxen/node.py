@@ -32,6 +32,7 @@ __all__ = [
 # By themselves: to look one up in its class costs more than a message can afford.
 _IDLE, _JOINING, _ACTIVE, _LEAVING, _CLOSED = State
 _JOINED = PeerState.JOINED
+_DATAGRAM, _IN_ORDER = Delivery.DATAGRAM, Delivery.IN_ORDER
 
 
 class _Timer(IntEnum):  # quicker to find in a dictionary than an Enum
@@ -78,6 +79,7 @@ class Node:
         self._me = me = _checked_sid(me, limits)
         self._rng = rng
         self._dialect = dialect
+        self._payload_size_max = payload_sizes(limits, dialect)
         self._state = _IDLE
         self._clock = Clock(epoch)
         self._dropped: Counter[DropReason] = Counter()
@@ -101,6 +103,7 @@ class Node:
             timing=timing,
             clock=self._clock,
             dropped=self._dropped,
+            alone_max=self._payload_size_max[_IN_ORDER],
         )
         self._reception = Reception(
             self._associations,
@@ -114,7 +117,6 @@ class Node:
         self._timers: Deadlines[_Timer] = Deadlines()
         self._inbox = Inbox(limits.inbox_size_max)
         self._message = 0
-        self._payload_size_max = payload_sizes(limits, dialect)
 
     # -- requests -------------------------------------------------------------------------
 
@@ -186,7 +188,11 @@ class Node:
         return self._send(to, data, Delivery.DATAGRAM, acknowledged)
 
     def send_in_order(self, to: bytes, data: Buffer) -> int:
-        """Deliver a message to peer `to`: exactly once, and in order."""
+        """Deliver a message to peer `to`: exactly once, and in order.
+
+        One that is larger than `payload_size_max` goes in pieces, up to `Limits.message_size_max`
+        and what the peer takes (`PeerView.message_size_max`).
+        """
         return self._send(to, data, Delivery.IN_ORDER, True)
 
     def broadcast(self, data: Buffer, *, acknowledged: bool = True) -> int:
@@ -207,7 +213,8 @@ class Node:
     def broadcast_in_order(self, data: Buffer) -> int:
         """Deliver a message to every peer: exactly once, in the order of our broadcasts.
 
-        If a queue is full, as `broadcast` has it.
+        If a queue is full, as `broadcast` has it. One that is larger than `payload_size_max` goes
+        in pieces, up to `Limits.message_size_max`; it fails for peers that do not take that.
         """
         payload = self._check_all(data, Delivery.IN_ORDER_BROADCAST, True)
         self._message += 1
@@ -215,7 +222,7 @@ class Node:
         return self._message
 
     def payload_size_max(self, delivery: Delivery = Delivery.DATAGRAM) -> int:
-        """Bytes of the largest message that can be sent in that way."""
+        """Bytes of the largest message that can be sent in that way as one datagram."""
         return self._payload_size_max[delivery]
 
     # -- driving --------------------------------------------------------------------------
@@ -334,7 +341,7 @@ class Node:
         return timer is not None
 
     def _send(self, to: bytes, data: Buffer, delivery: Delivery, acknowledged: bool) -> int:
-        payload = self._check_payload(data, delivery)
+        payload = self._check_payload(data, delivery, to)
         peer = self._roster.peers.get(to)
         if peer is None or peer.state is not _JOINED:
             raise LocalProtocolError(ErrorCode.NOT_JOINED, repr(to))
@@ -355,17 +362,25 @@ class Node:
                     raise LocalProtocolError(ErrorCode.QUEUE_FULL, repr(peer.sid))
         return payload
 
-    def _check_payload(self, data: Buffer, delivery: Delivery) -> bytes:
+    def _check_payload(self, data: Buffer, delivery: Delivery, to: bytes | None = None) -> bytes:
+        """What `data` holds, if that can be sent in that way: to one, or else to all."""
         if self._state is not _ACTIVE and self._state is not _JOINING:
             self._refuse_when_leaving()
             raise LocalProtocolError(ErrorCode.NOT_STARTED)
         payload = data if type(data) is bytes else bytes(memoryview(data))
-        size_max = self._payload_size_max[delivery]
-        if len(payload) > size_max:
-            raise LocalProtocolError(
-                ErrorCode.PAYLOAD_TOO_LARGE, f"{len(payload)} bytes, at most {size_max}"
-            )
+        if len(payload) > self._payload_size_max[delivery]:
+            self._check_large(len(payload), delivery, to)
         return payload
+
+    def _check_large(self, size: int, delivery: Delivery, to: bytes | None) -> None:
+        """A message of so many bytes, which no datagram holds, can go in pieces."""
+        size_max = 0 if delivery is _DATAGRAM else self._limits.message_size_max
+        peer = None if to is None else self._roster.peers.get(to)
+        if peer is not None:
+            size_max = min(size_max, peer.message_size_max)
+        if size > size_max:
+            most = max(size_max, self._payload_size_max[delivery])
+            raise LocalProtocolError(ErrorCode.PAYLOAD_TOO_LARGE, f"{size} bytes, at most {most}")
 
     def _refuse_without_time(self) -> None:
         if not self._clock.is_set:

@@ -11,7 +11,13 @@ from random import Random
 from culm.oxen.events import Delivery
 from culm.oxen.flight import Flight
 from culm.oxen.limits import Timing
-from culm.oxen.messages import Finalize, Synchronize, write_message, write_one_to_one
+from culm.oxen.messages import (
+    Finalize,
+    Position,
+    Synchronize,
+    write_message,
+    write_one_to_one,
+)
 from culm.oxen.states import Pressure
 from culm.oxen.stream import Item, Stream
 from culm.wire.xenc import Value
@@ -29,6 +35,7 @@ class Outgoing:
     ) -> None:
         self.open = False
         self._queue_max = queue_max
+        self._message_size_max = start.message_size_max
         self._timing = timing
         self._rng = rng
         self._broadcast = Stream(start.broadcast, window)
@@ -76,14 +83,19 @@ class Outgoing:
         else:
             self._waiting.append(Item(number, data))
 
+    def add_piece(self, number: int, position: Position, data: bytes) -> None:
+        """Queue a piece of a one-to-one message; the last of them has its `number`."""
+        self._grow()
+        self._one.append_piece(number, position, data)
+
     def add_broadcast(self, number: int, sequence: int, d: Value) -> None:
-        """Queue an in-order broadcast message, `d`, for this peer."""
+        """Queue an in-order broadcast message, or a piece of one, `d`, for this peer."""
         self._grow()
         self._broadcast.append_as(number, sequence, d)
 
     def skip_broadcast(self, sequence: int) -> None:
         """This peer does not get our broadcast of that number, and is told when it has the rest."""
-        start = Synchronize(sequence, self._one.first - 1)
+        start = Synchronize(sequence, self._one.first - 1, self._message_size_max)
         self._size += self._broadcast.skip(sequence, write_message(start))
 
     def add_finalize(self) -> None:
@@ -102,7 +114,7 @@ class Outgoing:
             self.flight.forget(item)
             self._size -= 1
         self._challenge = None
-        start = Synchronize(self._broadcast.first - 1, self._one.first - 1)
+        start = Synchronize(self._broadcast.first - 1, self._one.first - 1, self._message_size_max)
         item = Item(0, write_message(start))
         self._size += 1
         self.flight.dispatch(item, now)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from culm.oxen.incoming import Age, Incoming
-from culm.oxen.messages import Broadcast, Finalize, Message, OneToOne, Synchronize
+from culm.oxen.messages import Broadcast, Finalize, Message, OneToOne, Piece, Synchronize
 from culm.oxen.outgoing import Outgoing
 from culm.oxen.states import PeerState
 
@@ -53,6 +53,11 @@ class Peer:
     """The user was told that it is unreachable, and not that it is reachable again."""
     claim: Claim | None = None
     """Somebody says that it has started anew."""
+
+    @property
+    def message_size_max(self) -> int:
+        """Bytes of the largest message that it takes in pieces; 0: none, as far as we know."""
+        return 0 if self.incoming is None else self.incoming.message_size_max
 
     @property
     def known_to_user(self) -> bool:
@@ -134,5 +139,8 @@ class Tombstone:
                 return sequence <= self.incoming.one.position
             case Broadcast(sequence):
                 return sequence <= self.incoming.broadcast.position
+            case Piece(kind, sequence):
+                stream = self.incoming.one if kind == b"1" else self.incoming.broadcast
+                return sequence <= stream.position
             case _:
                 return False

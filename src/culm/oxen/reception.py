@@ -26,6 +26,7 @@ from culm.oxen.messages import (
     MessageData,
     OneToOne,
     ParcelError,
+    Piece,
     Synchronize,
     read_message,
 )
@@ -71,8 +72,9 @@ class Reception:
             Datagram: self._receive_datagram,
             Synchronize: self._receive_synchronize,
             Finalize: self._receive_finalize,
-            Broadcast: self._receive_in_order,
-            OneToOne: self._receive_in_order,
+            Broadcast: self._receive_broadcast,
+            OneToOne: self._receive_one,
+            Piece: self._receive_piece,
         }
 
     def receive(self, source: bytes, body: MessageData | MessageAck | Gossip) -> None:
@@ -164,18 +166,36 @@ class Reception:
         self._associations.deliver(peer, _DATAGRAM, [message.data])
         return True
 
-    def _receive_in_order(self, peer: Peer, message: Broadcast | OneToOne) -> bool:
+    def _receive_one(self, peer: Peer, message: OneToOne) -> bool:
+        return self._take(peer, _IN_ORDER, message.sequence, message.data)
+
+    def _receive_broadcast(self, peer: Peer, message: Broadcast) -> bool:
+        return self._take(peer, _IN_ORDER_BROADCAST, message.sequence, message.data)
+
+    def _receive_piece(self, peer: Peer, message: Piece) -> bool:
+        """Have a place for the message before anything of it is acknowledged."""
+        if not self._limits.message_size_max:
+            return self._refuse(DropReason.MALFORMED)
+        delivery = _IN_ORDER if message.kind == b"1" else _IN_ORDER_BROADCAST
+        if (
+            peer.state in _TALKING
+            and peer.incoming is not None
+            and peer.incoming.stream(delivery).expects(message.sequence)
+            and not self._associations.admit_piece(peer, delivery)
+        ):
+            return self._refuse(DropReason.ASSEMBLIES_LIMIT)
+        return self._take(peer, delivery, message.sequence, message)
+
+    def _take(self, peer: Peer, delivery: Delivery, sequence: int, content: bytes | Piece) -> bool:
+        """Take what has a number in a stream."""
         incoming = peer.incoming
         if peer.state not in _TALKING or incoming is None:
             return self._refuse(DropReason.NOT_SYNCHRONIZED)
-        if type(message) is OneToOne:
-            stream, delivery = incoming.one, _IN_ORDER
-        else:
-            stream, delivery = incoming.broadcast, _IN_ORDER_BROADCAST
-        if message.sequence <= stream.position:
+        stream = incoming.one if delivery is _IN_ORDER else incoming.broadcast
+        if sequence <= stream.position:
             self._dropped[DropReason.DUPLICATE] += 1
             return True
-        released = stream.accept(message.sequence, message.data)
+        released = stream.accept(sequence, content)
         if released is None:
             return self._refuse(DropReason.BEYOND_WINDOW)
         if peer.claim is not None:

@@ -78,7 +78,11 @@ class Roster:
         """Make a peer of a server that is none, for which there is room."""
         self.tombstones.pop(sid, None)
         outgoing = Outgoing(
-            Synchronize(self.broadcast_sequence, self._numbers.next_start()),
+            Synchronize(
+                self.broadcast_sequence,
+                self._numbers.next_start(),
+                self._limits.message_size_max,
+            ),
             window=self._limits.window_max,
             queue_max=self._limits.queue_max,
             timing=self._timing,

@@ -31,6 +31,8 @@ class PeerView:
     """Messages that it has not acknowledged."""
     early: int
     """Messages of it that wait for earlier ones."""
+    message_size_max: int
+    """Bytes of the largest message in order that it takes in pieces; 0: none, as far as we know."""
 
 
 def view_of(peer: Peer, contacts: ContactTable, now: float) -> PeerView:
@@ -45,6 +47,7 @@ def view_of(peer: Peer, contacts: ContactTable, now: float) -> PeerView:
         age_s=None if time == NEVER else now - time,
         queued=len(peer.outgoing),
         early=0 if incoming is None else len(incoming.one) + len(incoming.broadcast),
+        message_size_max=peer.message_size_max,
     )
 
 

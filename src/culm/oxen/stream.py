@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
-from culm.oxen.messages import write_one_to_one
+from culm.oxen.messages import Piece, Position, write_message, write_one_to_one
 from culm.wire.xenc import Value
 
 __all__ = ["Item", "Stream"]
@@ -18,7 +18,7 @@ __all__ = ["Item", "Stream"]
 class Item:
     """One message to one peer.  Times are monotonic seconds.
 
-    number: what the caller knows it by; 0 if it is our own.
+    number: what the caller knows it by; 0 if it is our own, or a piece that is not the last.
     stream: where it has its `sequence` number, if it is sent in order.
     order: its place among all that was sent to this peer, when it was sent last, at `sent`;
         `first` is that of the first time.
@@ -70,7 +70,7 @@ class Stream:
         Returns what the caller knows those by that are acknowledged and may still wait for
         earlier ones at the peer.
         """
-        held = [*self._acknowledged.values()]
+        held = [number for number in self._acknowledged.values() if number]
         self.first = last + 1
         self.last = last
         self.waiting.clear()
@@ -81,6 +81,12 @@ class Stream:
         """Queue a message under the next sequence number."""
         self.last += 1
         self.waiting.append(Item(number, write_one_to_one(self.last, data), self, self.last))
+
+    def append_piece(self, number: int, position: Position, data: bytes) -> None:
+        """Queue a piece of a message, the last of which has its `number`, the others 0."""
+        self.last += 1
+        d = write_message(Piece(b"1", self.last, position, data))
+        self.waiting.append(Item(number, d, self, self.last))
 
     def append_as(self, number: int, sequence: int, d: Value) -> None:
         """Queue a message that has a sequence number already."""
@@ -101,10 +107,9 @@ class Stream:
 
     def acknowledge(self, item: Item) -> list[int]:
         """The peer has `item`; what the caller knows those by that it has delivered now."""
-        delivered = [item.number]
+        delivered = [item.number] if item.number else []
         if item.gap:
             self.first = item.sequence
-            delivered.clear()
         elif item.sequence != self.first:
             self._acknowledged[item.sequence] = item.number
             return []
@@ -112,7 +117,8 @@ class Stream:
         if not self._acknowledged:
             return delivered
         while (number := self._acknowledged.pop(self.first, None)) is not None:
-            delivered.append(number)
+            if number:
+                delivered.append(number)
             self.first += 1
         return delivered
 

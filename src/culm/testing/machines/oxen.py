@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import cache
 from random import Random
 from typing import Any
 
@@ -12,8 +13,12 @@ from culm.oxen.messages import (
     MessageData,
     OneToOne,
     Parcel,
+    Piece,
+    Position,
     Synchronize,
+    decode_parcel,
     encode_parcel,
+    read_message,
     write_message,
 )
 from culm.testing.cluster import Cluster
@@ -24,6 +29,7 @@ from culm.testing.machines import (
     Flood,
     Key,
     MachineSpec,
+    ReceiveDatagram,
     Work,
     call,
     keys_of,
@@ -46,12 +52,15 @@ TIGHT: Mapping[str, Any] = {
     "inbox_size_max": 1024,
     "outbox_max": 8,
     "forwards_max": 4,
+    "message_size_max": 600,
+    "assemblies_max": 2,
 }
 
 # What grows: up to three peers and three tombstones with what they hold (windows, and of
 # peers a queue), the fixed part of each, the inbox, the outbox and the memory of what was
-# forwarded; a message costs up to 500 bytes besides its payload, a peer 5,000.
-_RETAINED_MAX = 3 * (4 * 740 + 5000) + 6 * 2 * 2 * 340 + 1024 + 8 * 900 + 4 * 400
+# forwarded; a message costs up to 500 bytes besides its payload, a peer 5,000.  The last message in
+# each queue may have five pieces more, and two are put together, with a quarter to spare.
+_RETAINED_MAX = 3 * (9 * 740 + 5000) + 6 * 2 * 2 * 340 + 1024 + 8 * 900 + 4 * 400 + 2 * 750
 
 
 _LIMITS, _TIMING = keys_of(Limits), keys_of(Timing)
@@ -156,6 +165,22 @@ def _misfortune(cluster: Cluster) -> None:
     cluster.run(27.0)
 
 
+def _large(cluster: Cluster) -> None:
+    """Messages in pieces, to one and to all, over links that lose some; then one goes amid them."""
+    _assemble(cluster)
+    one, two, three = (cluster[sid] for sid in NAMES)
+    cluster.network.set_conditions(Conditions(loss=0.1, reordering=0.3, delay_max=0.1))
+    for number in range(3):
+        one.call("send_in_order", to=two.address, data=b"%d" % number * (200 + 200 * number))
+        two.call("send_in_order", to=one.address, data=b"%d" % number * (580 - 200 * number))
+        three.call("broadcast_in_order", data=b"%d" % number * (100 + 220 * number))
+    cluster.run(8.0)
+    three.call("send_in_order", to=one.address, data=bytes(600))
+    two.call("leave")
+    cluster.run(12.0)
+
+
+_LARGE = {"datagram_size_max": 240, "sid_size_max": 8, "message_size_max": 600}
 _QUICK = {"keepalive_s": 1.0, "usable_s": 4.0, "give_up_s": 5.0, "leave_s": 5.0}
 
 
@@ -163,6 +188,7 @@ def _conversations(spec: MachineSpec) -> Iterable[Conversation]:
     yield from recorded("everything", _everything)
     yield from recorded("flat", _everything, dialect="flat")
     yield from recorded("misfortune", _misfortune, seed=1, **_QUICK)
+    yield from recorded("large", _large, seed=2, **_LARGE)
 
 
 def _numbered(message: Callable[[int], MessageData]) -> Callable[[int], bytes]:
@@ -173,7 +199,37 @@ def _sid(number: int) -> bytes:
     return b"x%d" % number
 
 
+@cache
+def _last_number() -> int:
+    """Of what the second node sent to the first one in order, in the story of large messages."""
+    told, *_ = recorded("large", _large, seed=2, **_LARGE)
+    numbers = [0]
+    for operation in told.operations:
+        if isinstance(operation, ReceiveDatagram) and operation.source == NAMES[1]:
+            body = decode_parcel(operation.data).body
+            message = read_message(body.d) if isinstance(body, MessageData) else None
+            if isinstance(message, OneToOne | Piece):
+                numbers.append(message.sequence)
+    return max(numbers)
+
+
+def _piece(number: int, position: Position) -> MessageData:
+    sequence = _last_number() + 1 + number
+    message = Piece(b"1", sequence, position, bytes(120))
+    return MessageData(NAMES[0], NAMES[1], number, write_message(message))
+
+
 _FLOODS = (
+    Flood(  # a message that never ends
+        unit=_numbered(lambda n: _piece(n, Position.MIDDLE if n else Position.FIRST)),
+        after="large/AAA",
+        source=lambda number: NAMES[1],
+    ),
+    Flood(  # beginnings, between which one is missing
+        unit=_numbered(lambda n: _piece(n + n // 2, Position.FIRST)),
+        after="large/AAA",
+        source=lambda number: NAMES[1],
+    ),
     Flood(  # servers that do not exist wish to be known
         unit=_numbered(
             lambda number: MessageData(
@@ -258,6 +314,7 @@ register(
             call("send_in_order", to=NAMES[0], data=b"to itself"),
             call("broadcast", data=bytes(2000)),
             call("broadcast_in_order", data=bytes(2000)),
+            call("send_in_order", to=NAMES[1], data=bytes(601)),
         ],
         floods=_FLOODS,
     )
