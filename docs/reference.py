@@ -17,10 +17,12 @@ from functools import cache
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
-
-from sphinx.application import Sphinx
+from typing import TYPE_CHECKING
 
 import culm
+
+if TYPE_CHECKING:  # the tests look at the pages without it
+    from sphinx.application import Sphinx
 
 Place = tuple[str, str]
 """A module, and a name in it."""
