@@ -14,6 +14,7 @@ import sqlite3
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from culm.p2panda.store import (
     DocumentLogs,
     DocumentState,
     Found,
+    Located,
     LogState,
     NewOperation,
     OperationState,
@@ -65,6 +67,8 @@ CREATE INDEX IF NOT EXISTS operations_of_schema ON operations (schema_id, positi
 CREATE INDEX IF NOT EXISTS operations_of_log ON operations (log, position);
 """
 _TIPS_MAX = 256  # documents whose tips are remembered
+_COUNTED_MAX = 16  # logs of a document
+_LOCATED_AT_ONCE = 16  # entries of a log
 _STORED = (
     "SELECT position, author, log_id, seqnum, entry, operation FROM operations"
     " JOIN logs ON logs.id = operations.log WHERE "
@@ -137,10 +141,10 @@ class OperationSqliteStore(FileStore):
         found = {}
         for log in logs:
             row = self._row(
-                "SELECT document_id, (SELECT count(*) FROM logs AS others"
-                " WHERE others.document = logs.document) FROM logs"
+                "SELECT document_id, (SELECT count(*) FROM (SELECT 1 FROM logs AS others"
+                " WHERE others.document = logs.document LIMIT ?)) FROM logs"
                 " JOIN documents ON documents.id = logs.document WHERE author = ? AND log_id = ?",
-                (log.author, column(log.log_id)),
+                (_COUNTED_MAX, log.author, column(log.log_id)),
             )
             if row is not None:
                 found[log] = DocumentLogs(*row)
@@ -160,6 +164,27 @@ class OperationSqliteStore(FileStore):
             for log, start, end in spans
         )
         return _bounded(rows, count_max, size_max)
+
+    def locate(self, spans: Sequence[Span], *, after: int = 0, count_max: int) -> list[Located]:
+        runs = (self._located(span, after) for span in spans)
+        return list(islice(heapq.merge(*runs), count_max))
+
+    def _located(self, span: Span, after: int) -> Iterator[Located]:
+        """In a few queries that are not open meanwhile: there may be very many spans."""
+        query = (
+            "SELECT position, seqnum FROM logs JOIN operations ON operations.log = logs.id"
+            " WHERE author = ? AND log_id = ? AND seqnum BETWEEN ? AND ? AND position > ?"
+            " ORDER BY seqnum LIMIT ?"
+        )
+        log, start, end = span
+        place = log.author, column(log.log_id)
+        rows = [(after, start - 1)] * _LOCATED_AT_ONCE
+        while len(rows) == _LOCATED_AT_ONCE:
+            last, before = rows[-1]
+            bounds = before + 1, end, last, _LOCATED_AT_ONCE
+            rows = self._db.execute(query, (*place, *bounds)).fetchall()
+            for position, seqnum in rows:
+                yield Located(position, log, seqnum)
 
     def read_new(
         self,

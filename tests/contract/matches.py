@@ -274,7 +274,9 @@ def match_operation_effect(effect: p2panda.ReplicatorEffect | None) -> None:
     match effect:
         case operations.OpenRange() | operations.LookUp() | operations.FindDocuments():
             pass
-        case operations.AppendOperations() | operations.ReadOperations() | operations.ReadNew():
+        case operations.AppendOperations() | operations.LocateOperations():
+            pass
+        case operations.ReadOperations() | operations.ReadNew():
             pass
         case None:
             pass

@@ -93,6 +93,8 @@ def answers(store: OperationStore, twin: Recorder) -> Iterator[object]:
     spans = [Span(log, 2, 5) for log in logs]
     for after in range(0, len(news), 3):
         yield store.read(spans, after=after, **BOUNDS)
+        yield store.locate(spans, after=after, count_max=4)
+        yield store.locate(spans, after=after, count_max=999)
         yield store.read_new(SCHEMAS, after=after, end=len(news) - 2, **BOUNDS)
         yield store.read_new(SCHEMAS[1:], after=after, **BOUNDS)
     for schema_ids in (SCHEMAS, SCHEMAS[:1]):

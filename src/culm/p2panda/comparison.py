@@ -9,6 +9,7 @@ Source: seed, "Synchronization of data" and "Finalisation".
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -42,7 +43,7 @@ class Comparison:
     heard: the peer has said something.
     """
 
-    __slots__ = ("_mentioned", "_session", "_told", "_view", "_wanted", "heard")
+    __slots__ = ("_is_told", "_mentioned", "_session", "_told", "_view", "_wanted", "heard")
 
     def __init__(self, view: View, *, first: bool, parameters: Parameters) -> None:
         self._view = view
@@ -51,8 +52,11 @@ class Comparison:
             role=Role.INITIATOR if first else Role.RESPONDER,
             parameters=replace(parameters, echo=True),
         )
-        self._told: dict[LogKey, int] = {}  # logs of ours that we have named, and their heights
-        self._mentioned: dict[LogKey, int] = {}  # those of them that the peer has named
+        # The ranks of items of ours that we have named, and a bit for each that we have: a peer may
+        # have us name all of them, and then keep quiet.
+        self._told = array("Q")
+        self._is_told = bytearray()
+        self._mentioned: dict[LogKey, int] = {}  # logs of ours that the peer has named
         self._wanted: list[Span] = []
         self.heard = False
 
@@ -109,16 +113,25 @@ class Comparison:
             lift = self._view.monoid.encode(message.fingerprint)
             return Fingerprint(lift, message.upper_bound)
         if isinstance(message, Payload):
-            log, ours = decode_item(message.item)
-            self._told[log] = ours
+            self._tell(self._view.rank(message.item))
         return message
+
+    def _tell(self, rank: int) -> None:
+        """We have named that item of ours."""
+        if not self._is_told:
+            self._is_told = bytearray(len(self._view) // 8 + 1)
+        if not self._is_told[rank // 8] >> rank % 8 & 1:
+            self._is_told[rank // 8] |= 1 << rank % 8
+            self._told.append(rank)
 
     def unmentioned(self) -> Iterator[Span]:
         """What the peer lacks besides: logs that it did not name, though we did.
 
         Nothing is left of them afterwards.
         """
-        told, self._told = self._told, {}
-        for log, ours in told.items():
+        told, self._told = self._told, array("Q")
+        self._is_told = bytearray()
+        for rank in told:
+            log, ours = decode_item(self._view.select(rank))
             if log not in self._mentioned:
                 yield Span(log, 1, ours)

@@ -24,6 +24,7 @@ from culm.p2panda.store import (
     Conflict,
     DocumentLogs,
     Found,
+    Located,
     LogState,
     NewOperation,
     OperationState,
@@ -38,6 +39,7 @@ from culm.reconcile.tree import View
 __all__ = [
     "AppendOperations",
     "FindDocuments",
+    "LocateOperations",
     "LookUp",
     "OpenRange",
     "ReadNew",
@@ -136,6 +138,24 @@ class ReadOperations(StoreEffect[list[StoredOperation]]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LocateOperations(StoreEffect[list[Located]]):
+    """`OperationStore.locate`; answered with ``list[Located]``."""
+
+    spans: tuple[Span, ...]
+    after: int = 0
+    count_max: int
+
+    def accepts(self, result: object) -> TypeGuard[list[Located]]:
+        if not is_list(result) or len(result) > self.count_max:
+            return False
+        spans = {span.log: span for span in self.spans}
+        if not all(_is_located(each, spans) for each in result):
+            return False
+        positions = [located.position for located in result]
+        return all(map(lt, chain([self.after], positions), positions))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReadNew(StoreEffect[list[StoredOperation]]):
     """`OperationStore.read_new`; answered with ``list[StoredOperation]``."""
 
@@ -152,7 +172,13 @@ class ReadNew(StoreEffect[list[StoredOperation]]):
 
 
 ReplicatorEffect: TypeAlias = (
-    OpenRange | LookUp | AppendOperations | FindDocuments | ReadOperations | ReadNew
+    OpenRange
+    | LookUp
+    | AppendOperations
+    | FindDocuments
+    | LocateOperations
+    | ReadOperations
+    | ReadNew
 )
 
 
@@ -186,6 +212,15 @@ def _are_stored(
 
 def _is_position(value: object) -> bool:
     return type(value) is int and 0 <= value <= UINT64_MAX
+
+
+def _is_located(value: Any, spans: dict[LogKey, Span]) -> bool:
+    """Whether that is where an entry in one of the spans may be; these are given by their logs."""
+    if not isinstance(value, Located) or type(value.log) is not LogKey or value.log not in spans:
+        return False
+    span = spans[value.log]
+    is_number = type(value.seqnum) is int
+    return is_number and _is_position(value.position) and span.start <= value.seqnum <= span.end
 
 
 def _is_view(value: object) -> bool:
@@ -241,6 +276,7 @@ _OPERATIONS: dict[type[Effect[Any]], Callable[[Any, OperationStore], object]] = 
     LookUp: lambda e, store: store.look_up(e.logs, e.operations),
     AppendOperations: lambda e, store: store.append(e.operations),
     FindDocuments: lambda e, store: store.documents_of(e.logs),
+    LocateOperations: lambda e, store: store.locate(e.spans, after=e.after, count_max=e.count_max),
     ReadOperations: lambda e, store: store.read(
         e.spans, after=e.after, count_max=e.count_max, size_max=e.size_max
     ),

@@ -4,6 +4,9 @@ An operation stands behind others of its document, of any log; these have lower 
 store.  So what is wanted of a document is read in one go, by positions.  As long as it is not known
 what else the peer lacks, only documents of one log are sent.
 
+A document may have as many logs as strangers like.  To look at all of them for each batch would
+take time in proportion to their square; so it is asked where the entries are, of many at a time.
+
 Source: seed, "Synchronization of data"; decision 6.
 """
 
@@ -18,9 +21,15 @@ from typing import Any, TypeVar
 from culm.bamboo.entry import LogKey
 from culm.effects import StoreWork
 from culm.intervals import Intervals
-from culm.p2panda.effects import FindDocuments, ReadNew, ReadOperations, StoreEffect
+from culm.p2panda.effects import (
+    FindDocuments,
+    LocateOperations,
+    ReadNew,
+    ReadOperations,
+    StoreEffect,
+)
 from culm.p2panda.limits import ReplicatorLimits
-from culm.p2panda.store import DocumentLogs, Span, StoredOperation
+from culm.p2panda.store import DocumentLogs, Located, Span, StoredOperation
 
 __all__ = ["Serving"]
 
@@ -64,6 +73,9 @@ class Serving:
         self._source: Iterator[Span] = iter(())  # what is wanted besides, as it is needed
         self._documents: dict[bytes, list[Span]] = {}  # of several logs: wait for the others
         self._ready: deque[list[Span]] = deque()  # what is wanted of a document
+        self._crowd: list[Span] = []  # of a document of very many logs,
+        self._located = 0  # of which it is known up to this position where the entries are:
+        self._parts: deque[tuple[Span, ...]] = deque()  # to be read one after the other
         self._chunk: tuple[Span, ...] = ()  # that is being read,
         self._left = 0  # so many entries of which are still to come,
         self._after = 0  # behind this position
@@ -90,8 +102,9 @@ class Serving:
         if self._stage is not _Stage.KNOWN or self._asked:
             return False
         self._draw()
-        pending = self._wanted or self._documents or self._ready or self._chunk
-        return not pending and self._scan is None
+        wanted = self._wanted or self._documents or self._ready
+        being_read = self._chunk or self._parts or self._crowd
+        return not wanted and not being_read and self._scan is None
 
     @property
     def follows(self) -> bool:
@@ -122,8 +135,8 @@ class Serving:
         if self._stage is _Stage.KNOWN and self._documents:
             self._ready.extend(self._documents.values())
             self._documents = {}
-        if self._chunk or self._ready:
-            self._read_chunk()
+        if self._chunk or self._parts or self._crowd or self._ready:
+            self._read_chunk() if self._has_chunk() else self._locate()
             return True
         if self._scan is not None:
             self._read_new(*self._scan)
@@ -161,14 +174,47 @@ class Serving:
 
         self._ask(FindDocuments, found, logs=tuple(dict.fromkeys(span.log for span in spans)))
 
-    def _read_chunk(self) -> None:
-        if not self._chunk:
-            chunk: list[Span] = []
-            while self._ready and len(chunk) < self._limits.spans_max:
+    def _has_chunk(self) -> bool:
+        """Whether it is known what is read next; else, of which logs that is to be found out."""
+        if self._chunk:
+            return True
+        if self._parts:
+            self._begin(self._parts.popleft())
+            return True
+        spans_max = self._limits.spans_max
+        chunk: list[Span] = []
+        while not self._crowd and self._ready and len(chunk) < spans_max:
+            if len(self._ready[0]) <= spans_max:
                 chunk += self._ready.popleft()
-            self._chunk, self._after = tuple(chunk), 0
-            self._left = sum(span.end - span.start + 1 for span in chunk)
+            elif chunk:
+                break
+            else:
+                self._crowd, self._located = self._ready.popleft(), 0
+        if chunk:
+            self._begin(tuple(chunk))
+        return bool(chunk)
 
+    def _begin(self, chunk: tuple[Span, ...]) -> None:
+        self._chunk, self._after = chunk, 0
+        self._left = sum(span.end - span.start + 1 for span in chunk)
+
+    def _locate(self) -> None:
+        """Ask where entries of the document of very many logs are: of more than it has logs."""
+        count_max = max(self._limits.batch_count_max, 4 * len(self._crowd))
+
+        def located(found: list[Located]) -> None:
+            count = self._limits.batch_count_max
+            for first in range(0, len(found), count):
+                self._parts.append(_spans_of(found[first : first + count]))
+            if len(found) == count_max:
+                self._located = found[-1].position
+            else:
+                self._crowd = []
+
+        spans = tuple(self._crowd)
+        self._ask(LocateOperations, located, spans=spans, after=self._located, count_max=count_max)
+
+    def _read_chunk(self) -> None:
         def read(operations: list[StoredOperation]) -> None:
             self._send(operations)
             self._left -= len(operations)
@@ -202,3 +248,11 @@ class Serving:
             "count_max": self._limits.batch_count_max,
             "size_max": self._limits.batch_size_max,
         }
+
+
+def _spans_of(found: Iterable[Located]) -> tuple[Span, ...]:
+    """The spans of just these entries, which are neighbours in their logs."""
+    ends: dict[LogKey, tuple[int, int]] = {}
+    for _, log, seqnum in found:
+        ends[log] = ends.get(log, (seqnum, 0))[0], seqnum
+    return tuple(Span(log, start, end) for log, (start, end) in ends.items())

@@ -6,7 +6,7 @@ import heapq
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import chain, islice
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from culm.bamboo.entry import Entry, LogKey
@@ -25,6 +25,7 @@ __all__ = [
     "DocumentLogs",
     "DocumentState",
     "Found",
+    "Located",
     "LogState",
     "MemoryStore",
     "NewOperation",
@@ -69,6 +70,14 @@ class StoredOperation(NamedTuple):
     operation: bytes
 
 
+class Located(NamedTuple):
+    """Where an entry of a log is kept."""
+
+    position: int
+    log: LogKey
+    seqnum: int
+
+
 class LogState(NamedTuple):
     """What is known of a log that has entries.
 
@@ -108,7 +117,7 @@ class Range:
 
 
 class DocumentLogs(NamedTuple):
-    """To which document a log belongs, and how many logs that has."""
+    """To which document a log belongs, and how many logs that has: of many, two at least."""
 
     document_id: bytes
     log_count: int
@@ -170,6 +179,13 @@ class OperationStore(Protocol):
 
         Those behind position `after`.  Stops before exceeding `count_max` of them or `size_max`
         bytes of entries and operations, but gives at least one if there is any.
+        """
+        ...
+
+    def locate(self, spans: Sequence[Span], *, after: int = 0, count_max: int) -> list[Located]:
+        """Where the operations in these spans are, of which no log has two, by positions.
+
+        Of those behind position `after` the first `count_max`; all if there are not so many.
         """
         ...
 
@@ -239,6 +255,12 @@ class _Log:
         return self.hashes.pop()
 
 
+@dataclass(slots=True)
+class _Schema:
+    positions: list[int] = field(default_factory=list[int])
+    documents: dict[bytes, _Document] = field(default_factory=dict[bytes, _Document])
+
+
 class MemoryStore:
     """An `OperationStore` in memory."""
 
@@ -247,16 +269,16 @@ class MemoryStore:
         self._positions: dict[bytes, int] = {}  # by id
         self._logs: dict[LogKey, _Log] = {}
         self._documents: dict[bytes, _Document] = {}
-        self._schemas: dict[str, list[int]] = {}  # positions
+        self._schemas: dict[str, _Schema] = {}
         self._trees = RangeTrees()
 
     def range(self, schema_ids: Sequence[str], *, monoid: str = DEFAULT) -> Range:
         return Range(self._trees.snapshot(schema_ids, monoid, self._heights), len(self._kept))
 
     def _heights(self, schema_id: str) -> Iterator[Height]:
-        logs = self._logs
-        for log in sorted(log for log in logs if logs[log].document.schema_id == schema_id):
-            yield Height(log, len(logs[log].hashes))
+        documents = self._schemas[schema_id].documents if schema_id in self._schemas else {}
+        for log in sorted(log for document in documents.values() for log in document.logs):
+            yield Height(log, len(self._logs[log].hashes))
 
     def look_up(self, logs: Iterable[LogKey], operations: Iterable[bytes]) -> Found:
         states: dict[LogKey, LogState] = {}
@@ -311,7 +333,7 @@ class MemoryStore:
             StoredOperation(position, log, seqnum, entry.encode(), operation.encode())
         )
         self._positions[id] = position
-        self._schemas[kept.document.schema_id].append(position)
+        self._schemas[kept.document.schema_id].positions.append(position)
         kept.take(id, position, entry.end_of_log)
         return position
 
@@ -321,7 +343,7 @@ class MemoryStore:
         document = self._documents.get(id)
         if document is None:
             document = self._documents[id] = _Document(id, new.operation.schema_id)
-            self._schemas.setdefault(document.schema_id, [])
+            self._schemas.setdefault(document.schema_id, _Schema()).documents[id] = document
         document.logs.append(log)
         kept = self._logs[log] = _Log(document)
         return kept
@@ -332,12 +354,13 @@ class MemoryStore:
         kept = self._logs[log]
         document = kept.document
         del self._positions[kept.take_back()]
-        self._schemas[document.schema_id].pop()
+        schema = self._schemas[document.schema_id]
+        schema.positions.pop()
         if not kept.hashes:
             del self._logs[log]
             document.logs.pop()
         if not document.ids:
-            del self._documents[document.id]
+            del self._documents[document.id], schema.documents[document.id]
 
     def documents_of(self, logs: Iterable[LogKey]) -> dict[LogKey, DocumentLogs]:
         found: dict[LogKey, DocumentLogs] = {}
@@ -358,6 +381,18 @@ class MemoryStore:
                 runs.append(kept.positions[start : min(span.end, start + count_max)])
         return self._bounded(runs, count_max, size_max)
 
+    def locate(self, spans: Sequence[Span], *, after: int = 0, count_max: int) -> list[Located]:
+        runs: list[Iterator[int]] = []
+        for span in spans:
+            kept = self._logs.get(span.log)
+            if kept is not None:
+                start = max(span.start - 1, bisect_right(kept.positions, after))
+                places = range(start, min(span.end, len(kept.positions)))
+                runs.append(map(kept.positions.__getitem__, places))
+        found = islice(heapq.merge(*runs), count_max)
+        stored = (self._kept[position - 1] for position in found)
+        return [Located(each.position, each.log, each.seqnum) for each in stored]
+
     def read_new(
         self,
         schema_ids: Sequence[str],
@@ -369,7 +404,9 @@ class MemoryStore:
     ) -> list[StoredOperation]:
         last = len(self._kept) if end is None else end
         runs: list[list[int]] = []
-        for positions in [self._schemas.get(id, []) for id in set(schema_ids)]:
+        for positions in [
+            self._schemas[id].positions for id in set(schema_ids) if id in self._schemas
+        ]:
             start = bisect_right(positions, after)
             runs.append(positions[start : min(bisect_right(positions, last), start + count_max)])
         return self._bounded(runs, count_max, size_max)
@@ -391,8 +428,7 @@ class MemoryStore:
         return found
 
     def documents(self, schema_id: str) -> list[bytes]:
-        documents = self._documents.items()
-        return sorted(each for each, document in documents if document.schema_id == schema_id)
+        return sorted(self._schemas[schema_id].documents) if schema_id in self._schemas else []
 
     def operations(self, document_id: bytes) -> dict[bytes, Operation]:
         document = self._documents.get(document_id)
