@@ -6,6 +6,7 @@ for it, or has just told the pump something about it, and sleeps otherwise.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
@@ -502,6 +503,105 @@ def test_an_effect_is_answered_once_also_when_nobody_listens() -> None:
         pump.answer(answer, 0.0)
     assert caught.value.code is ContractErrorCode.UNKNOWN_TICKET
     assert pump.over
+
+
+WRONG_TIMES = [math.nan, math.inf, "noon"]
+
+
+@pytest.mark.parametrize("now", WRONG_TIMES)
+def test_an_answer_at_no_time_is_still_to_be_given(now: Any) -> None:
+    effects: list[Effect[Any]] = []
+    pump, events = keeping(defer=effects.append)
+    answer = Answer.of(effects[0], lambda effect: 1)
+    with pytest.raises((LocalProtocolError, TypeError)):
+        pump.answer(answer, now)
+    pump.answer(answer, 1.0)
+    assert events[-1] == Kept(text=b"one", place=1)
+
+
+@pytest.mark.parametrize("now", WRONG_TIMES)
+def test_a_job_finished_at_no_time_is_still_to_be_finished(now: Any) -> None:
+    pump, events = keeping(perform=lambda effect: 1, in_jobs=True)
+    job = pump.next_job()
+    assert job is not None
+    answers = job()
+    with pytest.raises((LocalProtocolError, TypeError)):
+        pump.finish(answers, now)
+    assert pump.next_job() is None
+    pump.finish(answers, 1.0)
+    assert events[-1] == Kept(text=b"one", place=1)
+
+
+def test_an_error_that_is_no_exception_answers_nothing() -> None:
+    effects: list[Effect[Any]] = []
+    pump, events = keeping(defer=effects.append)
+    wrong: Any = KeyboardInterrupt()
+    with pytest.raises(LocalProtocolError) as caught:
+        pump.answer(Answer(effects[0], None, wrong), 1.0)
+    assert caught.value.code is ContractErrorCode.WRONG_RESULT
+    pump.answer(Answer(effects[0], 1, None), 1.0)
+    assert events[-1] == Kept(text=b"one", place=1)
+
+
+@pytest.mark.parametrize("now", WRONG_TIMES)
+def test_nothing_has_been_sent_or_received_at_no_time(now: Any) -> None:
+    pump, _ = keeping(perform=lambda effect: 1)
+    size, received = len(pump.outgoing), pump.bytes_received
+    wrong: list[Callable[[], object]] = [
+        lambda: pump.connection_made(now, half_close=False),
+        lambda: pump.receive_data(b"two\n", now),
+        lambda: pump.receive_eof(now),
+        lambda: pump.sent(size, now),
+        lambda: pump.sent(0, now),
+        lambda: pump.sent(size - 0.5, 1.0),  # type: ignore[arg-type]
+        lambda: pump.eof_sent(now),
+        lambda: pump.send_failed(now),
+        lambda: pump.connection_lost(now),
+    ]
+    for call in wrong:
+        with pytest.raises((LocalProtocolError, TypeError)):
+            call()
+    assert (len(pump.outgoing), pump.bytes_sent, pump.bytes_received) == (size, 0, received)
+    pump.receive_eof(1.0)
+    pump.sent(size, 1.0)
+    pump.sent(len(pump.outgoing), 1.0)
+    assert pump.state is ConnectionState.HUNG_UP  # so our half has not been ended yet
+
+
+def test_what_the_machine_refuses_is_not_counted() -> None:
+    pump, _ = keeping(defer=lambda effect: None)
+    received = pump.bytes_received
+    pump.receive_eof(0.0)
+    assert pump.closed is None  # it waits for the store
+    with pytest.raises(LocalProtocolError):
+        pump.receive_data(b"two\n", 0.0)
+    assert pump.bytes_received == received
+
+
+def test_a_link_attached_at_no_time_is_still_to_be_attached() -> None:
+    chat = Chat()
+    pump = LinkedPump(chat)
+    link = pump.call(0.0, chat.accepted)
+    with pytest.raises(LocalProtocolError):
+        pump.attach(link, math.nan)
+    pump.call(0.0, chat.say, b"hello")
+    assert bytes(pump.attach(link, 0.0).outgoing) == b"hello\n"
+
+
+def test_a_datagram_taken_at_no_time_is_still_to_be_sent() -> None:
+    machine = Pinger(peers=["a"])
+    pump = DatagramPump(machine)
+    pump.call(0.0, machine.ping, "a")
+    with pytest.raises(LocalProtocolError):
+        pump.next_datagram(math.nan)
+    assert pump.next_datagram(0.0) == ("a", b"P\0\1")
+
+
+@pytest.mark.parametrize("handler", ["on_event", "perform", "defer", "wake", "limits"])
+def test_what_is_no_handler_is_refused_at_once(handler: str) -> None:
+    wrong: Any = {handler: 5}
+    with pytest.raises(TypeError, match=handler):
+        Pump(Keeper(), **wrong)
 
 
 def test_what_waits_for_a_job_is_not_waited_for_when_all_is_over() -> None:

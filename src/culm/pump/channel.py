@@ -152,8 +152,8 @@ class Channel:
     def sent(self, size: int) -> None:
         if not 0 <= size <= len(self.outgoing):
             raise ValueError(f"size must be in [0, {len(self.outgoing)}], not {size}")
+        self.outgoing = self.outgoing[size:]  # TypeError for what counts nothing
         self.bytes_sent += size
-        self.outgoing = self.outgoing[size:]
         if not self.is_open:
             self.fill()
 

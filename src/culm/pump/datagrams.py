@@ -8,7 +8,7 @@ from functools import partial
 from typing import Unpack
 
 from culm.buffer import Buffer
-from culm.machine import DatagramMachine
+from culm.machine import DatagramMachine, check_time
 from culm.pump.engine import Engine, Handlers
 
 __all__ = ["DatagramPump"]
@@ -35,6 +35,7 @@ class DatagramPump(Engine):
 
         Whoever cannot send it at once may drop it, as the network may.
         """
+        check_time(now, None)
         if not self._outgoing:
             return None
         datagram = self._outgoing.popleft()

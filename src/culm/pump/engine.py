@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from typing import Any, ParamSpec, TypedDict, TypeVar
 
+from culm.arguments import check_type
 from culm.effects import Answer
 from culm.machine import (
     Closed,
@@ -88,6 +89,11 @@ class Engine(ABC):
         wake: Callable[[], object] | None = None,
         limits: Limits = _DEFAULT_LIMITS,
     ) -> None:
+        check_type("limits", limits, Limits)
+        handlers = {"on_event": on_event, "perform": perform, "defer": defer, "wake": wake}
+        for name, handler in handlers.items():
+            if not (handler is None or callable(handler)):
+                raise TypeError(f"{name} must be callable, not {type(handler).__name__}")
         if perform is not None and defer is not None:
             raise ValueError("effects are either performed or deferred")
         self._machine = machine
@@ -171,18 +177,21 @@ class Engine(ABC):
         """Take the answer to an effect that was deferred.
 
         It may have been made in another thread, and is given in that of the pump.  Raises
-        `LocalProtocolError` (``UNKNOWN_TICKET``) for an effect that was not deferred, or is
-        answered already.
+        `LocalProtocolError` for an effect that was not deferred, or is answered already
+        (``UNKNOWN_TICKET``), and for an error that is no exception (``WRONG_RESULT``): the
+        effect is still to be answered then.
         """
         ticket = answer.effect.ticket
         if ticket not in self._deferred:
             raise LocalProtocolError(ContractErrorCode.UNKNOWN_TICKET, f"{ticket!r}")
-        self._deferred.remove(ticket)
-        if self._error is None:
-            assert self._durable is not None
-            self._tell_time(now, early=True)
-            answer.give(self._durable)
-        self._drain()
+        self._tell_time(now, early=True)
+        try:
+            if self._error is None:
+                assert self._durable is not None
+                answer.give(self._durable)
+            self._deferred.remove(ticket)
+        finally:  # it has become later, whatever the answer was
+            self._drain()
 
     def next_job(self) -> Job | None:
         """Effects to be done now, elsewhere; one job at a time, so that all are done in order."""
@@ -196,6 +205,7 @@ class Engine(ABC):
 
     def finish(self, answers: Iterable[Answer[Any]], now: float) -> None:
         """Take what a job has brought."""
+        check_time(now, None)
         for answer in answers:
             self.answer(answer, now)
         self._job = None

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Unpack
 
-from culm.machine import Link, LinkedMachine
+from culm.machine import Link, LinkedMachine, check_time
 from culm.pump.channel import Channel, ConnectionState
 from culm.pump.engine import Handlers
 from culm.pump.stream import Connected, StreamPump
@@ -72,6 +72,7 @@ class LinkedPump(Connected):
         number = link.number
         if number in self._channels:
             raise ValueError(f"link {number} has a connection")
+        check_time(now, None)
         size_max = self._limits.piece_size_max
         channel = Channel(link, piece_size_max=size_max, half_close=half_close)
         if self._error is not None:

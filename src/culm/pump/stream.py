@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Unpack
 
 from culm.buffer import Buffer
-from culm.machine import Closed, Machine, StreamMachine
+from culm.machine import Closed, Machine, StreamMachine, check_time
 from culm.pump.channel import Channel, ConnectionState, Half
 from culm.pump.engine import Engine, Handlers
 from culm.timers import Deadlines
@@ -19,7 +19,8 @@ class StreamPump(ABC):
     """One connection, as its driver sees it: that of a `Pump`, or one of a `LinkedPump`.
 
     Times are monotonic seconds, sizes are bytes.  Nothing is raised because of what the peer,
-    the store or a handler has done.
+    the store or a handler has done.  What a call cannot take (a time that is none, more than was
+    to be sent) is refused at once, and nothing has changed.
     """
 
     def __init__(self, channel: Channel) -> None:
@@ -64,10 +65,12 @@ class StreamPump(ABC):
 
     def receive_data(self, data: Buffer, now: float) -> None:
         """Bytes have come.  More of them than `read_size` are taken, too."""
-        channel = self._channel
-        channel.received(memoryview(data).nbytes)
-        if channel.is_open:
-            self._input(now, channel.source.receive_data, data)
+        check_time(now, None)
+        size = memoryview(data).nbytes  # TypeError for what is no buffer
+        if self._channel.is_open:
+            self._input(now, self._take_in, data, size)
+        else:
+            self._channel.received(size)
 
     def receive_eof(self, now: float) -> None:
         """The peer has ended its half of the connection.  Again: no effect."""
@@ -75,6 +78,7 @@ class StreamPump(ABC):
 
     def sent(self, size: int, now: float) -> None:
         """So many bytes of `outgoing` have gone.  Raises `ValueError` if it has fewer."""
+        check_time(now, None)
         channel = self._channel
         channel.sent(size)
         if channel.fill() or not channel.is_at_work:
@@ -82,8 +86,7 @@ class StreamPump(ABC):
 
     def eof_sent(self, now: float) -> None:
         """Our half of the connection has been ended."""
-        self._channel.end_writes()
-        self._input(now, self._look_again)
+        self._input(now, self._channel.end_writes)
 
     def send_failed(self, now: float) -> None:
         """The peer takes nothing any more; what it has sent may still come."""
@@ -92,6 +95,10 @@ class StreamPump(ABC):
     def connection_lost(self, now: float) -> None:
         """The connection is gone, in both directions.  Again: no effect."""
         self._input(now, self._lose)
+
+    def _take_in(self, data: Buffer, size: int) -> None:
+        self._channel.source.receive_data(data)
+        self._channel.received(size)
 
     def _end_reads(self) -> None:
         if self._channel.reads is Half.OPEN:
@@ -183,6 +190,7 @@ class Pump(Connected, StreamPump):
 
         half_close: whether our half of it can be ended by itself; not so with TLS.
         """
+        check_time(now, None)
         self._channel.connected(half_close=half_close)
         self.advance(now)
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
+from math import nan
 from typing import Any
 
 from hypothesis import strategies as st
 
 from culm.effects import Answer
-from culm.machine import Effect, Event, Link, LocalProtocolError
+from culm.machine import Effect, Event, Link, LocalProtocolError, Ticket
 from culm.pump import DatagramPump, Limits, LinkedPump, Pump, StreamPump
 from culm.testing.driver import Turn, check_end
 from culm.testing.operations import Advance, Eof, Operation, Receive, ReceiveDatagram
@@ -21,6 +23,7 @@ from culm.testing.suite.strategies import Draw, conversation, sizes, tightened, 
 __all__ = ["pumped"]
 
 _START = Advance(0.0)
+_NOT_ASKED: Effect[None] = Effect(ticket=Ticket(0))
 _LINGER_S = 2.0**40  # some machines say something when they have ended, and it is compared
 
 
@@ -30,7 +33,8 @@ def pumped(spec: MachineSpec, draw: Draw) -> None:
     Events, effects, bytes, datagrams and the deadline are those of the suite's own driver, for
     all sizes of pieces and wherever a drain gives way: the time is told more often, at no later
     times, and bytes are taken a piece at a time.  (Of a machine with `lazy_output` bytes may
-    differ; `links` sees to it that they mean the same.)
+    differ; `links` sees to it that they mean the same.)  Whoever calls the pump wrongly is told so
+    at once, and makes no difference either.
     """
     told = tightened(spec, conversation(spec, draw), draw)
     story = variant(told.operations, draw)
@@ -40,7 +44,7 @@ def pumped(spec: MachineSpec, draw: Draw) -> None:
         linger_s=_LINGER_S,
         linger_after_error_s=_LINGER_S,
     )
-    pump = _Pumped(spec, told, limits)
+    pump = _Pumped(spec, told, limits, mistake_every=draw(st.sampled_from([3, 17, 100])))
     if pump.is_timed:
         story = [_START, *story]
     with retold(spec, told, story):
@@ -80,7 +84,9 @@ def _sent(turns: Sequence[Turn]) -> dict[int | None, bytes]:
 class _Pumped:
     """A new machine for a conversation, in a pump, and all that has come out of it."""
 
-    def __init__(self, spec: MachineSpec, told: Conversation, limits: Limits) -> None:
+    def __init__(
+        self, spec: MachineSpec, told: Conversation, limits: Limits, *, mistake_every: int
+    ) -> None:
         self.events: list[Event] = []
         self.effects: list[Effect[Any]] = []
         self.sent: dict[int | None, bytes] = {}
@@ -88,6 +94,7 @@ class _Pumped:
         self._driver = driver_for(spec, told)  # finds verbs, knows the store
         self._streams: dict[int | None, StreamPump] = {}
         self._now = _START.now
+        self._mistake_every, self._count = mistake_every, 0
         machine: Any = self._driver.machine
         handlers: Any = {
             "on_event": self.events.append,
@@ -118,6 +125,7 @@ class _Pumped:
         self._finish()
         unanswered, respond = self._driver.unanswered, self._driver.respond
         while respond is not None and unanswered:
+            self._err()
             effect = unanswered.pop(0)
             self._pump.answer(Answer(effect, respond(effect), None), self._now)
             self._finish()
@@ -147,6 +155,47 @@ class _Pumped:
         while self._move():
             moves.append(None)
             check_end("moves of a pump", moves)
+            self._err()
+
+    def _err(self) -> None:
+        """Now and then, make every mistake there is."""
+        self._count += 1
+        if self._count % self._mistake_every:
+            return
+        for name, mistake in self._mistakes():
+            try:
+                mistake()
+            except (LocalProtocolError, TypeError, ValueError):
+                continue
+            raise AssertionError(f"a pump takes what is wrong: {name}")
+
+    def _mistakes(self) -> Iterator[tuple[str, Callable[[], object]]]:
+        now, pump = self._now, self._pump
+        yield "advance at no time", partial(pump.advance, nan)
+        yield "call at no time", partial(pump.call, nan, self._driver.deadline)
+        yield "answer to nothing", partial(pump.answer, Answer(_NOT_ASKED, None, None), now)
+        for effect in self._driver.unanswered[:1]:
+            no_error: Any = "no exception"
+            yield "answer at no time", partial(pump.answer, Answer(effect, None, OSError()), nan)
+            yield "answer that is none", partial(pump.answer, Answer(effect, None, no_error), now)
+        if isinstance(pump, DatagramPump):
+            yield (
+                "receive_datagram at no time",
+                partial(pump.receive_datagram, b"", nan, source="?"),
+            )
+            yield "next_datagram at no time", partial(pump.next_datagram, nan)
+        for stream in self._streams.values():
+            no_data: Any = "text"
+            yield "receive_data at no time", partial(stream.receive_data, b"x", nan)
+            yield "receive_data of text", partial(stream.receive_data, no_data, now)
+            yield "receive_eof at no time", partial(stream.receive_eof, nan)
+            yield "sent at no time", partial(stream.sent, 0, nan)
+            wrong_sizes: tuple[Any, ...] = (-1, len(stream.outgoing) + 1, 0.5)
+            for size in wrong_sizes:
+                yield f"sent {size}", partial(stream.sent, size, now)
+            yield "eof_sent at no time", partial(stream.eof_sent, nan)
+            yield "send_failed at no time", partial(stream.send_failed, nan)
+            yield "connection_lost at no time", partial(stream.connection_lost, nan)
 
     def _move(self) -> bool:
         deadline = self._pump.next_deadline()
