@@ -250,7 +250,31 @@ def ssb(folder: Path, stack: ExitStack) -> str:
     return terminal.picture("python examples/ssb_peer.py run --dir me --connect net:...")
 
 
-PICTURES = {"oxen": oxen, "raft": raft, "p2panda": p2panda, "ssb": ssb}
+def directory(folder: Path, stack: ExitStack) -> str:
+    """A directory is published, served, fetched and looked at."""
+    for name, size in (("2024/sea.jpg", 300_000), ("2024/hill.jpg", 90_000), ("list.txt", 700)):
+        path = folder / "photos" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(os.urandom(size))
+    program_name = "replicate_directory.py"
+    publish = program(program_name, "publish", folder / "photos", "--store", folder / "mine.store")
+    subprocess.run(publish, check=True, capture_output=True)
+    serve = program(program_name, "serve", "--store", folder / "mine.store", "--port", 0)
+    said = background(stack, *serve).stdout
+    assert said is not None
+    port = json.loads(said.readline())["port"]
+    fetcher, store = f"python examples/{program_name}", "--store theirs.store"
+    commands = session(
+        f"{fetcher} fetch {store} --from 127.0.0.1:{port} --into copy",
+        f"{fetcher} ls {store}",
+        f"{fetcher} verify copy {store}",
+    )
+    terminal = stack.enter_context(Terminal(commands, columns=104, folder=folder))
+    terminal.wait()
+    return terminal.picture("A directory is fetched and verified")
+
+
+PICTURES = {"oxen": oxen, "raft": raft, "p2panda": p2panda, "ssb": ssb, "directory": directory}
 
 
 def main() -> None:
