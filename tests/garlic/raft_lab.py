@@ -37,7 +37,7 @@ TIMING = Timing(
     heartbeat_interval_s=0.5,
     request_timeout_s=0.9,
 )
-LIMITS = Limits(sync_gap=2, attempts_max=3, chunk_size=4, trailing_entries=0)
+LIMITS = Limits(sync_gap=2, attempts_max=3, chunk_size=4, trailing_entries=0, catch_up_entries=0)
 
 
 def configuration(*ids: int, index: int = 0, last: int = 0) -> Configuration:

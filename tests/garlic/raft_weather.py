@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from culm.garlic.raft import Limits, Timing
 
@@ -61,7 +61,7 @@ TIMING = Timing(
 
 
 def draw_limits(rng: random.Random) -> Limits:
-    return Limits(
+    limits = Limits(
         in_flight_max=rng.choice((1, 1, 4)),
         append_entries_max=rng.choice((1, 2, 100)),
         sync_gap=rng.choice((1, 3, 10)),
@@ -72,3 +72,5 @@ def draw_limits(rng: random.Random) -> Limits:
         apply_entries_max=rng.choice((1, 1000)),
         writes_max=rng.choice((1, 1, 4)),
     )
+    # Nobody is waited for, or who is a little behind.
+    return replace(limits, catch_up_entries=limits.snapshot_distance * limits.trailing_entries)

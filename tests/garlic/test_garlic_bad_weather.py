@@ -103,22 +103,22 @@ def pauses(dials: Dials, count: int) -> list[float]:
 
 
 def test_pauses_between_dials_double_up_to_a_bound_and_differ() -> None:
-    first = pauses(Dials(0.025, 1.0, random.Random(1)), 12)
+    first = pauses(Dials(0.025, 1.0, 30.0, random.Random(1)), 12)
     for doublings, pause in enumerate(first):
         longest = min(1.0, 0.025 * 2**doublings)
         assert longest / 2 <= pause <= longest
-    assert first != pauses(Dials(0.025, 1.0, random.Random(2)), 12)
+    assert first != pauses(Dials(0.025, 1.0, 30.0, random.Random(2)), 12)
 
 
 def test_an_answer_makes_pauses_short_again() -> None:
-    dials = Dials(0.025, 1.0, random.Random(1))
+    dials = Dials(0.025, 1.0, 30.0, random.Random(1))
     pauses(dials, 10)
     dials.answered(2)
     assert pauses(dials, 1)[0] <= 0.025
 
 
 def test_pauses_stay_bounded_for_ever() -> None:
-    assert max(pauses(Dials(0.025, 1.0, random.Random(1)), 5000)) <= 1.0
+    assert max(pauses(Dials(0.025, 1.0, 30.0, random.Random(1)), 5000)) <= 1.0
 
 
 # Slow lines

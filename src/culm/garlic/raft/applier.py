@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from culm.effects import StoreWork
 from culm.garlic.raft.effects import Apply, Compact, TakeSnapshot
 from culm.garlic.raft.journal import Journal
 from culm.garlic.raft.limits import Limits
 from culm.garlic.raft.model import Snapshot
+from culm.garlic.raft.progress import Lag
 
 __all__ = ["Applier"]
+
+
+class Leader(Protocol):
+    """Who knows how far the others are."""
+
+    def lag(self) -> Lag: ...
 
 
 class Applier:
@@ -37,15 +46,19 @@ class Applier:
         """Whether the state machine is at work."""
         return self._busy
 
-    def next_effect(self) -> Apply | Compact | TakeSnapshot | None:
+    def next_effect(self, leader: Leader | None) -> Apply | Compact | TakeSnapshot | None:
+        """What the store is to do; while we lead, those who are behind are waited for."""
         if self._compact_to is not None:
             index, self._compact_to = self._compact_to, None
             return self._work.hand_out(Compact, lambda _: None, index=index)
         if self._busy:
             return None
         journal, limits, applied = self._journal, self._limits, self.applied_index
-        if 0 < limits.snapshot_distance <= applied - journal.log.snapshot.index:
-            return self._take_snapshot()
+        distance = applied - journal.log.snapshot.index
+        if 0 < limits.snapshot_distance <= distance:
+            lag = Lag(sending=False, reached=applied) if leader is None else leader.lag()
+            if not lag.sending or distance >= limits.catch_up_entries:
+                return self._take_snapshot(lag.reached)
         if applied == journal.commit_index:
             return None
         last = min(journal.commit_index, journal.stable_index, applied + limits.apply_entries_max)
@@ -63,17 +76,21 @@ class Applier:
         self._busy = False
         self.applied_index = last
 
-    def _take_snapshot(self) -> TakeSnapshot:
+    def _take_snapshot(self, lowest: int) -> TakeSnapshot:
         index = self.applied_index
         term = self._journal.log.term_at(index)
         assert term is not None
         snapshot = Snapshot(index, term, self._journal.membership.at(index))
         self._busy = True
-        return self._work.hand_out(TakeSnapshot, lambda _: self._taken(snapshot), snapshot=snapshot)
+        wanted = min(index - lowest, self._limits.catch_up_entries)
+        trailing = max(wanted, self._limits.trailing_entries)
+        return self._work.hand_out(
+            TakeSnapshot, lambda _: self._taken(snapshot, trailing), snapshot=snapshot
+        )
 
-    def _taken(self, snapshot: Snapshot) -> None:
+    def _taken(self, snapshot: Snapshot, trailing: int) -> None:
         self._busy = False
-        self._compact_to = self._journal.log.compact(snapshot, self._limits.trailing_entries)
+        self._compact_to = self._journal.log.compact(snapshot, trailing)
         self._journal.membership.compact(snapshot)
 
     def reset(self, index: int) -> None:

@@ -335,7 +335,7 @@ class Raft:
         if effect is None and receiver.due is not None:
             effect = receiver.next_effect()
         if effect is None and not receiver.installing:
-            effect = shared.applier.next_effect()
+            effect = shared.applier.next_effect(leadership)
         if effect is None and leadership is not None:
             # Now that nothing else is left to do, peers get all that has gathered.
             leadership.replicator.flush()

@@ -11,6 +11,7 @@ from culm.garlic.raft.errors import ErrorCode
 from culm.garlic.raft.events import ChangeFailed, ReadFailed, ReadReady, TransferFailed
 from culm.garlic.raft.messages import Extension, ReadIndexRequest, TransferRequest
 from culm.garlic.raft.model import Configuration, Entry, PeerStatus, Server
+from culm.garlic.raft.progress import Lag, ProgressState
 from culm.garlic.raft.reads import Reads
 from culm.garlic.raft.replicator import Replicator
 from culm.garlic.raft.shared import Shared
@@ -59,6 +60,20 @@ class Leadership:
     def _append(self, configuration: Configuration) -> None:
         journal = self._shared.journal
         journal.append((Entry(journal.term, configuration),))
+
+    def lag(self) -> Lag:
+        """Whom a snapshot that is taken now would leave behind."""
+        shared = self._shared
+        served = list(self.replicator.peers.values())
+        if self._change is not None:
+            served.append(self._change.progress)
+        since = shared.now - shared.timing.election_timeout_max_s
+        live = [progress for progress in served if progress.heard_at >= since]
+        log = shared.journal.log
+        return Lag(
+            sending=any(progress.state is ProgressState.SNAPSHOT for progress in live),
+            reached=min((one.has(log.snapshot) for one in live), default=log.last_index),
+        )
 
     # Proposals
 

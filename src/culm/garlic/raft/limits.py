@@ -59,6 +59,9 @@ class Limits:
         Applied entries after which a snapshot is taken; 0: never.
     trailing_entries
         Entries before a snapshot that are kept for slow followers.
+    catch_up_entries
+        How many of them a leader keeps at most for followers that answer and are further behind.
+        While such a one is sent a snapshot, the next snapshot waits until it stands for as many.
     proposals_max, proposal_size_max
         Entries, and bytes of values, that a leader holds uncommitted before it refuses more.
     writes_max
@@ -81,6 +84,7 @@ class Limits:
     chunk_size: int = 4096
     snapshot_distance: int = 100_000
     trailing_entries: int = 10_000
+    catch_up_entries: int = 400_000
     proposals_max: int = 100_000
     proposal_size_max: int = 64 * 1024 * 1024
     writes_max: int = 1

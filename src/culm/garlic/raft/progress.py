@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import NamedTuple
 
 from culm.garlic.raft.model import PeerStatus, Snapshot
 
-__all__ = ["Flight", "Progress", "ProgressState"]
+__all__ = ["Flight", "Lag", "Progress", "ProgressState"]
 
 
 class ProgressState(Enum):
@@ -23,6 +24,13 @@ class ProgressState(Enum):
     SEARCH = "search"
     REPLICATE = "replicate"
     SNAPSHOT = "snapshot"
+
+
+class Lag(NamedTuple):
+    """Of those that answer: whether one is sent a snapshot, and what all of them have."""
+
+    sending: bool
+    reached: int
 
 
 _LOOKING = (ProgressState.PROBE, ProgressState.SEARCH)
@@ -140,6 +148,12 @@ class Progress:
     def stream(self) -> None:
         """A joiner gets what follows, batch after batch."""
         self.state = ProgressState.REPLICATE
+
+    def has(self, latest: Snapshot) -> int:
+        """Up to where the peer needs no entries; who gets a snapshot will have that."""
+        if self.state is ProgressState.SNAPSHOT:
+            return (self.snapshot or latest).index
+        return self.match_index or self.next_index - 1
 
     def status(self, server_id: int, doing: str) -> PeerStatus:
         """All this for users; `doing` says what is done with the peer."""
