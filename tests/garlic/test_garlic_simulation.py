@@ -1,6 +1,6 @@
 """Whole nodes on connections that break: the promises of the cores hold over frames.
 
-``CULM_GARLIC_SEEDS`` says how many seeds to try (200 by default, 10,000 in a long
+``CULM_GARLIC_SEEDS`` says how many seeds to try (200 by default, 100,000 in a long
 campaign), ``CULM_GARLIC_FIRST_SEED`` where to begin.
 """
 
@@ -18,7 +18,7 @@ from culm.garlic.raft.journal import Journal
 from culm.garlic.translate import Translator
 from culm.garlic.values import encode_log
 
-SEEDS = effort.seeds("GARLIC", usual=200, long=10_000)
+SEEDS = effort.seeds("GARLIC", usual=200, long=100_000)
 BLOCK = 100
 
 # In so many of 100 seeds at least; about half of what is measured.
