@@ -1,4 +1,4 @@
-"""A machine over another one and a store: what replicators have in common."""
+"""What replicators have in common: a machine on top of another machine and a store."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ F = TypeVar("F", bound=Effect[Any])
 
 
 class DurableBase(ABC, Generic[M, V, F]):
-    """Drives a wire machine, `connection`, over a store, which it reaches through effects.
+    """Drives a wire machine, `connection`, over a store that it reaches through effects.
 
-    No byte is read while the store is behind, and the end of the connection is not told before all
-    that it brought is in the store.  If the store fails, the connection is given up.
+    No byte is read while the store is behind, and the end of the connection is not reported before
+    everything that came is in the store.  If the store fails, the connection is given up.
 
     ``V`` and ``F`` are the unions of the events and of the effects that a subclass gives.
 
@@ -38,14 +38,14 @@ class DurableBase(ABC, Generic[M, V, F]):
 
     @abstractmethod
     def _store_is_behind(self) -> bool:
-        """Whether the store is to do something before more is read."""
+        """Whether the store has to catch up before more is read."""
 
     @abstractmethod
     def _handle(self, event: Event) -> None:
         """Take an event of the connection; `Closed` too, which is the last."""
 
     def _at_rest(self) -> V | Closed | None:
-        """What follows if the store has caught up and the connection has nothing more to tell."""
+        """What to report when the store has caught up and the connection has no more events."""
         return None
 
     def _over(self) -> None:
@@ -79,9 +79,9 @@ class DurableBase(ABC, Generic[M, V, F]):
         self._work.complete(ticket, result)
 
     def fail(self, ticket: Ticket[Any], error: Exception) -> None:
-        """The store could not do it: the connection is given up, with a goodbye.
+        """The store failed to do it: the connection is given up, with a goodbye.
 
-        What has come in and is not in the store is dropped; see `Durable.fail`.
+        What has been received and is not in the store is dropped; see `Durable.fail`.
         """
         self._work.fail(ticket, error)
         self._closed = self._closed or Closed()

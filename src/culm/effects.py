@@ -1,7 +1,7 @@
-"""Effects on their way to the user's store and back.
+"""Effects, on their way to the user's store and back.
 
-`Tickets` is what a machine keeps of them, `StoreWork` what it keeps if its events wait for the
-store, too; `Answer` is how a driver does one and says what came of it.
+`Tickets` keeps track of a machine's effects; `StoreWork` does the same for a machine whose events
+wait for the store, too; with `Answer` a driver carries out an effect and answers it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Then: TypeAlias = Callable[[Any], None]  # gets the answer
 
 
 class Tickets(Generic[T, F]):
-    """Effects in the order of their tickets, and for each a ``T``: what waits for its answer.
+    """Effects in the order of their tickets, each with a ``T``: what waits for the answer.
 
     ``F`` is the union of the effects that `ask` makes.
 
@@ -51,7 +51,7 @@ class Tickets(Generic[T, F]):
         self._open: dict[int, tuple[Effect[Any], T]] = {}
 
     def __len__(self) -> int:
-        """How many answers are outstanding, those to effects not handed out yet included."""
+        """How many answers are outstanding, including those to effects not handed out yet."""
         return len(self._asked) + len(self._open)
 
     def ask(self, kind: Callable[..., F], waits: T, /, **fields: Any) -> None:
@@ -60,7 +60,7 @@ class Tickets(Generic[T, F]):
         self._asked.append((kind(ticket=Ticket(self._last), **fields), waits))
 
     def next_effect(self) -> F | None:
-        """Hand out the next of those that were asked for."""
+        """Hand out the next effect that was asked for."""
         if not self._asked:
             return None
         asked = self._asked.popleft()
@@ -107,7 +107,7 @@ class Tickets(Generic[T, F]):
         return StoreFailed(effect=effect, error=error), waits
 
     def drop_asked(self) -> None:
-        """Forget what was asked for and not handed out."""
+        """Forget effects that were asked for but not handed out."""
         self._asked.clear()
 
     def _find(self, ticket: object) -> tuple[Effect[Any], T]:
@@ -120,8 +120,8 @@ class Tickets(Generic[T, F]):
 class Place:
     """A place in the order of a machine's events, to be filled when the store has answered.
 
-    events: those that are still to be taken; ``None`` before it is known what comes here.
-    single: no more than one of them comes here, so that places may share what gives them.
+    events: those still to be taken; ``None`` until it is known what comes here.
+    single: at most one event comes here, so that several places may share one iterator.
     """
 
     __slots__ = ("events",)
@@ -137,10 +137,10 @@ class Place:
 
 
 class StoreWork(Tickets[Then, Effect[Any]]):
-    """What is asked of the store, the events that wait for it, and the bytes that it has not got.
+    """Effects for the store, the events that wait for it, and the bytes that it does not have yet.
 
-    Events come out in the order in which their causes came in: one that waits for the store
-    holds back those behind it.  Once the store has failed, nothing is asked of it any more.
+    Events come out in the order of their causes: one that waits for the store holds back those
+    after it.  Once the store has failed, nothing more is asked of it.
 
     suits: what an answer must be besides what its effect accepts.
     """
@@ -158,12 +158,12 @@ class StoreWork(Tickets[Then, Effect[Any]]):
 
     @property
     def has_failed(self) -> bool:
-        """Whether the store could not do what it was asked to."""
+        """Whether the store has failed to do what it was asked to."""
         return self._has_failed
 
     @property
     def unwritten_size(self) -> int:
-        """Bytes received of which the store has not said that it has them."""
+        """Bytes received that the store has not confirmed."""
         return self._unwritten_size
 
     @property
@@ -186,12 +186,12 @@ class StoreWork(Tickets[Then, Effect[Any]]):
             super().ask(kind, then, **fields)
 
     def stop(self) -> None:
-        """Ask for nothing more, and draw no conclusions from what is still answered."""
+        """Ask for nothing more, and let answers that still come have no effect."""
         self._stopped = True
         self.drop_asked()
 
     def complete(self, ticket: Ticket[R], result: R) -> None:
-        """Answer an effect (see `Tickets.answered`); to no effect after a failure, or `stop`."""
+        """Answer an effect (see `Tickets.answered`); without effect after a failure, or `stop`."""
         then = self.answered(ticket, result)
         if not self._stopped:
             then(result)
@@ -199,7 +199,7 @@ class StoreWork(Tickets[Then, Effect[Any]]):
     def fail(self, ticket: Ticket[Any], error: Exception) -> None:
         """There is no answer to an effect (see `Tickets.failed`).
 
-        What waits for the store never happens, and what waits behind that is not told.
+        What waits for the store never happens, and events after it are not reported.
         """
         failure, _ = self.failed(ticket, error)
         if self._stopped:
@@ -218,7 +218,7 @@ class StoreWork(Tickets[Then, Effect[Any]]):
             self._unwritten_size += size
 
     def release(self, size: int) -> None:
-        """The store has them, or is not to get them any more."""
+        """The store has them, or will not get them any more."""
         if not self._has_failed:
             self._unwritten_size -= size
 
@@ -229,7 +229,7 @@ class StoreWork(Tickets[Then, Effect[Any]]):
         self._order.append(event)
 
     def reserve(self) -> Place:
-        """Take a place in the order for events of which the store decides."""
+        """Take a place in the order for events that depend on the store."""
         place = Place()
         self._order.append(place)
         return place
@@ -274,9 +274,9 @@ def _wrong(effect: Effect[Any], result: object) -> LocalProtocolError:
 
 @dataclass(frozen=True, slots=True)
 class Answer(Generic[R]):
-    """What a store has said to an effect: the result, or the exception that it raised.
+    """How a store has answered an effect: with a result, or the exception that it raised.
 
-    It may be made in another thread than that of the machine.
+    It may be made in a thread other than the machine's.
     """
 
     effect: Effect[R]
@@ -285,7 +285,7 @@ class Answer(Generic[R]):
 
     @staticmethod
     def of(effect: Effect[T], perform: Callable[[Effect[T]], T]) -> Answer[T]:
-        """Do `effect`; whatever `perform` raises is what the machine will be told."""
+        """Carry out `effect`; whatever `perform` raises is reported to the machine."""
         try:
             return Answer(effect, perform(effect), None)
         except Exception as error:
@@ -294,8 +294,8 @@ class Answer(Generic[R]):
     def give(self, machine: Durable) -> None:
         """Tell the machine: `Durable.complete`, or `Durable.fail`.
 
-        A result that is no answer to the effect is a failure of the store, too: its error
-        is the machine's refusal, ``WRONG_RESULT``.
+        A result that does not answer the effect is a failure of the store, too: the error is then
+        the machine's refusal, ``WRONG_RESULT``.
         """
         ticket: Ticket[Any] = self.effect.ticket
         error = self.error

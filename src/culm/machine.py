@@ -284,7 +284,7 @@ class Link(Protocol):
         ...
 
     def close(self) -> None:
-        """Give the connection up; the machine tells of its end.  Again: no effect."""
+        """Give the connection up; the machine reports its end.  A second call has no effect."""
         ...
 
 
@@ -306,8 +306,8 @@ class LinkedMachine(Machine, Protocol):
     def links_to_send(self) -> Sequence[Link]:
         """Take the links that may have got bytes to send, or have ended, since last taken.
 
-        Whoever leaves bytes in a link, because its peer does not read, comes back to that
-        link by himself.
+        A driver that leaves bytes in a link, because its peer does not read, has to come back to
+        that link itself.
         """
         ...
 
@@ -358,7 +358,7 @@ class Durable(Protocol):
         ...
 
     def fail(self, ticket: Ticket[Any], error: Exception) -> None:
-        """The store could not do it, or not all of it.
+        """The store failed to do it, or did only part of it.
 
         Nothing that depended on it ever leaves or counts as stored; `StoreFailed` says
         so, and whether the machine ends or stays usable is said on its page.  Raises

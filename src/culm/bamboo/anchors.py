@@ -28,7 +28,7 @@ class Anchors(Generic[T]):
     """Sequence number of the entry added last; 0 before the first."""
 
     def __init__(self, position: int = 0, known: Mapping[int, T] | None = None) -> None:
-        """Start behind entry `position`, with what is known up to there."""
+        """Start after entry `position`, with what is known up to there."""
         self.position = position
         values = known or {}
         self._seqnums = [seqnum for seqnum in open_targets(position) if seqnum in values]
@@ -38,7 +38,7 @@ class Anchors(Generic[T]):
         return len(self._seqnums)
 
     def require_complete(self) -> None:
-        """Raise `ValueError` if something is missing to which the next entries can link."""
+        """Raise `ValueError` if something that the next entries can link to is missing."""
         missing = [n for n in open_targets(self.position) if n not in self._values]
         if missing:
             raise ValueError(f"links of entries after {self.position} need entries {missing}")

@@ -1,4 +1,4 @@
-"""Whether what a store has said can be what it was asked for.
+"""Whether a store's answer can be what it was asked for.
 
 Only the form is looked at, once for each answer: a store is trusted to keep what it was
 given, and hashes and signatures were verified before that.
@@ -51,7 +51,7 @@ def are_hashes(value: object, seqnums: Sequence[int]) -> TypeGuard[dict[int, byt
 def is_of_family(family: HashFamily, answer: object) -> bool:
     """Whether all hashes in an answer are of `family`; its effect has accepted the answer."""
     size = family.encoded_size
-    if answer is None or isinstance(answer, bytes):  # of a payload: the most frequent answers
+    if answer is None or isinstance(answer, bytes):  # bytes of a payload: the most frequent answers
         return True
     if isinstance(answer, (Head, StoredEntry)):
         return len(answer.hash) == size
@@ -67,7 +67,7 @@ def is_of_family(family: HashFamily, answer: object) -> bool:
 
 
 def are_logs(value: object, after: LogKey | None) -> TypeGuard[list[LogKey]]:
-    """Logs in ascending order, all of them behind `after`."""
+    """Logs in ascending order, all of them after `after`."""
     if not is_list(value) or not all(map(_is_log, value)):
         return False
     logs: list[LogKey] = value if after is None else [after, *value]

@@ -49,11 +49,11 @@ def audit_log(
     Unless `sparse`, an entry needs all entries before it, else the path of links to entry
     1 and, where they are there, the targets of its links.
 
-    Other than a `LogVerifier`, which takes only what is verified, the audit goes on and
-    checks links against whatever the author has signed: one bad entry does not hide what
-    is wrong with the next, nor does it make the next wrong.  That a later entry is not
-    verified for it is said by ``GAP`` (its links lead through an entry that is not
-    verified) or ``INVALID_LOG`` (after a fork or a payload size lie).
+    Unlike a `LogVerifier`, which takes only what is verified, the audit goes on and checks links
+    against whatever the author has signed: one bad entry does not hide what is wrong with the next,
+    nor does it make the next one wrong.  A later entry that is not verified because of it gets
+    ``GAP`` (its links lead through an entry that is not verified) or ``INVALID_LOG`` (after a fork
+    or a payload size lie).
 
     A verdict on an entry comes when the next sequence number has come, for a fork may show
     up until then; others come at once.  Memory is that of ``O(log n)`` hashes and of the
@@ -66,7 +66,7 @@ def audit_log(
 
 
 class _Seen(NamedTuple):
-    """What the author signed under a sequence number, and whether that is verified."""
+    """What the author signed under one sequence number, and whether that is verified."""
 
     hashes: frozenset[bytes]
     verified: bool

@@ -29,7 +29,7 @@ def publish(
     payload_hash: bytes | None = None,
     end_of_log: bool = False,
 ) -> NewEntry:
-    """Make the entry behind `head`, for a payload or the size and hash of one.
+    """Make the entry after `head`, for a payload or the size and hash of one.
 
     `hashes` gives the hash of the entry to which the lipmaalink points, where the entry
     has one (``lipmaa(head.seqnum + 1)``); `LogStore.hashes` or a `LogVerifier` knows it.
@@ -61,8 +61,8 @@ class LogAuthor:
     """Makes one entry after the other, remembering what their links need (O(log n)).
 
     Start behind `head` with the hashes of ``open_targets(head.seqnum)``, or let `resume`
-    read them from a store.  There must be one author of a log at a time: two that start
-    behind the same head fork it.
+    read them from a store.  A log must have one author at a time: two that start after the same
+    head fork it.
 
     Raises `ValueError` if hashes are missing.
     """
@@ -88,7 +88,7 @@ class LogAuthor:
 
     @classmethod
     def resume(cls, key: SigningKey, store: LogStore, log_id: int = 0) -> LogAuthor:
-        """Go on behind the head of the log in `store`.
+        """Go on after the head of the log in `store`.
 
         Raises `VerificationError` (``INVALID_LOG``, with the proof) if the log is forked.
         """
@@ -105,7 +105,7 @@ class LogAuthor:
 
     @property
     def head(self) -> Head | None:
-        """The entry made last, or the one behind which this author started."""
+        """The entry made last, or the one after which this author started."""
         return self._head
 
     def publish(

@@ -195,9 +195,9 @@ class ReadLog(StoreEffect[LogStatus]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteEffect(StoreEffect[StoreError | None]):
-    """A write; answered with ``None``, or with a refusal that others' writes may cause.
+    """A write; answered with ``None``, or with a refusal that another writer may have caused.
 
-    Any other exception of the store is no answer: the machine is told by `Durable.fail`.
+    Any other exception of the store is no answer: report it with `Durable.fail`.
     """
 
     REFUSALS: ClassVar[frozenset[StoreErrorCode]] = frozenset()
@@ -278,7 +278,7 @@ class DiscardStaged(_PayloadWrite):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AddFork(WriteEffect):
-    """`LogStore.add_fork`, which nobody else's write can keep from being done."""
+    """`LogStore.add_fork`, which no other writer can prevent."""
 
     proof: ForkProof
 
@@ -353,9 +353,8 @@ _OPERATIONS: dict[type[Effect[Any]], Callable[[Any, LogStore], object]] = {
 def perform(effect: Effect[Any], store: LogStore) -> Any:
     """Do what `effect` asks of `store`; the result is what the machine waits for.
 
-    A refusal of the store (`StoreError`) is a result, too, where the effect accepts it.
-    Raises what else the store raises, and `TypeError` for an effect that is not one for a
-    log store.
+    A refusal of the store (`StoreError`) is a result, too, if the effect accepts it.  Raises
+    whatever else the store raises, and `TypeError` for an effect that is not one for a log store.
     """
     operation = _OPERATIONS.get(type(effect))
     if operation is None:

@@ -71,7 +71,7 @@ def check_log(log: LogKey) -> None:
 
 
 class _Fields:
-    """An `Entry` while it is put together: a frozen class takes several times as long for it."""
+    """An `Entry` while it is being built: with a frozen class that takes several times as long."""
 
     __slots__ = (
         "_encoded",
@@ -120,7 +120,7 @@ class _Fields:
 
 @dataclass(frozen=True, slots=True)
 class Entry(_Fields):
-    """An entry that has the form of one; nothing is said of its signature and links.
+    """A well-formed entry; its signature and links have not been checked.
 
     Hashes are whole encodings.  `lipmaalink` is ``None`` if its target is that of the
     backlink, both are ``None`` in entry 1.  Raises `ValueError` for fields that no
@@ -234,7 +234,7 @@ def decode(data: Buffer, *, family: HashFamily) -> Entry:
 
 
 def decode_prefix(data: Buffer, offset: int = 0, *, family: HashFamily) -> tuple[Entry, int]:
-    """Decode the entry that starts at `offset`; also return the index just behind it.
+    """Decode the entry that starts at `offset`; also return the index just after it.
 
     Raises `Truncated` if more bytes could complete it, else `DecodeError`: ``BAD_TYPE``
     (tag, or hash function), ``BAD_VALUE`` (seqnum 0), ``BAD_LENGTH`` (digest),

@@ -12,7 +12,7 @@ __all__ = ["AUTHOR_FAULTS", "Reason", "VerificationError"]
 
 
 class Reason(IntEnum):
-    """What is wrong, told as precisely as it can be known."""
+    """What is wrong, as precisely as it can be known."""
 
     MALFORMED = 1
     """The bytes are not the encoding of an entry."""

@@ -85,7 +85,7 @@ class ForkProof:
     def decode_prefix(
         data: Buffer, offset: int = 0, *, family: HashFamily
     ) -> tuple[ForkProof, int]:
-        """Decode the two entries that start at `offset`, and the index just behind them.
+        """Decode the two entries that start at `offset`; also return the index just after them.
 
         Raises what `culm.bamboo.entry.decode_prefix` does, and `DecodeError` with
         ``BAD_VALUE`` for entries that cannot prove a fork.

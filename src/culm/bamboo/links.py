@@ -55,8 +55,7 @@ _RULER = _ruler(_RULER_LEVEL)
 def _level(seqnum: int) -> int:
     """Of the blocks that end with this entry, the level of the largest: g(n).
 
-    Of the entries of most logs `_RULER` says it, and whoever asks again and again looks there
-    first.
+    For the entries of most logs `_RULER` has it; callers in a hurry look there first.
     """
     index = seqnum - 1
     for k in range(bisect_left(_TOPS, seqnum), _RULER_LEVEL - 1, -1):

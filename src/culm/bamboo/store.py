@@ -1,9 +1,8 @@
 """Where logs are kept: the interface of a store, and one in memory.
 
-A store holds verified entries only; it trusts its user in that, and itself guards what
-would make it contradict itself.  Entries of a log may be sparse.  The payload of an
-entry is absent, staged (a prefix is on hand, unverified) or complete; deleting it leaves
-the entry.
+A store holds verified entries only: it trusts its user for that, and by itself refuses only what
+would make it contradict itself.  Entries of a log may be sparse.  The payload of an entry is
+absent, staged (a prefix is on hand, unverified) or complete; deleting it leaves the entry.
 
 All numbers of bytes are those of the encodings and payloads themselves.
 """
@@ -85,8 +84,8 @@ class StoredEntry(NamedTuple):
 class NewEntry(NamedTuple):
     """A verified entry to keep, with its whole verified payload or without one.
 
-    If `staged`, the payload is only what has come of it so far, unverified, as by
-    `LogStore.write_payload`, which goes on from there.
+    If `staged`, the payload is only what has arrived of it so far, unverified;
+    `LogStore.write_payload` goes on from there.
     """
 
     entry: Entry
@@ -107,7 +106,7 @@ class Head:
 class LogStore(Protocol):
     """A synchronous store of logs, all of one hash family.
 
-    Reading what is not there gives ``None`` or nothing; writing what must not be raises
+    Reading what is not there gives ``None`` or nothing; writing what is not allowed raises
     `StoreError` and changes nothing.
     """
 

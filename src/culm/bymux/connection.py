@@ -34,8 +34,8 @@ class Connection(StreamBase[ConnectionEvent]):
         The streams that there are from the beginning; the mirror image of the peer's
         (`InitialState.mirrored`).
     as_it_comes
-        For an owner that uses data up at once and puts it together itself: then a `StreamData`
-        holds all whole pieces that have come of a Write, as a view where they do not have to be
+        For an owner that uses up data at once and puts it together itself: then a `StreamData`
+        holds all whole pieces of a Write that have arrived, as a view where nothing has to be
         copied.  They count as consumed, one after the other.
 
     Raises `ValueError` if `initial` has more streams than ``limits.streams_max``.
@@ -142,10 +142,10 @@ class Connection(StreamBase[ConnectionEvent]):
         return Stream(scope)
 
     def grant_streams(self, count: int) -> None:
-        """Let the peer create `count` streams more.
+        """Let the peer create `count` more streams.
 
-        `Limits.streams_max` holds all the same: a peer that has more alive at once is
-        cut off.  Raises `ValueError` for less than 1.
+        `Limits.streams_max` still applies: a peer that has more alive at once is cut off.  Raises
+        `ValueError` for less than 1.
         """
         check_int("count", count, 1)
         self._global.grant(count)
@@ -167,7 +167,7 @@ class Connection(StreamBase[ConnectionEvent]):
 
     @property
     def inside(self) -> bool:
-        """Whether a packet has come in part; to be asked when there are no more events."""
+        """Whether part of a packet has come; meaningful when there are no more events."""
         return self._incoming is not None or bool(self._inbox.size)
 
     def read_size(self) -> int:
@@ -253,7 +253,7 @@ class Connection(StreamBase[ConnectionEvent]):
         return StreamCreated(stream_id=stream_id)
 
     def _take_piece(self, scope: StreamScope) -> ConnectionEvent | None:
-        """Bring up the next piece of a Write as soon as it is whole."""
+        """Hand up the next piece of a Write as soon as it is whole."""
         size = min(self._incoming_size, self._limits.piece_size_max)
         return self._bring_up(scope, size) if self._inbox.size >= size else None
 
@@ -292,7 +292,7 @@ class Connection(StreamBase[ConnectionEvent]):
         return self._next_id
 
     def _unfit(self, stream_id: int, creator: Role) -> ErrorCode | None:
-        """Why the endpoint `creator` may not create a stream of that id, if so."""
+        """Why the endpoint `creator` may not create a stream of that id; ``None`` if it may."""
         if stream_id % 2 != creator:
             return ErrorCode.WRONG_PARITY
         return ErrorCode.ID_ACTIVE if stream_id in self._scopes else None

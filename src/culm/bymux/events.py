@@ -32,8 +32,8 @@ class StreamCreated(Event):
 class StreamData(Event):
     """A piece of the data of a Write, never empty.
 
-    The pieces of a Write have `Limits.piece_size_max` bytes, the last one the rest, or what
-    has come of it where the bytes end in the middle.  They are larger, and views, only where
+    The pieces of a Write have `Limits.piece_size_max` bytes; the last one has the rest, or what has
+    come of it if the bytes end in the middle.  They are larger, and views, only where
     ``as_it_comes`` was asked for.
     """
 
@@ -43,7 +43,7 @@ class StreamData(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamCredit(Event):
-    """The peer lets us send `amount` bytes more; `INFINITE`: any amount from now on."""
+    """The peer lets us send `amount` more bytes; `INFINITE`: any amount from now on."""
 
     stream_id: int
     amount: int
@@ -51,7 +51,7 @@ class StreamCredit(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreationCredit(Event):
-    """The peer lets us create `amount` streams more."""
+    """The peer lets us create `amount` more streams."""
 
     amount: int
 

@@ -59,7 +59,7 @@ class Stream:
 
     @property
     def receive_credit(self) -> int:
-        """Bytes that the peer may still send (and that have not come up), or `INFINITE`."""
+        """Bytes that the peer may still send (and that have not been handed up), or `INFINITE`."""
         return self._scope.receive_credit
 
     @property
@@ -75,7 +75,7 @@ class Stream:
         self._scope.send_data(data)
 
     def grant(self, credit: int) -> None:
-        """Let the peer send `credit` bytes more, which we can handle at once.
+        """Let the peer send `credit` more bytes, which we can handle at once.
 
         A sum of exactly ``2**64 - 1`` is infinite.  Raises `ValueError` for less than 1
         or more than ``2**64 - 1``.
@@ -88,11 +88,11 @@ class Stream:
         self._scope.grant_infinite()
 
     def set_window(self, size: int) -> None:
-        """Keep the peer's credit and what is not `consumed` at `size` bytes together.
+        """Keep the sum of the peer's credit and what is not yet `consumed` at `size` bytes.
 
         From now on credit is granted whenever that can be restored and is urgent: the
         refill is at least what the peer has left, and at least 1 (spec, appendix B).
-        Data that has come up before counts as consumed.  Raises `ValueError` unless
+        Data that was handed up before counts as consumed.  Raises `ValueError` unless
         ``0 <= size < INFINITE``.
         """
         check_int("window", size, 0, INFINITE - 1)
@@ -102,14 +102,14 @@ class Stream:
         """Report that `size` bytes of this stream's data have been processed.
 
         Also allowed when no more credit may be granted, even after the end.  Raises
-        `LocalProtocolError` (``CONSUMED_TOO_MUCH``) if fewer have come up since
-        `set_window`, and `ValueError` for less than 0.
+        `LocalProtocolError` (``CONSUMED_TOO_MUCH``) if fewer were handed up since `set_window`, and
+        `ValueError` for less than 0.
         """
         check_int("size", size)
         self._scope.consumed(size)
 
     def withdraw_credit(self) -> None:
-        """Do not send the credit that waits to be sent: nothing more will be read."""
+        """Withdraw the credit that waits to be sent: nothing more will be read."""
         self._scope.withdraw_credit()
 
     def ping(self) -> None:
@@ -117,11 +117,11 @@ class Stream:
         self._scope.send(PacketType.PING)
 
     def close(self) -> None:
-        """Send a Close, after all queued data: no data may be sent any more."""
+        """Send a Close, after all queued data: no more data may be sent."""
         self._scope.send(PacketType.CLOSE)
 
     def stop_read(self) -> None:
-        """Send a StopRead: no credit will be granted any more.
+        """Send a StopRead: no more credit will be granted.
 
         The peer may still use up the credit that it has; that data comes up as before.
         """

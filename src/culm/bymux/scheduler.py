@@ -1,10 +1,10 @@
 """What is to be sent, and in which order.
 
 Control packets (all but data) leave in the order in which they became due, before any
-data.  Packets that can be told in one (Credits of a stream) or counted (Pings, Pongs)
-join the one that waits already; since they only move forward, past packets of other
-types, this never takes them past a Close or StopRead that forbids them.  So what waits
-is bounded by the number of streams, not by what the peer asks for.
+data.  Packets that can be merged (Credits of a stream) or counted (Pings, Pongs) join the one that
+waits already; since they only move forward, past packets of other types, this never takes them past
+a Close or StopRead that forbids them.  So what waits is bounded by the number of streams, not by
+what the peer asks for.
 
 Data leaves a Write at a time, round robin over the streams that have some and may send;
 that of urgent streams before that of others.
@@ -38,13 +38,13 @@ class Writer(Protocol):
     def take_write(self, size_max: int) -> list[Buffer]:
         """Take the pieces of the next Write, its header first.
 
-        The stream calls `Scheduler.enter` again if it has more.
+        If it has more, the stream calls `Scheduler.enter` again.
         """
         ...
 
 
 class Scheduler:
-    """The waiting control packets, and the streams whose turn to write will come."""
+    """The waiting control packets, and the streams that are in line to write."""
 
     __slots__ = ("_control", "_write_size_max", "_writers", "answers", "closed")
 
@@ -70,11 +70,11 @@ class Scheduler:
             self.answers += amount
 
     def owe_infinite_credit(self, addressee: Addressee) -> None:
-        """Let a Credit that says infinite become due, instead of one that waits."""
+        """Let an infinite Credit become due, in place of one that waits."""
         self._control[addressee, PacketType.CREDIT] = 0
 
     def withdraw(self, addressee: Addressee, packet_type: PacketType) -> None:
-        """Forget what has become due, unless it has been taken."""
+        """Forget a packet that has become due, unless it has been taken."""
         self._control.pop((addressee, packet_type), None)
 
     def enter(self, writer: Writer, *, urgent: bool = False) -> None:

@@ -110,11 +110,11 @@ class Scope(ABC):
         return event
 
     def _outcome(self, packet_type: PacketType) -> HalfState | ErrorCode:
-        """What the rules say of our sending a packet of that type now."""
+        """What the rules say about our sending a packet of that type now."""
         return self._rules[self.local][packet_type]
 
     def _take_in(self, packet_type: PacketType, amount: int | None) -> ConnectionEvent | None:
-        """Change what a packet that the rules allow changes besides the remote half."""
+        """Do what an allowed packet does apart from changing the remote half."""
         if amount is None:
             return _PLAIN_EVENTS[packet_type](stream_id=self.stream_id)
         if packet_type is PacketType.CREDIT:

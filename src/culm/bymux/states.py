@@ -1,7 +1,7 @@
 """Who may send what: the rules of Close and StopRead as tables.
 
-One table serves both directions.  Looked up with what we have sent it says what we may
-send; looked up with what the peer has sent it says what the peer may send.
+One table serves both directions.  Looked up with what we have sent, it says what we may send;
+looked up with what the peer has sent, it says what the peer may send.
 """
 
 from __future__ import annotations

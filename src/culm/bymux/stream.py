@@ -92,7 +92,7 @@ class StreamScope(Scope):
             self.send(PacketType.CLOSE)
 
     def _outcome(self, packet_type: PacketType) -> HalfState | ErrorCode:
-        # A Close that waits behind data forbids the caller what it will forbid.
+        # A Close that waits behind data already forbids the caller what it will forbid.
         if self._closing and packet_type in _DATA_ENDING:
             return self._rules[HalfState.CLOSED][packet_type]
         return self._rules[self.local][packet_type]
@@ -107,7 +107,7 @@ class StreamScope(Scope):
             raise self.refuse(ErrorCode.CREDIT_OVERFLOW)
         self.receive_credit += credit
         if self.receive_credit == INFINITE:
-            # The peer, of whose data some may be under way, would come to another sum.
+            # The peer, some of whose data may be under way, would arrive at a different sum.
             self._scheduler.owe_infinite_credit(self)
         else:
             self._scheduler.owe(self, PacketType.CREDIT, credit)
@@ -147,14 +147,14 @@ class StreamScope(Scope):
     # Receiving
 
     def take_piece(self, size: int) -> None:
-        """Account for data that comes up."""
+        """Account for data that is handed up."""
         if self.receive_credit != INFINITE:
             self.receive_credit -= size
         if self._receive_window is not None:
             self._unconsumed_size += size
 
     def take_consumed(self, size: int, *, piece_size: int) -> None:
-        """Account for data that comes up in pieces, of which the last is the rest.
+        """Account for data that is handed up in pieces, the last of which is the rest.
 
         Each is used up before the next one.
         """

@@ -17,7 +17,7 @@ _CANDIDATES_MAX = 256
 
 
 class TooManyCandidates(Exception):
-    """The sender may be at more places than are kept apart.  Nobody is to blame for that."""
+    """The sender may be at more places than we keep track of.  Nobody is to blame for that."""
 
 
 class Possible(NamedTuple):
@@ -38,7 +38,7 @@ class Candidates:
     """All that may hold for the sender.  There is always one cursor, and hardly ever another.
 
     The sender goes over to a smaller range, or to another demand, at a moment that we are not
-    told.  What it does rules out that it still was where that is forbidden; it never rules
+    told.  What it does rules out every possibility under which that is forbidden; it never rules
     out that it goes over to something newer afterwards.
 
     As long as the sender is among the pieces that all ranges share, nothing that it does can
@@ -85,7 +85,7 @@ class Candidates:
     # Adjustments.
 
     def retarget(self, end: int | None, upper_certpool: int | None, other: Candidates) -> None:
-        """A smaller range holds for the sender from now on."""
+        """From now on a smaller range applies to the sender."""
         smaller = {bounds: bounds.tightened(end, upper_certpool) for bounds in self._ranges}
         self._adjusted = [bounds.tightened(end, upper_certpool) for bounds in self._adjusted]
         self._ranges = {
@@ -105,9 +105,9 @@ class Candidates:
         *,
         by_sender: bool,
     ) -> None:
-        """A smaller range holds for the sender now or later.
+        """A smaller range applies to the sender, now or later.
 
-        Adjustments by the same endpoint come to hold in their order.
+        Adjustments by the same endpoint take effect in order.
         """
         adjusted = self._adjusted
         bounds = adjusted[by_sender] = adjusted[by_sender].tightened(end, upper_certpool)
@@ -126,11 +126,11 @@ class Candidates:
             self._place(self._apart(1))
 
     def ask(self, demand: Demand) -> None:
-        """Another demand holds for the sender from now on."""
+        """From now on another demand applies to the sender."""
         self.possible, self.demand = Possible(self.possible.cursors, (demand,)), demand
 
     def may_be_asked(self, demand: Demand) -> None:
-        """Another demand holds for the sender now or later."""
+        """Another demand applies to the sender, now or later."""
         cursors, demands = self.possible
         if demands[-1] != demand:
             self.possible, self.demand = Possible(cursors, (*demands, demand)), demand
@@ -168,11 +168,11 @@ class Candidates:
         return Possible(tuple(kept), demands[oldest:])
 
     def keep(self, possible: Possible) -> None:
-        """What `allowing` has returned is all that may hold."""
+        """Keep only what `allowing` has returned."""
         self.possible, self.first = possible, possible.cursors[0]
 
     def keep_piece(self, piece: Piece) -> None:
-        """That piece turned out to be the one that is due."""
+        """That piece has turned out to be the one that is due."""
         if len(self.possible.cursors) > 1:
             self._place(cursor for cursor in self if cursor.piece == piece)
 
@@ -217,7 +217,7 @@ class Candidates:
         self.keep(Possible(_distinct(cursors), self.possible.demands))
 
     def _apart(self, count: int) -> tuple[Cursor, ...]:
-        """Where the sender may be: one by one, unless it does not matter for `count` pieces."""
+        """Where the sender may be; one place for all if the next `count` pieces are the same."""
         if len(self._ranges) == 1 or self._are_together(count):
             return self.possible.cursors
         return _distinct(self._places_in(self._ranges.values()))
@@ -231,7 +231,7 @@ class Candidates:
         )
 
     def _settle(self) -> None:
-        """The sender has done something, and may go over to a smaller range now."""
+        """The sender has done something, and may now go over to a smaller range."""
         if len(self._ranges) == 1 or self._are_together(1):  # nearly always
             return
         if len(self._ranges) * len(self.possible.cursors) > _CANDIDATES_MAX:

@@ -47,21 +47,21 @@ __all__ = ["Connection"]
 
 _CONTROL, _DATA = 0, 1
 _SETUP_SIZE_MAX = 1 + 2 * 9
-# As much of a Write, or its rest, is waited for: entries come in on slow lines, too.
+# So much of a Write, or the rest of it, is waited for: entries arrive on slow lines, too.
 _PIECE_SIZE_MAX = 1 << 15
 # Less room than this is not filled up.
 _ROOM_MIN = 256
 _INITIAL: Final = InitialState(
     streams={
-        # Also the goodbye takes several Writes: no data may come between them.
+        # The goodbye takes several Writes, too, and no data may come between them.
         _CONTROL: InitialStream(send_credit=INFINITE, receive_credit=INFINITE, urgent=True),
         _DATA: InitialStream(),
     },
     creation_closed=True,
 )
-# Bytes of answers, and markers, that may wait to be taken before reading pauses.  What we have
-# to say by ourselves of each request that is open comes on top: two that only wait for each
-# other to read would wait for ever.
+# Bytes of answers, and markers, that may wait to be taken before reading pauses.  What we say about
+# each open request on our own account comes on top: two endpoints that each wait for the other to
+# read would wait for ever.
 _OWED_SIZE_MAX = 1 << 14
 _REQUEST_SIZE_MAX = 1 << 10
 _EOF_CODES = {MuxErrorCode.EOF_IN_PACKET, MuxErrorCode.EOF_WITH_STREAMS}
@@ -70,9 +70,9 @@ _DEFAULT_SETUP: Final = Setup()
 
 
 def _room(size_max: int | None, *, filled: bool) -> int | None:
-    """How much data to put into Writes of which `size_max` bytes can be taken.
+    """How much data to put into Writes when `size_max` bytes can be taken.
 
-    A Write that is taken whole does not have to be put together again by the peer.
+    If a Write is taken as a whole, the peer does not have to put it together again.
     """
     if size_max is None or size_max < _ROOM_MIN:
         return 0 if filled and size_max is not None else size_max
@@ -207,7 +207,7 @@ class Connection(StreamBase[ConnectionEvent]):
         return self._sender.flushed_total()
 
     def send_credit(self) -> int:
-        """How many bytes of data the peer takes now, besides those that wait for it."""
+        """How many more bytes of data the peer takes now, on top of those that wait for it."""
         return max(0, self._data_stream.send_credit - self.unsent_size())
 
     def send_size(self) -> int:
@@ -319,7 +319,7 @@ class Connection(StreamBase[ConnectionEvent]):
         return self._timeouts.deadline()
 
     def advance(self, now: float) -> None:
-        """Tell the time: a silent peer is asked for a sign of life, and given up at last.
+        """Tell the time: a silent peer is asked for a sign of life, and in the end given up.
 
         Raises `LocalProtocolError` (``NOT_A_TIME``, ``TIME_WENT_BACK``).
         """
@@ -354,7 +354,7 @@ class Connection(StreamBase[ConnectionEvent]):
                 continue
             event = self._step_data()
             if self._receiver.waiting:
-                self._timeouts.excuse()  # as far as we listen: the caller has to answer first
+                self._timeouts.excuse()  # as far as we can tell: the caller has to answer first
                 return event
             if event is not None:
                 return event
@@ -371,7 +371,7 @@ class Connection(StreamBase[ConnectionEvent]):
         return self._control.next_event()
 
     def _step_data(self) -> ConnectionEvent | None:
-        """Take what has come on the data channel until something has happened there."""
+        """Process what has come on the data channel until it brings an event."""
         while (outcome := self._receiver.step()) is not None:
             if isinstance(outcome, MarkerReceived):
                 self._control.end_if_due(outcome.record)
@@ -444,5 +444,5 @@ class Connection(StreamBase[ConnectionEvent]):
     def _ended(self, error: RemoteProtocolError | None) -> None:
         self._control.end()
         if error is not None:
-            # How much had come in behind the fault would be seen in it.
+            # It would show how much had arrived after the fault.
             self._data_stream.withdraw_credit()

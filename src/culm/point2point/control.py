@@ -83,7 +83,7 @@ class ControlChannel:
 
     @property
     def inside(self) -> bool:
-        """Whether a message has come in part; to be asked when there are no more events."""
+        """Whether part of a message has come; meaningful when there are no more events."""
         return bool(self._inbox.size)
 
     def end(self) -> None:
@@ -137,7 +137,7 @@ class ControlChannel:
         self._send(encoded)
 
     def _checked(self, record: RequestRecord, adjust: Adjust, input: Input) -> tuple[Demand, bytes]:
-        """What we want with an adjustment that is in order, and its bytes."""
+        """What we want after a valid adjustment, and its bytes."""
         demand = record.incoming.demand_after(adjust)
         record.check_adjust(adjust)
         if input is Input.ADJUST and record.is_ambiguous(adjust):
@@ -156,7 +156,7 @@ class ControlChannel:
         self._send_cancel(record, cancel)
 
     def give_up(self, record: RequestRecord, reason: GivenUp) -> None:
-        """Cancel a request that comes to nothing."""
+        """Cancel a request that we give up."""
         request_id = record.request_id
         self.cancel(record, Cancel(request_id=request_id, reason=CancelReason.RESOURCE_LIMIT))
         self._events.append(RequestGivenUp(request_id=request_id, reason=reason))
@@ -273,7 +273,7 @@ class ControlChannel:
             self._drop(loser, winner)
 
     def _drop(self, loser: RequestRecord, winner: RequestRecord) -> None:
-        """As if it had never been sent: its credit is its proposer's again, at both ends."""
+        """As if it had never been sent: both ends give its credit back to its proposer."""
         self.requests.drop(loser, marked_at=self._sender.queued_total)
         self._events.append(
             ProposalDropped(

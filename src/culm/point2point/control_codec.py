@@ -35,7 +35,7 @@ _EAGERNESS_UP_TO = 0b0100_0000
 _EAGERNESS_ALL = 0b0110_0000
 
 _ADJUST_SKIPPING = 0b0001_0000
-# Flags of an adjustment that append a number, in the order in which they do.
+# Flags of an adjustment that append a number, in the order of the numbers.
 _ADJUST_NUMBERS = (
     (0b0000_1000, "end"),
     (0b0000_0100, "upper_certpool"),
@@ -178,7 +178,7 @@ def _decode_cancel(data: bytes, offset: int, family: HashFamily) -> tuple[Cancel
             except ValueError as error:
                 raise Violation(ErrorCode.BOGUS_PROOF, str(error)) from None
         case _:
-            pass  # the others say no more
+            pass  # the others carry nothing more
     return (
         Cancel(request_id=request_id, reason=reason, entry=entry, seqnum=seqnum, proof=proof),
         offset,

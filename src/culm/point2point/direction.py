@@ -40,7 +40,7 @@ _RUNS_MAX = 1024
 class Last(NamedTuple):
     """What was transmitted last, and may be taken back: it is not known to be valid.
 
-    There is more than one piece if it is open which of them it was.
+    There is more than one piece if it is not known which of them it was.
     """
 
     pieces: tuple[Piece, ...]
@@ -48,7 +48,7 @@ class Last(NamedTuple):
 
 
 class Run(NamedTuple):
-    """Entries that may come one after the other with their payloads, and the sizes of these."""
+    """Entries that may follow each other with their payloads, and the sizes of those."""
 
     seqnum: int
     count_max: int
@@ -131,7 +131,7 @@ class Direction:
     def adjust(self, adjust: Adjust, demand: Demand | None = None) -> None:
         """An adjustment holds for all that is transmitted from now on.
 
-        `demand`: what the receiver wants by then, if the adjustment is its.
+        `demand`: what the receiver wants from then on, if it made the adjustment.
         """
         if demand is not None:
             self.candidates.ask(demand)
@@ -148,7 +148,7 @@ class Direction:
         def check(cursor: Cursor, demand: Demand) -> None:
             if count > cursor.range.count - cursor.index:
                 raise Violation(ErrorCode.PAST_END, f"notification of {count} pieces")
-            # The others catch up with what the other endpoint has transmitted.
+            # The rest only catches up with what the other endpoint has transmitted.
             fresh = count - self.other.ahead_of(cursor)
             if fresh > 0 and not self._may_notify(cursor, demand, count, fresh):
                 raise Violation(
@@ -221,7 +221,7 @@ class Direction:
         self._forget_entry()
 
     def take_invalid_metadata(self, possible: Possible, entry: Entry) -> None:
-        """Metadata has been transmitted that is not valid; `entry` is how it was understood."""
+        """Invalid metadata has been transmitted; `entry` is how it was understood."""
         pieces = (cursor.piece for cursor in possible.cursors)
         self.candidates.keep(possible)
         self.last = Last(tuple(dict.fromkeys(piece for piece in pieces if piece)), entry)
@@ -232,7 +232,7 @@ class Direction:
     # Runs of entries.
 
     def run_due(self) -> Run | None:
-        """The entries that are due and need no decision of their own, each with its payload."""
+        """The entries that are due and need no decision one by one, each with its payload."""
         only = self.candidates.only
         if only is None or self.apology_owed or self.end_of_log is not None:
             return None
@@ -241,7 +241,7 @@ class Direction:
         if not count or piece is None:
             return None
         if piece.seqnum > 1 and not self.tells_metadata(piece.seqnum - 1):
-            return None  # the hash of that is needed, and might have to be asked for
+            return None  # its hash is needed, and might have to be asked for
         size_max = min(demand.size_max, demand.eagerness.payload_size_max)
         return Run(piece.seqnum, count, demand.size_min, size_max)
 
@@ -288,7 +288,7 @@ class Direction:
         return entry.payload_size
 
     def begin_payload(self, possible: Possible, given: Entry | None = None) -> None:
-        """A packet with bytes of the payload that is due begins."""
+        """A packet with bytes of the due payload begins."""
         self.candidates.keep(possible)
         self.entry = self.payload_entry(given)  # which the other direction may forget
 
@@ -377,7 +377,7 @@ class Direction:
         return pieces
 
     def apologize(self, pieces: tuple[Piece, ...]) -> None:
-        """Go back to the beginning of the last piece; it has never been transmitted."""
+        """Go back to the beginning of the last piece, as if it had never been transmitted."""
         last, self.last, self.verifier = self.last, None, None
         self.apologized = pieces[0] if len(pieces) == 1 else None
         self.apology_owed = False
@@ -467,7 +467,7 @@ class Outgoing(Direction):
         super().apologize(pieces)
 
     def _remember_place(self) -> None:
-        """We go back; the peer may be on its way to where we have been."""
+        """We go back; the peer may be catching up to where we have been."""
         if self.reached is None or self.reached.place < self.cursor.place:
             self.reached = self.cursor.copy()
 
@@ -516,7 +516,7 @@ class Incoming(Direction):
         return None if known or not due else due[0]
 
     def know_entry(self, entry: Entry) -> None:
-        """The caller says which entry the payload is of that is due."""
+        """The caller says to which entry the due payload belongs."""
         if self.entry is None or self.intake is Intake.WAITING:
             self.entry = entry
         self.resume()
@@ -547,7 +547,7 @@ class Incoming(Direction):
     def owes_payload(self) -> bool:
         """Whether the peer has begun an entry and owes its payload.
 
-        As far as we want that, and have not sent it ourselves.
+        Only if we want it, and have not sent it ourselves.
         """
         entry, demand = self.entry, self.demand
         if entry is None or demand is None or entry.seqnum not in self.metadata:

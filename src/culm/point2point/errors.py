@@ -79,7 +79,7 @@ class ErrorCode(ProtocolErrorCode):
 
 
 class Violation(Exception):
-    """A rule of the protocol is broken; by whom is for the caller to say."""
+    """A rule of the protocol is broken; the caller knows by whom."""
 
     def __init__(self, code: ErrorCode, message: str = "") -> None:
         super().__init__(code, message)
@@ -89,7 +89,7 @@ class Violation(Exception):
 
 @contextmanager
 def decoding(code: ErrorCode) -> Generator[None]:
-    """Bytes that nothing can complete break the rule of that code; `Truncated` is raised on."""
+    """Bytes that nothing can complete break the rule of that code; `Truncated` passes through."""
     try:
         yield
     except Truncated:

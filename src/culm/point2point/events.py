@@ -48,12 +48,12 @@ class SkipReason(Enum):
 
 
 class GivenUp(Enum):
-    """Why we have cancelled a request by ourselves.
+    """Why we have cancelled a request on our own account.
 
-    ``UNTRACEABLE``: what the peer's data is for cannot be told.  It has adjusted the range so
-    often that more than ``Limits.request_adjustments_max`` may be in force for its data, or
-    these differ at more places than we keep apart; or it has adjusted the end of a sparse
-    range of payloads alone.
+    ``UNTRACEABLE``: it is impossible to tell what the peer's data is for.  It has adjusted the
+    range so often that more than ``Limits.request_adjustments_max`` may be in force for its data,
+    or these differ at more places than we keep apart; or it has adjusted the end of a sparse range
+    of payloads alone.
 
     ``STALLED``: for longer than ``Limits.progress_max_s`` the peer has neither answered our
     proposal nor sent what it has confirmed, or has taken nothing of what it has asked for.
@@ -81,7 +81,7 @@ class Established(Event):
 class CreditReceived(Event):
     """We may send `amount` more proposals, `credit` in all.
 
-    The peer has granted them, or a proposal of ours was dropped, which then has cost nothing.
+    The peer has granted them, or a proposal of ours was dropped and so cost nothing.
     """
 
     amount: int
@@ -99,7 +99,7 @@ class Proposed(RequestEvent):
 class ProposalDropped(RequestEvent):
     """An overlapping proposal with a smaller start won: this one was never made.
 
-    `ours` tells whose proposal was dropped.
+    `ours`: whether the dropped proposal was ours.
     """
 
     ours: bool
@@ -144,7 +144,7 @@ class RequestGivenUp(RequestEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notified(RequestEvent):
-    """The peer passed over `count` pieces, the first of them `part` of `seqnum`."""
+    """The peer passed over `count` pieces, the first of which is `part` of entry `seqnum`."""
 
     seqnum: int
     part: Part
@@ -161,7 +161,7 @@ class PayloadSkipped(RequestEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetadataReceived(RequestEvent):
-    """An entry, rebuilt from what was sent and what the context gives.
+    """An entry, rebuilt from what was sent and from the context.
 
     `verified`: signature and links are good.  False only in greedy mode; an apology
     must follow.
@@ -175,9 +175,8 @@ class MetadataReceived(RequestEvent):
 class EntriesReceived(RequestEvent):
     """Verified entries that follow each other, with their verified payloads.
 
-    Comes only from a connection that was made with ``in_runs=True``, in the place of the
-    `MetadataReceived` and `PayloadReceived` of each entry.  How many of them come
-    together depends on how the bytes came.
+    Comes only from a connection made with ``in_runs=True``, instead of the `MetadataReceived` and
+    `PayloadReceived` of each entry.  How many come together depends on how the bytes arrived.
     """
 
     entries: tuple[NewEntry, ...]
@@ -185,11 +184,11 @@ class EntriesReceived(RequestEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForkSuspected(RequestEvent):
-    """A signed entry came whose backlink is not the hash of the entry before it that we know.
+    """A signed entry came whose backlink is not the hash that we know of the entry before it.
 
-    So there are two entries of that sequence number, and nothing that follows can be
-    verified: what still comes for this request is passed over.  The peer is not to blame.
-    Cancel the request, and ask for the entry before if the proof is wanted.
+    So there are two entries with that earlier sequence number, and nothing that follows can be
+    verified: whatever still comes for this request is discarded.  The peer is not to blame.  Cancel
+    the request, and ask for the earlier entry if you want the proof.
     """
 
     entry: Entry

@@ -1,4 +1,4 @@
-"""The caller's view of requests: handles, and as values what there is to look at and compare."""
+"""The caller's view of requests: handles, and snapshots to look at and compare."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Openable(Protocol):
 
 
 def local(verb: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
-    """Make every rule that `verb` breaks the caller's mistake, and coming too late, too."""
+    """Make breaking a rule in `verb`, or calling it too late, the caller's mistake."""
 
     @wraps(verb)
     def checked(self: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -78,7 +78,7 @@ def check_knowledge(
     *,
     family: HashFamily,
 ) -> None:
-    """Raise `TypeError` or `ValueError` for what is no hashes of entries, or no verifier."""
+    """Raise `TypeError` or `ValueError` unless these are hashes of entries and a verifier."""
     if links is not None:
         check_type("links", links, Mapping)
         for seqnum, hash in links.items():
@@ -89,7 +89,7 @@ def check_knowledge(
 
 
 class Channels(NamedTuple):
-    """What the verbs of a request are carried out by."""
+    """What carries out the verbs of a request."""
 
     control: ControlChannel
     sender: DataSender
@@ -170,8 +170,8 @@ class Request:
     def all_received(self) -> bool:
         """Whether nothing more will come that counts.
 
-        After an adjustment the peer may be told to be within the larger range yet; what it
-        has on its way there is not wanted any more.
+        After an adjustment the peer may still be within the larger range; what it is sending there
+        is no longer wanted.
         """
         return any(cursor.piece is None for cursor in self._record.incoming.candidates)
 
@@ -179,7 +179,7 @@ class Request:
     def passed_cursor(self) -> Cursor:
         """How far the peer has come, without what it has to take back.
 
-        At the end of the range if `all_received`, whatever else the peer may be within.
+        At the end of the range if `all_received`, wherever else the peer may be.
         """
         incoming = self._record.incoming
         for cursor in incoming.candidates.possible.cursors:
@@ -192,8 +192,8 @@ class Request:
     def behind(self) -> int:
         """How many pieces we may pass over because the peer has passed them.
 
-        Metadata that the peer has only notified is not among them if the payload is due to it:
-        that can be sent only behind it.
+        Metadata that the peer has only notified does not count if its payload is what the peer is
+        due to send: we can send that payload only after the metadata.
         """
         incoming, outgoing, passed = (
             self._record.incoming,

@@ -8,7 +8,7 @@ from culm.arguments import check_numbers
 
 __all__ = ["INFLATION_FACTOR", "Limits"]
 
-# What we send becomes at most so many times its size, and so much do we allow by default.
+# What we send expands to at most so many times its size, and by default we allow the peer the same.
 INFLATION_FACTOR = 256
 
 

@@ -1,6 +1,6 @@
-"""What is said on the control channel, as values.
+"""The messages of the control channel, as values.
 
-Names and meanings: seed, "The Control Channel".  How they look in bytes is in
+Names and meanings: seed, "The Control Channel".  Their encoding is in
 `culm.point2point.control_codec`.
 """
 
@@ -108,8 +108,7 @@ class Changes(TypedDict, total=False):
 class Proposal:
     """A range of a log to synchronise, and what the proposing endpoint wants of it.
 
-    `of_range`, `of_certified_range`, `of_everything_after` and `of_payload` make those that are
-    wanted every day.
+    `of_range`, `of_certified_range`, `of_everything_after` and `of_payload` make the usual ones.
 
     Sequence numbers are 1 or more.  `start_offset` makes the range begin inside the
     payload of the start entry; `lower_certpool` is then ``None``.  `end` (inclusive)
@@ -183,7 +182,7 @@ class Proposal:
     ) -> Proposal:
         """Entries `first` to `last` with the certificate pools around them.
 
-        So they are verified by whoever knows nothing of the log.
+        So even a peer that knows nothing of the log can verify them.
 
         newest: the last entry that the peer is known to have; of the upper pool no more is
             wanted.

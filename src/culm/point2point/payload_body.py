@@ -14,8 +14,8 @@ __all__ = ["Inflation", "PayloadBody"]
 class PayloadBody:
     """Takes the body of one packet after the other from `inbox`, in pieces.
 
-    The history of compressed packets is the connection's, whatever requests they are of: so
-    those are inflated, too, that nobody wants any more, as long as others may follow that are.
+    All compressed packets of the connection share one history, whatever their requests.  So packets
+    that nobody wants any more are inflated, too, as long as wanted ones may follow.
     """
 
     __slots__ = (
@@ -32,7 +32,7 @@ class PayloadBody:
 
     def __init__(self, inbox: ReceiveBuffer, *, limits: Limits) -> None:
         self.open = False
-        self.wanted = True  # not all that comes is discarded
+        self.wanted = True  # not everything that comes is discarded
         self._inbox = inbox
         self._piece_size_max = limits.packet_size_max
         self._inflation = Inflation(
@@ -49,7 +49,7 @@ class PayloadBody:
             self._decompressor = Decompressor(window)
 
     def want_no_more(self) -> None:
-        """Nothing that comes is of use from now on: inflate nothing."""
+        """Nothing that comes from now on is of use: inflate nothing."""
         self.wanted = self._unpacks = False
 
     @property
@@ -115,7 +115,7 @@ class PayloadBody:
                 raise Truncated(0)  # more of it may be made when more of it has come
             raise Violation(ErrorCode.INFLATION, f"more than the next {readable} bytes allow")
         if room < self._piece_size_max and decompressor.pending:
-            unread = 0  # which allows a copy to go on, and is read after that
+            unread = 0  # which lets a copy go on, and is read after it
         try:
             packed = self._inbox.peek(unread)
             data, read = decompressor.decode(packed, 0, min(room, self._piece_size_max))
@@ -132,11 +132,11 @@ class PayloadBody:
 
 
 class Inflation:
-    """What the peer's compressed bytes may become: so many bytes for each of them that has come.
+    """How far the peer's compressed bytes may expand, in proportion to what has come.
 
     `factor`: how many, on average; `burst`: by how many bytes that may be exceeded, ever.
-    What is saved up by bytes that become less is lost at the end of a packet, so that any
-    k bytes in a row become at most ``burst + k * factor``.
+    Allowance that a packet leaves unused is lost at its end, so that any k bytes in a row become at
+    most ``burst + k * factor``.
     """
 
     __slots__ = ("_burst", "_factor", "_left")

@@ -1,4 +1,4 @@
-"""What there is to transmit for a request: an ordered sequence of pieces, and a cursor into it.
+"""What a request transmits: an ordered sequence of pieces, and a cursor into it.
 
 A piece is the metadata or the payload of one entry.  Pieces ascend by sequence number,
 metadata before payload: the metadata of the lower certificate pool, the entries of the
@@ -45,7 +45,7 @@ class Bounds(NamedTuple):
         return Bounds(_smaller(self.end, end), _smaller(self.upper_certpool, upper_certpool))
 
     def is_within(self, other: Bounds) -> bool:
-        """Whether these are the `other` ones, tightened or as they are."""
+        """Whether these are the `other` bounds, tightened or unchanged."""
         return other.tightened(*self) == self
 
 
@@ -82,11 +82,11 @@ class Range:
         from_payload = proposal.start_offset is not None
         self._lower = _lower_part(proposal) if lower is None else lower
         self._parts = 1 if proposal.payload_only else 2
-        # Parts of the start entry that come before the range begins.
+        # Parts of the start entry that come before the beginning of the range.
         self._skipped = 1 if from_payload and not proposal.payload_only else 0
         self._path: list[int] | None = None
         self._upper: list[int] = []
-        last = SEQNUM_MAX if end is None else end  # no log goes further
+        last = SEQNUM_MAX if end is None else end  # no log is longer
         if proposal.sparse and end is not None:
             self._path = shortest_path(end, self.start)[::-1]
         entries = last - self.start + 1 if self._path is None else len(self._path)
@@ -229,7 +229,7 @@ class Cursor:
         return (0, 0, 0) if last is None else (last.seqnum, last.part, _WHOLE)
 
     def check_due(self, part: Part) -> int:
-        """That part of an entry is due, else `Violation`; returns its sequence number."""
+        """The number of the entry of which that part is due; raises `Violation` if it is not."""
         if self.piece is None:
             raise Violation(ErrorCode.PAST_END)
         seqnum, due = self.piece
@@ -255,7 +255,7 @@ class Cursor:
         self.offset += size
 
     def start_of(self, piece: Piece | None) -> int:
-        """Where in the payload the range lets `piece` begin."""
+        """The offset in the payload at which the range lets `piece` begin."""
         if piece is not None and piece.part is Part.PAYLOAD and piece.seqnum == self.range.start:
             return self.range.start_offset
         return 0

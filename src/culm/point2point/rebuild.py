@@ -38,7 +38,7 @@ class HashMissing(Exception):
 def rebuild_one(
     record: RequestRecord, possible: Possible, metadata: Metadata, *, family: HashFamily
 ) -> Rebuilt:
-    """Rebuild that of the entries which may be due for which it works.
+    """Of the entries that may be due, rebuild the one for which it works.
 
     There is more than one candidate only after an adjustment of the range.  Raises
     `HashMissing`, or `Violation` if the sender should (not) have sent the backlink.

@@ -46,7 +46,7 @@ class MarkerReceived(NamedTuple):
 
 
 class Untraceable(NamedTuple):
-    """What the data of a request is for cannot be told any more."""
+    """It is impossible by now to tell what the data of a request is for."""
 
     record: RequestRecord
 
@@ -97,7 +97,7 @@ class DataReceiver:
     def brought(self) -> int:
         """How many bytes have come that are about entries; never less than before.
 
-        Those of a switch, which brings nothing by itself, only count until it is all there.
+        The bytes of a switch, which brings nothing by itself, count only until it is complete.
         """
         self._brought = max(self._brought, self._received_size - self._switches_size)
         return self._brought
@@ -121,14 +121,14 @@ class DataReceiver:
         )
         return in_payload or (self._in_packet and self._current is record)
 
-    # What the caller tells.
+    # What the caller says.
 
     def refuse(self) -> None:
         """The caller found something wrong that only it can know."""
         self._refused = True
 
     def want_no_more(self) -> None:
-        """Whatever still comes is of no use."""
+        """Nothing that still comes is of use."""
         self._body.want_no_more()
 
     # Packets.

@@ -203,7 +203,7 @@ class RequestTable:
         self._remove(record, marked_at)
 
     def drop(self, record: RequestRecord, *, marked_at: int) -> None:
-        """As if it had never been proposed."""
+        """Forget it as if it had never been proposed."""
         record.move(Input.DROP)
         self._remove(record, marked_at)
         if not record.ours:
@@ -220,7 +220,7 @@ class RequestTable:
     # Proposals that overlap.
 
     def dropped_ids(self) -> tuple[tuple[int, int], ...]:
-        """First and last id of each run of those of the peer that are remembered as dropped."""
+        """First and last id of each run of the peer's ids that are remembered as dropped."""
         odd = int(self._role.peer)
         return tuple((2 * first + odd, 2 * last + odd) for first, last in self._dropped.runs())
 

@@ -14,10 +14,10 @@ __all__ = ["Earliest", "Rivals"]
 
 
 class Rivals:
-    """Proposals that have not been answered, by id; whose they are is told by the id.
+    """Proposals that have not been answered, by id; the id also says whose they are.
 
-    Looking for those that overlap one costs about the same however many there are, up to some
-    thousands (`Earliest`), besides what becomes of those that it displaces.
+    Finding those that overlap a given one costs about the same however many there are, up to some
+    thousands (`Earliest`), apart from the cost of displacing the losers.
     """
 
     __slots__ = ("_clock", "_ids", "_made", "_sides")
@@ -84,7 +84,7 @@ class _Side:
 
     def __init__(self) -> None:
         self._by_start = Earliest()
-        # Starts and ends of the ranges that are kept with a number, by power and multiple.
+        # Starts and ends of the ranges kept with each number, by power and multiple.
         self._kept: dict[tuple[int, int], tuple[Earliest, Earliest]] = {}
 
     def __bool__(self) -> bool:
@@ -133,8 +133,8 @@ class _Side:
 class Earliest:
     """Pairs of a number and the time at which it came; no time twice.
 
-    Kept in two lists, in the order of the numbers: what is done for each is done by the lists,
-    which takes about ten microseconds for a thousand.
+    Kept in two lists, in the order of the numbers: work on all of them is done by the lists
+    themselves, which takes about ten microseconds for a thousand.
     """
 
     __slots__ = ("_numbers", "_times")
@@ -147,13 +147,13 @@ class Earliest:
         return bool(self._times)
 
     def add(self, number: int, time: int) -> None:
-        """Put a pair in, which is later than all that are there."""
+        """Put in a pair, which must be later than all the others."""
         at = bisect_right(self._numbers, number)
         self._numbers.insert(at, number)
         self._times.insert(at, time)
 
     def remove(self, number: int, time: int) -> None:
-        """Take a pair out, which is there."""
+        """Take out a pair, which must be there."""
         # Those of one number are in the order of their times.
         low = bisect_left(self._numbers, number)
         at = bisect_left(self._times, time, low, bisect_right(self._numbers, number, low))

@@ -1,10 +1,9 @@
 """Many entries at a time on the data channel.
 
 Nearly all data is a row of entries, each with its whole payload, for a request that wants
-everything, between endpoints that verify before they send.  What is in the way of a run
-(an adjustment whose effect is open, a certificate pool, a payload that is too large, the
-end of the log, ...) is left to be sent and received piece by piece: that is the meaning
-of a run, too.
+everything, between endpoints that verify before they send.  Anything that stands in the way of a
+run (an adjustment whose effect is open, a certificate pool, a payload that is too large, the end of
+the log, ...) is sent and received piece by piece; a run means the same as its pieces.
 """
 
 from __future__ import annotations
@@ -49,8 +48,8 @@ class _Fault(NamedTuple):
 class RunReader:
     """Takes runs from the `inbox` of the data channel.
 
-    What is wrong with the payload behind a run is kept where reading it again would not
-    tell: it has been unpacked already.
+    A fault in the payload after a run is remembered if reading it again would not show it, because
+    it has been unpacked already.
     """
 
     def __init__(self, inbox: ReceiveBuffer, body: PayloadBody, *, family: HashFamily) -> None:
@@ -62,7 +61,7 @@ class RunReader:
         self._family = family
 
     def check(self) -> None:
-        """Raise what is wrong behind the last run, or pass over it if that is wanted by now."""
+        """Raise the fault after the last run, or pass over it if that is wanted by now."""
         fault, self.fault = self.fault, None
         if fault is None:
             return
@@ -109,10 +108,10 @@ class RunReader:
     ) -> tuple[list[NewEntry], Violation | None]:
         """The entries of `records` up to the first with which something is wrong.
 
-        Also says what, if that is a payload that has been unpacked.
+        Also returns what is wrong, if it is with a payload that has been unpacked.
         """
         family = self._family
-        # What is too much at once is left for the next time: nothing of it is verified twice.
+        # What is too much for one time is left for the next: nothing of it is verified twice.
         sizes = accumulate((read[3] for read in records), initial=0)
         taken = [
             read for read, before in zip(records, sizes, strict=False) if before <= _RUN_SIZE_MAX
@@ -149,8 +148,8 @@ def write_run(
 ) -> tuple[bytes, dict[int, bytes]]:
     """The packets of the first of `stored`, about `size_max` bytes, and their hashes.
 
-    There are none where something stands against it: a link, say, to another entry than the
-    request knows.  `compress` is called for what is sent only.
+    There are none if something stands in the way: a link, say, to an entry other than the one that
+    the request knows.  `compress` is called for what is sent only.
     """
     sent, received, log = record.outgoing.links, record.incoming.links, record.proposal.log
     due = record.outgoing.run_due()

@@ -37,7 +37,7 @@ _ENCODE = varu64.encode
 
 
 class DataSender:
-    """What we have put on the data channel, of which some may wait in `stream`.
+    """What we have put on the data channel; some of it may still wait in `stream`.
 
     Methods raise `Violation` before anything has changed.
     """
@@ -54,7 +54,7 @@ class DataSender:
         self._stream = stream
         self._current: RequestRecord | None = None
         self._only_switch = False  # the current request was cancelled
-        # Where cancellation markers are that may not have left: such as follow each other in one.
+        # Where cancellation markers are that may not have left; adjacent ones are joined.
         self._markers: deque[tuple[int, int]] = deque()
         self._markers_size = 0
         self._session: Session | None = None
@@ -85,7 +85,7 @@ class DataSender:
         return self.unsent_size > 0
 
     def flushed_total(self) -> int:
-        """Bytes that nothing can overtake any more."""
+        """Bytes that nothing can overtake."""
         return self.queued_total - self.unsent_size
 
     def unsent_markers_size(self) -> int:
@@ -105,7 +105,7 @@ class DataSender:
             self._stream.send_data(piece)
 
     def drop_unsent(self) -> None:
-        """The peer takes nothing more."""
+        """The peer accepts nothing more."""
         self._outbox.clear()
 
     # Metadata.
@@ -165,7 +165,7 @@ class DataSender:
         outgoing = record.outgoing
         if outgoing.cursor.offset == 0:
             verifier: PayloadVerifier | None = PayloadVerifier(entry)
-        else:  # nothing is known of a payload that did not begin here
+        else:  # nothing is known of a payload whose beginning was not sent here
             verifier = outgoing.verifier and outgoing.verifier.copy()
         if verifier is not None:
             verifier.update(data)
@@ -330,8 +330,9 @@ def _check_due(entry: Entry, record: RequestRecord, piece: Piece) -> None:
 def _is_valid(entry: Entry, record: RequestRecord, *, unknown_links: bool = False) -> bool:
     """Whether the peer will find the metadata of `entry` valid.
 
-    Links that are left out are those that the request tells, or, if there may be `unknown_links`,
-    it tells nothing of them: the peer has them, or asks.  A backlink that is sent proves itself.
+    Links that are left out must be those that the request contains or, if there may be
+    `unknown_links`, unknown to it: then the peer has them, or asks.  A backlink that is sent proves
+    itself.
     """
     left_out = [(lipmaa(entry.seqnum), entry.lipmaalink)]
     if not _backlink_to_send(entry, record):

@@ -1,4 +1,4 @@
-"""Session setup: what both endpoints say first, and what follows from it."""
+"""Session setup: what both endpoints send first, and what follows from it."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Setup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Session:
-    """What holds for one endpoint once both setups are known."""
+    """What applies to one endpoint once both setups are known."""
 
     send_mode: Mode
     receive_mode: Mode

@@ -1,4 +1,4 @@
-"""How long the peer is waited for: for signs of life, and for what it owes."""
+"""How long to wait for the peer: for signs of life, and for what it owes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Debt(Enum):
 
 
 class Owed(NamedTuple):
-    """A debt, and the request of which it is, unless it is the connection's.
+    """A debt, and the request that it belongs to, unless it is the connection's.
 
     `paid`: how much has been paid of what is paid bit by bit.
     """
@@ -41,9 +41,10 @@ class Owed(NamedTuple):
 
 
 class Timeouts:
-    """Signs of life (`Liveness`) and progress (`Progress`) of the peer, and what if they lack.
+    """Signs of life (`Liveness`) and progress (`Progress`) of the peer, and what they lead to.
 
-    What it sends is no excuse for not taking, nor the other way round: each has its `Progress`.
+    A peer that sends must also take, and the other way round: each direction has its own
+    `Progress`.
     """
 
     __slots__ = (
@@ -148,7 +149,7 @@ class Timeouts:
         return {each.request_id: Owed(debt, each) for debt, each in debts if debt is not None}
 
     def _taken(self) -> dict[int | None, Owed]:
-        """Of each request that has data waiting; if none goes on that has, of the connection."""
+        """What it does not take: of each request that has data waiting, else of the connection."""
         if not self._is_waited_for():
             return {}
         flushed = self._sender.flushed_total()
@@ -172,7 +173,7 @@ class Timeouts:
 
 
 def _debt_of(record: RequestRecord, receiver: DataReceiver) -> Debt | None:
-    """What the peer owes for a request, as far as it does not wait for something itself.
+    """What the peer owes for a request, unless it is waiting for something itself.
 
     A range without an end is never owed: there may be nothing new in that log for years.
     """
@@ -194,8 +195,8 @@ class Liveness:
     Times are monotonic seconds.  Nothing is known before the first `advance`.  A peer
     that has begun something (`inside`) must go on within `idle_timeout_s`.  Otherwise it
     is asked for a sign of life after `keepalive_s`, however late the time is told, and then has
-    `idle_timeout_s`: from when bytes of ours have left last, because the question may be behind
-    them, in a queue of the line.
+    `idle_timeout_s`: counted from when bytes of ours last left, because the question may be queued
+    behind them on the line.
     """
 
     __slots__ = ("_asked_at", "_heard", "_idle_timeout_s", "_keepalive_s", "_since", "now")
@@ -253,9 +254,9 @@ class Liveness:
 class Progress:
     """Looks at what the peer owes, every `progress_max_s` (seconds).
 
-    What it owes at two looks in a row is stalled if nothing else that was owed has been paid
-    in between, and no data at all has come.  Whatever comes is a reason to wait for the
-    rest: each request has to wait for its turn.
+    What it owes at two checks in a row is stalled if nothing else that was owed has been paid in
+    between, and no data at all has come.  Whatever comes is a reason to wait for the rest, because
+    requests have to wait for their turn.
     """
 
     __slots__ = ("_max_s", "_moved", "_now", "_owed", "_since")
@@ -282,7 +283,7 @@ class Progress:
         self._now = now
 
     def stalled(self, owed: Callable[[], Mapping[int | None, Owed]]) -> list[Owed]:
-        """What the peer owes and has not begun to pay, if it is time to look."""
+        """What the peer owes and has not begun to pay, if it is time to check."""
         if self._now is None or self._now < self._since + self._max_s:
             return []
         before, now = self._owed, owed()
@@ -292,5 +293,5 @@ class Progress:
 
 
 def _is_paid(before: Owed, now: Owed | None) -> bool:
-    """Whether the peer has paid a debt; that of a request which we have cancelled it has not."""
+    """Whether a debt is paid, or part of it; a cancellation is owed until it is over."""
     return now is None or (now != before and now.debt is not Debt.CANCELLATION)

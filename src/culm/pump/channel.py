@@ -11,7 +11,7 @@ __all__ = ["Channel", "ConnectionState", "Half", "Source"]
 
 
 class ConnectionState(Enum):
-    """How far the end of a connection has come."""
+    """How far a connection has come towards its end."""
 
     OPEN = auto()
     """The machine goes on."""
@@ -111,7 +111,7 @@ class Channel:
 
     @property
     def is_quiet(self) -> bool:
-        """Whether the peer has said all, and nothing is left to say to it."""
+        """Whether the peer has said everything, and nothing is left to say to it."""
         return self.reads is not Half.OPEN and self._end is _End.NONE and not self.outgoing
 
     @property

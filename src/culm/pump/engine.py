@@ -36,15 +36,15 @@ class AbortedError(Exception):
 
 
 class UserHandlers(TypedDict, total=False):
-    """What a driver takes from its user, each by its name, and gives to a pump.
+    """What a driver takes from its user, as keyword arguments, and passes to a pump.
 
     on_event
         Gets every event.  It may call verbs of the machine.
     perform
-        Does what an effect asks and returns the answer, at once; what it raises is told to
-        the machine, and raised by `result`.
+        Does what an effect asks and returns the answer, at once; what it raises is reported to the
+        machine, and raised by `result`.
     limits
-        Bounds of what is held, done in a row, and waited for.
+        Bounds on what is held, done in a row, and waited for.
 
     What `on_event` raises ends all connections at once, and `result` raises it.
     """
@@ -129,8 +129,8 @@ class Engine(ABC):
     def result(self) -> Closed:
         """The machine's last event, once the pump is over.
 
-        Raises what the store has failed with, what a handler has raised, `AbortedError` after
-        `abort`, and `RuntimeError` if it is too early to say.
+        Raises the error with which the store failed, what a handler has raised, `AbortedError`
+        after `abort`, and `RuntimeError` if it is too early to say.
         """
         error = self._store_error or self._error
         if error is not None:
@@ -163,7 +163,7 @@ class Engine(ABC):
         self._drain()
 
     def call(self, now: float, verb: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        """Call a verb of the machine: it is an input as any other.  Raises what the verb raises.
+        """Call a verb of the machine: an input like any other.  Raises what the verb raises.
 
         Handlers of events may call verbs themselves: a drain follows in any case.
         """
@@ -212,7 +212,7 @@ class Engine(ABC):
         self._drain()
 
     def abort(self) -> None:
-        """Not one more event is taken, and every connection is at its end.
+        """From now on no event is taken, and every connection is at its end.
 
         No effect on a pump that is over.
         """
@@ -226,7 +226,7 @@ class Engine(ABC):
 
     @property
     def _has_effects_out(self) -> bool:
-        """Whether the store is still to say something."""
+        """Whether an answer of the store is still to come."""
         return bool(self._deferred or self._for_job)
 
     # What differs between kinds of machines.

@@ -26,5 +26,5 @@ class Job:
         return [Answer.of(effect, self.perform) for effect in self.effects]
 
     def failed(self, error: Exception) -> list[Answer[Any]]:
-        """What to give to `finish` if there is nobody to do it."""
+        """What to give to `finish` if nobody can do the job."""
         return [Answer(effect, None, error) for effect in self.effects]

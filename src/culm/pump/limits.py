@@ -1,4 +1,4 @@
-"""Bounds of what a pump holds, does in a row, and waits for."""
+"""Bounds on what a pump holds, does in a row, and waits for."""
 
 from __future__ import annotations
 

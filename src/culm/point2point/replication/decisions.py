@@ -97,7 +97,7 @@ def _wish_for_next(facts: Facts) -> Action:
 
 
 def lacks_next(facts: Facts) -> bool:
-    """Whether what comes after what we have is to be proposed."""
+    """Whether to propose what comes after what we have."""
     if facts.standing is Standing.REFUSED or facts.aim is Aim.RANGES:
         return False
     return _is_endless(facts) or _is_behind(facts)
@@ -109,7 +109,7 @@ def start_of_next(facts: Facts) -> int:
 
 
 def end_of_next(facts: Facts) -> int | None:
-    """The last entry of such a proposal; ``None``: it is without end."""
+    """The last entry of such a proposal; ``None``: it has no end."""
     return None if _is_endless(facts) else max(facts.offered or 0, facts.position)
 
 
@@ -127,7 +127,7 @@ def still_wants(purpose: Purpose, proposal: Proposal, facts: Facts) -> bool:
 
 
 def is_settled(purpose: Purpose, stage: Stage, facts: Facts, *, endless: bool) -> bool:
-    """Whether nothing is under way that comes to an end by itself.
+    """Whether nothing is under way that will come to an end by itself.
 
     `endless`: there is a request, and it has no end.
     """
@@ -143,7 +143,7 @@ def is_settled(purpose: Purpose, stage: Stage, facts: Facts, *, endless: bool) -
 
 
 def may_rest(facts: Facts, *, patient: bool) -> bool:
-    """Whether both have all there is of the log; if not `patient`, as far as anybody knows."""
+    """Whether both have all there is of the log; if not `patient`, as far as is known."""
     behind = _is_behind(facts) or facts.stock is Stock.GROWING
     return not behind and (facts.offered is not None or not patient)
 
@@ -180,7 +180,7 @@ def _payload_comes_first(facts: Facts) -> bool:
 
 
 class Plan(NamedTuple):
-    """What is about to be proposed, while the store is asked for what that needs.
+    """What we are about to propose, while the store is asked for what the proposal needs.
 
     `seqnum`: the entry that is to be compared, the last one that we have, or the first of a range.
     """
@@ -196,7 +196,7 @@ class Plan(NamedTuple):
 
     @property
     def entry(self) -> int | None:
-        """The entry of whose payload a part may be stored."""
+        """The entry whose payload may be stored in part."""
         return self.seqnum if self.action in (Action.RESUME, Action.FETCH_RANGE) else None
 
     @property
@@ -208,7 +208,7 @@ class Plan(NamedTuple):
 def propose(
     log: LogKey, plan: Plan, facts: Facts, links: _Links, begun: BegunPayload | None
 ) -> Proposal | None:
-    """The proposal; ``None`` if what it needs is not there (any more), or it is not wanted.
+    """The proposal; ``None`` if something that it needs is missing, or it is no longer wanted.
 
     `links`: the hashes of those of `Plan.links` that are stored.  `begun`: what is stored of the
     payload of `Plan.entry`, unless that is complete.
@@ -229,7 +229,7 @@ def propose(
 def _propose_next(
     log: LogKey, plan: Plan, links: _Links, begun: BegunPayload | None, *, end: int | None
 ) -> Proposal | None:
-    """What comes after what we have, from the middle of a payload on if need be."""
+    """What comes after what we have, starting inside a payload if need be."""
     if begun is not None:
         return _propose_rest(begun, plan.want, end=end, upper=end)
     start = plan.seqnum + 1
@@ -286,9 +286,9 @@ def _propose_probe(log: LogKey, seqnum: int, links: _Links) -> Proposal | None:
 
 
 def propose_forked(proof: ForkProof) -> Proposal:
-    """The forked entry, of which nobody can have what comes before: to be cancelled with `proof`.
+    """The forked entry, in a proposal that is to be cancelled with `proof`.
 
-    It begins inside the payload, so that nothing before it has to be known.
+    It begins inside the payload, so that neither side needs to know anything before it.
     """
     return Proposal.of_payload(proof.log, proof.seqnum, offset=0, hash=proof.first.hash())
 
@@ -311,7 +311,7 @@ def answer(proposal: Proposal, facts: Facts) -> Answer:
 
 
 def cut_off(proposal: Proposal, facts: Facts) -> Answer | None:
-    """What to do about a request of either that begins at the fork or behind it."""
+    """What to do about a request of either side that begins at the fork or after it."""
     if facts.fork is None or proposal.start < facts.fork:
         return None
     # Something of its certificate pool may come before the fork.
@@ -319,7 +319,7 @@ def cut_off(proposal: Proposal, facts: Facts) -> Answer | None:
 
 
 def answer_compared(proposal: Proposal, facts: Facts, stored: StoredEntry | None) -> Answer:
-    """The same, once we have looked: `stored` is our entry of which the peer tells the hash."""
+    """The same, once we have looked: `stored` is our entry whose hash the peer has sent."""
     if stored is not None and stored.hash != proposal.expected_hash:
         return Answer.SHOW_ENTRY
     if not _in_reach(proposal, facts, stored):
@@ -340,7 +340,7 @@ def give_way(proposal: Proposal, facts: Facts, stage: Stage, *, unanswered: bool
 
 
 def is_wanted(proposal: Proposal, facts: Facts) -> bool:
-    """Whether we want to take what the peer has there, now and later."""
+    """Whether we want what the peer has there, now and later."""
     endless = proposal.end is None and not proposal.payload_only
     return endless and facts.aim is Aim.LIVE
 
@@ -358,13 +358,13 @@ def _in_reach(proposal: Proposal, facts: Facts, stored: StoredEntry | None) -> b
     if not wanted:
         return proposal.start <= facts.position
     if proposal.start == facts.position and facts.payload is not HeadPayload.SETTLED:
-        # Of the payload that is due to both, the peer may have more than we.
+        # The peer may have more than we of the payload that is due to both.
         return stored is None or (proposal.start_offset or 0) <= stored.payload_stored
     return proposal.start <= start_of_next(facts)
 
 
 def last_before_fork(facts: Facts, upper_certpool: int | None) -> int | None:
-    """The entry before the fork, if a range with that pool reaches over it."""
+    """The entry before the fork, if a range with that pool reaches past it."""
     if facts.fork is None or (upper_certpool is not None and upper_certpool < facts.fork):
         return None
     return facts.fork - 1

@@ -63,7 +63,7 @@ class _Batch:
         return count
 
     def go_on_with(self, staging: StagedPayload | None) -> None:
-        """Of the payload of its last entry there may come more."""
+        """More of the payload of its last entry may come."""
         self.staging = staging
 
 
@@ -76,10 +76,10 @@ class _Appending(Enum):
 class _Batches:
     """The entries of one request, in order.
 
-    A batch waits until the payload before it is complete: if entries behind it were stored,
-    nobody would see after a crash that it was on its way.  And it waits until the batch before
-    it is stored: once the store has refused one, what comes behind it would be left without
-    what it is verified with.
+    A batch waits until the payload before it is complete: if later entries were stored first,
+    nobody could see after a crash that the payload was on its way.  And it waits until the batch
+    before it is stored: once the store has refused one, later entries would lack what they are
+    verified with.
     """
 
     def __init__(
@@ -133,7 +133,7 @@ class _Batches:
     def flush(self) -> None:
         """Write what is complete, unless the store is still busy with the batch before.
 
-        A slow store gets few large batches this way, and a fast one gets small ones soon.
+        In this way a slow store gets few large batches, and a fast one gets small ones early.
         """
         if self._appending is not _Appending.UNDER_WAY:
             self.close()
@@ -155,7 +155,7 @@ class _Batches:
         self._work.ask(AppendEntries, then, log=self._replica.log, entries=tuple(news))
 
     def _pass(self, batch: _Batch) -> None:
-        """The batch must not be stored, or is nothing but the turn of a payload."""
+        """The batch must not be stored, or only marks the turn of a payload."""
         self._work.release(batch.size)
         batch.place.fill()
         if batch.staging is None or batch.staging.done:
@@ -166,7 +166,7 @@ class _Batches:
             batch.staging.begun(needed=False)
 
     def payload_over(self, staging: StagedPayload) -> list[Event]:
-        """No more of a payload will be written; returns what there is to say of it."""
+        """No more of a payload will be written; returns the events for that."""
         stored = staging.writing is Writing.STORED
         events = self._replica.payload_stored(staging.entry) if stored else []
         if staging is self._unfinished:
@@ -192,7 +192,7 @@ class _Batches:
         self._append()
 
     def _appended(self, batch: list[NewEntry], place: Place, staging: StagedPayload | None) -> None:
-        """Tell of the entries; of those without their payloads the store may have had these."""
+        """Report the entries; the store may have had the payloads of those that came without."""
         log, news = self._replica.log, self._replica.stored(batch)
         missing = {entry.seqnum for entry, payload, staged in batch if payload is None or staged}
         uncertain = Intervals()
@@ -246,7 +246,7 @@ class _Batches:
 
 
 class _Source(Enum):
-    """Where the entry is from whose payload is coming in."""
+    """Where the entry comes from whose payload is coming in."""
 
     PEER = "its metadata has come"
     STORE = "it was stored before"
@@ -319,10 +319,10 @@ class Download:
         )
 
     def finish(self) -> None:
-        """Nothing more will come: write what is of use when the payload is resumed."""
+        """Nothing more will come: write what will be of use when the payload is resumed."""
         entry = self._entry
         if entry is not None and self.request.receive_cursor.piece != _payload_of(entry):
-            self._take_back()  # it was complete, and wrong: nobody will say so any more
+            self._take_back()  # it was complete, and wrong: no apology will come any more
         elif entry is not None and self._pieces_size:
             self._stage(entry)
         if self._staging is not None:
@@ -410,7 +410,7 @@ class Download:
         )
 
     def _stage(self, entry: Entry, size: int | None = None) -> None:
-        """Write what has come of a large payload, `size` bytes at most."""
+        """Write what has arrived of a large payload, `size` bytes at most."""
         data = self._take_pieces(size)
         if self._staging is not None:
             self._staging.take(data)

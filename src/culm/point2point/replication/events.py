@@ -101,8 +101,8 @@ class ForkFound(LogEvent):
 class LogRefused(LogEvent):
     """The peer will not replicate this log with us (now), or we not with it.
 
-    `reason` is what the peer said; `fault` what we found.  There may be neither: the peer
-    does not go on, or our store has something else than the peer.
+    `reason` is what the peer said; `fault` what we found.  There may be neither: the peer does not
+    go on, or our store has something different.
     """
 
     reason: CancelReason | None = None
@@ -134,7 +134,7 @@ ReplicatorEffect: TypeAlias = LogEffect
 class Want:
     """What is wanted of one log.  Sizes in bytes.
 
-    Raises `ValueError` for what cannot be: numbers that are none of an entry (1 to 2^64-1) or
+    Raises `ValueError` for impossible values: a number that is no sequence number (1 to 2^64-1) or
     size, a `last` before the `first`.
 
     first, last
@@ -187,7 +187,7 @@ class Want:
         return self.size_min <= size <= self.size_max and self.eagerness.wants_payload(size)
 
     def wishes(self) -> Wishes:
-        """The part of it that goes into a proposal as it is."""
+        """The part of it that goes into a proposal unchanged."""
         return {
             "eagerness": self.eagerness,
             "payload_only": self.payload_only,
@@ -211,8 +211,8 @@ class Interest:
         Serve what is stored to a peer that asks for a range of it.  (What is live is served
         anyway; and only what is live is offered.)
     want
-        What is wanted of each log; `Replicator.replicate` says it for one.  ``None``: nothing
-        unless that says so; one hears of logs (`LogOffered`), and serves them.
+        What is wanted of each log; `Replicator.replicate` says it for one.  ``None``: nothing,
+        unless `replicate` asks for it; logs are reported (`LogOffered`), and served.
     """
 
     live: bool = True

@@ -23,9 +23,9 @@ __all__ = ["Inventory"]
 
 
 class Inventory:
-    """Fork, unbroken log and newest entry, as far as the store has told.
+    """Fork, unbroken log and newest entry, as far as the store has reported them.
 
-    `forked` is called when a fork has become known and is in the store, or about to be.
+    `forked` is called when a fork has become known and is, or is about to be, in the store.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Inventory:
     # Looking.
 
     def look(self, then: Callable[[], None]) -> None:
-        """Ask the store how things stand; what asks meanwhile is answered in one go."""
+        """Ask the store how things stand; whoever asks meanwhile is answered together."""
         if self._waiting:
             self._later.append(then)
             return
@@ -118,7 +118,7 @@ class Inventory:
             self.payload_due = status.last is not None and self._is_due(status.last)
 
     def _is_due(self, last: StoredEntry) -> bool:
-        """Whether the payload at the head is wanted, and was begun or must not be missing."""
+        """Whether the payload at the head is wanted, and has been begun or is mandatory."""
         want = self.want
         if last.seqnum == self._withheld:
             return False
@@ -161,7 +161,7 @@ class Inventory:
             self.payload_due = False
 
     def payload_over(self, seqnum: int) -> None:
-        """The payload of an entry is complete, or its rest will not come from this peer."""
+        """The payload of an entry is complete, or this peer will not send the rest."""
         if seqnum == self.position:
             self.payload_due = False
 

@@ -53,7 +53,7 @@ class BegunPayload:
 def read_begun(
     work: StoreWork, entry: Entry, size: int, then: Callable[[BegunPayload], None]
 ) -> None:
-    """Read back and hash the first `size` bytes of a payload, as far as they are stored."""
+    """Read back and hash the first `size` bytes of a payload, or as many as are stored."""
     begun = BegunPayload(entry)
 
     def ask() -> None:
@@ -144,7 +144,7 @@ CONCLUSIONS: Final[dict[tuple[Kept, Verdict], Conclusion]] = {
 
 
 class Writing(Enum):
-    """What the store has to do with it."""
+    """What the store is doing with the payload."""
 
     IDLE = "nothing, for now"
     BUSY = "something, for now"
@@ -160,15 +160,15 @@ class StagedPayload:
     """Puts the pieces of one payload into the store, one after the other.
 
     Others may be at the same payload: replicators of other peers over the same store.
-    So the store decides where a piece goes.  What it has already is read back and
-    compared, and everything from the beginning to where we are is what our peer has sent.  As
-    soon as that is not so, nothing more is written; once our peer's payload turns out to be
-    the right one, what is stored is dropped, and the payload is fetched again.
+    So the store decides where a piece goes.  What it has already is read back and compared, so that
+    everything up to where we are is what our peer has sent.  As soon as that is not the case,
+    nothing more is written; if our peer's payload then turns out to be the right one, what is
+    stored is dropped, and the payload is fetched again.
 
-    over: called when no more will be written (`done`); returns what there is to say of it.
-    offset: where what comes begins.
-    verifier: has seen all before that; without it and with an offset, the whole payload is read
-        back at the end.
+    over: called when no more will be written (`done`); returns the events for that.
+    offset: where the first piece begins.
+    verifier: has seen everything before that; without one, a payload with an offset is read back as
+        a whole at the end.
     """
 
     def __init__(
@@ -287,7 +287,7 @@ class StagedPayload:
         self._go_on()
 
     def _compare(self) -> None:
-        """Somebody else has written: see what is there."""
+        """Somebody else has written: compare what is there."""
         if not self._pieces:
             self._go_on()
             return

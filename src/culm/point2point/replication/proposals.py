@@ -88,7 +88,7 @@ class OurRequest:
         self.handle = handle
 
     def ended(self) -> Request:
-        """It is over, or has never been; returns what it was."""
+        """It is over, or counts as never made; returns its handle."""
         handle, self.handle = self.handle, None
         assert handle is not None
         self.step(Step.END)
@@ -110,7 +110,7 @@ class OurRequest:
         return self.stage in (Stage.TURNED_AWAY, Stage.DEFERRED)
 
     def is_settled(self, facts: Facts) -> bool:
-        """Whether nothing is under way for it that will come to an end by itself."""
+        """Whether nothing is under way for it that will end by itself."""
         endless = self.handle is not None and self.handle.proposal.end is None
         return is_settled(self.purpose, self.stage, facts, endless=endless)
 
@@ -150,9 +150,9 @@ class LogOfRequests(Protocol):
 
 
 class OurRequests:
-    """One request for each purpose, and what they are for.
+    """Our request for each purpose, and what we want of them.
 
-    An entry of which the peer may have another one than we (`probe`) goes before what comes next.
+    An entry of which the peer may have a different one (`probe`) goes before what comes next.
     """
 
     def __init__(self, log: LogOfRequests) -> None:
@@ -194,9 +194,9 @@ class OurRequests:
         self.propose_wanted([self.range])
 
     def ask_for_end(self, seqnum: int) -> None:
-        """The peer says that the log ends there, before what we have asked for: see that entry.
+        """The peer says that the log ends there, before what we have asked for: fetch that entry.
 
-        Once is enough: who says something else then has nothing to show.
+        Once is enough: a peer that then names another entry has nothing to show for it.
         """
         if self.ranges and self._peer_end is None:
             self._peer_end = seqnum
@@ -205,7 +205,7 @@ class OurRequests:
             )
 
     def compare(self, seqnum: int) -> None:
-        """The peer may have another one of that entry than we: ask for it."""
+        """The peer may have a different entry of that number: ask for it."""
         self.probe = seqnum
 
     def change(self, change: Change) -> None:
@@ -218,7 +218,7 @@ class OurRequests:
         self.next.make_room()
 
     def rest(self) -> None:
-        """Leave the room of the request for what comes next to other logs."""
+        """Give up the request for what comes next, so that other logs have room."""
         self.change(Change.REST)
         self.next.cancel(CancelReason.END_OF_RANGE)
 
@@ -245,7 +245,7 @@ class OurRequests:
                 facts = self._log.facts
 
     def _propose_anew(self, ours: OurRequest) -> None:
-        """What was about to be proposed has been overtaken."""
+        """What was about to be proposed is out of date."""
         ours.step(Step.OVERTAKE)
         self.propose_wanted([ours])
 
@@ -296,7 +296,7 @@ class OurRequests:
         self._log.propose(ours, prepared)
 
     def still_wants(self, ours: OurRequest, prepared: Prepared) -> bool:
-        """Whether a proposal that has waited for credit is still the right one; else start anew."""
+        """Whether a proposal that has waited for credit is still right; if not, start again."""
         plan = prepared.plan
         wanted = not plan.is_next or plan.want == self._log.inventory.want
         if wanted and still_wants(ours.purpose, prepared.proposal, self._log.facts):
@@ -354,7 +354,7 @@ class OurRequests:
         endless = request.proposal.end is None  # then that is no more than a rest
         received = endless or request.discarding or request.receive_cursor.piece is None
         if stage is Stage.FINISHED and not received:
-            # A peer that ends a range without having sent it would do so again.
+            # A peer that ends a range without having sent all of it would do so again.
             if ours is self.next:
                 self.change(Change.REFUSE)
             self._log.emit(LogRefused(log=self._log.log, reason=CancelReason.END_OF_RANGE))
@@ -381,7 +381,7 @@ class _PeerRequest:
         self.stage = PeerStage.WAITING
 
     def step(self, said: Answer, *, wanted: bool) -> None:
-        """That is what we say to it."""
+        """We answer that."""
         stage = PEER_STAGES[self.stage][said]
         self.stage = WANTED.get(stage, stage) if wanted else stage
 
@@ -392,7 +392,7 @@ class _PeerRequest:
 
 
 class PeerRequests:
-    """Confirms or cancels what the peer proposes."""
+    """Answers what the peer proposes: confirms it or cancels it."""
 
     def __init__(self, log: LogOfRequests, ours: OurRequests) -> None:
         self._log = log
@@ -410,7 +410,7 @@ class PeerRequests:
 
     @property
     def stages(self) -> Mapping[int, PeerStage]:
-        """Where those are that are not over, by their ids."""
+        """The stages of those that are not over, by id."""
         return {request_id: theirs.stage for request_id, theirs in self._requests.items()}
 
     @property
@@ -435,7 +435,7 @@ class PeerRequests:
             self._answer(theirs)
 
     def reconsider(self) -> None:
-        """What we were about to propose may have come to nothing, or begins too late by now."""
+        """What we were about to propose may have been dropped, or may begin too late by now."""
         waiting = [
             each
             for each in self._in(PeerStage.AWAITING_OURS)

@@ -1,4 +1,4 @@
-"""One log between our store and one peer: what is known, what is told, and what is under way."""
+"""One log between our store and one peer: what is known, what is reported, what is under way."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ class Replica:
         self.inventory.look(self.propose_wanted)
 
     def _begin_anew(self) -> None:
-        """Something else is wanted than what is under way."""
+        """What is wanted differs from what is under way."""
         self.ours.next.cancel(CancelReason.RESOURCE_LIMIT)
         self._passed = 0  # what was only told may have to be fetched
         joined = self._theirs.joined
@@ -182,7 +182,7 @@ class Replica:
 
     @property
     def _offered_before_fork(self) -> int | None:
-        """The last valid entry that the peer has spoken of."""
+        """The last valid entry that the peer has mentioned."""
         fork, offered = self.inventory.fork, self._offered
         return offered if offered is None or fork is None else min(offered, fork.seqnum - 1)
 
@@ -204,14 +204,14 @@ class Replica:
             settled=self.settled,
         )
 
-    # What is stored, and what there is to say of it.
+    # What is stored, and what to report of it.
 
     def emit(self, event: Event) -> None:
         """Let an event come out in its turn."""
         self._work.emit(event)
 
     def stored(self, batch: list[NewEntry]) -> list[Event]:
-        """The entries are in the store; what there is to say of that."""
+        """The entries are in the store; returns the events for that."""
         self.inventory.stored(batch)
         events = self._news()
         if self._aim is Aim.RANGES:  # there may be gaps before it
@@ -220,7 +220,7 @@ class Replica:
         return events
 
     def payload_stored(self, entry: Entry) -> list[Event]:
-        """The payload of `entry` is complete; what there is to say of that."""
+        """The payload of `entry` is complete; returns the events for that."""
         self.inventory.payload_over(entry.seqnum)
         self._owner.wake(self)
         size = entry.payload_size
@@ -230,7 +230,7 @@ class Replica:
         return [told, *self._news()]
 
     def payload_lost(self, seqnum: int) -> None:
-        """What is stored of a payload is not what came: fetch that payload once more."""
+        """What is stored of a payload differs from what came: fetch that payload again."""
 
         def look(stored: StoredEntry | None) -> None:
             if stored is not None and not stored.payload_complete:
@@ -239,7 +239,7 @@ class Replica:
         self._work.ask(ReadEntry, look, log=self.log, seqnum=seqnum)
 
     def write(self) -> None:
-        """A batch is to come."""
+        """A batch is on its way into the store."""
         self._writing += 1
 
     def written(self) -> None:
@@ -255,7 +255,7 @@ class Replica:
         self._passed = max(self._passed, seqnum)
 
     def tell_news(self) -> None:
-        """Say what has become known by looking rather than by storing."""
+        """Report what has become known by looking rather than by storing."""
         for event in self._news():
             self.emit(event)
 
@@ -292,7 +292,7 @@ class Replica:
         self._theirs.reconsider()
 
     def queued(self) -> None:
-        """There is no credit for that yet."""
+        """There is no credit for a proposal of ours yet."""
         self._theirs.give_way()
 
     def crowded_out(self, ours: OurRequest) -> None:
@@ -335,7 +335,7 @@ class Replica:
             ours.step(Step.PEER_CONFIRMS)
 
     def over(self, request_id: int, *, dropped: bool) -> None:
-        """A request is over; what was in its way may have its turn now."""
+        """A request is over; what had to wait for it may go on."""
         self.unsettle()
         self.under_way.pop(request_id, None)
         self._theirs.over(request_id)
@@ -376,7 +376,7 @@ class Replica:
             self.emit(LogRefused(log=self.log, reason=reason))
 
     def _knows_end(self, seqnum: int) -> bool:
-        """Whether both have all there is; else find out what the peer has there."""
+        """Whether both have everything; if not, find out what the peer has there."""
         if self.inventory.ended and self.inventory.position == seqnum:
             return True
         if seqnum <= self.inventory.newest:
@@ -386,7 +386,7 @@ class Replica:
         return False
 
     def give_up(self, request: Request, fault: Reason | None = None) -> None:
-        """Something is wrong with what the peer sends, or it sends nothing, or with our store."""
+        """What the peer sends or our store has is wrong, or the peer sends nothing."""
         if self.ours.of(request.request_id) in (None, self.ours.next):
             self.ours.change(Change.REFUSE)
         if request.state in _OPEN:
@@ -399,13 +399,13 @@ class Replica:
 
     def consider(self, proposal: Proposal, request: Request | None) -> None:
         """Answer a proposal of the peer (``None``: it is over already)."""
-        # A proposal for what comes next tells what the peer has.
+        # A proposal for what comes next shows what the peer has.
         last = proposal.start - 1
         tells = proposal.end is None and proposal.lower_certpool in (None, proposal.start)
         if tells and (self._offered is None or last > self._offered):
             self._owner.touch(self.ours.next.handle)
             if not self._offered:
-                self.ours.change(Change.FORGIVE)  # for then it had nothing
+                self.ours.change(Change.FORGIVE)  # because it had nothing before
             self._offered = max(self._offered or 0, last)
             self.emit(LogOffered(log=self.log, seqnum=last))
         self._theirs.consider(request)
@@ -418,7 +418,7 @@ class Replica:
     # Forks.
 
     def suspect(self, request: Request, seqnum: int, fault: Reason) -> None:
-        """The peer seems to have another entry `seqnum` than we: ask for it."""
+        """The peer seems to have a different entry `seqnum`: ask for it."""
         self.ours.compare(seqnum)
         self.give_up(request, fault)
 
@@ -438,9 +438,9 @@ class Replica:
             self.inventory.look(judge)
 
     def _forked(self, proof: ForkProof) -> None:
-        """What is open ends before the fork; what begins behind it is cancelled for that reason."""
+        """What is open ends before the fork; what begins after it is cancelled with the proof."""
         self.unsettle()
-        self.ours.change(Change.FORGIVE)  # what comes before the fork may be had yet
+        self.ours.change(Change.FORGIVE)  # what comes before the fork may still be fetched
         for request in list(self.under_way.values()):
             if request.state in _OPEN:
                 self._shorten(request)
@@ -461,7 +461,7 @@ class Replica:
                     return
                 try:
                     request.adjust(end=last, upper_certpool=last)
-                except LocalProtocolError:  # once too often, or it is a path of payloads alone
+                except LocalProtocolError:  # too many, or a sparse range of payloads alone
                     request.cancel(CancelReason.DO_NOT_RETRY)
 
     def _look_before(self, proof: ForkProof) -> None:
@@ -477,7 +477,7 @@ class Replica:
 
 
 def _links(proof: ForkProof) -> list[tuple[int, bytes]]:
-    """Where both entries of a fork link to."""
+    """The links of both entries of a fork."""
     before, skipped = proof.seqnum - 1, lipmaa(proof.seqnum)
     links = [
         pair

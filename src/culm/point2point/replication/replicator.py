@@ -60,11 +60,11 @@ _LOGS_READ_MAX = 1000
 class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
     """Drives a `Connection` over a log store: proposes, confirms, serves, stores.
 
-    The store is reached through effects (`culm.bamboo.effects`).  After bytes have been
-    taken there may be effects again: reading is done as far as the peer can take it.
+    The store is reached through effects (`culm.bamboo.effects`).  After bytes have been taken there
+    may be new effects: only what the peer can take is read.
 
-    Every endpoint proposes each log at the entry after its last; the overlap rule lets
-    the proposal of the one who is behind win.
+    Every endpoint proposes each log from the entry after its last; by the overlap rule, the
+    proposal of the one that is behind wins.
 
     role
         ``PROACTIVE`` for whoever has opened the stream of bytes, ``REACTIVE`` for the other.
@@ -73,7 +73,7 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
     limits
         What peer and store may make us hold, and how long the peer may take.
     interest
-        What it does of itself, and what it wants.
+        What it does on its own account, and what it wants.
     family
         Of the hashes of all logs.
     """
@@ -129,7 +129,7 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
     def replicate(self, log: LogKey, want: Want | None = None) -> None:
         """Replicate `log` with this peer, whether or not it is in the store.
 
-        `want` says what of it, if that is not what the interest says.
+        `want` says what of it, if that differs from the interest.
         """
         check_log(log)
         if want is not None:
@@ -206,7 +206,7 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
         return not proposer.expecting and proposer.settled
 
     def _awaits_answers(self) -> bool:
-        """Whether the peer has not answered all that we have proposed."""
+        """Whether there is a proposal of ours that the peer has not answered."""
         return any(request.unanswered for request in self.connection.requests.values())
 
     def _store_is_behind(self) -> bool:
@@ -304,7 +304,7 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
 
 
 class _Quiet:
-    """Tells once, after each disturbance, that it has been quiet for `settle_s` (seconds)."""
+    """Reports, once after each disturbance, that it has been quiet for `settle_s` (seconds)."""
 
     __slots__ = ("_due", "_settle_s", "now")
 

@@ -1,4 +1,4 @@
-"""Which request has its turn: to be proposed, and to be sent for."""
+"""Whose turn it is: to be proposed, and to have data sent."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Transfers:
         self._downloads: dict[int, Download] = {}
         self._unwritten: dict[int, Download] = {}  # those with entries in an open batch
         self._uploads: dict[int, Upload] = {}
-        # Those that may have to send: such as have just got something, and such as go on.
+        # Those that may have something to send: those with something new, and those that go on.
         self._fresh: OrderedDict[int, Upload] = OrderedDict()
         self._going_on: OrderedDict[int, Upload] = OrderedDict()
         self._fresh_had_turn = False
@@ -142,7 +142,7 @@ class Transfers:
             self.rouse(request_id)
 
     def pieces_to_send(self, size_max: int | None) -> list[Buffer]:
-        """Take bytes for the peer, and choose what else there is to send as far as they go."""
+        """Take bytes for the peer; as far as there is room for more, choose what else to send."""
         pieces = self._connection.pieces_to_send(size_max)
         left = None if size_max is None else size_max - sum(map(len, pieces))
         while (left is None or left > 0) and self.send_some():
@@ -156,9 +156,9 @@ class Transfers:
     def send_some(self) -> bool:
         """Put about a packet's worth of data on its way; returns whether there was some.
 
-        Each request gets its turn, a packet at a time; one that has just got something does not
-        wait for those that go on and on, nor they for more than one of these.  Nothing is put
-        behind data that waits for the peer's credit, nor read for that.
+        Requests take turns, a packet at a time.  One that has just got something new does not wait
+        for those that go on and on, and they wait for no more than one of these.  Nothing is queued
+        behind data that waits for the peer's credit, nor read for that purpose.
         """
         connection = self._connection
         if not self._turn() or connection.state is not State.ESTABLISHED:
@@ -191,7 +191,7 @@ class Transfers:
         return self._going_on
 
     def _prepare(self) -> None:
-        """Have read what is to be sent next; no more, for nobody knows when that will be."""
+        """Have the store read what is sent next; no more, for nobody knows when that will be."""
         next(iter(self._turn().values())).prepare()
 
 
@@ -204,10 +204,10 @@ class _Wish(NamedTuple):
 
 
 class Proposer:
-    """Makes proposals as far as there is credit, in the order of the wishes (`ReplicaOwner`).
+    """Makes proposals in the order of the wishes, as far as there is credit (`ReplicaOwner`).
 
-    If there are more logs than requests, those without end share what there is: one for which
-    both have all that there is ends, and is proposed again when there is something new.
+    If there are more logs than requests, those without an end take turns: one for which both sides
+    have everything ends, and is proposed again when there is something new.
     """
 
     def __init__(self, connection: Connection, transfers: Transfers) -> None:
@@ -233,7 +233,7 @@ class Proposer:
 
     @property
     def settled(self) -> bool:
-        """Whether all replicas are; each is looked at once after something has happened to it."""
+        """Whether all replicas are settled; each is checked after something has happened to it."""
         while self._unsettled and next(reversed(self._unsettled)).settled:
             self._unsettled.popitem()
         return not self._unsettled
@@ -259,7 +259,7 @@ class Proposer:
                 replica.ours.rest()
 
     def give_up(self) -> None:
-        """Nobody makes room: what waits is refused, rather than kept waiting."""
+        """Nobody makes room: what waits is reported as refused."""
         self.make_room(patient=False)
         if self._leaving:
             return
@@ -284,7 +284,7 @@ class Proposer:
         _ = self._retry_first(self._crowded) or self._retry_first(self._deferred)
 
     def retry_crowded(self) -> None:
-        """There is credit: propose what was refused because there was none."""
+        """There is credit: propose what was refused for lack of it."""
         for _ in range(self._connection.proposal_credit):
             if not self._retry_first(self._crowded):
                 break
@@ -302,7 +302,7 @@ class Proposer:
     # What replicas ask for.
 
     def defer(self, replica: Replica) -> None:
-        """There has been no room for what it proposes: let it try again when there may be."""
+        """There was no room for what it proposes: let it try again when there may be some."""
         self._deferred[replica] = None
 
     def propose(self, replica: Replica, ours: OurRequest, prepared: Prepared) -> None:

@@ -38,7 +38,7 @@ __all__ = [
 
 
 class Purpose(Enum):
-    """What we propose something for.  There is one request of ours at a time for each."""
+    """What we propose something for.  We have one request at a time for each."""
 
     NEXT = "what comes after what we have, or one entry to compare it with ours"
     RANGE = "the first of the ranges that the user has asked for"
@@ -46,7 +46,7 @@ class Purpose(Enum):
 
 
 class Stage(Enum):
-    """Where a request of ours is, from before it is made to its end."""
+    """The stage of a request of ours, from before it is made to its end."""
 
     IDLE = "nothing is under way"
     PREPARING = "the store is asked for what the proposal needs"
@@ -105,7 +105,7 @@ STAGES: Final[dict[Stage, dict[Step, Stage]]] = {
 
 
 class Wait(Enum):
-    """What a request of ours waits for, and so whether something is to be expected of it."""
+    """What a request of ours waits for, and so whether anything is to be expected of it."""
 
     STORE = "our store, which will answer"
     ROOM = "room, which nobody has to make"
@@ -122,7 +122,7 @@ WAITS: Final[dict[Stage, Wait]] = {
 
 
 class PeerStage(Enum):
-    """Where a request of the peer is, as long as it is not over."""
+    """The stage of a request of the peer, until it is over."""
 
     WAITING = "it is not known yet what our store has"
     COMPARING = "the store is asked for what the peer has told the hash of"
@@ -189,7 +189,7 @@ PEER_STAGES: Final[dict[PeerStage, dict[Answer, PeerStage]]] = {
     },
 }
 
-# The same if we want what comes of it.
+# What takes the place of some stages if we want what the request brings.
 WANTED: Final = {
     PeerStage.COMPARING: PeerStage.JOINING,
     PeerStage.SERVING: PeerStage.JOINED,
@@ -197,7 +197,7 @@ WANTED: Final = {
 
 
 class Standing(Enum):
-    """How it is between us and the peer about what comes next of a log."""
+    """Where we and the peer stand about what comes next in a log."""
 
     LASTING = "a request for it lasts as long as the connection"
     RESTING = "there are more logs than requests: it lasts as long as there is something new"
@@ -236,7 +236,7 @@ STANDINGS: Final[dict[Standing, dict[Change, Standing]]] = {
 
 
 class Progress(Enum):
-    """How far the first of the ranges has come."""
+    """How much of the first of the ranges has come."""
 
     COMING = "some of it has not come"
     COMPLETE = "all of it has come"
@@ -260,7 +260,7 @@ PROGRESS: Final[dict[Progress, dict[Fetch, Progress]]] = {
 
 
 class Stock(Enum):
-    """What is known of what our store has of a log."""
+    """What is known of our store's part of a log."""
 
     UNKNOWN = "it has not told yet"
     GROWING = "it has told, and entries are on their way into it"
@@ -292,7 +292,7 @@ class Service(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """All that is decided from, for one log.  Entries are given by their sequence numbers.
+    """Everything that decisions about one log are made from.  Entries are sequence numbers.
 
     Of our store:
 
@@ -319,11 +319,11 @@ class Facts:
     Of the peer:
 
     offered
-        The last valid entry that it has spoken of; ``None``: it has not spoken of the log.
+        The last valid entry that it has mentioned; ``None``: it has not mentioned the log.
     passed
         The last entry that it has only notified us of.
     standing
-        Whether anything comes of our proposals.
+        Whether our proposals are of any use.
     told
         It knows that we have all before this entry.
     fork_told
@@ -384,8 +384,7 @@ class ReplicatorSnapshot:
         Answers of the store and events that wait for one; see
         `ReplicatorLimits.outstanding_max`.
     unwritten_size, read_ahead_size
-        Bytes received that the store has not said to have, and bytes that have been read for
-        the peer.
+        Bytes received that the store has not confirmed, and bytes that have been read for the peer.
     """
 
     state: State

@@ -1,4 +1,4 @@
-"""What the peer wants of one request, read from the store as far as there is room for it."""
+"""What the peer wants of one request, read from the store as far as there is room."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ __all__ = ["ReadAhead", "Upload"]
 
 
 class ReadAhead:
-    """Shares out `size_max` bytes.  Who wants some may have half of what is free.
+    """Shares out `size_max` bytes: whoever asks gets up to half of what is free.
 
-    So there is something left for those who come later, down to `read_size_max`: so much a
-    single read may bring, however little was asked for.  Then one waits for the others, in
-    order.  One read is always possible.
+    So there is something left for those that come later, down to `read_size_max`, which a single
+    read may bring however little was asked for.  When there is less than that, readers wait for
+    each other, in order.  One read is always possible.
     """
 
     def __init__(self, *, size_max: int, read_size_max: int) -> None:
@@ -41,9 +41,9 @@ class ReadAhead:
         self._waiting: dict[Reading, None] = {}
 
     def share(self, reading: Reading, size: int, *, lasting: bool) -> int:
-        """How much `reading` may have of `size` bytes; if nothing, it is roused later.
+        """How many of `size` bytes `reading` may have; if none, it is roused later.
 
-        `lasting`: for something that will go on for long.  It leaves a quarter of all to others.
+        `lasting`: for something that takes long.  It leaves a quarter of the whole to others.
         """
         free = self._size_max - self.size - (self._size_max // 4 if lasting else 0)
         share = max(min(size, free // 2), self._read_size_max)
@@ -53,7 +53,7 @@ class ReadAhead:
         return share
 
     def resize(self, old: int, new: int) -> None:
-        """One holds `new` bytes now; rouse as many as there is room for."""
+        """A reader holds `new` bytes now; rouse as many others as there is room for."""
         self.size += new - old
         if new >= old:
             return
@@ -80,8 +80,8 @@ class _State(Enum):
 class Reading:
     """Entries with small payloads, in order, and the next of the bytes of a large one.
 
-    As much as there is room for; `rouse` is called when there is again.  The entry that is due
-    is held whatever there is room for, if its payload is not read with it.
+    As many as there is room for; `rouse` is called when there is room again.  The entry that is due
+    is kept even without room, if its payload is not read with it.
     """
 
     def __init__(
@@ -160,7 +160,7 @@ class Reading:
             self._keep(known)
 
     def drop(self) -> None:
-        """Nothing of it is of use."""
+        """Nothing that was read is of use."""
         self._keep(())
 
     def rest(self) -> None:
@@ -310,7 +310,7 @@ class Upload:
         self._spoiled: int | None = None  # of this entry the store has a wrong payload
 
     def wake(self) -> None:
-        """There may be new entries in the store, and more of their payloads."""
+        """The store may have new entries, and more of their payloads."""
         self._missing_from = self._lacks_payload = None
         self._reading.forget_incomplete()
 
@@ -393,7 +393,7 @@ class Upload:
     def _forked_at(self, stored: StoredEntry) -> int | None:
         """An entry of which the request tells another than we have, if there is one.
 
-        What we would send would be taken for a part of the other branch.
+        The peer would take what we send for part of the other branch.
         """
         entry, request = self._reading.decoded(stored), self.request
         known = (
@@ -424,7 +424,7 @@ class Upload:
         end = self.request.send_cursor.range.end
         if end is not None and seqnum > end:
             in_a_row = False
-        ahead = self._may_send()  # else the entry tells what is to be done; no byte of a payload
+        ahead = self._may_send()  # else only the entry, to know what to do; no byte of a payload
         self._reading.ask(
             seqnum,
             end if in_a_row and ahead else seqnum,
@@ -439,7 +439,7 @@ class Upload:
             self._missing_from = seqnum
             if self._is_confirmed() and self._never_comes(seqnum):
                 self.request.cancel(CancelReason.DO_NOT_RETRY)
-        # To be judged now: what is known of the inventory is not newer than the answer.
+        # To be judged now, while the inventory is no newer than the answer.
         elif not entries[0].payload_complete and not self._on_its_way(entries[0]):
             self._lacks_payload = seqnum
 
@@ -502,7 +502,7 @@ class Upload:
     def _on_its_way(self, stored: StoredEntry) -> bool:
         """Whether the payload is coming in, from this peer or another one.
 
-        A peer from which we want nothing is not kept waiting: it wants what there is now.
+        A peer from which we want nothing is not kept waiting: it gets what there is now.
         """
         inventory, request = self.replica.inventory, self.request
         ours = request.our_demand
