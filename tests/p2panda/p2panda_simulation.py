@@ -109,6 +109,9 @@ class Connection:
                     limits=ReplicatorLimits(
                         repeated_max=rng.choice((1, 1000)),
                         unwritten_size_max=rng.choice((1, 1 << 20)),
+                        # Which documents have very many logs, and how many are sent at once.
+                        spans_max=rng.choice((1, 256)),
+                        batch_count_max=rng.choice((2, 512)),
                     ),
                 ),
             )
