@@ -12,9 +12,9 @@ class ErrorCode(ProtocolErrorCode):
 
     # The connection: these end it.
     MALFORMED = 1
-    """Bytes that are no message: not canonical CBOR, or not of the message's form."""
+    """Bytes that are not a message: not canonical CBOR, or not in the form of the message."""
     UNKNOWN_MESSAGE = 2
-    """A message of a type that there is not."""
+    """A message of an unknown type."""
     MESSAGE_TOO_LARGE = 3
     """A message of more bytes, or more deeply nested, than its type may have."""
     EOF_IN_MESSAGE = 4
@@ -22,7 +22,7 @@ class ErrorCode(ProtocolErrorCode):
     EOF_IN_SESSION = 5
     """The bytes ended between two messages, but sessions were running."""
     TOO_MANY_FAULTS = 6
-    """The peer has spoilt more than `Limits.faults_max` sessions."""
+    """The peer has broken the rules in more than `Limits.faults_max` sessions."""
 
     # One session: these end it, and the connection goes on.
     UNEXPECTED_MESSAGE = 20
@@ -35,28 +35,28 @@ class ErrorCode(ProtocolErrorCode):
     GIVEN_UP = 24
     """The peer ended the session before it had said what it has."""
     UNANSWERED = 25
-    """Nothing came of a request for `Limits.answer_max_s`."""
+    """A request was not answered for `Limits.answer_max_s`."""
     STALLED = 26
     """Neither side said anything for `Limits.progress_max_s`, and something was owed."""
     BAD_BOUND = 27
-    """A bound of a range that is none, or not behind the one before."""
+    """Something that cannot be a bound, or a bound that is not above the one before."""
     BAD_ITEM = 28
     """A payload outside of its range, not above the one before, or a second height of a log."""
     BAD_FINGERPRINT = 29
     TOO_MANY_RANGES = 30
-    """A round of reconciliation of more ranges than are taken."""
+    """A round of reconciliation with more ranges than we take."""
     TOO_MANY_ROUNDS = 31
-    """A question where no round is left to answer it."""
+    """A question when no round is left in which to answer it."""
     TOO_MANY_LOGS = 32
     """We have more logs than go into one `Have`."""
     NOT_REQUESTED = 33
     """An entry of a schema that is not of the session."""
     TOO_MANY_DUPLICATES = 34
-    """More entries that we had already than could be an accident."""
+    """More entries that we already had than could be an accident."""
 
     # Raised: the call was wrong, and nothing has changed.
     NO_SUCH_SESSION = 50
-    """A session that is over, or where that cannot be said any more."""
+    """A session that is over, or in which that can no longer be said."""
     NOT_ANNOUNCED = 51
     """The peer has not announced all of these schemas."""
     DUPLICATE_SESSION = 52
@@ -72,9 +72,9 @@ class Reason(ProtocolErrorCode):
 
     # The operation alone.
     NOT_CANONICAL = 1
-    """The bytes are no canonical CBOR."""
+    """The bytes are not canonical CBOR."""
     WRONG_FORM = 2
-    """Not an array of what an operation of that action has."""
+    """Not an array with the items of an operation of that action."""
     UNKNOWN_VERSION = 3
     UNKNOWN_ACTION = 4
     BAD_SCHEMA_ID = 5
@@ -82,7 +82,7 @@ class Reason(ProtocolErrorCode):
     """``previous`` is empty, unsorted, or no list of operation ids."""
     BAD_FIELD_NAME = 7
     BAD_VALUE = 8
-    """A value of a field that is of none of the types, or out of their range."""
+    """A value of none of the types of fields, out of their range, or text that has no encoding."""
 
     # The operation beside its schema.
     WRONG_SCHEMA = 20
@@ -101,7 +101,7 @@ class Reason(ProtocolErrorCode):
     """The store has another entry in its place."""
     AFTER_END_OF_LOG = 45
     WRONG_PAYLOAD = 46
-    """The operation has not the size and the hash that the entry gives."""
+    """The operation does not have the size and the hash that the entry gives."""
     MISSING_OPERATION = 47
     """The entry came without its operation."""
 

@@ -117,14 +117,14 @@ class Range:
 
 
 class DocumentLogs(NamedTuple):
-    """To which document a log belongs, and how many logs that has: of many, two at least."""
+    """To which document a log belongs, and how many logs it has; if there are many, 2 will do."""
 
     document_id: bytes
     log_count: int
 
 
 class DocumentState(NamedTuple):
-    """What is to be known of a document by somebody who changes it.
+    """What somebody who changes a document has to know of it.
 
     tips: the ids of its operations behind which none stands, ascending.
     """
