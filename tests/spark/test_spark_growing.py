@@ -136,9 +136,43 @@ def test_a_name_stands_for_one_file_for_good(tmp_path):
     path.write_bytes(archive(RECORDS[:4]))
     reader = Reader(tmp_path)
     assert reader.read() == 4
-    path.write_bytes(archive(RECORDS[6:8]))  # it is shorter, and nothing that is new
-    assert reader.read() == 0
     path.write_bytes(archive(RECORDS[4:]))  # there, it is in the midst of a block
     reader.read()
     assert reader.faults() == ["NO_BLOCK"]
     assert set(reader.records()) < set(RECORDS)
+
+
+@pytest.mark.parametrize("split_size", [1, 1 << 20])
+@pytest.mark.parametrize("name", ["archive", "lines.jsonl"])
+def test_a_shorter_file_in_the_place_of_another_is_told_and_read(tmp_path, name, split_size):
+    def contents(records):
+        if name == "archive":
+            return archive(records)
+        return b"".join(entry + b"\n" for entry, _ in records)
+
+    def read() -> tuple[list[bytes], list[tuple[str, int]]]:
+        before = len(reader.rows)
+        reader.read()
+        new = reader.rows[before:]
+        told = [(row["fault"], row["block"]) for row in new if row["fault"] is not None]
+        return [row["entry"] for row in new if row["fault"] is None], told
+
+    path = tmp_path / name
+    reader = Reader(tmp_path, split_size)
+    for first in (0, 2):
+        longer, shorter = contents(RECORDS[first:10]), contents(RECORDS[10:])
+        path.write_bytes(longer)
+        assert read()[0][-2:] == [b"entry 8", b"entry 9"]
+        path.write_bytes(shorter)
+        assert read() == ([b"entry 10", b"entry 11"], [("REPLACED", len(longer))])
+        assert read() == ([], [])
+        path.write_bytes(b"")
+        assert read() == ([], [("REPLACED", len(shorter))])
+        assert reader.offset == {str(path): 0}
+    # What was away while the end of a run was fixed, and has come back, is for the next run.
+    path.write_bytes(longer)
+    assert read() == ([entry for entry, _ in RECORDS[2:10]], [])
+    path.unlink()
+    reader._growing.pin()
+    path.write_bytes(shorter)
+    assert read() == ([], [])

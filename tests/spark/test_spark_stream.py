@@ -66,13 +66,15 @@ def test_files_that_come_late_twice_and_out_of_order_are_audited_as_if_at_once(s
             (source / "broken").write_bytes(b"?")
             follow(spark, source, output)
     add_file(source, "rest", rows[3 * third :])
+    (source / "broken").write_bytes(b"")
     follow(spark, source, output)
     follow(spark, source, output)
     growing = spark.readStream.format("culm").load(str(source))
     with pytest.raises(FileExistsError, match="not of the checkpoint"):
         write_batches(growing, str(output), f"{output}.another")
     verified = read_batches(spark, str(output)).drop("batch").persist()
-    assert count_faults(verified)["NO_ARCHIVE"] == 1
+    faults = count_faults(verified)
+    assert (faults["NO_ARCHIVE"], faults["REPLACED"]) == (1, 1)
     found = audited(verified.filter("entry is not null"))
     assert found == Counter(
         (each.row.entry, each.reasons, each.verified) for each in expected(rows)

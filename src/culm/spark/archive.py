@@ -94,6 +94,8 @@ class Fault(StrEnum):
 
     UNREADABLE = "UNREADABLE"
     """The file cannot be opened, or reading it fails."""
+    REPLACED = "REPLACED"
+    """The file is shorter than what a stream had read of it: it is another one, read anew."""
     NO_ARCHIVE = "NO_ARCHIVE"
     """It does not begin as an archive does, or is of a version or kind that is not known."""
     NO_BLOCK = "NO_BLOCK"

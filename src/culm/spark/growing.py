@@ -4,7 +4,8 @@ An offset of the stream is a map of files to bytes: up to there each has been re
 read up to the last block that is whole, lines up to the last line feed: what stands behind may be
 in the midst of being written, and is read when it is whole.  A table has to be whole when it gets
 its name, and so has a file of any other kind.  What lies between blocks that can be read is
-damage, and is told as such.
+damage, and is told as such.  A file that is shorter than what has been read of it is another one
+in its place: that is told, too, and it is read from its beginning.
 """
 
 from __future__ import annotations
@@ -46,20 +47,25 @@ class Growing:
             if moved == files_max:
                 break
             if self._pinned is not None:
-                size = min(size, self._pinned.get(file, 0))
+                if file not in self._pinned:
+                    continue
+                size = min(size, self._pinned[file])
             done = start.get(file, 0)
-            if size > done and (end := _end(file, done, size)) > done:
+            if size != done and (end := _end(file, done if done < size else 0, size)) != done:
                 found[file] = end
                 moved += 1
         return found
 
     def between(self, start: Mapping[str, int], end: Mapping[str, int]) -> list[Split]:
         """The parts in which what has come from one offset to another is read."""
-        return [
-            split
-            for file, stop in sorted(end.items())
-            for split in cut(file, start.get(file, 0), stop, self._split_size, self._column)
-        ]
+        splits: list[Split] = []
+        for file, stop in sorted(end.items()):
+            done = start.get(file, 0)
+            if stop < done:
+                splits.append(Split(file, done, stop, self._column))
+                done = 0
+            splits += cut(file, done, stop, self._split_size, self._column)
+        return splits
 
 
 def _end(path: str, start: int, size: int) -> int:

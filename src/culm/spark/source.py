@@ -78,6 +78,9 @@ _LINES_MAX = 10_000
 
 def read_split(split: Split) -> Iterator[pyarrow.RecordBatch]:
     """The rows of a split; what cannot be read is a row, too, and never an error."""
+    if split.stop < split.start:
+        yield _fault_row(split.path, None, split.start, Fault.REPLACED)
+        return
     read = _FORMS.get(PurePosixPath(split.path).suffix, _read_archive)
     try:
         with open_file(split.path) as file:

@@ -19,7 +19,8 @@ class Split(NamedTuple):
     """The part of a file that one task reads: all blocks that begin from `start` up to `stop`.
 
     The file is taken to have `size` bytes, if that is given: it may have grown since.  `is_end`
-    says that all before `start` has been read, up to where a block ended.
+    says that all before `start` has been read, up to where a block ended.  With a `stop` before its
+    `start` there is nothing to read: up to `start` another file was read that had this one's name.
     """
 
     path: str
