@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
+from typing import Any
 
 import pyarrow
 import pytest
 
-from culm.spark.archive import read_archive
-from culm.spark.files import list_files, remove, written_whole
+from culm.spark.archive import read_archive, write_archive
+from culm.spark.files import list_files, open_system, remove, written_whole
 from culm.spark.source import commit_partitions, write_partition
 from culm.spark.splits import plan
 from culm.spark.stream import read_batches
@@ -37,9 +39,18 @@ def test_what_is_removed_is_gone_and_may_have_been(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def batch_of(*entries: bytes) -> pyarrow.RecordBatch:
+    return pyarrow.record_batch({"entry": pyarrow.array(entries, pyarrow.binary())})
+
+
+def archive_of(entry: bytes) -> bytes:
+    file = io.BytesIO()
+    write_archive(file, "ssb", [(entry, None)])
+    return file.getvalue()
+
+
 def written(folder: Path, *entries: bytes) -> str:
-    batch = pyarrow.record_batch({"entry": pyarrow.array(entries, pyarrow.binary())})
-    return write_partition(str(folder / ".part-1"), "ssb", iter([batch]))
+    return write_partition(str(folder / ".part-1"), "ssb", iter([batch_of(*entries)]))
 
 
 def entries_at(folder: Path) -> list[bytes]:
@@ -75,6 +86,87 @@ def test_a_write_over_what_was_there_leaves_nothing_of_it_to_read(tmp_path):
     assert {each.name for each in tmp_path.iterdir()} == {"part-1", ".hidden"}
     commit_partitions(str(tmp_path), "part-2", set(), overwrite=True)
     assert plan(str(tmp_path)) == []
+
+
+class KilledError(BaseException):
+    """Nothing of the writer runs any more."""
+
+
+class Mortal:
+    """A file system whose user is killed when it has changed so much."""
+
+    def __init__(self, system: Any, left: list[None]) -> None:
+        self._system = system
+        self._left = left
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._system, name)
+        if name not in {"create_dir", "delete_dir", "delete_file", "move", "open_output_stream"}:
+            return found
+
+        def change(*arguments: Any) -> Any:
+            if not self._left:
+                raise KilledError
+            self._left.pop()
+            return found(*arguments)
+
+        return change
+
+
+def commit_killed(folder: Path, name: str, steps: int, *, overwrite: bool) -> bool:
+    """Write two archives and let them be seen; killed when so much has changed, or not at all."""
+    left: list[None] = [None] * steps
+
+    def opened(path: str) -> tuple[Any, str]:
+        system, inside = open_system(path)
+        return Mortal(system, left), inside
+
+    with pytest.MonkeyPatch.context() as patched:
+        for module in ("source", "files"):
+            patched.setattr(f"culm.spark.{module}.open_system", opened)
+        try:
+            names = {
+                write_partition(f"{folder}/.{name}", "ssb", iter([batch_of(entry)]))
+                for entry in (b"one", b"two")
+            }
+            commit_partitions(str(folder), name, names, overwrite=overwrite)
+        except KilledError:
+            return True
+    return False
+
+
+@pytest.mark.parametrize("renamed", [True, False])
+def test_a_write_that_is_killed_anywhere_can_be_done_again(tmp_path, monkeypatch, renamed):
+    """Over what was there: all of it stays until all of the new is seen."""
+    if not renamed:
+        monkeypatch.setattr("culm.spark.source._RENAMED_WHOLE", frozenset())
+    is_killed, steps, seen = True, 0, set()
+    while is_killed:
+        folder = tmp_path / str(steps)
+        (folder / "before").mkdir(parents=True)
+        for name in ("before/a", "b"):
+            (folder / name).write_bytes(archive_of(b"old"))
+        is_killed = commit_killed(folder, "part-1", steps, overwrite=True)
+        seen.add(tuple(entries_at(folder)))
+        commit_killed(folder, "part-2", 99, overwrite=True)
+        assert entries_at(folder) == [b"one", b"two"]
+        steps += 1
+    old, new = (b"old", b"old"), (b"one", b"two")
+    partly = set() if renamed else {(*old, b"one"), (*old, b"two")}
+    assert {old, (*old, *new), (old[0], *new), new} <= seen
+    assert seen <= {old, (*old, *new), (old[0], *new), new} | partly
+
+
+def test_an_addition_that_is_killed_anywhere_is_seen_whole_or_not_at_all(tmp_path):
+    is_killed, steps, seen = True, 0, set()
+    while is_killed:
+        folder = tmp_path / str(steps)
+        folder.mkdir()
+        (folder / "before").write_bytes(archive_of(b"old"))
+        is_killed = commit_killed(folder, "part-1", steps, overwrite=False)
+        seen.add(tuple(entries_at(folder)))
+        steps += 1
+    assert seen == {(b"old",), (b"old", b"one", b"two")}
 
 
 def test_a_batch_that_is_not_whole_is_not_read(spark, tmp_path):
