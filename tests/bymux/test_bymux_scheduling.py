@@ -23,7 +23,15 @@ from bymux_support import (
 from hypothesis import given
 from hypothesis import strategies as st
 
-from culm.bymux import Limits
+from culm.bymux import (
+    INFINITE,
+    Connection,
+    InitialState,
+    InitialStream,
+    Limits,
+    Role,
+    State,
+)
 
 MEBIBYTE = 1 << 20
 
@@ -91,6 +99,28 @@ def test_a_stream_that_returns_waits_for_its_turn() -> None:
     assert connection.data_to_send(5) == write(0, bytes(2))
     connection.stream(0).send_data(bytes(2))
     assert ids(split(connection.data_to_send())) == [1, 2, 0]
+
+
+def test_an_urgent_stream_comes_before_all_others() -> None:
+    streams = {n: InitialStream(send_credit=INFINITE, urgent=n == 2) for n in range(3)}
+    initial = InitialState(streams=streams)
+    connection = Connection(role=Role.PROACTIVE, initial=initial, limits=Limits(write_size_max=10))
+    for n in range(3):
+        connection.stream(n).send_data(bytes(30))
+    assert ids(split(connection.data_to_send(13 * 5))) == [2, 2, 2, 0, 1]
+    connection.stream(2).send_data(bytes(20))  # within the turns of the others
+    assert ids(split(connection.data_to_send())) == [2, 2, 0, 1, 0, 1]
+
+
+def test_of_what_is_queued_only_a_write_that_was_begun_leaves_after_an_error() -> None:
+    connection = connect({0: FREE, 1: FREE}, limits=Limits(write_size_max=10))
+    for n in range(2):
+        connection.stream(n).send_data(bytes(30))
+    whole = write(0, bytes(10))
+    assert connection.data_to_send(4) == whole[:4]
+    feed(connection, write(7, b"nobody"))
+    assert connection.state is State.FAILED
+    assert connection.data_to_send() == whole[4:]
 
 
 def test_credit_decides_who_takes_part() -> None:
