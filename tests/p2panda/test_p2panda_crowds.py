@@ -84,7 +84,7 @@ def spans_asked_for(logs: int) -> int:
 
 
 def test_the_store_looks_at_a_log_a_few_times_however_many_there_are():
-    few, many = spans_asked_for(40), spans_asked_for(160)
+    few, many = spans_asked_for(25), spans_asked_for(100)
     assert many < 5 * few
 
 
