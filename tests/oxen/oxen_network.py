@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 
+from culm.oxen.seal import open_box
 from culm.testing.network import Deliver, Network
 
 VICTIM = b"V"
 """What the names of those begin with in whose name others send."""
 
 _REPLAYS_MAX = 200
+_KEPT_OF = 7  # sealed ones
 _SIDS = re.compile(rb"3:(N\d\d|V\d\d)")
 
 
@@ -24,10 +26,15 @@ class WatchedNetwork(Network):
     To an address of which a node has no proof it sends at most three times the bytes that came from
     there.  Proof is the answer to a keepalive, the word of the node's user, and that of any other
     server; not of those whose names begin with `VICTIM`, which exist nowhere.
+
+    keys: with which datagrams may be sealed; one that is sealed is proof then, and no other is.
+        Some of all datagrams are kept to be sent again, to anybody.
     """
 
-    def __init__(self, *, seed: int) -> None:
+    def __init__(self, *, seed: int, keys: Sequence[bytes] = ()) -> None:
         super().__init__(seed=seed)
+        self._keys = keys
+        self._count = 0
         self.starts: list[tuple[Hashable, Hashable, bytes]] = []
         self._credit: dict[tuple[Hashable, Hashable], int] = defaultdict(int)
         self._known: set[tuple[Hashable, Hashable]] = set()
@@ -44,11 +51,25 @@ class WatchedNetwork(Network):
         super().attach(address, watched)
 
     def replay(self, start: tuple[Hashable, Hashable, bytes]) -> None:
-        """Somebody sends one of `starts` again."""
+        """Somebody sends one of `starts` again, or what he has made of it."""
         super().send(*start)
 
+    def _look_into(self, source: Hashable, destination: Hashable, payload: bytes) -> bytes:
+        if not self._keys:
+            return payload
+        assert isinstance(source, bytes)
+        assert isinstance(destination, bytes)
+        for key in self._keys:
+            parcel = open_box(payload, key=key, source=source, to=destination)
+            if parcel is not None:
+                return parcel
+        return b""
+
     def send(self, source: Hashable, destination: Hashable, payload: bytes) -> None:
-        if b"1:m1:s" in payload and len(self.starts) < _REPLAYS_MAX:
+        parcel = self._look_into(source, destination, payload)
+        self._count += 1
+        kept = self._count % _KEPT_OF == 0 if self._keys else b"1:m1:s" in parcel
+        if kept and len(self.starts) < _REPLAYS_MAX:
             self.starts.append((source, destination, payload))
         if not _is_victim(source) and (source, destination) not in self._known:
             self._credit[source, destination] -= len(payload)
@@ -59,9 +80,10 @@ class WatchedNetwork(Network):
         if (address, source) not in self._known:
             self._credit[address, source] += 3 * len(payload)
         if not _is_victim(source):
-            if b"2:kk" in payload:
+            parcel = self._look_into(source, address, payload)
+            if b"2:kk" in parcel or (self._keys and parcel):
                 self._known.add((address, source))
-            for sid in _SIDS.findall(payload):
+            for sid in _SIDS.findall(parcel):
                 if sid != source:
                     self._known.add((address, sid))
 

@@ -5,6 +5,7 @@ is cut off from whom, who dies, comes back or leaves, and who sends what.  Then 
 stop, and within a bound everybody must be joined with everybody, and the ledger even.
 In those with `seeds` nobody helps afterwards: each node asks all others until they are its peers.
 In those with `pieces` some messages are larger than a datagram, and some nodes do not take those.
+In those with `keys` datagrams are sealed, the key is replaced, and strangers repeat what they hear.
 In the stories with `scars` many links stay broken for good: then everybody must be joined
 with everybody by way of others.
 """
@@ -36,13 +37,18 @@ from culm.oxen import (
     Timing,
 )
 from culm.oxen.messages import (
+    Datagram,
+    Finalize,
     Gossip,
+    Message,
     MessageData,
+    OneToOne,
     Parcel,
     Synchronize,
     encode_parcel,
     write_message,
 )
+from culm.oxen.seal import close_box
 from culm.testing.cluster import Cluster
 from culm.testing.cluster import Node as Host
 from culm.testing.network import Conditions
@@ -68,6 +74,12 @@ LIMITS = Limits(queue_max=64, window_max=8)
 # Three in four nodes take messages in pieces, and put fewer together than may come at a time.
 PIECES = replace(LIMITS, datagram_size_max=400, message_size_max=4_000, assemblies_max=3)
 NO_PIECES = replace(PIECES, message_size_max=0)
+
+# In clusters with a key it is replaced in these steps, each of which all take before the next.
+KEYS = bytes(range(32)), bytes(range(32, 64))
+STEPS = [KEYS[:1], KEYS, KEYS[::-1], KEYS[1:]]
+
+INTRUSION = b"not of the cluster"
 
 JOIN_BOUND_S = 30.0
 """Within so many seconds after the last fault everybody is joined with everybody."""
@@ -124,6 +136,7 @@ class Ledger:
         match event:
             case MessageReceived(peer=peer, data=data, delivery=delivery):
                 assert self.present.get((life, peer)), (life, event)
+                assert data != INTRUSION
                 self.got[life, peer, delivery].append(data)
             case PeerJoined(peer=peer):
                 assert not self.present.get((life, peer)), (life, event)
@@ -246,8 +259,9 @@ class Simulation:
         scars: bool = False,
         seeds: bool = False,
         pieces: bool = False,
+        keys: bool = False,
     ) -> None:
-        self.network = WatchedNetwork(seed=seed)
+        self.network = WatchedNetwork(seed=seed, keys=KEYS if keys else ())
         self.rng = rng = self.network.random("story")
         self.size = size or rng.choices([2, 3, 4, 5, 6, 8, 16], [24, 36, 22, 11, 4, 2, 0.3])[0]
         if scars:
@@ -262,6 +276,8 @@ class Simulation:
         self._scars = scars
         self._seeds = seeds
         self._pieces = pieces
+        self._keys = keys
+        self._steps = dict.fromkeys(self.names, 0)  # of the key's replacement
         self._limits = dict.fromkeys(self.names, LIMITS)
         if pieces:
             self._limits = {sid: rng.choice([PIECES] * 3 + [NO_PIECES]) for sid in self.names}
@@ -307,7 +323,7 @@ class Simulation:
         if to is not None and to not in joined:
             return False
         if self._pieces and delivery is not Delivery.DATAGRAM and self.rng.random() < 0.3:
-            padding = self.rng.choice([100, 300, 1_000, 3_900])
+            padding = self.rng.choice([100, 300, 1_000, 2_000])
             if self._limits[to or host.address] is PIECES is self._limits[host.address]:  # type: ignore[index]
                 payload += b" " * padding
         # What goes out at once is noted before, as the answer may come within the call.
@@ -388,6 +404,7 @@ class Simulation:
             (self._some_goodbye, rng.choice([0.0, 0.15])),
             (self._some_replay, rng.choice([0.0, 0.0, 2.0])),
             (self._some_forgery, 1.0),
+            *([(self._some_rekeying, 3.0), (self._some_intrusion, 3.0)] if self._keys else []),
         ]
         end = self.network.clock.now + rng.choice([0.5, 1.0, 3.0] if self.size > 8 else [1, 3, 9])
         rate = 12.0
@@ -578,6 +595,35 @@ class Simulation:
         )
         self.network.send(victim, to, encode_parcel(Parcel(body=body)))
 
+    def _some_rekeying(self) -> None:
+        """One takes the next step to another key; if it is down, that is in its configuration."""
+        step = min(self._steps.values())
+        sid = self.rng.choice([sid for sid in self.names if self._steps[sid] == step])
+        if step + 1 < len(STEPS):
+            self._steps[sid] = step + 1
+            if self.cluster[sid].running:
+                self.cluster[sid].call("rekey", keys=STEPS[step + 1])
+
+    def _some_intrusion(self) -> None:
+        """Somebody without the key says what a member would, or has the member's own words."""
+        rng = self.rng
+        source, to = rng.choices(self.names, k=2)
+        if self.network.starts and rng.random() < 0.7:
+            one, other, datagram = rng.choice(self.network.starts)
+            if rng.random() < 0.3:
+                at = rng.randrange(len(datagram))
+                datagram = datagram[:at] + rng.randbytes(1) + datagram[at + 1 :]
+            self.network.replay(rng.choice([(source, to, datagram), (one, other, datagram)]))
+            return
+        message: Message = rng.choice(
+            [Synchronize(0, 2**62), Finalize(0, 0), OneToOne(1, INTRUSION), Datagram(INTRUSION)]
+        )
+        parcel = encode_parcel(Parcel(body=MessageData(to, source, 1, write_message(message))))
+        if rng.random() < 0.5:
+            nonce = rng.randbytes(24)
+            parcel = close_box(parcel, nonce, key=bytes(32), source=source, to=to)
+        self.network.replay((source, to, parcel))
+
     # -- what the cluster tells --------------------------------------------------------------
 
     def _build(self, host: Host) -> Node:
@@ -588,6 +634,7 @@ class Simulation:
             epoch=EPOCH,
             limits=self._limits[host.address],  # type: ignore[index]
             timing=TIMING,
+            keys=STEPS[self._steps[host.address]] if self._keys else (),  # type: ignore[index]
         )
 
     def _note(self, host: Host, event: Event) -> None:
@@ -615,8 +662,9 @@ def simulate(
     scars: bool = False,
     seeds: bool = False,
     pieces: bool = False,
+    keys: bool = False,
 ) -> Simulation:
     """Run the story of `seed`; raises `AssertionError` with the seed as a note."""
-    simulation = Simulation(seed, size=size, scars=scars, seeds=seeds, pieces=pieces)
+    simulation = Simulation(seed, size=size, scars=scars, seeds=seeds, pieces=pieces, keys=keys)
     simulation.run()
     return simulation

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from random import Random
 from typing import Any
 
@@ -21,6 +22,7 @@ from culm.oxen.messages import (
     read_message,
     write_message,
 )
+from culm.oxen.seal import close_box, open_box
 
 EPOCH = 1_700_000_000.0
 ME = b"ME"
@@ -47,11 +49,20 @@ class Table:
         timing: Timing | None = None,
         dialect: Dialect = Dialect.KEYED,
         seed: int = 0,
+        keys: Sequence[bytes] = (),
     ) -> None:
         self.dice = Dice(seed)
         self.node = Node(
-            me=ME, rng=self.dice, epoch=EPOCH, limits=limits, timing=timing, dialect=dialect
+            me=ME,
+            rng=self.dice,
+            epoch=EPOCH,
+            limits=limits,
+            timing=timing,
+            dialect=dialect,
+            keys=keys,
         )
+        self.keys = keys
+        self._sealed = 0
         self.dialect = dialect
         self.now = 1.0
         self.sent: list[tuple[bytes, Parcel]] = []
@@ -66,7 +77,23 @@ class Table:
             self._events.append(event)
         for to, data in self.node.datagrams_to_send():
             assert isinstance(to, bytes)
-            self.sent.append((to, decode_parcel(data, self.dialect)))
+            self.sent.append((to, decode_parcel(self.opened(to, data), self.dialect)))
+
+    def sealed(self, source: bytes, parcel: bytes) -> bytes:
+        """What `source` sends, under the first key if there are any."""
+        if not self.keys:
+            return parcel
+        self._sealed += 1
+        nonce = b"puppets' life..." + self._sealed.to_bytes(8)
+        return close_box(parcel, nonce, key=self.keys[0], source=source, to=ME)
+
+    def opened(self, to: bytes, datagram: bytes) -> bytes:
+        """The parcel of a datagram that is sent to `to`."""
+        if not self.keys:
+            return datagram
+        parcel = open_box(datagram, key=self.keys[0], source=ME, to=to)
+        assert parcel is not None
+        return parcel
 
     def events(self) -> list[Event]:
         found, self._events = self._events, []
@@ -88,7 +115,8 @@ class Table:
     def tell(
         self, source: bytes, body: Body | None = None, ka: int | None = None, kk: int | None = None
     ) -> None:
-        self.node.receive_datagram(encode_parcel(Parcel(ka, kk, body), self.dialect), source=source)
+        parcel = encode_parcel(Parcel(ka, kk, body), self.dialect)
+        self.node.receive_datagram(self.sealed(source, parcel), source=source)
         self.drain()
 
     def tell_message(

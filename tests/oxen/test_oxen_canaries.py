@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from oxen_simulation import simulate
 
-from culm.oxen import Delivery
+from culm.oxen import Delivery, seal
 from culm.oxen.associations import Associations
 from culm.oxen.contacts import ContactTable
 from culm.oxen.flight import Flight
@@ -25,13 +25,14 @@ from culm.oxen.peer import Peer
 from culm.oxen.pieces import Assemblies
 from culm.oxen.proofs import Proofs
 from culm.oxen.reception import Reception
+from culm.oxen.seal import Seal
 from culm.oxen.stream import Item
 from culm.testing.driver import EndlessError
 
 SEEDS = range(9_000, 9_150)
 Break = Callable[[pytest.MonkeyPatch], None]
 CANARIES: dict[str, Break] = {}
-OF_PIECES: set[str] = set()
+WEATHER: dict[str, dict[str, bool]] = {}
 
 
 def canary(break_it: Break) -> Break:
@@ -39,10 +40,14 @@ def canary(break_it: Break) -> Break:
     return break_it
 
 
-def canary_of_pieces(break_it: Break) -> Break:
-    """One that sings where messages are larger than a datagram."""
-    OF_PIECES.add(break_it.__name__.replace("_", " "))
-    return canary(break_it)
+def canary_in(weather: str) -> Callable[[Break], Break]:
+    """One that sings in stories of that kind."""
+
+    def take(break_it: Break) -> Break:
+        WEATHER[break_it.__name__.replace("_", " ")] = {weather: True}
+        return canary(break_it)
+
+    return take
 
 
 @canary
@@ -188,7 +193,7 @@ def strangers_get_what_they_ask_for(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Proofs, "spend", lambda self, hop, size: True)
 
 
-@canary_of_pieces
+@canary_in("pieces")
 def what_is_begun_is_forgotten(patch: pytest.MonkeyPatch) -> None:
     def settle(self: Assemblies, sid: bytes, delivery: Delivery, position: int) -> None:
         self.remove(sid)
@@ -196,7 +201,7 @@ def what_is_begun_is_forgotten(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Assemblies, "settle", settle)
 
 
-@canary_of_pieces
+@canary_in("pieces")
 def every_piece_counts_as_the_message(patch: pytest.MonkeyPatch) -> None:
     """A message is said to be delivered, or to have failed, by any of its pieces."""
     add = Outgoing.add_piece
@@ -208,9 +213,32 @@ def every_piece_counts_as_the_message(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Outgoing, "add_piece", numbered)
 
 
-@canary_of_pieces
+@canary_in("pieces")
 def pieces_are_sent_to_everybody(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Peer, "message_size_max", 10**6)
+
+
+@canary_in("keys")
+def what_is_not_sealed_is_believed(patch: pytest.MonkeyPatch) -> None:
+    opened = Seal.open
+
+    def believe(self: Seal, source: bytes, datagram: bytes) -> bytes | None:
+        return datagram if datagram.startswith(b"d") else opened(self, source, datagram)
+
+    patch.setattr(Seal, "open", believe)
+
+
+@canary_in("keys")
+def another_key_will_do(patch: pytest.MonkeyPatch) -> None:
+    """The one of somebody who has none."""
+    checked = seal.checked_keys
+    patch.setattr(seal, "checked_keys", lambda keys: [*checked(keys), bytes(32)])
+
+
+@canary_in("keys")
+def a_key_is_forgotten_at_once(patch: pytest.MonkeyPatch) -> None:
+    rekey = Seal.rekey
+    patch.setattr(Seal, "rekey", lambda self, keys: rekey(self, keys[:1]))
 
 
 @pytest.mark.costly
@@ -218,10 +246,10 @@ def pieces_are_sent_to_everybody(patch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("name", CANARIES)
 def test_the_simulation_notices_that(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     CANARIES[name](monkeypatch)
-    pieces = name in OF_PIECES
+    weather = WEATHER.get(name, {})
     for seed in SEEDS:
         try:
-            simulate(seed, scars=seed % 2 == 1, pieces=pieces)
+            simulate(seed, scars=seed % 2 == 1, **weather)
         except (AssertionError, EndlessError):
             return
     pytest.fail(f"nobody notices that {name}")
@@ -230,4 +258,4 @@ def test_the_simulation_notices_that(name: str, monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.once
 def test_sound_nodes_pass_these_seeds() -> None:
     for seed in SEEDS[:40]:
-        simulate(seed, scars=seed % 2 == 1, pieces=seed % 4 > 1)
+        simulate(seed, scars=seed % 2 == 1, pieces=seed % 4 > 1, keys=seed % 8 > 3)

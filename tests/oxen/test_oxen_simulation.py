@@ -81,6 +81,15 @@ def test_promises_are_kept_where_messages_come_in_pieces(part: int) -> None:
         simulate(seed, pieces=True)
 
 
+@pytest.mark.costly
+@pytest.mark.timeout(60 + SEEDS)
+@pytest.mark.parametrize("part", range(4))
+def test_promises_are_kept_among_strangers_who_listen(part: int) -> None:
+    """They repeat and change what they hear, while the cluster's key is replaced."""
+    for seed in uncollected(range(FIRST_SEED + part, FIRST_SEED + SEEDS // 5, 4)):
+        simulate(seed, keys=True, pieces=seed % 2 == 1)
+
+
 @pytest.mark.slow
 def test_one_taken_for_a_former_self_while_nobody_heard_it_is_heard_again() -> None:
     """An old synchronize message of its own was repeated meanwhile, and believed."""

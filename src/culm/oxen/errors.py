@@ -29,6 +29,8 @@ class ErrorCode(ProtocolErrorCode):
     """`Limits.peers_max` or `Limits.candidates_max` servers are known already."""
     NO_TIME = 8
     """`advance` comes before `start` and `join`: numbers are made of the time."""
+    NO_KEYS = 9
+    """The node was built without keys, and so has none that could be replaced."""
 
 
 class DropReason(IntEnum):
@@ -72,3 +74,7 @@ class DropReason(IntEnum):
     acknowledged."""
     INCOMPLETE = 18
     """A piece without those before it, or one that makes more than `Limits.message_size_max`."""
+    UNAUTHENTICATED = 19
+    """A datagram that was sealed with none of our keys, or not by that server for us."""
+    REPLAYED = 20
+    """A sealed datagram that came before, or may have."""

@@ -70,8 +70,13 @@ class Limits:
         for name in self.__dataclass_fields__:
             if name != "message_size_max":
                 check_fields(self, name, low=1)
-        if not 160 + 2 * self.sid_size_max <= self.datagram_size_max <= 65_507:
-            raise ValueError("datagram_size_max must be within 160 + 2 * sid_size_max and 65507")
+        self.check_parcels(0)
+
+    def check_parcels(self, overhead: int) -> None:
+        """Datagrams have room for parcels beside so many bytes; raises `ValueError` if not."""
+        low = 160 + 2 * self.sid_size_max + overhead
+        if not low <= self.datagram_size_max <= 65_507:
+            raise ValueError(f"datagram_size_max must be within {low} and 65507")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

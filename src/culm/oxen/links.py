@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable
 from random import Random
+from typing import TYPE_CHECKING
 
 from culm.buffer import Buffer
 from culm.oxen.clock import Clock
@@ -31,11 +32,17 @@ from culm.oxen.proofs import Proofs
 from culm.oxen.routing import ForwardMemory, Routes
 from culm.wire import xenc
 
+if TYPE_CHECKING:  # who has no keys does not wait for PyNaCl
+    from culm.oxen.seal import Seal
+
 __all__ = ["Links"]
 
 
 class Links:
-    """The node's links to all others."""
+    """The node's links to all others.
+
+    seal: of the cluster's keys, if it has any.
+    """
 
     def __init__(
         self,
@@ -47,6 +54,7 @@ class Links:
         rng: Random,
         clock: Clock,
         dropped: Counter[DropReason],
+        seal: Seal | None,
     ) -> None:
         self.contacts = ContactTable(me, timing.usable_s)
         self._me = me
@@ -56,6 +64,8 @@ class Links:
         self._rng = rng
         self._clock = clock
         self._dropped = dropped
+        self._seal = seal
+        self._parcel_size_max = limits.datagram_size_max - (0 if seal is None else seal.overhead)
         self._keepalives = Keepalives(self.contacts, timing, rng)
         self._routes = Routes(self.contacts, timing.usable_s, self._keepalives.untried)
         self._forwarded = ForwardMemory(
@@ -72,7 +82,7 @@ class Links:
         self._proofs = Proofs(limits.peers_max)
         self._outbox = Outbox(
             size_max=limits.outbox_max,
-            datagram_size_max=limits.datagram_size_max,
+            parcel_size_max=self._parcel_size_max,
             dialect=dialect,
             ask=self._ask,
         )
@@ -98,8 +108,11 @@ class Links:
         self._proofs.remove(sid)
 
     def trusts(self, sid: bytes) -> bool:
-        """Whether `sid` has proved itself, or was named by somebody who is trusted."""
-        return sid in self._proofs.trusted
+        """Whether `sid` has proved itself, or was named by somebody who is trusted.
+
+        In a cluster with a key nobody else gets here.
+        """
+        return self._seal is not None or sid in self._proofs.trusted
 
     def trust(self, sid: bytes) -> None:
         """Our user has named `sid`, or a server that is trusted has."""
@@ -131,7 +144,12 @@ class Links:
         if source == self._me:
             self._drop(DropReason.FROM_SELF)
             return None
-        if source not in self._proofs.trusted:
+        if self._seal is not None:
+            parcel = self._seal.open(source, data)
+            if parcel is None:
+                return None
+            data = parcel
+        elif source not in self._proofs.trusted:
             self._proofs.receive(source, len(data))
         try:
             ka, kk, body = decode_parcel(
@@ -156,7 +174,7 @@ class Links:
             return None
         if body.to == self._me:
             return body
-        if source in self._proofs.trusted:
+        if self.trusts(source):
             self._forward(source, body)
         else:
             self._drop(DropReason.UNPROVED)
@@ -205,6 +223,8 @@ class Links:
 
     def take(self) -> list[tuple[Hashable, bytes]]:
         """Take the datagrams to send, each after the neighbour it is for."""
+        if self._seal is not None:
+            return [(hop, self._seal.close(hop, parcel)) for hop, parcel in self._outbox.take()]
         trusted = self._proofs.trusted
         return [
             (hop, data)
@@ -224,7 +244,7 @@ class Links:
             self.contacts,
             self._shared,
             self._clock.unix,
-            size_max=self._limits.datagram_size_max,
+            size_max=self._parcel_size_max,
             resolution_s=self._timing.resolution_s,
             rng=self._rng,
         )

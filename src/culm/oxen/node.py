@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from enum import IntEnum, auto
 from random import Random
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from culm.machine import Buffer, Closed, ContractErrorCode, LocalProtocolError, check_time
 from culm.oxen.associations import Associations
@@ -23,6 +24,9 @@ from culm.oxen.sizes import payload_sizes
 from culm.oxen.states import PeerState, State
 from culm.oxen.status import PeerView, view_of
 from culm.timers import Deadlines
+
+if TYPE_CHECKING:
+    from culm.oxen.seal import Seal
 
 __all__ = [
     "Node",
@@ -62,6 +66,12 @@ class Node:
         How often, and how long.
     dialect
         How parcels hold their bodies; the same in all of the cluster.
+    keys
+        Secrets of the cluster, of 32 bytes each: datagrams are encrypted and authenticated with the
+        first, and what was with none of them has no effect. See `rekey`.
+
+    Raises `ValueError` for what is no key, more than eight of them, and for a `datagram_size_max`
+    that leaves no room beside the 40 bytes that they add.
     """
 
     def __init__(
@@ -73,16 +83,20 @@ class Node:
         limits: Limits | None = None,
         timing: Timing | None = None,
         dialect: Dialect = Dialect.KEYED,
+        keys: Sequence[bytes] = (),
     ) -> None:
         self._limits = limits = Limits() if limits is None else limits
         self._timing = timing = Timing() if timing is None else timing
         self._me = me = _checked_sid(me, limits)
         self._rng = rng
         self._dialect = dialect
-        self._payload_size_max = payload_sizes(limits, dialect)
         self._state = _IDLE
         self._clock = Clock(epoch)
         self._dropped: Counter[DropReason] = Counter()
+        self._seal = self._new_seal(keys) if keys else None
+        overhead = 0 if self._seal is None else self._seal.overhead
+        limits.check_parcels(overhead)
+        self._payload_size_max = payload_sizes(limits, dialect, overhead)
         self._links = Links(
             me,
             limits=limits,
@@ -91,6 +105,7 @@ class Node:
             rng=rng,
             clock=self._clock,
             dropped=self._dropped,
+            seal=self._seal,
         )
         self._roster = Roster(
             links=self._links, limits=limits, timing=timing, rng=rng, clock=self._clock
@@ -221,6 +236,20 @@ class Node:
         self._associations.broadcast(self._message, payload)
         return self._message
 
+    def rekey(self, keys: Sequence[bytes]) -> None:
+        """Seal with the first of `keys` from now on, and take what was sealed with any of them.
+
+        To replace a key without losing anything, let all nodes take the new one, then seal with it,
+        then forget the old one: ``[old, new]``, ``[new, old]``, ``[new]``, each everywhere before
+        the next.
+
+        Raises `LocalProtocolError` (``NO_KEYS``) if the node was built without keys, and
+        `ValueError` for what is no key.
+        """
+        if self._seal is None:
+            raise LocalProtocolError(ErrorCode.NO_KEYS)
+        self._seal.rekey(keys)
+
     def payload_size_max(self, delivery: Delivery = Delivery.DATAGRAM) -> int:
         """Bytes of the largest message that can be sent in that way as one datagram."""
         return self._payload_size_max[delivery]
@@ -312,8 +341,23 @@ class Node:
 
     # -- inside ---------------------------------------------------------------------------
 
+    def _new_seal(self, keys: Sequence[bytes]) -> Seal:
+        from culm.oxen.seal import Seal  # who has no keys does not wait for PyNaCl
+
+        return Seal(
+            self._me,
+            keys,
+            quiet_s=self._timing.usable_s,
+            sources_max=2 * self._limits.peers_max,
+            rng=self._rng,
+            clock=self._clock,
+            dropped=self._dropped,
+        )
+
     def _begin(self, state: State) -> None:
         self._state = state
+        if self._seal is not None:
+            self._seal.begin()
         self._roster.begin()
         now, timing = self._clock.now, self._timing
         # At random moments, so that nodes that start together do not speak together.

@@ -31,11 +31,9 @@ class Outbox:
     ask: says which keepalive ID (``ka``) a parcel to that neighbour is to bear, if any.
     """
 
-    def __init__(
-        self, *, size_max: int, datagram_size_max: int, dialect: Dialect, ask: Ask
-    ) -> None:
+    def __init__(self, *, size_max: int, parcel_size_max: int, dialect: Dialect, ask: Ask) -> None:
         self._size_max = size_max
-        self._datagram_size_max = datagram_size_max
+        self._parcel_size_max = parcel_size_max
         self._dialect = dialect
         self._ask = ask
         self._bodies: dict[bytes, list[Body]] = {}
@@ -98,7 +96,7 @@ class Outbox:
         for body in bodies:
             kk = owed.popleft() if owed else None
             encoded = encode_parcel((ka, kk, body), dialect)
-            if len(encoded) <= self._datagram_size_max:
+            if len(encoded) <= self._parcel_size_max:
                 ka = None
             else:  # a body that fills a datagram: keepalives follow by themselves
                 encoded = encode_parcel((None, None, body), dialect)

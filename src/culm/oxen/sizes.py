@@ -21,9 +21,10 @@ from culm.oxen.messages import (
 __all__ = ["payload_sizes"]
 
 
-def payload_sizes(limits: Limits, dialect: Dialect) -> dict[Delivery, int]:
+def payload_sizes(limits: Limits, dialect: Dialect, overhead: int = 0) -> dict[Delivery, int]:
     """Bytes of the largest message of each kind, were all else in its parcel as long as can be.
 
+    overhead: bytes of a datagram that are not of its parcel.
     So whether a message can be sent does not depend on the numbers that it happens to get.
     """
     empty: dict[Delivery, Message] = {
@@ -32,8 +33,9 @@ def payload_sizes(limits: Limits, dialect: Dialect) -> dict[Delivery, int]:
         Delivery.IN_ORDER_BROADCAST: Broadcast(SEQUENCE_MAX, b""),
     }
     sid = bytes(limits.sid_size_max)
-    length = len(str(limits.datagram_size_max))  # of which an empty message has one digit
-    left = limits.datagram_size_max - length + 1
+    parcel_size_max = limits.datagram_size_max - overhead
+    length = len(str(parcel_size_max))  # of which an empty message has one digit
+    left = parcel_size_max - length + 1
     return {
         delivery: left
         - len(

@@ -79,6 +79,12 @@ _KEYS = (
         default=Dialect.KEYED,
         meaning="How a parcel holds its body.",
     ),
+    Key(
+        name="key",
+        type=bytes,
+        default=b"",
+        meaning="The cluster's secret of 32 bytes, with which datagrams are sealed; empty: none.",
+    ),
     *_LIMITS,
     *_TIMING,
 )
@@ -93,6 +99,7 @@ def _build(config: Config) -> Node:
         limits=Limits(**{key.name: config[key.name] for key in _LIMITS}),
         timing=Timing(**{key.name: config[key.name] for key in _TIMING}),
         dialect=config["dialect"],
+        keys=[config["key"]] if config["key"] else [],
     )
 
 
@@ -180,6 +187,19 @@ def _large(cluster: Cluster) -> None:
     cluster.run(12.0)
 
 
+def _rekeyed(cluster: Cluster) -> None:
+    """In a cluster with a key, which is replaced."""
+    _assemble(cluster)
+    for keys in ([_KEY, _NEXT_KEY], [_NEXT_KEY, _KEY], [_NEXT_KEY]):
+        for sid in NAMES:
+            cluster[sid].call("rekey", keys=keys)
+        cluster[NAMES[0]].call("broadcast_in_order", data=b"%d" % len(keys))
+        cluster.run(cluster.network.clock.now + 1.0)
+    cluster[NAMES[1]].call("leave")
+    cluster.run(cluster.network.clock.now + 2.0)
+
+
+_KEY, _NEXT_KEY = bytes(range(32)), bytes(range(32, 64))
 _LARGE = {"datagram_size_max": 240, "sid_size_max": 8, "message_size_max": 600}
 _QUICK = {"keepalive_s": 1.0, "usable_s": 4.0, "give_up_s": 5.0, "leave_s": 5.0}
 
@@ -189,6 +209,7 @@ def _conversations(spec: MachineSpec) -> Iterable[Conversation]:
     yield from recorded("flat", _everything, dialect="flat")
     yield from recorded("misfortune", _misfortune, seed=1, **_QUICK)
     yield from recorded("large", _large, seed=2, **_LARGE)
+    yield from recorded("rekeyed", _rekeyed, key=_KEY)
 
 
 def _numbered(message: Callable[[int], MessageData]) -> Callable[[int], bytes]:
@@ -315,6 +336,7 @@ register(
             call("broadcast", data=bytes(2000)),
             call("broadcast_in_order", data=bytes(2000)),
             call("send_in_order", to=NAMES[1], data=bytes(601)),
+            call("rekey", keys=[bytes(32)]),
         ],
         floods=_FLOODS,
     )

@@ -1,0 +1,184 @@
+"""Datagrams that only those understand who have the cluster's key, and that count once."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from hashlib import blake2b
+from random import Random
+
+from nacl.bindings import crypto_secretbox, crypto_secretbox_open
+from nacl.exceptions import CryptoError
+
+from culm.arguments import check_bytes, read_buffers
+from culm.buffer import Buffer
+from culm.oxen.clock import Clock
+from culm.oxen.errors import DropReason
+
+__all__ = ["KEYS_MAX", "KEY_SIZE", "OVERHEAD", "Seal", "close_box", "open_box"]
+
+KEY_SIZE = 32
+KEYS_MAX = 8
+"""Keys that are accepted at the same time: each is tried."""
+
+_TIME_SIZE, _SALT_SIZE, _COUNTER_SIZE = 6, 10, 8
+_LIFE_SIZE = _TIME_SIZE + _SALT_SIZE
+_NONCE_SIZE = _LIFE_SIZE + _COUNTER_SIZE
+_TAG_SIZE = 16
+OVERHEAD = _NONCE_SIZE + _TAG_SIZE
+"""Bytes that a sealed datagram is longer than its parcel."""
+
+# A datagram that so many later ones of its sender, to whomever, have overtaken counts as seen.
+_WINDOW = 2**14
+
+_LIVES = 2  # of each source: the latest, and one before it that is heard while that one is silent
+
+
+def close_box(parcel: bytes, nonce: bytes, *, key: bytes, source: bytes, to: bytes) -> bytes:
+    """The datagram that holds `parcel` on its way from server `source` to server `to`."""
+    return nonce + crypto_secretbox(parcel, nonce, _key_between(key, source, to))
+
+
+def open_box(datagram: bytes, *, key: bytes, source: bytes, to: bytes) -> bytes | None:
+    """The parcel in a datagram that came from `source` to `to`; ``None`` if `key` is not that."""
+    box = datagram[_NONCE_SIZE:]
+    if len(box) < _TAG_SIZE:
+        return None
+    try:
+        return crypto_secretbox_open(box, datagram[:_NONCE_SIZE], _key_between(key, source, to))
+    except CryptoError:
+        return None
+
+
+def _key_between(key: bytes, source: bytes, to: bytes) -> bytes:
+    """The key for one direction between two servers: a datagram is of no use anywhere else."""
+    names = b"%d:%b%b" % (len(source), source, to)
+    return blake2b(names, key=key, digest_size=KEY_SIZE, person=b"culm oxen seal").digest()
+
+
+class _Life:
+    """Which datagrams have come that a server has sent since it started."""
+
+    __slots__ = ("_newest", "_seen", "heard")
+
+    def __init__(self, now: float) -> None:
+        self._newest = 0
+        self._seen = 0  # a bit for each: the lowest is the newest
+        self.heard = now
+        """When something came that had not come before."""
+
+    def admit(self, counter: int, now: float) -> bool:
+        """Whether that one has not come before, as far as can be told; then it has now."""
+        ahead = counter - self._newest
+        if ahead > 0:
+            kept = self._seen << ahead if ahead < _WINDOW else 0
+            self._seen = kept & (1 << _WINDOW) - 1 | 1
+            self._newest = counter
+        else:
+            bit = 1 << -ahead if -ahead < _WINDOW else 0
+            if not bit or self._seen & bit:
+                return False
+            self._seen |= bit
+        self.heard = now
+        return True
+
+
+class Seal:
+    """Seals what this server sends, with the first of the keys, and opens what others have sealed.
+
+    The nonce is the time at which the server started, chance drawn then, and a counter. So nobody
+    uses one twice, and receivers can tell what they have seen already.
+
+    quiet_s: a life that began before the latest one is heard when that one was silent for so long:
+        a server whose clock was set back while it was down.
+    sources_max: servers whose datagrams are told apart; beyond that those heard of first are
+        forgotten.
+    """
+
+    def __init__(
+        self,
+        me: bytes,
+        keys: Sequence[bytes],
+        *,
+        quiet_s: float,
+        sources_max: int,
+        rng: Random,
+        clock: Clock,
+        dropped: Counter[DropReason],
+    ) -> None:
+        self._me = me
+        self._keys = checked_keys(keys)
+        self._quiet_s = quiet_s
+        self._sources_max = sources_max
+        self._rng = rng
+        self._clock = clock
+        self._dropped = dropped
+        self._life = b""
+        self._counter = 0
+        self._sources: dict[bytes, dict[bytes, _Life]] = {}
+
+    overhead = OVERHEAD
+
+    def begin(self) -> None:
+        """The server starts; the time must be known."""
+        milliseconds = max(0, int(self._clock.unix * 1000)) % 2 ** (8 * _TIME_SIZE)
+        salt = self._rng.getrandbits(8 * _SALT_SIZE)
+        self._life = milliseconds.to_bytes(_TIME_SIZE) + salt.to_bytes(_SALT_SIZE)
+
+    def rekey(self, keys: Sequence[bytes]) -> None:
+        """Seal with the first of these keys from now on, and open with each of them."""
+        self._keys = checked_keys(keys)
+
+    def close(self, to: bytes, parcel: bytes) -> bytes:
+        """The datagram to send to server `to`."""
+        self._counter += 1
+        nonce = self._life + self._counter.to_bytes(_COUNTER_SIZE)
+        return close_box(parcel, nonce, key=self._keys[0], source=self._me, to=to)
+
+    def open(self, source: bytes, datagram: Buffer) -> bytes | None:
+        """The parcel in a datagram from server `source`; ``None`` if it is not to be believed."""
+        datagram = bytes(datagram)
+        for key in self._keys:
+            parcel = open_box(datagram, key=key, source=source, to=self._me)
+            if parcel is not None:
+                break
+        else:
+            self._dropped[DropReason.UNAUTHENTICATED] += 1
+            return None
+        counter = int.from_bytes(datagram[_LIFE_SIZE:_NONCE_SIZE])
+        if not self._admit(source, datagram[:_LIFE_SIZE], counter):
+            self._dropped[DropReason.REPLAYED] += 1
+            return None
+        return parcel
+
+    def _admit(self, source: bytes, name: bytes, counter: int) -> bool:
+        """Whether that datagram of the life `name` of `source` comes for the first time."""
+        now, lives = self._clock.now, self._sources.get(source)
+        if lives is None:
+            while len(self._sources) >= self._sources_max:
+                del self._sources[next(iter(self._sources))]
+            self._sources[source] = lives = {}
+        life = lives.get(name)
+        if life is None:
+            if lives and name < max(lives) and not self._all_silent(lives, now):
+                return False
+            lives[name] = life = _Life(now)
+            while len(lives) > _LIVES:
+                del lives[min(each for each in lives if each != name)]
+        return life.admit(counter, now)
+
+    def _all_silent(self, lives: dict[bytes, _Life], now: float) -> bool:
+        return all(now - life.heard >= self._quiet_s for life in lives.values())
+
+
+def checked_keys(keys: Sequence[bytes]) -> list[bytes]:
+    """Copies of `keys`, in that order.
+
+    Raises `ValueError` and `TypeError` if they are not one to `KEYS_MAX` keys of 32 bytes.
+    """
+    found = read_buffers("keys", keys)
+    if not 1 <= len(found) <= KEYS_MAX:
+        raise ValueError(f"keys must be 1 to {KEYS_MAX}, not {len(found)}")
+    for key in found:
+        check_bytes("key", key, KEY_SIZE)
+    return found

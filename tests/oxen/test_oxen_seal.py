@@ -1,0 +1,432 @@
+"""A cluster with a key: what was not sealed with it, by that server for this one, is nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from hashlib import blake2b
+from typing import Any
+
+import pytest
+from nacl.bindings import crypto_secretbox
+from oxen_simulation import EPOCH, TIMING
+from oxen_support import ME, Dice, Table
+
+from culm.machine import LocalProtocolError
+from culm.oxen import (
+    Delivery,
+    Dialect,
+    DropReason,
+    ErrorCode,
+    Limits,
+    MessageReceived,
+    Node,
+    PeerJoined,
+    PeerState,
+    Timing,
+)
+from culm.oxen.messages import (
+    Gossip,
+    MessageAck,
+    MessageData,
+    OneToOne,
+    Parcel,
+    Synchronize,
+    encode_parcel,
+    write_message,
+)
+from culm.oxen.seal import OVERHEAD, close_box, open_box
+from culm.testing.cluster import Cluster
+from culm.testing.cluster import Node as Host
+from culm.testing.network import Conditions, Network
+
+OLD, NEW, OTHER = bytes(range(32)), bytes(range(32, 64)), bytes(32)
+P, Q = b"P", b"Q"
+LIFE, LATER = b"\0\0\0\0\0\1" + b"salt of P.", b"\0\0\0\0\0\2" + b"a new life"
+EARLIER = b"\0\0\0\0\0\0" + b"before all"
+
+
+def sealed(
+    parcel: bytes,
+    counter: int = 1,
+    *,
+    life: bytes = LIFE,
+    key: bytes = OLD,
+    source: bytes = P,
+    to: bytes = ME,
+) -> bytes:
+    return close_box(parcel, life + counter.to_bytes(8), key=key, source=source, to=to)
+
+
+def start(number: int = 0) -> bytes:
+    """A synchronize message of `P`, with a question."""
+    d = write_message(Synchronize(0, number))
+    return encode_parcel(Parcel(5, None, MessageData(ME, P, 1, d)))
+
+
+def table(keys: Sequence[bytes] = (OLD,), **config: Any) -> Table:
+    return Table(keys=keys, **config)
+
+
+def heard(table: Table, datagram: bytes, source: bytes = P) -> bool:
+    """Whether anything comes of that datagram."""
+    before = table.node.dropped
+    counts = [before[reason] for reason in (DropReason.UNAUTHENTICATED, DropReason.REPLAYED)]
+    table.node.receive_datagram(datagram, source=source)
+    table.drain()
+    after = [table.node.dropped[r] for r in (DropReason.UNAUTHENTICATED, DropReason.REPLAYED)]
+    said, known = table.said(), table.node.peers()
+    if after != counts:
+        assert sum(after) == sum(counts) + 1
+        assert said == []
+        return False
+    return bool(said or known)
+
+
+# -- what is on the wire -----------------------------------------------------------------------
+
+
+def test_a_datagram_is_a_nonce_and_a_secretbox_under_the_key_of_one_direction() -> None:
+    nonce = LIFE + b"\0\0\0\0\0\0\0\7"
+    key = blake2b(b"1:PME", key=OLD, digest_size=32, person=b"culm oxen seal").digest()
+    assert sealed(b"parcel", 7) == nonce + crypto_secretbox(b"parcel", nonce, key)
+    assert open_box(sealed(b"parcel", 7), key=OLD, source=P, to=ME) == b"parcel"
+    assert len(sealed(b"parcel")) == len(b"parcel") + OVERHEAD == 46
+
+
+def test_names_that_run_into_each_other_have_different_keys() -> None:
+    assert open_box(sealed(b"", source=b"AB", to=b"C"), key=OLD, source=b"A", to=b"BC") is None
+
+
+def test_a_nonce_is_the_time_of_the_start_chance_and_a_counter() -> None:
+    nodes = [Node(me=ME, rng=Dice(seed), epoch=EPOCH, keys=[OLD]) for seed in range(2)]
+    nonces: list[bytes] = []
+    for node in nodes:
+        node.advance(1.5)
+        node.join(P)
+        for second in range(2, 9):
+            nonces += [data[:24] for _, data in node.datagrams_to_send()]
+            node.advance(float(second))
+            assert node.next_event() is None
+    assert len(set(nonces)) == len(nonces) > 5
+    assert len({nonce[6:16] for nonce in nonces}) == len(nodes)
+    assert {nonce[:6] for nonce in nonces} == {int((EPOCH + 1.5) * 1000).to_bytes(6)}
+    first = [nonce[16:] for nonce in nonces if nonce[6:16] == nonces[0][6:16]]
+    assert first == [number.to_bytes(8) for number in range(1, len(first) + 1)]
+
+
+@pytest.mark.parametrize("dialect", list(Dialect))
+@pytest.mark.parametrize("delivery", list(Delivery))
+def test_a_message_is_shorter_by_what_the_seal_takes(dialect: Dialect, delivery: Delivery) -> None:
+    open_node, node = (
+        Node(me=ME, rng=Dice(), epoch=EPOCH, dialect=dialect, keys=keys) for keys in ([], [OLD])
+    )
+    assert node.payload_size_max(delivery) == open_node.payload_size_max(delivery) - OVERHEAD
+
+
+def test_no_datagram_is_larger_than_it_may_be() -> None:
+    limits = Limits(datagram_size_max=300, message_size_max=5_000)
+    cluster = cluster_of(3, keys=[OLD], limits=limits)
+    largest = watch(cluster.network)
+    with cluster:
+        host = cluster[b"N0"]
+        for delivery, verb in ((Delivery.DATAGRAM, "send"), (Delivery.IN_ORDER, "send_in_order")):
+            size = host.machine.payload_size_max(delivery)
+            host.call(verb, to=b"N1", data=bytes(size))
+        host.call("send_in_order", to=b"N2", data=bytes(5_000))
+        cluster.network.run(cluster.network.clock.now + 5.0)
+    assert 200 < max(largest) <= 300
+    assert sum(isinstance(event, MessageReceived) for _, event in cluster[b"N1"].events) == 2
+    assert sum(isinstance(event, MessageReceived) for _, event in cluster[b"N2"].events) == 1
+
+
+# -- what is believed --------------------------------------------------------------------------
+
+
+def test_what_is_sealed_is_taken() -> None:
+    assert heard(table(), sealed(start()))
+
+
+@pytest.mark.parametrize(
+    "datagram",
+    [
+        b"",
+        start(),
+        sealed(start())[:24],
+        sealed(start())[:39],
+        sealed(start())[:40],
+        sealed(start())[:-1],
+        sealed(start()) + b"x",
+        sealed(start(), key=NEW),
+        sealed(start(), source=Q),
+        sealed(start(), to=P),
+        sealed(start(), source=ME, to=P),
+        close_box(start(), LIFE + bytes(8), key=OLD, source=b"", to=b""),
+        bytes(1200),
+        b"\xff" * 1200,
+    ],
+)
+def test_what_is_not_is_not_even_answered(datagram: bytes) -> None:
+    table_ = table()
+    assert not heard(table_, datagram)
+    assert table_.node.dropped[DropReason.UNAUTHENTICATED] == 1
+    assert table_.node.peers() == {}
+
+
+def test_no_byte_can_be_changed() -> None:
+    table_ = table()
+    genuine = sealed(start())
+    for at in range(len(genuine)):
+        assert not heard(table_, genuine[:at] + bytes([genuine[at] ^ 1]) + genuine[at + 1 :])
+    assert heard(table_, genuine)
+
+
+def test_what_is_too_large_is_not_opened() -> None:
+    table_ = table()
+    table_.node.receive_datagram(sealed(bytes(1200)), source=P)
+    table_.drain()
+    assert table_.node.dropped == {DropReason.TOO_LARGE: 1}
+
+
+def test_what_is_sealed_and_no_parcel_is_malformed() -> None:
+    table_ = table()
+    table_.node.receive_datagram(sealed(b"junk"), source=P)
+    table_.drain()
+    assert table_.node.dropped == {DropReason.MALFORMED: 1}
+
+
+def test_who_has_no_keys_finds_it_malformed() -> None:
+    table_ = Table()
+    table_.node.receive_datagram(sealed(start()), source=P)
+    table_.drain()
+    assert table_.node.dropped == {DropReason.MALFORMED: 1}
+
+
+# -- replays -----------------------------------------------------------------------------------
+
+
+def test_what_came_before_is_nothing() -> None:
+    table_ = table()
+    assert heard(table_, sealed(start(), 7))
+    assert not heard(table_, sealed(start(), 7))
+    assert not heard(table_, sealed(start(5), 7))
+    assert table_.node.dropped[DropReason.REPLAYED] == 2
+
+
+@pytest.mark.parametrize("counters", [[3, 1, 2], [9, 1, 8, 2**14, 10, 1 + 2**14, 3], [1, 0]])
+def test_what_was_overtaken_is_taken_once(counters: list[int]) -> None:
+    table_ = table()
+    assert all(heard(table_, sealed(start(), counter)) for counter in counters)
+    assert not any(heard(table_, sealed(start(), counter)) for counter in counters)
+
+
+def test_what_was_overtaken_by_too_many_may_have_come() -> None:
+    table_ = table()
+    assert heard(table_, sealed(start(), 2**14 + 1))
+    assert heard(table_, sealed(start(), 2))
+    assert not heard(table_, sealed(start(), 1))
+
+
+@pytest.mark.parametrize("counter", [2**63, 2**64 - 1])
+def test_the_highest_numbers_are_numbers(counter: int) -> None:
+    table_ = table()
+    assert heard(table_, sealed(start(), 1))
+    assert heard(table_, sealed(start(), counter))
+    assert not heard(table_, sealed(start(), 2))
+    assert not heard(table_, sealed(start(), counter))
+    assert heard(table_, sealed(start(), counter - 1))
+
+
+def test_who_starts_anew_begins_to_count_anew() -> None:
+    table_ = table()
+    assert heard(table_, sealed(start(), 9))
+    assert heard(table_, sealed(start(), 1, life=LATER))
+    assert not heard(table_, sealed(start(), 1, life=LATER))
+    assert not heard(table_, sealed(start(), 9))
+    assert heard(table_, sealed(start(), 10))  # sent before that, and late
+
+
+def test_a_former_life_is_heard_when_the_later_one_is_silent() -> None:
+    """The clock of a server may have been set back while it was down."""
+    table_ = table(timing=Timing(usable_s=20.0))
+    assert heard(table_, sealed(start(), 1))
+    assert not heard(table_, sealed(start(), 1, life=EARLIER))
+    table_.wait(19.0)
+    table_.said()
+    assert not heard(table_, sealed(start(), 2, life=EARLIER))
+    table_.wait(1.5)
+    table_.said()
+    assert heard(table_, sealed(start(), 3, life=EARLIER))
+    assert not heard(table_, sealed(start(), 3, life=EARLIER))
+    # What was seen of the later one is still known.
+    assert not heard(table_, sealed(start(), 1))
+    assert heard(table_, sealed(start(), 2))
+
+
+def test_a_replay_is_no_way_to_make_a_victim_listen() -> None:
+    """It is of no use anywhere else, nor from elsewhere, nor on the way back."""
+    table_ = table()
+    assert heard(table_, sealed(start()))
+    datagrams = [sealed(start(), 2, to=Q), sealed(start(), 2, source=ME, to=P)]
+    assert not any(heard(table_, datagram) for datagram in datagrams)
+    assert not heard(table_, sealed(start(), 2), source=Q)
+    assert heard(table_, sealed(start(), 2))
+
+
+def test_memory_for_sources_is_bounded() -> None:
+    table_ = table(limits=Limits(peers_max=4))
+    for number in range(40):
+        source = b"x%d" % number
+        for life in (LIFE, LATER):
+            table_.node.receive_datagram(
+                sealed(b"de", 2**40, life=life, source=source), source=source
+            )
+            table_.drain()
+    sources = table_.node._seal._sources  # type: ignore[union-attr]
+    assert len(sources) == 8
+    for counter in range(1, 9):
+        table_.node.receive_datagram(sealed(b"de", counter * 10**4), source=P)
+        table_.drain()
+    assert all(len(lives) <= 2 for lives in sources.values())
+    assert all(life._seen < 2**2**14 for lives in sources.values() for life in lives.values())
+
+
+# -- keys --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "keys", [[b"short"], [bytes(33)], [OLD] * 9, [OLD, b""], OLD, "key" * 11, [1], None]
+)
+def test_what_is_no_key_is_refused(keys: Any) -> None:
+    node = Node(me=ME, rng=Dice(), epoch=EPOCH, keys=[OLD])
+    if keys is not None:
+        with pytest.raises((TypeError, ValueError)):
+            Node(me=ME, rng=Dice(), epoch=EPOCH, keys=keys)
+    with pytest.raises((TypeError, ValueError)):
+        node.rekey(keys)
+
+
+def test_a_cluster_with_keys_stays_one() -> None:
+    node = Node(me=ME, rng=Dice(), epoch=EPOCH, keys=[OLD])
+    with pytest.raises(ValueError, match="keys"):
+        node.rekey([])
+
+
+def test_a_node_without_keys_gets_none() -> None:
+    node = Node(me=ME, rng=Dice(), epoch=EPOCH)
+    with pytest.raises(LocalProtocolError) as caught:
+        node.rekey([OLD])
+    assert caught.value.code is ErrorCode.NO_KEYS
+
+
+def test_datagrams_have_room_for_the_seal() -> None:
+    smallest = 160 + 2 * 32
+    for size, keys in ((smallest, []), (smallest + 40, [OLD])):
+        Node(me=ME, rng=Dice(), epoch=EPOCH, limits=Limits(datagram_size_max=size), keys=keys)
+    limits = Limits(datagram_size_max=smallest + 39)
+    with pytest.raises(ValueError, match="datagram_size_max"):
+        Node(me=ME, rng=Dice(), epoch=EPOCH, limits=limits, keys=[OLD])
+
+
+def test_all_keys_open_and_the_first_seals() -> None:
+    table_ = table([NEW, OLD])
+    assert heard(table_, sealed(start(), 1, key=OLD))  # the answer is opened with the first
+    assert heard(table_, sealed(start(), 2, key=NEW))
+    assert not heard(table_, sealed(start(), 3, key=OTHER))
+    assert not heard(table_, sealed(start(), 2, key=OLD))  # which came under the other one
+
+
+def test_a_key_is_replaced_in_three_steps_and_nobody_notices() -> None:
+    cluster = cluster_of(3, keys=[OLD])
+    names, network = [b"N0", b"N1", b"N2"], cluster.network
+    sent: list[bytes] = []
+    with cluster:
+        for keys in ([OLD, NEW], [NEW, OLD], [NEW]):
+            for sid in names:
+                cluster[sid].call("rekey", keys=keys)
+                sent.append(b"%d" % len(sent))
+                cluster[b"N0"].call("broadcast_in_order", data=sent[-1])
+                network.run(network.clock.now + 1.0)
+    for sid in names[1:]:
+        events = [event for _, event in cluster[sid].events if isinstance(event, MessageReceived)]
+        assert [event.data for event in events] == sent
+        assert DropReason.UNAUTHENTICATED not in cluster[sid].machine.dropped
+
+
+def test_who_has_only_the_old_key_is_cut_off_in_the_end() -> None:
+    cluster = cluster_of(3, keys=[OLD])
+    with cluster:
+        for sid in (b"N0", b"N1"):
+            cluster[sid].call("rekey", keys=[NEW])
+        cluster.network.run(cluster.network.clock.now + 10.0)
+        for sid in (b"N0", b"N1"):
+            peers = cluster[sid].machine.peers()
+            assert peers[b"N2"].state is PeerState.GIVEN_UP
+        assert cluster[b"N0"].machine.peers()[b"N1"].state is PeerState.JOINED
+        assert cluster[b"N2"].machine.dropped[DropReason.UNAUTHENTICATED] > 10
+
+
+# -- clusters ----------------------------------------------------------------------------------
+
+
+def cluster_of(size: int, *, keys: Sequence[bytes], limits: Limits | None = None) -> Cluster:
+    network = Network(seed=3, conditions=Conditions(delay_min=0.001, delay_max=0.01))
+    cluster = Cluster(network)
+    names = [b"N%d" % index for index in range(size)]
+
+    def build(host: Host) -> Node:
+        assert isinstance(host.address, bytes)
+        rng = network.random(f"{host.address!r} {host.incarnation}")
+        return Node(me=host.address, rng=rng, epoch=EPOCH, timing=TIMING, limits=limits, keys=keys)
+
+    for sid in names:
+        cluster.add(sid, build)
+    cluster[names[0]].call("start")
+    for sid in names[1:]:
+        cluster[sid].call("join", sid=names[0])
+    network.run(3.0)
+    for host in cluster:
+        states = [view.state for view in host.machine.peers().values()]
+        assert states == [PeerState.JOINED] * (size - 1)
+    return cluster
+
+
+def watch(network: Network) -> list[int]:
+    """The sizes of the datagrams that are sent from now on."""
+    sizes: list[int] = []
+    send = network.send
+
+    def noted(source: Any, destination: Any, payload: bytes) -> None:
+        sizes.append(len(payload))
+        send(source, destination, payload)
+
+    network.send = noted  # type: ignore[method-assign]
+    return sizes
+
+
+def test_what_is_forwarded_is_sealed_anew_on_each_link() -> None:
+    cluster = cluster_of(3, keys=[OLD])
+    with cluster:
+        cluster.network.cut(b"N0", b"N2")
+        cluster.network.run(cluster.network.clock.now + 6.0)
+        assert cluster[b"N0"].machine.peers()[b"N2"].usable is False
+        cluster[b"N0"].call("send_in_order", to=b"N2", data=b"around")
+        cluster.network.run(cluster.network.clock.now + 2.0)
+    assert any(
+        isinstance(event, MessageReceived) and event.data == b"around"
+        for _, event in cluster[b"N2"].events
+    )
+
+
+def test_parcels_mean_what_they_mean_without_a_seal() -> None:
+    table_ = table()
+    table_.join(P)
+    table_.gossip(P, P={b"Q": table_.now})
+    assert table_.events() == [PeerJoined(peer=P)]
+    assert set(table_.node.peers()) == {P, Q}
+    table_.tell_message(P, OneToOne(1, b"message"))
+    assert table_.bodies(MessageAck)
+    table_.node.send_in_order(P, b"answer")
+    table_.drain()
+    assert [message.data for message in table_.messages(P)] == [b"answer"]
+    table_.wait(2.0, alive=(P,))
+    assert table_.bodies(Gossip) is not None
