@@ -73,6 +73,8 @@ def test_workers_run_this_interpreter_unless_another_is_named(installed, monkeyp
 def test_a_session_runs_in_one_place():
     with pytest.raises(SparkSetupError, match="a master or a remote server, not both"):
         session.start_session(master="local", remote="sc://host")
+    with pytest.raises(SparkSetupError, match=r"sc://host is a Spark Connect server: .*--remote"):
+        session.start_session(master="sc://host")
 
 
 def test_culm_is_packed_without_what_is_compiled(tmp_path):

@@ -76,11 +76,13 @@ def start_session(
     `master` is where to run, in Spark's words: by default what spark-submit said, else
     ``local[*]``.  `remote` is the address of a Spark Connect server in place of it.  `settings`
     come before `SETTINGS`, and before all what spark-submit was given.  Raises `SparkSetupError`
-    as `prepare` does, if both `master` and `remote` are given, or if what Spark Connect needs is
-    not installed.
+    as `prepare` does, if both `master` and `remote` are given or `master` is a Spark Connect
+    server, or if what Spark Connect needs is not installed.
     """
     if master is not None and remote is not None:
         raise SparkSetupError("a session has a master or a remote server, not both")
+    if master is not None and master.startswith("sc://"):
+        raise SparkSetupError(f"{master} is a Spark Connect server: give it as remote (--remote)")
     if remote is not None:
         _check_installed(*_CONNECT, extra="connect")
     if remote is None or remote.startswith("local"):
