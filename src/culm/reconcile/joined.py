@@ -189,9 +189,10 @@ def join(parts: Sequence[View]) -> View:
 
     Of several parts of which no more than one has items, it is that one.
     """
+    parts = [part.still() for part in parts]
     whole = Joined(parts)
     filled = [part for part in parts if len(part)]
-    return whole if len(filled) > 1 else (filled or parts)[0].still()
+    return whole if len(filled) > 1 else (filled or parts)[0]
 
 
 def _first(found: Iterable[T | None]) -> T | None:
