@@ -12,25 +12,43 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def records_of_stages(spark: SparkSession, group: str) -> dict[int, list[int]]:
-    """For each stage of the jobs of that group, the records that its tasks have read."""
+def records_of_stages(spark: SparkSession, group: str) -> list[list[int]]:
+    """For each stage of the jobs of that group, the records that its tasks have read.
+
+    Stages that begin with the same shuffles are one here.  Without adaptive execution they are
+    submitted together, and where what they begin with is persisted, each partition is made by
+    whichever of them comes to it first: no one of them has all records.  In a union each task is
+    of one side; where that is empty they have nothing to do, and are left out.
+    """
     spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
     folder = spark.conf.get("spark.eventLog.dir")
     assert folder is not None
     [path] = Path(folder.removeprefix("file:")).iterdir()
+    names: dict[int, tuple[int, ...]] = {}
     stages: set[int] = set()
-    found: dict[int, list[int]] = defaultdict(list)
+    unions: set[tuple[int, ...]] = set()
+    found: dict[tuple[int, ...], dict[int, int]] = defaultdict(lambda: defaultdict(int))
     for line in path.read_text().splitlines():
         event = json.loads(line)
         match event["Event"]:
             case "SparkListenerJobStart":
                 if event["Properties"].get("spark.jobGroup.id") == group:
                     stages.update(event["Stage IDs"])
+            case "SparkListenerStageSubmitted":
+                stage = event["Stage Info"]
+                # What reads files is a stage of its own; its number is no shuffle's.
+                names[stage["Stage ID"]] = tuple(stage["Parent IDs"]) or (-1, stage["Stage ID"])
+                if any(each["Name"] == "UnionRDD" for each in stage["RDD Info"]):
+                    unions.add(names[stage["Stage ID"]])
             case "SparkListenerTaskEnd" if event["Stage ID"] in stages:
                 metrics = event["Task Metrics"]
                 read = metrics["Shuffle Read Metrics"]["Total Records Read"]
-                found[event["Stage ID"]].append(read + metrics["Input Metrics"]["Records Read"])
-    return found
+                read += metrics["Input Metrics"]["Records Read"]
+                found[names[event["Stage ID"]]][event["Task Info"]["Index"]] += read
+    return [
+        [read for read in tasks.values() if read or name not in unions]
+        for name, tasks in found.items()
+    ]
 
 
 def skew(records: list[int]) -> float:

@@ -53,8 +53,8 @@ def test_a_giant_log_is_no_more_work_for_a_task_than_many_small_ones(
     assert reasons_of(log.first_fault_reasons) == {Reason.GAP}
     assert verified == missing - 1 + SMALL * small
     count = large - 1 + SMALL * small
-    all_rows = [tasks for tasks in records.values() if sum(tasks) >= count]
+    all_rows = [tasks for tasks in records if sum(tasks) >= count]
     assert len(all_rows) >= 3  # they are read for blocks and for verdicts, and meet in blocks
-    measured = [tasks for tasks in records.values() if sum(tasks) >= count // 100]
+    measured = [tasks for tasks in records if sum(tasks) >= count // 100]
     assert max(map(len, measured)) >= 8
     assert {tuple(tasks) for tasks in measured if skew(tasks) > SKEW_MAX} == set()
