@@ -6,6 +6,7 @@ stop, and within a bound everybody must be joined with everybody, and the ledger
 In those with `seeds` nobody helps afterwards: each node asks all others until they are its peers.
 In those with `pieces` some messages are larger than a datagram, and some nodes do not take those.
 In those with `keys` datagrams are sealed, the key is replaced, and strangers repeat what they hear.
+In those with `suspicion` nodes ask others to reach those who are silent, and give up sooner.
 In the stories with `scars` many links stay broken for good: then everybody must be joined
 with everybody by way of others.
 """
@@ -70,6 +71,9 @@ TIMING = Timing(
     leave_s=4.0,
 )
 LIMITS = Limits(queue_max=64, window_max=8)
+
+# The silent are asked for by way of others after a second, and given up after two.
+SUSPICION = replace(TIMING, suspect_s=1.0)
 
 # Three in four nodes take messages in pieces, and put fewer together than may come at a time.
 PIECES = replace(LIMITS, datagram_size_max=400, message_size_max=4_000, assemblies_max=3)
@@ -260,6 +264,7 @@ class Simulation:
         seeds: bool = False,
         pieces: bool = False,
         keys: bool = False,
+        suspicion: bool = False,
     ) -> None:
         self.network = WatchedNetwork(seed=seed, keys=KEYS if keys else ())
         self.rng = rng = self.network.random("story")
@@ -277,6 +282,7 @@ class Simulation:
         self._seeds = seeds
         self._pieces = pieces
         self._keys = keys
+        self._timing = SUSPICION if suspicion else TIMING
         self._steps = dict.fromkeys(self.names, 0)  # of the key's replacement
         self._limits = dict.fromkeys(self.names, LIMITS)
         if pieces:
@@ -633,7 +639,7 @@ class Simulation:
             rng=rng,
             epoch=EPOCH,
             limits=self._limits[host.address],  # type: ignore[index]
-            timing=TIMING,
+            timing=self._timing,
             keys=STEPS[self._steps[host.address]] if self._keys else (),  # type: ignore[index]
         )
 
@@ -663,8 +669,17 @@ def simulate(
     seeds: bool = False,
     pieces: bool = False,
     keys: bool = False,
+    suspicion: bool = False,
 ) -> Simulation:
     """Run the story of `seed`; raises `AssertionError` with the seed as a note."""
-    simulation = Simulation(seed, size=size, scars=scars, seeds=seeds, pieces=pieces, keys=keys)
+    simulation = Simulation(
+        seed,
+        size=size,
+        scars=scars,
+        seeds=seeds,
+        pieces=pieces,
+        keys=keys,
+        suspicion=suspicion,
+    )
     simulation.run()
     return simulation

@@ -34,7 +34,7 @@ def test_examples_run(page: str) -> None:
 
 @pytest.mark.parametrize("kind", [Limits, Timing])
 def test_every_limit_and_time_is_listed_with_its_default(page: str, kind: type) -> None:
-    rows = dict(re.findall(r"^\| `(\w+)` \| ([\d.]+) \|", page, flags=re.M))
+    rows = dict(re.findall(r"^\| `(\w+)` \| ([\d.]+|inf) \|", page, flags=re.M))
     for name in kind.__dataclass_fields__:  # type: ignore[attr-defined]
         assert float(rows[name]) == getattr(kind(), name)
 

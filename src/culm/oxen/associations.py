@@ -218,7 +218,7 @@ class Associations:
         now = self._clock.unix
         for peer in list(self.peers.values()):
             if peer.state is _GIVEN_UP:
-                if self._links.contacts.reachable(peer.sid, now):
+                if self._is_back(peer, now):
                     self._take_back(peer)
                 elif now - peer.since >= self._timing.forget_s and peer.sid not in self._seeds:
                     self.dismiss(peer)
@@ -229,6 +229,8 @@ class Associations:
                     self._forget(peer)
                     if peer.wanted:
                         self.events.append(PeerUnreachable(peer=peer.sid))
+            elif peer.state is not _SYNCHRONIZING:
+                self._watch(peer, now)
         self._roster.expire()
         self._seek_seeds(now)
 
@@ -268,14 +270,38 @@ class Associations:
             contacts.get(self._me, peer.sid) <= deadline and contacts.newest(peer.sid) <= deadline
         )
 
+    def _watch(self, peer: Peer, now: float) -> None:
+        """Let others try to reach a peer that is silent, and give it up if none of them can.
+
+        What counts is how often they were asked, not the time: we may have been stopped ourselves.
+        """
+        timing = self._timing
+        silent = min(
+            now - max(self._links.contacts.newest(peer.sid), peer.since),
+            self._clock.now - peer.outgoing.answered,
+        )
+        if silent < timing.suspect_s:
+            peer.believe()
+        elif peer.suspect() * timing.keepalive_retry_s < timing.suspect_s:
+            self.courier.ask_through_others(peer)
+        else:
+            self._give_up(peer)
+
     def _give_up(self, peer: Peer) -> None:
         self.fail(peer, FailReason.PEER_UNREACHABLE)
+        peer.believe()
         peer.enter(_GIVEN_UP, self._clock.unix)
         self._links.ban(peer.sid)
         if peer.vanish():
             self.events.append(PeerUnreachable(peer=peer.sid))
         if self.leaving:
             self._forget(peer)
+
+    def _is_back(self, peer: Peer, now: float) -> bool:
+        """Whether somebody was in touch with `peer`, and not only before it fell silent."""
+        contacts = self._links.contacts
+        silent = peer.since - self._timing.suspect_s
+        return contacts.reachable(peer.sid, now) and contacts.newest(peer.sid) > silent
 
     def _take_back(self, peer: Peer) -> None:
         peer.outgoing.restart(self._roster.broadcast_sequence)

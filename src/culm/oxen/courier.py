@@ -31,6 +31,14 @@ class Courier:
         """Ask what only one can answer that has not started anew."""
         self._send(peer, [peer.outgoing.challenge(self._clock.now)])
 
+    def ask_through_others(self, peer: Peer) -> None:
+        """Ask that by way of some neighbours, and not on one way at a time as in redelivery."""
+        asked = peer.outgoing.challenged
+        item = peer.outgoing.challenge(self._clock.now)
+        if not asked:
+            self._send(peer, [item])
+        self._links.send_through_some(MessageData(peer.sid, self._me, item.id, item.d))
+
     def pump(self, peer: Peer) -> None:
         """Send what waits for `peer` and may go."""
         self._send(peer, peer.outgoing.ready(self._clock.now))

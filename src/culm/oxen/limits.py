@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from culm.arguments import check_fields, check_numbers
@@ -94,6 +95,10 @@ class Timing:
         should agree within a quarter of it.
     give_up_s
         How long a peer is possibly unreachable before it is given up.
+    suspect_s
+        How long a peer that has joined may be silent, to us and to those who tell us, until others
+        are asked to reach it for us; infinite: they never are. If nothing comes back for as long
+        again, it is given up, whatever `usable_s` and `give_up_s` are. Some times `keepalive_s`.
     seek_max_s
         Longest interval of asking a peer that is out of reach: it is an eighth of the time since
         the last contact, and at least `keepalive_s`.
@@ -118,6 +123,7 @@ class Timing:
     keepalive_retry_s: float = 1.0
     usable_s: float = 20.0
     give_up_s: float = 60.0
+    suspect_s: float = math.inf
     seek_max_s: float = 240.0
     forget_s: float = 604_800.0
     gossip_s: float = 1.0

@@ -37,6 +37,8 @@ if TYPE_CHECKING:  # who has no keys does not wait for PyNaCl
 
 __all__ = ["Links"]
 
+_HELPERS = 3  # who are asked at a time to reach somebody for us
+
 
 class Links:
     """The node's links to all others.
@@ -191,6 +193,13 @@ class Links:
     def send(self, body: MessageData, attempt: int) -> None:
         """Send message data of our own for the `attempt`-th time (0 is the first)."""
         self._put(self._routes.hop(body.to, self._clock.unix, attempt=attempt), body)
+
+    def send_through_some(self, body: MessageData) -> None:
+        """Send message data of our own by way of a few neighbours, picked at random."""
+        neighbours = self.contacts.neighbours(self._clock.unix)
+        hops = [hop for hop in neighbours if hop != body.to and hop not in self._banned]
+        for hop in self._rng.sample(hops, min(_HELPERS, len(hops))):
+            self._put(hop, body)
 
     def acknowledge(self, source: bytes, body: MessageAck) -> None:
         """Send an acknowledgement back the way the message came, if that is open."""

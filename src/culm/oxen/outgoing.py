@@ -5,6 +5,7 @@ Source: manual/dev-oxen.md, "Messaging"; the first interval from src/oxen/core.r
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from random import Random
 
@@ -43,6 +44,8 @@ class Outgoing:
         self._waiting: deque[Item] = deque()
         self._last_word: Item | None = None
         self._challenge: Item | None = None
+        self.answered = -math.inf
+        """When a challenge was answered last, in monotonic seconds."""
         self.flight = Flight(timing=timing, rng=rng)
         self._size = 0  # of what waits and what is not acknowledged
         self._turn = False  # which stream goes first
@@ -124,8 +127,10 @@ class Outgoing:
         """A message that only who has the present association acknowledges, to be sent.
 
         It is the last one-to-one message that has been delivered, as a duplicate: it is
-        acknowledged, and nobody looks at what it says.
+        acknowledged, and nobody looks at what it says.  If one is out already it is that.
         """
+        if self._challenge is not None:
+            return self._challenge
         last = self._one.first - 1
         item = Item(0, write_one_to_one(last, b""))
         self._grow()
@@ -195,6 +200,7 @@ class Outgoing:
         self._size -= 1
         if item is self._challenge:
             self._challenge = None
+            self.answered = now
         if item.stream is not None:
             return item.stream.acknowledge(item)
         return [item.number] if item.number else []

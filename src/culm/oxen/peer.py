@@ -53,11 +53,22 @@ class Peer:
     """The user was told that it is unreachable, and not that it is reachable again."""
     claim: Claim | None = None
     """Somebody says that it has started anew."""
+    suspicion: int = 0
+    """How often others were asked to reach it since there was a sign of it."""
 
     @property
     def message_size_max(self) -> int:
         """Bytes of the largest message that it takes in pieces; 0: none, as far as we know."""
         return 0 if self.incoming is None else self.incoming.message_size_max
+
+    def suspect(self) -> int:
+        """It is silent, and others are asked to reach it; how often they were before, in a row."""
+        self.suspicion += 1
+        return self.suspicion - 1
+
+    def believe(self) -> None:
+        """There was a sign of it lately."""
+        self.suspicion = 0
 
     @property
     def known_to_user(self) -> bool:

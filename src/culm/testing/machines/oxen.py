@@ -208,6 +208,7 @@ def _conversations(spec: MachineSpec) -> Iterable[Conversation]:
     yield from recorded("everything", _everything)
     yield from recorded("flat", _everything, dialect="flat")
     yield from recorded("misfortune", _misfortune, seed=1, **_QUICK)
+    yield from recorded("suspicion", _misfortune, seed=3, **_QUICK, suspect_s=1.5)
     yield from recorded("large", _large, seed=2, **_LARGE)
     yield from recorded("rekeyed", _rekeyed, key=_KEY)
 
