@@ -14,6 +14,7 @@ from enum import Enum, IntEnum, auto
 from typing import Any, TypeGuard, TypeVar
 
 from culm.arguments import check_int, check_seconds
+from culm.buffer import check_size_max
 from culm.effects import Tickets
 from culm.machine import (
     Buffer,
@@ -309,6 +310,7 @@ class Lanes(StreamBase[Event]):
         self._queues[lane] += data
 
     def data_to_send(self, size_max: int | None = None) -> bytes:
+        check_size_max(size_max)
         while size_max is None or len(self._outbox) < size_max:
             lane = next((n for n in (self._turn, 1 - self._turn) if self._queues[n]), None)
             if lane is None:

@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
-__all__ = ["Buffer", "Outbox", "ReceiveBuffer"]
+__all__ = ["Buffer", "Outbox", "ReceiveBuffer", "check_size_max"]
 
 Buffer = bytes | bytearray | memoryview
+
+
+def check_size_max(size_max: object) -> None:
+    """Raise `TypeError` or `ValueError` unless so many bytes can be asked for; ``None``: all."""
+    if size_max is None:
+        return
+    if not isinstance(size_max, int):
+        raise TypeError(f"size_max must be int or None, not {type(size_max).__name__}")
+    if size_max < 0:
+        raise ValueError(f"size_max must be at least 0, not {size_max}")
 
 
 # How many times its size what is in a buffer may take.

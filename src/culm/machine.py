@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from enum import Enum, IntEnum
 from typing import Any, Generic, Protocol, TypeGuard, TypeVar, runtime_checkable
 
-from culm.buffer import Buffer, Outbox, ReceiveBuffer
+from culm.buffer import Buffer, Outbox, ReceiveBuffer, check_size_max
 
 __all__ = [
     "Buffer",
@@ -210,7 +210,10 @@ class StreamMachine(Machine, Protocol):
         ...
 
     def data_to_send(self, size_max: int | None = None) -> bytes:
-        """Take at most `size_max` bytes for the peer (all that there are by default)."""
+        """Take at most `size_max` bytes for the peer (all that there are by default).
+
+        Raises `TypeError` or `ValueError` for what is no size; nothing is taken then.
+        """
         ...
 
     @property
@@ -443,6 +446,7 @@ class StreamBase(ABC, Generic[E_co]):
         return max(0, self._receive_max - self._inbox.size)
 
     def data_to_send(self, size_max: int | None = None) -> bytes:
+        check_size_max(size_max)
         return self._outbox.take(size_max)
 
     @property

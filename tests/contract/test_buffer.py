@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from culm.buffer import Buffer, Outbox, ReceiveBuffer
+from culm.buffer import Buffer, Outbox, ReceiveBuffer, check_size_max
 from culm.testing.memory import retained_size
 
 pieces = st.binary(max_size=64)
@@ -265,3 +265,14 @@ def test_many_small_pieces_take_little_more_than_their_bytes() -> None:
     assert outbox.take(7) == b"0000010"
     outbox.append(b"end")
     assert outbox.take() == b"".join(b"%03d" % number for number in range(1000))[7:] + b"end"
+
+
+@pytest.mark.parametrize("size", [-1, 0.5, 3.5, "1", float("nan"), b"1"])
+def test_what_is_no_size_is_refused(size: Any) -> None:
+    with pytest.raises((TypeError, ValueError), match="size_max"):
+        check_size_max(size)
+
+
+@pytest.mark.parametrize("size", [None, 0, 1, 1 << 64, 1 << 400])
+def test_any_number_of_bytes_can_be_asked_for(size: int | None) -> None:
+    check_size_max(size)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any, TypeGuard
 
+from culm.buffer import check_size_max
 from culm.machine import (
     Buffer,
     Closed,
@@ -449,12 +450,29 @@ class DeadlineStays(Keeper):
 @breaks("pieces", LINES, "gave")
 class TakesNoAdvice(Lines):
     def data_to_send(self, size_max: int | None = None) -> bytes:
+        check_size_max(size_max)
         return b"" if size_max == 0 else super().data_to_send()
+
+
+@breaks("pieces", LINES, "is not refused")
+class TakesAnySize(Lines):
+    def data_to_send(self, size_max: int | None = None) -> bytes:
+        return super().data_to_send(size_max if size_max is None else max(0, int(size_max)))
+
+
+@breaks("pieces", LINES, "pieces differ")
+class LosesWhatItDoesNotGive(Lines):
+    def data_to_send(self, size_max: int | None = None) -> bytes:
+        data = super().data_to_send()
+        check_size_max(size_max)
+        self._outbox.append(data)
+        return super().data_to_send(size_max)
 
 
 @breaks("pieces", LINES, "pieces differ")
 class DropsWhatDoesNotFit(Lines):
     def data_to_send(self, size_max: int | None = None) -> bytes:
+        check_size_max(size_max)
         data = super().data_to_send()
         return data[:size_max]
 
@@ -462,6 +480,7 @@ class DropsWhatDoesNotFit(Lines):
 @breaks("pieces", LINES, "were left")
 class WaitsForRoom(Lines):
     def data_to_send(self, size_max: int | None = None) -> bytes:
+        check_size_max(size_max)
         if size_max is not None and size_max < len(self._outbox):
             return b""
         return super().data_to_send(size_max)

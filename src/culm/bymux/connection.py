@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from culm.arguments import check_int, check_type
-from culm.buffer import Buffer
+from culm.buffer import Buffer, check_size_max
 from culm.bymux.errors import ErrorCode
 from culm.bymux.events import ConnectionEvent, StreamCreated, StreamData, StreamEnded
 from culm.bymux.handles import Stream, Streams
@@ -180,6 +180,7 @@ class Connection(StreamBase[ConnectionEvent]):
 
     def pieces_to_send(self, size_max: int | None = None) -> list[Buffer]:
         """Like `data_to_send`, for an owner that joins them with others: nothing is copied."""
+        check_size_max(size_max)
         self._scheduler.fill(self._outbox, size_max)
         return self._outbox.take_pieces(size_max)
 

@@ -7,6 +7,7 @@ from enum import Enum
 from typing import Final
 
 from culm.arguments import check_type
+from culm.buffer import check_size_max
 from culm.durable import DurableBase
 from culm.effects import StoreWork
 from culm.machine import Closed, ContractErrorCode, Event, LocalProtocolError, RemoteProtocolError
@@ -157,6 +158,7 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
 
     def data_to_send(self, size_max: int | None = None) -> bytes:
         """Take bytes for the peer; what is to be said of ranges is made as late as possible."""
+        check_size_max(size_max)
         while size_max is None or self.connection.unsent_size < size_max:
             spoken = [exchange.speak() for exchange in self._exchanges.values()]
             if not any(spoken):

@@ -7,7 +7,7 @@ from typing import Final
 
 from culm.arguments import check_type
 from culm.bamboo.verify import PayloadVerifier
-from culm.buffer import Buffer
+from culm.buffer import Buffer, check_size_max
 from culm.bymux import INFINITE, InitialState, InitialStream, Role, StopReadReceived, StreamData
 from culm.bymux import Connection as Mux
 from culm.bymux import ConnectionEvent as MuxEvent
@@ -293,6 +293,7 @@ class Connection(StreamBase[ConnectionEvent]):
 
     def pieces_to_send(self, size_max: int | None = None) -> list[Buffer]:
         """Like `data_to_send`, for an owner that joins them with others: nothing is copied."""
+        check_size_max(size_max)
         pieces: list[Buffer] = []
         left = size_max
         while left is None or left > 0:

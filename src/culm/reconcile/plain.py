@@ -16,6 +16,7 @@ from dataclasses import replace
 from typing import Any
 
 from culm.arguments import check_type
+from culm.buffer import check_size_max
 from culm.machine import Closed, RemoteProtocolError, StreamBase
 from culm.reconcile.errors import ErrorCode
 from culm.reconcile.events import ItemReceived, SessionEvent
@@ -120,6 +121,7 @@ class _Plain(StreamBase[SessionEvent]):
 
     def data_to_send(self, size_max: int | None = None) -> bytes:
         """Take bytes for the peer, some 32 KiB at a time: what is to be said is made so late."""
+        check_size_max(size_max)
         wanted = _OUTBOX_SIZE if size_max is None else min(size_max, _OUTBOX_SIZE)
         while self._closed is None and self._outbox.size < wanted:
             message = self._say()

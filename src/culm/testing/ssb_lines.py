@@ -15,7 +15,7 @@ from itertools import count
 from typing import Any, TypeVar
 
 from culm.arguments import check_text, check_type, is_dict
-from culm.buffer import Buffer, Outbox, ReceiveBuffer
+from culm.buffer import Buffer, Outbox, ReceiveBuffer, check_size_max
 from culm.machine import (
     Closed,
     ContractErrorCode,
@@ -138,6 +138,7 @@ class LineLink:
         return 0 if self.closed or self.eof else self._read_size(self)
 
     def data_to_send(self, size_max: int | None = None) -> bytes:
+        check_size_max(size_max)
         while size_max is None or self.outbox.size < size_max:
             before = self.outbox.size
             self.fill(self, _PIECE)

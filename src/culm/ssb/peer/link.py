@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from culm.buffer import Buffer
+from culm.buffer import Buffer, check_size_max
 from culm.machine import (
     Closed,
     ContractErrorCode,
@@ -88,6 +88,7 @@ class PeerLink:
         return self._machine.read_size()
 
     def data_to_send(self, size_max: int | None = None) -> bytes:
+        check_size_max(size_max)
         parts: list[bytes] = []
         while size_max is None or size_max > 0:
             self._fill(self)

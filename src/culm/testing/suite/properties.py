@@ -246,7 +246,7 @@ def pieces(spec: MachineSpec, draw: Draw) -> None:
     A piece is at most as long as asked for, and empty only if nothing is left.  A machine
     that schedules its bytes when they are taken (``lazy_output``) may give others for
     other sizes: then the same sizes give the same, all else stays equal, and `links` sees
-    to it that the peer understands the same.
+    to it that the peer understands the same.  What is no size is refused and takes nothing.
     """
     told = conversation(spec, draw)
     wanted = sizes(draw)
@@ -255,7 +255,7 @@ def pieces(spec: MachineSpec, draw: Draw) -> None:
         whole = run_story(spec, told, story)
         cut = run_story(spec, told, story, take=_in_pieces(wanted))
         if spec.lazy_output:
-            again = run_story(spec, told, story, take=_in_pieces(wanted))
+            again = run_story(spec, told, story, take=_in_pieces(wanted, no_sizes=()))
             expect_equal("the same sizes give other bytes", cut, again)
             whole, cut = _but_bytes(whole), _but_bytes(cut)
         expect_equal("bytes taken in pieces differ", whole, cut)
@@ -465,10 +465,15 @@ def _check_past(now: float, deadline: float | None) -> None:
         raise PropertyError(f"told that it is {now}, the machine still waits for {deadline}")
 
 
-def _in_pieces(wanted: Sequence[int]) -> Any:
-    """A `take` that asks for pieces of the sizes `wanted`, over and over."""
+_NO_SIZES = (-1, 0.5, 2.5, "1")
+
+
+def _in_pieces(wanted: Sequence[int], no_sizes: Sequence[object] = _NO_SIZES) -> Any:
+    """A `take` that asks for pieces of the sizes `wanted`, over and over, and before of none."""
 
     def take(machine: Any) -> bytes:
+        for wrong in no_sizes:
+            _refuse_size(machine, wrong)
         taken: list[bytes] = []
         for size in cycle(wanted):
             piece: bytes = machine.data_to_send(size)
@@ -483,6 +488,15 @@ def _in_pieces(wanted: Sequence[int]) -> Any:
         return b"".join(taken)
 
     return take
+
+
+def _refuse_size(machine: Any, size: Any) -> None:
+    """What is no size is refused; that nothing has changed is seen by what is taken later."""
+    try:
+        machine.data_to_send(size)
+    except (TypeError, ValueError):
+        return
+    raise PropertyError(f"data_to_send({size!r}) is not refused")
 
 
 def _but_bytes(turns: Sequence[Turn]) -> list[Turn]:
