@@ -72,6 +72,24 @@ def test_streams_take_turns() -> None:
     assert ids(split(connection.data_to_send())) == [1, 0, 2, 1, 0, 2, 1, 2, 1]
 
 
+def urgently(*stream_ids: int) -> Connection:
+    """A connection with five streams, of which those are urgent."""
+    streams = {
+        n: InitialStream(send_credit=INFINITE, receive_credit=INFINITE, urgent=n in stream_ids)
+        for n in range(5)
+    }
+    limits = Limits(write_size_max=10)
+    return Connection(role=Role.PROACTIVE, initial=InitialState(streams=streams), limits=limits)
+
+
+def test_urgent_streams_take_turns_with_each_other() -> None:
+    connection = urgently(1, 2, 4)
+    for stream_id in (0, 1, 2, 3, 4):
+        connection.stream(stream_id).send_data(bytes(20))
+    connection.stream(4).send_data(b"more")  # its turn comes no sooner for that
+    assert ids(split(connection.data_to_send())) == [1, 2, 4, 1, 2, 4, 4, 0, 3, 0, 3]
+
+
 def test_a_mebibyte_delays_another_stream_by_one_write_a_turn() -> None:
     connection = connect({0: FREE, 1: FREE})
     connection.stream(0).send_data(bytes(MEBIBYTE))

@@ -15,7 +15,7 @@ __all__ = ["VANILLA", "InitialState", "InitialStream"]
 class InitialStream:
     """A stream that is there from the start.  Credit is in bytes, or `INFINITE`.
 
-    `urgent`: what is queued on it leaves before all that is queued on others.
+    `urgent`: what is queued on it leaves before all that is queued on streams that are not.
     """
 
     send_credit: int = 0

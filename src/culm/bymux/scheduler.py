@@ -6,8 +6,8 @@ waits already; since they only move forward, past packets of other types, this n
 a Close or StopRead that forbids them.  So what waits is bounded by the number of streams, not by
 what the peer asks for.
 
-Data leaves a Write at a time, round robin over the streams that have some and may send;
-that of urgent streams before that of others.
+Data leaves a Write at a time, round robin over the streams that have some and may send:
+over the urgent ones first, and over the others while none of these has any.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Writer(Protocol):
 class Scheduler:
     """The waiting control packets, and the streams that are in line to write."""
 
-    __slots__ = ("_control", "_write_size_max", "_writers", "answers", "closed")
+    __slots__ = ("_control", "_urgent", "_write_size_max", "_writers", "answers", "closed")
 
     def __init__(self, *, write_size_max: int) -> None:
         self._write_size_max = write_size_max
@@ -55,7 +55,8 @@ class Scheduler:
         # stream.  An addressee is an object: streams of one id, one after the other,
         # do not share a packet.
         self._control: OrderedDict[tuple[Addressee, PacketType], int] = OrderedDict()
-        self._writers: OrderedDict[Writer, None] = OrderedDict()
+        self._urgent: OrderedDict[Writer, None] = OrderedDict()
+        self._writers: OrderedDict[Writer, None] = OrderedDict()  # those that are not urgent
         self.answers = 0
         """Waiting packets of the types with which the peer's are answered."""
         self.closed = False
@@ -79,17 +80,17 @@ class Scheduler:
 
     def enter(self, writer: Writer, *, urgent: bool = False) -> None:
         """Let a stream write when its turn comes (once, however often it enters)."""
-        self._writers[writer] = None
-        if urgent:
-            self._writers.move_to_end(writer, last=False)
+        (self._urgent if urgent else self._writers)[writer] = None
 
     def leave(self, writer: Writer) -> None:
         """Take a stream out of the round."""
+        self._urgent.pop(writer, None)
         self._writers.pop(writer, None)
 
     def close(self) -> None:
         """Stop sending data; control packets that are due still leave."""
         self.closed = True
+        self._urgent.clear()
         self._writers.clear()
 
     def fill(self, outbox: Outbox, size_max: int | None) -> None:
@@ -98,8 +99,8 @@ class Scheduler:
         while (room := goal - outbox.size) > 0:
             if self._control:
                 outbox.append(self._next_control(room))
-            elif self._writers:
-                writer, _ = self._writers.popitem(last=False)
+            elif writers := self._urgent or self._writers:
+                writer, _ = writers.popitem(last=False)
                 for piece in writer.take_write(self._write_size_max):
                     outbox.append(piece)
             else:
