@@ -6,7 +6,7 @@ import pytest
 from replicator_support import FETCH, SERVE, World, news_of, settled, store_of
 
 from culm.point2point import Role
-from culm.point2point.replication import LogOffered
+from culm.point2point.replication import LogOffered, Settled
 
 
 @pytest.mark.parametrize("lacking", [1, 20, 50])
@@ -34,3 +34,11 @@ def test_who_has_heard_that_there_is_nothing_settles() -> None:
     cable = world.connect(world.node(interest=FETCH), world.node(interest=SERVE))
     world.wait(10)
     assert settled(cable.left)
+
+
+def test_what_has_settled_is_told_once() -> None:
+    world = World()
+    cable = world.connect(world.node(interest=FETCH), world.node(interest=SERVE))
+    for _ in range(3):
+        world.wait(10)
+        assert len(cable.left.of(Settled)) == 1
