@@ -24,8 +24,10 @@ __all__ = ["payload_sizes"]
 def payload_sizes(limits: Limits, dialect: Dialect, overhead: int = 0) -> dict[Delivery, int]:
     """Bytes of the largest message of each kind, were all else in its parcel as long as can be.
 
-    overhead: bytes of a datagram that are not of its parcel.
     So whether a message can be sent does not depend on the numbers that it happens to get.
+
+    overhead
+        Bytes of a datagram that are not of its parcel.
     """
     empty: dict[Delivery, Message] = {
         Delivery.DATAGRAM: Datagram(b""),
