@@ -1,48 +1,30 @@
-"""One of our nodes in a cluster of real JRaft nodes.
-
-``CULM_JRAFT`` is a Java class path with JRaft's core, exts and dmprinter, log4j 1.2 and
-gson; without it the tests are skipped.  docs/garlic.md says how to get one.
-"""
+"""One of our nodes in a cluster of real JRaft nodes; without these (`jraft_field`) nothing runs."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
-import os
 import random
-import shutil
-import socket
-import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
-
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
 
 from garlic_cluster import Journal
+from jraft_field import Field, client_request, needs_jraft
 
-from culm.garlic.connection import Connection
-from culm.garlic.events import ResponseReceived
 from culm.garlic.limits import Limits
 from culm.garlic.messages import MessageType, Request, Response
 from culm.garlic.node import Node
 from culm.garlic.raft import Limits as RaftLimits
-from culm.garlic.raft import Server, State, Stored, Timing
-from culm.garlic.states import ConnectionRole
+from culm.garlic.raft import State, Stored, Timing
 from culm.garlic.store import MemoryStore
 from culm.garlic.values import LogEntry, ValueType, encode_entries, encode_server, encode_server_id
 from drivers.node_driver import NodeDriver
 
-CLASS_PATH = os.environ.get("CULM_JRAFT", "")
-JAVA = shutil.which("java")
-
-pytestmark = pytest.mark.skipif(
-    not CLASS_PATH or JAVA is None, reason="no JRaft: set CULM_JRAFT to its class path (and java)"
-)
+pytestmark = needs_jraft
 
 # dmprinter's: election 3 to 5 seconds, heartbeat 1.5 seconds, packs of 5 entries.
 TIMING = Timing(
@@ -59,48 +41,17 @@ SHY = replace(TIMING, election_timeout_min_s=30.0, election_timeout_max_s=40.0)
 PATIENCE_S = 60.0
 
 
-def free_ports(count: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports
-
-
-class Field:
-    """JRaft processes, and at most one node of ours."""
+class MixedField(Field):
+    """JRaft processes, and at most one node of ours, here."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.servers: dict[int, Server] = {}
-        self.processes: dict[int, subprocess.Popen[bytes]] = {}
+        super().__init__(folder)
         self.machine = Journal()
         self.driver: NodeDriver | None = None
 
-    def name(self, *numbers: int) -> None:
-        for number, port in zip(numbers, free_ports(len(numbers)), strict=True):
-            self.servers[number] = Server(number, f"tcp://127.0.0.1:{port}")
-
-    def port(self, number: int) -> int:
-        return int(self.servers[number].endpoint.rpartition(":")[2])
-
-    def start_jraft(self, number: int, members: tuple[int, ...]) -> None:
-        home = self.folder / f"jraft-{number}"
-        home.mkdir()
-        (home / "config.properties").write_text(f"server.id={number}\n")
-        listed = [{"id": one, "endpoint": self.servers[one].endpoint} for one in members]
-        cluster = {"logIndex": 0, "lastLogIndex": 0, "servers": listed}
-        (home / "cluster.json").write_text(json.dumps(cluster))
-        command = [str(JAVA), "-Xmx128m", "-cp", CLASS_PATH, "net.data.technology.jraft.App"]
-        command += ["server", str(home), str(free_ports(1)[0])]
-        with (home / "out").open("wb") as out:
-            self.processes[number] = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=out, stderr=subprocess.STDOUT, cwd=home
-            )
-
     def commits(self, number: int) -> list[str]:
         """What a JRaft node has printed as committed."""
-        text = (self.folder / f"jraft-{number}" / "out").read_text("utf-8", "replace")
+        text = (self.home(number) / "out").read_text("utf-8", "replace")
         lines = text.rpartition("\n")[0].splitlines()  # the last line may be half written
         return [line.split("\t", 1)[1] for line in lines if line.startswith("commit:")]
 
@@ -117,28 +68,6 @@ class Field:
         self.driver = NodeDriver(node, store)
         await self.driver.listen("127.0.0.1", self.port(number))
         return node
-
-    def founding(self, *numbers: int) -> Stored:
-        servers = tuple(self.servers[number] for number in numbers)
-        return Stored.founding(servers)
-
-    async def ask(self, number: int, request: Request) -> Response | None:
-        """Ask one server as a client does; ``None`` if it is not there."""
-        machine = Connection(role=ConnectionRole.DIALLER)
-        machine.send_request(request)
-        with contextlib.suppress(OSError, TimeoutError):
-            async with asyncio.timeout(5):
-                reader, writer = await asyncio.open_connection("127.0.0.1", self.port(number))
-                try:
-                    writer.write(machine.data_to_send())
-                    while data := await reader.read(1000):
-                        machine.receive_data(data)
-                        event = machine.next_event()
-                        if isinstance(event, ResponseReceived):
-                            return event.response
-                finally:
-                    writer.close()
-        return None
 
     async def ask_leader(self, request: Request, *numbers: int) -> Response:
         """Ask all in turn until one accepts."""
@@ -158,21 +87,15 @@ async def until(good: Callable[[], bool]) -> None:
 
 
 @contextlib.asynccontextmanager
-async def field_in(folder: Path) -> AsyncIterator[Field]:
-    field = Field(folder)
+async def field_in(folder: Path) -> AsyncIterator[MixedField]:
+    field = MixedField(folder)
     try:
         yield field
     finally:
         if field.driver is not None:
             await field.driver.stop()
-        for process in field.processes.values():
-            process.kill()
-            process.communicate()
-
-
-def client_request(*values: bytes) -> Request:
-    log = encode_entries([LogEntry(0, ValueType.APPLICATION, value) for value in values])
-    return Request(type=MessageType.CLIENT_REQUEST, log=log)
+        for number in list(field.processes):
+            field.kill(number)
 
 
 def change_request(kind: MessageType, value: bytes) -> Request:
