@@ -17,11 +17,12 @@ VICTIM = b"V"
 
 _REPLAYS_MAX = 200
 _KEPT_OF = 7  # sealed ones
+_KEPT = re.compile(rb"1:m1:[st]")
 _SIDS = re.compile(rb"3:(N\d\d|V\d\d)")
 
 
 class WatchedNetwork(Network):
-    """A network on which somebody keeps the synchronize messages that are sent.
+    """A network on which somebody keeps the synchronize messages and tags that are sent.
 
     To an address of which a node has no proof it sends at most three times the bytes that came from
     there.  Proof is the answer to a keepalive, the word of the node's user, and that of any other
@@ -68,7 +69,7 @@ class WatchedNetwork(Network):
     def send(self, source: Hashable, destination: Hashable, payload: bytes) -> None:
         parcel = self._look_into(source, destination, payload)
         self._count += 1
-        kept = self._count % _KEPT_OF == 0 if self._keys else b"1:m1:s" in parcel
+        kept = self._count % _KEPT_OF == 0 if self._keys else bool(_KEPT.search(parcel))
         if kept and len(self.starts) < _REPLAYS_MAX:
             self.starts.append((source, destination, payload))
         if not _is_victim(source) and (source, destination) not in self._known:

@@ -7,6 +7,7 @@ In those with `seeds` nobody helps afterwards: each node asks all others until t
 In those with `pieces` some messages are larger than a datagram, and some nodes do not take those.
 In those with `keys` datagrams are sealed, the key is replaced, and strangers repeat what they hear.
 In those with `suspicion` nodes ask others to reach those who are silent, and give up sooner.
+In those with `tags` nodes say what they are, and send to groups; some take fewer tags, or none.
 In the stories with `scars` many links stay broken for good: then everybody must be joined
 with everybody by way of others.
 """
@@ -14,7 +15,7 @@ with everybody by way of others.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import combinations
 
@@ -35,6 +36,7 @@ from culm.oxen import (
     PeerUnreachable,
     SendFailed,
     State,
+    TagsChanged,
     Timing,
 )
 from culm.oxen.messages import (
@@ -50,6 +52,7 @@ from culm.oxen.messages import (
     write_message,
 )
 from culm.oxen.seal import close_box
+from culm.oxen.tags import fits
 from culm.testing.cluster import Cluster
 from culm.testing.cluster import Node as Host
 from culm.testing.network import Conditions
@@ -78,6 +81,10 @@ SUSPICION = replace(TIMING, suspect_s=1.0)
 # Three in four nodes take messages in pieces, and put fewer together than may come at a time.
 PIECES = replace(LIMITS, datagram_size_max=400, message_size_max=4_000, assemblies_max=3)
 NO_PIECES = replace(PIECES, message_size_max=0)
+
+# Bytes of tags that nodes take, and what they are about; the groups are of these names, too.
+TAGS_SIZES = [120, 120, 120, 40, 0]
+TOPICS = ["role", "hall", "load", "of the north", "ä"]
 
 # In clusters with a key it is replaced in these steps, each of which all take before the next.
 KEYS = bytes(range(32)), bytes(range(32, 64))
@@ -129,6 +136,8 @@ class Ledger:
     """Of whom a broadcast failed that was not promised: it went out before the peer joined."""
     present: dict[tuple[Life, bytes], bool] = field(default_factory=dict)
     lost: dict[tuple[Life, bytes], bool] = field(default_factory=dict)
+    tags: dict[tuple[Life, bytes], Mapping[str, str]] = field(default_factory=dict)
+    """What users were told that peers say of themselves."""
     events: dict[str, int] = field(default_factory=lambda: defaultdict(int))
 
     def note_sent(self, life: Life, to: bytes, delivery: Delivery, promise: Promise) -> None:
@@ -146,6 +155,7 @@ class Ledger:
                 assert not self.present.get((life, peer)), (life, event)
                 assert not self.lost.get((life, peer)), (life, event)
                 self.present[life, peer] = True
+                self.tags[life, peer] = {}
             case PeerLeft(peer=peer):
                 assert self.present.get((life, peer)) or self.lost.get((life, peer)), (life, event)
                 self.present[life, peer] = self.lost[life, peer] = False
@@ -159,6 +169,11 @@ class Ledger:
             case PeerReachable(peer=peer):
                 assert self.lost.get((life, peer)), (life, event)
                 self.present[life, peer], self.lost[life, peer] = True, False
+                self.tags[life, peer] = {}
+            case TagsChanged(peer=peer, tags=tags):
+                assert self.present.get((life, peer)), (life, event)
+                assert self.tags[life, peer] != tags, (life, event)
+                self.tags[life, peer] = tags
             case Delivered(peer=peer, message=number):
                 assert (peer, number) not in self.delivered[life], (life, event)
                 self.delivered[life].add((peer, number))
@@ -265,6 +280,7 @@ class Simulation:
         pieces: bool = False,
         keys: bool = False,
         suspicion: bool = False,
+        tags: bool = False,
     ) -> None:
         self.network = WatchedNetwork(seed=seed, keys=KEYS if keys else ())
         self.rng = rng = self.network.random("story")
@@ -287,6 +303,10 @@ class Simulation:
         self._limits = dict.fromkeys(self.names, LIMITS)
         if pieces:
             self._limits = {sid: rng.choice([PIECES] * 3 + [NO_PIECES]) for sid in self.names}
+        self._tags = tags
+        if tags:
+            for sid, limits in self._limits.items():
+                self._limits[sid] = replace(limits, tags_size_max=rng.choice(TAGS_SIZES))
         for sid in self.names:
             self.cluster.add(sid, self._build, start=False)
 
@@ -295,6 +315,8 @@ class Simulation:
     def boot(self, sid: bytes, helper: bytes | None) -> None:
         host = self.cluster[sid]
         host.start()
+        if self._tags and self.rng.random() < 0.7:
+            self._tag(host)
         if self._seeds:
             for seed in self.names:
                 if seed != sid:
@@ -316,8 +338,10 @@ class Simulation:
         others = [host.address for host in self.running() if host.address != sid]
         return self.rng.choice(others) if others else None  # type: ignore[return-value]
 
-    def send(self, host: Host, delivery: Delivery, to: bytes | None) -> bool:
-        """Send, to everybody without `to`; false if a queue is full or nobody is there."""
+    def send(
+        self, host: Host, delivery: Delivery, to: bytes | None, group: str | None = None
+    ) -> bool:
+        """Send, to everybody without `to` or `group`; false if a queue is full or nobody there."""
         life = (host.address, host.incarnation)
         payload = b"%b%d" % (_stamp(life), self._messages)  # type: ignore[arg-type]
         self._messages += 1
@@ -326,18 +350,23 @@ class Simulation:
             sid for sid, view in host.machine.peers().items() if view.state is PeerState.JOINED
         ]
         targets = [to] if to is not None else joined
+        if group is not None:
+            targets = host.machine.group(group)
         if to is not None and to not in joined:
             return False
         if self._pieces and delivery is not Delivery.DATAGRAM and self.rng.random() < 0.3:
             padding = self.rng.choice([100, 300, 1_000, 2_000])
-            if self._limits[to or host.address] is PIECES is self._limits[host.address]:  # type: ignore[index]
+            ends = (host.address, to or host.address)
+            if all(self._limits[sid].message_size_max for sid in ends):  # type: ignore[index]
                 payload += b" " * padding
         # What goes out at once is noted before, as the answer may come within the call.
         promises = [Promise(0, payload) for _ in targets]
         for target, promise in zip(targets, promises, strict=True):
             self.ledger.note_sent(life, target, delivery, promise)  # type: ignore[arg-type]
         try:
-            if to is not None:
+            if group is not None:
+                number = host.call("send_to_group", group=group, data=payload)
+            elif to is not None:
                 assert single is not None
                 number = host.call(single, to=to, data=payload)
             else:
@@ -366,6 +395,7 @@ class Simulation:
             self._talk()
             living = [(host.address, host.incarnation) for host in self.running()]
             self.ledger.check(living, self._closed)  # type: ignore[arg-type]
+            self._check_tags()
         return self.ledger
 
     def _grow(self) -> None:
@@ -410,6 +440,7 @@ class Simulation:
             (self._some_goodbye, rng.choice([0.0, 0.15])),
             (self._some_replay, rng.choice([0.0, 0.0, 2.0])),
             (self._some_forgery, 1.0),
+            *([(self._some_tags, 5.0), (self._some_group, 3.0)] if self._tags else []),
             *([(self._some_rekeying, 3.0), (self._some_intrusion, 3.0)] if self._keys else []),
         ]
         end = self.network.clock.now + rng.choice([0.5, 1.0, 3.0] if self.size > 8 else [1, 3, 9])
@@ -601,6 +632,45 @@ class Simulation:
         )
         self.network.send(victim, to, encode_parcel(Parcel(body=body)))
 
+    def _some_tags(self) -> None:
+        host = self._some_host()
+        if host is not None:
+            self._tag(host)
+
+    def _tag(self, host: Host) -> None:
+        """It says something else of itself than before, or nothing, if it takes tags itself."""
+        rng = self.rng
+        topics = rng.sample(TOPICS, rng.randrange(len(TOPICS) + 1))
+        tags = {topic: "x" * rng.choice([0, 0, 3, 12, 25]) for topic in topics}
+        if fits(tags, self._limits[host.address].tags_size_max):  # type: ignore[index]
+            host.call("set_tags", tags=tags)  # type: ignore[arg-type]
+
+    def _some_group(self) -> None:
+        """Somebody joins a group, or leaves it, or says something to it."""
+        host, rng = self._some_host(), self.rng
+        if host is None or not self._limits[host.address].tags_size_max:  # type: ignore[index]
+            return
+        group = rng.choice(TOPICS)
+        verb = rng.choice(["join_group", "leave_group", "send"])
+        if verb == "send":
+            if host.machine.state is not State.IDLE:
+                self.send(host, Delivery.IN_ORDER, None, group)
+        elif fits({**host.machine.tags, group: ""}, self._limits[host.address].tags_size_max):  # type: ignore[index]
+            host.call(verb, group=group)
+
+    def _check_tags(self) -> None:
+        """All know what all others say now, if they take that, and told their users so."""
+        for host in self.running():
+            views, life = host.machine.peers(), (host.address, host.incarnation)
+            size_max = self._limits[host.address].tags_size_max  # type: ignore[index]
+            for other in self.running():
+                if other is not host:
+                    said = other.machine.tags
+                    expected = said if size_max and fits(said, size_max) else {}
+                    known = views[other.address].tags
+                    assert known == expected, (host.address, other.address, known, expected)
+                    assert self.ledger.tags[life, other.address] == expected, (life, other.address)  # type: ignore[index]
+
     def _some_rekeying(self) -> None:
         """One takes the next step to another key; if it is down, that is in its configuration."""
         step = min(self._steps.values())
@@ -670,6 +740,7 @@ def simulate(
     pieces: bool = False,
     keys: bool = False,
     suspicion: bool = False,
+    tags: bool = False,
 ) -> Simulation:
     """Run the story of `seed`; raises `AssertionError` with the seed as a note."""
     simulation = Simulation(
@@ -680,6 +751,7 @@ def simulate(
         pieces=pieces,
         keys=keys,
         suspicion=suspicion,
+        tags=tags,
     )
     simulation.run()
     return simulation

@@ -19,7 +19,7 @@ from culm.oxen.flight import Flight
 from culm.oxen.incoming import Age, Incoming, InOrder
 from culm.oxen.keepalive import Keepalives
 from culm.oxen.links import Links
-from culm.oxen.messages import Position
+from culm.oxen.messages import Position, Synchronize, Tags
 from culm.oxen.outgoing import Outgoing
 from culm.oxen.peer import Peer
 from culm.oxen.pieces import Assemblies
@@ -218,6 +218,64 @@ def pieces_are_sent_to_everybody(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Peer, "message_size_max", 10**6)
 
 
+@canary_in("tags")
+def the_tags_that_came_last_count(patch: pytest.MonkeyPatch) -> None:
+    def tag(self: Incoming, message: Tags) -> bool:
+        known, self.tags = self.tags, message.table
+        return known != self.tags
+
+    patch.setattr(Incoming, "tag", tag)
+
+
+@canary_in("tags")
+def tags_of_a_former_life_count(patch: pytest.MonkeyPatch) -> None:
+    age_of = Incoming.age_of
+    patch.setattr(
+        Incoming,
+        "age_of",
+        lambda self, message: Age.SAME if isinstance(message, Tags) else age_of(self, message),
+    )
+
+
+@canary_in("tags")
+def who_joins_is_told_tags_only_if_there_are_any(patch: pytest.MonkeyPatch) -> None:
+    tell = Associations._tell
+
+    def told(self: Associations, peer: Peer) -> None:
+        if self.tags.table or peer.outgoing.flight.under_way:
+            tell(self, peer)
+
+    patch.setattr(Associations, "_tell", told)
+
+
+@canary_in("tags")
+def tags_are_sent_once(patch: pytest.MonkeyPatch) -> None:
+    for verb in ("look", "take_lost"):
+        _filter(patch, verb, lambda item: not (isinstance(item.d, dict) and b"v" in item.d))
+
+
+@canary_in("tags")
+def tags_are_sent_to_everybody(patch: pytest.MonkeyPatch) -> None:
+    start = Incoming.__init__
+
+    def greedy(self: Incoming, message: Synchronize, window: int) -> None:
+        start(self, message, window)
+        self.tags_size_max = 500
+
+    patch.setattr(Incoming, "__init__", greedy)
+
+
+@canary_in("tags")
+def users_are_told_nothing_of_what_was_said_before_they_joined(patch: pytest.MonkeyPatch) -> None:
+    describe = Associations.describe
+
+    def late(self: Associations, peer: Peer) -> None:
+        if type(self.events[-1] if self.events else None).__name__ != "PeerJoined":
+            describe(self, peer)
+
+    patch.setattr(Associations, "describe", late)
+
+
 @canary_in("keys")
 def what_is_not_sealed_is_believed(patch: pytest.MonkeyPatch) -> None:
     opened = Seal.open
@@ -258,4 +316,5 @@ def test_the_simulation_notices_that(name: str, monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.once
 def test_sound_nodes_pass_these_seeds() -> None:
     for seed in SEEDS[:40]:
-        simulate(seed, scars=seed % 2 == 1, pieces=seed % 4 > 1, keys=seed % 8 > 3)
+        kinds = {"pieces": seed % 4 > 1, "keys": seed % 8 > 3, "tags": seed % 3 == 0}
+        simulate(seed, scars=seed % 2 == 1, **kinds)

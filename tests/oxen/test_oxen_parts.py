@@ -452,8 +452,8 @@ def test_the_table_is_printed() -> None:
 
 @pytest.mark.parametrize("name", list(Limits.__dataclass_fields__))
 def test_limits_are_positive(name: str) -> None:
-    """But for one, of which there need be nothing."""
-    low = 0 if name == "message_size_max" else 1
+    """But for two, of which there need be nothing."""
+    low = 0 if name in ("message_size_max", "tags_size_max") else 1
     with pytest.raises(ValueError, match=name):
         Limits(**{name: low - 1})
 

@@ -99,6 +99,15 @@ def test_promises_are_kept_where_the_silent_are_given_up_soon(part: int) -> None
         simulate(seed, suspicion=True, scars=seed % 4 == 1)
 
 
+@pytest.mark.costly
+@pytest.mark.timeout(60 + SEEDS)
+@pytest.mark.parametrize("part", range(4))
+def test_promises_are_kept_where_nodes_say_what_they_are(part: int) -> None:
+    """In the end all know of all others what these say of themselves last."""
+    for seed in uncollected(range(FIRST_SEED + part, FIRST_SEED + SEEDS // 5, 4)):
+        simulate(seed, tags=True, keys=seed % 8 > 5, scars=seed % 4 == 1)
+
+
 @pytest.mark.slow
 def test_one_taken_for_a_former_self_while_nobody_heard_it_is_heard_again() -> None:
     """An old synchronize message of its own was repeated meanwhile, and believed."""

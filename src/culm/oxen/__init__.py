@@ -17,6 +17,7 @@ from culm.oxen.events import (
     PeerReachable,
     PeerUnreachable,
     SendFailed,
+    TagsChanged,
     Writable,
 )
 from culm.oxen.limits import Limits, Timing
@@ -46,6 +47,7 @@ __all__ = [
     "PeerView",
     "SendFailed",
     "State",
+    "TagsChanged",
     "Timing",
     "Writable",
     "format_contacts",

@@ -6,7 +6,7 @@ Source: manual/dev-oxen.md, "Handling failure" and "Message data (`md`) body typ
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from culm.oxen.clock import Clock
 from culm.oxen.courier import Courier
@@ -23,6 +23,7 @@ from culm.oxen.events import (
     PeerReachable,
     PeerUnreachable,
     SendFailed,
+    TagsChanged,
     Writable,
 )
 from culm.oxen.incoming import Incoming
@@ -40,6 +41,7 @@ from culm.oxen.pieces import Assemblies, cut
 from culm.oxen.roster import Roster
 from culm.oxen.seeds import Seeds
 from culm.oxen.states import PeerState, Pressure
+from culm.oxen.tags import OwnTags
 from culm.wire.xenc import Value
 
 __all__ = ["Associations"]
@@ -80,6 +82,7 @@ class Associations:
         self.courier = Courier(me, links=links, clock=clock)
         self._seeds = Seeds(timing)
         self._alone_max = alone_max
+        self.tags = OwnTags(limits.tags_size_max)
         self.assemblies = Assemblies(
             size_max=limits.message_size_max, count_max=limits.assemblies_max, dropped=dropped
         )
@@ -113,13 +116,21 @@ class Associations:
             peer.outgoing.add(number, delivery, data)
         self.courier.pump(peer)
 
-    def broadcast_datagram(self, number: int, data: bytes) -> None:
-        """Send to all that have joined; it fails for those that have no room."""
-        for peer in self.joined():
+    def send_to_each(
+        self, peers: Iterable[Peer], number: int, delivery: Delivery, data: bytes
+    ) -> None:
+        """Send to peers that have joined, to each by itself.
+
+        It fails for those that have no room, or do not take as large a one.
+        """
+        in_pieces = delivery is _IN_ORDER and len(data) > self._alone_max
+        for peer in peers:
             if peer.outgoing.full:
                 self._miss(peer, number, FailReason.QUEUE_FULL)
+            elif in_pieces and len(data) > peer.message_size_max:
+                self._miss(peer, number, FailReason.TOO_LARGE)
             else:
-                self.send(peer, number, Delivery.DATAGRAM, data)
+                self.send(peer, number, delivery, data)
 
     def broadcast(self, number: int, data: bytes) -> None:
         """Send to all in order; also to those that will have joined when they get it.
@@ -164,6 +175,19 @@ class Associations:
 
     def _miss(self, peer: Peer, number: int, reason: FailReason) -> None:
         self.events.append(SendFailed(peer=peer.sid, message=number, reason=reason))
+
+    def set_tags(self, tags: Mapping[str, str]) -> None:
+        """Have these tags, and tell everybody who takes them."""
+        if self.tags.replace(tags):
+            for peer in self.joined():
+                self._tell(peer)
+
+    def _tell(self, peer: Peer) -> None:
+        """Tell a peer our tags, if it takes any, unless we have never had any."""
+        assert peer.incoming is not None
+        size_max = peer.incoming.tags_size_max
+        if size_max and self.tags.version:
+            self.courier.tell(peer, self.tags.version, self.tags.for_one_that_takes(size_max))
 
     def relieve(self) -> None:
         """Tell the user whose queues keep nothing waiting any more."""
@@ -328,13 +352,24 @@ class Associations:
     # -- turns that an association takes ----------------------------------------------------
 
     def join(self, peer: Peer, incoming: Incoming) -> None:
+        self._appear(peer, incoming)
+        self._links.share(peer.sid)
+        peer.outgoing.release()
+        self._tell(peer)
+        self.courier.pump(peer)
+
+    def _appear(self, peer: Peer, incoming: Incoming) -> None:
+        """Tell the user of a peer that is there now, of its tags, and of what waited for that."""
         peer.enter(_JOINED, self._clock.unix)
         sid = peer.sid
         self.events.append(PeerReachable(peer=sid) if peer.appear() else PeerJoined(peer=sid))
+        if incoming.tags:
+            self.describe(peer)
         self.hand_out(peer, incoming)
-        self._links.share(sid)
-        peer.outgoing.release()
-        self.courier.pump(peer)
+
+    def describe(self, peer: Peer) -> None:
+        """Tell the user of a peer's tags."""
+        self.events.append(TagsChanged(peer=peer.sid, tags=dict(peer.tags)))
 
     def doubt(self, peer: Peer, message: Synchronize) -> bool:
         """Somebody says that the peer has started anew: ask it, and believe silence only.
@@ -360,10 +395,7 @@ class Associations:
 
         It has, or it could not have: its acknowledgement has been overtaken.
         """
-        peer.enter(_JOINED, self._clock.unix)
-        sid = peer.sid
-        self.events.append(PeerReachable(peer=sid) if peer.appear() else PeerJoined(peer=sid))
-        self.hand_out(peer, incoming)
+        self._appear(peer, incoming)
 
     def restart(self, peer: Peer, message: Synchronize, *, one: int | None = None) -> bool:
         """The peer has started anew: so does the association with it, unless we are leaving.

@@ -31,6 +31,10 @@ class Courier:
         """Ask what only one can answer that has not started anew."""
         self._send(peer, [peer.outgoing.challenge(self._clock.now)])
 
+    def tell(self, peer: Peer, version: int, tags: Mapping[str, str]) -> None:
+        """Send our tags, and no earlier ones again."""
+        self._send(peer, [peer.outgoing.tell(version, tags, self._clock.now)])
+
     def ask_through_others(self, peer: Peer) -> None:
         """Ask that by way of some neighbours, and not on one way at a time as in redelivery."""
         asked = peer.outgoing.challenged

@@ -31,6 +31,8 @@ class ErrorCode(ProtocolErrorCode):
     """`advance` comes before `start` and `join`: numbers are made of the time."""
     NO_KEYS = 9
     """The node was built without keys, and so has none that could be replaced."""
+    TAGS_LIMIT = 10
+    """More than 64 tags, or than `Limits.tags_size_max` bytes of them."""
 
 
 class DropReason(IntEnum):

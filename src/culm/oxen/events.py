@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import TypeAlias
@@ -21,6 +22,7 @@ __all__ = [
     "PeerReachable",
     "PeerUnreachable",
     "SendFailed",
+    "TagsChanged",
     "Writable",
 ]
 
@@ -115,6 +117,17 @@ class PeerForgotten(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TagsChanged(Event):
+    """A peer says this of itself from now on: `tags` are all that it has.
+
+    Whoever joins, or is reachable again, is taken to have none until this follows.
+    """
+
+    peer: bytes
+    tags: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Delivered(Event):
     """A peer has delivered a message, which is not resent.
 
@@ -159,6 +172,7 @@ NodeEvent: TypeAlias = (
     | PeerUnreachable
     | PeerReachable
     | PeerForgotten
+    | TagsChanged
     | Delivered
     | SendFailed
     | Writable

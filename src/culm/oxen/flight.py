@@ -158,10 +158,13 @@ class Flight:
             self._end_round()
         return item
 
-    def forget(self, item: Item) -> None:
-        """`item` is not to be sent again."""
-        self.under_way.pop(item.id, None)
-        self.lost.pop(item.id, None)
+    def forget(self, item: Item) -> bool:
+        """`item` is not to be sent again; returns whether it would have been."""
+        for items in (self.under_way, self.lost):
+            if items.get(item.id) is item:
+                del items[item.id]
+                return True
+        return False
 
     # -- inside ---------------------------------------------------------------------------
 

@@ -5,10 +5,11 @@ Source: manual/dev-oxen.md, "Synchronize message" and "Finalize message".
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import Enum
 
 from culm.oxen.events import Delivery
-from culm.oxen.messages import Finalize, Piece, Synchronize
+from culm.oxen.messages import Finalize, Piece, Synchronize, Tags
 
 __all__ = ["RESTART_GAP", "Age", "InOrder", "Incoming"]
 
@@ -82,15 +83,28 @@ class InOrder:
 
 
 class Incoming:
-    """Both streams of one association with a peer."""
+    """Both streams of one association with a peer, and what it says of itself in it."""
 
-    __slots__ = ("_ready", "broadcast", "finalized", "message_size_max", "one")
+    __slots__ = (
+        "_ready",
+        "_version",
+        "broadcast",
+        "finalized",
+        "message_size_max",
+        "one",
+        "tags",
+        "tags_size_max",
+    )
 
     def __init__(self, start: Synchronize, window: int) -> None:
         self.broadcast = InOrder(start.broadcast, window)
         self.one = InOrder(start.one, window)
         self.message_size_max = start.message_size_max
         """Bytes of the largest message that the peer takes in pieces; 0: none."""
+        self.tags_size_max = start.tags_size_max
+        """Bytes of the tags that the peer takes; 0: none."""
+        self.tags: Mapping[str, str] = {}
+        self._version = 0  # of these
         self.finalized: Finalize | None = None
         self._ready: dict[Delivery, list[bytes | Piece]] = {}
 
@@ -110,12 +124,20 @@ class Incoming:
         """The sender has announced what its last messages are."""
         self.finalized = message
 
+    def tag(self, message: Tags) -> bool:
+        """The peer says this of itself; returns whether that is news."""
+        if message.version <= self._version:
+            return False
+        self._version = message.version
+        known, self.tags = self.tags, message.table
+        return known != self.tags
+
     def take_ready(self) -> dict[Delivery, list[bytes | Piece]]:
         """What came out by that, and is still to be delivered."""
         ready, self._ready = self._ready, {}
         return ready
 
-    def age_of(self, message: Synchronize | Finalize) -> Age:
+    def age_of(self, message: Synchronize | Finalize | Tags) -> Age:
         """How `message` relates to this association, by its one-to-one number."""
         distance = message.one - self.one.position
         if abs(distance) < RESTART_GAP:

@@ -9,14 +9,16 @@ from culm.arguments import check_fields, check_numbers
 
 __all__ = ["Limits", "Timing"]
 
+_OFF_AT_0 = ("message_size_max", "tags_size_max")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     """Upper bounds of a `Node`, each with the memory that it implies.
 
-    Raises `ValueError` for a bound below 1, but for `message_size_max`, and for a
-    `datagram_size_max` that leaves no room for a message between servers with the longest IDs, or
-    that UDP cannot carry.
+    Raises `ValueError` for a bound below 1, but for `message_size_max` and `tags_size_max`, and
+    for a `datagram_size_max` that leaves no room for a message between servers with the longest
+    IDs, nor for all tags, or that UDP cannot carry.
 
     datagram_size_max
         Bytes of a datagram, in and out; at most 65,507. The default passes any network.
@@ -52,6 +54,10 @@ class Limits:
     assemblies_max
         Messages that come in pieces at the same time, each of at most `message_size_max` bytes:
         one for each peer and each of its two streams. Further ones have to wait.
+    tags_size_max
+        Bytes of the tags of a node, ours and those of each peer, as an XENC dictionary; 0 if there
+        are to be none. At most 64 tags, of about 200 bytes of memory each besides. Peers are told,
+        and those that have such a limit too say their tags, if they are within ours.
     """
 
     datagram_size_max: int = 1200
@@ -65,17 +71,18 @@ class Limits:
     forwards_max: int = 4096
     message_size_max: int = 0
     assemblies_max: int = 64
+    tags_size_max: int = 0
 
     def __post_init__(self) -> None:
         check_numbers(self)
         for name in self.__dataclass_fields__:
-            if name != "message_size_max":
+            if name not in _OFF_AT_0:
                 check_fields(self, name, low=1)
         self.check_parcels(0)
 
     def check_parcels(self, overhead: int) -> None:
         """Datagrams have room for parcels beside so many bytes; raises `ValueError` if not."""
-        low = 160 + 2 * self.sid_size_max + overhead
+        low = 160 + 2 * self.sid_size_max + self.tags_size_max + overhead
         if not low <= self.datagram_size_max <= 65_507:
             raise ValueError(f"datagram_size_max must be within {low} and 65507")
 

@@ -34,6 +34,7 @@ __all__ = [
     "Piece",
     "Position",
     "Synchronize",
+    "Tags",
     "decode_parcel",
     "encode_parcel",
     "new_tuple",
@@ -41,6 +42,7 @@ __all__ = [
     "write_broadcast",
     "write_message",
     "write_one_to_one",
+    "write_table",
 ]
 
 ID_MAX = 2**32 - 1
@@ -127,6 +129,8 @@ class Synchronize(NamedTuple):
     one: int
     message_size_max: int = 0
     """``z``: bytes of the largest message that the sender takes in pieces; absent: none."""
+    tags_size_max: int = 0
+    """``t``: bytes of the tags that the sender takes; absent: none."""
 
 
 class Finalize(NamedTuple):
@@ -134,6 +138,18 @@ class Finalize(NamedTuple):
 
     broadcast: int
     one: int
+
+
+class Tags(NamedTuple):
+    """``t``: what the sending node says of itself, in place of what it has said before.
+
+    one: as in `Synchronize`, which tells the association;
+    version: the highest counts.
+    """
+
+    one: int
+    version: int
+    table: Mapping[str, str]
 
 
 class Position(Enum):
@@ -170,7 +186,7 @@ class Piece(NamedTuple):
     data: bytes
 
 
-Message: TypeAlias = Datagram | Synchronize | Finalize | Broadcast | OneToOne | Piece
+Message: TypeAlias = Datagram | Synchronize | Finalize | Broadcast | OneToOne | Piece | Tags
 
 
 def encode_parcel(
@@ -261,10 +277,20 @@ def write_message(message: Message) -> Value:
         return {b"d": message.data, b"m": kind, b"s": message.sequence}
     if isinstance(message, Finalize):
         return {b"m": b"f", b"b": message.broadcast, b"1": message.one}
+    if isinstance(message, Tags):
+        table = write_table(message.table)
+        return {b"m": b"t", b"1": message.one, b"t": table, b"v": message.version}
     d: dict[bytes, Value] = {b"m": b"s", b"b": message.broadcast, b"1": message.one}
     if message.message_size_max:
         d[b"z"] = message.message_size_max
+    if message.tags_size_max:
+        d[b"t"] = message.tags_size_max
     return d
+
+
+def write_table(table: Mapping[str, str]) -> dict[bytes, Value]:
+    """Tags as they are written."""
+    return {name.encode(): value.encode() for name, value in table.items()}
 
 
 def write_one_to_one(sequence: int, data: bytes) -> Value:
@@ -298,10 +324,14 @@ def read_message(d: Value) -> Message:
         one = _number(d.get(b"1"), SEQUENCE_MAX)
         if kind == b"f":
             return Finalize(broadcast, one)
-        return Synchronize(broadcast, one, _number(d.get(b"z", 0), SEQUENCE_MAX))
+        message_size_max = _number(d.get(b"z", 0), SEQUENCE_MAX)
+        return Synchronize(broadcast, one, message_size_max, _number(d.get(b"t", 0), SEQUENCE_MAX))
     if type(kind) is bytes and kind in _PIECES:
         whole, position = _PIECES[kind]
         return Piece(whole, _number(d.get(b"s"), SEQUENCE_MAX), position, _octets(d.get(b"d")))
+    if kind == b"t":
+        one, version = (_number(d.get(key), SEQUENCE_MAX) for key in (b"1", b"v"))
+        return Tags(one, version, _read_table(d.get(b"t")))
     raise ParcelError("a message of unknown kind")
 
 
@@ -379,10 +409,19 @@ _READERS: dict[bytes, Callable[[dict[bytes, Value], int], Body]] = {
     b"ma": _read_ack,
     b"lc": _read_gossip,
 }
-_MESSAGE_KEYS = (b"m", b"s", b"d", b"b", b"1", b"z")
+_MESSAGE_KEYS = (b"m", b"s", b"d", b"b", b"1", b"z", b"t", b"v")
 _PIECES = {
     kind + position.value: (kind, position) for kind in (b"1", b"b") for position in Position
 }
+
+
+def _read_table(value: Value | None) -> dict[str, str]:
+    try:
+        return {
+            name.decode(): _octets(octets).decode() for name, octets in _dictionary(value).items()
+        }
+    except UnicodeDecodeError as error:
+        raise ParcelError("tags are text") from error
 
 
 def _dictionary(value: Value | None) -> dict[bytes, Value]:

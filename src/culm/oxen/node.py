@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from enum import IntEnum, auto
 from random import Random
 from types import MappingProxyType
@@ -18,6 +18,7 @@ from culm.oxen.inbox import Inbox
 from culm.oxen.limits import Limits, Timing
 from culm.oxen.links import Links
 from culm.oxen.messages import Dialect
+from culm.oxen.peer import Peer
 from culm.oxen.reception import Reception
 from culm.oxen.roster import Roster
 from culm.oxen.sizes import payload_sizes
@@ -219,7 +220,8 @@ class Node:
         payload = self._check_all(data, Delivery.DATAGRAM, acknowledged)
         self._message += 1
         if acknowledged:
-            self._associations.broadcast_datagram(self._message, payload)
+            peers = self._associations.joined()
+            self._associations.send_to_each(peers, self._message, _DATAGRAM, payload)
         else:
             for peer in self._associations.joined():
                 self._associations.courier.send_once(peer, payload)
@@ -235,6 +237,35 @@ class Node:
         self._message += 1
         self._associations.broadcast(self._message, payload)
         return self._message
+
+    def send_to_group(self, group: str, data: Buffer) -> int:
+        """Deliver a message to every peer in `group`: to each as `send_in_order` does.
+
+        If a queue is full, or a message large, as `broadcast_in_order` has it.
+        """
+        payload = self._check_payload(data, _IN_ORDER)
+        peers = [self._roster.peers[sid] for sid in self.group(group)]
+        _refuse_when_full(peers)
+        self._message += 1
+        self._associations.send_to_each(peers, self._message, _IN_ORDER, payload)
+        return self._message
+
+    def set_tags(self, tags: Mapping[str, str]) -> None:
+        """Say this of ourselves, in place of what we have said before.
+
+        Every peer that takes tags learns it (`TagsChanged`), whenever it joins.  Raises
+        `LocalProtocolError` (``TAGS_LIMIT``, ``ALREADY_CLOSED``).
+        """
+        self._refuse_when_leaving()
+        self._associations.set_tags(tags)
+
+    def join_group(self, group: str) -> None:
+        """Be in `group` from now on: have a tag of that name.  Raises as `set_tags` does."""
+        self.set_tags({group: "", **self.tags})
+
+    def leave_group(self, group: str) -> None:
+        """Be in `group` no more.  Raises as `set_tags` does."""
+        self.set_tags({name: value for name, value in self.tags.items() if name != group})
 
     def rekey(self, keys: Sequence[bytes]) -> None:
         """Seal with the first of `keys` from now on, and take what was sealed with any of them.
@@ -321,6 +352,15 @@ class Node:
         return self._me
 
     @property
+    def tags(self) -> dict[str, str]:
+        """What this node says of itself."""
+        return dict(self._associations.tags.table)
+
+    def group(self, name: str) -> list[bytes]:
+        """The peers that have joined and have a tag of that name, in order; not this node."""
+        return sorted(peer.sid for peer in self._associations.joined() if name in peer.tags)
+
+    @property
     def unix_time(self) -> float:
         """The time of the last `advance`, in Unix seconds."""
         return self._clock.unix
@@ -401,9 +441,7 @@ class Node:
     def _check_all(self, data: Buffer, delivery: Delivery, acknowledged: bool) -> bytes:
         payload = self._check_payload(data, delivery)
         if acknowledged:
-            for peer in self._associations.joined():
-                if peer.outgoing.full and not peer.outgoing.flight.is_stuck:
-                    raise LocalProtocolError(ErrorCode.QUEUE_FULL, repr(peer.sid))
+            _refuse_when_full(self._associations.joined())
         return payload
 
     def _check_payload(self, data: Buffer, delivery: Delivery, to: bytes | None = None) -> bytes:
@@ -433,6 +471,13 @@ class Node:
     def _refuse_when_leaving(self) -> None:
         if self._state is _LEAVING or self._state is _CLOSED:
             raise LocalProtocolError(ContractErrorCode.ALREADY_CLOSED)
+
+
+def _refuse_when_full(peers: Iterable[Peer]) -> None:
+    """None of these that answers has a full queue."""
+    for peer in peers:
+        if peer.outgoing.full and not peer.outgoing.flight.is_stuck:
+            raise LocalProtocolError(ErrorCode.QUEUE_FULL, repr(peer.sid))
 
 
 def _checked_sid(sid: object, limits: Limits) -> bytes:

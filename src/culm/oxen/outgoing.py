@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Mapping
 from random import Random
 
 from culm.oxen.events import Delivery
@@ -16,6 +17,7 @@ from culm.oxen.messages import (
     Finalize,
     Position,
     Synchronize,
+    Tags,
     write_message,
     write_one_to_one,
 )
@@ -36,7 +38,7 @@ class Outgoing:
     ) -> None:
         self.open = False
         self._queue_max = queue_max
-        self._message_size_max = start.message_size_max
+        self._start = start
         self._timing = timing
         self._rng = rng
         self._broadcast = Stream(start.broadcast, window)
@@ -44,6 +46,7 @@ class Outgoing:
         self._waiting: deque[Item] = deque()
         self._last_word: Item | None = None
         self._challenge: Item | None = None
+        self._tags: Item | None = None
         self.answered = -math.inf
         """When a challenge was answered last, in monotonic seconds."""
         self.flight = Flight(timing=timing, rng=rng)
@@ -98,15 +101,16 @@ class Outgoing:
 
     def skip_broadcast(self, sequence: int) -> None:
         """This peer does not get our broadcast of that number, and is told when it has the rest."""
-        start = Synchronize(sequence, self._one.first - 1, self._message_size_max)
+        start = self._start._replace(broadcast=sequence, one=self._one.first - 1)
         self._size += self._broadcast.skip(sequence, write_message(start))
 
     def add_finalize(self) -> None:
         """Queue the announcement that nothing follows what was queued before.
 
         It numbers what is sent in order, so that the peer can wait for it; for plain
-        datagrams we wait ourselves.
+        datagrams we wait ourselves.  What we are by then is of no concern any more.
         """
+        self._forget_tags()
         d = write_message(Finalize(self._broadcast.last, self._one.last))
         self._last_word = Item(0, d)
         self._size += 1
@@ -117,11 +121,24 @@ class Outgoing:
             self.flight.forget(item)
             self._size -= 1
         self._challenge = None
-        start = Synchronize(self._broadcast.first - 1, self._one.first - 1, self._message_size_max)
-        item = Item(0, write_message(start))
+        broadcast, one = self._broadcast.first - 1, self._one.first - 1
+        item = Item(0, write_message(self._start._replace(broadcast=broadcast, one=one)))
         self._size += 1
         self.flight.dispatch(item, now)
         return item
+
+    def tell(self, version: int, tags: Mapping[str, str], now: float) -> Item:
+        """Our tags, to be sent; earlier ones are not sent again."""
+        self._forget_tags()
+        self._tags = item = Item(0, write_message(Tags(self._one.first - 1, version, tags)))
+        self._grow()
+        self.flight.dispatch(item, now)
+        return item
+
+    def _forget_tags(self) -> None:
+        if self._tags is not None and self.flight.forget(self._tags):
+            self._size -= 1
+        self._tags = None
 
     def challenge(self, now: float) -> Item:
         """A message that only who has the present association acknowledges, to be sent.
@@ -216,7 +233,7 @@ class Outgoing:
         lost += self._one.restart(self._one.last)
         lost += self._broadcast.restart(broadcast)
         self._waiting.clear()
-        self._last_word = self._challenge = None
+        self._last_word = self._challenge = self._tags = None
         self.flight = Flight(timing=self._timing, rng=self._rng)
         self._size = 0
         self.pressure = Pressure.NONE

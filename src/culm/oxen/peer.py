@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 
@@ -60,6 +61,11 @@ class Peer:
     def message_size_max(self) -> int:
         """Bytes of the largest message that it takes in pieces; 0: none, as far as we know."""
         return 0 if self.incoming is None else self.incoming.message_size_max
+
+    @property
+    def tags(self) -> Mapping[str, str]:
+        """What it says of itself, as far as we know."""
+        return {} if self.incoming is None else self.incoming.tags
 
     def suspect(self) -> int:
         """It is silent, and others are asked to reach it; how often they were before, in a row."""

@@ -28,11 +28,13 @@ from culm.oxen.messages import (
     ParcelError,
     Piece,
     Synchronize,
+    Tags,
     read_message,
 )
 from culm.oxen.peer import Peer
 from culm.oxen.roster import Roster
 from culm.oxen.states import PeerState, Pressure
+from culm.oxen.tags import fits
 
 __all__ = ["Reception"]
 
@@ -75,6 +77,7 @@ class Reception:
             Broadcast: self._receive_broadcast,
             OneToOne: self._receive_one,
             Piece: self._receive_piece,
+            Tags: self._receive_tags,
         }
 
     def receive(self, source: bytes, body: MessageData | MessageAck | Gossip) -> None:
@@ -229,6 +232,19 @@ class Reception:
         if age is Age.OLDER:  # if it is meant, it comes again when there is somebody to ask
             return self._refuse(DropReason.STALE_SYNCHRONIZE)
         return self._associations.restart(peer, message)
+
+    def _receive_tags(self, peer: Peer, message: Tags) -> bool:
+        """Take what the peer says of itself, even before it has joined: the user is told then."""
+        incoming = peer.incoming
+        if not fits(message.table, self._limits.tags_size_max):
+            return self._refuse(DropReason.MALFORMED)
+        if incoming is None:
+            return self._refuse(DropReason.NOT_SYNCHRONIZED)
+        if incoming.age_of(message) is not Age.SAME:
+            return self._refuse(DropReason.STALE_SYNCHRONIZE)
+        if incoming.tag(message) and peer.present:
+            self._associations.describe(peer)
+        return True
 
     def _receive_finalize(self, peer: Peer, message: Finalize) -> bool:
         incoming = peer.incoming

@@ -82,6 +82,7 @@ class Roster:
                 self.broadcast_sequence,
                 self._numbers.next_start(),
                 self._limits.message_size_max,
+                self._limits.tags_size_max,
             ),
             window=self._limits.window_max,
             queue_max=self._limits.queue_max,

@@ -33,6 +33,8 @@ class PeerView:
     """Messages of it that wait for earlier ones."""
     message_size_max: int
     """Bytes of the largest message in order that it takes in pieces; 0: none, as far as we know."""
+    tags: Mapping[str, str]
+    """What it says of itself, as far as we know."""
 
 
 def view_of(peer: Peer, contacts: ContactTable, now: float) -> PeerView:
@@ -48,6 +50,7 @@ def view_of(peer: Peer, contacts: ContactTable, now: float) -> PeerView:
         queued=len(peer.outgoing),
         early=0 if incoming is None else len(incoming.one) + len(incoming.broadcast),
         message_size_max=peer.message_size_max,
+        tags=dict(peer.tags),
     )
 
 

@@ -16,6 +16,7 @@ from culm.oxen.messages import (
     Piece,
     Position,
     Synchronize,
+    Tags,
     decode_parcel,
     encode_parcel,
     read_message,
@@ -54,13 +55,17 @@ TIGHT: Mapping[str, Any] = {
     "forwards_max": 4,
     "message_size_max": 600,
     "assemblies_max": 2,
+    "tags_size_max": 24,
 }
 
 # What grows: up to three peers and three tombstones with what they hold (windows, and of
 # peers a queue), the fixed part of each, the inbox, the outbox and the memory of what was
 # forwarded; a message costs up to 500 bytes besides its payload, a peer 5,000.  The last message in
-# each queue may have five pieces more, and two are put together, with a quarter to spare.
-_RETAINED_MAX = 3 * (9 * 740 + 5000) + 6 * 2 * 2 * 340 + 1024 + 8 * 900 + 4 * 400 + 2 * 750
+# each queue may have five pieces more, and two are put together, with a quarter to spare.  Tags of
+# 24 bytes are up to 5, of 200 bytes each: ours, on their way to each peer, and those of others.
+_RETAINED_MAX = (
+    3 * (9 * 740 + 5000) + 6 * 2 * 2 * 340 + 1024 + 8 * 900 + 4 * 400 + 2 * 750 + 10 * 5 * 200
+)
 
 
 _LIMITS, _TIMING = keys_of(Limits), keys_of(Timing)
@@ -187,6 +192,25 @@ def _large(cluster: Cluster) -> None:
     cluster.run(12.0)
 
 
+def _tagged(cluster: Cluster) -> None:
+    """Tags that change while some datagrams are lost, and messages to groups."""
+    one, two, three = (cluster[sid] for sid in NAMES)
+    one.call("set_tags", tags={"role": "db", "hall": ""})
+    _assemble(cluster)
+    cluster.network.set_conditions(Conditions(loss=0.2, duplication=0.2, reordering=0.3))
+    for number in range(3):
+        two.call("set_tags", tags={"load": str(number)})
+        three.call("join_group", group="hall")
+        one.call("send_to_group", group="hall", data=b"%d" % number)
+        cluster.run(4.0 + number)
+        three.call("send_to_group", group="hall", data=b"%d" % number)
+        three.call("leave_group", group="hall")
+    cluster.run(10.0)
+    two.call("set_tags", tags={})
+    two.call("leave")
+    cluster.run(14.0)
+
+
 def _rekeyed(cluster: Cluster) -> None:
     """In a cluster with a key, which is replaced."""
     _assemble(cluster)
@@ -211,6 +235,8 @@ def _conversations(spec: MachineSpec) -> Iterable[Conversation]:
     yield from recorded("suspicion", _misfortune, seed=3, **_QUICK, suspect_s=1.5)
     yield from recorded("large", _large, seed=2, **_LARGE)
     yield from recorded("rekeyed", _rekeyed, key=_KEY)
+    yield from recorded("tagged", _tagged, seed=4, tags_size_max=60)
+    yield from recorded("tagged, flat", _tagged, dialect="flat", tags_size_max=60)
 
 
 def _numbered(message: Callable[[int], MessageData]) -> Callable[[int], bytes]:
@@ -241,7 +267,33 @@ def _piece(number: int, position: Position) -> MessageData:
     return MessageData(NAMES[0], NAMES[1], number, write_message(message))
 
 
+@cache
+def _first_number() -> int:
+    """From which the second node counts what it sends to the first one, in the story of tags."""
+    told, *_ = recorded("tagged", _tagged, seed=4, tags_size_max=60)
+    numbers = [0]
+    for operation in told.operations:
+        if isinstance(operation, ReceiveDatagram) and operation.source == NAMES[1]:
+            body = decode_parcel(operation.data).body
+            message = read_message(body.d) if isinstance(body, MessageData) else None
+            if isinstance(message, Synchronize):
+                numbers.append(message.one)
+    return max(numbers)
+
+
 _FLOODS = (
+    Flood(  # tags that change without end
+        unit=_numbered(
+            lambda number: MessageData(
+                NAMES[0],
+                NAMES[1],
+                number,
+                write_message(Tags(_first_number(), 100 + number, {"load": str(number)})),
+            )
+        ),
+        after="tagged/AAA",
+        source=lambda number: NAMES[1],
+    ),
     Flood(  # a message that never ends
         unit=_numbered(lambda n: _piece(n, Position.MIDDLE if n else Position.FIRST)),
         after="large/AAA",
@@ -338,6 +390,9 @@ register(
             call("broadcast_in_order", data=bytes(2000)),
             call("send_in_order", to=NAMES[1], data=bytes(601)),
             call("rekey", keys=[bytes(32)]),
+            call("set_tags", tags={"name": "x" * 60}),
+            call("join_group", group="x" * 60),
+            call("send_to_group", group="x", data=bytes(2000)),
         ],
         floods=_FLOODS,
     )
