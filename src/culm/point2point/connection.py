@@ -14,12 +14,7 @@ from culm.bymux import ConnectionEvent as MuxEvent
 from culm.bymux import ErrorCode as MuxErrorCode
 from culm.bymux import Limits as MuxLimits
 from culm.bymux.packets import HEADER_SIZE_MAX
-from culm.machine import (
-    Closed,
-    LocalProtocolError,
-    RemoteProtocolError,
-    StreamBase,
-)
+from culm.machine import Closed, LocalProtocolError, RemoteProtocolError, StreamBase
 from culm.point2point.control import ControlChannel
 from culm.point2point.errors import ErrorCode, Violation
 from culm.point2point.events import ConnectionEvent, Established, GivenUp
@@ -260,7 +255,7 @@ class Connection(StreamBase[ConnectionEvent]):
 
     def request(self, request_id: int) -> Request:
         """A handle; raises `LocalProtocolError` (``UNKNOWN_REQUEST``)."""
-        record = self._control.requests.get(request_id)
+        record = self._control.requests.by_id.get(request_id)
         if record is None:
             raise LocalProtocolError(ErrorCode.UNKNOWN_REQUEST, f"{request_id}")
         return Request(record, self._channels)

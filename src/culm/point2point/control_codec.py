@@ -45,9 +45,12 @@ _ADJUST_NUMBERS = (
 
 _REQUEST_FINITE = 0b0001_0000
 _REQUEST_OFFSET = 0b0000_1000
-_REQUEST_PAYLOAD_ONLY = 0b0000_0100
-_REQUEST_SPARSE = 0b0000_0010
-_REQUEST_MANDATORY = 0b0000_0001
+# Flags of a request that append nothing.
+_REQUEST_FLAGS = (
+    (0b0000_0100, "payload_only"),
+    (0b0000_0010, "sparse"),
+    (0b0000_0001, "payload_mandatory"),
+)
 
 _FIRST_CANCEL, _LAST_CANCEL = min(CancelReason), max(CancelReason)
 
@@ -207,9 +210,7 @@ def _encode_propose(request_id: int, proposal: Proposal) -> bytes:
     if proposal.start_offset is not None:
         flags |= _REQUEST_OFFSET
         appended.append(varu64.encode(proposal.start_offset))
-    flags |= _REQUEST_PAYLOAD_ONLY if proposal.payload_only else 0
-    flags |= _REQUEST_SPARSE if proposal.sparse else 0
-    flags |= _REQUEST_MANDATORY if proposal.payload_mandatory else 0
+    flags |= sum(flag for flag, name in _REQUEST_FLAGS if getattr(proposal, name))
     return bytes([flags]) + b"".join(fixed) + b"".join(appended)
 
 
@@ -245,10 +246,8 @@ def _decode_propose(data: bytes, offset: int, family: HashFamily) -> tuple[Propo
         end=end,
         upper_certpool=upper_certpool,
         start_offset=start_offset,
-        payload_only=bool(flags & _REQUEST_PAYLOAD_ONLY),
-        sparse=bool(flags & _REQUEST_SPARSE),
-        payload_mandatory=bool(flags & _REQUEST_MANDATORY),
         size_min=size_min,
         size_max=size_max,
+        **{name: bool(flags & flag) for flag, name in _REQUEST_FLAGS},
     )
     return Propose(request_id=request_id, proposal=proposal), offset

@@ -32,6 +32,7 @@ __all__ = [
     "Proposal",
     "Propose",
     "Wishes",
+    "check_end",
     "payloads_up_to",
 ]
 
@@ -220,13 +221,10 @@ class Proposal:
         """Raise `Violation` unless its numbers fit together."""
         start, lower, end = self.start, self.lower_certpool, self.end
         upper, hash = self.upper_certpool, self.expected_hash
-        if 0 in (start, lower, end, upper):
+        if 0 in (start, lower):
             raise Violation(ErrorCode.ZERO_SEQNUM)
-        if end is not None and end < start:
-            raise Violation(ErrorCode.END_BEFORE_START, f"{end} < {start}")
-        if (upper is None) != (end is None) or (
-            end is not None and upper is not None and upper < end
-        ):
+        check_end(start, end, upper)
+        if end is not None and upper is None:
             raise Violation(ErrorCode.UPPER_CERTPOOL_BEFORE_END, f"{upper} < {end}")
         if lower is not None and lower > start:
             raise Violation(ErrorCode.LOWER_CERTPOOL_AFTER_START, f"{lower} > {start}")
@@ -249,6 +247,16 @@ class Proposal:
         if self.lower_certpool is None:
             return self.start
         return lipmaa(self.lower_certpool) if self.lower_certpool > 1 else 0
+
+
+def check_end(start: int, end: int | None, upper_certpool: int | None) -> None:
+    """Raise `Violation` unless a range that starts there may end like this."""
+    if 0 in (end, upper_certpool):
+        raise Violation(ErrorCode.ZERO_SEQNUM)
+    if end is not None and end < start:
+        raise Violation(ErrorCode.END_BEFORE_START, f"{end} < {start}")
+    if upper_certpool is not None and (end is None or upper_certpool < end):
+        raise Violation(ErrorCode.UPPER_CERTPOOL_BEFORE_END, f"{upper_certpool} < {end}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,10 +23,10 @@ class PayloadBody:
         "_inbox",
         "_inflation",
         "_left",
-        "_piece_size_max",
         "_size",
         "_unpacks",
         "open",
+        "piece_size_max",
         "wanted",
     )
 
@@ -34,7 +34,8 @@ class PayloadBody:
         self.open = False
         self.wanted = True  # not everything that comes is discarded
         self._inbox = inbox
-        self._piece_size_max = limits.packet_size_max
+        self.piece_size_max = limits.packet_size_max
+        """How many bytes `take` gives at most."""
         self._inflation = Inflation(
             factor=limits.inflation_factor_max, burst=limits.inflation_burst_max
         )
@@ -51,11 +52,6 @@ class PayloadBody:
     def want_no_more(self) -> None:
         """Nothing that comes from now on is of use: inflate nothing."""
         self.wanted = self._unpacks = False
-
-    @property
-    def piece_size_max(self) -> int:
-        """How many bytes `take` gives at most."""
-        return self._piece_size_max
 
     @property
     def can_unpack(self) -> bool:
@@ -95,7 +91,7 @@ class PayloadBody:
         """
         if self._unpacks:
             return self._unpack()
-        size = min(self._inbox.size, self._left, self._piece_size_max)
+        size = min(self._inbox.size, self._left, self.piece_size_max)
         if self._left and not size:
             raise Truncated(0)
         self._left -= size
@@ -105,7 +101,7 @@ class PayloadBody:
     def _unpack(self) -> bytes:
         decompressor, inflation = self._decompressor, self._inflation
         assert decompressor is not None
-        readable = min(self._left, self._piece_size_max)
+        readable = min(self._left, self.piece_size_max)
         unread = min(readable, self._inbox.size)
         if self._left and not unread and not decompressor.pending:
             raise Truncated(0)
@@ -114,11 +110,11 @@ class PayloadBody:
             if unread < readable:
                 raise Truncated(0)  # more of it may be made when more of it has come
             raise Violation(ErrorCode.INFLATION, f"more than the next {readable} bytes allow")
-        if room < self._piece_size_max and decompressor.pending:
+        if room < self.piece_size_max and decompressor.pending:
             unread = 0  # which lets a copy go on, and is read after it
         try:
             packed = self._inbox.peek(unread)
-            data, read = decompressor.decode(packed, 0, min(room, self._piece_size_max))
+            data, read = decompressor.decode(packed, 0, min(room, self.piece_size_max))
             self._inbox.consume(read)
             self._left -= read
             inflation.made(len(data), read)

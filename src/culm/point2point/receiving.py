@@ -35,7 +35,6 @@ from culm.wire.multihash import HashFamily
 
 __all__ = ["DataReceiver", "MarkerReceived", "Outcome", "Untraceable"]
 
-_SKIPS = {reason.value: reason for reason in SkipReason}
 _PACKET_HEADER_SIZE_MAX = 1 + 2 * 9
 
 
@@ -245,7 +244,7 @@ class DataReceiver:
             case PacketType.COMPRESSED:
                 return self._begin_payload(record, number, numbers[1])
             case _:
-                return self._take_skip(record, _SKIPS[first])
+                return self._take_skip(record, SkipReason(first))
 
     def _take_notification(self, record: RequestRecord, count: int) -> ConnectionEvent:
         possible = record.incoming.check_notify(count)

@@ -9,7 +9,7 @@ from culm.bymux import Role
 from culm.intervals import Intervals
 from culm.point2point.direction import Incoming, Intake, Outgoing
 from culm.point2point.errors import ErrorCode, Violation
-from culm.point2point.messages import Adjust, Demand, Proposal
+from culm.point2point.messages import Adjust, Demand, Proposal, check_end
 from culm.point2point.pieces import Range
 from culm.point2point.rivals import Rivals
 from culm.point2point.states import Input, RequestState, after
@@ -62,14 +62,8 @@ class RequestRecord:
         """
         if adjust == Adjust(request_id=adjust.request_id):
             raise Violation(ErrorCode.EMPTY_PACKET, "adjustment of nothing")
-        if 0 in (adjust.end, adjust.upper_certpool):
-            raise Violation(ErrorCode.ZERO_SEQNUM)
-        start, bounds = self.proposal.start, self.outgoing.cursor.range.bounds
-        if adjust.end is not None and adjust.end < start:
-            raise Violation(ErrorCode.END_BEFORE_START, f"{adjust.end} < {start}")
-        end, upper = bounds.tightened(adjust.end, None).end, adjust.upper_certpool
-        if upper is not None and (end is None or upper < end):
-            raise Violation(ErrorCode.UPPER_CERTPOOL_BEFORE_END, f"{upper} < {end}")
+        bounds = self.outgoing.cursor.range.bounds.tightened(adjust.end, None)
+        check_end(self.proposal.start, bounds.end, adjust.upper_certpool)
 
     def is_ambiguous(self, adjust: Adjust) -> bool:
         """Whether nobody could tell which entry data is for that crosses the adjustment.
@@ -125,10 +119,6 @@ class RequestTable:
 
     def __iter__(self) -> Iterator[RequestRecord]:
         return iter(self._records.values())
-
-    def get(self, request_id: int) -> RequestRecord | None:
-        """The request of that id."""
-        return self._records.get(request_id)
 
     def addressed(
         self, request_id: int, code: ErrorCode = ErrorCode.UNKNOWN_REQUEST
