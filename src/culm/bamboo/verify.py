@@ -197,19 +197,21 @@ class LogVerifier:
 class PayloadVerifier:
     """Verifies the payload of `entry` while it comes in, whatever its size."""
 
-    __slots__ = ("_entry", "_hasher", "size")
+    __slots__ = ("_hasher", "entry", "size")
 
+    entry: Entry
+    """The entry whose payload it is."""
     size: int
     """Number of bytes so far."""
 
     def __init__(self, entry: Entry) -> None:
-        self._entry = entry
+        self.entry = entry
         self._hasher = entry.family.hasher()
         self.size = 0
 
     def copy(self) -> PayloadVerifier:
         """Another one that has seen the same bytes."""
-        other = PayloadVerifier(self._entry)
+        other = PayloadVerifier(self.entry)
         other._hasher, other.size = self._hasher.copy(), self.size
         return other
 
@@ -220,12 +222,12 @@ class PayloadVerifier:
 
     def fault(self) -> Reason | None:
         """What is wrong with the payload if it ends here, as `payload_fault`."""
-        return _payload_fault(self._entry, self.size, self._hasher.hash())
+        return _payload_fault(self.entry, self.size, self._hasher.hash())
 
     def finish(self) -> None:
         """The payload ends here.  Raises `VerificationError` if anything is wrong with it."""
         if (fault := self.fault()) is not None:
-            raise VerificationError(fault, self._entry.seqnum)
+            raise VerificationError(fault, self.entry.seqnum)
 
 
 def payload_fault(entry: Entry, payload: Buffer) -> Reason | None:

@@ -11,9 +11,9 @@ from culm.bamboo.entry import LogKey
 from culm.bamboo.forks import ForkProof
 from culm.bamboo.links import lipmaa, lower_pool, open_targets, upper_pool
 from culm.bamboo.store import StoredEntry
+from culm.bamboo.verify import PayloadVerifier
 from culm.point2point.messages import Proposal
 from culm.point2point.replication.events import Want
-from culm.point2point.replication.payloads import BegunPayload
 from culm.point2point.replication.states import (
     WAITS,
     Aim,
@@ -206,7 +206,7 @@ class Plan(NamedTuple):
 
 
 def propose(
-    log: LogKey, plan: Plan, facts: Facts, links: _Links, begun: BegunPayload | None
+    log: LogKey, plan: Plan, facts: Facts, links: _Links, begun: PayloadVerifier | None
 ) -> Proposal | None:
     """The proposal; ``None`` if something that it needs is missing, or it is no longer wanted.
 
@@ -227,7 +227,7 @@ def propose(
 
 
 def _propose_next(
-    log: LogKey, plan: Plan, links: _Links, begun: BegunPayload | None, *, end: int | None
+    log: LogKey, plan: Plan, links: _Links, begun: PayloadVerifier | None, *, end: int | None
 ) -> Proposal | None:
     """What comes after what we have, starting inside a payload if need be."""
     if begun is not None:
@@ -240,7 +240,7 @@ def _propose_next(
 
 
 def _propose_range(
-    log: LogKey, want: Want, links: _Links, begun: BegunPayload | None, *, newest: int
+    log: LogKey, want: Want, links: _Links, begun: PayloadVerifier | None, *, newest: int
 ) -> Proposal:
     """A range, with what we lack of the certificate pools around it.
 
@@ -253,7 +253,7 @@ def _propose_range(
         upper = max([end, *(n for n in above if n <= newest)])
     lowest = next((n for n in lower_pool(start) if n not in links), start)
     complete = lowest == start  # what we have of the pool
-    if begun and begun.stored and complete and want.admits_payload(begun.entry.payload_size):
+    if begun and begun.size and complete and want.admits_payload(begun.entry.payload_size):
         return _propose_rest(begun, want, end=end, upper=upper)
     return Proposal(
         log=log,
@@ -267,12 +267,12 @@ def _propose_range(
 
 
 def _propose_rest(
-    begun: BegunPayload, want: Want, *, end: int | None, upper: int | None
+    begun: PayloadVerifier, want: Want, *, end: int | None, upper: int | None
 ) -> Proposal:
     """The rest of a payload, and what comes after it."""
     entry = begun.entry
     rest = Proposal.of_payload(
-        entry.log, entry.seqnum, offset=begun.stored, hash=entry.hash(), **want.wishes()
+        entry.log, entry.seqnum, offset=begun.size, hash=entry.hash(), **want.wishes()
     )
     return replace(rest, end=end, upper_certpool=upper)
 

@@ -32,7 +32,7 @@ from culm.point2point.handles import Request
 from culm.point2point.pieces import Part, Piece
 from culm.point2point.replication.events import EntryStored, PiecesNotified
 from culm.point2point.replication.limits import ENTRY_SIZE, ReplicatorLimits
-from culm.point2point.replication.payloads import BegunPayload, StagedPayload, Writing
+from culm.point2point.replication.payloads import StagedPayload, Writing
 from culm.point2point.replication.replica import Replica
 
 __all__ = ["Download"]
@@ -269,9 +269,9 @@ class Download:
         self._pieces_size = 0
         self._staging: StagedPayload | None = None  # of that payload, once it is too large
 
-    def resume_payload(self, begun_payload: BegunPayload) -> None:
+    def resume_payload(self, begun: PayloadVerifier) -> None:
         """The range begins inside a payload of which the beginning is stored."""
-        self._expect(begun_payload.entry, begun_payload.stored, begun_payload.verifier)
+        self._expect(begun.entry, begun.size, begun)
 
     def handle(self, event: Event) -> None:
         """Take one event of the connection about this request."""
@@ -306,7 +306,7 @@ class Download:
             case _:
                 pass
         if self.request.receive_cursor.piece is None:
-            self.replica.received_all(self.request)
+            self.replica.ours.received_all(self.request)
 
     def _tell(self, event: Notified) -> None:
         cursor = self.request.receive_cursor

@@ -4,19 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from culm.bamboo.effects import (
-    AddFork,
-    LogStatus,
-    ReadEntry,
-    ReadHashes,
-    ReadLog,
-)
+from culm.bamboo.effects import AddFork, LogStatus, ReadEntry, ReadHashes, ReadLog
 from culm.bamboo.entry import Entry, LogKey, decode
 from culm.bamboo.forks import ForkProof, find_fork
 from culm.bamboo.store import Head, NewEntry, StoredEntry
+from culm.bamboo.verify import PayloadVerifier
 from culm.effects import StoreWork
 from culm.point2point.replication.events import ForkFound, Want
-from culm.point2point.replication.payloads import BegunPayload, read_begun
+from culm.point2point.replication.payloads import read_beginning
 from culm.wire.multihash import HashFamily
 
 __all__ = ["Inventory"]
@@ -130,9 +125,9 @@ class Inventory:
         """An entry as the store has it."""
         return decode(stored.encoded, family=self._family)
 
-    def read_back(self, stored: StoredEntry, then: Callable[[BegunPayload], None]) -> None:
+    def read_back(self, stored: StoredEntry, then: Callable[[PayloadVerifier], None]) -> None:
         """Read and hash what is stored of a payload: it was never verified."""
-        read_begun(self._work, self.decode(stored), stored.payload_stored, then)
+        read_beginning(self._work, self.decode(stored), stored.payload_stored, then)
 
     def hashes(self, seqnums: list[int], then: Callable[[dict[int, bytes]], None]) -> None:
         """Read the hashes of those of the entries that are stored."""

@@ -19,14 +19,13 @@ __all__ = [
     "CONCLUSIONS",
     "TASKS",
     "Arrival",
-    "BegunPayload",
     "Conclusion",
     "Kept",
     "StagedPayload",
     "Task",
     "Verdict",
     "Writing",
-    "read_begun",
+    "read_beginning",
 ]
 
 R = TypeVar("R")
@@ -34,48 +33,32 @@ R = TypeVar("R")
 _READ_SIZE = 1 << 20
 
 
-class BegunPayload:
-    """A payload of which only a beginning is stored, or nothing."""
-
-    __slots__ = ("entry", "stored", "verifier")
-
-    def __init__(self, entry: Entry) -> None:
-        self.entry = entry
-        self.stored = 0
-        self.verifier = PayloadVerifier(entry)
-
-    def add(self, data: bytes) -> None:
-        """Take stored bytes, in order."""
-        self.verifier.update(data)
-        self.stored += len(data)
-
-
-def read_begun(
-    work: StoreWork, entry: Entry, size: int, then: Callable[[BegunPayload], None]
+def read_beginning(
+    work: StoreWork, entry: Entry, size: int, then: Callable[[PayloadVerifier], None]
 ) -> None:
     """Read back and hash the first `size` bytes of a payload, or as many as are stored."""
-    begun = BegunPayload(entry)
+    read = PayloadVerifier(entry)
 
     def ask() -> None:
-        left = size - begun.stored
+        left = size - read.size
         if left <= 0:
-            then(begun)
+            then(read)
             return
         work.ask(
             ReadPayload,
             got,
             log=entry.log,
             seqnum=entry.seqnum,
-            offset=begun.stored,
+            offset=read.size,
             size=min(_READ_SIZE, left),
         )
 
     def got(data: bytes) -> None:
-        begun.add(data)
+        read.update(data)
         if data:
             ask()
         else:
-            then(begun)
+            then(read)
 
     ask()
 
@@ -348,14 +331,14 @@ class StagedPayload:
                 self._ask(FinishPayload, self._finished)
             case Conclusion.READ_BACK:
                 self.writing = Writing.BUSY
-                read_begun(self._work, self.entry, self.entry.payload_size, self._read_back)
+                read_beginning(self._work, self.entry, self.entry.payload_size, self._read_back)
             case Conclusion.START_OVER:
                 self._discard(Writing.LOST)
             case Conclusion.FETCH_AGAIN:
                 self._end(Writing.LOST)
 
-    def _read_back(self, read: BegunPayload) -> None:
-        self._verdict = Verdict.RIGHT if read.verifier.fault() is None else Verdict.WRONG
+    def _read_back(self, read: PayloadVerifier) -> None:
+        self._verdict = Verdict.RIGHT if read.fault() is None else Verdict.WRONG
         self._conclude()
 
     def _finished(self, refusal: StoreError | None) -> None:

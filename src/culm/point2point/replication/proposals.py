@@ -9,9 +9,9 @@ from functools import partial
 from typing import NamedTuple, Protocol
 
 from culm.bamboo.effects import LogStatus
-from culm.bamboo.entry import LogKey
 from culm.bamboo.forks import ForkProof
 from culm.bamboo.links import open_targets
+from culm.bamboo.verify import PayloadVerifier
 from culm.machine import Event
 from culm.point2point.handles import Request
 from culm.point2point.messages import NOTIFY, CancelReason, Proposal
@@ -31,7 +31,6 @@ from culm.point2point.replication.decisions import (
 )
 from culm.point2point.replication.events import LogRefused, LogSynced, Want
 from culm.point2point.replication.inventory import Inventory
-from culm.point2point.replication.payloads import BegunPayload
 from culm.point2point.replication.states import (
     PEER_STAGES,
     PROGRESS,
@@ -116,22 +115,19 @@ class OurRequest:
 
 
 class Prepared(NamedTuple):
-    """A proposal that we want to make, and what we know of what it is about."""
+    """A proposal that we want to make, and what we know of what it is about.
+
+    `begun`: has hashed the payload up to where the range begins, if that is inside it.
+    """
 
     plan: Plan
     proposal: Proposal
     links: dict[int, bytes]
-    begun_payload: BegunPayload | None = None
+    begun: PayloadVerifier | None = None
 
 
 class LogOfRequests(Protocol):
     """What requests need of their log; see `Replica`."""
-
-    @property
-    def log(self) -> LogKey: ...
-
-    @property
-    def inventory(self) -> Inventory: ...
 
     @property
     def facts(self) -> Facts: ...
@@ -155,7 +151,7 @@ class OurRequests:
     An entry of which the peer may have a different one (`probe`) goes before what comes next.
     """
 
-    def __init__(self, log: LogOfRequests) -> None:
+    def __init__(self, log: LogOfRequests, inventory: Inventory) -> None:
         self.next = OurRequest(Purpose.NEXT)
         self.range = OurRequest(Purpose.RANGE)
         self.fork = OurRequest(Purpose.FORK)
@@ -167,6 +163,7 @@ class OurRequests:
         self._progress = Progress.COMING  # of the first of them
         self._peer_end: int | None = None  # where it says that the log ends, before a range does
         self._log = log
+        self._inventory = inventory
 
     def __iter__(self) -> Iterator[OurRequest]:
         return iter((self.next, self.range, self.fork))
@@ -251,7 +248,7 @@ class OurRequests:
 
     def _prepare(self, ours: OurRequest, action: Action) -> None:
         """Find out what the proposal needs."""
-        inventory, plan = self._log.inventory, self._plan(action)
+        inventory, plan = self._inventory, self._plan(action)
         if action is Action.SHOW_FORK:
             assert inventory.fork is not None
             self._offer(ours, Prepared(plan, propose_forked(inventory.fork), {}))
@@ -265,26 +262,26 @@ class OurRequests:
             case Action.FETCH_RANGE:
                 return Plan(action, self.ranges[0].first or 1, self.ranges[0])
             case _:
-                return Plan(action, self._log.inventory.position, self._log.inventory.want)
+                return Plan(action, self._inventory.position, self._inventory.want)
 
     def _found(self, ours: OurRequest, plan: Plan, status: LogStatus) -> None:
-        inventory, stored = self._log.inventory, status.entry
+        stored = status.entry
         if stored is None or stored.payload_complete:
             if plan.action is Action.RESUME:
-                inventory.payload_over(plan.seqnum)
+                self._inventory.payload_over(plan.seqnum)
             self._make(ours, plan, status.hashes, None)
         else:
-            inventory.read_back(stored, partial(self._make, ours, plan, status.hashes))
+            self._inventory.read_back(stored, partial(self._make, ours, plan, status.hashes))
 
     def _make(
-        self, ours: OurRequest, plan: Plan, links: dict[int, bytes], begun: BegunPayload | None
+        self, ours: OurRequest, plan: Plan, links: dict[int, bytes], begun: PayloadVerifier | None
     ) -> None:
         """Make the proposal, unless the log or what is wanted of it has changed meanwhile."""
-        log, proposal = self._log, None
+        proposal = None
         if plan == self._plan(plan.action):
             if plan.action is Action.PROBE:
                 self.probe = None
-            proposal = propose(log.log, plan, log.facts, links, begun)
+            proposal = propose(self._inventory.log, plan, self._log.facts, links, begun)
         if proposal is None:
             self._propose_anew(ours)
         else:
@@ -298,7 +295,7 @@ class OurRequests:
     def still_wants(self, ours: OurRequest, prepared: Prepared) -> bool:
         """Whether a proposal that has waited for credit is still right; if not, start again."""
         plan = prepared.plan
-        wanted = not plan.is_next or plan.want == self._log.inventory.want
+        wanted = not plan.is_next or plan.want == self._inventory.want
         if wanted and still_wants(ours.purpose, prepared.proposal, self._log.facts):
             return True
         self._propose_anew(ours)
@@ -309,7 +306,7 @@ class OurRequests:
     def sent(self, ours: OurRequest, request: Request) -> None:
         """It has been proposed."""
         ours.sent(request)
-        facts, fork = self._log.facts, self._log.inventory.fork
+        facts, fork = self._log.facts, self._inventory.fork
         under_way = request.state in _UNDER_WAY
         match ours.purpose:
             case Purpose.NEXT if request.proposal.end is None:
@@ -330,7 +327,7 @@ class OurRequests:
         if last is None or request.receive_cursor.range.end != last or progress is self._progress:
             return
         self._progress = progress
-        self._log.emit(LogSynced(log=self._log.log, seqnum=last))
+        self._log.emit(LogSynced(log=self._inventory.log, seqnum=last))
 
     def peer_cancels(self, ours: OurRequest, reason: CancelReason) -> None:
         """The peer has cancelled it; what it has sent may still arrive."""
@@ -357,7 +354,7 @@ class OurRequests:
             # A peer that ends a range without having sent all of it would do so again.
             if ours is self.next:
                 self.change(Change.REFUSE)
-            self._log.emit(LogRefused(log=self._log.log, reason=CancelReason.END_OF_RANGE))
+            self._log.emit(LogRefused(log=self._inventory.log, reason=CancelReason.END_OF_RANGE))
         if ours is self.fork and dropped:
             self.fork_told = None  # our proposal counts for nothing, nor does its end
         if ours is self.range:
@@ -394,8 +391,9 @@ class _PeerRequest:
 class PeerRequests:
     """Answers what the peer proposes: confirms it or cancels it."""
 
-    def __init__(self, log: LogOfRequests, ours: OurRequests) -> None:
+    def __init__(self, log: LogOfRequests, inventory: Inventory, ours: OurRequests) -> None:
         self._log = log
+        self._inventory = inventory
         self._ours = ours
         self._requests: dict[int, _PeerRequest] = {}
         self._by_stage: dict[PeerStage, dict[int, _PeerRequest]] = {}
@@ -424,9 +422,9 @@ class PeerRequests:
         if request is not None:
             theirs = self._requests[request.request_id] = _PeerRequest(request)
             self._enter(theirs)
-            if self._log.inventory.loaded:
+            if self._inventory.loaded:
                 self._answer(theirs)
-        elif self._log.inventory.loaded:
+        elif self._inventory.loaded:
             self._log.propose_wanted()
 
     def loaded(self) -> None:
@@ -492,7 +490,7 @@ class PeerRequests:
                 said = answer_compared(proposal, self._log.facts, status.entry)
                 self._say(theirs, said, status)
 
-        self._log.inventory.read(
+        self._inventory.read(
             compared,
             entry=proposal.expected_seqnum or None,
             hashes=open_targets(proposal.start - 1),
@@ -502,7 +500,7 @@ class PeerRequests:
         request = theirs.handle
         end = last_before_fork(self._log.facts, request.send_cursor.range.upper_certpool)
         if theirs.stage is PeerStage.JOINED:
-            want = self._log.inventory.want
+            want = self._inventory.want
             request.confirm(
                 want.eagerness,
                 size_min=want.size_min,
@@ -519,7 +517,7 @@ class PeerRequests:
 
     def _say(self, theirs: _PeerRequest, said: Answer, status: LogStatus | None = None) -> None:
         """Tell the peer, unless there is nothing to tell; `status`: what our store has said."""
-        request, inventory = theirs.handle, self._log.inventory
+        request, inventory = theirs.handle, self._inventory
         self._leave(theirs)
         theirs.step(said, wanted=is_wanted(request.proposal, self._log.facts))
         self._enter(theirs)

@@ -86,8 +86,8 @@ class Replica:
         want = interest.want
         want = Want() if want is None or want.is_range else want
         self.inventory.change_want(want)
-        self.ours = OurRequests(self)
-        self._theirs = PeerRequests(self, self.ours)
+        self.ours = OurRequests(self, self.inventory)
+        self._theirs = PeerRequests(self, self.inventory, self.ours)
         # Requests for which data may flow, now or once they are confirmed.
         self.under_way: dict[int, Request] = {}
         self._aim_at_next = Aim.LIVE if interest.live else Aim.OFFERED
@@ -323,10 +323,6 @@ class Replica:
     def unsettle(self) -> None:
         """See again whether the log has settled."""
         self._owner.unsettle(self)
-
-    def received_all(self, request: Request) -> None:
-        """The peer has sent all of a request."""
-        self.ours.received_all(request)
 
     def peer_confirms(self, request_id: int) -> None:
         """The peer has confirmed a request of ours."""

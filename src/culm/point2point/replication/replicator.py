@@ -13,11 +13,7 @@ from culm.bamboo.entry import LogKey, check_log
 from culm.bymux import Role
 from culm.durable import DurableBase
 from culm.effects import StoreWork
-from culm.machine import (
-    Closed,
-    Event,
-    check_time,
-)
+from culm.machine import Closed, Event, check_time
 from culm.point2point.connection import Connection
 from culm.point2point.events import (
     Cancelled,

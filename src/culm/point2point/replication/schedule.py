@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from typing import NamedTuple
 
+from culm.bamboo.verify import PayloadVerifier
 from culm.buffer import Buffer
 from culm.effects import StoreWork
 from culm.point2point.connection import Connection
@@ -12,12 +13,9 @@ from culm.point2point.events import PayloadReceived, RequestEvent
 from culm.point2point.handles import Request
 from culm.point2point.replication.download import Download
 from culm.point2point.replication.limits import ENTRY_SIZE, ReplicatorLimits
-from culm.point2point.replication.payloads import BegunPayload
 from culm.point2point.replication.proposals import OurRequest, Prepared
 from culm.point2point.replication.replica import Replica
-from culm.point2point.replication.states import (
-    Stage,
-)
+from culm.point2point.replication.states import Stage
 from culm.point2point.replication.upload import ReadAhead, Upload
 from culm.point2point.states import State
 
@@ -60,13 +58,13 @@ class Transfers:
         """The replica that a request is about."""
         return self._replicas.get(request_id)
 
-    def open(self, request: Request, replica: Replica, begun_payload: BegunPayload | None) -> None:
+    def open(self, request: Request, replica: Replica, begun: PayloadVerifier | None) -> None:
         """Data of a request may flow, now or when the peer has confirmed it."""
         request_id = request.request_id
         self.involve(request, replica)
         download = Download(request, replica, work=self._work, limits=self._limits)
-        if begun_payload is not None:
-            download.resume_payload(begun_payload)
+        if begun is not None:
+            download.resume_payload(begun)
         self._downloads[request_id] = download
         self._uploads[request_id] = Upload(
             request,
@@ -276,7 +274,7 @@ class Proposer:
             self.unsettle(replica)
             if replica.ours.still_wants(ours, prepared):
                 request = self._connection.propose(prepared.proposal, links=prepared.links)
-                self._transfers.open(request, replica, prepared.begun_payload)
+                self._transfers.open(request, replica, prepared.begun)
                 replica.sent(ours, request)
 
     def retry(self) -> None:
