@@ -5,54 +5,9 @@ from __future__ import annotations
 import ast
 import sys
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
-from typing import Protocol
-
-TestFunction = ast.FunctionDef
-
-
-class Sentence(Protocol):
-    """A normative sentence, under a heading; `key` is what it is found by."""
-
-    @property
-    def heading(self) -> str: ...
-
-    @property
-    def text(self) -> str: ...
-
-    @property
-    def key(self) -> str: ...
-
-
-def test_functions(*folders: Path) -> Iterator[tuple[str, TestFunction]]:
-    """All tests of the folders, as ``file.py::test`` and their syntax."""
-    for folder in folders:
-        for path in sorted(folder.glob("test_*.py")):
-            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-                if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
-                    yield f"{path.name}::{node.name}", node
-
-
-test_functions.__test__ = False  # type: ignore[attr-defined]
-
-
-def report(sentences: Iterable[Sentence], proofs: Mapping[str, Sequence[str]]) -> tuple[str, int]:
-    """All sentences with their tests, and how many have none."""
-    lines: list[str] = []
-    missing, count, heading = 0, 0, ""
-    for sentence in sentences:
-        count += 1
-        if sentence.heading != heading:
-            heading = sentence.heading
-            lines.append(f"\n{heading}")
-        lines.append(f"  {sentence.text}")
-        tests = proofs[sentence.key]
-        lines += [f"      {name}" for name in tests] or ["      NO TEST"]
-        missing += not tests
-    lines.append(f"\n{count} sentences, {missing} without a test")
-    return "\n".join(lines), missing
 
 
 @dataclass(frozen=True)
@@ -63,6 +18,7 @@ class Rule:
     section: str
     text: str
     tests: tuple[str, ...]
+    codes: tuple[str, ...] = ()  # of errors, where the book has them
 
     @property
     def heading(self) -> str:
@@ -88,17 +44,22 @@ class RuleBook:
         with self.path.open("rb") as file:
             content = tomllib.load(file)
         return [
-            Rule(part["source"], part["section"], text, tuple(tests))
+            Rule(part["source"], part["section"], text, tuple(tests), tuple(codes))
             for part in content["part"]
-            for text, *tests in part["sentences"]
+            for (text, *tests), codes in zip_longest(
+                part["sentences"], part.get("codes", ()), fillvalue=()
+            )
         ]
 
     def known_tests(self) -> dict[str, str]:
         """``file.py::test`` of each test's name."""
         return {
-            name.partition("::")[2]: name
-            for name, _ in test_functions(*self.folders)
-            if name.startswith(self.prefixes)
+            node.name: f"{path.name}::{node.name}"
+            for folder in self.folders
+            for path in sorted(folder.glob("test_*.py"))
+            if path.name.startswith(self.prefixes)
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+            if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
         }
 
     def proofs(self) -> dict[str, list[str]]:
@@ -111,7 +72,17 @@ class RuleBook:
 
     def report(self) -> tuple[str, int]:
         """All sentences with their tests, and how many have none."""
-        return report(self.all_rules(), self.proofs())
+        lines: list[str] = []
+        rules, proofs, missing, heading = self.all_rules(), self.proofs(), 0, ""
+        for rule in rules:
+            if rule.heading != heading:
+                heading = rule.heading
+                lines.append(f"\n{heading}")
+            lines.append(f"  {rule.text}")
+            lines += [f"      {name}" for name in proofs[rule.key]] or ["      NO TEST"]
+            missing += not proofs[rule.key]
+        lines.append(f"\n{len(rules)} sentences, {missing} without a test")
+        return "\n".join(lines), missing
 
     def main(self) -> None:
         """Print the report; exit with 1 if a sentence has no test."""

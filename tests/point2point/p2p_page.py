@@ -11,7 +11,8 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from rules import all_rules, proofs
+from p2p_rules import BOOK
+from p2p_rules import invariants as rules_of
 
 from culm.machine import Event
 from culm.point2point import Limits, RequestState
@@ -140,13 +141,13 @@ def transitions() -> str:
 
 
 def invariants() -> str:
-    tests = proofs()
+    tests = BOOK.proofs()
     rows = ["| Channel | Invariant | Code | Test |", "| --- | --- | --- | --- |"]
-    for known in all_rules():
-        if known.invariant:
-            codes = ", ".join(f"`{code}`" for code in known.codes) or "-"
-            names = "<br>".join(f"`{name}`" for name in tests[known.key])
-            rows.append(f"| {known.section} | {known.quote} | {codes} | {names} |")
+    for channel in ("control", "data"):
+        for rule in rules_of(channel):
+            codes = ", ".join(f"`{code}`" for code in rule.codes) or "-"
+            names = "<br>".join(f"`{name}`" for name in tests[rule.key])
+            rows.append(f"| {channel} | {rule.text} | {codes} | {names} |")
     return "\n".join(rows)
 
 

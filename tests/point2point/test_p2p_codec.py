@@ -29,7 +29,6 @@ from p2p_support import (
     switch,
     varu64,
 )
-from rules import rule
 
 from culm.bamboo.entry import LogKey, sign
 from culm.bamboo.forks import ForkProof
@@ -167,29 +166,12 @@ def check(message: Any, encoded: bytes) -> None:
     assert decode_control(encoded, family=YAMF) == (message, len(encoded))
 
 
-@rule(
-    "the byte 0 indicates granting proposal credit, followed by the amount of credit units as a "
-    "VarU64"
-)
 def test_credit_by_hand() -> None:
     check(GrantCredit(amount=5), bytes.fromhex("00 05"))
     check(GrantCredit(amount=256), bytes.fromhex("00 f90100"))
     check(GrantCredit(amount=2**64 - 1), bytes.fromhex("00 ffffffffffffffffff"))
 
 
-@rule(
-    "Some of them add more information by appending some additional bytes, in the order of the "
-    "flags",
-    "Bit numbers count from the most significant bit (1st) to the least (8th), in the setup "
-    "byte too.",
-    "a byte >= 1 and <= 127 (first bit is zero but at least one other bit is one): adjust",
-    "initial byte is followed by the request number as a VarU64",
-    "`01`: only notify",
-    "`10`: send all metadata, and send payload up to the size that is appended as a VarU64",
-    "`11`: send everything",
-    "7th bit: append the new minimum payload size of interest to the sending endpoint as a VarU64",
-    "8th bit: append the new maximum payload size of interest to the sending endpoint as a VarU64",
-)
 @pytest.mark.parametrize("flags", range(1, 128))
 def test_adjustments_by_hand(flags: int) -> None:
     kind = flags >> 5
@@ -209,32 +191,6 @@ def test_adjustments_by_hand(flags: int) -> None:
     check(message, expected)
 
 
-@rule(
-    "which *log* to synchronize: its author and its log id",
-    "Some of them add more information by appending some additional bytes, in the order of the "
-    "flags",
-    "the request number as a VarU64",
-    "the log id of the log that this request is about as a VarU64",
-    "the sequence number at which the request starts as a VarU64",
-    "the minimum payload size of interest to the sending endpoint as a VarU64",
-    "the maximum payload size of interest to the sending endpoint as a VarU64",
-    "Bit numbers count from the most significant bit (1st) to the least (8th), in the setup "
-    "byte too.",
-    "A request's fixed fields come first, in the order listed; then what its flags append, in "
-    "flag order: eagerness size, end and upper certpool info, payload offset.",
-    "The expected starting hash is the last of the fixed fields.",
-    "a byte >= 160 (first bit is one, 2nd and 3rd bit are not both zero): request",
-    "the 32 bytes of the public key of the log that this request is about",
-    "if the fifth bit of the initial byte is not set: the lower certpool info as a VarU64",
-    "the hash of the metadata of the starting entry",
-    "the canonic hash of the lipmaalink target of the lower certpool info hash",
-    "4th bit: the range is finite, append the ending sequence number and the upper certpool info "
-    "as VarU64s",
-    "5th bit: range begins with the payload, at the offset appended as a VarU64",
-    "6th bit: the request is for payloads only, no metadata",
-    "7th bit: the request is sparse",
-    "8th bit: payloads cannot be skipped",
-)
 @pytest.mark.parametrize("first", range(160, 256))
 def test_requests_by_hand(first: int) -> None:
     kind, inside, finite = first >> 5 & 3, first & 8, first & 16
@@ -269,9 +225,6 @@ def test_requests_by_hand(first: int) -> None:
     check(message, expected)
 
 
-@rule(
-    "else if the lower certpool info is not sequence number one",
-)
 def test_a_request_from_the_first_entry_has_no_hash() -> None:
     message = Propose(request_id=0, proposal=proposal())
     expected = bytes.fromhex("e0 00" + KEY.author.hex() + "00 01 01 00 ffffffffffffffffff")
@@ -279,10 +232,6 @@ def test_a_request_from_the_first_entry_has_no_hash() -> None:
     assert propose(0) == expected
 
 
-@rule(
-    "Byte 160 is a request (notify only, no other flag), 136..159 are unused.",
-    "a byte >= 136 and <= 160: unused",
-)
 @pytest.mark.parametrize("first", range(128, 161))
 def test_160_is_a_request_and_136_to_159_are_nothing(first: int) -> None:
     """Decision 10."""
@@ -294,15 +243,6 @@ def test_160_is_a_request_and_136_to_159_are_nothing(first: int) -> None:
         assert decode_control(propose(3, eager="notify"), family=YAMF)[0].request_id == 3  # type: ignore[union-attr]
 
 
-@rule(
-    "Every cancel (128..135) is followed by the request number as a VarU64, before the extra "
-    "data of 133, 134 and 135.",
-    "the byte 128: cancel: don't try this request again",
-    "the byte 129: cancel: cancelled due to resource limit",
-    "the byte 130: cancel: reached end of the range",
-    "the byte 131: cancel: confirming a cancel from the other endpoint",
-    "the byte 132: cancel: cancelling because you set the mandatory payload flag",
-)
 @pytest.mark.parametrize(
     ("reason", "first"),
     [("DO_NOT_RETRY", 128), ("RESOURCE_LIMIT", 129), ("END_OF_RANGE", 130), ("CONFIRM", 131),
@@ -312,19 +252,6 @@ def test_cancels_by_hand(reason: str, first: int) -> None:
     check(Cancel(request_id=248, reason=CancelReason[reason]), bytes([first, 0xF8, 0xF8]))
 
 
-@rule(
-    "followed by the metadata of the entry that didn't hash to the expected value",
-    "followed by the sequence number of that entry as a VarU64",
-    "followed by the metadata of the two entries that demonstrate the fork",
-    "Every cancel (128..135) is followed by the request number as a VarU64, before the extra "
-    "data of 133, 134 and 135.",
-    "Entry metadata inside cancel 133 and 135 is a complete bamboo entry encoding "
-    "(self-delimiting), so that the proof stands alone and can be verified by its receiver.",
-    "the byte 133: cancel: the expected starting hash didn't match",
-    "the byte 134: cancel: there's an end-of-log entry prior to the lower certpool info/start of "
-    "the range",
-    "the byte 135: cancel: feed is forked",
-)
 def test_cancels_with_proofs_by_hand() -> None:
     """Decisions 9 and 13."""
     one, two = sorted((entry(3).encode(), FORK[3].entry.encode()))
@@ -344,9 +271,6 @@ def test_cancels_with_proofs_by_hand() -> None:
     )
 
 
-@rule(
-    "a bogus proof is a protocol violation",
-)
 @pytest.mark.parametrize(
     "extra", [b"\x07" * 300, entry(3).encode() + entry(4).encode(), 2 * entry(3).encode()]
 )
@@ -390,13 +314,6 @@ def test_hashes_are_of_the_family() -> None:
 # Metadata.
 
 
-@rule(
-    "followed by the hash of the payload",
-    "followed by the signature of the entry (64 bytes)",
-    "the byte 128: metadata for a log entry with tag byte 0",
-    "the byte 129: send metadata for a log entry with tag byte 1",
-    "followed by the same data as the byte 128",
-)
 @pytest.mark.parametrize("seqnum", range(1, LOG_LENGTH + 1))
 def test_metadata_by_hand(seqnum: int) -> None:
     sent = entry(seqnum)
@@ -414,7 +331,6 @@ def test_metadata_by_hand(seqnum: int) -> None:
                     decode_metadata(packet[:cut], family=YAMF)
 
 
-@rule("followed by the size of the payload as a canonical VarU64")
 @pytest.mark.parametrize("width", range(1, 9))
 @pytest.mark.parametrize("number", [0, 7, 247, 248, 65535])
 def test_the_size_in_metadata_is_canonical(number: int, width: int) -> None:
@@ -462,25 +378,6 @@ def test_packets_have_the_numbers_of_the_table() -> None:
     assert [NUMBERS[first] for first in (0, 3, 7, 8, 9, 32)] == [1, 1, 1, 1, 2, 1]
 
 
-@rule(
-    "followed by the request number to which to switch as a VarU64",
-    "followed by n as a VarU64",
-    "followed by the number of bytes as a VarU64",
-    "followed by that many bytes of payload",
-    "followed by the length of the uncompressed data as a VarU64",
-    "followed by the length of the compressed data as a VarU64",
-    "followed by that many bytes of LZFoo-compressed data",
-    "followed by the request number that has been cancelled as a VarU64",
-    "the byte 0: switch current request number",
-    "the byte 2: notify of one piece of data",
-    "the byte 3: notify of n pieces of data",
-    "the byte 4: skipping payload because it is too small",
-    "the byte 5: skipping payload because it is too large",
-    "the byte 6: skipping payload because I don't have it",
-    "the byte 7: skipping over n bytes of payload",
-    "the byte 8: uncompressed payload",
-    "the byte 9: compressed payload",
-)
 @pytest.mark.parametrize("width", [0, 1, 4, 8])
 @pytest.mark.parametrize("by_byte", [False, True])
 def test_data_packets_by_hand(width: int, by_byte: bool) -> None:

@@ -27,7 +27,6 @@ from p2p_support import (
     switch,
     varu64,
 )
-from rules import rule
 
 from culm.bamboo.entry import LogKey
 from culm.bamboo.forks import ForkProof
@@ -83,10 +82,6 @@ def serve(request: Request, up_to: int = 45) -> None:
 
 
 class TestCredit:
-    @rule(
-        "At any point, an endpoint can use the control channel to give the other endpoint "
-        "*proposal credit* units, up to a maximum of 2^64-1 units."
-    )
     def test_is_given_at_any_point(self) -> None:
         pair = Pair()
         pair.confirmed()
@@ -96,10 +91,6 @@ class TestCredit:
         [event] = pair.of(CreditReceived, "left")
         assert event.credit == pair.left.proposal_credit == MAX
 
-    @rule(
-        "Each unit of credit can be spent to issue one synchronization proposal on the control "
-        "channel."
-    )
     def test_is_spent_one_by_one(self) -> None:
         peer = Raw(credit=3)
         for left in (2, 1, 0):
@@ -118,10 +109,6 @@ class TestCredit:
 
 
 class TestProposals:
-    @rule(
-        "Initially, all ids are considered unused.",
-        "a number between 0 and 2^64 - 1",
-    )
     def test_ids_are_of_64_bits(self) -> None:
         pair = Pair()
         for side, request_id in (("left", MAX - 1), ("right", MAX), ("left", 0)):
@@ -134,21 +121,6 @@ class TestProposals:
             pair.left.propose(proposal(40), request_id=MAX + 1)
         assert pair.left.propose(proposal(40)).request_id == 2  # all higher ones are past
 
-    @rule(
-        "the *start* sequence number of the range of entries to synchronize",
-        "an *end* sequence number for the range of entries to synchronize (inclusive)",
-        "until the end of the range is reached (if an end exists)",
-        "lower certificate pool metadata from the lower certpool info up to (not including) "
-        "the start",
-        "then, ascending, the metadata of the upper certificate pool entries after the end, up "
-        "to and including upper certpool info",
-        "Synchronization begins by transmitting the metadata of the entries of in the lower "
-        "certificate pool from this number up to the *start* number.",
-        "the smallest number in the upper certificate pool up to which to synchronize metadata "
-        "after the *end* of the range has been reached",
-        "beginning with the metadata of entries in the lower certificate pool, then all the data "
-        "within the range, and then the metadata of the entries in the upper certificate pool",
-    )
     @pytest.mark.parametrize(("start", "end"), [(1, 1), (5, 6), (8, 9), (23, 24), (38, 38)])
     def test_certificate_pools(self, start: int, end: int) -> None:
         for lower in lower_pool(start):
@@ -167,14 +139,6 @@ class TestProposals:
                     *[(n, "metadata") for n in upper_pool(end) if n <= upper],
                 ]
 
-    @rule(
-        "an *offset* into the payload of the start entry (may be zero)",
-        "This is omitted if a starting *offset* is supplied",
-        "If this is present, then synchronization begins directly at that point in the payload, "
-        "rather than with the metadata of the start entry.",
-        "If the proposal specifies a starting offset, the expected starting hash is the hash of "
-        "the starting entry instead.",
-    )
     @pytest.mark.parametrize("offset", [0, 3, 7])
     def test_starting_inside_a_payload(self, offset: int) -> None:
         pair = Pair()
@@ -190,11 +154,6 @@ class TestProposals:
         assert brought(pair.events["left"])[1:] == [(3, "metadata"), (3, "payload")]
         assert ours.receive_cursor.piece == (4, 0)
 
-    @rule(
-        "for each entry of the range metadata then payload (payload alone if payload-only; "
-        "only entries on the shortest path if sparse)",
-        "a flag to indicate whether to replicate *payload only* or transmit metadata as well",
-    )
     def test_payload_only(self) -> None:
         pair = Pair()
         _, theirs = pair.confirmed(
@@ -208,12 +167,6 @@ class TestProposals:
             *[(n, "metadata") for n in (8, 12, 13) if n in upper_pool(7)],
         ]
 
-    @rule(
-        "for each entry of the range metadata then payload (payload alone if payload-only; "
-        "only entries on the shortest path if sparse)",
-        "only the shortest path from end to start (in the graph of lipmaalinks and backlinks) is "
-        "transmitted",
-    )
     def test_sparse(self) -> None:
         pair = Pair()
         _, theirs = pair.confirmed(start=4, end=40, sparse=True)
@@ -229,11 +182,6 @@ class TestProposals:
         peer.control(propose(1, flags=2))
         assert peer.code is code
 
-    @rule(
-        "payloads below this size will be skipped over rather than transmitted by the other "
-        "endpoint",
-        "the maximum payload size this endpoint is interested in",
-    )
     def test_sizes_of_interest(self) -> None:
         pair = Pair()
         _, theirs = pair.confirmed(start=2, size_min=8, size_max=14)
@@ -254,11 +202,6 @@ class TestProposals:
         peer.data(b"\0\0", metadata(entry(2)), b"\x08\x07" + payload(2))
         assert peer.code is code
 
-    @rule(
-        "or whether it is ok for the other endpoint to skip over payloads even though their size "
-        "is between the minimum and maximum payload sizes",
-        "8th bit: payloads cannot be skipped",
-    )
     @pytest.mark.parametrize("mandatory", [False, True])
     def test_mandatory_payloads(self, mandatory: bool) -> None:
         pair = Pair()
@@ -270,14 +213,6 @@ class TestProposals:
         else:
             theirs.skip_payload(SkipReason.UNAVAILABLE)
 
-    @rule(
-        "This is used when the other endpoints requested notifications rather than actual data "
-        "transfer in its eagerness.",
-        "send all data regarding this range",
-        "only send metadata and payloads up to a certain size, skip over payloads above that "
-        "size (but notifying that the payload is available)",
-        "only notify of metadata and payloads, but don't send it",
-    )
     def test_eagerness(self) -> None:
         for eagerness, sent, notified in (
             (EVERYTHING, [(2, "metadata"), (2, "payload")], []),
@@ -300,10 +235,6 @@ class TestProposals:
             told = pair.of(Notified, "left")
             assert [(e.seqnum, e.part, e.count) for e in told] == notified
 
-    @rule(
-        "is the target of the lipmaalink of the entry at the lower certpool info of the proposal",
-        "If the lower certpool info is 1, the expected starting hash is omitted",
-    )
     def test_expected_hashes(self) -> None:
         assert proposal(13, lower_certpool=13).expected_seqnum == 4
         assert proposal(13, lower_certpool=4).expected_seqnum == 1
@@ -318,10 +249,6 @@ class TestProposals:
             code = ErrorCode.BAD_HASH
             refuses(peer.connection, code, lambda bad=bad: peer.connection.propose(bad))
 
-    @rule(
-        "the proactive endpoint uses even ids exclusively, and the reactive endpoint uses odd "
-        "ids exclusively"
-    )
     def test_parity(self) -> None:
         pair = Pair()
         made = [
@@ -342,12 +269,6 @@ class TestProposals:
             assert ended == RequestEnded(request_id=4)
             assert isinstance(other, Closed) is (faulty in behind)
 
-    @rule(
-        "The id for a new proposal must be unused.",
-        "Sending a proposal marks its id as used, until the id has been fully cancelled",
-        "Once all four of these have been sent/received, all state associated with the proposal "
-        "can be released and its id can be reused",
-    )
     def test_ids_are_used_again(self) -> None:
         peer = Raw()
         call = peer.connection.propose
@@ -369,16 +290,6 @@ class TestProposals:
 
 
 class TestAdjusting:
-    @rule(
-        "both endpoints can *adjust* or *cancel* the proposal",
-        "decrease the end sequence number of the range",
-        "decrease the upper certpool info",
-        "set how *eager* the sending endpoint is for this synchronization",
-        "make payloads non-mandatory for the other endpoint",
-        "increase the minimum payload size the sending endpoint is interested in",
-        "decrease the maximum payload size the sending endpoint is interested in",
-        "4th bit: allow the other endpoint to skip payloads for this request (cannot be undone)",
-    )
     @pytest.mark.parametrize("by", ["left", "right"])
     def test_every_field(self, by: str) -> None:
         pair = Pair()
@@ -413,12 +324,6 @@ class TestAdjusting:
         assert other.peer_demand is not None
         assert other.peer_demand.skipping_allowed
 
-    @rule(
-        "5th bit: append the new ending seqnum as a VarU64. It gets ignored if it isn't less than "
-        "the old one.",
-        "6th bit: append the new upper certpool info as a VarU64. It gets ignored if it isn't "
-        "less than the old one.",
-    )
     def test_what_is_not_less_is_ignored(self) -> None:
         peer = Raw()
         request = peer.connection.propose(proposal(5, end=8, upper_certpool=13))
@@ -429,10 +334,6 @@ class TestAdjusting:
         range_ = request.send_cursor.range
         assert (range_.end, range_.upper_certpool) == (8, 13)
 
-    @rule(
-        "The first adjustment by the non-proposing endpoint serves as a *confirmation* for the "
-        "proposal, after the confirmation has been sent/received, data can then be transmitted"
-    )
     def test_the_first_adjustment_confirms(self) -> None:
         pair = Pair()
         ours, theirs = pair.propose()
@@ -452,10 +353,6 @@ class TestAdjusting:
         assert len(pair.of(Confirmed)) == 1
         send_entry(ours, 1)
 
-    @rule(
-        "starts out expecting mandatory payloads, having a minimum payload size of zero and a "
-        "maximum payload size of 2^64 - 1"
-    )
     def test_what_the_other_endpoint_begins_with(self) -> None:
         pair = Pair()
         ours, theirs = pair.confirmed(size_min=5, size_max=9)
@@ -474,12 +371,6 @@ class TestAdjusting:
 
 
 class TestOverlaps:
-    @rule(
-        "Whenever an endpoint receives a proposal whose range overlaps with the range of a "
-        "not-yet-confirmed proposal it has sent",
-        "it acts as if the proposal that begins at a larger sequence number had never been sent",
-        "In case of equal starting points, it drops the one sent by the reactive endpoint.",
-    )
     @pytest.mark.parametrize(
         ("left", "right", "winner"),
         [
@@ -511,7 +402,6 @@ class TestOverlaps:
             assert {event.winner_id for event in dropped} == {kept}
             assert sorted(event.ours for event in dropped) == [False, True]
 
-    @rule("it acts as if the proposal that begins at a larger sequence number had never been sent")
     def test_a_dropped_proposal_has_cost_nothing(self) -> None:
         """Its credit is its proposer's again, at both ends, without a word."""
         peer = Raw(limits=Limits(requests_max=1), credit=1)
@@ -610,14 +500,6 @@ class TestOverlaps:
 
 
 class TestCancelling:
-    @rule(
-        "it is also possible to cancel them, even before they have been confirmed",
-        "When an endpoint cancels a proposal, the other endpoint also cancels it in confirmation.",
-        "Both endpoints also send a special indicator over the data channel that confirms the "
-        "cancellation",
-        "cancellation because the other endpoint cancelled",
-        "the byte 32: a request has been cancelled",
-    )
     @pytest.mark.parametrize("confirmed", [False, True])
     @pytest.mark.parametrize("by_proposer", [False, True])
     def test_four_messages(self, confirmed: bool, by_proposer: bool) -> None:
@@ -644,13 +526,6 @@ class TestCancelling:
         ]
         assert not peer.connection.requests
 
-    @rule(
-        "are necessary to ensure correctness in all scenarios, even under concurrent sending "
-        "by both endpoints over both channels",
-        "It doesn't matter whether one endpoint cancelled in confirmation of the other "
-        "endpoint's confirmation",
-        "or whether both endpoints cancel concurrently for their own reasons",
-    )
     @pytest.mark.parametrize("order", ["cdC", "Ccd", "cCd", "dCc", "Cdc"])
     def test_every_interleaving(self, order: str) -> None:
         """c: the peer cancels for a reason of its own; d: its marker; C: we cancel."""
@@ -674,14 +549,6 @@ class TestCancelling:
         assert data == marker(0)
         assert not peer.connection.requests
 
-    @rule(
-        "cancellation for an unspecified reason, but the receiving endpoint should not propose "
-        "this synchronization again",
-        "cancellation due to hitting a resource limit",
-        "cancellation because all data in the (finite) range has been synchronized",
-        "cancellation because the other endpoint expects mandatory payloads but this endpoint is "
-        'unwilling to "block" on missing data',
-    )
     @pytest.mark.parametrize(
         "reason", ["DO_NOT_RETRY", "RESOURCE_LIMIT", "END_OF_RANGE", "PAYLOAD_MISSING"]
     )
@@ -694,13 +561,6 @@ class TestCancelling:
         assert event.cancel.reason.name == reason
         assert len(pair.of(RequestEnded)) == 2
 
-    @rule(
-        "a bogus proof is a protocol violation",
-        "cancellation because the expected starting hash didn't match the hash of the "
-        "corresponding entry at the other endpoint",
-        "this cancellation also includes the metadata of the entry that didn't hash to the "
-        "expected value",
-    )
     def test_hash_mismatch(self) -> None:
         pair = Pair()
         _, theirs = pair.propose(start=13)
@@ -722,11 +582,6 @@ class TestCancelling:
         peer.control(cancel(0, 133, FORK[4].entry.encode()))
         assert peer.code is code
 
-    @rule(
-        "cancellation because there is an end-of-log entry prior to the lower certpool info",
-        "this cancellation also includes the sequence number of that entry",
-        "or start of the range in case of a proposal that includes a starting offset",
-    )
     def test_end_of_log(self) -> None:
         pair = Pair()
         log = ended_log(1)[1].entry.log
@@ -742,12 +597,6 @@ class TestCancelling:
         peer.control(cancel(0, 134, varu64(5)))
         assert peer.code is code
 
-    @rule(
-        "a bogus proof is a protocol violation",
-        "cancellation because the feed is forked prior to the lower certpool info",
-        "this cancellation also includes the fork proof: the metadata of the two entries that "
-        "demonstrate the fork",
-    )
     def test_fork(self) -> None:
         pair = Pair()
         _, theirs = pair.propose(start=5)
@@ -777,11 +626,6 @@ class TestCancelling:
             ({"start": 6, "lower_certpool": 4}, 4),
             ({"start": 5, "start_offset": 0}, 5),
         ],
-    )
-    @rule(
-        "or start of the range in case of a proposal that includes a starting offset",
-        "Cancel 135 says that the log is forked at or before the proposal's lower certpool info "
-        "(or its start, if it starts inside a payload); a proof of a later fork is a violation.",
     )
     def test_a_fork_after_the_beginning_is_no_reason_to_cancel(
         self, options: dict[str, Any], last: int

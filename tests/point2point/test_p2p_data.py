@@ -21,7 +21,6 @@ from p2p_support import (
     unsigned,
     varu64,
 )
-from rules import rule
 
 from culm.bamboo.links import has_lipmaalink
 from culm.bamboo.verify import PayloadVerifier
@@ -56,10 +55,6 @@ def received(pair: Pair, side: str = "left") -> dict[int, bytes]:
 
 
 class TestCursors:
-    @rule(
-        "for each endpoint, there is a *current proposal* to which all transmitted data pertains",
-        "An endpoint can set its current proposal at any point.",
-    )
     def test_requests_are_interleaved(self) -> None:
         pair = Pair()
         _, one = pair.confirmed(start=40, end=40)
@@ -75,10 +70,6 @@ class TestCursors:
         assert all(e.verified for e in pair.of(PayloadReceived) if e.finished)
         assert {e.request_id for e in pair.of(PayloadReceived)} == {0, 2}
 
-    @rule(
-        "An endpoint maintains a (conceptual) cursor into this sequence of data for each endpoint.",
-        "Each direction has its own cursor and its own current request.",
-    )
     def test_each_direction_has_its_own(self) -> None:
         pair = Pair()
         ours, theirs = pair.confirmed(start=40, end=40)
@@ -89,11 +80,6 @@ class TestCursors:
         assert ours.send_cursor.piece == (40, 0) != ours.receive_cursor.piece
         assert others.send_cursor.piece == (20, 0) != others.receive_cursor.piece
 
-    @rule(
-        "When an endpoint sends data, its cursor is moved correspondingly.",
-        "it tracks byte-wise progress in the transmission of the payload",
-        "sending some number of bytes of a payload",
-    )
     def test_the_cursor_moves_with_what_is_sent(self) -> None:
         pair = Pair()
         ours, theirs = pair.confirmed(start=3)
@@ -109,10 +95,6 @@ class TestCursors:
             pair.pump()
             assert (ours.receive_cursor.piece, ours.receive_cursor.offset) == (piece, offset)
 
-    @rule(
-        "notifying of some number of pieces of data: advances the cursor without actually "
-        "transmitting the data"
-    )
     def test_notifications(self) -> None:
         pair = Pair()
         ours, theirs = pair.confirmed(eagerness=NOTIFY)
@@ -125,10 +107,6 @@ class TestCursors:
         ]
         assert ours.receive_cursor.piece == theirs.send_cursor.piece == (2**62 + 1, 1)
 
-    @rule(
-        "to move the cursor of one data past data that has already been transmitted by the other "
-        "endpoint"
-    )
     def test_catching_up(self) -> None:
         pair = Pair()
         ours, theirs = pair.confirmed()
@@ -144,14 +122,6 @@ class TestCursors:
         pair.pump()
         assert theirs.receive_cursor.piece == (5, 0)
 
-    @rule(
-        "advance the cursor past one payload because it is smaller than the minimum size to be "
-        "transmitted",
-        "advance the cursor past one payload because it is larger than the maximum size to be "
-        "transmitted",
-        "advance the cursor past one payload because it is unavailable (only allowed if "
-        "transmission of payloads is not mandatory)",
-    )
     def test_skips(self) -> None:
         pair = Pair()
         ours, theirs = pair.confirmed(start=2, size_min=8, size_max=20)
@@ -163,13 +133,6 @@ class TestCursors:
         assert [(e.seqnum, e.reason.value) for e in told] == [(2, 4), (3, 6), (4, 5)]
         assert ours.receive_cursor.piece == (5, 0)
 
-    @rule(
-        'in such a situation the peers would switch the role of which one is "ahead" within '
-        "a single payload",
-        "advance within a payload by some number of bytes, without actually sending them (this "
-        "only allowed to allow the cursor of one endpoint to catch up with the cursor of the "
-        "other endpoint",
-    )
     def test_jumps(self) -> None:
         pair = Pair()
         ours, theirs = pair.confirmed(start=20)
@@ -219,17 +182,6 @@ class TestCursors:
 
 
 class TestMetadata:
-    @rule(
-        "if the entry has distinct lipmaalink and backlink",
-        "Data-channel metadata omits what context gives: author, log id, sequence number, "
-        "lipmaalink (known from the path or the expected starting hash), and the backlink when "
-        "its target's metadata was already transmitted (in either direction) within this "
-        "request.",
-        "sending the metadata of an entry (the actual encoding omits some of it that can be "
-        "reconstructed from context)",
-        "the backlink, unless the metadata of its target has already been transmitted as part of "
-        "this request",
-    )
     def test_backlinks(self) -> None:
         """Of a whole log none is sent; by hand where one is."""
         pair = Pair()
@@ -257,12 +209,6 @@ class TestMetadata:
         peer.data(switch(0), metadata(entry(7)), raw(payload(7)), metadata(entry(8)))
         assert peer.code is ErrorCode.BACKLINK_REDUNDANT
 
-    @rule(
-        "Data-channel metadata omits what context gives: author, log id, sequence number, "
-        "lipmaalink (known from the path or the expected starting hash), and the backlink when "
-        "its target's metadata was already transmitted (in either direction) within this "
-        "request.",
-    )
     def test_what_the_other_has_transmitted_counts(self) -> None:
         pair = Pair()
         ours, theirs = pair.confirmed(start=7)
@@ -365,13 +311,6 @@ class TestMetadata:
 
 
 class TestPayloads:
-    @rule(
-        "The compression format is [LZFoo]",
-        "Payloads can be sent in raw form or in compressed form.",
-        "The same backlog of decompressed data is shared across all different synchronization "
-        "proposals, and the window is never reset.",
-        "When raw data is transferred, it does *not* contribute to the decompression buffer.",
-    )
     def test_the_history_is_that_of_the_connection(self) -> None:
         """Packets made with a compressor of the test's own."""
         compressor = Compressor(4096)
@@ -511,15 +450,6 @@ class TestPayloads:
 
 
 class TestGreed:
-    @rule(
-        "unverified data is reported to the user marked as such; an apology moves both cursors "
-        "back by one piece",
-        "In greedy mode, data can be forwared immediately, before being verified.",
-        "Even in greedy mode, data must be verified once it has been fully transmitted.",
-        "both endpoints then move the cursor back by one and pretend the invalid data (either "
-        "metadata or a payload) had never been transmitted",
-        "the byte 16: apology",
-    )
     @pytest.mark.parametrize("wrong", ["metadata", "payload"])
     def test_apologies(self, wrong: str) -> None:
         pair = Pair(GREEDY, GREEDY, answer=False)
@@ -548,7 +478,6 @@ class TestGreed:
         assert not pair.of(EntryWanted)
         assert not pair.of(Closed)
 
-    @rule("An apology can be sent in the middle of transferring a payload.")
     def test_in_the_middle(self) -> None:
         pair = Pair(GREEDY, GREEDY)
         ours, theirs = pair.confirmed(start=20, start_offset=10)
@@ -559,10 +488,6 @@ class TestGreed:
         pair.pump()
         assert ours.receive_cursor.piece == (21, 0)
 
-    @rule(
-        "if an endpoint sends invalid data and then begins sending the next piece of data for "
-        "the same proposal, then the connection is terminated"
-    )
     @pytest.mark.parametrize(
         "packet", [metadata(entry(3)), b"\x02", raw(b"x"), b"\x04", b"\x05", b"\x06", b"\x07\x01"]
     )

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from p2p_page import CONVERSATION, GREEDY, PAGE, conversation, crossing, filled, limits, parts
-from rules import HERE, proofs
+from p2p_rules import BOOK, HERE
 
 from culm import point2point
 from culm.testing.transcript import of_link
@@ -43,7 +43,7 @@ def test_every_test_in_the_table_exists(page: str) -> None:
     assert len(named) >= 25
     for file, name in named:
         assert f"def {name}(" in (HERE / file).read_text(encoding="utf-8")
-    assert all(proofs().values())
+    assert all(BOOK.proofs().values())
 
 
 def test_every_limit_is_listed_with_its_default(page: str) -> None:

@@ -33,7 +33,6 @@ from p2p_support import (
     switch,
     varu64,
 )
-from rules import rule
 
 from culm.point2point import (
     EVERYTHING,
@@ -77,7 +76,6 @@ def sending(**options: Any) -> tuple[Raw, Request]:
 
 
 class TestControl:
-    @rule("control: outstanding request credit is at most 2^64 - 1")
     def test_credit_is_bounded(self) -> None:
         peer = Raw(credit=0, limits=Limits(requests_max=2))
         call = peer.connection.grant_proposals
@@ -100,10 +98,6 @@ class TestControl:
         assert peer.code is None
         assert not peer.connection.requests
 
-    @rule(
-        "endpoints are not allowed to send an unbounded number of proposals",
-        "control: no requests are sent if there had been no credit for them",
-    )
     def test_a_proposal_costs_credit(self) -> None:
         peer = Raw(credit=1, limits=Limits(requests_max=1))
         peer.connection.propose(proposal(end=1))
@@ -112,10 +106,6 @@ class TestControl:
         peer.control(propose(3, 41))
         assert peer.code is ErrorCode.NO_CREDIT
 
-    @rule(
-        "control: the proactive endpoint only creates even request numbers, "
-        "the reactive endpoint only odd ones"
-    )
     @pytest.mark.parametrize("role", list(Role))
     def test_ids_have_the_parity_of_the_role(self, role: Role) -> None:
         peer = Raw(role)
@@ -130,7 +120,6 @@ class TestControl:
         peer.control(propose(int(role)))
         assert peer.code is ErrorCode.WRONG_ID_PARITY
 
-    @rule("control: only create request with an unused request number")
     def test_ids_are_free(self) -> None:
         peer = Raw()
         peer.connection.propose(proposal(end=1), request_id=8)
@@ -142,7 +131,6 @@ class TestControl:
         peer.control(propose(1, 40), propose(1, 41))
         assert peer.code is ErrorCode.ID_IN_USE
 
-    @rule("control: only cancel and adjust requests that are currently active")
     @pytest.mark.parametrize("message", [adjust(7, "all"), cancel(7), cancel(7, 131)])
     def test_only_of_requests_that_are(self, message: bytes) -> None:
         pair = Pair()
@@ -162,7 +150,6 @@ class TestControl:
         peer.control(message)
         assert peer.code is ErrorCode.UNKNOWN_REQUEST
 
-    @rule("control: don't adjust or cancel a request after having already cancelled it")
     @pytest.mark.parametrize("message", [adjust(0, "all"), cancel(0), cancel(0, 131)])
     def test_not_after_cancelling(self, message: bytes) -> None:
         peer = Raw()
@@ -178,10 +165,6 @@ class TestControl:
         peer.control(message)
         assert peer.code is ErrorCode.REQUEST_CANCELLED
 
-    @rule(
-        "control: the confirmation adjustment for a proposal must set an eagerness",
-        "A confirmation must set the eagerness of the confirming endpoint.",
-    )
     def test_a_confirmation_sets_an_eagerness(self) -> None:
         peer = Raw()
         peer.control(propose(1))
@@ -196,10 +179,6 @@ class TestControl:
         peer.control(adjust(0, flags=16))
         assert peer.code is ErrorCode.CONFIRMATION_WITHOUT_EAGERNESS
 
-    @rule(
-        "control: a range end (proposed or adjusted) is never strictly less than the start of "
-        "the range"
-    )
     def test_no_end_before_the_start(self) -> None:
         code = ErrorCode.END_BEFORE_START
         peer = Raw()
@@ -218,10 +197,6 @@ class TestControl:
         peer.control(adjust(0, "all", 8, varu64(4)))
         assert peer.code is code
 
-    @rule(
-        "control: an upper certpool info (proposed or adjusted) is never strictly less than the "
-        "end of the range"
-    )
     def test_no_upper_certpool_before_the_end(self) -> None:
         code = ErrorCode.UPPER_CERTPOOL_BEFORE_END
         peer = Raw()
@@ -240,10 +215,6 @@ class TestControl:
             peer.control(adjust(0, "all", 4, varu64(6)))
             assert peer.code is code
 
-    @rule(
-        "control: a lower certpool info (proposed or adjusted) is never strictly greater than "
-        "the start of the range"
-    )
     def test_no_lower_certpool_after_the_start(self) -> None:
         peer = Raw()
         bad = proposal(5, lower_certpool=6)
@@ -252,9 +223,6 @@ class TestControl:
         peer.control(propose(1, 5, lower=6))
         assert peer.code is code
 
-    @rule(
-        "a sequence number from the lower certificate pool of the *start* of the range",
-    )
     def test_the_lower_certpool_is_in_the_pool(self) -> None:
         peer = Raw()
         bad = proposal(8, lower_certpool=7)
@@ -263,7 +231,6 @@ class TestControl:
         peer.control(propose(1, 8, lower=7))
         assert peer.code is code
 
-    @rule("control: a new minimum payload size is never strictly less than the old one")
     def test_the_minimum_grows(self) -> None:
         code = ErrorCode.SIZE_MIN_DECREASED
         peer = Raw()
@@ -277,7 +244,6 @@ class TestControl:
         peer.control(adjust(0, flags=2, extra=varu64(8)))
         assert peer.code is code
 
-    @rule("control: a new maximum payload size is never strictly legreater than the old one")
     def test_the_maximum_shrinks(self) -> None:
         code = ErrorCode.SIZE_MAX_INCREASED
         peer = Raw()
@@ -291,7 +257,6 @@ class TestControl:
         peer.control(adjust(0, flags=1, extra=varu64(10)))
         assert peer.code is code
 
-    @rule("control: sequence numbers are nonzero")
     def test_no_sequence_number_is_zero(self) -> None:
         code = ErrorCode.ZERO_SEQNUM
         peer = Raw()
@@ -321,9 +286,8 @@ class TestControl:
             peer.control(message)
             assert peer.code is code
 
-    @rule("control: may not send an unused first byte")
     @pytest.mark.parametrize("first", range(136, 160))
-    def test_unused_bytes(self, first: int) -> None:
+    def test_unused_control_bytes(self, first: int) -> None:
         peer = Raw()
         peer.control(bytes([first]))
         assert peer.code is ErrorCode.UNUSED_CONTROL_BYTE
@@ -336,12 +300,6 @@ class TestControl:
 
 
 class TestData:
-    @rule(
-        "After a proposal has been confirmed and before it has been fully cancelled, the data "
-        "channel is used to synchronize the state of the two endpoints regarding that "
-        "proposal.",
-        "data: only switch to a request number for which there is an active request",
-    )
     def test_switching(self) -> None:
         peer = Raw()
         peer.data(switch(4))
@@ -363,7 +321,6 @@ class TestData:
         peer.data(switch(0))
         assert peer.code is ErrorCode.SWITCH_TO_UNKNOWN_REQUEST
 
-    @rule("data: only cancel a request number for which there is an active request")
     def test_marking(self) -> None:
         peer = Raw()
         peer.data(marker(4))
@@ -381,10 +338,6 @@ class TestData:
             under_test.data(marker(1))
             assert under_test.take()[1] == marker(1)
 
-    @rule(
-        "data: after cancelling the current request number, only switching the request number "
-        "is allowed"
-    )
     @pytest.mark.parametrize("packet", [b"\x02", marker(2), metadata(entry(1)), raw(b"x"), b"\x10"])
     def test_nothing_but_a_switch_after_the_own_marker(self, packet: bytes) -> None:
         peer = receiving()
@@ -410,10 +363,6 @@ class TestData:
         peer.data(marker(2), metadata(entry(1)))
         assert peer.code is None
 
-    @rule(
-        "data: only send payload-related and metadata-related packets at the appropriate time "
-        "(alternating)"
-    )
     def test_alternating(self) -> None:
         code = ErrorCode.PIECE_OUT_OF_TURN
         for packet in (raw(b"x"), b"\x04", b"\x05", b"\x06", b"\x07\x01", b"\x09\x01\x02\x01x"):
@@ -437,13 +386,6 @@ class TestData:
         other = entry(2)
         refuses(under_test.connection, code, lambda: request.send_payload(b"", entry=other))
 
-    @rule(
-        "the maximum size of the compression window that has been negotiated at the beginning "
-        "of the connection must be respected",
-        "data: compression must respect the negotiated window size (and cannot be used if the "
-        "window size is zero)",
-        "Copy instructions may not point further into the path than the window size.",
-    )
     def test_compression_keeps_to_the_window(self) -> None:
         size = entry(20).payload_size
         copies = b"\x02ab" + bytes([0x80 | 120, size - 2]) + b"\x02"  # repeats the two bytes
@@ -466,10 +408,6 @@ class TestData:
             sent = under_test.take()[1][len(switch(1) + metadata(entry(20))) :]
             assert sent[0] == (9 if window else 8)
 
-    @rule(
-        "data: all packets that advance in the log (including `notify n`) may not move past the "
-        "end of the request"
-    )
     def test_not_past_the_end(self) -> None:
         code = ErrorCode.PAST_END
         done = metadata(entry(1)) + raw(b"")
@@ -497,10 +435,6 @@ class TestData:
         ):
             refuses(under_test.connection, code, call)
 
-    @rule(
-        "data: transmission and skipping of payload data may not exceed the payload size "
-        "specified by the corresponding metadata"
-    )
     def test_not_more_than_the_payload(self) -> None:
         code = ErrorCode.PAYLOAD_SIZE_EXCEEDED
         for packet in (
@@ -533,11 +467,7 @@ class TestData:
         peer.data(b"\x02\x07\x08")
         assert peer.code is code
 
-    @rule(
-        "data: must respect the eagerness setting of the other endpoint (don't end data when "
-        "only notifications are expected, don't notify when data is expected)"
-    )
-    def test_eagerness(self) -> None:
+    def test_the_eagerness_of_the_other_endpoint(self) -> None:
         code = ErrorCode.EAGERNESS_VIOLATED
         for eagerness, packets in (
             (NOTIFY, metadata(entry(2), backlink=False)),
@@ -564,10 +494,6 @@ class TestData:
         request.send_metadata(entry(2))
         refuses(under_test.connection, code, request.notify)
 
-    @rule(
-        "data: may not use bytes 4 or 5 (skipping payload because it is too small or large "
-        "respectively) if the corresponding metadata proves otherwise"
-    )
     def test_sizes_are_not_pretended(self) -> None:
         code = ErrorCode.SKIP_DISPROVED
         for first, reason in ((b"\x04", SkipReason.TOO_SMALL), (b"\x05", SkipReason.TOO_LARGE)):
@@ -579,11 +505,7 @@ class TestData:
             call = request.skip_payload
             refuses(under_test.connection, code, lambda call=call, r=reason: call(r))
 
-    @rule(
-        "data: may not use byte 6 (skip payload because it is unavailable) if the request "
-        "doesn't allow skipping payloads"
-    )
-    def test_mandatory_payloads(self) -> None:
+    def test_payloads_that_may_not_be_skipped(self) -> None:
         code = ErrorCode.PAYLOAD_MANDATORY
         peer = receiving(2, payload_mandatory=True)
         peer.data(metadata(entry(2)), b"\x06")
@@ -593,11 +515,6 @@ class TestData:
         call = request.skip_payload
         refuses(under_test.connection, code, lambda: call(SkipReason.UNAVAILABLE))
 
-    @rule(
-        "data: may not send an apology for valid data (although it *is* allowed to send an "
-        "apology after transmitting a proper prefix of a payload, even though that prefix might "
-        "have been correct)"
-    )
     def test_no_apology_for_what_is_valid(self) -> None:
         code = ErrorCode.APOLOGY_FOR_VALID_DATA
         for packets in (
@@ -625,7 +542,6 @@ class TestData:
         theirs.send_payload(payload(2)[:3])
         theirs.apologize()
 
-    @rule("data: may not send more than one apology for the same piece of data")
     def test_one_apology_each(self) -> None:
         code = ErrorCode.SECOND_APOLOGY
         begun = raw(payload(2)[:3])
@@ -642,12 +558,6 @@ class TestData:
         theirs.send_payload(payload(2)[:3])
         refuses(pair.right, code, theirs.apologize)
 
-    @rule(
-        "an endpoint is only allowd to transmit metadata and payloads that passed verification",
-        "Safe mode: invalid data ends the connection.",
-        "data: in safe sending mode, may not transmit invalid (i.e. non-verifying) data",
-        "invalid data leads to the whole connection being terminated immediately",
-    )
     def test_nothing_invalid_in_safe_mode(self) -> None:
         broken = metadata(entry(2))[:-1] + bytes([metadata(entry(2))[-1] ^ 1])
         for packets in (
@@ -702,25 +612,16 @@ class TestData:
         peer.data(b"")
         assert peer.code is ErrorCode.INVALID_DATA
 
-    @rule(
-        "the byte 1: unused",
-        "a byte >= 10 and <= 15: unused",
-        "a byte >= 17 and <= 31: unused",
-        "a byte >= 33 and <= 127: unused",
-        "a byte >= 130: unused",
-        "data: may not send an unused first byte",
-    )
     @pytest.mark.parametrize(
         "first", [1, *range(10, 16), *range(17, 32), *range(33, 128), *range(130, 256)]
     )
-    def test_unused_bytes(self, first: int) -> None:
+    def test_unused_data_bytes(self, first: int) -> None:
         peer = receiving()
         peer.data(bytes([first]))
         if peer.code is None:  # seen when as much has come as metadata has
             peer.data(bytes(300))
         assert peer.code is ErrorCode.UNUSED_DATA_BYTE
 
-    @rule("data: don't blindly allocate memory based on payload sizes claimed by the peer")
     def test_claims_cost_nothing(self) -> None:
         huge = entry(2)
         claim = metadata(huge).replace(
@@ -739,10 +640,6 @@ class TestData:
         tracemalloc.stop()
 
 
-@rule(
-    "After a proposal has been confirmed and before it has been fully cancelled, the data "
-    "channel is used to synchronize the state of the two endpoints regarding that proposal.",
-)
 @pytest.mark.parametrize("state", [RequestState.PROPOSED_BY_US, RequestState.PROPOSED_BY_PEER])
 def test_no_data_before_the_confirmation(state: RequestState) -> None:
     peer = Raw()

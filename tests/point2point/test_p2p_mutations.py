@@ -20,7 +20,6 @@ from p2p_support import (
     proposal,
     send_entry,
 )
-from rules import rule
 
 from culm.bamboo.entry import Entry
 from culm.bamboo.links import lipmaa
@@ -235,9 +234,6 @@ def test_the_conversations_are_valid() -> None:
             assert play(greedy, recorded(greedy), in_runs=in_runs).state is State.CLOSED
 
 
-@rule(
-    "The receiver rebuilds the full entry and verifies it before it is reported as verified.",
-)
 @settings(max_examples=settings.default.max_examples * 4)  # type: ignore[union-attr]
 @given(st.data(), st.booleans(), st.booleans())
 def test_changed_bytes_verify_nothing(data: st.DataObject, greedy: bool, in_runs: bool) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from p2p_rules import BOOK, invariants
 from p2p_support import (
     GREEDY,
     Pair,
@@ -15,7 +16,6 @@ from p2p_support import (
     send_entry,
     write,
 )
-from rules import proofs, rule
 
 from culm.point2point import (
     Closed,
@@ -36,10 +36,6 @@ def payloads(pair: Pair, side: str = "left") -> dict[int, bytes]:
     return found
 
 
-@rule(
-    "when both endpoints are interested in entries from a specific log, either of them can relay "
-    "new data to the other"
-)
 def test_both_relay_into_the_same_request() -> None:
     pair = Pair()
     ours, theirs = pair.confirmed()
@@ -56,7 +52,6 @@ def test_both_relay_into_the_same_request() -> None:
     assert all(event.verified for event in pair.of(MetadataReceived))
 
 
-@rule("Random access can be emulated by sending multiple proposals for different (small) ranges.")
 def test_random_access() -> None:
     pair = Pair()
     for seqnum in (40, 3, 17):
@@ -66,12 +61,6 @@ def test_random_access() -> None:
     assert payloads(pair) == {n: payload(n) for n in (40, 3, 17)}
 
 
-@rule(
-    "It is possible to skip over some data, but then the peers cannot go back to transmit it at a "
-    "later time.",
-    "Retroactive delivery can however be emulated sending dedicated synchronization proposals for "
-    "the data that had been skipped over previously.",
-)
 def test_what_was_skipped_comes_in_a_request_of_its_own() -> None:
     pair = Pair()
     _, theirs = pair.confirmed()
@@ -106,7 +95,6 @@ GOING_ON: list[tuple[str, Callable[[Request], object]]] = [
 ]
 
 
-@rule("If an endpoint detects that it sent invalid data, it must immediately send an *apology*")
 @pytest.mark.parametrize(("name", "going_on"), GOING_ON, ids=[name for name, _ in GOING_ON])
 def test_who_has_sent_a_wrong_payload_does_nothing_but_apologize(
     name: str, going_on: Callable[[Request], object]
@@ -123,7 +111,6 @@ def test_who_has_sent_a_wrong_payload_does_nothing_but_apologize(
     assert pair.of(PayloadReceived, "left")[-1].verified, name
 
 
-@rule("global Close and StopRead count as already sent by both")
 @pytest.mark.parametrize("kind", ["create", "write elsewhere", "close", "stop reading"])
 def test_there_are_two_streams_and_no_others(kind: str) -> None:
     """Nobody creates one, and nobody says again that none will be created."""
@@ -145,17 +132,12 @@ def test_there_are_two_streams_and_no_others(kind: str) -> None:
     assert other.data_to_send() == bytes(byte for packet in said for byte in packet)
 
 
-@rule(
-    "it enforces every invariant that the seed lists, in both directions (a local mistake raises, "
-    "a remote violation closes), and reports events"
-)
 def test_each_invariant_has_a_test_that_names_it() -> None:
     """Each of these tests has both halves: see the table in docs/point2point.md."""
-    tests = proofs()
-    for channel in ("control", "data"):
-        named = [key for key in tests if key.startswith(f"{channel}: ")]
-        assert len(named) == {"control": 14, "data": 15}[channel]
-        assert all(len(tests[key]) == 1 for key in named)
+    assert [len(invariants(channel)) for channel in ("control", "data")] == [14, 15]
+    tests = BOOK.proofs()
+    for rule in (*invariants("control"), *invariants("data")):
+        assert len(tests[rule.key]) == 1
 
 
 def test_events_come_in_the_order_of_their_causes() -> None:

@@ -9,7 +9,6 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from p2p_support import KEY
 from range_twin import HORIZON, METADATA, PAYLOAD, index_after, lipmaa, path, pieces, top
-from rules import rule
 
 from culm.bamboo.links import SEQNUM_MAX, lower_pool
 from culm.intervals import Intervals
@@ -67,12 +66,6 @@ def places(range_: Range) -> st.SearchStrategy[int]:
     return st.integers(0, len(listed(range_)) - 1)
 
 
-@rule(
-    "the peers essentially send updates in the order in which they occur in the logs",
-    "One piece of data corresponds to either an entry's metadata or its payload.",
-    "for each entry of the range metadata then payload (payload alone if payload-only; only "
-    "entries on the shortest path if sparse)",
-)
 @given(ranges())
 def test_pieces_are_those_of_the_list(range_: Range) -> None:
     twin = listed(range_)

@@ -28,7 +28,6 @@ from p2p_support import (
     varu64,
     write,
 )
-from rules import rule
 
 from culm.bymux.packets import HEADER_SIZE_MAX
 from culm.machine import Closed, ContractErrorCode, LocalProtocolError
@@ -52,24 +51,11 @@ MODES = list(itertools.product(Mode, repeat=4))
 SETUP = Setup(send_window_max=1000, receive_window_max=300)
 
 
-@rule(
-    "One of the endpoints is called the *proactive* endpoint, the other one is the *reactive* "
-    "endpoint.",
-)
 @pytest.mark.parametrize("role", list(Role))
 def test_roles_are_told_to_the_machine(role: Role) -> None:
     assert Raw(role).connection.propose(proposal()).request_id % 2 == int(role)
 
 
-@rule(
-    "whether it prefers to perform greedy or safe data transmissions",
-    "whether it is willing to accept greedy data transmissions",
-    "greedy if the endpoint said it wanted to send greedily and the other endpoint indicated it "
-    "wanted to receive greedily, safe otherwise",
-    "greedy if the endpoint said it wanted to receive greedily and the other endpoint indicated "
-    "it wanted to send greedily, safe otherwise",
-    "The send mode of one endpoint matches the receive mode of the other endpoint, and vice versa.",
-)
 @pytest.mark.parametrize("modes", MODES)
 def test_modes(modes: tuple[Mode, Mode, Mode, Mode]) -> None:
     left = Setup(send_mode=modes[0], receive_mode=modes[1])
@@ -83,15 +69,6 @@ def test_modes(modes: tuple[Mode, Mode, Mode, Mode]) -> None:
     assert (one.send_mode, one.receive_mode) == (two.receive_mode, two.send_mode)
 
 
-@rule(
-    "the maximum size of the compressions window for data it sends",
-    "the maximum size of the compression window for data it receives",
-    "the minimum of the maximum compression window size this endpoint wanted to send and the "
-    "maximum compression window size that the other endpoint wanted to receive",
-    "the minimum of the maximum compression window size this endpoint wanted to receive and the "
-    "maximum compression window size that the other endpoint wanted to send",
-    "The same holds for compression window and decompression window.",
-)
 @pytest.mark.parametrize("windows", list(itertools.product((0, 10, 20), repeat=4)))
 def test_windows(windows: tuple[int, int, int, int]) -> None:
     left = Setup(send_window_max=windows[0], receive_window_max=windows[1])
@@ -107,19 +84,6 @@ def test_windows_are_cut_to_the_limit() -> None:
     assert connection.data_to_send(3) == bytes([0, 100, 100])
 
 
-@rule(
-    "each endpoint must convey four pieces of information to the other one",
-    "When this information has been both sent and received, each endpoint derives for pieces "
-    "of state",
-    "Bit numbers count from the most significant bit (1st) to the least (8th), in the setup "
-    "byte too.",
-    "setup bytes are exchanged first (flags byte, send window VarU64, receive window VarU64)",
-    "a byte whose first six bits are ignored, whose seventh bit indicates whether the endpoints "
-    "wants to send safely (zero) or greedily (one), and whose eigths bit indicates whether the "
-    "endpoints wants to receive safely (zero) or greedily (one)",
-    "followed by the sending compression window size as a [VarU64]",
-    "followed by the receiving compression window size as a VarU64",
-)
 @pytest.mark.parametrize("flags", range(256))
 def test_setup_bytes(flags: int) -> None:
     """Worked by hand: 1000 is f9 03e8, 300 is f9 012c."""
@@ -139,10 +103,6 @@ def test_setup_bytes(flags: int) -> None:
     )
 
 
-@rule(
-    "Before running bymux over the connection, the connection setup information is negotiated",
-    "After these bytes, the bymux session then begins.",
-)
 def test_bymux_begins_behind_the_setup() -> None:
     limits = Limits(requests_max=3, data_window_max=500)
     connection = Connection(role=Role.PROACTIVE, setup=SETUP, limits=limits)
@@ -155,10 +115,6 @@ def test_bymux_begins_behind_the_setup() -> None:
     assert len(rest) == 9
 
 
-@rule(
-    "It is not necessary to wait for the setup information of the other endpoint before sending "
-    "point-2-point control data such as granting proposal credit."
-)
 def test_control_data_does_not_wait_for_the_setup() -> None:
     connection = Connection(role=Role.PROACTIVE)
     connection.grant_proposals(7)
@@ -184,11 +140,6 @@ def without_data_credit() -> Connection:
     return connection
 
 
-@rule(
-    "stream 0 is the control channel with infinite credit both ways, stream 1 is the data "
-    "channel with credit zero, granted by Credit packets",
-    "the control channel is a channel without backpressure, the data channel has backpressure",
-)
 def test_backpressure() -> None:
     peer = Raw()
     ends = [(n, n) for n in range(100, 300)]

@@ -23,7 +23,6 @@ from replicator_support import (
     settled,
     store_of,
 )
-from rules import rule
 
 from culm.bamboo.author import LogAuthor
 from culm.bamboo.effects import ReadEntries
@@ -79,10 +78,6 @@ def test_both_learn_of_a_fork_and_agree_on_what_comes_before(
     assert_forked(at, *nodes)
 
 
-@rule(
-    "The expected starting hash is included with a proposal so that forks can be detected even "
-    "when neither endpoint has new data for the other."
-)
 @pytest.mark.parametrize(("at", "length"), [(1, 3), (2, 4), (5, 8), (8, 8), (2, 12), (12, 16)])
 @pytest.mark.parametrize("order", [1, -1])
 def test_neither_needs_anything_new_for_that(at: int, length: int, order: int) -> None:
@@ -313,11 +308,6 @@ def proof_bytes(at: int) -> bytes:
     return proof.first.encode() + proof.second.encode()
 
 
-@rule(
-    "Where the fork lies inside the range, the end is adjusted to the last entry before it, what "
-    "comes before is sent, the request ends with 130, and the proposal that the peer then makes "
-    "from there gets 135 with the proof.",
-)
 @pytest.mark.parametrize("interest", [SERVE, KEEP, FETCH])
 @pytest.mark.parametrize("end", [None, (12, 12), (12, 13), (8, 12), (9, 9)])
 @pytest.mark.parametrize("at", [2, 9, 12])

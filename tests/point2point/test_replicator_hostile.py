@@ -421,7 +421,7 @@ class TestFloods:
         assert 3 in peer.machine.connection.requests
 
     @pytest.mark.slow
-    def test_notifications(self) -> None:
+    def test_notified_entries(self) -> None:
         peer = offering(
             limits=self.LIMITS, interest=replace(KEEP, want=Want(eagerness=NOTIFY)), slow=False
         )

@@ -19,7 +19,6 @@ from replicator_support import (
     settled,
     store_of,
 )
-from rules import rule
 
 from culm.bamboo.links import lower_pool
 from culm.bamboo.store import NewEntry
@@ -189,10 +188,6 @@ def test_another_implementation_may_think_what_it_likes_of_such_an_offer(confirm
         assert not peer.machine.connection.requests
 
 
-@rule(
-    "the other endpoint is then expected to propose synchronizing just that sequence number so "
-    "that it can learn of (and verify) the end-of-log"
-)
 @pytest.mark.parametrize("first", [14, 20])
 @pytest.mark.parametrize("proactive", [True, False])
 def test_whoever_asks_for_too_much_learns_of_the_end(first: int, proactive: bool) -> None:
@@ -262,7 +257,6 @@ def test_an_offer_of_less_than_we_have_asks_us() -> None:
 # What is refused for lack of room.
 
 
-@rule("the other endpoint is encouraged to cancel some other proposal and then try again")
 def test_what_was_refused_for_lack_of_room_is_proposed_again() -> None:
     """As soon as another of our requests has ended, and not before."""
     logs = [news_of((3, 4), log_id=n) for n in range(3)]

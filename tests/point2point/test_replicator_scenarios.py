@@ -23,7 +23,6 @@ from replicator_support import (
     settled,
     store_of,
 )
-from rules import rule
 
 from culm.bamboo.author import LogAuthor
 from culm.bamboo.effects import perform
@@ -67,9 +66,6 @@ def ask(end: End, log: Any, want: Want) -> None:
 # Whole logs.
 
 
-@rule(
-    "proposes, confirms, serves, stores, forwards live entries, and finishes",
-)
 @pytest.mark.parametrize("known", [0, 1, 3, 13])
 @pytest.mark.parametrize("proactive", ["publisher", "reader"])
 @pytest.mark.parametrize("interest", [KEEP, FETCH])
@@ -167,9 +163,6 @@ def test_chunks_and_sizes_change_nothing_of_what_is_stored(seed: int) -> None:
 # Live.
 
 
-@rule(
-    "proposes, confirms, serves, stores, forwards live entries, and finishes",
-)
 def test_what_is_stored_later_is_forwarded() -> None:
     world = World()
     author, reader = world.node(), world.node()
