@@ -6,16 +6,17 @@ and does only that; `Duel` is both of them and the bytes that are under way.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
 from p2p_support import stored
 from range_twin import METADATA, PAYLOAD, Place, index_after, pieces
 
-from culm.bamboo.entry import Entry
+from culm.bamboo.entry import Entry, LogKey
 from culm.bamboo.forks import ForkProof
 from culm.bamboo.links import lipmaa, lower_pool, upper_pool
+from culm.bamboo.store import NewEntry
 from culm.machine import Closed, Event, LocalProtocolError
 from culm.point2point import (
     EVERYTHING,
@@ -50,16 +51,16 @@ from culm.point2point import (
 from culm.testing.stores import make_log
 from culm.wire.multihash import YAMF
 
-LENGTH = 45
-LOGS = {
-    log[0].entry.log: {new.entry.seqnum: new for new in log}
-    for log in (make_log(YAMF, log_id, LENGTH) for log_id in range(4))
-}
-FORKS = {
-    log[0].entry.log: {new.entry.seqnum: new for new in log}
-    for log in (make_log(YAMF, log_id, LENGTH, branch=b"other") for log_id in range(4))
-}
-STORED = {log: {seqnum: stored(new) for seqnum, new in news.items()} for log, news in LOGS.items()}
+Log = Mapping[int, NewEntry]
+Step = tuple[int | None, str, tuple[Any, ...], dict[str, Any]]
+
+
+def _four_logs(**options: Any) -> dict[LogKey, Log]:
+    logs = (make_log(YAMF, log_id, 45, **options) for log_id in range(4))
+    return {log[0].entry.log: {new.entry.seqnum: new for new in log} for log in logs}
+
+
+LOGS, FORKS = _four_logs(), _four_logs(branch=b"other")
 WHOLE = 1 << 64
 T = TypeVar("T")
 Action = Callable[[], object]
@@ -137,41 +138,49 @@ class Sent:
 class Game:
     """One request as one player sees it."""
 
-    def __init__(self, request: Request, *, mine: bool) -> None:
+    def __init__(self, request: Request, entries: Log, *, mine: bool) -> None:
         self.request = request
+        self.entries = entries
         self.proposal = request.proposal
         self.sent = Sent(request.proposal)
         self.state = RequestState.PROPOSED_BY_US if mine else RequestState.PROPOSED_BY_PEER
         self.got_metadata: set[int] = set()
         self.bytes: dict[int, bytearray] = {}
 
-    @property
-    def entries(self) -> dict[int, Any]:
-        return LOGS[self.proposal.log]
-
     def entry(self, seqnum: int) -> Entry:
-        found: Entry = self.entries[seqnum].entry
-        return found
+        return self.entries[seqnum].entry
 
     def payload(self, seqnum: int) -> bytes:
-        found: bytes = self.entries[seqnum].payload
-        return found
+        return self.entries[seqnum].payload or b""
 
 
 class Player:
-    """The user of one connection."""
+    """The user of one connection; `steps`: what it was told to do, and what it received."""
 
-    def __init__(self, role: Role, setup: Setup, limits: Limits, *, in_runs: bool) -> None:
+    def __init__(self, role: Role, logs: Mapping[LogKey, Log], **options: Any) -> None:
         self.role = role
-        self.in_runs = in_runs
-        self.connection = Connection(role=role, setup=setup, limits=limits, in_runs=in_runs)
+        self.logs = logs
+        self.in_runs = options.get("in_runs", False)
+        self.connection = Connection(role=role, **options)
+        self.steps: list[Step] = []
         self.games: dict[int, Game] = {}
         self.wanted: list[Event] = []
         self.closed: Closed | None = None
         self.patient = False  # answers only when told to
         self.safe = True
 
+    def do(self, request: Request | None, verb: str, /, *args: Any, **options: Any) -> Any:
+        """Call a verb of that request, or of the connection."""
+        request_id = None if request is None else request.request_id
+        self.steps.append((request_id, verb, args, options))
+        return getattr(self.connection if request is None else request, verb)(*args, **options)
+
     # What happens.
+
+    def receive(self, data: bytes) -> None:
+        if data:
+            self.do(None, "receive_data", data)
+        self.drain()
 
     def drain(self) -> None:
         while (event := self.connection.next_event()) is not None:
@@ -186,7 +195,9 @@ class Player:
             case Proposed():
                 request = self.connection.requests.get(event.request_id)
                 if request is not None and request.proposal == event.proposal:
-                    self.games[event.request_id] = Game(request, mine=False)
+                    self.games[event.request_id] = Game(
+                        request, self.logs[request.proposal.log], mine=False
+                    )
             case ProposalDropped():
                 self.games.pop(event.request_id, None)
             case Confirmed() | Adjusted():
@@ -288,8 +299,8 @@ class Player:
     def propose(self, dice: Dice) -> None:
         if not self.connection.proposal_credit:
             return
-        log = dice.pick(list(LOGS))
-        start = 1 + dice.below(30)
+        log = dice.pick(list(self.logs))
+        start = 1 + dice.below(min(30, len(self.logs[log])))
         kinds = ["plain", "payload only", "sparse", "sparse, payload only"]
         kind = dice.pick([*kinds, "inside", "inside, payload only"])
         offset = dice.below(9) if kind.startswith("inside") and start > 2 else None
@@ -300,7 +311,7 @@ class Player:
             log=log,
             start=start,
             lower_certpool=lower,
-            expected_hash=LOGS[log][expected].entry.hash() if expected else None,
+            expected_hash=self.logs[log][expected].entry.hash() if expected else None,
             start_offset=offset,
             end=end,
             upper_certpool=None if end is None else self.upper(dice, end),
@@ -315,12 +326,12 @@ class Player:
         if dice.chance(3):  # an id that was used, perhaps
             request_id = 2 * dice.below(4) + self.role
         try:
-            request = self.connection.propose(proposal, request_id=request_id)
+            request = self.do(None, "propose", proposal, request_id=request_id)
         except LocalProtocolError as error:
             if error.code is not ErrorCode.ID_IN_USE or not self.may_be_in_use(request_id):
                 raise
             return
-        self.games[request.request_id] = Game(request, mine=True)
+        self.games[request.request_id] = Game(request, self.logs[proposal.log], mine=True)
         self.drain()
 
     def may_be_in_use(self, request_id: int | None) -> bool:
@@ -368,23 +379,24 @@ class Player:
             if dice.chance(2):
                 seqnums = range(1, game.proposal.start)
                 made["links"] = {n: game.entry(n).hash() for n in seqnums}
-            request.confirm(**made)
+            self.do(request, "confirm", **made)
             game.state = RequestState.CONFIRMED
             game.sent.retarget(made.get("end"), made.get("upper_certpool"))
         elif game.state in (RequestState.PROPOSED_BY_US, RequestState.CONFIRMED) and not (
             dice.chance(3)
         ):
             made = self.adjustment(game, dice)
-            request.adjust(**made)
+            self.do(request, "adjust", **made)
             game.sent.retarget(made.get("end"), made.get("upper_certpool"))
         elif game.state not in (RequestState.CANCELLING, RequestState.CANCELLED):
             self.cancel(game, dice)
 
     def cancel(self, game: Game, dice: Dice) -> None:
-        reason = dice.pick(
-            [reason for reason in CancelReason if reason is not CancelReason.CONFIRM]
-        )
         proposal, log = game.proposal, game.proposal.log
+        reasons = set(CancelReason) - {CancelReason.CONFIRM}
+        if log not in FORKS:
+            reasons -= {CancelReason.HASH_MISMATCH, CancelReason.FORK}
+        reason = dice.pick(sorted(reasons))
         proof: dict[str, Any] = {}
         if reason is CancelReason.HASH_MISMATCH:
             if proposal.expected_hash is None:
@@ -395,9 +407,9 @@ class Player:
                 return
             proof["seqnum"] = 1 + dice.below(proposal.first_seqnum - 1)
         if reason is CancelReason.FORK:
-            n = 1 + dice.below(min(LENGTH, proposal.first_seqnum))
-            proof["proof"] = ForkProof(LOGS[log][n].entry, FORKS[log][n].entry)
-        game.request.cancel(reason, **proof)
+            n = 1 + dice.below(min(len(game.entries), proposal.first_seqnum))
+            proof["proof"] = ForkProof(game.entry(n), FORKS[log][n].entry)
+        self.do(game.request, "cancel", reason, **proof)
         game.state = RequestState.CANCELLING
 
     # What may be sent.
@@ -412,7 +424,7 @@ class Player:
         sent, demand = game.sent, game.request.peer_demand
         confirmed = game.state is RequestState.CONFIRMED and demand is not None
         due = sent.due if confirmed and sent.owed is None else None
-        if due is None or due[0] > LENGTH:
+        if due is None or due[0] not in game.entries:
             return
         assert demand is not None
         if due[1] is METADATA and demand.eagerness.wants_metadata:
@@ -442,7 +454,7 @@ class Player:
         if behind:
             found.append(lambda: self.notify(game, 1 + dice.below(behind)))
         seqnum, part = sent.due
-        if seqnum > LENGTH:
+        if seqnum not in game.entries:
             return found
         if not demand.eagerness.wants_metadata:
             found.append(lambda: self.notify(game, 1 + dice.below(min(left, 9))))
@@ -511,15 +523,15 @@ class Player:
         )
 
     def notify(self, game: Game, count: int) -> None:
-        game.request.notify(count)
+        self.do(game.request, "notify", count)
         game.sent.move(game.sent.index + count)
 
     def skip(self, game: Game, reason: SkipReason) -> None:
-        game.request.skip_payload(reason)
+        self.do(game.request, "skip_payload", reason)
         game.sent.move(game.sent.index + 1)
 
     def jump(self, game: Game, seqnum: int, size: int) -> None:
-        game.request.jump(size, entry=game.entry(seqnum))
+        self.do(game.request, "jump", size, entry=game.entry(seqnum))
         game.sent.jumped = True
         self.passed(game, seqnum, size)
         game.sent.bad = False
@@ -531,7 +543,7 @@ class Player:
             sent.move(sent.index + 1)
 
     def send_metadata(self, game: Game, seqnum: int) -> None:
-        game.request.send_metadata(game.entry(seqnum))
+        self.do(game.request, "send_metadata", game.entry(seqnum))
         game.sent.metadata.add(seqnum)
         game.sent.move(game.sent.index + 1)
         targets = {seqnum - 1, lipmaa(seqnum)} if seqnum > 1 else set()
@@ -542,9 +554,10 @@ class Player:
         sent, demand = game.sent, game.request.peer_demand
         assert sent.due is not None
         assert demand is not None
-        first, stored = sent.due[0], STORED[game.proposal.log]
-        row = [stored[n] for n in range(first, first + 1 + dice.below(6)) if n in stored]
-        count = game.request.send_entries(row)
+        first, entries = sent.due[0], game.entries
+        seqnums = range(first, first + 1 + dice.below(6))
+        row = [stored(entries[n]) for n in seqnums if n in entries]
+        count = self.do(game.request, "send_entries", row)
         assert count <= len(row)
         for kept in row[:count]:
             for part in (METADATA, PAYLOAD):
@@ -556,18 +569,18 @@ class Player:
 
     def grant(self, dice: Dice) -> None:
         """Let the peer make more proposals."""
-        self.connection.grant_proposals(1 + dice.below(2))
+        self.do(None, "grant_proposals", 1 + dice.below(2))
 
     def pass_over(self, game: Game) -> None:
         """Want nothing more of what comes for a request, and end it."""
         if game.state in (RequestState.PROPOSED_BY_US, RequestState.CONFIRMED):
-            game.request.pass_over()
-            game.request.cancel(CancelReason.DO_NOT_RETRY)
+            self.do(game.request, "pass_over")
+            self.do(game.request, "cancel", CancelReason.DO_NOT_RETRY)
             game.state = RequestState.CANCELLING
 
     def send_bad_metadata(self, game: Game, seqnum: int) -> None:
         good = game.entry(seqnum)
-        game.request.send_metadata(replace(good, payload_size=good.payload_size + 1))
+        self.do(game.request, "send_metadata", replace(good, payload_size=good.payload_size + 1))
         game.sent.owed = (seqnum, METADATA)
         game.sent.move(game.sent.index + 1)
 
@@ -579,9 +592,8 @@ class Player:
         if size and self.may_be_wrong(due, sent) and dice.chance(4):
             data = bytes([data[0] ^ 1]) + data[1:]
             sent.bad = True
-        finished = game.request.send_payload(
-            data, entry=game.entry(seqnum), compress=not dice.chance(2)
-        )
+        compress, entry = not dice.chance(2), game.entry(seqnum)
+        finished = self.do(game.request, "send_payload", data, entry=entry, compress=compress)
         bad = sent.bad
         sent.offset += size
         assert finished == (sent.offset == len(game.payload(seqnum)))
@@ -595,7 +607,7 @@ class Player:
 
     def apologize(self, game: Game) -> None:
         sent = game.sent
-        game.request.apologize()
+        self.do(game.request, "apologize")
         piece = sent.owed or sent.due
         sent.owed = None
         sent.apologized = piece
@@ -613,11 +625,13 @@ class Duel:
         setups: tuple[Setup, Setup],
         limits: tuple[Limits, Limits],
         in_runs: tuple[bool, bool] = (False, False),
+        *,
+        logs: Mapping[LogKey, Log] = LOGS,
+        **options: Any,
     ) -> None:
-        roles = (Role.PROACTIVE, Role.REACTIVE)
         self.players = tuple(
-            Player(role, setup, limit, in_runs=runs)
-            for role, setup, limit, runs in zip(roles, setups, limits, in_runs, strict=True)
+            Player(role, logs, setup=setup, limits=limit, in_runs=runs, **options)
+            for role, setup, limit, runs in zip(Role, setups, limits, in_runs, strict=True)
         )
         self.under_way = [b"", b""]
         for _ in range(2):
@@ -636,8 +650,7 @@ class Duel:
             self.under_way[sender][:size],
             self.under_way[sender][size:],
         )
-        other.connection.receive_data(data)
-        other.drain()
+        other.receive(data)
         return bool(data)
 
     def settle(self) -> None:

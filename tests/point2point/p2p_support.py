@@ -123,10 +123,20 @@ def proposal(start: int = 1, *, entries: Mapping[int, NewEntry] = LOG, **options
     return Proposal(start=start, **options)
 
 
-def drain(connection: Connection) -> list[Event]:
+def drain(connection: Connection, log: Mapping[int, NewEntry] | None = None) -> list[Event]:
+    """All events; what is wanted of the log, if there is one, is given."""
     found: list[Event] = []
     while (event := connection.next_event()) is not None:
         found.append(event)
+        if log is None or not isinstance(event, HashWanted | EntryWanted):
+            continue
+        request, wanted = connection.request(event.request_id), log.get(event.seqnum)
+        if wanted is None:
+            request.pass_over()
+        elif isinstance(event, HashWanted):
+            request.provide_hash(event.seqnum, wanted.entry.hash())
+        else:
+            request.provide_entry(wanted.entry)
     return found
 
 
@@ -420,13 +430,7 @@ class Pair:
         self.events = {"left": [], "right": []}
 
     def take_events(self, side: str) -> None:
-        machine: Connection = getattr(self, side)
-        while (event := machine.next_event()) is not None:
-            self.events[side].append(event)
-            if self._answer and isinstance(event, HashWanted):
-                machine.request(event.request_id).provide_hash(event.seqnum, link(event.seqnum))
-            if self._answer and isinstance(event, EntryWanted):
-                machine.request(event.request_id).provide_entry(entry(event.seqnum))
+        self.events[side] += drain(getattr(self, side), LOG if self._answer else None)
 
     def pump(self) -> Pair:
         while (up := self.left.data_to_send()) + (down := self.right.data_to_send()):

@@ -1,47 +1,37 @@
 """Conversations to be had twice: piece by piece, and in runs.
 
-`converse` has two connections do things at random, and keeps what one of them was told to
+`converse` has the two of a `Duel` do things at random, and keeps what one of them was told to
 do and what it received.  `replay` does that again to a new connection.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from random import Random
 from typing import Any
 
-from p2p_support import Told, proposal, published, stored
+import pytest
+from p2p_model import Dice, Duel, Log, Step
+from p2p_support import Told, drain, published
 
-from culm.bamboo.links import lower_pool, upper_pool
-from culm.bamboo.store import NewEntry
 from culm.machine import Event, LocalProtocolError
 from culm.point2point import (
-    EVERYTHING,
-    NOTIFY,
     CancelReason,
     Connection,
     EntriesReceived,
-    EntryWanted,
     ErrorCode,
-    HashWanted,
     Limits,
     MetadataReceived,
-    Part,
     PayloadReceived,
-    Request,
     RequestState,
     Role,
     Setup,
-    SkipReason,
-    payloads_up_to,
 )
 from culm.testing.link import Chunker
 from culm.testing.machines.point2point import joined
 from culm.wire.multihash import HashFamily
-
-Log = dict[int, NewEntry]
 
 LENGTH = 45
 
@@ -64,91 +54,6 @@ def make_log(family: HashFamily, length: int = LENGTH, *, ended: bool = False) -
     return dict(enumerate(news, 1))
 
 
-# What a connection is told to do.  All that can be refused is refused by both twins.
-
-
-def send(connection: Connection, log: Log, request_id: int, count: int, seed: int) -> None:
-    """Send what is due, `count` pieces at most, mostly as the peer wants it."""
-    request, chance = connection.request(request_id), Random(seed)
-    for _ in range(count):
-        piece, demand = request.send_cursor.piece, request.peer_demand
-        if piece is None or piece.seqnum not in log or demand is None:
-            return
-        entry, payload, _ = log[piece.seqnum]
-        assert payload is not None
-        if not demand.eagerness.wants_metadata:
-            request.notify()
-        elif piece.part is Part.METADATA:
-            request.send_metadata(entry)
-        elif len(payload) < demand.size_min:
-            request.skip_payload(SkipReason.TOO_SMALL)
-        elif len(payload) > demand.size_max:
-            request.skip_payload(SkipReason.TOO_LARGE)
-        elif not demand.eagerness.wants_payload(len(payload)):
-            request.notify()
-        else:
-            rest = payload[request.send_cursor.offset :]
-            if chance.random() < 0.1 and len(rest) > 1:
-                rest = rest[: chance.randint(1, len(rest))]
-            request.send_payload(rest, entry=entry, compress=chance.random() < 0.7)
-
-
-def send_run(connection: Connection, log: Log, request_id: int, count: int, seed: int) -> None:
-    """Send entries in one go, if that is possible now."""
-    request = connection.request(request_id)
-    piece = request.send_cursor.piece
-    first = 0 if piece is None else piece.seqnum
-    request.send_entries(stored(log[n]) for n in range(first, first + count) if n in log)
-
-
-VERBS: dict[str, Callable[..., object]] = {
-    "propose": lambda connection, log, **options: connection.propose(
-        proposal(entries=log, **options)
-    ),
-    "confirm": lambda connection, log, id, **options: connection.request(id).confirm(**options),
-    "adjust": lambda connection, log, id, **options: connection.request(id).adjust(**options),
-    "cancel": lambda connection, log, id: connection.request(id).cancel(
-        CancelReason.RESOURCE_LIMIT
-    ),
-    "notify": lambda connection, log, id, count: connection.request(id).notify(count),
-    "jump": lambda connection, log, id, size, seqnum: connection.request(id).jump(
-        size, entry=log[seqnum].entry
-    ),
-    "skip": lambda connection, log, id: connection.request(id).skip_payload(SkipReason.UNAVAILABLE),
-    "send": send,
-    "send_run": send_run,
-    "close": lambda connection, log: connection.close(),
-}
-
-Step = tuple[str, Any]  # a verb and its options, or "receive" and bytes
-
-
-def perform(connection: Connection, log: Log, verb: str, options: dict[str, Any]) -> object:
-    """Do it; tells how it was refused, if it was."""
-    try:
-        VERBS[verb](connection, log, **options)
-    except LocalProtocolError as error:
-        return error.code
-    return None
-
-
-def drain(connection: Connection, log: Log) -> list[Event]:
-    """All events; what is wanted is given."""
-    found: list[Event] = []
-    while (event := connection.next_event()) is not None:
-        found.append(event)
-        if not isinstance(event, HashWanted | EntryWanted):
-            continue
-        request = connection.request(event.request_id)
-        if event.seqnum not in log:
-            request.pass_over()
-        elif isinstance(event, HashWanted):
-            request.provide_hash(event.seqnum, log[event.seqnum].entry.hash())
-        else:
-            request.provide_entry(log[event.seqnum].entry)
-    return found
-
-
 @dataclass(repr=False)
 class Conversation:
     """What one connection has been through."""
@@ -158,6 +63,7 @@ class Conversation:
     limits: Limits
     family: HashFamily
     log: Log
+    trusted: bool = True  # so that it may send runs
     steps: list[Step] = field(default_factory=list)
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
@@ -168,139 +74,60 @@ class Conversation:
         return f"<{len(self.steps)} steps>"
 
 
-class Talk:
-    """Two connections; what happens to the one of them that has `role` is written down."""
+def converse(seed: int, kept: Conversation, peer: Setup, *, steps: int = 25) -> Conversation:
+    """A conversation at random, which begins with a request that both agree on.
 
-    def __init__(self, kept: Conversation, peer: Setup, *, runs: bool) -> None:
-        self.kept = kept
-        self.verb = "send_run" if runs else "send"
-        self.sides = [
-            Connection(
-                role=role,
-                setup=kept.setup if role is kept.role else peer,
-                limits=kept.limits,
-                family=kept.family,
-                trust_caller=True,
-            )
-            for role in (Role.PROACTIVE, Role.REACTIVE)
-        ]
-        self.under_way = [b"", b""]
-        for _ in range(2):
-            self.deliver(0, None)
-            self.deliver(1, None)
-
-    def deliver(self, sender: int, size: int | None) -> bool:
-        """Bytes reach the other one."""
-        self.under_way[sender] += self.sides[sender].data_to_send()
-        data = self.under_way[sender][:size]
-        self.under_way[sender] = self.under_way[sender][len(data) :]
-        receiver = self.sides[1 - sender]
-        if data:
-            if 1 - sender == self.kept.role:
-                self.kept.steps.append(("receive", data))
-            receiver.receive_data(data)
-        drain(receiver, self.kept.log)
-        return bool(data)
-
-    def call(self, side: int, verb: str, **options: Any) -> object:
-        if side == self.kept.role:
-            self.kept.steps.append((verb, options))
-        return perform(self.sides[side], self.kept.log, verb, options)
-
-    def settle(self) -> None:
-        while self.deliver(0, None) | self.deliver(1, None):
-            pass
-
-    def act(self, chance: Random) -> None:
-        """Do something."""
-        side = chance.randrange(2)
-        requests = list(self.sides[side].requests.values())
-        request = chance.choice(requests) if requests else None
-        if chance.random() < 0.35:
-            self.deliver(side, chance.choice([None, None, chance.randint(1, 3000)]))
-        elif request is None or chance.random() < 0.05:
-            self.call(side, "propose", **any_proposal(chance))
-        elif request.state is RequestState.PROPOSED_BY_PEER:
-            options = any_adjustment(chance, request) if chance.random() < 0.4 else {}
-            eagerness = options.pop("eagerness", EVERYTHING)
-            self.call(side, "confirm", id=request.request_id, eagerness=eagerness, **options)
-        else:
-            self.act_on(side, request, chance)
-
-    def act_on(self, side: int, request: Request, chance: Random) -> None:
-        id, chosen = request.request_id, chance.random()
-        piece, ahead = request.send_cursor.piece, request.receive_cursor
-        if chosen < 0.03:
-            self.call(side, "cancel", id=id)
-        elif chosen < 0.12:
-            self.call(side, "adjust", id=id, **any_adjustment(chance, request))
-        elif chosen < 0.2 and piece is not None and piece.seqnum in self.kept.log:
-            match chance.randrange(3):
-                case 0:
-                    self.call(side, "notify", id=id, count=chance.randint(1, 4))
-                case 1:
-                    self.call(side, "skip", id=id)
-                case _:
-                    size = chance.choice([ahead.offset or 1, chance.randint(1, 70)])
-                    self.call(side, "jump", id=id, size=size, seqnum=piece.seqnum)
-        else:
-            verb = chance.choice(["send", "send", self.verb])
-            count, seed = chance.choice([1, 3, 30, 100]), chance.randrange(1 << 30)
-            self.call(side, verb, request_id=id, count=count, seed=seed)
-
-
-def any_eagerness(chance: Random) -> Any:
-    return chance.choice([EVERYTHING] * 5 + [NOTIFY, payloads_up_to(0), payloads_up_to(250)])
-
-
-def any_proposal(chance: Random) -> dict[str, Any]:
-    start = chance.choice([1, 1, 1, 2, 4, 13, 14])
-    made: dict[str, Any] = {"start": start}
-    kind = chance.choice(["plain"] * 5 + ["sparse", "payload only", "inside"])
-    if kind == "inside" and start > 1:
-        made |= {"start_offset": chance.choice([0, 3])}
-    else:
-        made |= {"lower_certpool": chance.choice([start, start, *lower_pool(start)])}
-    if kind == "payload only":
-        made |= {"payload_only": True}
-    if kind == "sparse" or chance.random() < 0.5:
-        end = start + chance.choice([0, 5, 12, 30])
-        made |= {"end": end, "upper_certpool": chance.choice([end, end, *upper_pool(end)])}
-        made |= {"sparse": kind == "sparse"}
-    if chance.random() < 0.3:
-        made |= {"size_min": chance.choice([0, 1, 30]), "size_max": chance.choice([250, 5000])}
-    made |= {"eagerness": any_eagerness(chance), "payload_mandatory": chance.random() < 0.5}
-    return made
-
-
-def any_adjustment(chance: Random, request: Request) -> dict[str, Any]:
-    made: dict[str, Any] = {}
-    if chance.random() < 0.5:
-        made["eagerness"] = any_eagerness(chance)
-    if chance.random() < 0.5:
-        made["end"] = request.proposal.start + chance.choice([3, 11, 20])
-    if chance.random() < 0.2:
-        made["size_max"] = chance.choice([250, 5000])
-    return made or {"allow_skipping": True}
-
-
-def converse(
-    seed: int, kept: Conversation, peer: Setup, *, steps: int = 25, runs: bool = False
-) -> Conversation:
-    """A conversation at random, which begins with a request that both agree on."""
+    Mostly that is for the whole log, of which most comes in runs.
+    """
     chance = Random(seed)
-    talk = Talk(kept, peer, runs=runs)
-    opener = chance.randrange(2)
-    talk.call(opener, "propose", **any_proposal(chance))
-    talk.settle()
-    for request in list(talk.sides[1 - opener].requests.values()):
-        talk.call(1 - opener, "confirm", id=request.request_id, eagerness=EVERYTHING)
+    duel = Duel(
+        (kept.setup, peer) if kept.role is Role.PROACTIVE else (peer, kept.setup),
+        (kept.limits, kept.limits),
+        logs={kept.log[1].entry.log: kept.log},
+        family=kept.family,
+        trust_caller=kept.trusted,
+    )
+    opener, other = chance.sample(duel.players, 2)
+    simple = chance.random() < 0.7
+    opener.propose(Dice(()) if simple else _dice(chance))
+    duel.settle()
+    for game in other.games.values():
+        other.control(game, Dice(()) if simple else _dice(chance))
     for _ in range(steps):
-        talk.act(chance)
+        _act(duel, chance)
     if chance.random() < 0.3:
-        talk.call(chance.randrange(2), "close")
-    talk.settle()
+        duel.players[chance.randrange(2)].do(None, "close")
+    duel.settle()
+    kept.steps = duel.players[kept.role].steps
     return kept
+
+
+def _dice(chance: Random) -> Dice:
+    return Dice(chance.choices(range(1 << 16), k=16))
+
+
+def _act(duel: Duel, chance: Random) -> None:
+    """Do something."""
+    side = chance.randrange(2)
+    player = duel.players[side]
+    game = chance.choice(list(player.games.values())) if player.games else None
+    if chance.random() < 0.35:
+        duel.deliver(side, chance.choice([None, None, chance.randint(1, 3000)]))
+    elif game is None or chance.random() < 0.05:
+        player.propose(_dice(chance))
+    elif game.state is RequestState.PROPOSED_BY_PEER or chance.random() < 0.12:
+        player.control(game, _dice(chance))
+    elif chance.random() < 0.1:
+        verb, *arguments = chance.choice(_REFUSED)
+        with pytest.raises(LocalProtocolError):
+            player.do(game.request, verb, *arguments)
+    else:
+        for _ in range(chance.choice([1, 3, 30, 100])):
+            player.stream(game, _dice(chance))
+
+
+# These never are right.
+_REFUSED = (("notify", 0), ("adjust",), ("jump", 1 << 63), ("cancel", CancelReason.CONFIRM))
 
 
 # Once more.
@@ -349,6 +176,18 @@ def requests_of(connection: Connection) -> object:
     return snapshot.state, sorted(snapshot.requests, key=lambda request: request.request_id)
 
 
+def _perform(
+    connection: Connection, request_id: int | None, verb: str, arguments: Any, options: Any
+) -> object:
+    """Do it; tells how it was refused, if it was."""
+    try:
+        target = connection if request_id is None else connection.request(request_id)
+        getattr(target, verb)(*arguments, **options)
+    except LocalProtocolError as error:
+        return error.code
+    return None
+
+
 def replay(kept: Conversation, *, in_runs: bool, chunker: Chunker) -> Outcome:
     """Have the conversation with a new connection, to which bytes come in such chunks."""
     connection = Connection(
@@ -357,18 +196,18 @@ def replay(kept: Conversation, *, in_runs: bool, chunker: Chunker) -> Outcome:
         limits=kept.limits,
         family=kept.family,
         in_runs=in_runs,
-        trust_caller=True,
+        trust_caller=kept.trusted,
     )
     found = Outcome(connection)
-    for step, argument in kept.steps:
-        if step != "receive":
-            found.refusals.append(perform(connection, kept.log, step, dict(argument)))
+    for request_id, verb, arguments, options in kept.steps:
+        if verb != "receive_data":
+            found.refusals.append(_perform(connection, request_id, verb, arguments, options))
             found.events += drain(connection, kept.log)
         else:
-            at = 0
-            while at < len(argument):
-                size = chunker(len(argument) - at)
-                connection.receive_data(argument[at : at + size])
+            at, [data] = 0, arguments
+            while at < len(data):
+                size = chunker(len(data) - at)
+                connection.receive_data(data[at : at + size])
                 found.events += drain(connection, kept.log)
                 at += size
         found.sent.append(connection.data_to_send())

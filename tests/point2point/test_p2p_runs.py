@@ -15,6 +15,7 @@ from p2p_support import (
     adjust,
     beyond_the_end,
     cancel,
+    drain,
     ended_log,
     metadata,
     proposal,
@@ -27,7 +28,6 @@ from runs_support import (
     Conversation,
     assert_alike,
     converse,
-    drain,
     expanded,
     make_log,
     replay,
@@ -73,10 +73,10 @@ def conversations(draw: st.DrawFn, *, steps: int = 25) -> Conversation:
         ),
         family,
         make_log(family, length, ended=ended),
+        trusted=draw(st.booleans()),
     )
-    runs = draw(st.booleans())
     seed = draw(st.integers(0, 1 << 32))
-    return converse(seed, kept, draw(st.sampled_from(SETUPS)), steps=steps, runs=runs)
+    return converse(seed, kept, draw(st.sampled_from(SETUPS)), steps=steps)
 
 
 @settings(max_examples=settings.default.max_examples * 2)  # type: ignore[union-attr]
@@ -118,11 +118,12 @@ def mutate(data: bytes, chance: Random) -> bytes:
 @given(conversations(), st.integers(0, 1 << 32))
 def test_in_runs_is_piece_by_piece_with_bytes_changed(kept: Conversation, seed: int) -> None:
     chance = Random(seed)
-    received = [n for n, (step, _) in enumerate(kept.steps) if step == "receive"]
     steps = list(kept.steps)
+    received = [n for n, (_, verb, _, _) in enumerate(steps) if verb == "receive_data"]
     for _ in range(5):
         at = chance.choice(received)
-        kept.steps = [*steps[:at], ("receive", mutate(steps[at][1], chance)), *steps[at + 1 :]]
+        wrong = mutate(steps[at][2][0], chance)
+        kept.steps = [*steps[:at], (None, "receive_data", (wrong,), {}), *steps[at + 1 :]]
         plain = replay(kept, in_runs=False, chunker=whole)
         assert_alike(plain, replay(kept, in_runs=True, chunker=whole))
         assert_alike(plain, replay(kept, in_runs=True, chunker=random_chunks(chance)))
@@ -134,8 +135,9 @@ def test_the_conversations_are_about_runs() -> None:
     in_events = 0
     for seed in range(30):
         for family in (YAMF, YASMF):
-            kept = Conversation(Role(seed % 2), Setup(), Limits(), family, make_log(family))
-            converse(seed, kept, Setup(), runs=bool(seed % 3))
+            log, trusted = make_log(family), bool(seed % 3)
+            kept = Conversation(Role(seed % 2), Setup(), Limits(), family, log, trusted)
+            converse(seed, kept, Setup())
             for event in replay(kept, in_runs=True, chunker=whole).events:
                 entries = isinstance(event, EntriesReceived)
                 in_events += len(event.entries) if isinstance(event, EntriesReceived) else 0
