@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
+
 import pytest
 from p2p_support import (
     GREEDY,
@@ -36,6 +38,33 @@ def over(pair: Pair, request: Request) -> None:
     request.cancel(CancelReason.DO_NOT_RETRY)
     pair.pump()
     assert request.state is RequestState.ENDED
+
+
+@pytest.mark.parametrize("greedy", [False, True])
+def test_a_snapshot_stays_what_it_was(greedy: bool) -> None:
+    """Else nobody could compare what is with what has been."""
+    pair = Pair(GREEDY, GREEDY) if greedy else Pair()
+    ours, theirs = pair.confirmed(end=30)
+    send_entry(theirs, 1)
+    theirs.send_metadata(entry(2))
+    pair.pump()
+    sides = pair.left, pair.right
+    before = [side.snapshot() for side in sides]
+    kept = deepcopy(before)
+    theirs.send_payload(payload(2)[:1])
+    if greedy:
+        theirs.apologize()
+    theirs.send_payload(payload(2)[0 if greedy else 1 :])
+    send_entry(theirs, 3)
+    ours.adjust(end=20, upper_certpool=40, size_max=9)
+    pair.pump()
+    ours.cancel(CancelReason.DO_NOT_RETRY)
+    assert before == kept
+    for side, snapshot in zip(sides, before, strict=True):
+        now = side.snapshot()
+        assert now != snapshot
+        [was], [is_now] = snapshot.requests, now.requests
+        assert was.incoming != is_now.incoming or was.outgoing != is_now.outgoing
 
 
 class TestHandles:

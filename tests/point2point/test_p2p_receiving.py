@@ -398,6 +398,20 @@ def test_links_told_with_the_confirmation_are_not_asked_for() -> None:
             assert peer.events[-1].entry == entry(13)
 
 
+@pytest.mark.parametrize("links", [None, {4: link(4)}])
+def test_links_told_with_the_proposal_are_not_asked_for(links: dict[int, bytes] | None) -> None:
+    peer = Raw()
+    peer.connection.propose(proposal(12, end=20), links=links)
+    peer.control(adjust(0, "all"))
+    peer.data(switch(0), metadata(entry(12)), raw(payload(12)))
+    peer.data(metadata(entry(13), backlink=False))
+    last = peer.events[-1]
+    if links is None:
+        assert last == HashWanted(request_id=0, seqnum=4)
+    else:
+        assert last == MetadataReceived(request_id=0, entry=entry(13), verified=True)
+
+
 def test_bytes_before_the_offset_are_told_with_the_confirmation() -> None:
     for size, verified in ((None, None), (3, True)):
         verifier = None

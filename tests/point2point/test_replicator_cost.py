@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from replicator_support import FETCH, KEEP, SERVE, World, news_of, same, store_of
+from p2p_support import adjust, propose
+from replicator_raw import RawPeer
+from replicator_support import FETCH, KEEP, SERVE, World, key_of, news_of, same, store_of
 
+from culm.bamboo.links import lipmaa
 from culm.point2point.replication import Interest, ReplicatorLimits
 
 COUNT, PAYLOAD_SIZE = 1000, 100
@@ -25,3 +28,28 @@ def test_an_entry_of_a_whole_log_costs_what_it_has_to(interest: Interest, proact
     assert same(server, reader)
     sent = server.end.sent_size + reader.end.sent_size
     assert (sent - COUNT * PAYLOAD_SIZE) / COUNT <= BOUND
+
+
+def asked(peer: RawPeer) -> list[str]:
+    """What the store is asked for, one after the other, until there is nothing to do."""
+    found: list[str] = []
+    while peer.effects:
+        found.append(type(peer.effects[0]).__name__)
+        peer.answer()
+        peer.drain()
+    return found
+
+
+def test_a_proposal_and_an_answer_to_one_take_one_effect_each() -> None:
+    news = news_of((3,) * 20)
+    peer, log = RawPeer(news, slow=True), key_of(news)
+    # Which logs there are, how this one stands, and what a proposal of it needs.
+    assert asked(peer) == ["ReadLogs", "ReadLog", "ReadLog"]
+    link = news[lipmaa(21) - 1].entry.hash()
+    assert propose(1, 21, hash=link, log=log) in peer.control_seen
+    link = news[lipmaa(15) - 1].entry.hash()
+    peer.control(propose(0, 15, hash=link, end=(16, 16), log=log))
+    assert [type(effect).__name__ for effect in peer.effects] == ["ReadLog"]
+    peer.answer()
+    peer.drain()
+    assert adjust(0, "notify", flags=16) in peer.control_seen
