@@ -5,10 +5,15 @@
     python examples/oxen_cluster.py node 9002 --join 9001     # type to chat,
     python examples/oxen_cluster.py node 9003 --join 9001 9002   # /leave to say goodbye
 
+With ``--key cluster.key``, everywhere, strangers are kept out and cannot read along; the file is
+made by ``python examples/oxen_cluster.py key >cluster.key``.
+
 A server's ID is its UDP port on this machine, so nobody needs a book of addresses: whoever
 is heard of can be written to.  Kill a node with ctrl-C and start it again, and watch who
 reaches whom.  ``/cut 9002`` pulls the plug between two nodes (typed at both), ``/mend 9002``
-puts it back: what they say to each other goes through others meanwhile.
+puts it back: what they say to each other goes through others meanwhile.  ``/tag role=store`` says
+what a node is, ``/tag hall`` puts it into a group, ``/untag hall`` takes that back, and
+``/to hall hello`` is heard by those in the group alone.
 
 Exit status of the demo: 0 if all that was said was heard in order, 1 if not, 130 if it was
 interrupted.
@@ -21,19 +26,23 @@ import asyncio
 import contextlib
 import json
 import random
+import secrets
 import signal
 import socket
 import sys
 import time
 from collections import defaultdict, deque
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
+from culm.arguments import is_encodable
 from culm.machine import Event, LocalProtocolError
 from culm.oxen import (
     LeaveReason,
+    Limits,
     MessageReceived,
     Node,
     PeerJoined,
@@ -41,6 +50,7 @@ from culm.oxen import (
     PeerReachable,
     PeerState,
     PeerUnreachable,
+    TagsChanged,
     Timing,
 )
 from drivers.udp_driver import UdpDriver
@@ -52,6 +62,7 @@ CLEAR = "\x1b[2J\x1b[H"
 PROMPT = "\x1b[H\x1b[2K> "
 BELOW_PROMPT = "\x1b7\x1b[3H"
 BACK = "\x1b[J\x1b8"
+TAGS_SIZE_MAX = 512
 LINE_SIZE_MAX = 2**24  # what is too long for a message is told so, not cut off
 END_OF_LINE = "\x1b[K\n"
 NAMES = ("Ada", "Ben", "Cleo", "Dan", "Eve", "Finn", "Gus", "Hal")
@@ -102,6 +113,27 @@ def _is_port(sid: bytes) -> bool:
     return sid.isdigit() and len(sid) <= 5 and 0 < int(sid) < 65536
 
 
+def key_in(path: str) -> bytes:
+    """The cluster's key: 64 hexadecimal digits in a file."""
+    try:
+        key = bytes.fromhex(Path(path).read_text(encoding="ascii"))
+    except (OSError, ValueError) as error:
+        raise argparse.ArgumentTypeError(f"{path}: {error}") from error
+    if len(key) != 32:
+        raise argparse.ArgumentTypeError(f"{path}: a key is 64 hexadecimal digits")
+    return key
+
+
+def tags_in(words: list[str]) -> dict[str, str]:
+    """``["role=store", "hall"]`` as tags."""
+    return {name: value for name, _, value in (word.partition("=") for word in words)}
+
+
+def words_of(tags: Mapping[str, str]) -> str:
+    """The inverse of `tags_in`, in one line."""
+    return " ".join(f"{name}={value}" if value else name for name, value in sorted(tags.items()))
+
+
 # -- one node ----------------------------------------------------------------------------------
 
 
@@ -126,13 +158,16 @@ class Chat:
                 self._tell("unreachable", peer)
             case PeerReachable(peer=peer):
                 self._tell("reachable", peer)
+            case TagsChanged(peer=peer, tags=tags):
+                self._tell("tags", peer, text=words_of(tags))
 
     def show(self, node: Node, *, last: bool = False) -> None:
         """The table as it is now; if it is the `last` time, it stays on the screen."""
         if self.as_json:
             peers = {sid.decode(): view.state.value for sid, view in node.peers().items()}
             queued = {sid.decode(): view.queued for sid, view in node.peers().items()}
-            table = {"peers": peers, "ways": ways(node), "queued": queued}
+            tags = {sid.decode(): dict(view.tags) for sid, view in node.peers().items()}
+            table = {"peers": peers, "ways": ways(node), "queued": queued, "tags": tags}
             self._print({"what": "table", **table})
         elif self._drawn or last:
             screen = render(self._table(node), sys.stdout) + "\n\n" + "\n".join(self.lines) + "\n"
@@ -148,9 +183,12 @@ class Chat:
         for sid, view in sorted(node.peers().items()):
             age = "-" if view.age_s is None else f"{view.age_s:.0f} s ago"
             name = sid.decode()
-            rows.append((name, view.state.value, reached[name], age, view.queued))
-        title = f"{node.me.decode()} ({node.state.name.lower()})"
-        return Table(title, ("peer", "state", "reached", "last contact", "unacknowledged"), rows)
+            tags = clean(words_of(view.tags))
+            rows.append((name, view.state.value, reached[name], age, view.queued, tags))
+        mine = clean(words_of(node.tags))
+        title = f"{node.me.decode()} ({node.state.name.lower()}{', ' + mine if mine else ''})"
+        columns = ("peer", "state", "reached", "last contact", "unacknowledged", "tags")
+        return Table(title, columns, rows)
 
     def prompt(self, *, clear: bool = False) -> None:
         """Make room for the next line to be typed."""
@@ -162,23 +200,25 @@ class Chat:
         if self.as_json:
             self._print({"what": what, "peer": peer.decode(), "text": text})
         else:
-            said = f": {clean(text)}" if what == "message" else f" {what}"
-            self.lines.append(f"{peer.decode()}{said}")
+            said = {"message": f": {clean(text)}", "tags": f" is {clean(text) or 'nothing'}"}
+            self.lines.append(peer.decode() + said.get(what, f" {what}"))
 
     def _print(self, line: dict[str, object]) -> None:
         print(json.dumps(line), flush=True)
 
 
-async def run_node(port: int, seeds: list[int], pace: float, as_json: bool) -> None:
-    chat = Chat(as_json=as_json)
-
+async def run_node(options: argparse.Namespace) -> None:
+    chat, port, seeds = Chat(as_json=options.json), options.port, options.join
     loop = asyncio.get_running_loop()
     node = Node(
         me=b"%d" % port,
         rng=random.SystemRandom(),
         epoch=time.time() - loop.time(),
-        timing=paced(pace),
+        timing=paced(options.pace),
+        limits=Limits(tags_size_max=TAGS_SIZE_MAX),
+        keys=[options.key] if options.key else [],
     )
+    node.set_tags(tags_in(options.tags))
     wires = Wires()
     driver = UdpDriver(node, address_of=wires.address_of, name_of=wires.name_of, on_event=chat.note)
     await loop.create_datagram_endpoint(lambda: driver, local_addr=(HOST, port))
@@ -208,16 +248,32 @@ async def _obey(
             break
         if not line:
             continue
-        verb, _, other = line.partition(" ")
-        if verb in ("/cut", "/mend"):
-            (wires.cut.add if verb == "/cut" else wires.cut.discard)(other.encode())
-            continue
         try:
-            driver.call(node.broadcast_in_order, line.encode())
-            chat.lines.append(f"you: {line}")
+            _do(line, driver, node, chat, wires)
         except LocalProtocolError as error:
             chat.lines.append(f"not sent: {error}")
     driver.call(node.leave)
+
+
+def _do(line: str, driver: UdpDriver, node: Node, chat: Chat, wires: Wires) -> None:
+    """Do what one line says; raises `LocalProtocolError` if the node refuses."""
+    verb, _, rest = line.partition(" ")
+    match verb:
+        case "/cut":
+            wires.cut.add(rest.encode())
+        case "/mend":
+            wires.cut.discard(rest.encode())
+        case "/tag":
+            driver.call(partial(node.set_tags, {**node.tags, **tags_in(rest.split())}))
+        case "/untag":
+            driver.call(partial(node.leave_group, rest))
+        case "/to":
+            group, _, text = rest.partition(" ")
+            driver.call(partial(node.send_to_group, group, text.encode()))
+            chat.lines.append(f"you to {group}: {text}")
+        case _:
+            driver.call(node.broadcast_in_order, line.encode())
+            chat.lines.append(f"you: {line}")
 
 
 async def _show(node: Node, chat: Chat) -> None:
@@ -509,11 +565,17 @@ def free_ports(count: int) -> list[int]:
 
 def main(arguments: list[str] | None = None) -> int:
     options = _options(arguments)
+    if options.command == "key":
+        print(secrets.token_hex(32))
+        return 0
     if options.command == "node":
         try:
-            asyncio.run(run_node(options.port, options.join, options.pace, options.json))
+            asyncio.run(run_node(options))
         except KeyboardInterrupt:
             pass  # a death without a goodbye, as the others will see
+        except LocalProtocolError as error:
+            print(f"{' '.join(options.tags)}: {error}", file=sys.stderr)
+            return 2
         except OSError as error:
             print(f"port {options.port}: {error.strerror}", file=sys.stderr)
             return 2
@@ -550,6 +612,20 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
         metavar="PORT",
         help="nodes to ask for help, again and again until they are there",
     )
+    node.add_argument(
+        "--key",
+        type=key_in,
+        metavar="FILE",
+        help="the cluster's key, 64 hexadecimal digits: all nodes have the same, or none has one",
+    )
+    node.add_argument(
+        "--tags",
+        nargs="+",
+        default=[],
+        metavar="NAME[=VALUE]",
+        help="what this node says of itself to all others; a name alone is a group that it is in",
+    )
+    commands.add_parser("key", help="make a key for a cluster, and print it")
     demo = commands.add_parser("demo", help="several processes and a story")
     demo.add_argument("--nodes", type=int, default=4, help="how many (default: %(default)s)")
     for command, pace in ((node, 0.25), (demo, 0.05)):
@@ -563,6 +639,8 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     options = parser.parse_args(arguments)
     if options.command == "node" and options.port in options.join:
         parser.error("a node cannot help itself to join")
+    if options.command == "node" and not all(map(is_encodable, options.tags)):
+        parser.error("tags are text")
     if options.command == "demo" and options.nodes < 3:
         parser.error("a story needs three nodes")
     return options

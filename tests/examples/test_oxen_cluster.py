@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import socket
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
+import pytest
 from pictures import words_of
 
-from oxen_cluster import Story
+from oxen_cluster import Story, free_ports, key_in, main, tags_in
+from oxen_cluster import words_of as words_of_tags
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "oxen_cluster.py"
 
@@ -91,6 +95,114 @@ def test_who_finds_nobody_asks_again() -> None:
             assert late.wait(60) == 0
             helper.communicate(b"/leave\n", timeout=60)
             assert helper.returncode == 0
+
+
+class Talker:
+    """A node in a process of its own, at a tenth of the pace."""
+
+    def __init__(self, *arguments: str) -> None:
+        command = [sys.executable, str(EXAMPLE), "node", "--json", "--pace", "0.1", *arguments]
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+
+    def until(self, **wanted: object) -> dict[str, object]:
+        """The next line that says this."""
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            note = json.loads(line)
+            if wanted.items() <= note.items():
+                return note
+        raise AssertionError(f"{wanted} was not said")
+
+    def type(self, line: str) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(line + "\n")
+        self.process.stdin.flush()
+
+    def __enter__(self) -> Talker:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+        self.process.communicate()
+
+
+@pytest.fixture
+def key(tmp_path: Path) -> str:
+    made = run("key")
+    assert made.returncode == 0
+    file = tmp_path / "cluster.key"
+    file.write_text(made.stdout)
+    return str(file)
+
+
+@pytest.mark.slow
+def test_nodes_with_one_key_know_each_others_tags_and_speak_in_groups(key: str) -> None:
+    one, two = map(str, free_ports(2))
+    with (
+        Talker(one, "--key", key, "--tags", "role=store", "hall") as first,
+        Talker(two, "--key", key, "--join", one) as second,
+    ):
+        assert second.until(what="tags")["text"] == "hall role=store"
+        second.type("/tag room=3 cellar")
+        assert first.until(what="tags")["text"] == "cellar room=3"
+        assert first.until(what="table", tags={two: {"cellar": "", "room": "3"}})
+        second.type("/to nobody this is for nobody")
+        second.type("/to hall this is for the hall")
+        assert first.until(what="message")["text"] == "this is for the hall"
+        second.type("/untag cellar")
+        assert first.until(what="tags")["text"] == "room=3"
+        for each in (first, second):
+            each.type("/leave")
+        for each in (first, second):
+            assert each.process.wait(60) == 0
+
+
+@pytest.mark.slow
+def test_who_has_no_key_or_another_one_is_not_let_in(key: str, tmp_path: Path) -> None:
+    other = tmp_path / "other.key"
+    other.write_text(run("key").stdout)
+    ports = list(map(str, free_ports(4)))
+    with (
+        Talker(ports[0], "--key", key) as member,
+        Talker(ports[1], "--join", ports[0]) as without,
+        Talker(ports[2], "--join", ports[0], "--key", str(other)) as stranger,
+    ):
+        for each in (without, stranger):
+            assert each.until(what="unreachable", peer=ports[0])
+        with Talker(ports[3], "--join", ports[0], "--key", key) as friend:
+            assert friend.until(what="joined")["peer"] == ports[0]
+            assert member.until(what="joined")["peer"] == ports[3]
+
+
+@pytest.mark.parametrize("text", ["", "00" * 31, "00" * 33, "x" * 64, "ä"])
+def test_what_is_no_key_is_said(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "cluster.key"
+    file.write_text(text, encoding="utf-8")
+    with pytest.raises(argparse.ArgumentTypeError, match=r"cluster\.key"):
+        key_in(str(file))
+    with pytest.raises(argparse.ArgumentTypeError, match="nowhere"):
+        key_in(str(tmp_path / "nowhere"))
+
+
+def test_tags_are_words() -> None:
+    assert tags_in(["role=store", "hall", "sum=1=1"]) == {"role": "store", "hall": "", "sum": "1=1"}
+    assert words_of_tags(tags_in(["role=store", "hall"])) == "hall role=store"
+
+
+def test_tags_and_a_key_are_explained_and_too_many_refused(capsys: Any) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["node", "--help"])
+    assert ended.value.code == 0
+    explained = capsys.readouterr().out
+    assert "--key FILE" in explained
+    assert "--tags NAME[=VALUE]" in explained
+    assert main(["node", "39476", "--tags", "x" * 600]) == 2
+    assert "at most 64 tags in 512 bytes" in capsys.readouterr().err
+    with pytest.raises(SystemExit) as ended:
+        main(["node", "39476", "--tags", "\udcff"])
+    assert ended.value.code == 2
 
 
 def test_end_of_input_is_a_goodbye() -> None:
