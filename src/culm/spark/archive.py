@@ -1,14 +1,14 @@
-"""culm's archive files: entries and payloads, as many as there are, to be read in parallel.
+"""culm's archive files: any number of entries and payloads, in a form that is read in parallel.
 
-Nothing here needs Spark or Arrow: a node can write an archive, and any program read one.  All
+Nothing here needs Spark or Arrow: a node can write an archive, and any program can read one.  All
 numbers are little-endian.  A file is a header of 64 bytes
 
 | At | Bytes | |
 | --- | --- | --- |
 | 0 | 8 | ``culmarch`` |
 | 8 | 2 | the version of the format, 1 |
-| 16 | 16 | the kind of what is in it, ASCII: ``bamboo/YAMF``, ``bamboo/YASMF``, ... |
-| 32 | 16 | the marker: chance, of each file its own |
+| 16 | 16 | what kind of records it holds, ASCII: ``bamboo/YAMF``, ``bamboo/YASMF``, ... |
+| 32 | 16 | the marker: random bytes, different in each file |
 
 and then blocks, one after the other:
 
@@ -24,14 +24,14 @@ and then blocks, one after the other:
 | | | the entries |
 | | | the payloads |
 
-Bytes that are not mentioned are zero.  Whoever starts to read in the middle looks for the marker.
-Nobody can have foreseen it when the payloads were made, so that none of them holds a forged block;
-a block in which it stands again is damaged.
+Bytes that are not mentioned are zero.  A reader that starts in the middle of a file looks for the
+marker.  Nobody could know it when the payloads were made, so no payload can hold a forged block; a
+block that contains the marker a second time is damaged.
 
-A reader trusts nothing: what is no sound block is passed over up to the next marker, and told as
-`Damage`.  A declared size costs nothing before it is known that the file has as many bytes, up to
-the next marker, and sizes, entries and payloads have at most `BLOCK_SIZE_MAX` each: reading takes
-time in proportion to the file, whatever its blocks say.
+A reader trusts nothing: bytes that are not a sound block are skipped up to the next marker and
+reported as `Damage`.  A declared size costs nothing until the file is known to have that many bytes
+before the next marker, and sizes, entries and payloads take at most `BLOCK_SIZE_MAX` each: reading
+takes time in proportion to the file, whatever its blocks claim.
 """
 
 from __future__ import annotations
@@ -69,10 +69,10 @@ __all__ = [
 ]
 
 HEADER_SIZE = 64
-#: The size of a payload that is not there.
+#: Stands for the size of a payload that is absent.
 ABSENT = 2**32 - 1
-#: How many bytes the entries of a block have at most, its payloads, and the sizes of both: what
-#: Arrow's short offsets can tell.
+#: How many bytes the entries of a block may take, and its payloads, and the sizes of both: as much
+#: as Arrow's 32-bit offsets can address.
 BLOCK_SIZE_MAX = 2**30
 
 _VERSION = 1
@@ -84,7 +84,7 @@ _BLOCK = Struct("<16sI4xQQQ")
 _SIZES = Struct("<I4xQQ")
 # So many bytes are read first where a marker may be near, and twice as many each time it is not.
 _NEAR, _FAR = 1 << 12, 1 << 20
-# A block is closed when it has so many bytes.
+# A block is closed once it has this many bytes.
 _BLOCK_SIZE = 4 << 20
 _RECORDS_MAX = 1 << 16
 
@@ -107,7 +107,7 @@ class Fault(StrEnum):
 
 
 class ArchiveError(ValueError):
-    """What should be an archive is none; `fault` says why."""
+    """This is not an archive; `fault` says why."""
 
     def __init__(self, fault: Fault, message: str) -> None:
         super().__init__(message)
@@ -116,7 +116,7 @@ class ArchiveError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What a file says of itself: the kind of its entries, and its marker (16 bytes)."""
+    """The header of a file: the kind of its entries, and its marker (16 bytes)."""
 
     kind: str
     marker: bytes
@@ -135,7 +135,7 @@ class Header:
 
     @classmethod
     def decode(cls, data: bytes) -> Header:
-        """Raises `ArchiveError` with ``NO_ARCHIVE`` for all else."""
+        """Decode a header; raises `ArchiveError` with ``NO_ARCHIVE`` for anything else."""
         if len(data) < HEADER_SIZE or not data.startswith(_MAGIC):
             raise ArchiveError(Fault.NO_ARCHIVE, "this is no archive")
         _, version, padded, marker = _HEADER.unpack_from(data)
@@ -152,7 +152,7 @@ class Header:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A sound block, which begins at `offset` of its file; sizes have 32 bits each."""
+    """A sound block that begins at `offset` of its file; sizes are arrays of 32-bit numbers."""
 
     offset: int
     count: int
@@ -162,7 +162,7 @@ class Block:
     payloads: memoryview
 
     def records(self) -> Iterator[tuple[bytes, bytes | None]]:
-        """The entries, each with its payload; ``None`` where it is absent."""
+        """The entries, each with its payload, or ``None`` where that is absent."""
         at = payload_at = 0
         for index in range(self.count):
             size = _number(self.entry_sizes, index)
@@ -178,7 +178,7 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """Bytes of a file, from `offset` on, of which nothing can be told."""
+    """Bytes of a file, from `offset` on, that cannot be read."""
 
     offset: int
     size: int
@@ -215,7 +215,7 @@ def encode_block(
 class ArchiveWriter:
     """Writes an archive to `file`, which stays open; a context manager that ends with `flush`.
 
-    `marker` is for tests that compare bytes: everybody else lets chance have its way.
+    `marker` is for tests that compare bytes; by default it is random.
     """
 
     def __init__(self, file: IO[bytes], kind: str, *, marker: bytes | None = None) -> None:
@@ -272,7 +272,7 @@ class ArchiveWriter:
 
 
 def read_header(file: IO[bytes]) -> Header:
-    """The header of `file`; raises `ArchiveError` if that is none."""
+    """The header of `file`; raises `ArchiveError` if there is none."""
     file.seek(0)
     return Header.decode(file.read(HEADER_SIZE))
 
@@ -286,12 +286,12 @@ def read_blocks(
     size: int | None = None,
     is_end: bool = False,
 ) -> Iterator[Block | Damage]:
-    """The blocks that begin from byte `start` up to `stop`, by default all, and what is damaged.
+    """The blocks that begin from byte `start` up to `stop` (by default all), and what is damaged.
 
-    Whoever reads a file in parts, each up to where the next one starts, gets every block and
-    every damage once: damage belongs to the part in which the block in front of it begins.  With
-    `size` the file is read as if it ended there; with `is_end` a block is known to have ended at
-    `start`, and damage that is there belongs to this part.
+    A file that is read in parts, each up to where the next one starts, gives every block and
+    every damaged stretch exactly once: damage belongs to the part in which the block before it
+    begins.  With `size` the file is read as if it ended there; with `is_end` a block is known to
+    have ended at `start`, and damage found there belongs to this part.
     """
     check_int("start", start)
     there = file.seek(0, os.SEEK_END)
@@ -317,11 +317,11 @@ def read_blocks(
 
 
 def whole_until(file: IO[bytes], *, start: int, size: int) -> int:
-    """Up to where an archive that is being written can be read, from `start` on.
+    """How far an archive that is still being written can be read, from `start` on.
 
-    `start` is 0 or what was said before; `size` is how many bytes there are.  That is the end of
-    the last block that is whole, or `size` for what is no archive and will be none.  Of all
-    blocks but the last only the beginning is read, unless there is damage.
+    `start` is 0 or an earlier result; `size` is how many bytes there are.  The result is the end
+    of the last complete block, or `size` if this is not an archive and cannot become one.  Unless
+    there is damage, only the beginning of each block is read, except for the last one.
     """
     file.seek(0)
     begins = file.read(min(size, HEADER_SIZE))
@@ -363,7 +363,7 @@ def _is_whole(file: IO[bytes], marker: bytes, at: int, end: int, size: int) -> b
 
 
 def read_archive(file: IO[bytes]) -> Iterator[tuple[bytes, bytes | None]]:
-    """All records of an archive that nothing is wrong with; else raises `ArchiveError`."""
+    """All records of an archive; raises `ArchiveError` if any of it is damaged."""
     for part in read_blocks(file, read_header(file)):
         if isinstance(part, Damage):
             raise ArchiveError(part.fault, f"{part.size} bytes at {part.offset} are no blocks")

@@ -8,15 +8,15 @@ verified exactly if all entries before it are.  So it is enough to know, for eac
 - the first with a wrong link, the first fork or lie about a payload's size,
 - the entry that ends the log.
 
-All of them are minima, which can be found wherever the rows lie.  Rows are brought together by
+All of them are minima, which can be found wherever the rows lie.  Rows are brought together in
 blocks of 1024 sequence numbers of a log (`culm.spark.blocks`); the few links that leave their
-block are joined with the few entries to which links can lead; what is found of logs with faults
-is brought back to their rows, again by blocks.  No step has more of a log for one key than a
-block, so that a log of any size is no worse than many.  The one thing that grows with an author's
-ill will is a block itself: all variants that are signed of its sequence numbers.
+block are joined with the few entries that such links can lead to; what is found about faulty logs
+is joined back to their rows, again by block.  No step gathers more of a log under one key than a
+block, so one giant log costs no more than many small ones.  The only thing that a malicious author
+can make grow is a block itself, by signing many variants of its entries.
 
-Sequence numbers have 64 bits, more than Spark's numbers; inside of this module they are
-ordinals, with the highest bit turned, which sort as they should.
+Sequence numbers are unsigned 64-bit numbers, which Spark does not have; inside this module they
+are ordinals, signed numbers with the highest bit flipped, which sort the same way.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ NEEDED = (
     ("reasons", "int"),
 )
 
-#: What a row of `Audit.verdicts` has besides, or with another meaning than before.
+#: The columns that `Audit.verdicts` adds, or gives another meaning.
 VERDICT = (("reasons", "int"), ("verified", "boolean"))
 
 #: The columns of `Audit.logs`.
@@ -73,14 +73,14 @@ _FIRSTS = ("unbroken", "forked_at", "lied_at", "ended_at", "back_at", "lipmaa_at
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """What an audit has found, as DataFrames that nothing has been computed of yet.
+    """What an audit found, as DataFrames that are computed when they are used.
 
-    `verdicts` are the rows that were given, with `VERDICT`: all reasons, as `audit_log` gives them,
-    and whether the entry is verified.  `logs` has one row for each log of which there is an entry
-    that its author has signed (`LOGS`).  `forks` has one row for each forked place: ``log``,
-    ``seqnum``, how many ``variants`` there are and, if entries were kept, a ``proof`` of the two
-    least in order of bytes, which `culm.bamboo.ForkProof.decode_prefix` reads.  `blocks` is what
-    an audit of more rows can go on from: `culm.spark.blocks.SUMMARY`.
+    `verdicts` has the given rows with `VERDICT` added: all reasons, as `audit_log` gives them, and
+    whether the entry is verified.  `logs` has one row for each log with at least one entry that
+    its author has signed (`LOGS`).  `forks` has one row for each forked place: ``log``,
+    ``seqnum``, the number of ``variants`` and, if entries were kept, a ``proof`` made of the two
+    smallest in byte order, which `culm.bamboo.ForkProof.decode_prefix` reads.  `blocks` is what an
+    audit of more rows can continue from: `culm.spark.blocks.SUMMARY`.
     """
 
     verdicts: DataFrame
@@ -90,32 +90,32 @@ class Audit:
     _cached: tuple[DataFrame, ...] = ()
 
     def close(self) -> None:
-        """Give back the disk that has been used on the way; what is computed later costs more."""
+        """Free the disk space of intermediate results; tables used later are computed anew."""
         for frame in self._cached:
             frame.unpersist()
 
 
 @dataclass(frozen=True, slots=True)
 class Earlier:
-    """An audit to go on from: its `blocks`, and the `new` rows that have come since."""
+    """An audit to continue from: its `blocks`, and the `new` rows that have arrived since."""
 
     blocks: DataFrame
     new: DataFrame
 
 
 def audit(rows: DataFrame, *, earlier: Earlier | None = None, faulty_max: int = SENT_MAX) -> Audit:
-    """Audit all logs of which there are `rows`, as `verify_entries` has made them.
+    """Audit all logs that have entries in `rows`, which come from `verify_entries`.
 
-    With `earlier`, only those blocks are looked at anew of which there are new rows (which `rows`
-    has, too); what is found is the same.
+    With `earlier`, only the blocks that have new rows are summarised again (`rows` must include
+    the new ones); the findings are the same.
 
-    The rows are read several times: let them be in a file or persisted, or each reading verifies
-    them anew.  Blocks are looked at before this returns, and what is found is persisted, on disk,
-    until `Audit.close` or the end of the session.  Blocks of logs with faults, and entries that
-    are marked as part of a fork or for a wrong link, are sent to all tasks if they are at most
-    `faulty_max` together, some 100 bytes each; if there are more, the rows are shuffled again to
-    meet them.  Raises `ColumnError` if one of `NEEDED` is missing.  Names of columns that begin
-    with an underscore are the audit's own.
+    The rows are read several times: write them to a file or persist them first, or each reading
+    verifies them again.  Blocks are summarised before this returns, and the summaries stay on disk
+    until `Audit.close` or the end of the session.  Blocks of faulty logs, and entries that are
+    part of a fork or have a wrong link, are broadcast to all tasks if there are at most
+    `faulty_max` of them, at some 100 bytes each; if there are more, the rows are shuffled once
+    more to join them.  Raises `ColumnError` if one of `NEEDED` is missing.  Column names that
+    begin with an underscore are reserved for the audit.
     """
     from pyspark import StorageLevel
     from pyspark.sql import functions as f
@@ -138,7 +138,7 @@ def audit(rows: DataFrame, *, earlier: Earlier | None = None, faulty_max: int = 
 
 
 def _placed(rows: DataFrame) -> DataFrame:
-    """The rows with their ordinals and blocks, and whether their authors have signed them."""
+    """Add each row's ordinal and block, and whether its author has signed it."""
     from pyspark.sql import functions as f
 
     signed = f.col("log").isNotNull() & (f.col("reasons").bitwiseAND(UNSIGNED) == 0)
@@ -150,7 +150,7 @@ def _placed(rows: DataFrame) -> DataFrame:
 
 
 def _ordinal(seqnum: Column) -> Column:
-    """The ordinal of a sequence number, and the other way round."""
+    """The ordinal of a sequence number, or the sequence number of an ordinal."""
     from pyspark.sql import functions as f
 
     return seqnum.bitwiseXOR(f.lit(LOWEST))
@@ -178,7 +178,7 @@ def _blocks(rows: DataFrame) -> DataFrame:
 
 
 def _blocks_since(rows: DataFrame, earlier: Earlier, sent_max: int) -> DataFrame:
-    """The same, of which only those are made anew that have new rows."""
+    """The same, but only the blocks that have new rows are summarised again."""
     from pyspark.sql import functions as f
 
     check_columns(earlier.new, NEEDED)
@@ -192,13 +192,13 @@ def _blocks_since(rows: DataFrame, earlier: Earlier, sent_max: int) -> DataFrame
 
 
 def _links(blocks: DataFrame) -> DataFrame:
-    """The links that leave their block, and whether they lead where they should.
+    """The links that leave their block, and whether they lead to the right entry.
 
-    ``missing`` says that there is nothing at the target, ``wrong`` that there is something else.
+    ``missing`` means that there is nothing at the target, ``wrong`` that something else is there.
     """
     from pyspark.sql import functions as f
 
-    # By target and hash, each of its own: of either there may be any number, if an author forks.
+    # One join by target and one by hash: an author who forks can make any number of either.
     leaving = blocks.select("log", f.inline("links"))
     opens = blocks.select(f.col("log").alias("_log"), f.inline("opens").alias("_there", "_hashes"))
     hashes = opens.select(
@@ -274,9 +274,9 @@ def _logs(blocks: DataFrame, links: DataFrame) -> DataFrame:
 
 
 def _faulty(blocks: DataFrame, logs: DataFrame) -> DataFrame:
-    """The blocks of logs with faults, and what has to be known there to judge their rows.
+    """The blocks of faulty logs, with what is needed to judge their rows.
 
-    By blocks, so that the rows of a log need not all come to the same place.
+    By block, so that the rows of a log need not all be gathered in one place.
     """
     from pyspark.sql import functions as f
 
@@ -291,7 +291,7 @@ def _faulty(blocks: DataFrame, logs: DataFrame) -> DataFrame:
 
 
 def _marks(blocks: DataFrame, links: DataFrame) -> DataFrame:
-    """What is against an entry itself: forks, and links that lead to something else."""
+    """Faults of an entry itself: forks, and links that lead to another entry."""
     from pyspark.sql import functions as f
 
     inside = blocks.select("log", f.inline("marks"))
@@ -304,7 +304,7 @@ def _marks(blocks: DataFrame, links: DataFrame) -> DataFrame:
 
 
 def _verdicts(rows: DataFrame, faulty: DataFrame, marks: DataFrame) -> DataFrame:
-    """The rows, with all that is against them."""
+    """The rows, with all reasons against them."""
     from pyspark.sql import functions as f
 
     names = free_names(rows, ("_n", "_block", "_signed", *dict(VERDICT)))
@@ -370,7 +370,7 @@ def _report(logs: DataFrame) -> DataFrame:
 
 
 def _forked(marks: DataFrame) -> DataFrame:
-    """The forked places, and how many variants there are."""
+    """The forked places, with the number of variants at each."""
     from pyspark.sql import functions as f
 
     forks = marks.filter(f.col("_marks").bitwiseAND(bits(Reason.FORK)) != 0)

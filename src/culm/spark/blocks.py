@@ -1,10 +1,10 @@
-"""What can be known of a block of a log by itself: the part of an audit that runs in Python.
+"""What a block of a log shows by itself: the part of an audit that runs in Python.
 
-A block is 1024 sequence numbers of a log, those that differ in their last ten bits alone.  Links
-rarely leave it: behind a block's end entries can link to at most 42 entries up to there
-(`culm.bamboo.links.open_targets`), so that of the links of a large log one in a hundred is left
-for a join.  Blocks are small enough that a log of any size is spread evenly over tasks, and large
-enough that what is told of them is a small part of what they are told of.
+A block is 1024 sequence numbers of a log, which differ only in their last ten bits.  Links rarely
+leave it: entries after a block can link to at most 42 of the entries up to its end
+(`culm.bamboo.links.open_targets`), so in a large log one link in a hundred is left for a join.
+Blocks are small enough to spread a log of any size evenly over tasks, and large enough that their
+summaries are small beside the rows that they summarise.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["BLOCK_BITS", "LOWEST", "SUMMARY", "Signed", "Summary", "summaries", "summarise"]
 
-#: So many bits of a sequence number do not tell the block.
+#: How many of the low bits of a sequence number lie within a block.
 BLOCK_BITS = 10
 #: The ordinal of sequence number 0: ordinals are 64 bits with a sign, and sort as the numbers do.
 LOWEST = -(2**63)
@@ -53,7 +53,7 @@ _FORK = bits(Reason.FORK)
 
 
 class Signed(NamedTuple):
-    """A row that its author has signed, as far as the audit needs it; ordinals for numbers."""
+    """What the audit needs of a row that its author has signed; sequence numbers are ordinals."""
 
     log: bytes
     n: int
@@ -67,10 +67,10 @@ class Signed(NamedTuple):
 
 @dataclass(slots=True)
 class Summary:
-    """What is known of a block; fields as in `SUMMARY`.
+    """The summary of a block; fields as in `SUMMARY`.
 
-    ``unbroken`` is the last entry before the first one that is missing, ``None`` if none is;
-    ``links`` are those that leave the block, ``opens`` the entries to which later blocks can link.
+    ``unbroken`` is the last entry before the first missing one, ``None`` if none is missing;
+    ``links`` are those that leave the block, ``opens`` the entries that later blocks can link to.
     """
 
     log: bytes
@@ -91,12 +91,12 @@ class Summary:
     opens: list[dict[str, Any]] = field(default_factory=list)
 
     def add_gap(self, before: int) -> None:
-        """Entries are missing behind that one."""
+        """Entries are missing after this one."""
         self.gaps += 1
         self.ends_at(before)
 
     def ends_at(self, last: int) -> None:
-        """What is unbroken from the beginning goes no further, unless it has ended before."""
+        """The unbroken beginning ends here, unless it has ended before."""
         if self.unbroken is None:
             self.unbroken = last
 
@@ -113,7 +113,7 @@ class Summary:
 
 @lru_cache(maxsize=1 << 12)
 def _span(block: int) -> tuple[int, int, tuple[int, ...]]:
-    """The first and the last ordinal of a block, and those to which later blocks can link."""
+    """The first and the last ordinal of a block, and those that later blocks can link to."""
     first = block << BLOCK_BITS
     last = first + (1 << BLOCK_BITS) - 1
     first = max(first, LOWEST + 1)
@@ -181,7 +181,7 @@ def _link(row: Signed, target: int, link: bytes, bits: int) -> dict[str, Any]:
 
 
 def _blocks(batches: Iterable[pyarrow.RecordBatch]) -> Iterator[list[Signed]]:
-    """The rows of each block, of batches that are sorted by log and ordinal."""
+    """The rows of each block, from batches sorted by log and ordinal."""
     names = Signed._fields
     rows: list[Signed] = []
     key: tuple[bytes, int] | None = None

@@ -1,7 +1,7 @@
-"""Columns of Arrow as the kernels take them, and what kernels give as columns of Arrow.
+"""Arrow columns as input for the kernels, and the kernels' output as Arrow columns.
 
-What kernels take and give is not copied: buffers go in and out as they are.  What is done row by
-row, in Python, goes through `map_rows` and `row_batches`.
+Nothing is copied on the way: buffers go in and out as they are.  Work that is done row by row, in
+Python, goes through `map_rows` and `row_batches`.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ __all__ = [
     "validity",
 ]
 
-#: How many rows are sent to all tasks at most: each has them in memory, and so has the driver.
+#: How many rows are broadcast at most: every executor holds them in memory, and the driver, too.
 SENT_MAX = 100_000
 
-#: How many bytes the values of a batch have, or one more value.
+#: How many bytes the values of a batch have, unless a single value is larger.
 BATCH_SIZE = 4 << 20
 
 _ROWS_MAX = 1000
@@ -59,7 +59,7 @@ class Messages(NamedTuple):
 
 
 def messages(column: pyarrow.Array) -> Messages:
-    """The values of a binary column of any of Arrow's types for that; of nulls, what lies there.
+    """The values of a column of any of Arrow's binary types; nulls give whatever lies there.
 
     Raises `ColumnError` for another type.
     """
@@ -79,7 +79,7 @@ def messages(column: pyarrow.Array) -> Messages:
 
 
 def cuts_of(sizes: Any) -> Any:
-    """Where values begin that lie one after the other, and where the last one ends."""
+    """Where adjacent values begin, and where the last one ends."""
     import numpy
 
     cuts: numpy.ndarray[Any, Any] = numpy.zeros(len(sizes) + 1, "int64")
@@ -88,7 +88,7 @@ def cuts_of(sizes: Any) -> Any:
 
 
 def parts_of(cuts: Any) -> Iterator[slice]:
-    """Values in parts of `BATCH_SIZE` bytes or one value: of each it is said where it begins."""
+    """Split values into parts of `BATCH_SIZE` bytes, or of one value; where each part begins."""
     import numpy
 
     start, count = 0, len(cuts) - 1
@@ -100,7 +100,7 @@ def parts_of(cuts: Any) -> Iterator[slice]:
 
 
 def validity(present: numpy.ndarray[Any, Any]) -> pyarrow.Buffer:
-    """The bitmap of a column that has values where `present` is true."""
+    """The validity bitmap of a column that has values where `present` is true."""
     import numpy
     import pyarrow
 
@@ -130,9 +130,9 @@ def numbers(
     kind: str = "int64",
     present: numpy.ndarray[Any, Any] | None = None,
 ) -> pyarrow.Array:
-    """A column of numbers that lie one after the other, of numpy's type `kind`.
+    """A column of adjacent numbers of numpy's type `kind`.
 
-    What has all of 64 bits becomes negative, as Spark has no other numbers of that size.
+    Numbers of 2^63 and more become negative, since Spark has no unsigned 64-bit numbers.
     """
     import numpy
     import pyarrow
@@ -145,7 +145,7 @@ def numbers(
 
 
 def equal_rows(first: bytes, second: bytes, size: int) -> numpy.ndarray[Any, Any]:
-    """Which of the values, of `size` bytes each, are the same in both."""
+    """Which of the values, of `size` bytes each, are equal in both."""
     import numpy
 
     pair = (numpy.frombuffer(values, "uint8").reshape(-1, size) for values in (first, second))
@@ -153,9 +153,9 @@ def equal_rows(first: bytes, second: bytes, size: int) -> numpy.ndarray[Any, Any
 
 
 def check_columns(frame: DataFrame, wanted: Sequence[tuple[str, str]]) -> None:
-    """Raise `ColumnError` unless `frame` has the columns, pairs of a name and a type.
+    """Raise `ColumnError` unless `frame` has these columns, pairs of a name and a type.
 
-    A name that is there twice for Spark, which mostly makes no difference of case, is none.
+    A name that Spark would find twice (by default it ignores case) counts as missing.
     """
     found = dict(frame.dtypes)
     folded = _folder(frame)
@@ -170,7 +170,7 @@ def check_columns(frame: DataFrame, wanted: Sequence[tuple[str, str]]) -> None:
 
 
 def has_column(frame: DataFrame, name: str) -> bool:
-    """Whether an optional column is there; raises `ColumnError` if it is, in another spelling."""
+    """Whether an optional column is there; raises `ColumnError` if only in another spelling."""
     folded = _folder(frame)
     alike = [column for column in frame.columns if folded(column) == folded(name)]
     if alike and name not in alike:
@@ -179,32 +179,32 @@ def has_column(frame: DataFrame, name: str) -> bool:
 
 
 def _folder(frame: DataFrame) -> Callable[[str], str]:
-    """What makes names equal that are the same to the session of `frame`."""
+    """A function that folds names which the session of `frame` takes for the same."""
     is_exact = frame.sparkSession.conf.get("spark.sql.caseSensitive") == "true"
     return str if is_exact else str.lower
 
 
 def sent_if_few(frame: DataFrame, most: int = SENT_MAX) -> DataFrame:
-    """Let `frame` be sent to all tasks that it is joined in, if it has at most so many rows."""
+    """Broadcast `frame` in joins if it has at most this many rows."""
     from pyspark.sql import functions as f
 
     return f.broadcast(frame) if frame.count() <= most else frame
 
 
 def free_names(frame: DataFrame, made: Iterable[str]) -> list[str]:
-    """The columns of `frame` that keep their place: all that are not `made` anew."""
+    """The columns of `frame` that stay: all but those that are `made` anew."""
     folded = _folder(frame)
     taken = set(map(folded, made))
     return [name for name in frame.columns if folded(name) not in taken]
 
 
 def schema_text(columns: Iterable[tuple[str, str]]) -> str:
-    """Names and types as a schema in Spark's words."""
+    """Names and types as a schema in Spark's notation."""
     return ", ".join(f"`{name}` {kind}" for name, kind in columns)
 
 
 def arrow_schema(columns: Iterable[tuple[str, str]]) -> pyarrow.Schema:
-    """The same as a schema of Arrow; of the types that rows here have."""
+    """The same as an Arrow schema, for the types that rows here have."""
     import pyarrow
 
     kinds = {
@@ -222,7 +222,7 @@ def arrow_schema(columns: Iterable[tuple[str, str]]) -> pyarrow.Schema:
 def row_batches(
     rows: Iterable[dict[str, Any]], columns: Sequence[tuple[str, str]]
 ) -> Iterator[pyarrow.RecordBatch]:
-    """Batches of `rows`, of some megabytes at most; what a row does not have is null."""
+    """Batches of `rows`, of a few megabytes each at most; what a row lacks is null."""
 
     schema = arrow_schema(columns)
     batch: list[dict[str, Any]] = []
@@ -237,7 +237,7 @@ def row_batches(
 
 
 def _batch_of(rows: list[dict[str, Any]], schema: pyarrow.Schema) -> pyarrow.RecordBatch:
-    """A batch of rows, in whose strings U+FFFD stands for what no text of Arrow's can have."""
+    """A batch of rows; in strings, U+FFFD replaces what Arrow's text cannot hold."""
     import pyarrow
 
     try:
@@ -254,7 +254,7 @@ def _sound_text(value: object) -> object:
     return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
-#: What makes rows of those of a batch, one of each and in their order.
+#: Makes one row of each row of a batch, in the same order.
 RowMaker = Callable[[Sequence[dict[str, Any]]], Iterator[dict[str, Any]]]
 
 
@@ -265,10 +265,10 @@ def map_rows(
     kept: Sequence[str],
     made: Sequence[tuple[str, str]],
 ) -> DataFrame:
-    """Add columns to each row, which `make` computes of those that are `needed`.
+    """Add columns to each row, which `make` computes from those that are `needed`.
 
-    A ``fault`` that there is, is needed, too.  Raises `ColumnError` if a column of `kept` is not
-    there, or ``fault`` is no string.
+    A column ``fault``, if there is one, is passed to `make`, too.  Raises `ColumnError` if a column
+    of `kept` is missing, or ``fault`` is not a string.
     """
     kinds = dict(frame.dtypes)
     check_columns(frame, [(name, kinds.get(name, "any type")) for name in kept])

@@ -51,17 +51,17 @@ if TYPE_CHECKING:
 
 __all__ = ["EXIT_CLEAN", "EXIT_FAILED", "EXIT_FOUND", "EXIT_USAGE", "JOBS", "Job", "main"]
 
-#: Nothing is wrong with what was looked at.
+#: Everything was found in order.
 EXIT_CLEAN = 0
-#: Something is: rows were set aside, records have reasons against them, replicas differ.
+#: Faults were found: rows were set aside, records have reasons against them, replicas differ.
 EXIT_FOUND = 1
 #: The arguments were wrong; nothing has been done.
 EXIT_USAGE = 2
-#: The job could not be done, or not to its end.
+#: The job could not be done, or not completely.
 EXIT_FAILED = 3
 
 _KIND = "bamboo/YASMF"
-# What is written beside the tables; the last one says that all is there.
+# What is written beside the tables; the last one shows that the output is complete.
 _SAID = ("report.html", "summary.txt", "summary.json")
 _EXITS = """\
 exit status: 0 nothing is wrong; 1 rows were set aside, records have reasons against them or
@@ -70,7 +70,7 @@ replicas differ; 2 wrong arguments; 3 the job could not be done.
 
 
 class Job(NamedTuple):
-    """A job of the command line: what it writes, what it is told, and what does it."""
+    """A job of the command line: its tables, its arguments, and the function that does it."""
 
     about: str
     tables: Sequence[str]
@@ -145,7 +145,7 @@ def _common(parser: ArgumentParser) -> None:
 
 
 def _archive_options(parser: ArgumentParser, given: Namespace) -> Options:
-    """What the arguments say, as far as the job has them; the defaults of `Options` for others."""
+    """What the arguments say; the defaults of `Options` for those that the job does not have."""
     inputs = _inputs(parser, given, several=given.job == "reconcile")
     said = vars(given)
     copies = said.get("copies", 2)
@@ -281,7 +281,7 @@ def config_of(text: str) -> dict[str, Any]:
 
 
 def _inputs(parser: ArgumentParser, given: Namespace, *, several: bool) -> dict[str, str]:
-    """The inputs by their names; the last part of the path if none is given."""
+    """The inputs by name; without a name, the last part of the path is taken."""
     found: dict[str, str] = {}
     for text in given.input:
         name, equals, path = text.partition("=")
@@ -308,7 +308,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (SparkSetupError, OSError) as error:
         return _fail(error)
     except Exception as error:
-        # Nobody has foreseen it: it is told in full, and is not what has been found.
+        # Unforeseen: the traceback is shown in full; the exit status must not mean a finding.
         if not type(error).__module__.startswith(("pyspark", "py4j", "culm")):
             traceback.print_exc()
         return _fail(error)
@@ -322,7 +322,7 @@ def _fail(error: Exception) -> int:
 
 
 def _check_places(inputs: Mapping[str, str], output: str, *, overwrite: bool) -> None:
-    """Raise `OSError` if an input is not there, or the output is."""
+    """Raise `OSError` if an input does not exist, or if the output does."""
     missing = [name for name in ("pyspark", "pyarrow", "matplotlib") if find_spec(name) is None]
     if missing:
         wanted = " and ".join(missing)
@@ -340,12 +340,12 @@ def _check_places(inputs: Mapping[str, str], output: str, *, overwrite: bool) ->
 
 
 def _run(given: Namespace, options: Any) -> tuple[dict[str, Any], bool]:
-    """Do the job; its summary, and whether nothing is wrong."""
+    """Do the job; returns its summary, and whether everything was found in order."""
     began = time.monotonic()
     where = {"master": given.master, "remote": given.remote}
     spark = start_session(f"culm {given.job}", **where, settings=dict(given.conf))
     store = Store(spark, given.output)
-    # What an earlier job has said is no longer so; nor is what another one has found.
+    # What an earlier job has summarised no longer holds; nor do the tables of another one.
     for name in dict.fromkeys(
         (*_SAID[::-1], *(table for job in JOBS.values() for table in job.tables))
     ):

@@ -1,8 +1,8 @@
-"""Bamboo entries as columns, and what each of them says for itself: decoding and verification.
+"""Bamboo entries as columns, and what can be checked of each by itself: decoding and verification.
 
-Input is a DataFrame with a column ``entry`` (binary) and, if payloads are there, ``payload``
-(binary, null where one is not on hand).  All other columns stay with their row, so that it can be
-found again where it came from.  Not one row is dropped: what does not decode has a ``fault``.
+Input is a DataFrame with a column ``entry`` (binary) and, optionally, ``payload`` (binary, null
+where the payload is not at hand).  All other columns stay with their row, so that it can be traced
+to where it came from.  No row is dropped: an entry that does not decode has a ``fault``.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
 __all__ = ["DECODED", "NO_ENTRY", "VERIFIED", "decode_entries", "verify_entries"]
 
-#: What `decode_entries` adds to a row: names and types.  All but ``fault`` are null where that
-#: is not.
+#: What `decode_entries` adds to a row: names and types.  Where there is a ``fault``, all others are
+#: null.
 DECODED = (
     ("log", "binary"),
     ("author", "binary"),
@@ -71,8 +71,8 @@ def decode_entries(
     """Add the fields of each entry, its hash included: the columns `DECODED`.
 
     `keep` names the columns of `frame` that stay; by default all of them do but ``payload``.
-    Raises `ColumnError` if ``entry`` is missing or of another type, or a column of `keep` is not
-    there.
+    Raises `ColumnError` if ``entry`` is missing or of another type, or if a column of `keep` is
+    missing.
     """
     return _mapped(frame, family, keep, DECODED, with_payloads=False)
 
@@ -82,9 +82,9 @@ def verify_entries(
 ) -> DataFrame:
     """Decode each entry, and check its signature and its payload: the columns `VERIFIED`.
 
-    ``reasons`` are bits, as `culm.spark.reasons` has them, of ``MALFORMED``, ``BAD_SIGNATURE``
-    and, where there is a payload, ``PAYLOAD_SIZE``, ``PAYLOAD_HASH`` or ``PAYLOAD_SIZE_LIE``.
-    Of what its author has not signed nothing else is said.  Links are for `culm.spark.audit`.
+    ``reasons`` are bits, as in `culm.spark.reasons`: ``MALFORMED``, ``BAD_SIGNATURE`` and, where
+    there is a payload, ``PAYLOAD_SIZE``, ``PAYLOAD_HASH`` or ``PAYLOAD_SIZE_LIE``.  An entry that
+    its author has not signed gets no other reason.  Links are checked by `culm.spark.audit`.
     Otherwise as `decode_entries`; ``payload`` has to be binary if it is there.
     """
     return _mapped(frame, family, keep, VERIFIED, with_payloads=has_column(frame, "payload"))
@@ -185,7 +185,7 @@ class Rows:
         }
 
     def reasons(self) -> numpy.ndarray[Any, Any]:
-        """The bits of what is wrong with each row by itself."""
+        """The reasons against each row by itself, as bits."""
         import numpy
 
         fields, given = self._fields, self._given
@@ -217,7 +217,7 @@ class Rows:
         return result
 
     def _name_faults(self) -> pyarrow.Array:
-        """Names of faults; what a source has said of a row comes first."""
+        """Names of faults; one that the source has given comes first."""
         import numpy
         import pyarrow
         from pyarrow import compute
@@ -231,6 +231,6 @@ class Rows:
 
 
 def hash_column(given: Messages, family: HashFamily) -> bytes:
-    """The encoded hashes of a column, one after the other."""
+    """A column of encoded hashes, which lie one after the other."""
     function = _HASH_NUMBERS.get(family.name, hashing.BLAKE3)
     return hashing.hash_many(function, given.data, given.offsets, family.prefix)

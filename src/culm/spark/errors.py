@@ -1,4 +1,4 @@
-"""What keeps a job from being started."""
+"""Why a job cannot be started."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ class SparkSetupError(RuntimeError):
 
 
 class ColumnError(ValueError):
-    """A DataFrame lacks a column that a job needs, or has it with another type.
+    """A DataFrame lacks a column that a job needs, or has it in another type.
 
-    `column` is its name, `wanted` the type that it should have, `found` the one that it has:
-    ``None`` if it is not there.  Types are named as Spark's ``simpleString`` does.
+    `column` is its name, `wanted` the type that it should have, `found` the one that it has, or
+    ``None`` if it is missing.  Types are named as by Spark's ``simpleString``.
     """
 
     def __init__(self, column: str, wanted: str, found: str | None) -> None:

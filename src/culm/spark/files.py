@@ -31,7 +31,7 @@ _PATTERN = re.compile(r"([][{}*?\\])")
 
 
 def open_system(path: str) -> tuple[Any, str]:
-    """The file system of a path, and the path there."""
+    """The file system of a path, and the path within it."""
     from pyarrow import fs
 
     if "://" in path:
@@ -41,9 +41,9 @@ def open_system(path: str) -> tuple[Any, str]:
 
 
 def open_file(path: str) -> Any:
-    """A file, to be read at any place.
+    """Open a file for reading, with seeks.
 
-    Raises `OSError` if it cannot be opened, or is something else: nobody waits for a pipe.
+    Raises `OSError` if it cannot be opened or is not a file, so that nothing waits for a pipe.
     """
     from pyarrow import fs
 
@@ -54,11 +54,11 @@ def open_file(path: str) -> Any:
 
 
 def list_files(path: str) -> list[tuple[str, int]]:
-    """The files that a path names, and their sizes: itself, or all below it but hidden ones.
+    """The files at a path, with their sizes: the path itself, or all below it except hidden ones.
 
-    What is there and can be no file that is read (a link that leads nowhere, a pipe, a directory
-    that is closed, a name that is no text) is among them, with 1 for its size: whoever opens it
-    tells.  Of this machine's directories each is looked at once, whatever links lead to it.
+    What cannot be read as a file (a dangling link, a pipe, a directory without permission, a name
+    that is not text) is included, with a size of 1, so that whoever opens it reports the error.
+    Each local directory is visited once, whatever links lead to it.
 
     Raises `FileNotFoundError` if there is nothing.
     """
@@ -91,7 +91,7 @@ def is_inside(path: str, other: str) -> bool:
 
 
 def remove(path: str) -> None:
-    """Remove a file, or a directory with all that is in it, if it is there."""
+    """Remove a file, or a directory with everything in it, if it exists."""
     from pyarrow import fs
 
     system, inside = open_system(path)
@@ -104,9 +104,9 @@ def remove(path: str) -> None:
 
 @contextmanager
 def written_whole(path: str) -> Iterator[IO[bytes]]:
-    """A file to be written, which has its name when it is complete, and until then a hidden one.
+    """A file to be written; it has a hidden name until it is complete.
 
-    Nothing of it stays if the writer fails; one that is killed leaves the hidden file.
+    Nothing of it stays if the writer fails; a writer that is killed leaves the hidden file.
     """
     system, inside = open_system(path)
     folder, name = os.path.split(inside)
@@ -122,12 +122,12 @@ def written_whole(path: str) -> Iterator[IO[bytes]]:
 
 
 def escaped(path: str) -> str:
-    """A path from which Spark reads, and not from others that fit it as a pattern."""
+    """The path escaped, so that Spark does not take it for a pattern that matches others."""
     return _PATTERN.sub(r"\\\1", path)
 
 
 def read_table(spark: SparkSession, path: str) -> DataFrame:
-    """The Parquet table that has been written at `path`."""
+    """The Parquet table at `path`."""
     return spark.read.parquet(escaped(path))
 
 
@@ -136,15 +136,15 @@ def _size(info: Any) -> int:
 
 
 def is_hidden(path: str) -> bool:
-    """Whether a name, or one of those above it, begins as those that are passed over."""
+    """Whether a name, or one of its parents, begins like those that are skipped."""
     return any(part.startswith((".", "_")) for part in path.split("/"))
 
 
 def _walk(root: str) -> list[tuple[str, int]]:
-    """The names below `root` and the sizes of what is no directory.
+    """The names below `root`, and the sizes, of all that are not directories.
 
-    Links to directories are followed when all else has been seen, so that a directory has its own
-    name where it has one, and a link to what is above it leads nowhere new.
+    Links to directories are followed last, so that a directory keeps its own name where it has
+    one, and a link to a parent leads to nothing new.
     """
     found: list[tuple[str, int]] = []
     seen: set[str] = set()
@@ -179,5 +179,5 @@ def _file_size(path: str) -> int:
 
 
 def _below(root: str, path: str) -> str:
-    """The rest of a path as Spark can write it: bytes that are no UTF-8 are escapes."""
+    """The rest of a path in a form that Spark can write: bytes that are not UTF-8 are escaped."""
     return os.fsencode(os.path.relpath(path, root)).decode("utf-8", "backslashreplace")

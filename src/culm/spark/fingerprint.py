@@ -1,14 +1,14 @@
 """Fingerprints of sets of items: of their ranges, and as the tree that a node would build.
 
-Items are the byte strings of `culm.reconcile`, in a column ``item``; of Bamboo entries
-`entry_items` makes them.  They are sorted once, over all tasks, and each task sums up what it
-has: batches become small trees (`culm.reconcile.Frozen`) whose sums are known, so that nothing
-is hashed twice.  Sums of tasks are combined to those of ranges that lie across them, and to
-where in the whole each task begins: from there on every task makes its own part of the
-serialised tree, whose bytes are the same as of one that was built in one process.
+Items are the byte strings of `culm.reconcile`, in a column ``item``; `entry_items` makes them from
+Bamboo entries.  They are sorted once, over all tasks, and each task sums up its own: batches become
+small trees (`culm.reconcile.Frozen`) whose sums are kept, so that nothing is hashed twice.  The
+tasks' sums are combined into those of ranges that span several tasks, and show where in the whole
+each task begins: with that, every task makes its own part of the serialised tree, whose bytes
+equal those of a tree built in one process.
 
-A range is named by what its items begin with.  *Level* n has the ranges of all items with the same
-first n bytes; level 0 is the whole.  So every set has the same ranges, whoever cuts it.
+A range is named by the prefix of its items.  *Level* n has one range for each prefix of n bytes;
+level 0 is the whole set.  So the ranges of a set are the same, whoever computes them.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ __all__ = [
     "write_tree",
 ]
 
-#: What is needed of a set: its items, in any order, and as often as one likes.
+#: The input: the items of a set, in any order; duplicates are allowed.
 ITEM = (("item", "binary"),)
 #: The rows of `Fingerprinted.ranges`.
 RANGES = (
@@ -51,7 +51,7 @@ RANGES = (
 )
 #: The rows of `Fingerprinted.tree`.
 PIECES = (("offset", "bigint"), ("data", "binary"))
-#: Levels for items of entries: all, by two bytes of the author, logs, 65,536 entries of a log.
+#: Levels for items of entries: all, two bytes of the author, logs, 65,536 entries of a log.
 ENTRY_LEVELS = (0, 2, 40, 46)
 
 _CHUNK = (("part", "int"), ("count", "bigint"), ("state", "binary"), ("tree", "binary"))
@@ -64,10 +64,10 @@ _Rows = Iterator[dict[str, Any]]
 
 
 def entry_items(rows: DataFrame) -> DataFrame:
-    """Add the ``item`` of each decoded entry: its log, its number in 8 bytes, its hash.
+    """Add the ``item`` of each decoded entry: its log, its sequence number in 8 bytes, its hash.
 
-    Sorted by bytes these are sorted by logs and numbers, and two variants of an entry are two
-    items.  The item is null where the entry has not been decoded.
+    In byte order items are sorted by log and sequence number, and two variants of an entry are two
+    items.  The item is null where the entry could not be decoded.
     """
     from pyspark.sql import functions as f
 
@@ -86,9 +86,9 @@ def _octets(number: Column) -> Column:
 class Fingerprinted:
     """The fingerprints of a set.
 
-    `whole` is that of all items, with how many there are.  `ranges` has a row for each range of the
-    levels that were asked for (`RANGES`).  `tree` are the pieces of the serialised tree
-    (`PIECES`), in order; `write_tree` makes a file of them.  `items` is what both are computed of.
+    `whole` is that of all items, with their number.  `ranges` has a row for each range of the
+    levels that were asked for (`RANGES`).  `tree` has the pieces of the serialised tree
+    (`PIECES`), in order; `write_tree` writes them to a file.  Both are computed from `items`.
     """
 
     whole: Fingerprint
@@ -97,7 +97,7 @@ class Fingerprinted:
     items: DataFrame
 
     def close(self) -> None:
-        """Give back the disk on which the sorted items lie; what is computed later costs more."""
+        """Free the disk space of the sorted items; tables used later are computed anew."""
         self.items.unpersist()
 
 
@@ -111,11 +111,11 @@ def fingerprint(
 ) -> Fingerprinted:
     """Fingerprint a set of items of `item_size` bytes, or of at most so many if they are `varying`.
 
-    The items are read twice, once to see how they are spread: let them be in a file or persisted.
-    They are sorted before this returns, and persisted, on disk, until `Fingerprinted.close` or the
-    end of the session.  Items that are null are none, and one that is there often is there once.
-    Raises `ColumnError` if there is no column ``item``, ``ValueError`` for an unknown monoid or
-    a size or level that no item has.  The job fails with ``ValueError`` if an item has another size
+    The items are read twice, once to sample their distribution: write them to a file or persist
+    them first.  They are sorted before this returns, and stay on disk until `Fingerprinted.close`
+    or the end of the session.  Nulls are skipped, and duplicates count once.  Raises `ColumnError`
+    if there is no column ``item``, ``ValueError`` for an unknown monoid or a size or level that no
+    item can have.  The job fails with ``ValueError`` if an item has another size
     (`culm.spark.quarantine` sets such rows aside).
     """
     from pyspark import StorageLevel
@@ -190,7 +190,7 @@ def _sum_of_chunks(batches: _Batches, *, monoid: str) -> _Batches:
 
 
 def _merged(rows: Iterable[dict[str, Any]], monoid: Monoid, key: Sequence[str]) -> _Rows:
-    """Of rows with the same `key`, which follow each other, one with the sum of all."""
+    """Merge adjacent rows with the same `key` into one with their sum."""
     run: dict[str, Any] | None = None
     for row in rows:
         if run is not None and all(run[name] == row[name] for name in key):
@@ -212,7 +212,7 @@ def _sum(row: dict[str, Any]) -> Fingerprint:
 
 
 class _Range(NamedTuple):
-    """A range of a level, or as much of it as is known."""
+    """A range of a level, or the part of it seen so far."""
 
     prefix: bytes
     sum: Fingerprint
@@ -227,7 +227,7 @@ def _ranges(chunks: DataFrame, monoid: str, levels: Sequence[int]) -> DataFrame:
 
 
 def _range_sums(batches: _Batches, *, levels: Sequence[int]) -> _Batches:
-    """The sums of all ranges of a partition; the first and the last may go on in others."""
+    """The sums of all ranges of a partition; the first and the last may continue in others."""
     trees = (Frozen(tree.as_py()) for batch in batches for tree in batch.column("tree"))
     return row_batches(_range_sums_of(trees, levels), _SUM)
 
@@ -255,7 +255,7 @@ def _range_row(level: int, found: _Range) -> dict[str, Any]:
 
 
 def _ranges_of(tree: Frozen, level: int) -> Iterator[_Range]:
-    """The ranges of a level, one after the other; of an item that is shorter it is the only one."""
+    """The ranges of a level, in order; an item shorter than the level is a range by itself."""
     rank = 0
     while rank < len(tree):
         prefix = tree.select(rank)[:level]
@@ -272,7 +272,7 @@ def _behind(prefix: bytes) -> bytes | None:
 
 
 def _range_rows(batches: _Batches, *, monoid: str) -> _Batches:
-    """Ranges in full, of parts of them that are sorted."""
+    """Whole ranges, made of their sorted parts."""
     kind = named(monoid)
     parts = (row for batch in batches for row in batch.to_pylist())
     rows = (
@@ -288,7 +288,7 @@ def _range_rows(batches: _Batches, *, monoid: str) -> _Batches:
 def _pieces(
     chunks: DataFrame, shape: Shape, begins: dict[int, Fingerprint], whole: Fingerprint
 ) -> DataFrame:
-    """The rows `PIECES`: the header, and each section with the zeros behind it."""
+    """The rows `PIECES`: the header, and each section with its padding."""
     spark: SparkSession = chunks.sparkSession
 
     def piece(offset: int, data: bytes) -> DataFrame:
@@ -333,7 +333,7 @@ def _section_pieces(
 
 
 class _Piece(NamedTuple):
-    """Bytes of a section, the size of each of their units, and how many are before them."""
+    """Bytes of a section, the size of a unit, and how many units come before them."""
 
     data: bytes
     unit_size: int
@@ -351,7 +351,7 @@ def _shorts_piece(tree: Frozen, data: bytes, before: Fingerprint) -> _Piece:
 
 
 def _block_starts(tree: Frozen, before: Fingerprint) -> range:
-    """The ranks here at which blocks of the whole begin."""
+    """The ranks in this tree at which blocks of the whole tree begin."""
     return range(-before.count % _BLOCK, len(tree), _BLOCK)
 
 
@@ -379,11 +379,11 @@ _SECTIONS: tuple[Callable[[Frozen, bytes, Fingerprint], _Piece], ...] = (
 
 
 def write_tree(pieces: DataFrame, path: str) -> int:
-    """Write the pieces of a tree to a file, which `culm.reconcile.Frozen` opens; its size.
+    """Write the pieces of a tree to a file that `culm.reconcile.Frozen` opens; returns its size.
 
-    They come one task's after another's, so that this process holds few of them at a time.  The
-    file has its name when it is whole.  Raises
-    ``ValueError`` if they do not follow each other, as `Fingerprinted.tree` does.
+    They are fetched task by task, so that this process holds few of them at a time.  The file gets
+    its name when it is complete.  Raises ``ValueError`` unless each piece begins where the one
+    before it ends, as in `Fingerprinted.tree`.
     """
     check_columns(pieces, PIECES)
     size = 0

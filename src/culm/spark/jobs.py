@@ -1,7 +1,7 @@
 """The jobs of the command line: files in, Parquet and a summary out.
 
-Each job reads with the format ``culm``, writes each of its tables once, and goes on from what it
-has written, so that nothing is computed twice, and an interrupted run leaves what it had.
+Each job reads with the format ``culm``, writes each of its tables once, and continues from what it
+has written, so that nothing is computed twice, and an interrupted run leaves what it has finished.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ __all__ = [
 #: The file of a tree beside the tables.
 TREE = "tree.culmtree"
 
-#: What stays with a record from where it was read.
+#: The columns that say where a record was read; they stay with it.
 _PLACE = ("entry", "kind", "file", "block", "row", "size")
 
-#: What is written of a verdict: which record it is of, and what is said.  All else is in the table
-#: of verified rows.
+#: The columns of a verdict that are written: which record it is about, and what is said.  The rest
+#: is in the table of verified rows.
 _VERDICTS = (
     "log",
     "seqnum",
@@ -63,15 +63,15 @@ _VERDICTS = (
     "verified",
 )
 
-#: Told what is done next.
+#: Called with the name of each step.
 Tell = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What a job is to do: its `inputs` by names, the kind of their records, and how.
+    """The options of a job: its `inputs` by name, the kind of their records, and how to read them.
 
-    ``levels`` of ``None`` are those of the kind.
+    ``levels`` of ``None`` stands for those of the kind.
     """
 
     inputs: Mapping[str, str]
@@ -83,27 +83,27 @@ class Options:
     copies_min: int = 2
 
     def said(self) -> dict[str, Any]:
-        """What a summary says of it."""
+        """What the summary says about them."""
         return {"kind": self.kind, "inputs": dict(self.inputs)}
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a job has found: numbers for people and programs, and whether anything is wrong."""
+    """What a job found: numbers for people and programs, and whether everything was in order."""
 
     numbers: dict[str, Any]
     is_clean: bool
 
 
 class Store:
-    """The directory of a job's output: a Parquet table below it for each DataFrame."""
+    """The directory of a job's output, with a Parquet table for each DataFrame."""
 
     def __init__(self, spark: SparkSession, path: str) -> None:
         self._spark = spark
         self.path = path.rstrip("/")
 
     def write(self, name: str, frame: DataFrame) -> DataFrame:
-        """Write a table, and read it from there from now on."""
+        """Write a table; returns a DataFrame that reads it from there."""
         frame.write.mode("overwrite").parquet(f"{self.path}/{name}")
         return self.read(name)
 
@@ -126,7 +126,7 @@ def _read(spark: SparkSession, options: Options, path: str) -> DataFrame:
 def _verified(
     spark: SparkSession, options: Options, store: Store, tell: Tell
 ) -> tuple[DataFrame, dict[str, Any]]:
-    """The verified rows of all inputs, one table for each, and what is to be said of them."""
+    """The verified rows of all inputs, and their numbers for the summary."""
     from pyspark.sql import functions as f
 
     kind = KINDS[options.kind]
@@ -146,7 +146,7 @@ def _rows_said(verified: DataFrame) -> dict[str, Any]:
 
 
 def fault_counts(rows: DataFrame) -> dict[str, Any]:
-    """How many rows there are, can be used, and were set aside for each fault."""
+    """How many rows there are, how many can be used, and how many were set aside for each fault."""
     faults = count_faults(rows)
     good = faults.pop(None, 0)
     return {
@@ -157,19 +157,19 @@ def fault_counts(rows: DataFrame) -> dict[str, Any]:
 
 
 def counts(rows: DataFrame, column: str) -> dict[str, int]:
-    """How many rows there are of each value of a column, in the order of their names."""
+    """How many rows there are of each value of a column, sorted by value."""
     return dict(
         sorted((str(row[column]), row["count"]) for row in rows.groupBy(column).count().collect())
     )
 
 
 def _reasons_said(rows: DataFrame) -> dict[str, int]:
-    """How many rows there is each reason against."""
+    """How many rows each reason stands against."""
     return _reasons_counted(rows.groupBy("reasons").count().collect())
 
 
 def _reasons_counted(groups: Iterable[Row]) -> dict[str, int]:
-    """The same of groups of rows with equal ``reasons``, of which there are few."""
+    """The same for groups of rows with equal ``reasons``, of which there are few."""
     found: Counter[str] = Counter()
     for group in groups:
         found.update({reason.name: group["count"] for reason in reasons_of(group["reasons"])})

@@ -1,4 +1,4 @@
-"""What archives hold, and how each kind is verified and named: what the command line chooses by."""
+"""The kinds of records in archives, and how each is verified and identified, for ``--kind``."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ _DIGEST_SIZE = 32
 class Kind:
     """A kind of records.
 
-    `verify` makes of rows with an ``entry`` what `culm.spark.audit` needs, and keeps the columns
-    that are named; `item_size` and `levels` are those of its items, see `culm.spark.fingerprint`.
+    `verify` turns rows with an ``entry`` into what `culm.spark.audit` needs, and keeps the named
+    columns; `item_size` and `levels` are those of its items, see `culm.spark.fingerprint`.
     """
 
     name: str
@@ -49,7 +49,7 @@ def _bamboo(family: HashFamily) -> Kind:
     return Kind(f"bamboo/{family.name}", _PLACE_SIZE + family.encoded_size, verify)
 
 
-#: All kinds, by the names that archives say.
+#: All kinds, by the names that stand in archives.
 KINDS = {
     kind.name: kind
     for kind in (

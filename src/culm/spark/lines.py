@@ -1,8 +1,8 @@
-"""Files of lines, as programs export them: each line is a record, JSON mostly.
+"""Files of lines, as programs export them: each line is a record, mostly JSON.
 
-Lines end with a line feed, before which a carriage return is dropped; what stands behind the last
-one is a line, too.  Empty lines are none.  Nothing is said here of what is in a line: whoever
-decodes it says so, also of a last line that was cut short.
+Lines end with a line feed, before which a carriage return is dropped; what follows the last line
+feed is a line, too.  Empty lines are skipped.  The content of a line is not looked at here: whoever
+decodes it reports what is wrong, also with a last line that was cut short.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ __all__ = ["LINE_SIZE_MAX", "Line", "LineFault", "lines_until", "read_lines"]
 
 _SEARCH_SIZE = 1 << 16
 
-#: How many bytes a line has at most.
+#: How many bytes a line may have.
 LINE_SIZE_MAX = 1 << 24
 
 
@@ -28,16 +28,16 @@ class LineFault(StrEnum):
 
 
 class Line(NamedTuple):
-    """A line, which begins at byte `offset` of its file; ``None`` if it is too long."""
+    """A line that begins at byte `offset` of its file; ``None`` stands for one that is too long."""
 
     offset: int
     data: bytes | None
 
 
 def read_lines(file: IO[bytes], *, start: int = 0, stop: int | None = None) -> Iterator[Line]:
-    """The lines that begin from byte `start` up to `stop`, by default all.
+    """The lines that begin from byte `start` up to `stop` (by default all).
 
-    Whoever reads a file in parts, each up to where the next one starts, gets each line once.
+    A file that is read in parts, each up to where the next one starts, gives each line once.
     """
     file.seek(max(start - 1, 0))
     # Files of pyarrow are raw, and read all of what they are asked for.
@@ -60,9 +60,9 @@ def read_lines(file: IO[bytes], *, start: int = 0, stop: int | None = None) -> I
 
 
 def lines_until(file: IO[bytes], *, start: int, size: int) -> int:
-    """Up to where a file of lines that is being written can be read: behind its last line feed.
+    """How far a file of lines that is still being written can be read: to its last line feed.
 
-    `start` is 0 or what was said before; `size` is how many bytes there are.
+    `start` is 0 or an earlier result; `size` is how many bytes there are.
     """
     at = size
     while at > start:
@@ -76,7 +76,7 @@ def lines_until(file: IO[bytes], *, start: int, size: int) -> int:
 
 
 def _skip_line(reader: IO[bytes]) -> int:
-    """Read up to the end of the line; how many bytes that were."""
+    """Read up to the end of the line; returns the number of bytes."""
     size = 0
     while data := reader.readline(1 << 16):
         size += len(data)

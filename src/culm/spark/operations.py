@@ -1,7 +1,7 @@
 """Operations of p2panda, the payloads of its entries, as columns.
 
-Entries of p2panda are Bamboo entries with YASMF hashes: `culm.spark.decode` and `culm.spark.audit`
-serve as they are.  What is here looks into the payload.
+Entries of p2panda are Bamboo entries with YASMF hashes, for which `culm.spark.decode` and
+`culm.spark.audit` serve as they are.  This module decodes the payload.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ def decode_operations(frame: DataFrame, *, keep: Sequence[str] | None = None) ->
     """Add what the operation in each ``payload`` says: the columns `OPERATIONS`.
 
     ``fields`` is JSON, in which bytes are hexadecimal.  `keep` names the columns that stay, by
-    default all but ``payload``.  A fault that a row has stays.  Raises `ColumnError` if ``payload``
-    is missing or of another type.
+    default all but ``payload``.  A fault that is already there stays.  Raises `ColumnError` if
+    ``payload`` is missing or of another type.
     """
     check_columns(frame, [("payload", "binary")])
     kept = free_names(frame, [*dict(OPERATIONS), "payload"]) if keep is None else list(keep)

@@ -1,4 +1,4 @@
-"""How far a job has come: the step, and on a terminal how many tasks are done."""
+"""The progress of a job: the step, and on a terminal the number of tasks that are done."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _CLEAR = "\r\x1b[K"
 
 
 class Progress:
-    """Writes to `stream`: a line for each step, and on a terminal below it how far that has come.
+    """Writes to `stream`: a line for each step, and on a terminal a bar of its tasks below it.
 
     A context manager; without a terminal or under Spark Connect, which does not tell of tasks in
     this way, there are only the lines.
@@ -39,7 +39,7 @@ class Progress:
             self._thread.join()
 
     def tell(self, step: str) -> None:
-        """Say what is done next."""
+        """Say what the job does next."""
         if not self._quiet:
             start = "" if self._tracker is None else _CLEAR
             self._stream.write(f"{start}{step}\n")

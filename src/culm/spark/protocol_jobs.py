@@ -1,7 +1,7 @@
 """Jobs of the command line about what protocols did: Raft's logs, sessions, simulators.
 
-What is read are lines of JSON, by the format ``culm``; a line that is none, or is not of the form
-that is needed, is set aside as everywhere.
+They read lines of JSON, by the format ``culm``; a line that is not JSON, or not of the required
+form, is set aside as everywhere.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ __all__ = [
     "simulate_job",
 ]
 
-#: A line that is no JSON.
+#: A line that is not JSON.
 NOT_JSON = "NOT_JSON"
-#: A line of JSON that has not what is needed, or has it as something else.
+#: A line of JSON that lacks a field, or has it in another type.
 WRONG_FORM = "WRONG_FORM"
 
 _PLACE = ("file", "block", "row")
@@ -51,7 +51,7 @@ _NUMBERS = range(2**63)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RaftLogs:
-    """Logs of servers, each `inputs` by the name of a server.
+    """Logs of servers: the `inputs`, by the names of the servers.
 
     A line is an entry: ``{"at": 1, "term": 1, "is_configuration": false, "value": "hex"}``.
     """
@@ -67,7 +67,7 @@ class RaftLogs:
 class Sessions:
     """Sessions to be replayed through `machine`, with `config` as the line driver takes it.
 
-    A file is a session, each line of it one for the line driver; with `recorded` a line is
+    Each file is a session, and each of its lines one for the line driver; with `recorded` a line is
     ``{"session": "name", "direction": "in", "time": 1.5, "hex": "..."}``.
     """
 
@@ -207,7 +207,7 @@ def _lines(spark: SparkSession, path: str) -> DataFrame:
 def parsed_lines(
     given: Sequence[dict[str, Any]], *, form: Callable[[Any], dict[str, Any]]
 ) -> Iterator[dict[str, Any]]:
-    """Lines of JSON as rows, by what `form` makes of each; it raises for what has another."""
+    """Lines of JSON as rows made by `form`, which raises for a line of another form."""
     for row in given:
         if row.get("fault") is not None:
             yield {"fault": row["fault"]}

@@ -1,9 +1,9 @@
-"""What a job could not use: rows set aside with the reason, and counted.
+"""Rows that a job could not use: set aside with the reason, and counted.
 
-Every job here gives each row of its input a ``fault``, which is null if the row could be used: the
-source for what it could not read, a decoder for what does not decode, `check_items` for what is no
-item.  So nothing is lost: `sound` rows go on, `quarantined` ones are written elsewhere, and
-`count_faults` tells how many there are of both.
+Every job gives each row of its input a ``fault``, which is null if the row can be used: the source
+sets it for what it could not read, a decoder for what does not decode, `check_items` for what is
+not an item.  So nothing is lost: `sound` rows are processed, `quarantined` ones are written to a
+table of their own, and `count_faults` counts both.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = [
     "sound",
 ]
 
-#: The columns of `quarantined`: why, where from, and the record if there is one.
+#: The columns of `quarantined`: why, from where, and the record if there is one.
 QUARANTINE = (
     ("reason", "string"),
     ("kind", "string"),
@@ -38,24 +38,24 @@ QUARANTINE = (
 )
 #: An item that is null.
 NO_ITEM = "NO_ITEM"
-#: An item of another size than all have, or larger than the largest may be.
+#: An item of the wrong size, or larger than allowed.
 WRONG_SIZE = "WRONG_SIZE"
-#: A record of an archive that says to hold something else.
+#: A record of an archive that declares another kind.
 WRONG_KIND = "WRONG_KIND"
 
 _FAULT = (("fault", "string"),)
 
 
 def sound(rows: DataFrame) -> DataFrame:
-    """The rows that can be used."""
+    """The rows without a fault."""
     check_columns(rows, _FAULT)
     return rows.filter("fault is null")
 
 
 def quarantined(rows: DataFrame) -> DataFrame:
-    """The rows that cannot, as `QUARANTINE`; columns that are not there become null.
+    """The rows with a fault, as `QUARANTINE`; columns that are missing become null.
 
-    The record is the column ``entry``, else ``item``.
+    The record is the column ``entry``, or else ``item``.
     """
     from pyspark.sql import functions as f
 
@@ -71,7 +71,7 @@ def quarantined(rows: DataFrame) -> DataFrame:
 
 
 def count_faults(rows: DataFrame) -> dict[str | None, int]:
-    """How many rows there are of each fault, and under ``None`` of those without; a Spark job."""
+    """The number of rows with each fault, and under ``None`` of those without; runs a Spark job."""
     check_columns(rows, _FAULT)
     return {row["fault"]: row["count"] for row in rows.groupBy("fault").count().collect()}
 
@@ -79,7 +79,7 @@ def count_faults(rows: DataFrame) -> dict[str | None, int]:
 def check_items(items: DataFrame, item_size: int, *, varying: bool = False) -> DataFrame:
     """Give each row with an ``item`` its ``fault``: ``NO_ITEM``, ``WRONG_SIZE`` or null.
 
-    A fault that is there stays.
+    A fault that is already there stays.
     """
     from pyspark.sql import functions as f
 
@@ -91,7 +91,7 @@ def check_items(items: DataFrame, item_size: int, *, varying: bool = False) -> D
 
 
 def check_kind(rows: DataFrame, kind: str) -> DataFrame:
-    """Give rows whose ``kind`` is another one the fault ``WRONG_KIND``; null is any."""
+    """Give rows of another ``kind`` the fault ``WRONG_KIND``; a null kind is taken for any."""
     from pyspark.sql import functions as f
 
     check_columns(rows, [("kind", "string")])

@@ -1,4 +1,4 @@
-"""Logs of Garlic Farm's servers as columns, and what no two of them may disagree about.
+"""Logs of Garlic Farm's servers as columns, and where they contradict each other.
 
 Input has a row for each entry in a server's log, as stores keep them: ``server`` (any type), ``at``
 (bigint: its index), ``term`` (bigint), ``is_configuration`` (boolean), ``value`` (binary).
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["RAFT_ENTRIES", "RAFT_LOG", "VIOLATIONS", "decode_raft_entries", "raft_violations"]
 
-#: What is needed of an entry, besides its ``server``.
+#: The columns that are needed of an entry, besides its ``server``.
 RAFT_LOG = (
     ("at", "bigint"),
     ("term", "bigint"),
@@ -29,7 +29,7 @@ RAFT_LOG = (
 )
 #: What `decode_raft_entries` adds to a row.
 RAFT_ENTRIES = (("servers", "string"), ("fault", "string"))
-#: What is wrong with a log, by itself or beside another one.
+#: What can be wrong with a log, by itself or beside another one.
 VIOLATIONS = {
     "GAP": "the entry before is missing, though there are earlier ones",
     "TERM_WENT_BACK": "the term is less than that of the entry before",
@@ -41,7 +41,7 @@ def decode_raft_entries(frame: DataFrame, *, keep: Sequence[str] | None = None) 
     """Add the ``servers`` of entries that are configurations, as JSON, and their ``fault``.
 
     The fault is null, or a name of `culm.garlic.ErrorCode` for a configuration that cannot be
-    decoded.  Values of the state machine are its own affair.  Raises `ColumnError` if one of
+    decoded.  Values of the state machine are not looked at.  Raises `ColumnError` if one of
     `RAFT_LOG` is missing or of another type.
     """
     check_columns(frame, RAFT_LOG)
@@ -70,10 +70,10 @@ def _servers(value: bytes, limits: Limits) -> dict[str, Any]:
 
 
 def raft_violations(frame: DataFrame) -> DataFrame:
-    """A row for each entry that stands where it cannot: ``server``, ``at``, ``violation``.
+    """A row for each entry that cannot stand where it does: ``server``, ``at``, ``violation``.
 
-    `VIOLATIONS` says what there is (Ongaro and Ousterhout 2014, figure 3, "Log Matching").  No
-    step brings a whole log to one task.  Raises `ColumnError` as `decode_raft_entries` does.
+    `VIOLATIONS` lists the kinds (Ongaro and Ousterhout 2014, figure 3, "Log Matching").  No
+    step gathers a whole log in one task.  Raises `ColumnError` as `decode_raft_entries` does.
     """
     from pyspark.sql import functions as f
 

@@ -1,7 +1,7 @@
-"""Reasons as bits of a number: what a row of millions can afford, and what joins can combine.
+"""Reasons as bits of a number, which cost little in each of millions of rows and combine in joins.
 
-Bit ``1 << reason`` is set for each `culm.bamboo.Reason` that speaks against an entry or its
-payload.  `names` makes a list of names of it for people, `reasons_of` a set for Python.
+Bit ``1 << reason`` is set for each `culm.bamboo.Reason` that stands against an entry or its
+payload.  `names` turns the number into a list of names for people, `reasons_of` into a set.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ def bits(*reasons: Reason) -> int:
     return total
 
 
-#: Nothing that such a row says is its author's word.
+#: The author has not signed what such a row says.
 UNSIGNED = bits(Reason.MALFORMED, Reason.BAD_SIGNATURE)
-#: The payload of the row is not that of the entry, which may be verified all the same.
+#: The payload of the row is not that of the entry; the entry itself may still be verified.
 PAYLOAD_ONLY = bits(Reason.PAYLOAD_SIZE, Reason.PAYLOAD_HASH)
 
 

@@ -1,8 +1,8 @@
-"""Replicas compared: where they differ, who lacks what, what is to be moved, what is at risk.
+"""Comparing replicas: where they differ, who lacks what, what has to be moved, what is at risk.
 
-Each replica has an inventory: a column ``item``, and ``size`` (bigint: the bytes to move) if that
-is known.  Fingerprints of ranges (`culm.spark.fingerprint`) are compared first, and only the items
-of ranges that differ are looked at: all replicas have the others.
+Each replica has an inventory: a column ``item`` and, optionally, ``size`` (bigint: the bytes to
+move).  Fingerprints of ranges (`culm.spark.fingerprint`) are compared first, and only items in
+ranges that differ are looked at: all replicas have the others.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["DIVERGENT", "HOLDERS", "PLAN", "Reconciliation", "divergent_ranges", "reconcile"]
 
-#: The rows of `divergent_ranges`: how many items there are, by the names of replicas.
+#: The rows of `divergent_ranges`; ``counts`` has the number of items of each replica.
 DIVERGENT = (("level", "int"), ("range", "binary"), ("counts", "map<string,bigint>"))
 #: The rows of `Reconciliation.holders`.
 HOLDERS = (
@@ -37,13 +37,13 @@ PLAN = (("item", "binary"), ("size", "bigint"), ("source", "string"), ("target",
 
 @dataclass(frozen=True, slots=True)
 class Reconciliation:
-    """What a comparison has found, as DataFrames that nothing has been computed of yet.
+    """What a comparison found, as DataFrames that are computed when they are used.
 
     `ranges` are those that differ, of all levels (`DIVERGENT`).  `holders` has a row for each item
-    of the narrowest of them (`HOLDERS`): who has it and who has not, names ascending.  All
-    replicas have the items elsewhere.  `plan` has a row for each item and each replica that lacks
-    it: from whom to get it, spread over those who have it.  `at_risk` are the `holders` with few
-    copies.
+    in the narrowest of them (`HOLDERS`): who holds it and who lacks it, names ascending; all other
+    items are held by all replicas.  `plan` has a row for each item and each replica that lacks it:
+    from whom to get it, spread evenly over the holders.  `at_risk` has the rows of `holders` with
+    few copies.
     """
 
     ranges: DataFrame
@@ -53,16 +53,16 @@ class Reconciliation:
     _cached: tuple[DataFrame, ...] = ()
 
     def close(self) -> None:
-        """Give back the disk that has been used on the way; what is computed later costs more."""
+        """Free the disk space of intermediate results; tables used later are computed anew."""
         for frame in self._cached:
             frame.unpersist()
 
 
 def divergent_ranges(tables: Mapping[str, DataFrame]) -> DataFrame:
-    """The ranges in which replicas differ, by tables as `Fingerprinted.ranges` of each.
+    """The ranges in which replicas differ, from the table `Fingerprinted.ranges` of each.
 
-    Raises `ColumnError` if a table is none, ``ValueError`` if there are fewer than two, or if they
-    were not made with the same monoid and levels.
+    Raises `ColumnError` if a table has other columns, ``ValueError`` if there are fewer than two,
+    or if they were not made with the same monoid and levels.
     """
     from pyspark.sql import functions as f
 
@@ -101,13 +101,13 @@ def _check_same_way(tables: Mapping[str, DataFrame]) -> None:
         check_columns(table, RANGES)
         rows = table.select("monoid", "level").distinct().collect()
         made[name] = frozenset((row["monoid"], row["level"]) for row in rows)
-    # A replica without any item has a table without any row.
+    # The table of a replica without items has no rows.
     if len({each for each in made.values() if each}) > 1:
         raise ValueError(f"tables of other monoids or levels cannot be compared: {made}")
 
 
 def _named(frames: Mapping[str, DataFrame], columns: Sequence[str]) -> DataFrame:
-    """The rows of all replicas, with the ``replica`` that they are of."""
+    """The rows of all replicas, with the name of the ``replica``."""
     from pyspark.sql import functions as f
 
     each = [
@@ -127,13 +127,13 @@ def reconcile(
     tables: Mapping[str, DataFrame] | None = None,
     copies_min: int = 2,
 ) -> Reconciliation:
-    """Compare the inventories of replicas, by their names.
+    """Compare the inventories of replicas, given by name.
 
-    `tables` are their fingerprints, if these have been made before (then `levels` and `monoid` are
-    theirs); by default they are made, and the inventories read once more for it.  At risk is
-    what fewer than `copies_min` replicas hold.  Raises `ColumnError` if an inventory is none,
-    ``ValueError`` as `fingerprint` and `divergent_ranges` do, if tables and inventories are not of
-    the same replicas, or if `copies_min` is more than there are.
+    `tables` are their fingerprints, if these exist already (`levels` and `monoid` are ignored
+    then); by default they are computed, for which the inventories are read once more.  Items are
+    at risk if fewer than `copies_min` replicas hold them.  Raises `ColumnError` if an inventory
+    has other columns, ``ValueError`` as `fingerprint` and `divergent_ranges` do, if tables and
+    inventories are not of the same replicas, or if `copies_min` exceeds their number.
     """
     from pyspark import StorageLevel
 

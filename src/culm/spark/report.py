@@ -1,4 +1,4 @@
-"""What a job has found, for people: text, and one HTML page with its pictures inside."""
+"""What a job found, for people: text, and one HTML page with its plots inside."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["Picture", "html_page", "pictures_of", "text_of"]
 
 _ROWS_MAX = 20
-#: Pictures of counts that a summary has: titles, and what is counted.
+#: Plots of counts that a summary has: titles, and what is counted.
 _COUNTED = {
     "quarantined": ("Set aside, by reason", "rows"),
     "reasons": ("Held against records", "records"),
@@ -39,7 +39,7 @@ code { overflow-wrap: anywhere; }
 
 
 class Picture(NamedTuple):
-    """Bars: a title, what they stand for, and the number of each."""
+    """A bar chart: a title, the labels, and the number of each."""
 
     title: str
     axis: str
@@ -67,12 +67,12 @@ def _lines(summary: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _spelled(name: str) -> str:
-    """The name of a number as people write it."""
+    """The name of a number, spelled for people."""
     return name.replace("_", " ")
 
 
 def pictures_of(job: str, summary: Mapping[str, Any], store: Store) -> list[Picture]:
-    """The pictures that belong to a job, of its summary and tables."""
+    """The plots of a job, made from its summary and tables."""
     found = [
         Picture(title, axis, list(summary[name].items()))
         for name, (title, axis) in _COUNTED.items()
@@ -127,12 +127,12 @@ def _counted(rows: DataFrame, column: str) -> list[tuple[str, int]]:
 
 
 def _short(log: bytes) -> str:
-    """A log as people may see it: the beginning of its author, and its number."""
+    """A log in short: the beginning of its author's key, and its number."""
     return f"{bytes(log[:4]).hex()}…/{int.from_bytes(log[32:40], 'big')}"
 
 
 def html_page(title: str, summary: Mapping[str, Any], pictures: Sequence[Picture]) -> str:
-    """The page; nothing in it is loaded from elsewhere."""
+    """The page; it loads nothing from elsewhere."""
     figures = "".join(
         f"<figure>{_drawn(each)}<figcaption>{escape(each.title)}</figcaption></figure>\n"
         for each in pictures
@@ -164,7 +164,7 @@ def _cell(value: object) -> str:
 
 
 def _drawn(picture: Picture) -> str:
-    """The picture as SVG, which is the same in each run."""
+    """The plot as SVG, the same in each run."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 

@@ -1,7 +1,7 @@
-"""A Spark session that has what these jobs need.
+"""A Spark session with the settings that these jobs need.
 
-Any session serves that was made elsewhere: the settings here are for speed and for clear words,
-but for two of them.  ``PYSPARK_PYTHON`` has to name an interpreter that has culm and pyarrow,
+Sessions made elsewhere serve as well: the settings here are only for speed and clear messages.
+Two things are required: ``PYSPARK_PYTHON`` has to name an interpreter that has culm and pyarrow,
 and Java has to be found; `prepare` sees to both.
 """
 
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
 __all__ = ["SETTINGS", "pack_culm", "prepare", "ship_culm", "start_session"]
 
-#: What `start_session` sets, if its caller says nothing else.
+#: The settings of `start_session`, unless its caller overrides them.
 SETTINGS: Mapping[str, str] = {
-    # Rows go to Python and back in Arrow's batches; 2,000 to 64,000 rows are equally fast.
+    # The size of Arrow batches sent to Python and back; 2,000 to 64,000 rows are equally fast.
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
-    # A kernel that crashes says where.
+    # A crash in a kernel prints a traceback.
     "spark.sql.execution.pyspark.udf.faulthandler.enabled": "true",
     "spark.python.worker.reuse": "true",
     "spark.sql.session.timeZone": "UTC",
@@ -39,22 +39,23 @@ SETTINGS: Mapping[str, str] = {
     # No task waits for another one's answer: what matters is how much of the processor is left.
     "spark.driver.extraJavaOptions": "-XX:+UseParallelGC",
     "spark.ui.enabled": "false",
-    # It would be drawn over the progress that the command line shows.
+    # Spark's own bar would be drawn over the progress that the command line shows.
     "spark.ui.showConsoleProgress": "false",
 }
 
 # What pyspark needs besides to speak to a Spark Connect server.
 _CONNECT = ("grpcio", "grpcio-status", "googleapis-common-protos", "zstandard")
-# What is decided when a JVM starts: Spark Connect refuses to be told.
+# Fixed when a JVM starts: Spark Connect refuses to set it.
 _STATIC = ("spark.driver.", "spark.ui.", "spark.python.worker.")
 
 
 def prepare() -> None:
-    """Set what has to be in the environment before the first session of this process starts.
+    """Set the environment variables that the first session of this process needs.
 
-    ``PYSPARK_PYTHON`` becomes this interpreter, unless it is set, for Spark would take the first
+    ``PYSPARK_PYTHON`` becomes this interpreter unless it is set, since Spark would take the first
     ``python3`` on the search path; ``JAVA_HOME`` becomes what `culm.spark.java` finds.  Raises
-    `SparkSetupError` if pyspark is not installed, or not alone, or if there is no Java.
+    `SparkSetupError` if pyspark is not installed, if pyspark-client is installed beside it, or if
+    there is no Java.
     """
     _check_installed()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -71,13 +72,13 @@ def start_session(
     remote: str | None = None,
     settings: Mapping[str, str] | None = None,
 ) -> SparkSession:
-    """Start a session, or get the one that runs.
+    """Start a session, or get the one that is running.
 
-    `master` is where to run, in Spark's words: by default what spark-submit said, else
-    ``local[*]``.  `remote` is the address of a Spark Connect server in place of it.  `settings`
-    come before `SETTINGS`, and before all what spark-submit was given.  Raises `SparkSetupError`
-    as `prepare` does, if both `master` and `remote` are given or `master` is a Spark Connect
-    server, or if what Spark Connect needs is not installed.
+    `master` is Spark's master URL: by default the one given to spark-submit, or else
+    ``local[*]``.  `remote` is the address of a Spark Connect server to use in its place.
+    `settings` override `SETTINGS`, and both override what was given to spark-submit.  Raises
+    `SparkSetupError` as `prepare` does, if both `master` and `remote` are given or `master` is a
+    Spark Connect server, or if what Spark Connect needs is not installed.
     """
     if master is not None and remote is not None:
         raise SparkSetupError("a session has a master or a remote server, not both")
@@ -105,9 +106,9 @@ def start_session(
 def ship_culm(spark: SparkSession) -> None:
     """Send the Python sources of this culm to the executors of `spark`.
 
-    For clusters whose Python has pyarrow, PyNaCl, blake3 and xxhash, but no culm.  Compiled
-    kernels do not run from there, and the pure twins serve: for speed, install culm on the
-    executors, or send an environment packed by venv-pack with ``spark.archives``.
+    For clusters whose Python has pyarrow, PyNaCl, blake3 and xxhash, but not culm.  Compiled
+    kernels cannot be loaded this way, so the pure Python twins are used: for speed, install culm
+    on the executors, or send an environment packed by venv-pack with ``spark.archives``.
     """
     archive = pack_culm(Path(tempfile.mkdtemp(prefix="culm-ship-")))
     spark.addArtifact(str(archive), pyfile=True)
@@ -149,12 +150,12 @@ def _version(name: str) -> str | None:
 
 
 def _was_submitted() -> bool:
-    """Whether spark-submit has started this program, and has said where to run."""
+    """Whether spark-submit has started this program and set the master."""
     return "PYSPARK_GATEWAY_PORT" in os.environ or "SPARK_REMOTE" in os.environ
 
 
 def _parallel(master: str | None, remote: str | None) -> dict[str, str]:
-    """On one machine, as many partitions of a shuffle as it has cores twice, in place of 200."""
+    """On one machine, two partitions of a shuffle for each core, in place of 200."""
     if remote is not None or _was_submitted() or not (master or "local").startswith("local"):
         return {}
     return {"spark.sql.shuffle.partitions": str(2 * (os.cpu_count() or 1))}

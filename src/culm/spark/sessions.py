@@ -1,7 +1,7 @@
-"""Recorded sessions, replayed through the machine of their protocol: a row for all that it said.
+"""Recorded sessions, replayed through the machine of their protocol: a row for each thing it said.
 
-A session is what one machine was told: lines of JSON as `culm.testing.drive` reads them, or bytes
-with the times at which they came (`session_lines` makes lines of these).  Every registered
+A session is the input of one machine: lines of JSON as `culm.testing.drive` reads them, or bytes
+with the times at which they arrived (`session_lines` turns these into lines).  Every registered
 machine can be named.  A session is replayed by one task, which holds one machine at a time.
 """
 
@@ -48,10 +48,10 @@ SAID = (
 
 
 def session_lines(recorded: DataFrame, *, then: Sequence[str] = ()) -> DataFrame:
-    """Lines of sessions of bytes, in the order of their times: the columns `LINES`.
+    """Sessions of bytes as lines, in order of time: the columns `LINES`.
 
-    What has come at one time is in the order of the columns `then`: a clock may stand still.
-    Only what was received is told to a machine; what it has sent itself it would say anew.  Raises
+    Bytes with the same time are in the order of the columns `then`, since a clock may stand still.
+    Only received bytes become lines; what the machine sent, it sends again when replayed.  Raises
     `ColumnError` if one of `RECORDED` or of `then` is missing, or is of another type.
     """
     from pyspark.sql import Window
@@ -69,11 +69,11 @@ def session_lines(recorded: DataFrame, *, then: Sequence[str] = ()) -> DataFrame
 def replay_sessions(
     lines: DataFrame, machine: str, *, config: Mapping[str, Any] | None = None, respond: bool = True
 ) -> DataFrame:
-    """Replay each session through a new machine of that name: the columns `SAID`.
+    """Replay each session through a new machine of the given name: the columns `SAID`.
 
     `config` is as the line driver takes it.  With `respond`, the machine's in-memory store answers
     its effects.  Raises `ColumnError` if one of `LINES` is missing or of another type, ``KeyError``
-    if no machine has that name, and whatever the machine says to a config that is wrong.
+    if there is no machine of that name, and whatever the machine raises for a wrong config.
     """
     check_columns(lines, LINES)
     settings = dict(config or {})
@@ -118,7 +118,7 @@ def _said(number: int, answer: Iterator[Any]) -> Iterator[dict[str, Any]]:
 
 
 def _row(said: dict[str, Any]) -> dict[str, Any] | None:
-    """What a line of the driver's answer says; ``None`` for bytes and for the state."""
+    """The row for a line of the driver's answer; ``None`` for bytes and for the state."""
     if "error" in said:
         return _fault("refused", said["error"])
     if "event" in said:

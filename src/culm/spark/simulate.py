@@ -1,7 +1,7 @@
-"""Seeds by the hundred thousand: a simulator run for each, a row of what has become of it.
+"""Seeds by the hundred thousand: a simulator runs for each, and a row tells the outcome.
 
 A simulator is a function of a seed, named ``module:function``.  It returns if all promises were
-kept, and raises `AssertionError` if one was broken; any other exception is a fault of its own.
+kept, and raises `AssertionError` if one was broken; any other exception counts as a failure.
 
 ``python -m culm.spark.simulate MODULE:FUNCTION SEED --modules DIRECTORY`` runs one seed again, here
 and without Spark, and prints what its row says.
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 
 __all__ = ["KEPT", "RUNS", "load_simulator", "main", "run_seed", "simulate"]
 
-#: The verdict of a run in which all promises were kept.
+#: The verdict of a run that kept all promises.
 KEPT = "kept"
-#: What is said of a run.  ``verdict`` is ``kept``, ``broken`` or ``failed``; ``steps`` and
+#: The columns of a run.  ``verdict`` is ``kept``, ``broken`` or ``failed``; ``steps`` and
 #: ``bytes`` are null unless what the simulator returns has a number of that name; ``transcript``
 #: is the traceback and its notes, null if all was kept.
 RUNS = (
@@ -46,15 +46,15 @@ RUNS = (
 )
 
 _SEEDS_OF_A_TASK = 100
-# The time that modules in an archive bear: the same ones make the same archive.
+# The time stamp of modules in an archive, so that the same modules make the same archive.
 _MODULE_DATE = (1980, 1, 1, 0, 0, 0)
 
 
 def load_simulator(name: str, paths: Sequence[str] = ()) -> Callable[[int], object]:
-    """The function that ``module:function`` names; `paths` are looked at first for the module.
+    """The function that ``module:function`` names; the module is looked for in `paths` first.
 
-    Raises ``ValueError`` for another form of name, `ImportError` or `AttributeError` if there is
-    nothing of that name.
+    Raises ``ValueError`` for a name of another form, `ImportError` or `AttributeError` if there is
+    no such module or function.
     """
     module, colon, function = name.partition(":")
     if not (module and colon and function):
@@ -65,7 +65,7 @@ def load_simulator(name: str, paths: Sequence[str] = ()) -> Callable[[int], obje
 
 
 def run_seed(simulator: Callable[[int], object], seed: int) -> dict[str, Any]:
-    """Run a simulator once, here: the row `RUNS`."""
+    """Run a simulator once, in this process: the row `RUNS`."""
     began = time.process_time()
     row: dict[str, Any] = {"seed": seed, "verdict": KEPT}
     try:
@@ -85,9 +85,9 @@ def simulate(
 ) -> DataFrame:
     """Run a simulator for each of the `seeds`: the columns `RUNS`.
 
-    A campaign goes on where another one has ended by beginning with the next seed, and any row
-    can be had again by `run_seed` with its seed.  `paths` are directories with the modules that
-    the simulator needs besides what is installed; these are sent to the executors.  Raises as
+    To continue a campaign, begin with the seed after its last one; to repeat any row, call
+    `run_seed` with its seed.  `paths` are directories with the modules that the simulator needs
+    besides what is installed; these are sent to the executors.  Raises as
     `load_simulator` does.
     """
     load_simulator(simulator, paths)
@@ -100,9 +100,9 @@ def simulate(
 
 
 def pack_modules(folder: Path, paths: Sequence[str]) -> Path:
-    """Write the modules of directories to a zip file in `folder`, named by what is in it.
+    """Write the modules of directories to a zip file in `folder`, named by its content.
 
-    Of two modules with one name, that of the first directory counts, as when they are imported.
+    Of two modules with the same name, the one in the first directory counts, as for imports.
     """
     modules: dict[str, bytes] = {}
     for path in paths:
@@ -127,7 +127,7 @@ def _runs(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one seed again; the exit status is 0 if all was kept."""
+    """Run one seed again; the exit status is 0 if all promises were kept."""
     parser = argparse.ArgumentParser(prog="python -m culm.spark.simulate")
     parser.add_argument("simulator", metavar="MODULE:FUNCTION")
     parser.add_argument("seed", type=int)

@@ -1,22 +1,22 @@
 """Files as a data source of Spark: ``spark.read.format("culm")``, and ``write``.
 
 `register` makes the name known to a session.  Reading gives one row for each record, and one for
-each part of a file that cannot be read, so that nothing is missing in silence (`ROWS`).  What a
-path names is a file, a directory with all that is in it but hidden names, on this machine's
-file system or on one that pyarrow knows by an address.  By the end of its name a file is
+each part of a file that cannot be read, so that nothing is dropped silently (`ROWS`).  A path is
+a file, or a directory with everything in it except hidden names, on the local file system or on
+one that pyarrow knows by its URL.  The suffix of its name tells what a file is:
 
 - ``.jsonl``, ``.ndjson``: a file of lines, each of which is a record;
 - ``.parquet``: a table with a column of records (option ``column``, by default ``entry``) and,
   if there, one named ``payload``;
-- all else: an archive of `culm.spark.archive`.
+- anything else: an archive of `culm.spark.archive`.
 
-All of them are read in parts of `split_size` bytes, wherever blocks, lines or groups of rows begin.
+All of them are read in parts of `split_size` bytes, cut where blocks, lines or row groups begin.
 
-Writing takes the columns ``entry`` and, if there, ``payload``, and makes one archive of each
-partition, all in a directory of their own.  That is hidden until all of them are written; on file
-systems that rename directories (this machine's, ``hdfs://``) they are all there at once.  With
-``overwrite`` what was there is removed then: whoever is killed in between leaves both, and may
-be run again.
+Writing takes the columns ``entry`` and, if present, ``payload``, and makes one archive of each
+partition, all in a directory of their own.  That is hidden until all are written; on file systems
+that can rename directories (the local one, ``hdfs://``) they then appear all at once.  With
+``overwrite`` what was there before is removed after that: a job that is killed in between leaves
+both, and can be run again.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ if TYPE_CHECKING:
 
 __all__ = ["FILES_MAX", "ROWS", "SUFFIX", "read_split", "register"]
 
-#: What a row has that is read.  ``kind`` is what an archive says to hold, ``block`` where in the
-#: file the row's block, line or group of rows begins, ``row`` its number in there.  Where a part
-#: of a file cannot be read ``fault`` says why (`culm.spark.archive.Fault`, `LineFault` or
-#: `TableFault`), ``block`` where; ``entry`` and ``payload`` are null then, and so is ``row`` unless
-#: it is known.  Lines and tables have no ``kind``.
+#: The columns of rows that are read.  ``kind`` is what the archive declares, ``block`` is where in
+#: the file the row's block, line or row group begins, ``row`` is its number within that.  Where a
+#: part of a file cannot be read, ``fault`` says why (`culm.spark.archive.Fault`, `LineFault` or
+#: `TableFault`) and ``block`` where; ``entry`` and ``payload`` are null then, and so is ``row``
+#: unless it is known.  Lines and tables have no ``kind``.
 ROWS = (
     ("entry", "binary"),
     ("payload", "binary"),
@@ -65,19 +65,19 @@ ROWS = (
     ("row", "int"),
     ("fault", "string"),
 )
-#: How many files make a batch of a stream, if the option ``files_max`` says nothing else.
+#: How many files make a batch of a stream, unless the option ``files_max`` is given.
 FILES_MAX = 100
-#: How the names of files end that are written.
+#: The suffix of files that are written.
 SUFFIX = ".culm"
 
-# File systems that give a directory another name in one step.
+# File systems that rename a directory in one step.
 _RENAMED_WHOLE = frozenset({"local", "hdfs"})
 
 _LINES_MAX = 10_000
 
 
 def read_split(split: Split) -> Iterator[pyarrow.RecordBatch]:
-    """The rows of a split; what cannot be read is a row, too, and never an error."""
+    """The rows of a split; what cannot be read becomes a row, too, never an error."""
     if split.stop < split.start:
         yield _fault_row(split.path, None, split.start, Fault.REPLACED)
         return
@@ -93,7 +93,7 @@ def _read_archive(split: Split, file: IO[bytes]) -> Iterator[pyarrow.RecordBatch
     try:
         header = read_header(file)
     except ArchiveError as error:
-        # Of a file with many parts, the first one tells.
+        # The first part of a file reports the error.
         if not split.start:
             yield _fault_row(split.path, None, 0, error.fault)
         return
@@ -166,9 +166,9 @@ def _fault_row(path: str, kind: str | None, offset: int, fault: Fault) -> pyarro
 
 
 def _batches(path: str, kind: str, block: Block) -> Iterator[pyarrow.RecordBatch]:
-    """The records of a block, of which no value is copied.
+    """The records of a block, without copying any value.
 
-    A block may have a hundred million of them, all empty: what stands beside each is made of few
+    A block may have a hundred million of them, all empty, so the other columns are made for a few
     at a time.
     """
     import numpy
@@ -193,7 +193,7 @@ def _batches(path: str, kind: str, block: Block) -> Iterator[pyarrow.RecordBatch
 
 
 def _values(cuts: Any, data: memoryview, part: slice, present: Any) -> pyarrow.Array:
-    """A part of a binary column of values that lie one after the other."""
+    """A slice of a binary column of adjacent values."""
     import pyarrow
 
     begin, end = cuts[part.start], cuts[part.stop]
@@ -237,22 +237,22 @@ def encode_batch(marker: bytes, entries: pyarrow.Array, payloads: pyarrow.Array)
 
 
 def _joined(column: pyarrow.Array) -> bytes:
-    """The values of a column without nulls, one after the other."""
+    """The values of a column without nulls, joined."""
     values = messages(column)
     return bytes(values.data[values.offsets[0] : values.offsets[len(column)]])
 
 
 def register(spark: SparkSession) -> None:
-    """Let `spark` know the format ``culm``.
+    """Make the format ``culm`` known to `spark`.
 
-    Options are ``path``, to read ``split_size`` and ``column``, to follow what grows also
-    ``files_max``, to write ``kind``.
+    Options are ``path``; for reading ``split_size`` and ``column``, in streams also ``files_max``;
+    for writing ``kind``.
     """
     spark.dataSource.register(_data_source())
 
 
 def _reader_class() -> Any:
-    """What reads archives in splits; made here because its base is Spark's."""
+    """The class that reads archives in splits; made in a function because its base is Spark's."""
     from pyspark.sql.datasource import DataSourceReader, InputPartition
 
     class Reader(DataSourceReader):
@@ -271,7 +271,7 @@ def _reader_class() -> Any:
 
 
 def _stream_reader_class() -> Any:
-    """What reads archives as they grow."""
+    """The class that reads archives as they grow."""
     from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
     from pyspark.sql.streaming.datasource import ReadMaxFiles, SupportsTriggerAvailableNow
 
@@ -303,7 +303,7 @@ def _stream_reader_class() -> Any:
 
 
 def _writer_class() -> Any:
-    """What writes a file for each partition, and names them all in the end."""
+    """The class that writes a file for each partition, and names them all in the end."""
     from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
     class Written(WriterCommitMessage):
@@ -382,7 +382,7 @@ def _data_source() -> Any:
 
 
 def write_partition(folder: str, kind: str, batches: Iterator[pyarrow.RecordBatch]) -> str:
-    """Write the batches of a partition to a file in `folder`; its name."""
+    """Write the batches of a partition to a file in `folder`; returns its name."""
     import pyarrow
 
     system, inside = open_system(folder)
@@ -401,10 +401,10 @@ def write_partition(folder: str, kind: str, batches: Iterator[pyarrow.RecordBatc
 
 
 def commit_partitions(path: str, folder: str, names: Set[str], *, overwrite: bool) -> None:
-    """Let the files with those names, which lie in the hidden twin of `folder`, be seen.
+    """Make the files with these names, in the hidden twin of `folder`, visible.
 
-    Others there, of tasks that failed or were doubled, go.  With `overwrite`, so does all that a
-    reader of `path` would have read.
+    Other files there, from tasks that failed or ran twice, are removed.  With `overwrite`, so is
+    everything else that a reader of `path` would read.
     """
     from pyarrow import fs
 

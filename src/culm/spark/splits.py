@@ -1,4 +1,4 @@
-"""The parts in which files are read: each is what one task reads of one file."""
+"""The parts in which files are read: each is one task's part of one file."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from culm.spark.files import list_files
 
 __all__ = ["LINES", "SPLIT_SIZE", "TABLES", "Split", "check_split_size", "cut", "plan"]
 
-#: How many bytes of a file one task reads, if the option ``split_size`` says nothing else.
+#: How many bytes of a file one task reads, unless the option ``split_size`` is given.
 SPLIT_SIZE = 64 << 20
-#: How the names of files of lines end, and those of tables.
+#: The suffixes of files of lines, and of tables.
 LINES = frozenset({".jsonl", ".ndjson"})
 TABLES = frozenset({".parquet"})
 
@@ -19,8 +19,9 @@ class Split(NamedTuple):
     """The part of a file that one task reads: all blocks that begin from `start` up to `stop`.
 
     The file is taken to have `size` bytes, if that is given: it may have grown since.  `is_end`
-    says that all before `start` has been read, up to where a block ended.  With a `stop` before its
-    `start` there is nothing to read: up to `start` another file was read that had this one's name.
+    says that everything before `start` has been read, and that a block ended there.  A `stop`
+    before `start` means that there is nothing to read: up to `start`, another file of the same
+    name has been read.
     """
 
     path: str
@@ -32,7 +33,7 @@ class Split(NamedTuple):
 
 
 def plan(path: str, split_size: int = SPLIT_SIZE, column: str = "entry") -> list[Split]:
-    """The parts in which what is at `path` is read; none of the files is opened.
+    """The parts in which the files at `path` are read; none of them is opened.
 
     `column` names the records of tables.
 
@@ -47,7 +48,7 @@ def plan(path: str, split_size: int = SPLIT_SIZE, column: str = "entry") -> list
 
 
 def cut(path: str, start: int, stop: int, split_size: int, column: str) -> list[Split]:
-    """A file from `start` up to `stop`, where it ends, in parts."""
+    """Cut a file into parts, from `start` up to `stop`, where it ends."""
     return [
         Split(path, at, min(at + split_size, stop), column, stop, at == start)
         for at in range(start, stop, split_size)
@@ -55,6 +56,6 @@ def cut(path: str, start: int, stop: int, split_size: int, column: str) -> list[
 
 
 def check_split_size(split_size: int) -> None:
-    """Raise `ValueError` unless parts have so many bytes, one or more."""
+    """Raise `ValueError` unless `split_size` is a positive number of bytes."""
     if split_size < 1:
         raise ValueError(f"split_size is 1 or more bytes, not {split_size}")

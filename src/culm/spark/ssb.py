@@ -1,9 +1,9 @@
 """Messages of Secure Scuttlebutt as columns, checked, and ready for an audit of all feeds.
 
-Input is a column ``entry`` with a message in each row, as lines of an export have them: the JSON
-of a message itself, or ``{"key": id, "value": message, ...}`` as peers give it.  What comes out
-has what `culm.spark.audit.audit` needs, as if a feed were a Bamboo log without lipmaalinks: its
-``log`` is the public key and eight zeros, a hash is the digest of an id.
+Input is a column ``entry`` with a message in each row, as in the lines of an export: the JSON of
+the message itself, or ``{"key": id, "value": message, ...}`` as peers send it.  The output has what
+`culm.spark.audit.audit` needs, as if a feed were a Bamboo log without lipmaalinks: the ``log`` is
+the public key and eight zero bytes, and a hash is the digest in an id.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ MESSAGES = (
 
 #: The fault of a row whose entry is null; others are names of `culm.ssb.messages.MessageErrorCode`.
 NO_MESSAGE = "NO_MESSAGE"
-#: The fault of a message that has another id than the key beside it.
+#: The fault of a message whose id differs from the key beside it.
 WRONG_KEY = "WRONG_KEY"
 
 _LOG_ID = bytes(8)
@@ -55,9 +55,9 @@ _LOG_ID = bytes(8)
 def verify_feed_messages(
     frame: DataFrame, *, hmac_key: bytes | None = None, keep: Sequence[str] | None = None
 ) -> DataFrame:
-    """Add the fields of each message and what is against it by itself: the columns `MESSAGES`.
+    """Add the fields of each message and the reasons against it by itself: the columns `MESSAGES`.
 
-    `hmac_key` is that of a network which has one.  `keep` names the columns that stay, by default
+    `hmac_key` is the network's, if it has one.  `keep` names the columns that stay, by default
     all.  Raises `ColumnError` if ``entry`` is missing or of another type, `ValueError` for a key
     that is none.
     """
@@ -68,7 +68,7 @@ def verify_feed_messages(
 
 
 def _rows(given: Sequence[dict[str, Any]], *, hmac_key: bytes | None) -> Iterator[dict[str, Any]]:
-    """What is to be said of the rows of a batch."""
+    """The new columns of a batch's rows."""
     read = [_read(row) for row in given]
     messages = [each for each in read if isinstance(each, ClassicMessage)]
     signed = iter(verify_messages(messages, hmac_key=hmac_key))

@@ -1,11 +1,11 @@
-"""Archives that grow: records are verified as they come, each once, whatever happens on the way.
+"""Archives that grow: records are verified as they arrive, each once, whatever happens on the way.
 
-The format ``culm`` as a stream notes how far it has read each file, in the checkpoint.  A batch is
-written to a directory of its number, in place of what may be there: a batch that is done again
+As a stream, the format ``culm`` notes in the checkpoint how far it has read each file.  A batch is
+written to a directory named by its number, replacing what may be there: a batch that is repeated
 after a crash has the same rows, so that in the end each is there once.  Verification looks at each
-record by itself, and so needs no state: order, repetition and delay of records make no difference
-to it, nor to an audit of all that has come; `Audits` makes one after each batch, which goes on from
-the one before.
+record by itself and needs no state: it does not matter in which order, how often or how late
+records arrive, nor does it to an audit of everything so far; `Audits` makes one after each batch,
+continuing from the one before.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["Audits", "read_batches", "write_batches"]
 
 _TABLES = ("blocks", "forks", "logs")
-# What Spark writes beside a table when it is whole.
+# Spark's mark of a complete table.
 _WHOLE = "_SUCCESS"
 
 
@@ -35,15 +35,15 @@ def write_batches(
     until_all: bool = False,
     then: Callable[[DataFrame, int], None] | None = None,
 ) -> Any:
-    """Start to write `stream` to Parquet below `output`; the ``StreamingQuery`` that does it.
+    """Start to write `stream` to Parquet below `output`; returns the ``StreamingQuery``.
 
-    What has been done is noted in `checkpoint`: a query with the same one goes on where the last
-    one was, however that has ended.  With `until_all` it ends when it has written all that
-    is there, else it waits for more.  `then` is called with what each batch has written, and its
-    number; it may be called again for the same one after a crash.
+    Progress is noted in `checkpoint`: a query with the same checkpoint continues where the last one
+    stopped, however that ended.  With `until_all` it ends when it has written everything that is
+    there, otherwise it waits for more.  `then` is called with the rows that each batch has
+    written, and its number; after a crash it may be called again for the same batch.
 
-    Raises ``FileExistsError`` if there are batches at `output` of which `checkpoint` knows nothing:
-    what is in them would be written once more, beside them and in their place.
+    Raises ``FileExistsError`` if there are batches at `output` that `checkpoint` does not know:
+    their rows would be written once more, beside them and in their place.
     """
     if _has_files(output) and not _has_files(f"{checkpoint}/offsets"):
         raise FileExistsError(f"the batches at {output} are not of the checkpoint {checkpoint}")
@@ -75,10 +75,10 @@ def _write(
 
 
 def read_batches(spark: SparkSession, output: str) -> DataFrame:
-    """All that `write_batches` has written so far, with the number of the ``batch``.
+    """Everything that `write_batches` has written so far, with the number of the ``batch``.
 
-    Of a batch that is being written, or whose writer was killed, there is nothing: Spark notes in
-    a file ``_SUCCESS`` that a table is whole.  Raises `FileNotFoundError` if no batch is.
+    A batch that is still being written, or whose writer was killed, is left out: Spark marks a
+    complete table by a file ``_SUCCESS``.  Raises `FileNotFoundError` if no batch is complete.
     """
     from pyarrow import fs
 
@@ -94,12 +94,12 @@ def read_batches(spark: SparkSession, output: str) -> DataFrame:
 
 
 class Audits:
-    """Audits of all that `write_batches` has written so far, made when it calls, after each batch.
+    """Audits of everything that `write_batches` has written so far; pass an instance as its `then`.
 
-    Each is written below `output`, as the tables ``logs`` and ``forks`` of `culm.spark.audit.Audit`
-    and its blocks, from which the next one goes on: of the rows that have come before, those are
-    read again whose blocks have new ones.  All but the last two are removed.  What is said of each
-    row is not written; an audit without an earlier one says it.
+    Each audit is written below `output`, as the tables ``logs`` and ``forks`` of
+    `culm.spark.audit.Audit` and its blocks, from which the next one continues: earlier rows are
+    read again only if their block has new ones.  All audits but the last two are removed.  The
+    verdicts on single rows are not written; for these, make an audit without `earlier`.
     """
 
     def __init__(self, verified: str, output: str) -> None:
@@ -107,7 +107,7 @@ class Audits:
         self._output = output
 
     def __call__(self, batch: DataFrame, number: int) -> None:
-        """Audit all up to that batch, which may have been done before."""
+        """Audit everything up to this batch, which may have been audited before."""
         spark = batch.sparkSession
         rows = read_batches(spark, self._verified).filter(f"batch <= {number}").drop("batch")
         earlier = None
@@ -123,9 +123,9 @@ class Audits:
             system.delete_dir(old)
 
     def read(self, spark: SparkSession, table: str) -> DataFrame:
-        """``logs`` or ``forks`` of the last audit that is done.
+        """``logs`` or ``forks`` of the last complete audit.
 
-        Raises `FileNotFoundError` if none is.
+        Raises `FileNotFoundError` if there is none.
         """
         files = [file for file, _ in list_files(self._output)]
         numbers = {int(file.rpartition("/batch=")[2].partition("/")[0]) for file in files}
@@ -138,7 +138,7 @@ class Audits:
         return f"{self._output}/batch={number}/{table}"
 
     def _is_done(self, number: int) -> bool:
-        """The table that is written last is there."""
+        """Whether the audit is complete: the table that is written last is there."""
         from pyarrow import fs
 
         system, path = open_system(f"{self._path(number, _TABLES[-1])}/{_WHOLE}")

@@ -1,10 +1,10 @@
 """Parquet files as rows of bytes, each file by its own schema.
 
 Spark reads a directory of Parquet files by the schema of one of them, and fails if another has
-a column of another type.  Here such a file's rows are told as faults, and the others are read.
+a column of another type.  Here the rows of such a file are reported as faults, and others are read.
 
-Some hundred bytes can say ten thousand times the same megabyte: values are read as the table
-has them, by number, and written out a few megabytes at a time.
+A few hundred bytes can stand for ten thousand copies of a megabyte: values of a dictionary are kept
+as indices, and expanded a few megabytes at a time.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ class TableFault(StrEnum):
 
 
 class RowGroup(NamedTuple):
-    """`size` rows of a group, from its number `first` on, which begins about byte `offset`.
+    """`size` rows of a group that begins about byte `offset`, from its row `first` on.
 
-    Either `records` and `payloads`, binary columns, or a `fault` that is the same for all.
+    Either `records` and `payloads`, binary columns, or a `fault` that they all share.
     """
 
     offset: int
@@ -57,7 +57,7 @@ class RowGroup(NamedTuple):
 
 
 class _Place(NamedTuple):
-    """A row group: its number, where about it begins, and how many rows it has."""
+    """A row group: its number, roughly where it begins, and how many rows it has."""
 
     number: int
     offset: int
@@ -69,9 +69,9 @@ def read_row_groups(
 ) -> Iterator[RowGroup]:
     """The rows of the groups that begin from byte `start` up to `stop`, in batches.
 
-    `column` names the records; payloads are in ``payload``, if there is such a column.  Whoever
-    reads a file in parts gets each row that it says to have once, with the same `size` in all
-    of them (by default what it has).  Never raises for what is in the file.
+    `column` names the records; payloads are in ``payload``, if there is such a column.  A file
+    that is read in parts, all with the same `size` (by default its own), gives each row that it
+    declares once.  Never raises for what is in the file.
     """
     import pyarrow
     from pyarrow import parquet
@@ -118,11 +118,11 @@ def _is_bytes(kind: pyarrow.DataType) -> bool:
 
 
 def _places(table: ParquetFile, size: int) -> list[_Place]:
-    """Where the row groups of a file of `size` bytes are, by their shares of all bytes.
+    """Where the row groups of a file of `size` bytes are, reckoned from their shares of all bytes.
 
-    Where each of them truly begins the file tells in what it says of a column.  pyarrow 26 ends
-    the process over some contradictions in there, and so is not asked.  Raises ``ValueError``
-    for numbers of rows that contradict each other.
+    The true offsets stand in the metadata of columns, but pyarrow 26 ends the process over some
+    contradictions in there, so they are not read.  Raises ``ValueError`` for numbers of rows that
+    contradict each other.
     """
     count = table.num_row_groups
     groups = [table.metadata.row_group(index) for index in range(count)]
@@ -140,7 +140,7 @@ def _places(table: ParquetFile, size: int) -> list[_Place]:
 
 
 def _batches(table: ParquetFile, place: _Place, column: str) -> Iterator[RowGroup]:
-    """The rows of a group; those behind what cannot be decoded are told as damaged."""
+    """The rows of a group; those after a part that cannot be decoded are reported as damaged."""
     import pyarrow
 
     names = [name for name in (column, "payload") if name in table.schema_arrow.names]
@@ -160,18 +160,18 @@ def _batches(table: ParquetFile, place: _Place, column: str) -> Iterator[RowGrou
                 done += size
     except (pyarrow.ArrowException, OSError, ValueError):
         pass
-    # Pages that have fewer rows than the group says are read without a word.
+    # pyarrow reads pages with fewer rows than the group declares without an error.
     yield from _told(place, done, TableFault.DAMAGED_ROWS)
 
 
 def _rows_at_once(table: ParquetFile, place: _Place) -> int:
-    """So many rows of a group that those of usual size, by what it says, are some megabytes."""
+    """How many rows of a group to read at once: a few megabytes of the declared size."""
     size = max(table.metadata.row_group(place.number).total_byte_size, 1)
     return min(max(BATCH_SIZE * place.size // size, 1), _BATCH_ROWS)
 
 
 def _cuts_of(values: pyarrow.Array) -> Any:
-    """Where the values of a column would begin if they were written out one after the other."""
+    """Where the values of a column would begin if they were expanded one after the other."""
     import pyarrow
     from pyarrow import compute
 
@@ -182,7 +182,7 @@ def _cuts_of(values: pyarrow.Array) -> Any:
 
 
 def _written_out(values: pyarrow.Array) -> pyarrow.Array:
-    """A column as binary values."""
+    """A column expanded into binary values."""
     import pyarrow
 
     if pyarrow.types.is_dictionary(values.type):
@@ -191,7 +191,7 @@ def _written_out(values: pyarrow.Array) -> pyarrow.Array:
 
 
 def _told(place: _Place, done: int, fault: TableFault) -> Iterator[RowGroup]:
-    """The rows of a group from number `done` on, of which there may be any number."""
+    """The rows of a group from number `done` on, reported as damaged; there may be any number."""
     for at in range(done, place.size, _BATCH_ROWS):
         size = min(_BATCH_ROWS, place.size - at)
         yield RowGroup(place.offset, at, size, fault=fault)
