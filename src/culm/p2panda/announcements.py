@@ -1,4 +1,4 @@
-"""What two peers are interested in: of each the latest announcement, and no other."""
+"""What two peers are interested in: only the latest announcement of each counts."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Interests:
         self._ids: frozenset[str] = frozenset()
 
     def hear(self, announce: Announce) -> Ignored | None:
-        """Take an announcement, or say why it has no effect."""
+        """Take an announcement; returns why it has no effect, if it has none."""
         if announce.version != VERSION:
             return Ignored.UNKNOWN_VERSION
         if self.latest is not None and announce.timestamp <= self.latest.timestamp:
@@ -38,20 +38,20 @@ class Interests:
         return None
 
     def check_later(self, timestamp: int) -> None:
-        """Raise `LocalProtocolError` unless an announcement of that time would be the latest."""
+        """Raise `LocalProtocolError` unless an announcement of this time would be the latest."""
         if self.latest is not None and timestamp <= self.latest.timestamp:
             message = f"{timestamp}, and the last one was {self.latest.timestamp}"
             raise LocalProtocolError(ErrorCode.OLD_TIMESTAMP, message)
 
     def cover(self, schema_ids: Sequence[str]) -> bool:
-        """Whether all of them were announced."""
+        """Whether all of these schemas were announced."""
         return self._ids.issuperset(schema_ids)
 
 
 def check_schema_ids(schema_ids: Sequence[str], limits: Limits) -> tuple[str, ...]:
     """Our own schema ids, in the order in which they are sent.
 
-    Raises `TypeError`, `ValueError`: for what is no id, too many of them, and one twice.
+    Raises `TypeError` or `ValueError` for something that is not an id, too many ids, or one twice.
     """
     check_type("schema ids", schema_ids, Sequence)
     if isinstance(schema_ids, (str, bytes, bytearray, memoryview)):

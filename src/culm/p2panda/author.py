@@ -21,23 +21,22 @@ from culm.wire.multihash import YASMF
 
 __all__ = ["Author"]
 
-# How many branches an operation brings together of itself.  Anybody can begin branches; one that
-# named them all would get as large as anybody likes.
+# How many branches an operation merges by default.  Anybody can begin branches; an operation that
+# named them all could be made arbitrarily large.
 _MERGED_MAX = 1024
 
 
 class Author:
     """Publishes operations into a store.
 
-    Each document to which an author contributes has a log of his own, whose id is by one greater
-    than the last one, beginning with 0.  There must be one author with a key at a time: two that go
-    on behind the same entry fork the log.
+    An author has one log for each document, numbered from 0 on.  Only one author may use a key at a
+    time: two that continue after the same entry fork the log.
 
-    operation_size_max: of an operation, in bytes.  It should be no more than what other nodes take
-        (`Limits.operation_size_max`): they refuse to talk to who sends a larger one, and what
-        stands behind it in the log reaches nobody.
+    operation_size_max: the size of an operation, in bytes.  It should not exceed what other nodes
+        accept (`Limits.operation_size_max`): they refuse to talk to a peer that sends a larger one,
+        and nothing that follows it in the log reaches anybody.
 
-    Each verb raises `ValueError` for an operation that would be larger; nothing is stored then.
+    Each method raises `ValueError` for an operation that would be larger; nothing is stored then.
     """
 
     def __init__(
@@ -61,7 +60,7 @@ class Author:
         return bytes(self._key.verify_key)
 
     def create(self, schema_id: str, fields: Mapping[str, Value]) -> bytes:
-        """Make a document; returns its id.  Raises `InvalidOperation`."""
+        """Create a document; returns its id.  Raises `InvalidOperation`."""
         operation = Operation(action=Action.CREATE, schema_id=schema_id, fields=fields)
         return self._publish(operation, None)
 
@@ -74,8 +73,9 @@ class Author:
     ) -> bytes:
         """Change fields of a document; returns the id of the operation.
 
-        previous: the operations behind which it stands; by default all the document's tips, or, if
-            there are very many, this author's last one and some of them.
+        previous: the operations that it follows; by default all the document's tips or, if there
+        are
+            very many, this author's last operation and some of them.
 
         Raises `InvalidOperation` (``UNKNOWN_PREVIOUS``, ``SEVERAL_DOCUMENTS``), `KeyError` if
         there is no such document, and `ValueError` if it was deleted.
@@ -83,7 +83,7 @@ class Author:
         return self._change(document_id, Action.UPDATE, fields, previous)
 
     def delete(self, document_id: bytes, *, previous: Sequence[bytes] | None = None) -> bytes:
-        """Delete a document; else as `update`."""
+        """Delete a document; otherwise as `update`."""
         return self._change(document_id, Action.DELETE, {}, previous)
 
     def _change(
@@ -112,10 +112,10 @@ class Author:
         return self._publish(operation, document_id)
 
     def _merged(self, document_id: bytes, tips: Sequence[bytes]) -> Sequence[bytes]:
-        """The operations behind which a change stands by default.
+        """The operations that a change follows by default.
 
-        What this author has written before is among them or before them: else it would be taken
-        for another branch, and might win.
+        They include this author's earlier operations, directly or indirectly: otherwise the change
+        would be taken for another branch, and the older one might win.
         """
         if len(tips) <= _MERGED_MAX:
             return tips
@@ -124,7 +124,7 @@ class Author:
         return list(dict.fromkeys([*last, *tips]))[:_MERGED_MAX]
 
     def _are_of(self, document_id: bytes, operations: Sequence[bytes]) -> bool:
-        """Whether all these are operations of the document."""
+        """Whether all of these are operations of the document."""
         found = self._store.look_up([], operations).operations
         return all(each in found and found[each].document_id == document_id for each in operations)
 
@@ -149,7 +149,7 @@ class Author:
         return operation_id
 
     def _log_for(self, document_id: bytes | None) -> tuple[LogKey, LogState | None]:
-        """The log of a document, or else a new one, and what there is of it."""
+        """The author's log of a document, or a new one, with its state."""
         while True:
             found = None if document_id is None else self._logs.get(document_id)
             log_id = self._next_log if found is None else found
@@ -157,7 +157,7 @@ class Author:
             state = self._store.look_up([log], []).logs.get(log)
             if found is not None or state is None:
                 return log, state
-            # The store has got logs of ours from others, who had them from our last life.
+            # Other peers have returned logs of ours that we wrote before a restart.
             self._read_logs()
 
     def _read_logs(self) -> None:

@@ -51,13 +51,13 @@ _Type = MessageType
 
 
 class Dialect(Enum):
-    """How keys and log heights are written, and which ids sessions get.
+    """How keys and log heights are encoded, and which ids sessions get.
 
     SEED
-        Keys are text, in hex; ``Have`` is a list of triples; ids count our requests.
+        Keys are hex text; ``Have`` is a list of triples; session ids count our requests.
     AQUADOGGO
-        Keys are bytes, and ``Have`` groups its logs by them; an operation may be missing; ids are
-        the lowest that no session has.
+        Keys are bytes, and ``Have`` groups its logs by them; an operation may be missing; session
+        ids are the lowest that is free.
     """
 
     SEED = "seed"
@@ -65,7 +65,7 @@ class Dialect(Enum):
 
 
 class Form(NamedTuple):
-    """What messages of a type look like: numbers of items, bytes and nested arrays."""
+    """The bounds of a message type: numbers of items, bytes and nested arrays."""
 
     arities: frozenset[int]
     size_max: int
@@ -107,7 +107,7 @@ class Codec:
     # Encoding.
 
     def encode(self, message: Message) -> bytes:
-        """The canonical encoding of a message whose parts are right."""
+        """The canonical encoding of a message whose parts are valid."""
         match message:
             case Announce(timestamp, schema_ids, version):
                 return cbor.encode([_Type.ANNOUNCE, version, timestamp, list(schema_ids)])
@@ -185,7 +185,7 @@ class Codec:
     # Decoding.
 
     def decode(self, encoded: bytes) -> Message:
-        """Decode what a scanner has found to be one item, of a type that there is.
+        """Decode what the scanner has found to be one item of a known type.
 
         Raises `RemoteProtocolError` (``MALFORMED``).
         """
@@ -222,7 +222,7 @@ class Codec:
         raise _malformed("an entry, or an operation, that cannot be one")
 
     def is_entry(self, entry: object, operation: object) -> bool:
-        """Whether an entry with its operation has the types and sizes of such."""
+        """Whether an entry and its operation have the right types and sizes."""
         if type(entry) is not bytes or type(operation) is not bytes:
             return False
         return len(entry) <= ENTRY_SIZE_MAX and len(operation) <= self._operation_size_max
@@ -273,7 +273,7 @@ class Codec:
         return _height(self._read_key(parts[0]), parts[1], parts[2])
 
     def _read_heights(self, value: Any) -> Iterator[Height]:
-        """What `_encode_heights` makes, in any order."""
+        """Decode what `_encode_heights` encodes, in any order."""
         groups = _check_list(value)
         if self._dialect is Dialect.SEED:
             yield from map(self._read_height, groups)
@@ -299,7 +299,7 @@ def _front(count: int, kind: MessageType, session_id: int) -> bytes:
 
 
 def _read_hex(value: Any) -> bytes | None:
-    """What lower-case hex stands for."""
+    """Decode lower-case hex."""
     try:
         key = bytes.fromhex(value)
     except (TypeError, ValueError):

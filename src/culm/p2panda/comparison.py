@@ -1,8 +1,8 @@
 """Our side of a set reconciliation: what the peer has, and so what it lacks.
 
-The peer lacks the end of a log of which it has named a lower height than ours.  And it lacks a log
-that we have named and it has not: either side answers a list of the other's with all it has there,
-so that what it keeps quiet about is missing.
+If the peer has named a lower height of a log than ours, it lacks the rest of that log.  It also
+lacks every log that we have named and it has not: each side answers a list of the other's with all
+that it has in that range, so a log that it does not mention is missing there.
 
 Source: seed, "Synchronization of data" and "Finalisation".
 """
@@ -27,7 +27,7 @@ __all__ = ["Comparison", "height_in"]
 
 
 def height_in(view: View, log: LogKey) -> int:
-    """How high a log is in a view of items; 0 if it is not there."""
+    """The height of a log in a view of items; 0 if it is not there."""
     prefix = log_prefix(log)
     rank = view.rank(prefix)
     if rank == len(view):
@@ -67,11 +67,11 @@ class Comparison:
 
     @property
     def over(self) -> bool:
-        """Whether all is known."""
+        """Whether everything is known."""
         return self._session.state is State.ENDED
 
     def hear(self, message: RangeMessage) -> None:
-        """Take a message of the peer's.  Raises `RemoteProtocolError` if it breaks a rule."""
+        """Take a message from the peer.  Raises `RemoteProtocolError` if it breaks a rule."""
         self.heard = True
         if isinstance(message, Fingerprint):
             try:
@@ -102,12 +102,12 @@ class Comparison:
             self._wanted.append(Span(log, theirs + 1, ours))
 
     def take_wanted(self) -> list[Span]:
-        """What the peer lacks, as far as that has become known since it was taken last."""
+        """What the peer lacks, as far as it has become known since the last call."""
         wanted, self._wanted = self._wanted, []
         return wanted
 
     def next_message(self) -> RangeMessage | None:
-        """What we say next; ``None`` when it is the peer's turn, and in the end."""
+        """Our next message; ``None`` while it is the peer's turn, and at the end."""
         message = self._session.next_message()
         if isinstance(message, RangeFingerprint):
             lift = self._view.monoid.encode(message.fingerprint)
@@ -117,7 +117,7 @@ class Comparison:
         return message
 
     def _tell(self, rank: int) -> None:
-        """We have named that item of ours."""
+        """Note that we have named this item of ours."""
         if not self._is_told:
             self._is_told = bytearray(len(self._view) // 8 + 1)
         if not self._is_told[rank // 8] >> rank % 8 & 1:
@@ -125,9 +125,9 @@ class Comparison:
             self._told.append(rank)
 
     def unmentioned(self) -> Iterator[Span]:
-        """What the peer lacks besides: logs that it did not name, though we did.
+        """What the peer lacks besides: logs that we named and it did not.
 
-        Nothing is left of them afterwards.
+        They are forgotten afterwards.
         """
         told, self._told = self._told, array("Q")
         self._is_told = bytearray()

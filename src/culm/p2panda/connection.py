@@ -62,21 +62,21 @@ _MODES: Final = {int(mode): mode for mode in Mode}
 
 
 class Connection(StreamBase[ConnectionEvent]):
-    """Announcements and sessions with one peer, over an ordered, reliable stream of bytes.
+    """Announcements and sessions with one peer, over an ordered, reliable byte stream.
 
     local_peer, remote_peer
-        What the transport calls the two; where requests cross, the one with the lower id gives
-        way.  Raises `ValueError` if they are equal.
+        The ids of the two peers in the transport; where requests cross, the one with the lower id
+        gives way.  Raises `ValueError` if they are equal.
     dialect
-        How messages are written.
+        How messages are encoded.
     limits
-        What the peer may make us hold, and how long it may take.
+        How much the peer may make us hold, and how long it may take.
     in_runs
-        Whether entries come many at a time where that is possible (`EntriesReceived`), which
-        depends on how their bytes come in.
+        Whether entries are reported many at a time (`EntriesReceived`) where their bytes have
+        arrived together.
 
-    The verbs raise `LocalProtocolError` if a rule forbids what they stand for, or if the connection
-    has ended (``ContractErrorCode.ALREADY_CLOSED``); nothing has changed then.
+    Its methods raise `LocalProtocolError` if a rule forbids the message, or if the connection has
+    ended (``ContractErrorCode.ALREADY_CLOSED``); nothing has changed then.
     """
 
     def __init__(
@@ -136,7 +136,7 @@ class Connection(StreamBase[ConnectionEvent]):
 
     @property
     def unsent_size(self) -> int:
-        """Bytes that wait to be taken."""
+        """The number of bytes that wait to be sent."""
         return self._outbox.size
 
     def session(self, session_id: int) -> Session:
@@ -152,8 +152,9 @@ class Connection(StreamBase[ConnectionEvent]):
     def announce(self, schema_ids: Sequence[str], *, timestamp: int) -> None:
         """Announce these schemas, in place of all that we have announced before.
 
-        timestamp: Unix seconds, or whatever else grows; later than the last one
-            (``OLD_TIMESTAMP``).  Raises `ValueError` for what is no schema id, or one twice.
+        timestamp: Unix seconds, or any other number that grows; later than the last one
+            (``OLD_TIMESTAMP``).  Raises `ValueError` for something that is not a schema id, or for
+            one twice.
         """
         ids = check_schema_ids(schema_ids, self._limits)
         check_int("timestamp", timestamp)
@@ -164,7 +165,7 @@ class Connection(StreamBase[ConnectionEvent]):
         self._outbox.append(self._codec.encode(announce))
 
     def learn(self, schema_ids: Sequence[str], *, timestamp: int) -> bool:
-        """The peer has made this announcement elsewhere; whether it is later than the last one."""
+        """Take an announcement made elsewhere by the peer; returns whether it is the latest."""
         ids = check_schema_ids(schema_ids, self._limits)
         check_int("timestamp", timestamp)
         self._check_open()
@@ -176,7 +177,8 @@ class Connection(StreamBase[ConnectionEvent]):
         """Ask for a session about these schemas, which the peer has announced.
 
         Raises `LocalProtocolError`: ``NOT_ANNOUNCED``, ``DUPLICATE_SESSION``,
-        ``TOO_MANY_SESSIONS``; `ValueError` for what is no schema id, one twice, and none.
+        ``TOO_MANY_SESSIONS``; `ValueError` for something that is not a schema id, one twice, or
+        none.
         """
         ids = check_schema_ids(schema_ids, self._limits)
         check_type("mode", mode, Mode)
@@ -190,7 +192,7 @@ class Connection(StreamBase[ConnectionEvent]):
         return Session(talk, self)
 
     def say(self, talk: Talk, saying: Saying, message: SessionMessage) -> None:
-        """Say a message of a session; for its handle (`Session`)."""
+        """Send a message of a session; called by its handle (`Session`)."""
         self._check_running(talk)
         was = talk.state
         talk.say(saying, self._now)
@@ -198,18 +200,18 @@ class Connection(StreamBase[ConnectionEvent]):
         self._settle(talk, was)
 
     def say_entries(self, talk: Talk, entries: Iterable[tuple[bytes, bytes]]) -> None:
-        """The same for `SendEntry`, of which there are many: entries with their operations."""
+        """The same for many `SendEntry` at once: entries with their operations."""
         self._check_running(talk)
         talk.say(Saying.ENTRY, self._now)
         self._outbox.append(self._codec.encode_entries(talk.session_id, entries))
 
     def break_off(self, talk: Talk, error: RemoteProtocolError) -> None:
-        """Listen no more to a session; for its handle (`Session`)."""
+        """Stop listening to a session; called by its handle (`Session`)."""
         self._check_running(talk)
         self._break_off(talk, error)
 
     def count_fault(self) -> None:
-        """The peer has spoilt a session that is over already."""
+        """Note that the peer has spoilt a session that is already over."""
         self._faults += 1
 
     def _goodbye(self) -> None:
@@ -240,9 +242,9 @@ class Connection(StreamBase[ConnectionEvent]):
             self._look_after(due)
 
     def excuse(self, now: float) -> None:
-        """What has stood still since the time was told last has done so because of us.
+        """Blame us, not the peer, for sessions that stood still since the last `advance`.
 
-        What stood still before that counts as it did.
+        Time before that counts as before.
         """
         check_time(now, self._now if self._started else None)
         for talk in self._sessions:
@@ -282,7 +284,7 @@ class Connection(StreamBase[ConnectionEvent]):
     # What the peer says.
 
     def _take_run(self) -> EntriesReceived | None:
-        """Entries that come next, if their session hears them."""
+        """Take the entries that come next, if their session accepts them."""
         session_id = self._framer.entry_session()
         talk = None if session_id is None else self._sessions.get(session_id)
         if session_id is None or talk is None or not talk.hears(Saying.ENTRY):
@@ -360,7 +362,7 @@ class Connection(StreamBase[ConnectionEvent]):
         return RequestIgnored(session_id=request.session_id, reason=reason)
 
     def _begin(self, talk: Talk, *rivals: Talk, old_id: int) -> ConnectionEvent:
-        """A session of the peer's begins, and those of ours give way that it has met."""
+        """A session of the peer's begins, and requests of ours that cross it give way."""
         self._watch(talk)
         self._events.append(
             SessionRequested(session_id=talk.session_id, mode=talk.mode, schema_ids=talk.schema_ids)
@@ -377,7 +379,7 @@ class Connection(StreamBase[ConnectionEvent]):
         return self._events.popleft()
 
     def _ignore(self, message: SessionMessage) -> ConnectionEvent | None:
-        """A message of no session: a last word may come late, anything else is a fault."""
+        """A message of no session: a final message may come late, anything else is a fault."""
         if isinstance(message, SyncDone):
             return None
         self._faults += 1
@@ -400,7 +402,7 @@ class Connection(StreamBase[ConnectionEvent]):
         self._watch(talk)
 
     def _settle(self, talk: Talk, was: SessionState) -> None:
-        """See what has come of what was said last."""
+        """See what the last message has changed."""
         if talk.over:
             self._forget(talk)
             self._events.append(SessionEnded(session_id=talk.session_id))
@@ -413,7 +415,7 @@ class Connection(StreamBase[ConnectionEvent]):
             self._watch(talk)
 
     def _break_off(self, talk: Talk, error: RemoteProtocolError) -> None:
-        """The peer has broken a rule: say that this was all, and wait until it has, too."""
+        """The peer has broken a rule: finish, and wait until it has finished, too."""
         self._faults += 1
         self._end(talk, error)
 
@@ -443,7 +445,7 @@ class Connection(StreamBase[ConnectionEvent]):
             self._deadlines.set(talk, talk.moved_at + self._patience(talk))
 
     def _look_after(self, talk: Talk) -> None:
-        """The session's deadline has passed; perhaps something has been said meanwhile."""
+        """The session's deadline has passed, unless something has been said meanwhile."""
         if talk.moved_at + self._patience(talk) > self._now:
             self._watch(talk)
         elif talk.local is Half.BROKEN:

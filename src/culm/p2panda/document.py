@@ -1,7 +1,7 @@
-"""Documents: operations in order, and what they come to.
+"""Documents: operations in order, and the fields that result.
 
-An operation stands behind those that its ``previous`` names.  All nodes that have the same
-operations of a document put them into the same order, and so get the same fields.
+An operation follows those that its ``previous`` names.  All nodes that have the same operations of
+a document put them into the same order, and so arrive at the same fields.
 
 Sources: p2panda's handbook, "Documents" (DO1 to D11); for the order of siblings p2panda-rs 0.8.
 """
@@ -18,12 +18,12 @@ __all__ = ["Document", "Tips", "materialise", "sort_operations", "view_id"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Document:
-    """What is known of a document.
+    """The state of a document.
 
     document_id: the id of the operation that created it.
-    order: the ids of all its operations, as they were applied.
-    tips: the ids of those behind which none stands, ascending: the document's view.
-    fields: what they come to; ``None`` if the document was deleted.
+    order: the ids of all its operations, in the order in which they were applied.
+    tips: the ids of those that no other follows, ascending: the document's view.
+    fields: the resulting fields; ``None`` if the document was deleted.
     """
 
     document_id: bytes
@@ -42,9 +42,9 @@ class Document:
 
 
 class Tips:
-    """Those of a document's operations behind which none stands, kept up as more come.
+    """The tips of a document (operations that no other follows), updated as operations arrive.
 
-    count: how many operations have come.
+    count: how many operations have arrived.
     deleted: whether one of them deletes the document.
     """
 
@@ -56,7 +56,7 @@ class Tips:
         self.deleted = False
 
     def add(self, id: bytes, operation: Operation) -> None:
-        """An operation has come; those behind which it stands have come before."""
+        """Add an operation; those that it follows have been added before."""
         self._ids.difference_update(operation.previous)
         self._ids.add(id)
         self.count += 1
@@ -67,18 +67,18 @@ class Tips:
 
 
 def view_id(tips: Iterable[bytes]) -> str:
-    """The id of a view as text: operation ids in hex, ascending, with underscores between."""
+    """The id of a view as text: operation ids in hex, ascending, joined by underscores."""
     return "_".join(each.hex() for each in sorted(tips))
 
 
 def sort_operations(previous: Mapping[bytes, Iterable[bytes]]) -> list[bytes]:
-    """The order of a document's operations; `previous` says of each behind which it stands.
+    """The order of a document's operations; `previous` maps each to those that it follows.
 
-    Depth first from the creation on.  Of the operations behind the one visited last, the one with
-    the smallest id is next, and the others wait on a stack, the largest on top.  One with several
-    ``previous`` comes when all of them have been visited.
+    Depth first from the creation on.  Of the operations that follow the last visited one, the one
+    with the smallest id is next, and the others wait on a stack, the largest on top.  An operation
+    with several ``previous`` is visited once all of them have been.
 
-    Raises `ValueError` unless exactly one stands behind no other, and all can be reached from it.
+    Raises `ValueError` unless exactly one follows no other, and all can be reached from it.
     """
     behind: dict[bytes, list[bytes]] = {each: [] for each in previous}
     missing: dict[bytes, int] = {}  # how many of its `previous` have not been visited
@@ -113,7 +113,7 @@ def sort_operations(previous: Mapping[bytes, Iterable[bytes]]) -> list[bytes]:
 def materialise(operations: Mapping[bytes, Operation]) -> Document:
     """Apply all operations of a document, given by their ids.
 
-    If one of them deletes it, it is deleted, whatever was done at the same time.  Raises
+    If one of them deletes the document, it is deleted, whatever was done concurrently.  Raises
     `ValueError` unless they are one document, as `sort_operations` does, and of one schema.
     """
     order = sort_operations({each: operation.previous for each, operation in operations.items()})

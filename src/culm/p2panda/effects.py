@@ -185,7 +185,7 @@ ReplicatorEffect: TypeAlias = (
 def _are_stored(
     values: object, after: int, count_max: int, size_max: int
 ) -> TypeGuard[list[StoredOperation]]:
-    """Operations behind a position, ascending, and no more than were asked for."""
+    """Whether these are operations after a position, ascending, and no more than were asked for."""
     if not is_list(values) or not set(map(type, values)) <= {StoredOperation}:
         return False
     if not values:
@@ -215,7 +215,7 @@ def _is_position(value: object) -> bool:
 
 
 def _is_located(value: Any, spans: dict[LogKey, Span]) -> bool:
-    """Whether that is where an entry in one of the spans may be; these are given by their logs."""
+    """Whether this can be the place of an entry in one of the spans, which are given by log."""
     if not isinstance(value, Located) or type(value.log) is not LogKey or value.log not in spans:
         return False
     span = spans[value.log]
@@ -228,7 +228,7 @@ def _is_view(value: object) -> bool:
 
 
 def _are_found(value: object, asked: Collection[Hashable], suits: Callable[[object], bool]) -> bool:
-    """Values that suit, and none but those that were asked for."""
+    """Whether all values are valid, and among those that were asked for."""
     return is_mapping(value) and value.keys() <= set(asked) and all(map(suits, value.values()))
 
 
@@ -253,7 +253,7 @@ def _is_log_state(value: object) -> bool:
 
 
 def _are_targets(hashes: object, head: int) -> bool:
-    """Whether all hashes are there to which entries after the head can link."""
+    """Whether all hashes are there that entries after the head can link to."""
     return is_mapping(hashes) and all(
         is_operation_id(hashes.get(seqnum)) for seqnum in open_targets(head)
     )
@@ -287,10 +287,10 @@ _OPERATIONS: dict[type[Effect[Any]], Callable[[Any, OperationStore], object]] = 
 
 
 def perform(effect: Effect[Any], store: OperationStore) -> Any:
-    """Do what `effect` asks of `store`; the result is what the machine waits for.
+    """Do what `effect` asks of `store`; returns the result that the machine waits for.
 
-    A `Conflict` is a result, too.  Raises what else the store raises, and `TypeError` for an
-    effect that is not one for a store of operations.
+    A `Conflict` is returned as a result.  Raises whatever else the store raises, and `TypeError`
+    for an effect that is not for a store of operations.
     """
     operation = _OPERATIONS.get(type(effect))
     if operation is None:
@@ -302,5 +302,5 @@ def perform(effect: Effect[Any], store: OperationStore) -> Any:
 
 
 def answer(machine: Durable, effect: Effect[Any], store: OperationStore) -> None:
-    """Do what `effect` asks of `store`, and tell `machine` the result or the failure."""
+    """Do what `effect` asks of `store`, and give `machine` the result or the failure."""
     Answer.of(effect, partial(perform, store=store)).give(machine)

@@ -1,4 +1,4 @@
-"""What a peer, or the caller, can do wrong, and what can be wrong with data."""
+"""What a peer or the caller can do wrong, and what can be wrong with data."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ class SessionRequested(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestIgnored(Event):
-    """The peer has asked for a session, and gets no answer."""
+    """The peer has asked for a session and gets no answer."""
 
     session_id: int
     reason: Ignored
@@ -86,14 +86,14 @@ class RequestIgnored(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestDropped(Event):
-    """We have asked for a session as the peer did, and the peer's goes first: ours is over."""
+    """Our request crossed one of the peer's, which takes precedence: ours is over."""
 
     session_id: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestRenumbered(Event):
-    """We have asked for a session with the id of one of the peer's, and again with another id."""
+    """Our request had the same id as one of the peer's, and was sent again with another id."""
 
     session_id: int
     new_session_id: int
@@ -101,7 +101,7 @@ class RequestRenumbered(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HaveReceived(Event):
-    """All logs of the peer, of each one once."""
+    """The heights of all logs of the peer, each log once."""
 
     session_id: int
     heights: tuple[Height, ...]
@@ -117,7 +117,7 @@ class RangeReceived(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EntryReceived(Event):
-    """An entry and its operation, encoded; nothing of them has been looked at."""
+    """An entry and its operation, encoded and not yet validated."""
 
     session_id: int
     entry: bytes
@@ -134,7 +134,7 @@ class EntriesReceived(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DoneReceived(Event):
-    """The peer has sent all that it had."""
+    """The peer has sent everything that it had."""
 
     session_id: int
     live_mode: bool
@@ -142,14 +142,14 @@ class DoneReceived(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionLive(Event):
-    """Both sides have sent all, and stay: what is new may follow."""
+    """Both sides have sent everything and stay: new entries may follow."""
 
     session_id: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionEnded(Event):
-    """A session is over; with an error, if that was the reason, and the connection goes on."""
+    """A session is over, with the error if there was one; the connection continues."""
 
     session_id: int
     error: RemoteProtocolError | None = None
@@ -157,7 +157,7 @@ class SessionEnded(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageIgnored(Event):
-    """A message of a session that there is not."""
+    """A message of a session that does not exist."""
 
     session_id: int
 

@@ -1,6 +1,7 @@
 """One session between our store and the peer: who compares what, what is sent, and when it ends.
 
-Who accepts a session speaks first, in either mode: that tells the other one that it was accepted.
+The side that accepts a session speaks first, in either mode: that tells the other side that it was
+accepted.
 
 Sources: seed, "Replication"; decisions 5, 7 and 8.
 """
@@ -116,10 +117,10 @@ class Exchange:
             self._tell_end()
 
     def repeat(self, log: LogKey, seqnum: int, *, again: bool) -> None:
-        """An entry was one that we had; `again`: because this session has brought it.
+        """We already had an entry; `again`: because this session had brought it before.
 
-        The peer could not know of what others have brought since the session began; and what they
-        bring to it while it is live, it passes on, though we had it all the time.
+        The peer cannot know what others have brought us since the session began; and in live mode
+        it passes on what others bring to it, even if we had it all the time.
         """
         if not (again or self._could_know(log, seqnum)):
             return
@@ -134,7 +135,7 @@ class Exchange:
         return not self.serving.follows and seqnum <= height_in(self._range.view, log)
 
     def spoil(self, error: RemoteProtocolError) -> None:
-        """What the peer has sent is not valid: end the session, if it has not ended."""
+        """The peer has sent something invalid: end the session, unless it has ended."""
         was, self.phase = self.phase, Phase.BROKEN
         self._fault = self._fault or error
         if was is Phase.OVER:
@@ -146,7 +147,7 @@ class Exchange:
 
     @property
     def opening(self) -> bool:
-        """Whether it waits for the store to say what we have."""
+        """Whether it waits for the store to tell what we have."""
         return self.phase is Phase.OPENING
 
     def open(self, first: HaveReceived | RangeReceived | None = None) -> None:
@@ -188,7 +189,7 @@ class Exchange:
         self._say(lambda: self.session.send_have([decode_item(item) for item in items]))
 
     def have(self, event: HaveReceived) -> None:
-        """The peer has said how high its logs are."""
+        """The peer has told the heights of its logs."""
         if self.phase is Phase.ASKED:
             self.open(event)
         elif self.phase is Phase.COMPARING and self._range is not None:
@@ -217,13 +218,13 @@ class Exchange:
         return self.comparison
 
     def _say_nothing(self) -> None:
-        """We have nothing, and so the peer lacks nothing."""
+        """We have nothing, so the peer lacks nothing."""
         self._say(lambda: self.session.send_range(EmptySet(True)))
         self._late = EmptySet(False)
         self._know(iter(()))
 
     def hear(self, message: RangeMessage) -> None:
-        """Take a message of set reconciliation."""
+        """Take a message of set reconciliation from the peer."""
         if self.phase is Phase.ASKED:
             self.open(RangeReceived(session_id=self.session_id, message=message))
         elif self.phase is not Phase.COMPARING or self._range is None:
@@ -258,7 +259,7 @@ class Exchange:
             self._look_whether_compared()
 
     def speak(self) -> bool:
-        """Say one message of set reconciliation; whether there was one to say."""
+        """Send one message of set reconciliation; returns whether there was one to send."""
         comparison = self.comparison
         if self.phase is not Phase.COMPARING or comparison is None:
             return False
@@ -275,7 +276,7 @@ class Exchange:
     # What the peer lacks.
 
     def _know(self, spans: Iterator[Span]) -> None:
-        """These are the last of what the peer lacks."""
+        """Take the last of what the peer lacks."""
         self.comparison = None
         self.serving.want_last(spans)
         self.phase = Phase.SENDING
@@ -286,9 +287,10 @@ class Exchange:
             self._say(lambda: self.session.send_entries(entries))
 
     def serve(self) -> bool:
-        """Ask the store for what is to be sent next; whether that has been done.
+        """Ask the store for what is to be sent next; returns whether there was anything to ask.
 
-        Heights are said here, too: they are large, and so are made when there is room for them.
+        Heights are sent here, too: the message is large, and so made only when there is room for
+        it.
         """
         if self._owes_have():
             self._say_have()
@@ -304,12 +306,12 @@ class Exchange:
     # The end.
 
     def done(self, event: DoneReceived) -> None:
-        """The peer has sent all that it had, or gives up."""
+        """The peer has sent everything that it had, or gives up."""
         if self.phase in (Phase.ASKED, Phase.OPENING, Phase.COMPARING):
             self._give_up(RemoteProtocolError(ErrorCode.GIVEN_UP, f"session {self.session_id}"))
 
     def live(self) -> None:
-        """Both stay, unless what has come has turned out to be invalid meanwhile."""
+        """Both sides stay, unless something received has turned out to be invalid meanwhile."""
         if self.phase is not Phase.SENT:
             return
         self.phase = Phase.LIVE
@@ -318,7 +320,7 @@ class Exchange:
 
     @property
     def is_live(self) -> bool:
-        """Whether both stay, and we have been told so."""
+        """Whether both sides stay, and we have been told so."""
         return self.phase is Phase.LIVE and self.session.state is SessionState.LIVE
 
     def leave(self) -> None:
@@ -329,7 +331,7 @@ class Exchange:
         self.phase = Phase.LEFT
 
     def give_way(self) -> None:
-        """Leave live mode: another session takes the place of this one."""
+        """Leave live mode: another session replaces this one."""
         self.phase = Phase.LEFT
         self._say(self.session.finish)
 
@@ -343,25 +345,25 @@ class Exchange:
         self._tell_end()
 
     def _tell_end(self) -> None:
-        """Tell of the end when nothing of the session is on its way into the store any more."""
+        """Report the end once nothing of the session is on its way into the store."""
         if self._end is not None and not self._unstored:
             self._end.fill([SessionEnded(session_id=self.session_id, error=self._fault)])
             self._end = None
 
     def _break(self, error: RemoteProtocolError) -> None:
-        """The peer has broken a rule; what has come before is taken."""
+        """The peer has broken a rule; what came before that is kept."""
         self.phase = Phase.OVER
         self._say(lambda: self.session.break_off(error))
 
     def _give_up(self, error: RemoteProtocolError) -> None:
-        """This session will not come to an end: say so."""
+        """This session cannot be completed: tell the peer."""
         self._fault = error
         self.phase = Phase.SENT
         if self.session.local not in (Half.DONE, Half.BROKEN):
             self._say(self.session.finish)
 
     def _say(self, verb: Callable[[], None]) -> None:
-        """Say what is of no use any more once the session, or the connection, is over."""
+        """Send something that becomes pointless once the session or the connection is over."""
         try:
             verb()
         except LocalProtocolError as error:

@@ -1,4 +1,4 @@
-"""Messages in a stream of bytes: where each ends; what is too large is refused before it comes."""
+"""Messages in a byte stream: where each ends; one too large is refused before it is complete."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _RUN_SIZE_MAX = 1 << 16
 
 
 class Framer:
-    """Takes messages from the front of `inbox`, where they stand back to back."""
+    """Takes messages, which stand back to back, from the front of `inbox`."""
 
     __slots__ = ("_codec", "_form", "_inbox", "_scanner")
 
@@ -35,11 +35,11 @@ class Framer:
 
     @property
     def size_max(self) -> int:
-        """How many bytes the next message may have, as far as can be told from its front."""
+        """How many bytes the next message may have, as far as its first bytes tell."""
         return _FRONT_SIZE if self._form is None else self._form.size_max
 
     def take(self) -> bytes | None:
-        """The next message, if it is all there.
+        """The next message, if it is complete.
 
         Raises `RemoteProtocolError`, the same for every chunking: ``MALFORMED``,
         ``UNKNOWN_MESSAGE``, ``MESSAGE_TOO_LARGE``.
@@ -64,7 +64,7 @@ class Framer:
         return self._inbox.take(size)
 
     def entry_session(self) -> int | None:
-        """Of which session an entry comes next, if one can be seen whose id is a small number."""
+        """The session of the next message, if that is an entry and the session's id is small."""
         inbox = self._inbox
         if self._scanner is not None or inbox.size < 3 or inbox.peek(2) != _ENTRY:
             return None
@@ -76,9 +76,9 @@ class Framer:
         return None
 
     def take_entries(self) -> tuple[tuple[bytes, bytes], ...]:
-        """Entries and operations of the session that `entry_session` has told, as they come.
+        """Entries and operations of the session that `entry_session` returned, in order.
 
-        Those that are all there, up to the first that is unusual: it is for `take`.
+        Only complete ones, up to the first that is unusual: that one is left for `take`.
         """
         data = self._inbox.peek(_RUN_SIZE_MAX)
         front = data[: 4 if data[2] == _ONE_BYTE else 3]
@@ -97,7 +97,7 @@ class Framer:
         return tuple(found)
 
     def _begin(self) -> Form | None:
-        """What the message must look like that begins here; ``None`` if too little has come."""
+        """The form of the message that begins here; ``None`` if too little has arrived."""
         inbox = self._inbox
         if not inbox.size:
             return None

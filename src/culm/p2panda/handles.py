@@ -25,7 +25,7 @@ __all__ = ["Session", "Speaker"]
 
 
 class Speaker(Protocol):
-    """What says a session's messages: the connection."""
+    """What sends a session's messages: the connection."""
 
     def say(self, talk: Talk, saying: Saying, message: SessionMessage) -> None: ...
 
@@ -37,10 +37,10 @@ class Speaker(Protocol):
 class Session:
     """A light handle on one session of a `Connection`.
 
-    Handles on the same session are equal.  A handle outlives its session: then its verbs raise.
+    Handles on the same session are equal.  A handle outlives its session; its methods raise then.
 
-    Every verb raises `LocalProtocolError` if a rule forbids the message that it stands for (the
-    code says which one), or if the session (``NO_SUCH_SESSION``) or the connection
+    Every method raises `LocalProtocolError` if a rule forbids its message (the code tells which),
+    or if the session (``NO_SUCH_SESSION``) or the connection
     (``ContractErrorCode.ALREADY_CLOSED``) is over; nothing has changed then.
     """
 
@@ -61,7 +61,7 @@ class Session:
 
     @property
     def session_id(self) -> int:
-        """Its id; another one after `RequestRenumbered`."""
+        """Its id, which changes with `RequestRenumbered`."""
         return self._talk.session_id
 
     @property
@@ -70,7 +70,7 @@ class Session:
 
     @property
     def schema_ids(self) -> tuple[str, ...]:
-        """What it is about."""
+        """The schemas that it is about."""
         return self._talk.schema_ids
 
     @property
@@ -83,16 +83,16 @@ class Session:
 
     @property
     def local(self) -> Half:
-        """What we have said."""
+        """The messages that we have sent."""
         return self._talk.local
 
     @property
     def remote(self) -> Half:
-        """What the peer has said."""
+        """The messages that the peer has sent."""
         return self._talk.remote
 
     def send_have(self, heights: Sequence[Height]) -> None:
-        """Say how high all our logs are, in log height mode."""
+        """Send the heights of all our logs, in log-height mode."""
         check_type("heights", heights, Sequence)
         for height in heights:
             check_type("height", height, Height)
@@ -103,7 +103,7 @@ class Session:
         self._speaker.say(self._talk, Saying.HAVE, Have(self.session_id, tuple(heights)))
 
     def send_range(self, message: RangeMessage) -> None:
-        """Say one of the seven messages, in set reconciliation mode."""
+        """Send one of the seven messages, in set-reconciliation mode."""
         check_range_message(message)
         self._speaker.say(self._talk, Saying.RANGE, Reconcile(self.session_id, message))
 
@@ -114,19 +114,19 @@ class Session:
         self._speaker.say_entries(self._talk, [(entry, operation)])
 
     def send_entries(self, entries: Iterable[tuple[bytes, bytes]]) -> None:
-        """Send entries with their operations, all encoded: none is looked at."""
+        """Send entries with their operations, all encoded and not validated here."""
         self._speaker.say_entries(self._talk, entries)
 
     def finish(self, *, live_mode: bool = False) -> None:
-        """Say that all has been sent, or, in live mode, that no more will be."""
+        """Tell the peer that everything was sent or, in live mode, that nothing more will be."""
         check_type("live_mode", live_mode, bool)
         saying = Saying.OFFER if live_mode else Saying.DONE
         self._speaker.say(self._talk, saying, SyncDone(self.session_id, live_mode))
 
     def break_off(self, error: RemoteProtocolError) -> None:
-        """The peer has broken a rule that is not one of the messages' order.
+        """End the session because the peer has broken a rule that the wire machine cannot see.
 
-        Says `SyncDone`, and does not listen any more; counts as one of the peer's faults.
+        Sends `SyncDone` and stops listening; counts as one of the peer's faults.
         """
         check_type("error", error, RemoteProtocolError)
         self._speaker.break_off(self._talk, error)

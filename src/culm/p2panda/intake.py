@@ -1,4 +1,4 @@
-"""Entries that came in: verified beside what is in the store, and written to it in batches.
+"""Received entries: verified against what is in the store, and written to it in batches.
 
 Source: seed, "Validation"; decision 7.
 """
@@ -44,15 +44,15 @@ _REASONS = {
     LogReason.AFTER_END_OF_LOG: Reason.AFTER_END_OF_LOG,
 }
 
-# What may be wrong with an entry beside ours though all is right with it where it comes from: its
-# author has signed two branches.
+# Why an entry may contradict ours although it is valid where it comes from: its author has signed
+# two branches.
 _MISFITS = frozenset(
     {Reason.WRONG_LINK, Reason.GAP, Reason.AFTER_END_OF_LOG, Reason.UNKNOWN_PREVIOUS}
 )
 
 
 class Sender(Protocol):
-    """The session in which entries come."""
+    """The session that brings entries."""
 
     @property
     def session_id(self) -> int: ...
@@ -62,30 +62,30 @@ class Sender(Protocol):
 
     @property
     def broken(self) -> bool:
-        """Whether an entry was invalid, so that no more are taken."""
+        """Whether an entry was invalid; no more are taken then."""
         ...
 
     def expect(self, count: int) -> None:
-        """So many entries have come."""
+        """Note that this many entries have arrived."""
         ...
 
     def spoil(self, error: RemoteProtocolError) -> None:
-        """An entry was invalid."""
+        """Note that an entry was invalid."""
         ...
 
     def repeat(self, log: LogKey, seqnum: int, *, again: bool) -> None:
-        """An entry was one that we had; `again`: because this session has brought it."""
+        """We already had an entry; `again`: because this session had brought it before."""
         ...
 
     def settle(self, position: int | None) -> None:
-        """An entry was dealt with, and stored at that position, if it was."""
+        """An entry was processed and, if stored, is at this position."""
         ...
 
 
 class Arrival(Place):
-    """An entry with its operation, and the place of what is told of it.
+    """An entry with its operation, and the place for the event about it.
 
-    size: what it counts for as long as it is not in the store.
+    size: what it counts for until it is in the store.
     """
 
     __slots__ = ("entry", "log", "operation", "sender", "session_id", "signed", "size")
@@ -105,14 +105,14 @@ class Arrival(Place):
         self.size = size
 
     def verified(self, signed: bool) -> None:
-        """It is known now whether the author did sign it."""
+        """Note whether the author has signed it."""
         self.signed = signed
 
 
 class _Log:
-    """A log of which entries come: what they are verified with, and its document.
+    """A log that entries arrive for: what they are verified against, and its document.
 
-    Which session has brought the last ones is known as well, and from which number on.
+    It also notes which session has brought the last entries, and from which number on.
     """
 
     __slots__ = ("_first", "_session_id", "document_id", "position", "verifier")
@@ -126,7 +126,7 @@ class _Log:
         self.document_id = None if state is None else state.document_id
 
     def take(self, entry: Entry, hash: bytes, document_id: bytes, session_id: int) -> None:
-        """An entry with that hash has been verified, and belongs to that document."""
+        """Note that an entry with this hash has been verified, and belongs to this document."""
         self.position = seqnum = entry.seqnum
         self.verifier.skip(seqnum, hash, end_of_log=entry.end_of_log)
         self.document_id = document_id
@@ -134,12 +134,12 @@ class _Log:
             self._session_id, self._first = session_id, seqnum
 
     def is_from(self, session_id: int, seqnum: int) -> bool:
-        """Whether it is known that this session has brought that entry."""
+        """Whether this session is known to have brought that entry."""
         return session_id == self._session_id and seqnum >= self._first
 
 
 class _Doing(Enum):
-    """What the store is doing for us."""
+    """What the store is working on for us."""
 
     NOTHING = "nothing"
     LOOKING_UP = "looking up"
@@ -147,9 +147,9 @@ class _Doing(Enum):
 
 
 class Intake:
-    """Takes the entries of all sessions, in the order in which they came.
+    """Takes the entries of all sessions, in the order in which they arrived.
 
-    As unwritten count their bytes and what they take besides.
+    The unwritten size counts their bytes and their overhead.
     """
 
     def __init__(self, *, work: StoreWork, limits: ReplicatorLimits) -> None:
@@ -164,8 +164,8 @@ class Intake:
     def take(self, sender: Sender, entries: Sequence[tuple[bytes, bytes | None]]) -> None:
         """Take entries with their operations.
 
-        Raises `RemoteProtocolError` for what is wrong with one of them by itself; what comes
-        before it has been taken.
+        Raises `RemoteProtocolError` if one of them is invalid by itself; those before it have been
+        taken.
         """
         decoded = decode_many([encoded for encoded, _ in entries], family=YASMF)
         hashes = hash_many([payload or b"" for _, payload in entries], family=YASMF)
@@ -194,7 +194,7 @@ class Intake:
             self._queue.extend(taken)
 
     def ask(self) -> bool:
-        """Ask the store for what the next entries need; whether that has been done."""
+        """Ask the store for what the next entries need; returns whether anything was asked."""
         if self._doing is not _Doing.NOTHING or not self._queue:
             return False
         self._batch = self._next_batch()
@@ -223,9 +223,9 @@ class Intake:
         return batch
 
     def _forget_outgrown(self) -> None:
-        """Forget of which logs entries come that do not follow what we know.
+        """Forget logs whose arriving entries do not follow what we know.
 
-        Somebody else may have stored those between, and then the peer leaves them out rightly.
+        Somebody else may have stored the entries between, so the peer may rightly leave them out.
         """
         heads: dict[LogKey, int] = {}
         for arrival in self._batch:
@@ -274,7 +274,7 @@ class Intake:
         )
 
     def _check_signatures(self, logs: Sequence[_Log]) -> None:
-        """Verify those of the batch that will be asked about, in one go; these are their logs."""
+        """Verify together the signatures of the batch that will be asked about, in these logs."""
         asked = [
             arrival
             for arrival, log in zip(self._batch, logs, strict=True)
@@ -287,7 +287,7 @@ class Intake:
             arrival.verified(each)
 
     def _verified(self, arrival: Arrival, log: _Log) -> NewOperation | None:
-        """The entry as it is to be stored; ``None`` if it is not new, or not of interest.
+        """The entry in the form to be stored; ``None`` if it is not new, or not of interest.
 
         Raises `InvalidOperation`.
         """
@@ -309,7 +309,7 @@ class Intake:
     def _state_of(self, arrival: Arrival, log: _Log) -> OperationState:
         """The document to which the operation belongs, and its schema.
 
-        It is the same object for all operations of a document that come behind each other.
+        It is the same object for all successive operations of a document.
         Raises `InvalidOperation`.
         """
         entry, operation = arrival.entry, arrival.operation
@@ -334,7 +334,7 @@ class Intake:
         return state
 
     def _refuse(self, arrival: Arrival, error: InvalidOperation) -> None:
-        """An entry is not stored: blame its sender, unless that could not see why."""
+        """An entry is not stored: blame its sender, unless the sender could not know why."""
         if error.reason in _MISFITS:
             self._leave_out(arrival, error.reason)
         else:
@@ -364,7 +364,7 @@ class Intake:
         self._rest()
 
     def _conflict(self, conflict: Conflict) -> None:
-        """Nothing of the batch was stored: try again without that entry."""
+        """Nothing of the batch was stored: try again without the entry in conflict."""
         again: list[Arrival] = []
         for arrival in self._batch:
             entry = arrival.entry
@@ -385,7 +385,7 @@ class Intake:
         arrival.sender.settle(None)
 
     def _rest(self) -> None:
-        """The batch is done with."""
+        """Finish the batch."""
         self._doing = _Doing.NOTHING
         self._batch = []
         _trim(self._logs, self._limits.logs_known_max)
@@ -401,7 +401,7 @@ _new = object.__new__
 
 
 def _stored(arrival: Arrival, new: NewOperation) -> OperationStored:
-    """What is told when an operation is in the store."""
+    """The event for an operation that is in the store."""
     entry, operation, document_id = new
     event = _new(OperationStored)
     _set_session_id(event, arrival.session_id)
@@ -414,7 +414,7 @@ def _stored(arrival: Arrival, new: NewOperation) -> OperationStored:
 
 
 def _fault_of(encoded: bytes, payload: bytes | None, entry: Entry | None) -> InvalidOperation:
-    """What is wrong with an entry that was decoded, if it could be, beside its operation."""
+    """What is wrong with an entry, decoded if possible, together with its operation."""
     if entry is None:
         return InvalidOperation(Reason.MALFORMED_ENTRY, _fault_in(encoded))
     reason = Reason.MISSING_OPERATION if payload is None else Reason.WRONG_PAYLOAD
@@ -431,6 +431,6 @@ def _fault_in(encoded: bytes) -> str:
 
 
 def _trim(known: OrderedDict[K, V], count_max: int) -> None:
-    """Forget what was learnt longest ago."""
+    """Forget what was learnt first."""
     while len(known) > count_max:
         known.popitem(last=False)

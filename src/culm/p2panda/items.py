@@ -1,8 +1,8 @@
-"""Heights of logs as items of set reconciliation, and back.
+"""Log heights as items of set reconciliation, and back.
 
-The item of a log is the canonical CBOR of ``[public key as text, log id, sequence number]``.  It
-has the order of (public key, log id, sequence number): keys have one size, and of two canonical
-numbers the greater has the greater encoding.
+The item of a log is the canonical CBOR of ``[public key as text, log id, sequence number]``.  Items
+sort like (public key, log id, sequence number): all keys have the same size, and the greater of
+two numbers has the greater canonical encoding.
 
 Sources: seed, "Identifying divergent state"; decisions 3 and 4.
 """
@@ -27,25 +27,25 @@ ITEM_SIZE_MAX = _NUMBERS_AT + 2 * _NUMBER_SIZE_MAX
 
 
 class Height(NamedTuple):
-    """How many entries of a log somebody has: all up to `seqnum`."""
+    """The height of a log: somebody has all entries up to `seqnum`."""
 
     log: LogKey
     seqnum: int
 
 
 def log_prefix(log: LogKey) -> bytes:
-    """What the items of a log begin with; no item of another log does."""
+    """The prefix of all items of a log, and of no other log's."""
     author, log_id = log
     return _FRONT + author.hex().encode() + encode_head(0, log_id)
 
 
 def encode_item(log: LogKey, seqnum: int) -> bytes:
-    """The item of a log of that height."""
+    """The item of a log of this height."""
     return log_prefix(log) + encode_head(0, seqnum)
 
 
 def decode_item(item: bytes) -> Height:
-    """What `encode_item` was given; for items that it has made."""
+    """Decode an item made by `encode_item`."""
     author = bytes.fromhex(item[len(_FRONT) : _NUMBERS_AT].decode())
     log_id, at = _number(item, _NUMBERS_AT)
     seqnum, _ = _number(item, at)
@@ -53,7 +53,7 @@ def decode_item(item: bytes) -> Height:
 
 
 def check_item(name: str, value: bytes) -> None:
-    """Raise `TypeError` or `ValueError` unless `value` is what `encode_item` makes."""
+    """Raise `TypeError` or `ValueError` unless `value` is an item as `encode_item` makes it."""
     check_type(name, value, bytes)
     try:
         found = decode_item(value)
@@ -65,7 +65,7 @@ def check_item(name: str, value: bytes) -> None:
 
 
 def _number(item: bytes, at: int) -> tuple[int, int]:
-    """The number whose head is at that place, and the index behind it."""
+    """The number that begins at this index, and the index after it."""
     head = item[at]
     if head < 24:
         return head, at + 1

@@ -14,27 +14,29 @@ __all__ = ["Limits", "ReplicatorLimits"]
 class Limits:
     """Upper bounds of one `Connection`, and what they imply.  Sizes in bytes, times in seconds.
 
-    Raises `ValueError` for one below 0, or for a size or a number of which nothing can be had.
+    Raises `ValueError` for one below 0, or for one with which nothing could be received.
 
     receive_buffer_max
         Bytes received and not yet parsed, or one message, if that is larger.
     schemas_max, schema_id_size_max
-        Schema ids in one announcement or request, and the size of one.  An announcement is kept for
-        either side, and what each session is about.
+        Schema ids in one announcement or request, and the size of one.  One announcement is kept
+        for each side, and the schemas of each session.
     operation_size_max
-        Of the operation in one entry; a message is buffered as a whole.  Nodes that take more than
-        others are refused by these when they pass it on.
+        The size of one operation; a message is buffered as a whole.  A node that accepts more than
+        others is refused by them when it passes such an operation on.
     logs_max
         Logs in one ``Have``: 85 bytes each on the wire, some 400 while the session lasts.
     sessions_max
-        Sessions at a time, whoever asked for them, and those that have failed on our side and not
-        yet on the peer's; under 1 KiB each besides what they are about.
+        Concurrent sessions, whoever asked for them, including those that have failed on our side
+        and not yet on the peer's; under 1 KiB each besides their schemas.
     faults_max
-        Sessions that the peer may spoil, and messages for none, before the connection is closed.
+        Sessions that the peer may spoil, and messages of no session, before the connection is
+        closed.
     answer_max_s
         How long the peer may take to answer a request, or the end of live mode.
     progress_max_s
-        How long a session may stand still: nothing said by either side, and something owed.
+        How long a session may stand still: nothing is said by either side, though something is
+        owed.
     """
 
     receive_buffer_max: int = 1 << 16
@@ -61,25 +63,25 @@ class ReplicatorLimits:
     Raises `ValueError` for one below 1.
 
     unwritten_size_max
-        What has been received and is not in the store, with what it takes besides; reading pauses
-        above it.
+        What has been received and is not yet in the store, with its overhead; reading pauses above
+        it.
     unsent_size_max
-        What waits to be taken before no more is read from the store, and no ``Have`` is made; one
-        ``Have`` and one batch more are the worst.
+        Bytes that wait to be sent; above it nothing more is read from the store, and no ``Have`` is
+        made.  It can be exceeded by one ``Have`` and one batch.
     batch_size_max, batch_count_max
-        What is written or read in one go.
+        What is written or read at a time.
     spans_max
-        Logs of which entries are read in one go; more only if they are one document's.
+        Logs whose entries are read at a time; more only if they belong to one document.
     logs_known_max, operations_known_max
-        Of how many logs, and operations, it is remembered what entries are verified with: up to
-        5 KiB for a log, 300 bytes for an operation.
+        Logs and operations remembered for verifying entries: up to 5 KiB for a log, 300 bytes for
+        an operation.
     repeated_max
-        Entries in one session that we had when it began, or that it has brought already, and that
-        are not made up for by new ones.
+        Repeated entries in one session (which we had when it began, or which it had brought before)
+        in excess of new ones.
     connection
         The limits of the connection.
     parameters
-        How ranges are compared; what its `ranges_max` takes, see `culm.reconcile.Parameters`.
+        How ranges are compared; for the memory of its `ranges_max` see `culm.reconcile.Parameters`.
     """
 
     unwritten_size_max: int = 1 << 23

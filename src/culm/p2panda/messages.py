@@ -1,8 +1,8 @@
-"""What two peers say to each other, one class for each message of the specification.
+"""The messages of the protocol, one class for each message of the specification.
 
-The seven messages of set reconciliation are those of `culm.reconcile.messages`, but for
-fingerprints, which are bytes here; on the wire each has a session id besides.  What they call items
-and bounds are heights of logs (`culm.p2panda.items`).
+The seven messages of set reconciliation are those of `culm.reconcile.messages`, except that
+fingerprints are bytes here; on the wire each also has a session id.  Their items and bounds are
+heights of logs (`culm.p2panda.items`).
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Mode(IntEnum):
 
 
 class MessageType(IntEnum):
-    """What a message begins with."""
+    """The number that a message begins with."""
 
     ANNOUNCE = 0
     SYNC_REQUEST = 1
@@ -73,7 +73,7 @@ class MessageType(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Announce:
-    """We are interested in these schemas, in place of all that we have announced before."""
+    """The sender is interested in these schemas; this replaces its earlier announcements."""
 
     timestamp: int
     schema_ids: tuple[str, ...]
@@ -82,9 +82,9 @@ class Announce:
 
 @dataclass(frozen=True, slots=True)
 class SyncRequest:
-    """Let us replicate the documents of these schemas, in a session of that id.
+    """A request to replicate the documents of these schemas, in a session with this id.
 
-    mode: a `Mode`, or a number that we do not know.
+    mode: a `Mode`, or an unknown number.
     """
 
     session_id: int
@@ -94,7 +94,7 @@ class SyncRequest:
 
 @dataclass(frozen=True, slots=True)
 class SendEntry:
-    """``Entry``: an entry and its operation, encoded; ``None`` in the dialect of aquadoggo only."""
+    """``Entry``: an entry and its operation, encoded; in aquadoggo's dialect it may be ``None``."""
 
     session_id: int
     entry: bytes
@@ -103,7 +103,7 @@ class SendEntry:
 
 @dataclass(frozen=True, slots=True)
 class SyncDone:
-    """That was all; with `live_mode`, what comes later may follow at once.  Or: no more of that."""
+    """Everything was sent; with `live_mode`, new entries may follow.  In live mode: it ends."""
 
     session_id: int
     live_mode: bool
@@ -111,7 +111,7 @@ class SyncDone:
 
 @dataclass(frozen=True, slots=True)
 class Have:
-    """How high all our logs are."""
+    """The heights of all logs of the sender."""
 
     session_id: int
     heights: tuple[Height, ...]
@@ -119,7 +119,7 @@ class Have:
 
 @dataclass(frozen=True, slots=True)
 class Fingerprint:
-    """``lift_type``: the encoded fingerprint of what we have in a range."""
+    """``lift_type``: the encoded fingerprint of the sender's items in a range."""
 
     lift: bytes
     upper_bound: bytes
@@ -143,7 +143,7 @@ Message: TypeAlias = Announce | SyncRequest | SessionMessage
 
 
 def check_range_message(message: RangeMessage) -> None:
-    """Raise `TypeError` or `ValueError` unless `message` is one of the seven, of right parts."""
+    """Raise `TypeError` or `ValueError` unless `message` is one of the seven, with valid parts."""
     match message:
         case EmptySet(can_respond):
             check_type("can_respond", can_respond, bool)

@@ -1,8 +1,8 @@
 """Operations: what changes a document, encoded and decoded.
 
 The encoding is canonical CBOR: an array of the version (1), the action, the schema id, ``previous``
-(of updates and deletions) and the fields (of creations and updates).  Keys of fields ascend as text
-does.  An operation's id is the hash of the entry whose payload it is.
+(of updates and deletions) and the fields (of creations and updates).  Field names are in text
+order.  An operation's id is the hash of the entry whose payload it is.
 
 Sources: p2panda's handbook, "Operations" (OP1 to OP8), "Canonical Encoding" (EN1, EN2); what
 p2panda-rs 0.8 writes, where the handbook is older.
@@ -46,7 +46,7 @@ class Action(IntEnum):
 
 
 class _Form(NamedTuple):
-    """How an action is encoded: with how many items, and which of the two last ones."""
+    """How an action is encoded: the number of items, and which of the last two it has."""
 
     action: Action
     size: int
@@ -80,9 +80,9 @@ _FAULTS = {
 
 
 class _Parts:
-    """An `Operation` while it is put together: a frozen class takes several times as long for it.
+    """The parts of an `Operation` under construction: a frozen class would be much slower.
 
-    That is done for every operation that comes in.
+    This is done for every operation that arrives.
     """
 
     __slots__ = ("_encoded", "action", "fields", "previous", "schema_id")
@@ -105,12 +105,12 @@ class _Parts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation(_Parts):
-    """An operation that has the form of one; nothing is said of its document.
+    """A well-formed operation, not checked against its document.
 
-    previous: the ids of the operations behind which it stands, ascending; none in a creation.
-    fields: none in a deletion.  Lists may be any sequences, and are kept as tuples.
+    previous: the ids of the operations that it follows, ascending; empty in a creation.
+    fields: empty in a deletion.  Lists may be any sequences, and are kept as tuples.
 
-    Raises `InvalidOperation` for what no encoding has.
+    Raises `InvalidOperation` for what cannot be encoded.
     """
 
     action: Action
@@ -146,7 +146,7 @@ class Operation(_Parts):
         object.__setattr__(self, "fields", fields)
 
     def encode(self) -> bytes:
-        """The canonical encoding; made once."""
+        """The canonical encoding; computed once."""
         encoded = self._encoded
         if encoded is None:
             form = _FORMS[self.action]
@@ -169,7 +169,7 @@ _assemble = cast("_Assemble", _Parts)
 
 
 def decode(data: Buffer) -> Operation:
-    """Decode bytes that are one operation and nothing else.
+    """Decode bytes that hold exactly one operation.
 
     Raises `InvalidOperation`.
     """
@@ -186,7 +186,7 @@ def decode(data: Buffer) -> Operation:
 
 
 def check_operation(operation: Operation, schema: Schema) -> None:
-    """Raise `InvalidOperation` unless `operation` is of `schema` (OP6, OP8)."""
+    """Raise `InvalidOperation` unless `operation` conforms to `schema` (OP6, OP8)."""
     if operation.schema_id != schema.id:
         raise InvalidOperation(Reason.WRONG_SCHEMA, operation.schema_id)
     if operation.action is not Action.DELETE:
@@ -194,7 +194,7 @@ def check_operation(operation: Operation, schema: Schema) -> None:
 
 
 def _fault_in(encoded: bytes) -> str:
-    """Why this is no canonical CBOR."""
+    """Why this is not canonical CBOR."""
     try:
         cbor.decode(encoded, depth_max=_DEPTH_MAX)
     except DecodeError as error:
@@ -203,7 +203,7 @@ def _fault_in(encoded: bytes) -> str:
 
 
 def _invalid(items: Any, fault: int, detail: object, schema_id: str | None) -> InvalidOperation:
-    """What is wrong with items in which the kernel has found a fault."""
+    """The error for items in which the kernel has found a fault."""
     try:
         if schema_id is not None:
             _check_schema_id(schema_id)

@@ -13,10 +13,10 @@ __all__ = ["RangeTrees"]
 
 
 class RangeTrees:
-    """Trees of the heights of logs, by the schema of these and the monoid.
+    """Trees of log heights, by schema and monoid.
 
-    A log is of one schema, so all trees together have no more items than there are logs; which
-    sets of schemas peers ask for costs neither memory nor time.
+    A log has one schema, so all trees together have no more items than there are logs; whatever
+    sets of schemas peers ask for, they cost neither memory nor time.
     """
 
     def __init__(self) -> None:
@@ -28,11 +28,11 @@ class RangeTrees:
         monoid: str,
         heights: Callable[[str], Iterable[Height]],
     ) -> View:
-        """The heights of all logs of some schemas, as they are now.
+        """The current heights of all logs of some schemas.
 
-        heights: reads those of a schema if there is no tree of it yet.  They go into the tree one
-            by one, so that nothing else is held of them.  Any order will do; in that of the logs,
-            by author and id, the tree is made soonest, and is least.
+        heights: reads those of a schema that has no tree yet.  They go into the tree one by one, so
+            that no copy is held.  Any order will do; sorted by author and log id, the tree is built
+            fastest and is smallest.
         """
         return join([self._tree(each, monoid, heights) for each in sorted(set(schema_ids))])
 
@@ -48,12 +48,12 @@ class RangeTrees:
         return trees[monoid]
 
     def grow(self, log: LogKey, schema_id: str, before: int, after: int) -> None:
-        """A log of that schema has grown; of height 0 it was not there."""
+        """A log of this schema has grown; a height of 0 means that it was not there."""
         for tree in self._trees.get(schema_id, {}).values():
             if before:
                 tree.discard(encode_item(log, before))
             tree.insert(encode_item(log, after))
 
     def clear(self) -> None:
-        """Forget them: they are read again when they are asked for."""
+        """Forget all trees; they are read again when they are needed."""
         self._trees.clear()

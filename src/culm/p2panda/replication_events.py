@@ -1,4 +1,4 @@
-"""What a replicator is to do, and what it tells."""
+"""What a replicator does by itself, and its events."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ __all__ = ["OperationLeftOut", "OperationStored", "Policy", "ReplicatorEvent"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """What a replicator does of itself.
+    """What a replicator does by itself.
 
     asks
-        It requests a session about all schemas that both have announced, whenever these change;
-        when that one is live, it leaves all others.
+        Request a session about all schemas that both have announced, whenever these change; once
+        that session is live, leave all others.
     mode
-        Of the sessions that it requests so.
+        The mode of the sessions that it requests.
     live
-        It offers live mode when it has sent all.
+        Offer live mode when everything has been sent.
     """
 
     asks: bool = True
@@ -50,7 +50,7 @@ class Policy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperationStored(Event):
-    """An operation of the peer's is valid, and in the store."""
+    """An operation from the peer is valid and in the store."""
 
     session_id: int
     log: LogKey
@@ -62,10 +62,10 @@ class OperationStored(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperationLeftOut(Event):
-    """An operation of the peer's is valid, but does not fit to what is in the store.
+    """An operation from the peer is valid by itself, but contradicts what is in the store.
 
-    Its author has forked a log, if the peer is honest, and the store has another branch than the
-    peer: nobody is to blame but the author.
+    If the peer is honest, the author has forked a log, and the store has another branch than the
+    peer: only the author is to blame.
 
     reason: ``FORK``, ``WRONG_LINK``, ``GAP``, ``AFTER_END_OF_LOG`` or ``UNKNOWN_PREVIOUS``.
     """

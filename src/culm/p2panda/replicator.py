@@ -54,7 +54,7 @@ _CAME_TOO_EARLY: Final = frozenset({ErrorCode.UNANSWERED})
 
 
 class _Asking(Enum):
-    """What has come of asking for a session, when interests changed last."""
+    """What has become of the request made when interests changed last."""
 
     ASKED = "asked"
     UNANSWERED = "unanswered"
@@ -68,17 +68,17 @@ class _Asking(Enum):
 class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
     """Drives a `Connection` over a store of operations: compares, sends, verifies, stores.
 
-    The store is reached through effects (`culm.p2panda.effects`).  After bytes have been taken
-    there may be effects again: reading is done as far as the peer can take it.
+    The store is reached through effects (`culm.p2panda.effects`).  Look for new effects after bytes
+    have been taken: it reads only as much as the peer can take.
 
     local_peer, remote_peer, dialect
         As of `Connection`.
     limits
-        What peer and store may make us hold, and how long the peer may take.
+        How much the peer and the store may make us hold, and how long the peer may take.
     policy
-        What it does of itself.
+        What it does by itself.
     monoid
-        Of the fingerprints (`culm.reconcile`), the same on both sides.
+        The monoid of fingerprints (`culm.reconcile`), the same on both sides.
     """
 
     def __init__(
@@ -130,7 +130,7 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
     def request(self, schema_ids: Sequence[str], *, mode: Mode = Mode.SET_RECONCILIATION) -> int:
         """Replicate the documents of these schemas; returns the session's id.
 
-        Raises what `Connection.request` does.
+        Raises as `Connection.request` does.
         """
         return self._add(self.connection.request(schema_ids, mode=mode)).session_id
 
@@ -146,18 +146,18 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
         exchange.leave()
 
     def stored(self) -> None:
-        """Somebody else has stored operations: send them to the peer in live mode."""
+        """Note that somebody else has stored operations; in live mode they go to the peer."""
         for exchange in self._exchanges.values():
             exchange.serving.wake()
 
     def close(self) -> None:
-        """Say that this was all; `Closed` follows when what has come is in the store."""
+        """End the connection; `Closed` follows when everything received is in the store."""
         self.connection.close()
 
     # Bytes and time.
 
     def data_to_send(self, size_max: int | None = None) -> bytes:
-        """Take bytes for the peer; what is to be said of ranges is made as late as possible."""
+        """Take bytes for the peer; messages about ranges are made as late as possible."""
         check_size_max(size_max)
         while size_max is None or self.connection.unsent_size < size_max:
             spoken = [exchange.speak() for exchange in self._exchanges.values()]
@@ -169,7 +169,7 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
         return None if self._ended else self.connection.next_deadline()
 
     def advance(self, now: float) -> None:
-        """Tell the time; the peer is not blamed for what our store takes."""
+        """Tell the time; the peer is not blamed for delays of our store."""
         if self._store_is_behind():
             self.connection.excuse(now)
         self.connection.advance(now)
@@ -184,7 +184,7 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
         return effect
 
     def _ask(self) -> bool:
-        """Ask the store for something; whether there was something to ask for."""
+        """Ask the store for something; returns whether there was anything to ask."""
         if self._intake.ask():
             return True
         if self._closed is not None:
@@ -248,7 +248,7 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
                 exchange.done(event)
 
     def _follow(self, event: Event) -> None:
-        """What comes of an event that the user is told as it is."""
+        """React to an event that the user gets as well."""
         match event:
             case Announced():
                 self._ask_by_policy()
@@ -264,7 +264,7 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
                 pass
 
     def _make_room(self, session_id: int) -> None:
-        """A session of ours has given way: it is over, or has another id now."""
+        """A session of ours has given way: it is over, or has a new id."""
         exchange = self._exchanges.get(session_id)
         if exchange is None:
             return
@@ -293,7 +293,7 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
         return exchange
 
     def _ask_by_policy(self) -> None:
-        """Request a session about all that both are interested in, unless there is one."""
+        """Request a session about all schemas that both have announced, unless there is one."""
         if not self._policy.asks:
             return
         both = self._common()
@@ -308,7 +308,7 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
             self._asking = self._in_the_way(set(both))
 
     def _in_the_way(self, schema_ids: set[str]) -> _Asking:
-        """Why no session about these could be asked for."""
+        """Why no session about these could be requested."""
         phases = [
             each.phase for each in self._exchanges.values() if set(each.schema_ids) == schema_ids
         ]
@@ -319,7 +319,7 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
         return _Asking.LEAVING if Phase.LEFT in phases else _Asking.ASKED
 
     def _ask_again(self, event: SessionEnded, *, left: bool) -> None:
-        """A session is over, which we had left or not: ask now, if it was in the way."""
+        """A session is over, whether we left it or not: request now, if it was in the way."""
         unanswered = event.error is not None and event.error.code in _CAME_TOO_EARLY
         if (
             self._asking is _Asking.NO_ROOM
@@ -329,7 +329,7 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
             self._ask_by_policy()
 
     def _leave_outdated(self) -> None:
-        """Leave what is live, if there is a live session about all that both are interested in."""
+        """Leave live sessions once there is one about all schemas that both have announced."""
         both = set(self._common())
         live = [each for each in self._exchanges.values() if each.is_live]
         if self._policy.asks and any(both == set(each.schema_ids) for each in live):
@@ -338,6 +338,6 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
                     each.give_way()
 
     def _common(self) -> list[str]:
-        """The schemas in which both are interested, in our order."""
+        """The schemas that both have announced, in our order."""
         theirs = set(self.connection.remote_announced)
         return [each for each in self.connection.announced if each in theirs]

@@ -47,8 +47,8 @@ _FIELD_TYPE = re.compile(r"([a-z_]+)(?:\((.*)\))?")
 class SchemaId:
     """The id of a schema, taken apart.
 
-    view: operation ids of the view of the schema's definition; of a system schema there are none.
-    version: of a system schema.
+    view: operation ids of the view of the schema's definition; empty for a system schema.
+    version: that of a system schema.
     """
 
     name: str
@@ -79,7 +79,7 @@ class SchemaId:
 def schema_order(text: str) -> tuple[int, str]:
     """A key for sorting: system schemas first, in the order of their definition, then by text.
 
-    It is the order that aquadoggo asks for in announcements and sync requests.
+    aquadoggo requires this order in announcements and sync requests.
     """
     system = _SYSTEM.fullmatch(text)
     if system is None:
@@ -91,13 +91,13 @@ is_operation_id = _kernel.is_operation_id
 
 
 def check_field_name(name: object) -> None:
-    """Raise `InvalidOperation` (``BAD_FIELD_NAME``) unless `name` may be one (SC4)."""
+    """Raise `InvalidOperation` (``BAD_FIELD_NAME``) unless `name` is a valid field name (SC4)."""
     if not _kernel.is_field_name(name):
         raise InvalidOperation(Reason.BAD_FIELD_NAME, f"{name!r:.100}")
 
 
 class Kind(Enum):
-    """The types of fields (SC5), as definitions write them."""
+    """The types of fields (SC5), as spelled in definitions."""
 
     BOOL = "bool"
     INT = "int"
@@ -139,7 +139,7 @@ _SUITS: dict[Kind, Callable[[Any], bool]] = {
 
 @dataclass(frozen=True, slots=True)
 class FieldType:
-    """The type of a field; relations name the schema of the documents to which they point (SC7).
+    """The type of a field; relations name the schema of the documents that they point to (SC7).
 
     Raises `InvalidOperation` (``BAD_VALUE``, ``BAD_SCHEMA_ID``).
     """
@@ -156,7 +156,7 @@ class FieldType:
 
     @classmethod
     def parse(cls, text: str) -> FieldType:
-        """Read a type as a field's definition writes it (SC10), such as ``relation(blob_v1)``."""
+        """Read a type as spelled in a field's definition (SC10), such as ``relation(blob_v1)``."""
         check_type("field type", text, str)
         found = _FIELD_TYPE.fullmatch(text)
         kinds = {kind.value: kind for kind in Kind}
@@ -168,15 +168,15 @@ class FieldType:
         return self.kind.value if self.schema_id is None else f"{self.kind.value}({self.schema_id})"
 
     def suits(self, value: object) -> bool:
-        """Whether a value is of this type, as far as that can be seen without documents."""
+        """Whether a value is of this type, as far as can be seen without the documents."""
         return _SUITS[self.kind](value)
 
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """What fields the documents of a schema have.
+    """The fields that documents of a schema have.
 
-    Raises `InvalidOperation` for an id, a name or a number of fields that no schema has.
+    Raises `InvalidOperation` for an invalid id, name or number of fields.
     """
 
     id: str
@@ -191,9 +191,9 @@ class Schema:
             check_type(name, kind, FieldType)
 
     def check(self, fields: Mapping[str, object], *, all_of_them: bool) -> None:
-        """Raise `InvalidOperation` unless `fields` are of this schema (OP6, OP8).
+        """Raise `InvalidOperation` unless `fields` conform to this schema (OP6, OP8).
 
-        all_of_them: every field has to be there, as in an operation that creates a document.
+        all_of_them: every field must be present, as in an operation that creates a document.
         """
         for name, value in fields.items():
             if name not in self.fields:

@@ -1,11 +1,11 @@
 """What the peer lacks, read from the store and sent, in an order in which it can be verified.
 
-An operation stands behind others of its document, of any log; these have lower positions in the
-store.  So what is wanted of a document is read in one go, by positions.  As long as it is not known
-what else the peer lacks, only documents of one log are sent.
+An operation follows others of its document, in any log, which have lower positions in the store.
+So what is wanted of a document is read together, by position.  While it is not yet known what else
+the peer lacks, only documents of a single log are sent.
 
-A document may have as many logs as strangers like.  To look at all of them for each batch would
-take time in proportion to their square; so it is asked where the entries are, of many at a time.
+A document may have as many logs as strangers like.  Looking at all of them for each batch would
+take time in proportion to their square, so the positions of many entries are asked for at a time.
 
 Source: seed, "Synchronization of data"; decision 6.
 """
@@ -37,7 +37,7 @@ R = TypeVar("R")
 
 
 class _Stage(Enum):
-    """How much is known of what the peer lacks."""
+    """How much is known about what the peer lacks."""
 
     OPEN = "open"
     """More may come."""
@@ -51,7 +51,7 @@ class Serving:
     """What one session sends.
 
     send: sends operations, in the order of the calls.
-    theirs: positions of what came from the peer itself, which it does not get back.
+    theirs: positions of operations that came from the peer itself; they are not sent back.
     """
 
     def __init__(
@@ -84,21 +84,21 @@ class Serving:
     # What is wanted.
 
     def want(self, spans: Iterable[Span]) -> None:
-        """The peer lacks these, among other things."""
+        """The peer lacks these, and perhaps more."""
         self._wanted.extend(spans)
 
     def want_last(self, spans: Iterable[Span]) -> None:
-        """The peer lacks these, and that is all; they are asked for as they are needed."""
+        """The peer lacks these and nothing else; they are taken as they are needed."""
         self._source = iter(spans)
         self._stage = _Stage.KNOWN
 
     def want_everything(self, end: int) -> None:
-        """The peer has nothing: it lacks all up to position `end`."""
+        """The peer has nothing: it lacks everything up to position `end`."""
         self._scan = (0, end) if end else None
         self._stage = _Stage.KNOWN
 
     def is_finished(self) -> bool:
-        """Whether all that is lacking has been sent."""
+        """Whether everything that the peer lacks has been sent."""
         if self._stage is not _Stage.KNOWN or self._asked:
             return False
         self._draw()
@@ -108,24 +108,24 @@ class Serving:
 
     @property
     def follows(self) -> bool:
-        """Whether what is new is sent, or was."""
+        """Whether new operations are sent, or were."""
         return self._stage is _Stage.FOLLOWING
 
     def follow(self, position: int) -> None:
-        """From now on what is new is sent: all behind that position but what the peer sent."""
+        """From now on, send new operations: all after this position except the peer's own."""
         self._stage = _Stage.FOLLOWING
         self._after = position
         self.wake()
 
     def wake(self) -> None:
-        """There is something new in the store."""
+        """Note that there is something new in the store."""
         if self._stage is _Stage.FOLLOWING:
             self._scan = self._after, None
 
     # How it is read.
 
     def ask(self) -> bool:
-        """Ask the store for what comes next; whether that has been done."""
+        """Ask the store for what comes next; returns whether there was anything to ask."""
         if self._asked:
             return False
         self._draw()
@@ -175,7 +175,7 @@ class Serving:
         self._ask(FindDocuments, found, logs=tuple(dict.fromkeys(span.log for span in spans)))
 
     def _has_chunk(self) -> bool:
-        """Whether it is known what is read next; else, of which logs that is to be found out."""
+        """Whether it is known what to read next; otherwise, which logs to look up first."""
         if self._chunk:
             return True
         if self._parts:
@@ -199,7 +199,7 @@ class Serving:
         self._left = sum(span.end - span.start + 1 for span in chunk)
 
     def _locate(self) -> None:
-        """Ask where entries of the document of very many logs are: of more than it has logs."""
+        """Ask where entries of a document with very many logs are: more of them than logs."""
         count_max = max(self._limits.batch_count_max, 4 * len(self._crowd))
 
         def located(found: list[Located]) -> None:

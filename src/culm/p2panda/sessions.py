@@ -23,9 +23,9 @@ class Sessions:
 
     yields: if two requests cross, ours is dropped and the peer's is served; the peer does the
         opposite.
-    reuses_ids: our requests get the lowest id that no session has, instead of counting on.  Where
-        both do that, requests about the same schemas that cross have the same id, too: aquadoggo
-        answers ours with the id of its own.
+    reuses_ids: our requests get the lowest free id, instead of counting up.  Where both sides do
+        that, crossing requests about the same schemas have the same id, too: aquadoggo answers ours
+        with the id of its own.
     """
 
     __slots__ = ("_next_id", "_reuses_ids", "_talks", "_yields", "sessions_max")
@@ -47,7 +47,7 @@ class Sessions:
         return self._talks.get(session_id)
 
     def about(self, schema_ids: tuple[str, ...]) -> Talk | None:
-        """The session about just these schemas, unless it has been broken off."""
+        """The session about exactly these schemas, unless it has been broken off."""
         wanted = set(schema_ids)
         for talk in self._talks.values():
             if talk.local is not Half.BROKEN and wanted == set(talk.schema_ids):
@@ -55,7 +55,7 @@ class Sessions:
         return None
 
     def open(self, mode: Mode, schema_ids: tuple[str, ...], now: float) -> Talk:
-        """A session that we ask for.
+        """Open a session that we request.
 
         Raises `LocalProtocolError`: ``DUPLICATE_SESSION``, ``TOO_MANY_SESSIONS``.
         """
@@ -66,10 +66,10 @@ class Sessions:
         return self._add(Talk(self._new_id(), mode=mode, schema_ids=schema_ids, ours=True, now=now))
 
     def accept(self, request: SyncRequest, mode: Mode, now: float) -> Ignored | list[Talk]:
-        """A session for which the peer asks; or why it gets none.
+        """Accept a session that the peer requests, or tell why not.
 
-        With it come those of ours that gave way to it: the one about the same schemas is over,
-        another one that had its id has a new one, and is to be asked for again.
+        Returned with it are our sessions that gave way to it: the one about the same schemas is
+        over; another one that had its id has a new one, and must be requested again.
         """
         same_id, same_schemas = self.get(request.session_id), self.about(request.schema_ids)
         if same_id is not None and same_id.local is Half.BROKEN:
@@ -97,7 +97,7 @@ class Sessions:
         return [talk, *dict.fromkeys(rivals)]
 
     def remove(self, talk: Talk) -> None:
-        """The session is over."""
+        """Remove a session that is over."""
         if self._talks.get(talk.session_id) is talk:
             del self._talks[talk.session_id]
 

@@ -1,7 +1,7 @@
-"""Who may say what in a session, as tables.
+"""Who may send what in a session, as tables.
 
-One table serves both directions: looked up with what we have said it says what we may say, looked
-up with what the peer has said it says what the peer may say.
+One table serves both directions: looked up with what we have sent, it tells what we may send;
+looked up with what the peer has sent, it tells what the peer may send.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["OVER", "RULES", "Half", "Saying", "SessionState", "State", "session_
 
 
 class State(Enum):
-    """Where a connection stands."""
+    """The state of a connection."""
 
     OPEN = "open"
     CLOSED = "closed"
@@ -27,7 +27,7 @@ class State(Enum):
 
 
 class SessionState(Enum):
-    """Where a session stands."""
+    """The state of a session."""
 
     REQUESTED = "requested"
     """We have asked for it, and the peer has said nothing."""
@@ -41,7 +41,7 @@ class SessionState(Enum):
 
 
 class Half(Enum):
-    """What one side has said in a session."""
+    """What one side has sent in a session."""
 
     SILENT = "silent"
     TALKING = "talking"
@@ -152,7 +152,7 @@ OVER: Final = frozenset(
 
 
 def session_state(local: Half, remote: Half, *, ours: bool) -> SessionState:
-    """Where a session stands; `ours`: we asked for it."""
+    """The state of a session; `ours`: we requested it."""
     if (local, remote) in OVER:
         return SessionState.OVER
     if local is remote is Half.LIVE:

@@ -38,7 +38,7 @@ __all__ = [
 
 
 class Conflict(Exception):
-    """The store has another entry of that log in the place of a new one."""
+    """The store has another entry in the place of a new one."""
 
     def __init__(self, log: LogKey, seqnum: int) -> None:
         super().__init__(log, seqnum)
@@ -60,7 +60,8 @@ class NewOperation(NamedTuple):
 class StoredOperation(NamedTuple):
     """An entry and its operation as they are kept, both encoded.
 
-    position: how many were kept up to this one; what it needs to be valid has lower ones.
+    position: its number in the order of storing, from 1 on; everything that it depends on has a
+        lower one.
     """
 
     position: int
@@ -79,9 +80,9 @@ class Located(NamedTuple):
 
 
 class LogState(NamedTuple):
-    """What is known of a log that has entries.
+    """The state of a log that has entries.
 
-    hashes: of the entries to which later ones can link (`culm.bamboo.links.open_targets`).
+    hashes: those of the entries that later ones can link to (`culm.bamboo.links.open_targets`).
     """
 
     head: Head
@@ -91,14 +92,14 @@ class LogState(NamedTuple):
 
 
 class OperationState(NamedTuple):
-    """To what an operation belongs."""
+    """The document and the schema of an operation."""
 
     document_id: bytes
     schema_id: str
 
 
 class Found(NamedTuple):
-    """What there is of what was looked up."""
+    """What was found of what was looked up."""
 
     logs: Mapping[LogKey, LogState]
     operations: Mapping[bytes, OperationState]
@@ -109,7 +110,7 @@ class Range:
     """The heights of all logs of some schemas, at one moment.
 
     view: their items (`culm.p2panda.items`); it does not change.
-    position: of the operation stored last at that moment; 0 if there was none.
+    position: that of the last operation stored at that moment; 0 if there was none.
     """
 
     view: View = field(compare=False)
@@ -117,16 +118,16 @@ class Range:
 
 
 class DocumentLogs(NamedTuple):
-    """To which document a log belongs, and how many logs it has; if there are many, 2 will do."""
+    """The document of a log, and how many logs that document has; if it has many, 2 will do."""
 
     document_id: bytes
     log_count: int
 
 
 class DocumentState(NamedTuple):
-    """What somebody who changes a document has to know of it.
+    """What an author needs to know of a document to change it.
 
-    tips: the ids of its operations behind which none stands, ascending.
+    tips: the ids of its operations that no other follows, ascending.
     """
 
     schema_id: str
@@ -144,7 +145,7 @@ class Span(NamedTuple):
 
 @runtime_checkable
 class OperationStore(Protocol):
-    """A synchronous store of entries with their operations; of YASMF, each log without a gap.
+    """A synchronous store of entries (with YASMF hashes) and their operations; logs have no gaps.
 
     A log belongs to one document, and a document to one schema.  Schemas are given by their ids.
     """
@@ -152,40 +153,40 @@ class OperationStore(Protocol):
     def range(self, schema_ids: Sequence[str], *, monoid: str = DEFAULT) -> Range:
         """The heights of the logs of these schemas.
 
-        Asked for again, it costs little: the store keeps the tree behind it up to date.
+        Further calls cost little: the store keeps the tree behind it up to date.
         """
         ...
 
     def look_up(self, logs: Iterable[LogKey], operations: Iterable[bytes]) -> Found:
-        """What there is of these logs, and of the operations with these ids."""
+        """Find the states of these logs, and of the operations with these ids."""
         ...
 
     def append(self, operations: Sequence[NewOperation]) -> list[int]:
-        """Keep these, in this order: all of them or none.  Returns their positions.
+        """Store these, in this order: all of them or none.  Returns their positions.
 
-        An entry that is there already stays as it is.  Raises `Conflict`, and `ValueError` for an
+        An entry that is already there stays as it is.  Raises `Conflict`, and `ValueError` for an
         entry with a gap before it.
         """
         ...
 
     def documents_of(self, logs: Iterable[LogKey]) -> dict[LogKey, DocumentLogs]:
-        """The documents of those of the logs that there are."""
+        """The documents of these logs, as far as they exist."""
         ...
 
     def read(
         self, spans: Sequence[Span], *, after: int = 0, count_max: int, size_max: int
     ) -> list[StoredOperation]:
-        """The operations in these spans, of which no log has two, by ascending positions.
+        """The operations in these spans (one span for each log), by ascending position.
 
-        Those behind position `after`.  Stops before exceeding `count_max` of them or `size_max`
+        Only those after position `after`.  Stops before exceeding `count_max` of them or `size_max`
         bytes of entries and operations, but gives at least one if there is any.
         """
         ...
 
     def locate(self, spans: Sequence[Span], *, after: int = 0, count_max: int) -> list[Located]:
-        """Where the operations in these spans are, of which no log has two, by positions.
+        """Where the operations in these spans are (one span for each log), by ascending position.
 
-        Of those behind position `after` the first `count_max`; all if there are not so many.
+        The first `count_max` of those after position `after`, or all if there are fewer.
         """
         ...
 
@@ -198,7 +199,7 @@ class OperationStore(Protocol):
         count_max: int,
         size_max: int,
     ) -> list[StoredOperation]:
-        """The operations of these schemas behind position `after`, and up to `end` if that is set.
+        """The operations of these schemas after position `after`, and up to `end` if that is given.
 
         Bounds as in `read`.
         """
@@ -209,18 +210,18 @@ class OperationStore(Protocol):
         ...
 
     def operations(self, document_id: bytes) -> dict[bytes, Operation]:
-        """All operations of a document by their ids; none if there is no such document."""
+        """All operations of a document by id; none if there is no such document."""
         ...
 
     def state_of(self, document_id: bytes) -> DocumentState | None:
-        """Where a document stands, if there is one.
+        """The state of a document, if it exists.
 
-        Asked for again, it costs little: only operations that have come meanwhile are looked at.
+        Further calls cost little: only operations that have arrived meanwhile are looked at.
         """
         ...
 
     def logs_of(self, author: bytes) -> dict[int, bytes]:
-        """The ids of an author's logs, ascending, and of the documents to which they belong."""
+        """The ids of an author's logs, ascending, and of the documents that they belong to."""
         ...
 
 
@@ -241,14 +242,14 @@ class _Log:
     end_of_log: bool = False
 
     def take(self, id: bytes, position: int, end_of_log: bool) -> None:
-        """The next entry is kept, at that position."""
+        """Add the next entry, kept at this position."""
         self.hashes.append(id)
         self.document.ids.append(id)
         self.positions.append(position)
         self.end_of_log = end_of_log
 
     def take_back(self) -> bytes:
-        """The entry and operation taken last are not kept after all; returns their id."""
+        """Undo the last `take`; returns the id."""
         self.document.ids.pop()
         self.positions.pop()
         self.end_of_log = False  # for else it would not have been followed
@@ -313,7 +314,7 @@ class MemoryStore:
         return positions
 
     def _keep(self, new: NewOperation, grown: dict[LogKey, int]) -> int:
-        """Keep an operation, unless it is there; returns its position."""
+        """Store an operation, unless it is there; returns its position."""
         entry, operation, _ = new
         log, seqnum, id = entry.log, entry.seqnum, entry.hash()
         kept = self._logs.get(log)
@@ -338,7 +339,7 @@ class MemoryStore:
         return position
 
     def _open(self, log: LogKey, new: NewOperation) -> _Log:
-        """A log begins, and perhaps its document."""
+        """Begin a log and, if it is new, its document."""
         id = new.document_id
         document = self._documents.get(id)
         if document is None:
@@ -349,7 +350,7 @@ class MemoryStore:
         return kept
 
     def _take_back(self) -> None:
-        """What was kept last is not kept after all."""
+        """Undo the storing of the last operation."""
         log = self._kept.pop().log
         kept = self._logs[log]
         document = kept.document
@@ -414,7 +415,7 @@ class MemoryStore:
     def _bounded(
         self, runs: Sequence[list[int]], count_max: int, size_max: int
     ) -> list[StoredOperation]:
-        """What stands at the positions in the runs, each of which ascends."""
+        """The operations at the positions in the runs, each of which ascends."""
         # If not much more is there than is wanted, sorting is the quickest way to merge.
         few = sum(map(len, runs)) <= 8 * count_max
         found: list[StoredOperation] = []

@@ -1,4 +1,4 @@
-"""One session on the wire: what both sides have said, and what may follow."""
+"""One session on the wire: what both sides have sent, and what may follow."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _TABLE = {
 
 
 class Talk:
-    """What has been said in a session.
+    """What has been sent in a session.
 
-    ours: we have asked for it.
-    moved_at: when something was said last.
+    ours: we have requested it.
+    moved_at: when something was sent last.
     """
 
     __slots__ = ("local", "mode", "moved_at", "ours", "remote", "schema_ids", "session_id")
@@ -43,10 +43,10 @@ class Talk:
         return (self.local, self.remote) in OVER
 
     def say(self, saying: Saying, now: float) -> None:
-        """We say that.  Raises `LocalProtocolError` if we may not.
+        """Note that we send this.  Raises `LocalProtocolError` if we may not.
 
-        As long as the peer has not answered a request of ours, nothing can be said but that we
-        want it no more: it may get another id yet.
+        Until the peer has answered our request, we can only withdraw it: it may still get another
+        id.
         """
         if saying is not Saying.DONE and self.state is SessionState.REQUESTED:
             raise LocalProtocolError(ErrorCode.UNEXPECTED_MESSAGE, "the peer has not answered")
@@ -56,39 +56,39 @@ class Talk:
         self._move(after, self.remote, now)
 
     def hear(self, saying: Saying, now: float) -> None:
-        """The peer says that.  Raises `RemoteProtocolError` if it may not."""
+        """Note that the peer sends this.  Raises `RemoteProtocolError` if it may not."""
         after = _TABLE[self.mode][self.remote, saying]
         if isinstance(after, ErrorCode):
             raise RemoteProtocolError(after, f"{saying.value} when {self.remote.value}")
         self._move(self.local, after, now)
 
     def hears(self, saying: Saying) -> bool:
-        """Whether the peer may say that, and is listened to."""
+        """Whether the peer may send this, and we still listen."""
         if self.local is Half.BROKEN:
             return False
         return not isinstance(_TABLE[self.mode][self.remote, saying], ErrorCode)
 
     def moved(self, now: float) -> None:
-        """Nothing counts as owed for longer than since then."""
+        """Restart the clock: nothing has been owed for longer than since then."""
         self.moved_at = now
 
     def excuse(self, time: float) -> None:
-        """For so long nobody is to blame that it stood still."""
+        """Do not count this time: nobody is to blame that the session stood still."""
         self.moved_at += time
 
     def renumber(self, session_id: int) -> None:
-        """It has given its id to the peer's session, and is asked for once more.
+        """Its id went to the peer's session, and it is requested again with another one.
 
-        That gives the peer no more time: it could take one id after the other.
+        The peer gets no more time for that: it could take one id after the other.
         """
         self.session_id = session_id
 
     def give_way(self) -> None:
-        """It is over, since the peer's request goes first: nobody says anything more."""
+        """It is over, since the peer's request takes precedence: neither side sends more."""
         self.local = self.remote = Half.DONE
 
     def break_off(self, now: float) -> bool:
-        """We listen no more; whether that is to be said."""
+        """Stop listening; returns whether the peer has to be told."""
         unsaid = self.local is not Half.DONE
         self._move(Half.BROKEN, self.remote, now)
         return unsaid

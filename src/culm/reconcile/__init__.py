@@ -1,7 +1,7 @@
 """Range-based set reconciliation: items, monoids, fingerprint trees, sessions.
 
 Two sides that hold sets of items find out what each lacks by comparing fingerprints of ranges.
-This room knows no protocol: items are byte strings.
+This package knows no protocol: items are byte strings.
 """
 
 from culm.reconcile.compact import CompactSession

@@ -1,9 +1,9 @@
-"""The compact session: two sides become equal, with as few bytes as we know how.
+"""The compact session: two sets become equal, with as few bytes as possible.
 
-It is a stream machine.  One side is the initiator; bytes of one are fed to the other until both
-have ended.  What a side lacks, it is told by events: it stores nothing itself.
+It is a stream machine.  One side is the initiator; each side's bytes are fed to the other until
+both have ended.  Events tell each side what it lacks; the session itself stores nothing.
 
-What is said in the frames is specified in `culm.reconcile.frames` and
+The content of the frames is specified in `culm.reconcile.frames` and
 `culm.kernels.pure_exchange`.
 """
 
@@ -46,7 +46,7 @@ _LIMITS: Final = Limits()
 AnyRun: TypeAlias = Run | RatelessRun
 
 
-#: Which frames of the peer may come in a state; goodbye may in each.
+#: Which frames the peer may send in a state; goodbye may come in each.
 FRAMES: Final[Mapping[CompactState, frozenset[FrameKind]]] = {
     CompactState.WAITING: frozenset({FrameKind.HELLO}),
     CompactState.SPEAKING: frozenset(),
@@ -57,7 +57,7 @@ FRAMES: Final[Mapping[CompactState, frozenset[FrameKind]]] = {
     CompactState.CHECKED: frozenset({FrameKind.AGREED, FrameKind.HELLO}),
 }
 
-#: What a goodbye may be said for, besides nothing.
+#: The reasons that a goodbye may give, besides none.
 REFUSALS: Final = frozenset({ErrorCode.OTHER_PARAMETERS, ErrorCode.CHECK_FAILED})
 
 
@@ -65,19 +65,18 @@ class CompactSession(StreamBase[CompactEvent]):
     """One side of a compact session, as a stream machine.
 
     view
-        What our items are; of a tree a snapshot is taken as each run begins, so that it may change
+        Our items; of a tree a snapshot is taken as each run begins, so that it may change
         meanwhile.
     role
         Whether we speak first.
     rng
-        Gives salts and keys: pass ``random.SystemRandom()``, of which whoever makes items knows
-        nothing.
+        Gives salts and keys: pass ``random.SystemRandom()``, which authors of items cannot predict.
     parameters
         How we ask.
     limits
-        How much the peer may ask.
+        How much the peer may ask for.
 
-    What was received is good however the session ends.
+    Received items are valid however the session ends.
     """
 
     def __init__(
@@ -164,7 +163,7 @@ class CompactSession(StreamBase[CompactEvent]):
     # Our rounds.
 
     def _speak(self, run: AnyRun) -> None:
-        """One piece more of our round."""
+        """Write one more piece of our round."""
         piece = run.say()
         self._send(FrameKind.LAST_PIECE if run.is_said else FrameKind.PIECE, piece)
         if not run.is_said:
@@ -222,7 +221,7 @@ class CompactSession(StreamBase[CompactEvent]):
         self._state = self._running.listening
 
     def _refuse(self, code: ErrorCode, why: str) -> NoReturn:
-        """End for a reason that the peer will not find by itself."""
+        """End for a reason that the peer would not find by itself."""
         self._send(FrameKind.GOODBYE, bytes([code]))
         raise RemoteProtocolError(code, why)
 

@@ -1,4 +1,4 @@
-"""What a peer, or the caller, can do wrong in a session of reconciliation."""
+"""What a peer or the caller can do wrong in a reconciliation session."""
 
 from __future__ import annotations
 

@@ -7,18 +7,18 @@ from math import exp, log
 
 __all__ = ["Estimate"]
 
-#: Above this share of unequal ranges, the share tells less than the counts do.
+#: Above this share of unequal ranges, the counts are the better estimate.
 _SHARE_MAX = 0.8
 _LOAD_MIN = 1.5
 
 
 @dataclass(slots=True)
 class Estimate:
-    """Differences for each range, in the mean: from the share of unequal ranges, and from counts.
+    """The mean number of differences in a range, from the share of unequal ranges and from counts.
 
-    If differences fall into ranges at random, `load` of them into each, a share of
-    ``exp(-load)`` stays equal, and the differences of the two counts have a variance of `load`,
-    whether one side lacks items or both do.
+    If differences fall into ranges at random, with a mean of `load` for each, a share of
+    ``exp(-load)`` of the ranges stays equal, and the differences of the two counts have a variance
+    of `load`, whether one side lacks items or both do.
     """
 
     ranges: int = 0
@@ -27,7 +27,7 @@ class Estimate:
     sum_of_squares: int = 0
 
     def note(self, difference: int, equal: bool) -> None:
-        """One more range; `difference` is our count less theirs."""
+        """Note one more range; `difference` is our count minus theirs."""
         self.ranges += 1
         self.unequal += not equal
         self.sum += difference
@@ -35,7 +35,7 @@ class Estimate:
 
     @property
     def load(self) -> float:
-        """Differences in a range, in the mean of all."""
+        """The mean number of differences in all ranges."""
         if self.ranges == 0:
             return 0.0
         share = self.unequal / self.ranges
@@ -46,11 +46,11 @@ class Estimate:
 
     @property
     def expected(self) -> float:
-        """Differences in an unequal range, in the mean of these."""
+        """The mean number of differences in the unequal ranges."""
         load = self.load
         return load / (1 - exp(-load)) if load > 0 else 1.0
 
     def differences(self, difference: int) -> float:
-        """How many differences to expect in an unequal range with that difference of counts."""
-        # Equal sums of different sets do not happen: an even difference means two at least.
+        """How many differences to expect in an unequal range with this difference of counts."""
+        # Different sets do not have equal sums, so an even difference means at least two.
         return max(abs(difference), 3 if difference % 2 else 2, self.expected)

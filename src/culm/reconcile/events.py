@@ -1,4 +1,4 @@
-"""What sessions tell.  The last event is always `culm.machine.Closed`."""
+"""Events of sessions.  The last one is always `culm.machine.Closed`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ItemReceived(Event):
-    """The peer has an item that we have not."""
+    """The peer has an item that we lack."""
 
     item: bytes
 
@@ -29,25 +29,25 @@ SessionEvent: TypeAlias = ItemReceived | Closed
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ItemsReceived(Event):
-    """The peer has items that our view has not; each is told once in a run."""
+    """The peer has items that our view lacks; each is reported once in a run."""
 
     items: tuple[bytes, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckFailed(Event):
-    """What both sides have found does not make their sets equal: a keyed run begins.
+    """The sets would not be equal with what both sides have found: a keyed run begins.
 
-    It begins on what the view is now: a tree into which the items have been inserted gets no
-    item twice.
+    It starts from the view as it is now: a tree into which received items have been inserted gets
+    no item twice.
     """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reconciled(Event):
-    """Both sides know the same set: what their views were, and what they have received.
+    """Both sides know the same set: their views together with what they have received.
 
-    keyed: whether that was checked with a key of this run, unknown to who made the items.
+    keyed: whether this was checked with a key of this run, unknown to authors of items.
     """
 
     keyed: bool

@@ -1,4 +1,4 @@
-"""The frames in which two compact sessions talk, and what stands in them.
+"""The frames that two compact sessions exchange, and their content.
 
 A frame is its kind (one byte), the size of its body (VarU64, canonical) and its body.  No body
 has more than `BODY_SIZE_MAX` bytes.
@@ -10,7 +10,7 @@ has more than `BODY_SIZE_MAX` bytes.
 | 3 | piece | a piece of a round: `culm.kernels.pure_exchange`, `culm.reconcile.rateless` |
 | 4 | last piece | the same; the round is over |
 | 5 | check | 16 bytes of the union: its sender knows it |
-| 6 | agreed | empty: the check is right, both know |
+| 6 | agreed | empty: the check is right, both know the union |
 | 7 | goodbye | one byte: its sender leaves, and why (an `ErrorCode`, or 0) |
 """
 
@@ -55,7 +55,7 @@ _KEYED, _VARYING, _RATELESS = 1, 2, 4
 
 
 class FrameKind(IntEnum):
-    """What a frame is about."""
+    """The kinds of frames."""
 
     HELLO = 1
     WELCOME = 2
@@ -66,7 +66,7 @@ class FrameKind(IntEnum):
     GOODBYE = 7
 
 
-#: How many bytes the body of a frame has, at least and at most.
+#: The least and the greatest size of a frame's body, in bytes.
 _SIZES = {
     FrameKind.HELLO: (_HELLO.size, _HELLO.size),
     FrameKind.WELCOME: (1, 1),
@@ -79,14 +79,14 @@ _SIZES = {
 
 
 def encode_frame(kind: FrameKind, body: bytes = b"") -> bytes:
-    """The frame."""
+    """Encode a frame."""
     return bytes([kind]) + varu64.encode(len(body)) + body
 
 
 def take_frame(inbox: ReceiveBuffer) -> tuple[FrameKind, bytes] | None:
-    """Consume the next frame, if all of it is there.
+    """Consume the next frame, if it is complete.
 
-    Raises `RemoteProtocolError` as soon as its kind or its size are known to be none.
+    Raises `RemoteProtocolError` as soon as its kind or its size is known to be invalid.
     """
     if not inbox.size:
         return None
@@ -112,13 +112,13 @@ def take_frame(inbox: ReceiveBuffer) -> tuple[FrameKind, bytes] | None:
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """How a run is to be: one byte each for
+    """The parameters of a run: one byte each for
 
     the version (1), the flags (1: keyed, 2: items of varying size, 4: the run is one of coded
     symbols, see `culm.reconcile.rateless`, else one of ranges), the bytes of a sum (4 to 8)
     and the monoid's number (as in `culm.reconcile.tree_format`; 255 if keyed), two for the size
     of items, big-endian, one for the logarithm to base 2 of how many ranges a round may ask
-    about, a zero; then the salt.
+    about, and a zero; then the salt.
     """
 
     sum_size: int
@@ -131,22 +131,22 @@ class Hello:
 
     @property
     def keyed(self) -> bool:
-        """Whether states are made with a key of this run."""
+        """Whether states are computed with a key of this run."""
         return self.monoid is None
 
     @property
     def key(self) -> bytes:
-        """The key of a keyed run, else nothing."""
+        """The key of a keyed run, otherwise empty."""
         return blake3(self.salt, derive_key_context=_KEY_CONTEXT).digest(16) if self.keyed else b""
 
     @property
     def id_salt(self) -> int:
-        """What the ids of items are salted with."""
+        """The salt of the ids of items."""
         salt = blake3(self.salt, derive_key_context=_SALT_CONTEXT).digest(8)
         return int.from_bytes(salt, "big")
 
     def may_follow(self, other: Hello) -> bool:
-        """Whether this run may come after that one: nothing is tried twice."""
+        """Whether this run may follow that one: nothing is tried twice."""
         if self.rateless:
             return False
         return self.keyed > other.keyed or (other.rateless and self.keyed == other.keyed)
@@ -162,7 +162,7 @@ class Hello:
 
     @classmethod
     def decode(cls, body: bytes) -> Hello:
-        """What the body of a frame says; raises `RemoteProtocolError` if that cannot be."""
+        """Decode the body of a frame; raises `RemoteProtocolError` if it is invalid."""
         version, flags, sum_size, number, item_size, logarithm, salt = _HELLO.unpack(body)
         if version != VERSION:
             raise RemoteProtocolError(ErrorCode.OTHER_PARAMETERS, f"version {version}")
@@ -186,7 +186,7 @@ def encode_ranges_max(ranges_max: int) -> int:
 
 
 def decode_ranges_max(logarithm: int) -> int:
-    """The same in words; raises `RemoteProtocolError` for less than a first round may need."""
+    """Decode it; raises `RemoteProtocolError` if it is less than a first round may need."""
     if not RANGES_MIN <= 1 << logarithm <= 1 << 62:
         raise RemoteProtocolError(ErrorCode.BAD_FRAME, f"2**{logarithm} ranges")
     return 1 << logarithm
@@ -198,7 +198,7 @@ _CHECK_CONTEXT = "culm 2026 reconcile: check of a union"
 
 
 def check_of(hello: Hello, count: int, state: bytes) -> bytes:
-    """What both sides find of the union if they have the same: its size, and its state."""
+    """What both sides compute of the union if they know the same one: its size and its state."""
     if hello.monoid is not None:
         state = hello.monoid.digest(Fingerprint(count, state))
     check = blake3(derive_key_context=_CHECK_CONTEXT)

@@ -1,4 +1,4 @@
-"""Reading a round of the peer: what may stand where, and what it asks."""
+"""Reading a round of the peer: what may follow what, and which questions it asks."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ _COUNT_MAX = 2**64 - 1
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A range of which the peer wants to hear.
+    """A range that the peer asks about.
 
-    `theirs` is the fingerprint that differs from `ours`, or the ranks of those of our items
-    that the peer listed, of which there are none if it has nothing there.
+    `theirs` is the fingerprint that differs from `ours`, or the ranks of those of our items that
+    the peer listed; they are empty if it has nothing there.
     """
 
     lower: bytes
@@ -55,7 +55,7 @@ class Incoming:
     _known: array[int] = field(default_factory=lambda: array("Q"))
 
     def read(self, message: Message) -> bytes | None:
-        """The item that the message brings and that we have not; raises the peer's fault."""
+        """Returns the item that the message brings, if we lack it; raises the peer's fault."""
         if isinstance(message, LowerBound):
             self._begin(message.bound)
         elif isinstance(message, Payload):
@@ -117,7 +117,7 @@ class Incoming:
         self.questions.append(Question(self._at, upper, known))
 
     def _end(self, upper: bytes) -> None:
-        """The range up to `upper` has been read."""
+        """Finish the range up to `upper`."""
         self._check_upper(upper)
         self._at, self._last = upper, None
         self._known = array("Q")
@@ -127,7 +127,7 @@ class Incoming:
             raise RemoteProtocolError(ErrorCode.TOO_MANY_RANGES, f"over {self.ranges_max}")
 
     def _place(self, bound: bytes) -> tuple[bool, bytes]:
-        """Where a bound stands on the ring, from the round's lower bound on."""
+        """The position of a bound on the ring, counted from the round's lower bound."""
         assert self.lower is not None
         return bound < self.lower, bound
 

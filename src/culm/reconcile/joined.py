@@ -1,4 +1,4 @@
-"""Several sets that have no item in common, as one."""
+"""Several disjoint sets as one."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ _CUTS_MAX = 8
 
 
 class Joined(View):
-    """What can be asked of several sets together, without making one of them.
+    """A view of several sets together, without merging them.
 
-    parts: of one monoid, with items of one size; as they are at that moment.  No item is in two
-        of them, else the answers are wrong.
+    parts: views with the same monoid and items of the same size, which do not change.  No item may
+        be in two of them, or the answers are wrong.
 
-    Each question is asked of every part, and where an item stands is found in a logarithmic number
-    of steps.  What looks at the whole set at once takes time for all items: `exchange`, `serialise`
-    and `shorts`.  In ranges of more than 4096 items `find_pair` finds two only if they stand in one
-    part, and on one side of the ring's end.
+    Each question is asked of every part, and the rank of an item is found in a logarithmic number
+    of steps.  `exchange`, `serialise` and `shorts`, which look at the whole set, take time in
+    proportion to it.  In ranges of more than 4096 items `find_pair` finds only pairs within one
+    part, on one side of the ring's end.
 
     Raises `ValueError` for no parts, or parts of different kinds.
     """
@@ -97,7 +97,7 @@ class Joined(View):
             return _first(part.find_pair(low, size, digest) for part, low, size in pieces)
         items = self.read(start, count)
         tree = self._tree(sorted(items))
-        # It is a ring there, too: what stands first here is first.
+        # The part is a ring, too: the order here is kept.
         return tree.find_pair(tree.rank(items[0]) if items else 0, count, digest)
 
     def exchange(
@@ -110,7 +110,7 @@ class Joined(View):
         return self._tree(self.read(0, self._count)).serialise(piece_size=piece_size)
 
     def _tree(self, items: Iterable[bytes]) -> Tree:
-        """A tree of items that ascend."""
+        """A tree of ascending items."""
         monoid = self.monoid.name
         tree = Tree(item_size=self.item_size, varying=self.varying, monoid=monoid)
         tree.load_items(items)
@@ -119,10 +119,10 @@ class Joined(View):
     def _sum(self, fingerprints: Iterable[Fingerprint]) -> Fingerprint:
         return reduce(self.monoid.combine, fingerprints, self.monoid.neutral)
 
-    # Where ranges of ranks lie in the parts.
+    # Where ranges of ranks are in the parts.
 
     def _pieces(self, start: int, count: int) -> Iterator[tuple[View, int, int]]:
-        """The ranges of ranks in the parts that one of all makes."""
+        """The ranges of ranks in the parts that make up a range of the whole."""
         for first, last in self._halves(start, count):
             yield from self._between(first, last)
 
@@ -148,7 +148,7 @@ class Joined(View):
         return self._cuts[rank]
 
     def _know(self, places: list[int]) -> int:
-        """Remember a cut; the rank where it is."""
+        """Remember a cut; returns the rank where it is."""
         rank = sum(places)
         if rank not in self._cuts and len(self._cuts) >= _CUTS_MAX:
             del self._cuts[next(iter(self._cuts))]
@@ -156,14 +156,14 @@ class Joined(View):
         return rank
 
     def _find_cut(self, rank: int) -> list[int]:
-        """Narrow down, with an item of the part that is least known, what is below and above."""
+        """Narrow down what is below and above, with an item of the part that is known least."""
         below = max((each for each in self._cuts if each <= rank), default=0)
         above = min((each for each in self._cuts if each >= rank), default=self._count)
         low: list[int] = [*self._cuts[below]] if below in self._cuts else [0] * len(self._parts)
         high: list[int] = (
             self._cuts[above] if above in self._cuts else [len(part) for part in self._parts]
         )
-        guess = True  # where it would be if all were spread evenly; every other time in the middle
+        guess = True  # where it would be if all were spread evenly; every other time the middle
         while below < rank < above:
             widths = list(map(int.__sub__, high, low))
             width = max(widths)
@@ -185,9 +185,9 @@ class Joined(View):
 
 
 def join(parts: Sequence[View]) -> View:
-    """What `parts` are together, which have no item in common; see `Joined`.
+    """One view of `parts`, which have no item in common; see `Joined`.
 
-    Of several parts of which no more than one has items, it is that one.
+    If at most one of the parts has items, it is that part itself.
     """
     parts = [part.still() for part in parts]
     whole = Joined(parts)

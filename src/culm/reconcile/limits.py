@@ -1,4 +1,4 @@
-"""What a compact session may take."""
+"""The limits of a compact session."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from culm.kernels import symbols as _symbols
 
 __all__ = ["RANGES_MIN", "Limits"]
 
-#: A first round asks about no more.
+#: A first round asks about at most this many.
 RANGES_MIN = 4096
 
 
@@ -17,16 +17,16 @@ RANGES_MIN = 4096
 class Limits:
     """Upper bounds of a compact session, each with the memory that it implies.
 
-    Raises `ValueError` for less than 4096 ranges, and for more than 2**24 symbols.
+    Raises `ValueError` for fewer than 4096 ranges, and for more than 2**24 symbols.
 
     ranges_max
         Ranges that a round of the peer may ask about, rounded down to a power of two: about 120
-        bytes for each in which the sets differ, and 8 for each id in the peer's lists.  Of those
-        that we ask about, of which the peer decides, each takes some 60 bytes.  Once an honest
-        side has asked about a quarter of them, it lists instead of splitting.
+        bytes for each in which the sets differ, and 8 for each id in the peer's lists.  Ranges that
+        we ask about, whose number the peer limits, take some 60 bytes each.  Once an honest side
+        has asked about a quarter of the limit, it lists instead of splitting.
     symbols_max
-        Coded symbols that we make or hear in a rateless run: 16 bytes for each, and as many as are
-        heard 25 bytes more.  Where more would be needed, the run gives way to one of ranges.
+        Coded symbols that we make or receive in a rateless run: 16 bytes for each, and 25 more for
+        each received.  If more are needed, a run of ranges takes its place.
     """
 
     ranges_max: int = 1 << 20

@@ -1,8 +1,8 @@
-"""What two sessions say to each other: abstract messages, which a protocol encodes.
+"""The abstract messages of a session, which a protocol encodes.
 
-A round is a `LowerBound`, then ranges that follow each other once around the ring, each from
-where the one before ends up to its own upper bound, the last one up to the lower bound of the
-round, and a `Terminal`.  Instead of a round, a side without any item says `EmptySet`.
+A round is a `LowerBound`, then ranges that follow each other once around the ring, and a
+`Terminal`. Each range reaches from the end of the one before to its own upper bound, the last one
+to the lower bound of the round.  Instead of a round, a side without any item sends `EmptySet`.
 
 Source: p2panda's replication, "Range-based set reconciliation"; the messages of
 earthstar-project/range-reconcile.
@@ -28,7 +28,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class EmptySet:
-    """We have nothing; with `can_respond`, send all you have."""
+    """The sender has nothing; with `can_respond`, the receiver is to send all it has."""
 
     can_respond: bool
 
@@ -42,9 +42,10 @@ class LowerBound:
 
 @dataclass(frozen=True, slots=True)
 class Payload:
-    """One of our items; several stand for a range, and the last one has its upper bound.
+    """One of the sender's items; a range has several, and the last one carries its upper bound.
 
-    With `can_respond` they are all we have in it, and you are to send what you have besides.
+    With `can_respond` they are all that the sender has in it, and the receiver is to send what it
+    has besides.
     """
 
     item: bytes
@@ -54,21 +55,21 @@ class Payload:
 
 @dataclass(frozen=True, slots=True)
 class EmptyPayload:
-    """We have nothing in the range: send all you have."""
+    """The sender has nothing in the range; the receiver is to send all it has there."""
 
     upper_bound: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """Nothing is left to be said of the range."""
+    """The range is finished."""
 
     upper_bound: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class RangeFingerprint:
-    """The fingerprint of what we have in the range, its state being cut to a digest."""
+    """The fingerprint of the sender's items in the range, its state cut to a digest."""
 
     fingerprint: Fingerprint
     upper_bound: bytes
@@ -76,7 +77,7 @@ class RangeFingerprint:
 
 @dataclass(frozen=True, slots=True)
 class Terminal:
-    """The round is over; it is your turn."""
+    """The round is over; it is the receiver's turn."""
 
 
 Message = EmptySet | LowerBound | Payload | EmptyPayload | Done | RangeFingerprint | Terminal

@@ -1,8 +1,8 @@
-"""Fingerprints of sets, in the monoids that there are.
+"""Fingerprints of sets, in several monoids.
 
-A fingerprint is how many items a set has and what their hashes combine to.  Those of sets
-without a common item combine, in any order, to that of all their items, so that a tree can
-keep them for its parts.  All monoids here are groups: what was combined can be taken away.
+A fingerprint is the number of items of a set together with the combination of their hashes.  The
+fingerprints of disjoint sets combine, in any order, to that of their union, so that a tree can keep
+them for its parts.  All monoids here are groups: what was combined can be subtracted.
 
     >>> monoid = named("xxh3-sum")
     >>> both = monoid.combine(monoid.lift(b"one"), monoid.lift(b"two"))
@@ -28,7 +28,7 @@ from culm.wire.errors import DecodeError, Truncated, WireErrorCode
 
 __all__ = ["DEFAULT", "ITEM_SIZE_MAX", "MONOIDS", "Fingerprint", "Monoid", "named"]
 
-#: How many bytes an item has at most.
+#: How many bytes an item may have.
 ITEM_SIZE_MAX = _kernel.ITEM_SIZE_MAX
 
 _COUNT = Struct(">Q")
@@ -36,7 +36,7 @@ _SHORT_SIZE = 8
 
 
 class Fingerprint(NamedTuple):
-    """How many items there are, and the state of the monoid that their hashes combine to.
+    """The number of items, and the state of the monoid that their hashes combine to.
 
     In a difference, the count may be negative.
     """
@@ -49,9 +49,9 @@ class Fingerprint(NamedTuple):
 class Monoid:
     """One way to combine the hashes of items; `named` finds it.
 
-    `digest_size` is how many bytes of a state travel in full.  With `is_additive` these are
-    the state itself, any number of its last bytes is a state of its own, and the difference of
-    two of them names the item that one set has more; else they are a hash of it.
+    `digest_size` is the number of bytes of a full digest.  With `is_additive` the digest is the
+    state itself, any number of its last bytes works as a state as well, and the difference of two
+    of them names an item that only one set has; otherwise the digest is a hash of the state.
     """
 
     name: str
@@ -65,13 +65,13 @@ class Monoid:
         return Fingerprint(0, _kernel.neutral(self.kernel_number))
 
     def lift(self, item: bytes) -> Fingerprint:
-        """The fingerprint of one item, of at most `ITEM_SIZE_MAX` bytes, else ``ValueError``."""
+        """The fingerprint of one item; raises ``ValueError`` above `ITEM_SIZE_MAX` bytes."""
         return Fingerprint(1, _kernel.lift(self.kernel_number, item))
 
     def lift_many(self, data: Buffer, item_size: int) -> Fingerprint:
-        """The fingerprint of the items of `item_size` bytes each that `data` is made of.
+        """The fingerprint of the items in `data`, of `item_size` bytes each.
 
-        Raises ``ValueError`` if they do not fill it.
+        Raises ``ValueError`` if the last one is incomplete.
         """
         state = _kernel.lift_many(self.kernel_number, data, item_size)
         return Fingerprint(memoryview(data).nbytes // item_size, state)
@@ -79,18 +79,18 @@ class Monoid:
     def lift_cut(self, data: Buffer, offsets: array[int]) -> Fingerprint:
         """The fingerprint of the items between the `offsets` (an array of type Q) into `data`.
 
-        Raises ``ValueError`` if they do not ascend inside of it.
+        Raises ``ValueError`` unless they ascend within it.
         """
         state = _kernel.lift_cut(self.kernel_number, data, offsets)
         return Fingerprint(max(len(offsets) - 1, 0), state)
 
     def combine(self, first: Fingerprint, second: Fingerprint) -> Fingerprint:
-        """The fingerprint of two sets without a common item, taken together."""
+        """The fingerprint of the union of two disjoint sets."""
         state = _kernel.combine(self.kernel_number, first.state, second.state)
         return Fingerprint(first.count + second.count, state)
 
     def subtract(self, first: Fingerprint, second: Fingerprint) -> Fingerprint:
-        """What combined with `second` gives `first`."""
+        """The fingerprint that combined with `second` gives `first`."""
         state = _kernel.subtract(self.kernel_number, first.state, second.state)
         return Fingerprint(first.count - second.count, state)
 
@@ -115,9 +115,9 @@ class Monoid:
         return self.digest(fingerprint) + _COUNT.pack(fingerprint.count)
 
     def decode(self, data: Buffer) -> Fingerprint:
-        """What `encode` made; raises `DecodeError` for any other number of bytes.
+        """Decode what `encode` made; raises `DecodeError` for any other number of bytes.
 
-        In a monoid that is not additive the state is the digest, good to be compared only.
+        In a monoid that is not additive the state is the digest, which can only be compared.
         """
         encoded = bytes(data)
         size = self.digest_size + _COUNT.size
@@ -129,7 +129,7 @@ class Monoid:
         return Fingerprint(count, encoded[: self.digest_size])
 
     def short(self, item: bytes) -> int:
-        """The lowest 64 bits of an item's state: what a tree keeps of it."""
+        """The lowest 64 bits of an item's state, which a tree keeps."""
         state = self.lift(item).state
         if self.kernel_number == _kernel.LTHASH:
             return int.from_bytes(state[:_SHORT_SIZE], "little")
@@ -142,7 +142,7 @@ class Monoid:
 #: doc/xxhash_spec.md).  ``xxh3-xor``: the exclusive or of the same.  ``blake3-lthash``: 1024 sums
 #: modulo 2**16 of BLAKE3 drawn out to 2048 bytes (Bellare and Micciancio 1997, "A new paradigm
 #: for collision-free hashing"; Lewi et al. 2019, "Securing update propagation with
-#: homomorphic hashing"), of which the BLAKE3 travels.
+#: homomorphic hashing"); its digest is their BLAKE3.
 MONOIDS = {
     monoid.name: monoid
     for monoid in (
@@ -152,12 +152,12 @@ MONOIDS = {
     )
 }
 
-#: The name of the monoid that is taken if none is named.
+#: The name of the default monoid.
 DEFAULT = "xxh3-sum"
 
 
 def named(name: str) -> Monoid:
-    """The monoid of that name; raises ``ValueError`` if there is none."""
+    """The monoid of this name; raises ``ValueError`` if there is none."""
     try:
         return MONOIDS[name]
     except KeyError:

@@ -1,12 +1,13 @@
-"""Sessions of abstract messages as stream machines, with all bounds in full.
+"""Sessions of abstract messages as stream machines, with all bounds written in full.
 
 A message is an array in canonical CBOR, which begins with its kind: ``[0, can_respond]`` is an
 `EmptySet`, ``[1, bound]`` a `LowerBound`, ``[2, item]`` and ``[2, item, upper_bound, can_respond]``
 a `Payload`, ``[3, upper_bound]`` an `EmptyPayload`, ``[4, upper_bound]`` a `Done`, ``[5, count,
-digest, upper_bound]`` a `RangeFingerprint`, ``[6]`` a `Terminal`.  They follow each other.
+digest, upper_bound]`` a `RangeFingerprint`, ``[6]`` a `Terminal`.  They follow each other without
+separators.
 
-For protocols that have an encoding of their own this shows how one is made of a `Session`; where
-there is none, a `CompactSession` takes far fewer bytes.
+For protocols that have an encoding of their own this shows how to build a machine on a `Session`;
+where there is none, a `CompactSession` takes far fewer bytes.
 """
 
 from __future__ import annotations
@@ -104,7 +105,7 @@ def _read(kind: int, rest: list[Any]) -> Message | None:
 
 
 class _Plain(StreamBase[SessionEvent]):
-    """Takes messages while a session listens, and says what it has to say."""
+    """Takes messages while the session listens, and sends those of the session."""
 
     def __init__(self, *, view: View, role: Role, parameters: Parameters | None = None) -> None:
         check_type("view", view, View)
@@ -120,7 +121,7 @@ class _Plain(StreamBase[SessionEvent]):
         return State.ENDED if self._closed is not None else self._session.state
 
     def data_to_send(self, size_max: int | None = None) -> bytes:
-        """Take bytes for the peer, some 32 KiB at a time: what is to be said is made so late."""
+        """Take bytes for the peer, some 32 KiB at a time: messages are made as late as possible."""
         check_size_max(size_max)
         wanted = _OUTBOX_SIZE if size_max is None else min(size_max, _OUTBOX_SIZE)
         while self._closed is None and self._outbox.size < wanted:
@@ -168,8 +169,8 @@ class _Plain(StreamBase[SessionEvent]):
 class PlainSession(_Plain):
     """One side of a session, as a stream machine.
 
-    It listens only while it is its turn to, so that the peer's next round may wait for it.  Who
-    leaves early says nothing: the peer notices that the stream ends.
+    It listens only while it is the peer's turn, so the peer's next round may have to wait.  A side
+    that leaves early sends nothing: the peer notices that the stream ends.
 
     view
         As of `Session`.
@@ -189,18 +190,18 @@ class PlainSession(_Plain):
 
 
 class PlainResponder(_Plain):
-    """Answers rounds, and keeps nothing from one to the next: they may be of several sessions.
+    """Answers rounds without keeping anything between them: they may be of several sessions.
 
-    So each round of a session may be answered by another responder that has the same items, and
-    the items that it brings are told by whoever answers it.  It does not know how far a session
-    has come: that this ends is up to the initiator, who lists what differs from its
+    Each round of a session may be answered by another responder that has the same items, and the
+    responder that answers it reports the items that it brings.  A responder does not know how far
+    a session has come: the initiator sees to its end, by listing what differs from its
     ``Parameters.list_from`` on.
 
     view
         As of `Session`.
     parameters
-        As of `Session`, but ``rounds_max`` says how many rounds are answered, of all sessions
-        together, and what depends on the number of a round is left out.
+        As of `Session`, but ``rounds_max`` counts the rounds answered of all sessions together, and
+        whatever depends on the number of a round is ignored.
     """
 
     def __init__(self, *, view: View, parameters: Parameters | None = None) -> None:

@@ -1,7 +1,7 @@
-"""A rateless run: coded symbols of one side, until the other one can tell what differs.
+"""A rateless run: one side sends coded symbols until the other one can tell what differs.
 
-The initiator sends symbols.  The other side takes its own from them, and either asks for more, or
-has found the ids of all that differs: then it sends the items that the first lacks, asks by ids
+The initiator sends symbols.  The other side subtracts its own, and either asks for more, or has
+found the ids of all items that differ: then it sends the items that the initiator lacks, asks by id
 for those that it lacks itself, and gets them.
 
 **Rounds** are made of pieces as in `culm.reconcile.run`.  A piece is its kind, a byte, and
@@ -17,11 +17,11 @@ An **item** is with how many bytes the one before it in the piece begins, too, a
 items of varying size how many bytes follow, as a number; and these.  Numbers are canonical VarU64.
 
 A round of the initiator is symbols, at most 4,096 in its first round and then as many as were asked
-for, or items.  A round of the other side is either one piece that asks for more, for at least a
-sixteenth more than were sent, or wants and then items, of which there is one piece at least.
+for, or items.  A round of the other side is either one piece that asks for more, at least a
+sixteenth more than were sent, or wants and then items, with at least one piece of items.
 
-Either side may end the run instead of saying a round, by beginning one of ranges: if more symbols
-were needed than it allows, or than pay.
+Instead of sending a round, either side may end the run by beginning one of ranges: if more symbols
+are needed than it allows, or than are worthwhile.
 
 Source: Yang, Gilad and Alizadeh, "Practical Rateless Set Reconciliation" (2024).
 """
@@ -59,7 +59,7 @@ _SAMPLE = 1024
 _SYMBOLS_PER_ID = 1.36
 _FIRST_ASKED = 16
 
-#: Faults of the kernel, by number.
+#: The kernel's faults, by number.
 _FAULTS = {
     1: (ErrorCode.BAD_FRAME, "symbols that are cut"),
     3: (ErrorCode.BAD_NUMBER, "a count that cannot be"),
@@ -67,7 +67,7 @@ _FAULTS = {
 
 
 class PieceKind(IntEnum):
-    """What a piece is about."""
+    """The kinds of pieces."""
 
     SYMBOLS = 1
     MORE = 2
@@ -75,7 +75,7 @@ class PieceKind(IntEnum):
     ITEMS = 4
 
 
-#: What may follow in a round of the other side, once a piece of a kind has come.
+#: What may follow a piece of each kind in a round of the other side.
 _FOLLOWING: Final[dict[PieceKind, frozenset[PieceKind]]] = {
     PieceKind.SYMBOLS: frozenset({PieceKind.SYMBOLS}),
     PieceKind.MORE: frozenset(),
@@ -87,15 +87,16 @@ _ANSWERS: Final = frozenset({PieceKind.MORE, PieceKind.WANTS, PieceKind.ITEMS})
 
 
 def symbols_worthwhile(first: int, second: int) -> int:
-    """How many symbols pay, between two sets of these sizes.
+    """How many symbols are worthwhile between two sets of these sizes.
 
-    With more, a tenth of both sets or so differs, and ranges would be listed by shorter ids.
+    With more, about a tenth of both sets differs, and a run of ranges would need fewer bytes, since
+    its ids are shorter.
     """
     return max(_WORTHWHILE_MIN, (first + second) // 8)
 
 
 class RatelessRun:
-    """What both sides of a rateless run have: their items, and a round that is being said."""
+    """What both sides of a rateless run have: their items, and the round that is being sent."""
 
     listening = CompactState.TRYING
 
@@ -124,7 +125,7 @@ class RatelessRun:
 
     @property
     def is_said(self) -> bool:
-        """Whether we have said all of our round."""
+        """Whether our round has been sent completely."""
         return self._piece is None
 
     def say(self) -> bytes:
@@ -135,22 +136,22 @@ class RatelessRun:
         return piece
 
     def turn_to_listen(self) -> bool:
-        """Our round is over; whether there is anything to be answered."""
+        """End our round; returns whether the peer has anything to answer."""
         self._last_item = None
         self._expected = self._asked()
         return bool(self._expected)
 
     def _asked(self) -> frozenset[PieceKind]:
-        """With what the other side may begin its answer."""
+        """What the other side's answer may begin with."""
         raise NotImplementedError
 
     @property
     def check(self) -> bytes:
-        """What the other side has to find of the union, too."""
+        """The check of the union, which the other side has to match."""
         return check_of(self.hello, *self._exchange.union)
 
     def _symbols(self, count: int) -> _symbols.Symbols:
-        """Our first symbols, at least so many."""
+        """Our first symbols, at least this many."""
         if self._row is None or self._row.size < count:
             size = max(_ROW_MIN, 1 << (count - 1).bit_length())
             self._row = _symbols.Symbols(self.hello.id_salt, size)
@@ -159,13 +160,13 @@ class RatelessRun:
         return self._row
 
     def _shorts(self) -> Iterator[tuple[int, bytes]]:
-        """The shorts of all our items, each time with the rank of the first."""
+        """The shorts of all our items, in batches with the rank of the first."""
         size = len(self._view)
         for start in range(0, size, _SHORTS):
             yield start, self._exchange.shorts(start, min(_SHORTS, size - start))
 
     def _items_of(self, ids: Iterable[int]) -> Iterator[bytes]:
-        """Pieces with our items that have one of these ids; one piece at least."""
+        """Pieces with our items that have one of these ids; at least one piece."""
         wanted = _symbols.Ids(self.hello.id_salt, ids)
         last, piece = b"", bytearray([PieceKind.ITEMS])
         for start, shorts in self._shorts():
@@ -185,9 +186,9 @@ class RatelessRun:
     # The other side's rounds.
 
     def hear(self, piece: bytes) -> list[bytes]:
-        """Hear a piece of the other side's round: the items that we lack.
+        """Take a piece of the other side's round; returns the items that we lack.
 
-        Raises `RemoteProtocolError` for what cannot be said.
+        Raises `RemoteProtocolError` if the piece is invalid.
         """
         if piece[0] not in self._expected:
             raise RemoteProtocolError(
@@ -216,7 +217,7 @@ class RatelessRun:
         return new
 
     def _take(self, short: int) -> None:
-        """An item of that short is new to us."""
+        """Note that an item with this short is new to us."""
 
     def _read_items(self, piece: bytes) -> Iterator[bytes]:
         last, at = b"", 1
@@ -235,9 +236,9 @@ class RatelessRun:
             last, at = item, at + size
 
     def turn_to_speak(self) -> Turn:
-        """The other side's round is over.
+        """End the other side's round.
 
-        Raises `RemoteProtocolError` if it has not answered all.
+        Raises `RemoteProtocolError` if it has not answered everything.
         """
         raise NotImplementedError
 
@@ -289,7 +290,7 @@ class _Sender(RatelessRun):
 
 
 class _Receiver(RatelessRun):
-    """The side that hears symbols, and finds out."""
+    """The side that receives symbols, and finds what differs."""
 
     def __init__(self, *, view: View, hello: Hello, limits: Limits) -> None:
         super().__init__(view=view, hello=hello, limits=limits, is_welcome=True)
@@ -322,7 +323,7 @@ class _Receiver(RatelessRun):
             raise RemoteProtocolError(ErrorCode.BAD_NUMBER, "fewer symbols than were asked for")
         size, symbols_max = len(self._view), self._limits.symbols_max
         worthwhile = min(symbols_max, symbols_worthwhile(size, total))
-        # So many items of the larger set at least are not in the other one.
+        # At least this many items of the larger set are not in the other one.
         if heard > symbols_max or abs(total - size) > worthwhile:
             return Turn.ANOTHER_RUN
         row = self._symbols(heard)
@@ -347,7 +348,7 @@ class _Receiver(RatelessRun):
 def rateless_run(
     *, view: View, hello: Hello, begins: bool, parameters: CompactParameters, limits: Limits
 ) -> RatelessRun:
-    """One side's part in a rateless run, which begins as the `hello` says.
+    """One side of a rateless run with the parameters of `hello`.
 
     `view` must not change.
     """
@@ -357,11 +358,11 @@ def rateless_run(
 
 
 def _symbols_needed(difference: _symbols.Difference, ours: _symbols.Symbols) -> int:
-    """How many symbols will most likely do.
+    """How many symbols will most likely suffice.
 
-    If d ids differ, and c more are on one side than on the other, the difference of the counts
-    of a symbol has a mean of ``c * p`` and a variance of ``d * p * (1 - p)``, where p is its share
-    of all ids: that of ours will do.
+    If d ids differ, and one side has c more than the other, the difference of the counts of a
+    symbol has a mean of ``c * p`` and a variance of ``d * p * (1 - p)``, where p is its share of
+    all ids, estimated by that of ours.
     """
     total, *counts = difference.counts(_SAMPLE)
     size, _ = ours.cell(0)
@@ -372,13 +373,13 @@ def _symbols_needed(difference: _symbols.Difference, ours: _symbols.Symbols) -> 
             seen += 1
             squares += (count * size - total * among) ** 2 // (among * (size - among))
     differences = difference.found + max(abs(total), squares // max(1, seen))
-    # As little of an estimate from n symbols is to be trusted.
+    # The error to expect of an estimate from n symbols.
     margin = 1 + sqrt(2 / (seen + 1))
     return _FIRST_ASKED + ceil(_SYMBOLS_PER_ID * margin * differences + 2 * sqrt(differences))
 
 
 def _least_after(sent: int) -> int:
-    """How many symbols have to be asked for, at least, so that a session ends."""
+    """How many symbols have to be asked for at least, so that the session ends."""
     return sent + sent // 16 + 1
 
 
@@ -390,7 +391,7 @@ def _number(piece: bytes, at: int) -> tuple[int, int]:
 
 
 def _shared(first: bytes, second: bytes) -> int:
-    """With how many equal bytes they begin."""
+    """The length of the common prefix."""
     at = 0
     for one, other in zip(first, second, strict=False):
         if one != other:

@@ -1,4 +1,4 @@
-"""One run of a compact session: rounds by turns, from a hello to the check."""
+"""One run of a compact session: rounds in turn, from a hello to the check."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _THRESHOLD_MAX = 1 << 20
 _HASTE_PARTS = 3
 _ROUNDS_MAX = 9
 
-#: Faults of the kernel, by number.
+#: The kernel's faults, by number.
 _FAULTS = {
     1: (ErrorCode.BAD_FRAME, "a piece is cut inside of what it says"),
     2: (ErrorCode.UNEXPECTED_MESSAGE, "nothing of that kind can be said there"),
@@ -37,32 +37,32 @@ _FAULTS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactParameters:
-    """How a side of a compact session asks.  The two sides may differ in all of it.
+    """How a side of a compact session asks.  The two sides may differ in all of these.
 
-    Raises `ValueError` for what makes no sense.
+    Raises `ValueError` for values that make no sense.
 
     list_threshold
-        Ranges with at most so many items are listed.
+        Ranges with at most this many items are listed.
     first_split
-        Into how many parts the initiator splits everything.
+        How many parts the initiator splits the whole set into.
     branching
-        Into how many parts a range is split; 0: by the differences to be expected.
+        How many parts a range is split into; 0: by the number of differences to expect.
     parts_per_difference
-        How many parts are made for each of these.
+        How many parts are made for each of those.
     hurry_from
-        From this round on, each has four times the threshold and three times the parts of the
+        From this round on, each round has four times the threshold and three times the parts of the
         one before.
     list_from
         From this round on, ranges are listed whatever their size.
     sum_size
-        Bytes of a sum that travel, 4 to 8; the initiator's holds.
+        Bytes of a sum on the wire, 4 to 8; the initiator's value is used.
     keyed
-        Whether states are made with a key of the run, at the price of hashing all items.  An
+        Whether states are computed with a key of the run, at the price of hashing all items.  An
         initiator asks for it, a responder insists on it.
     rateless
         Whether the initiator begins with a run of coded symbols; see `culm.reconcile.rateless`.
     first_symbols
-        So many of these it sends before it has heard anything.
+        How many of these it sends in its first round.
     """
 
     list_threshold: int = 6
@@ -89,12 +89,12 @@ class CompactParameters:
 
 
 class Run:
-    """One side's part in a run, which begins as the `hello` says.
+    """One side of a run with the parameters of `hello`.
 
-    `view` must not change.  It ends with round 9 at the latest: from round 6 or 7 on, the one
-    that is ours, we list all that is unequal; a list is answered by items and by which of ours
-    are wanted, and these are sent.  Only a peer that says to have something where we have
-    nothing, and never tells what, could go on: its question in round 9 has no answer.
+    `view` must not change.  The run ends with round 9 at the latest: in round 6 or 7, whichever is
+    ours, we list everything that is unequal; a list is answered by items and by the ids of those
+    wanted from us, and these are sent.  Only a peer that claims to have something where we have
+    nothing, and never sends it, could continue: its question in round 9 gets no answer.
     """
 
     listening = CompactState.LISTENING
@@ -123,17 +123,17 @@ class Run:
             self._exchange.expect()
 
     def welcome(self, ranges_max: int) -> None:
-        """The other side takes part; so many ranges a round of ours may ask about."""
+        """The other side takes part; a round of ours may ask about this many ranges."""
         self._asked_max, self.is_welcome = ranges_max, True
 
     @property
     def is_said(self) -> bool:
-        """Whether we have said all of our round."""
+        """Whether our round has been sent completely."""
         return self._exchange.is_over
 
     @property
     def check(self) -> bytes:
-        """What the other side has to find of the union, too."""
+        """The check of the union, which the other side has to match."""
         return check_of(self.hello, *self._exchange.union)
 
     def say(self) -> bytes:
@@ -152,15 +152,15 @@ class Run:
         )
 
     def turn_to_listen(self) -> bool:
-        """Our round is over; whether there is anything to be answered."""
+        """End our round; returns whether the peer has anything to answer."""
         self._exchange.listen()
         self._round += 1
         return self._exchange.asked > 0
 
     def hear(self, piece: bytes) -> list[bytes]:
-        """Hear a piece of the other side's round: the items that we lack.
+        """Take a piece of the other side's round; returns the items that we lack.
 
-        Raises `RemoteProtocolError` for what cannot be said.
+        Raises `RemoteProtocolError` if the piece is invalid.
         """
         fault, items = self._exchange.hear(piece, self._exchange.asked)
         if fault:
@@ -168,9 +168,9 @@ class Run:
         return items
 
     def turn_to_speak(self) -> Turn:
-        """The other side's round is over.
+        """End the other side's round.
 
-        Raises `RemoteProtocolError` if it has not answered all, or never has enough.
+        Raises `RemoteProtocolError` if it has not answered everything, or asks on for ever.
         """
         exchange = self._exchange
         if exchange.answered < exchange.asked:

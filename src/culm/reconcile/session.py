@@ -2,17 +2,17 @@
 
 Both make a `Session` on a view of their items that does not change.  One is the initiator; its
 messages are taken with `next_message` and given to the other one's `receive`, and back, until
-both have ended.  What a side lacks, it is told by events.
+both have ended.  Events tell each side what it lacks.
 
-A range whose fingerprints differ is answered by what says most for its bytes:
+A range whose fingerprints differ is answered by what tells most for its bytes:
 
 - if one side has one or two items more, by these items, which the difference of the
   fingerprints names (or by our own fingerprint, so that the other side finds them);
 - if we have few items in it, by all of them, so that the other side sends what it has besides;
-- else by the fingerprints of its parts, as many as differences are to be expected in it.
+- otherwise by the fingerprints of its parts, about as many as differences are expected in it.
 
-A session ends.  Parts have fewer items than the whole; from round `Parameters.list_from` on
-nothing is split any more; and no round is answered beyond `Parameters.rounds_max`.
+Every session ends: parts have fewer items than the whole, from round `Parameters.list_from` on
+nothing is split, and no round after `Parameters.rounds_max` is answered.
 
 Sources: Meyer, "Range-Based Set Reconciliation" (2023); p2panda's replication.
 """
@@ -57,35 +57,35 @@ _PAIR_ITEMS_MAX = 1 << 24
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parameters:
-    """How a side asks.  The two sides may differ in all but `digest_size`.
+    """How a side asks.  The two sides may differ in all of these except `digest_size`.
 
     payload_threshold
-        Ranges of at most so many items are listed.
+        Ranges of at most this many items are listed.
     first_split
-        Into how many parts the initiator splits everything.
+        How many parts the initiator splits the whole set into.
     branching
-        Into how many parts a range is split; None: by the differences expected.
+        How many parts a range is split into; None: by the number of differences expected.
     parts_per_difference
-        How many parts are made for each of them.
+        How many parts are made for each of those.
     parts_max
-        How many parts are made of a range at most.
+        The greatest number of parts of a range.
     hurry_from
-        From this round on, each has four times the threshold and three times the parts of the one
-        before.
+        From this round on, each round has four times the threshold and three times the parts of the
+        one before.
     list_from
         From this round on, ranges are listed whatever their size.
     rounds_max
-        How many rounds there are at most, of both sides; at least 2 more than `list_from`, so that
-        who lists as late as that is answered.
+        The greatest number of rounds of both sides; at least 2 more than `list_from`, so that even
+        a late list is answered.
     ranges_max
-        How many ranges a round of the peer has at most: some 200 bytes, and two bounds, are held
-        for each that differs.  Besides, 8 bytes are held for each of our items that the peer lists.
-        Our own rounds have no more either: what cannot be split then is listed.
+        The greatest number of ranges in a round of the peer: some 200 bytes, and two bounds, are
+        held for each that differs, and 8 bytes for each of our items that the peer lists.  It
+        bounds our own rounds as well: what cannot be split then is listed.
     digest_size
-        Bytes of a state that travel; None: all of them.
+        Bytes of a state on the wire; None: all of them.
     echo
-        A range that the peer has listed is answered by all that we have there, not by what we have
-        besides alone.  So the peer learns what we lack, too: what it lists and we do not.
+        Answer a range that the peer has listed by everything that we have there, not only by what
+        the peer lacks.  So the peer also learns what we lack: what it lists and we do not.
     """
 
     payload_threshold: int = 4
@@ -105,7 +105,7 @@ class Parameters:
             raise ValueError("thresholds and limits are at least 1")
         if min(self.first_split, self.parts_max, self.branching or 2) < 2:
             raise ValueError("a range is split into two parts at least")
-        # The side whose turn it is lists by list_from + 1, and what is listed has one answer.
+        # Both sides list by round list_from + 1, and a list has one answer.
         if self.rounds_max < self.list_from + 2:
             raise ValueError("rounds_max is at least list_from + 2, or honest peers fail")
 
@@ -114,12 +114,12 @@ class Session:
     """One side of a reconciliation; `state` says whose turn it is.
 
     view
-        A snapshot or a frozen tree, or a tree that nobody changes meanwhile: a change in between
-        makes the answers wrong.
+        A snapshot or a frozen tree, or a tree that nobody changes meanwhile: changes would make the
+        answers wrong.
     role
         Whether we speak first.
     parameters
-        How we ask, and how much the peer may ask.
+        How we ask, and how much the peer may ask for.
     """
 
     def __init__(self, *, view: View, role: Role, parameters: Parameters | None = None) -> None:
@@ -139,15 +139,15 @@ class Session:
 
     @property
     def in_round(self) -> bool:
-        """Whether the peer has begun a round that it has not ended."""
+        """Whether the peer has begun a round and not ended it."""
         return self._incoming.lower is not None
 
     def next_event(self) -> SessionEvent | None:
-        """What happened, in order; `Closed` is last."""
+        """The next event, in order; `Closed` is the last one."""
         return self._events.popleft() if self._events else None
 
     def next_message(self) -> Message | None:
-        """The next message for the peer; None while it is the peer's turn, and in the end."""
+        """The next message for the peer; None while it is the peer's turn, and at the end."""
         if self.state is not State.SPEAKING:
             return None
         message = next(self._outgoing)
@@ -246,7 +246,7 @@ class Session:
     def _round_about(
         self, lower: bytes, questions: list[Question], incoming: Incoming
     ) -> Iterator[Message]:
-        """A round that answers the questions, and is done with all that lies between them."""
+        """A round that answers the questions, and finishes all ranges between them."""
         yield LowerBound(lower)
         at, complete = lower, False
         parts_max = self._parts_max(lower, questions)
@@ -265,9 +265,9 @@ class Session:
         yield Terminal()
 
     def _parts_max(self, lower: bytes, questions: list[Question]) -> int:
-        """Of how many parts each answer may be, so that the round has `ranges_max` ranges.
+        """How many parts each answer may have, so that the round has at most `ranges_max` ranges.
 
-        That is one at least: each question, and each gap between two, was a range of the peer's.
+        It is at least one: each question, and each gap between two, was a range of the peer.
         """
         starts = [*(question.lower for question in questions), lower]
         ends = [lower, *(question.upper for question in questions)]
@@ -275,7 +275,7 @@ class Session:
         return (self._parameters.ranges_max - gaps) // max(1, len(questions))
 
     def _answer(self, question: Question, incoming: Incoming, parts_max: int) -> Iterator[Message]:
-        """What is to be said of a range; nothing if it is done with."""
+        """The answer to a range; nothing if it is finished."""
         start, count = self._view.range(question.lower, question.upper)
         theirs, upper = question.theirs, question.upper
         if isinstance(theirs, array) and self._parameters.echo:
@@ -299,7 +299,7 @@ class Session:
         incoming: Incoming,
         parts_max: int,
     ) -> Iterator[Message]:
-        """Answer a fingerprint that differs from ours, in so many parts at most."""
+        """Answer a fingerprint that differs from ours, in at most this many parts."""
         assert question.ours is not None
         ours, upper = question.ours, question.upper
         difference = ours.count - theirs.count
@@ -322,7 +322,7 @@ class Session:
         return self._split(start, count, max(parts, 2), upper)
 
     def _can_name(self, difference: int, count: int) -> bool:
-        """Whether the difference of two fingerprints can name the items that make it."""
+        """Whether the difference of two fingerprints can name the items behind it."""
         if not self._view.monoid.is_additive or difference not in (1, 2):
             return False
         bits = 8 * self._digest_size - _CHANCE_BITS
@@ -337,7 +337,7 @@ class Session:
         return self._view.find_pair(start, count, digest)
 
     def _split(self, start: int, count: int, parts: int, upper: bytes) -> Iterator[Message]:
-        """The fingerprints of `parts` parts of about equal size, with an item in each."""
+        """The fingerprints of `parts` parts of about equal size, none of them empty."""
         view = self._view
         parts = min(parts, count)
         cuts = [count * part // parts for part in range(parts + 1)]
@@ -353,7 +353,7 @@ class Session:
             yield from self._view.read(first, min(_BATCH, count - done))
 
     def _besides(self, known: array[int], start: int, count: int) -> Iterator[bytes]:
-        """The items in a range of ranks but those at the ranks `known`, which ascend in it."""
+        """The items in a range of ranks except those at the ranks `known`, which ascend."""
         at = 0
         for rank in known:
             place = (rank - start) % len(self._view)

@@ -25,9 +25,9 @@ class State(Enum):
 class Turn(Enum):
     """What follows when the peer has ended a round."""
 
-    OURS = "ours"  # there is something to be answered
-    OVER = "over"  # we know the union when the peer has said what it makes of it
-    ANOTHER_RUN = "another run"  # this one does not pay
+    OURS = "ours"  # there is something to answer
+    OVER = "over"  # we know the union once the peer has sent its check
+    ANOTHER_RUN = "another run"  # this run is not worthwhile
 
 
 class CompactState(Enum):
@@ -37,7 +37,7 @@ class CompactState(Enum):
     SPEAKING = "speaking"
     GREETING = "greeting"  # our first round is out, the peer has not agreed to speak
     LISTENING = "listening"
-    TRYING = "trying"  # the same in a rateless run, in whose place the peer may begin another one
+    TRYING = "trying"  # the same in a rateless run, which the peer may replace by another one
     CHECKING = "checking"  # the peer knows the union, and its check is to come
     CHECKED = "checked"  # ours is out
     CLOSED = "closed"

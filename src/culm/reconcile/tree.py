@@ -1,8 +1,8 @@
 """Fingerprint trees: sets of items that know the fingerprint of each of their ranges.
 
-Items are byte strings of at most `ITEM_SIZE_MAX` bytes, all of one size or of varying ones,
-in the order in which byte strings compare.  For a whole tree, whether it changes (`Tree`), is
-as it was (`Snapshot`) or lies in a file (`Frozen`), the same can be asked.
+Items are byte strings of at most `ITEM_SIZE_MAX` bytes, all of the same size or of varying sizes,
+in byte order.  The same questions can be asked of a tree that changes (`Tree`), of one as it was
+(`Snapshot`), and of one in a file (`Frozen`).
 
     >>> tree = Tree(item_size=3)
     >>> tree.insert(b"one"), tree.insert(b"two"), tree.insert(b"one")
@@ -12,11 +12,11 @@ as it was (`Snapshot`) or lies in a file (`Frozen`), the same can be asked.
     >>> tree.read(*tree.range(b"p", b"u"))
     [b'two']
 
-**Ranges are rings.**  That of keys from `start` up to, but not including, `stop` runs over the
-end if `start` is not below `stop`; from any key to itself it is everything.  Bounds are byte
-strings of any size: they need not be items.  A range of ranks is a `start` and a `count`, and
-runs over the end, too; `View.range` makes one of the other.  Ranks that are not there raise
-``ValueError``.
+**Ranges lie on a ring.**  A range of keys goes from `start` up to, but not including, `stop`, and
+wraps around the end if `start` is not below `stop`; from any key to itself it is everything.
+Bounds are byte strings of any size: they need not be items.  A range of ranks is a `start` and a
+`count`, and wraps around as well; `View.range` converts the one into the other.  Ranks out of range
+raise ``ValueError``.
 
 Source: Meyer, "Range-Based Set Reconciliation" (2023), sections 3 and 4.
 """
@@ -40,15 +40,15 @@ _SHORT_SIZE = 8
 
 
 class View:
-    """What can be asked of a set of items.
+    """The questions that can be asked of a set of items.
 
-    Everything here takes logarithmic time, and as much as is returned, if nothing else is said.
+    Unless said otherwise, each takes logarithmic time, plus the time for what it returns.
     """
 
     __slots__ = ("_kernel", "item_size", "monoid", "varying")
 
     _kernel: _trees.View
-    #: The size of all items in bytes; of the largest one, if they are `varying`.
+    #: The size of items in bytes; the largest allowed, if they are `varying`.
     item_size: int
     varying: bool
     monoid: Monoid
@@ -68,15 +68,15 @@ class View:
         return self._kernel.rank(bound)
 
     def select(self, rank: int) -> bytes:
-        """The item that `rank` others are below; ``IndexError`` if there is none."""
+        """The item that has `rank` others below it; raises ``IndexError`` if there is none."""
         return self._kernel.select(rank)
 
     def range(self, start: bytes, stop: bytes) -> tuple[int, int]:
-        """A range of keys as one of ranks: a start and a count."""
+        """A range of keys as a range of ranks: a start and a count."""
         return self._kernel.range(start, stop)
 
     def fingerprint(self, start: bytes = b"", stop: bytes = b"") -> Fingerprint:
-        """The fingerprint of a range of keys, by default of everything."""
+        """The fingerprint of a range of keys, by default of all items."""
         return Fingerprint._make(self._kernel.fingerprint(start, stop))
 
     def fingerprint_at(self, start: int, count: int) -> Fingerprint:
@@ -92,7 +92,7 @@ class View:
     ) -> Iterator[list[bytes]]:
         """The items in a range of keys, in lists of `count_max` and a shorter last one.
 
-        They are those of the moment of the call, whatever is done to a tree meanwhile.
+        They are the items at the time of the call, even if the tree changes meanwhile.
         """
         if count_max < 1:
             raise ValueError("a batch has at least one item")
@@ -101,16 +101,16 @@ class View:
     def shorts(self, start: int, count: int) -> bytes:
         """The lowest 64 bits of the states of the items in a range of ranks.
 
-        8 bytes for each, little-endian; `Monoid.short` makes the same of an item.
+        8 bytes for each, little-endian; `Monoid.short` gives the same for an item.
         """
         return self._kernel.shorts(start, count)
 
     def find(self, start: int, count: int, digest: bytes) -> bytes | None:
-        """The item in a range of ranks which has that digest, of 1 to 16 bytes, if any.
+        """The item in a range of ranks that has this digest, of 1 to 16 bytes, if any.
 
-        So it is found what somebody lacks: the difference of the digests of two ranges, one of
-        which has one item more, is that item's.  Looks at one item after the other.  Raises
-        ``ValueError`` if the monoid is not additive.
+        This finds what a peer lacks: if one of two ranges has one item more than the other, the
+        difference of their digests is that item's digest.  Takes time in proportion to the range.
+        Raises ``ValueError`` if the monoid is not additive.
         """
         short, mask = self._short_and_mask(digest)
         item = self._kernel.find(start, count, short, mask)
@@ -119,11 +119,11 @@ class View:
         return item
 
     def find_pair(self, start: int, count: int, digest: bytes) -> tuple[bytes, bytes] | None:
-        """Two items in a range of ranks which together have that digest, if any.
+        """Two items in a range of ranks that together have this digest, if any.
 
-        Looks at one item after the other, at most at 2**24, and needs up to 24 bytes of memory
-        for each.  Among n items about ``n * n / 2 ** (8 * len(digest) + 1)`` pairs have it by
-        chance.  Raises ``ValueError`` if the monoid is not additive.
+        Takes time in proportion to the range, of which at most 2**24 items are looked at, and up to
+        24 bytes of memory for each.  Among n items about ``n * n / 2 ** (8 * len(digest) + 1)``
+        pairs have it by chance.  Raises ``ValueError`` if the monoid is not additive.
         """
         short, mask = self._short_and_mask(digest)
         pair = self._kernel.find_pair(start, count, short, mask)
@@ -133,19 +133,19 @@ class View:
         return pair if both.state.endswith(digest) else None
 
     def still(self) -> View:
-        """What stays as it is now: of a tree a snapshot, else the view itself."""
+        """A view that does not change: a snapshot of a tree, otherwise the view itself."""
         return self
 
     def exchange(
         self, sum_size: int, id_salt: int, *, ranges_max: int, key: bytes = b"", form: int = 0
     ) -> _trees.Exchange:
-        """One side of an exchange of rounds in compact form, see `culm.reconcile.run`."""
+        """One side of an exchange of compact rounds, see `culm.reconcile.run`."""
         return _trees.Exchange(self._kernel, sum_size, id_salt, ranges_max, key, form)
 
     def serialise(self, *, piece_size: int = 1 << 20) -> Iterator[bytes]:
-        """The set as bytes, in pieces of about `piece_size`, which `Frozen` opens.
+        """The set as bytes for `Frozen`, in pieces of about `piece_size`.
 
-        They depend on nothing but the items, their size and the monoid; the format is in
+        The bytes depend only on the items, their size and the monoid; the format is in
         `culm.reconcile.tree_format`.  A tree may be changed meanwhile.
         """
         shape = Shape(self.monoid, self.item_size, self.varying, len(self))
@@ -173,7 +173,7 @@ def _batches(items: View, start: bytes, stop: bytes, count_max: int) -> Iterator
 class Snapshot(View):
     """A tree as it was; made by `Tree.snapshot`.
 
-    It keeps the parts of the tree that have changed since, and gives them back when it goes.
+    It keeps the parts of the tree that have changed since, until it is deleted.
     """
 
     __slots__ = ()
@@ -182,13 +182,13 @@ class Snapshot(View):
 class Tree(View):
     """A set of items that changes.
 
-    An item is of `item_size` bytes, or of at most that many with `varying`; any other size
-    raises ``ValueError``.  Memory for each: its largest size (and two bytes if they vary),
-    rounded up to a multiple of 8, eight bytes for its hash, and what nodes leave free: a fifth
-    of both after loading, about three fifths after insertions in random order.
+    An item has `item_size` bytes, or at most that many with `varying`; any other size raises
+    ``ValueError``.  Memory for each: the largest size (and two bytes if sizes vary), rounded up to
+    a multiple of 8, eight bytes for its hash, and the free space in nodes: a fifth of both after
+    loading, about three fifths after insertions in random order.
 
-    The monoid is one of those in `culm.reconcile.monoids`.  In ``blake3-lthash`` each part of
-    the tree keeps 2048 bytes more: 70 to 130 for each item.
+    The monoid is one of those in `culm.reconcile.monoids`.  With
+    ``blake3-lthash`` each node keeps 2048 bytes more: 70 to 130 for each item.
     """
 
     __slots__ = ("_tree",)
@@ -205,21 +205,21 @@ class Tree(View):
         return self._tree.memory
 
     def insert(self, item: bytes) -> bool:
-        """Add an item; whether it is new."""
+        """Add an item; returns whether it is new."""
         return self._tree.insert(item)
 
     def insert_many(self, data: Buffer) -> int:
-        """Add the items, of one size, that `data` is made of; how many of them are new."""
+        """Add the items in `data`, all of one size; returns how many of them are new."""
         return self._tree.insert_many(data)
 
     def discard(self, item: bytes) -> bool:
-        """Remove an item; whether it was there."""
+        """Remove an item; returns whether it was there."""
         return self._tree.discard(item)
 
     def snapshot(self) -> Snapshot:
-        """The tree as it is now, whatever is done to it later; takes the same time for any size.
+        """The tree as it is now, whatever happens to it later; takes the same time for any size.
 
-        Each part of the tree is copied when it changes for the first time thereafter.
+        Each node is copied when it changes for the first time afterwards.
         """
         snapshot = Snapshot()
         snapshot._set_up(self._tree.snapshot(), self.item_size, self.varying, self.monoid)
@@ -230,24 +230,24 @@ class Tree(View):
         return self.snapshot()
 
     def load(self, data: Buffer) -> None:
-        """Fill the empty tree with the items, of one size, that `data` is made of.
+        """Fill the empty tree with the items in `data`, all of one size.
 
-        They ascend, each of them being there once; else ``ValueError`` is raised, and the tree
-        is still empty.  `fill` takes them in any order.
+        They must ascend, without duplicates; otherwise ``ValueError`` is raised, and the tree stays
+        empty.  `fill` takes them in any order.
         """
         self._tree.load(data)
 
     def fill(self, data: Buffer) -> None:
-        """Fill the empty tree with the items, of one size, that `data` is made of.
+        """Fill the empty tree with the items in `data`, all of one size.
 
-        They may stand in any order, and more than once.
+        They may be in any order, with duplicates.
         """
         if self.varying:
             raise ValueError("items of varying size are loaded by load_items")
         self._tree.load(_trees.sort(data, self.item_size))
 
     def load_items(self, items: Iterable[bytes]) -> None:
-        """Fill the empty tree with ascending items; else as `load`."""
+        """Fill the empty tree with ascending items; otherwise as `load`."""
         loaded = list(items)
         cuts = array("Q", accumulate(map(len, loaded), initial=0))
         self._tree.load(b"".join(loaded), cuts)
@@ -257,13 +257,13 @@ class Tree(View):
 
 
 class Frozen(View):
-    """A set that lies in bytes, which are used where they are: a file mapped to memory, say.
+    """A set in serialised form, used where it lies: in a memory-mapped file, for example.
 
-    `data` is what `View.serialise` made, and is held as long as this lives.  To open it takes
-    the same time for any size.  Raises `culm.wire.errors.DecodeError` for what is no tree.
+    `data` is what `View.serialise` made; a reference to it is kept.  Opening takes the same time
+    for any size.  Raises `culm.wire.errors.DecodeError` for bytes that are not a tree.
 
-    The bytes may come from anybody: nothing outside of them is ever read.  But what is asked of
-    a forged tree may be answered wrongly, and `is_sound` tells.
+    The bytes may come from anybody: nothing outside of them is ever read.  But a forged tree may
+    give wrong answers; `is_sound` checks it.
     """
 
     __slots__ = ("_frozen",)
@@ -275,7 +275,7 @@ class Frozen(View):
         self._set_up(self._frozen, shape.item_size, shape.varying, shape.monoid)
 
     def is_sound(self) -> bool:
-        """Whether the bytes are what a tree of these items would make of itself.
+        """Whether the bytes are exactly those that a tree of these items would make.
 
         Looks at every item and hashes it.
         """

@@ -1,6 +1,6 @@
-"""The serialised form of a tree, made so that it can be used where it lies.
+"""The serialised form of a tree, which can be used in place, without parsing.
 
-All numbers are little-endian, but for the states and sizes of items, as the kernels say.
+All numbers are little-endian, except the states and the sizes of items (see below).
 
 | At | Bytes | |
 | --- | --- | --- |
@@ -21,7 +21,7 @@ bytes:
 3. of each block of 64 items, the last one shorter, the first slot;
 4. the state of all items before each block, and that of all items.
 
-Nothing in it depends on how the tree came about: equal sets have equal bytes.
+Nothing in it depends on the tree's history: equal sets have equal bytes.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _SHORT_SIZE = 8
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What has to be known of a set to find its parts in the bytes."""
+    """What is needed to find the sections in the bytes."""
 
     monoid: Monoid
     item_size: int
@@ -67,7 +67,7 @@ class Shape:
 
     @property
     def section_sizes(self) -> tuple[int, int, int, int]:
-        """How many bytes each section has, without the zeros behind it."""
+        """How many bytes each section has, without its padding."""
         return (
             self.count * self.slot_size,
             self.count * _SHORT_SIZE,
@@ -82,7 +82,7 @@ class Shape:
 
     @classmethod
     def decode(cls, data: memoryview) -> Shape:
-        """What the header says; raises `DecodeError` if it is none, or not of this version."""
+        """Decode the header; raises `DecodeError` if it is invalid, or of another version."""
         if len(data) < HEADER_SIZE:
             raise Truncated(len(data))
         magic, version, number, varying, item_size, count = _HEADER.unpack_from(data)
@@ -110,8 +110,8 @@ def _round_up(size: int, unit: int) -> int:
 def sections(data: Buffer) -> tuple[Shape, list[memoryview]]:
     """Find the four sections; takes the same time for any size.
 
-    Raises `DecodeError` for what is no tree: by its header, its size, or what is between the
-    sections.  What is in them is not looked at.
+    Raises `DecodeError` if the header, the size, or the padding between sections is wrong.  The
+    content of sections is not looked at.
     """
     view = memoryview(data).cast("B")
     shape = Shape.decode(view)
