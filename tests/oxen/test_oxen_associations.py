@@ -274,6 +274,24 @@ def test_the_challenge_is_acknowledged_by_those_only_who_have_the_association(
     assert other.acknowledged() == []
 
 
+def test_the_challenge_is_new_to_nobody_who_knows_the_association(table: Table) -> None:
+    """Somebody may know it by an old synchronize message that was repeated, as a new life does."""
+    start = table.join(P, one=2**40)
+    for _ in range(3):
+        table.node.send_in_order(P, b"x")
+        table.drain()
+        (body,) = table.bodies(MessageData, P)
+        table.tell(P, MessageAck(ME, P, body.id))
+    table.tell_message(P, Synchronize(0, 2**50))
+    assert table.messages(P) == [OneToOne(start.one, b"")]
+    other = Table(seed=2)
+    other.tell_message(P, start)
+    other.accept(P, P)
+    other.events()
+    challenge = other.tell_message(P, OneToOne(start.one, b""))
+    assert (other.acknowledged(), other.events()) == ([challenge], [])
+
+
 def test_finalize_waits_also_where_it_overtakes_what_makes_the_peer_join(table: Table) -> None:
     """It has joined, or it could have sent nothing: only we do not know it yet."""
     table.tell_message(P, Synchronize(0, 10))

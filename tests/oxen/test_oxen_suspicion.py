@@ -67,7 +67,7 @@ def test_others_are_asked_to_reach_one_that_is_silent() -> None:
     table.wait(4.0, alive=(Q, R))
     asked = asked_by_others(table)
     assert {hop for hop, _ in asked} == {Q, R}
-    # It is the last message once more, which every server acknowledges and nobody looks at.
+    # It is a message from before the first, which every server acknowledges and nobody looks at.
     assert {read_message(body.d) for _, body in asked} == {
         OneToOne(table.node._roster.peers[P].outgoing._one.first - 1, b"")  # type: ignore[attr-defined]
     }

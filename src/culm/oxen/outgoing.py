@@ -143,13 +143,13 @@ class Outgoing:
     def challenge(self, now: float) -> Item:
         """A message that only who has the present association acknowledges, to be sent.
 
-        It is the last one-to-one message that has been delivered, as a duplicate: it is
-        acknowledged, and nobody looks at what it says.  If one is out already it is that.
+        It has the one-to-one number after which the association began, and so is a duplicate to
+        everybody who knows any synchronize message of it: it is acknowledged, and nobody looks at
+        what it says.  If one is out already it is that.
         """
         if self._challenge is not None:
             return self._challenge
-        last = self._one.first - 1
-        item = Item(0, write_one_to_one(last, b""))
+        item = Item(0, write_one_to_one(self._start.one, b""))
         self._grow()
         self.flight.dispatch(item, now)
         self._challenge = item
@@ -241,6 +241,7 @@ class Outgoing:
 
     def renumber(self, one: int) -> None:
         """Go on after number `one` of the one-to-one messages, now that there are none."""
+        self._start = self._start._replace(one=one)
         self._one.restart(one)
 
     @property
