@@ -1,4 +1,4 @@
-"""Where a peer of Secure Scuttlebutt listens, as peers write it."""
+"""Where a peer of Secure Scuttlebutt listens, in the notation of peers."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _TEXT = re.compile(
 class Address(NamedTuple):
     """A host, a port, and the feed ID of the peer that listens there.
 
-    Source: the Scuttlebutt Protocol Guide, "Peer connections", for the key; the form is that
-    of multiserver addresses, of which this is the one for TCP.
+    Source: the Scuttlebutt Protocol Guide, "Peer connections", for the key; the notation is that
+    of multiserver addresses, for TCP.
     """
 
     host: str

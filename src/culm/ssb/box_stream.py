@@ -2,8 +2,8 @@
 
 A packet is a header box of 34 bytes (the body's size and its authentication tag, sealed) and
 the body, at most 4096 bytes, sealed under the next nonce (Scuttlebutt Protocol Guide, "Box
-stream").  A header of zeros says goodbye: only then is the end of the bytes the end of what
-was said, and not a cut by somebody on the way.
+stream").  A header of zeros says goodbye: without it, the end of the bytes may be
+a cut by somebody on the way.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class _Boxes:
         return crypto_secretbox(plain, self._next_nonce(), self._key)
 
     def seal_packet(self, body: bytes) -> bytes:
-        """Header and body; the header tells the body's tag, and yet its nonce is the first."""
+        """Seal header and body; the header holds the body's tag, although its nonce comes first."""
         header_nonce = self._next_nonce()
         sealed = self.seal(body)
         header = len(body).to_bytes(2, "big") + sealed[:_TAG_SIZE]
@@ -74,19 +74,19 @@ class _Boxes:
 
 
 class BoxStream(StreamBase[BoxStreamEvent]):
-    """Carries bytes under the keys that a handshake has left: a `culm.machine.Conduit`.
+    """Carries bytes sealed with the keys from a handshake: a `culm.machine.Conduit`.
 
-    Every body that comes in is one `DataReceived`, whole and authenticated.  What is sent is
-    cut into bodies of at most 4096 bytes; every call of `send_data` makes packets of its own.
+    Every body received is one `DataReceived`, whole and authenticated.  Sent data is cut into
+    bodies of at most 4096 bytes; every call of `send_data` makes packets of its own.
 
     Errors: ``BAD_BOX`` (tampered with, doubled or out of order), ``BAD_BODY_SIZE``,
-    ``TRUNCATED`` (the bytes end without a goodbye, and we have said none either).  Of what the
-    peer sends it holds `packets_max` packets at most, some 4 KiB each.
+    ``TRUNCATED`` (the bytes end without a goodbye from either side).  It holds at most
+    `packets_max` packets of the peer, some 4 KiB each.
 
     keys
         From `culm.ssb.events.Authenticated`.
     packets_max
-        Packets that are welcome at a time; the more there are, the less each of them costs.
+        Packets to read at a time; the more, the less each of them costs.
 
     Raises `ValueError` for fewer than one.
     """
@@ -107,7 +107,7 @@ class BoxStream(StreamBase[BoxStreamEvent]):
         """Seal `data` for the peer.
 
         Raises `LocalProtocolError` (``ALREADY_CLOSED``) after `close` or `Closed`, and
-        `TypeError` for what is no buffer.
+        `TypeError` for something that is not a buffer.
         """
         whole = memoryview(data).cast("B")
         if self._closing or self._closed is not None:

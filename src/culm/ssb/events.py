@@ -12,10 +12,10 @@ __all__ = ["Authenticated", "BoxStreamEvent", "HandshakeEvent", "Keys", "Session
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """What one direction of a box stream is sealed with.
+    """The key and nonce of one direction of a box stream.
 
     key: 32 bytes.
-    nonce: 24 bytes, of the first box; every further box takes the next one.
+    nonce: 24 bytes, for the first box; every further box takes the next one.
     """
 
     key: bytes = field(repr=False)
@@ -24,7 +24,7 @@ class Keys:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionKeys:
-    """What a `SecretHandshake` leaves to the `BoxStream` after it."""
+    """The keys from a handshake for the `BoxStream` after it."""
 
     send: Keys
     receive: Keys
@@ -32,7 +32,7 @@ class SessionKeys:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Authenticated(Event):
-    """The handshake is over: the peer has proved that it owns `peer`.
+    """The handshake has succeeded: the other side has proved that it owns the key `peer`.
 
     peer: its long-term public key (Ed25519, 32 bytes).
     """

@@ -1,4 +1,4 @@
-"""Names of feeds: ``@``, the author's public key in base64, and the kind of key."""
+"""Feed ids: ``@``, the author's public key in base64, and the kind of key."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ _KEY_SIZE = 32
 
 
 def is_feed_id(name: str) -> bool:
-    """Whether `name` is written as a feed's: ``@...=.ed25519``, 53 characters.
+    """Whether `name` is a feed's id: ``@...=.ed25519``, 53 characters.
 
-    There is one way to write a key: base64 with bits left over that are not zero is none.
+    A key has exactly one spelling: base64 whose unused bits are not zero is refused.
     """
     return _FEED_ID.fullmatch(name) is not None
 
 
 def check_feed_id(name: str, value: str) -> None:
-    """Raise `TypeError` or `ValueError`, which name the argument, unless `value` is a feed's."""
+    """Raise `TypeError` or `ValueError`, naming the argument, unless `value` is a feed's id."""
     check_type(name, value, str)
     if not is_feed_id(value):
         raise ValueError(f"{name} must be the id of a feed, not {value!r}")
@@ -37,6 +37,6 @@ def feed_id_of(public_key: bytes) -> str:
 
 
 def public_key_of(feed_id: str) -> bytes:
-    """The author's public key, 32 bytes.  Raises `ValueError` for what is no feed's name."""
+    """The author's public key, 32 bytes.  Raises `ValueError` unless it is a feed's id."""
     check_feed_id("feed", feed_id)
     return b64decode(feed_id[1:45])

@@ -5,13 +5,13 @@ A message is a JSON object of seven fields, the last of which signs the others::
     {"previous": ..., "sequence": ..., "author": ..., "timestamp": ..., "hash": "sha256",
      "content": ..., "signature": ...}
 
-What is signed is the text that V8 makes of the object without its signature, indented by two
-spaces, in UTF-8; the id is the SHA-256 of the same text with the signature, of which each UTF-16
-unit counts with its lower byte (Scuttlebutt Protocol Guide, "Feeds"; `culm.ssb.v8json`).
+Signed is the text that V8 makes of the object without its signature, indented by two spaces, in
+UTF-8; the id is the SHA-256 of the same text with the signature, taking the lower byte of each
+UTF-16 unit (Scuttlebutt Protocol Guide, "Feeds"; `culm.ssb.v8json`).
 
-Form (`read_message`), signature (`ClassicMessage.verify`) and place in the feed
-(`check_place`) are checked each by itself, so that signatures can be verified elsewhere, or many
-at a time (`verify_messages`).
+The form (`read_message`), the signature (`ClassicMessage.verify`) and the place in the feed
+(`check_place`) are checked separately, so that signatures can be verified elsewhere, or many at a
+time (`verify_messages`).
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ _SIGNATURE_LINE: Final = len(',\n  "signature": "') + len("=.sig.ed25519") + 87 
 
 
 class MessageErrorCode(IntEnum):
-    """Why something is no message, or not the next one of its feed."""
+    """Why something is not a message, or not the next one of its feed."""
 
     NOT_JSON = 1
     """What is no JSON, or no object."""
@@ -112,7 +112,7 @@ class MessageErrorCode(IntEnum):
 
 
 class MessageError(ValueError):
-    """What is no message, or not the next one of its feed; `code` says why."""
+    """Something is not a message, or not the next one of its feed; `code` says why."""
 
     def __init__(self, code: MessageErrorCode, message: str = "") -> None:
         super().__init__(code, message)
@@ -125,7 +125,7 @@ class MessageError(ValueError):
 
 
 class Place(NamedTuple):
-    """Where a feed ends: the last message's author, sequence and id."""
+    """The end of a feed: author, sequence and id of the last message."""
 
     author: str
     sequence: int
@@ -133,18 +133,18 @@ class Place(NamedTuple):
 
 
 class ClassicMessage:
-    """A message that has the form of one; `verify` says whether its author has signed it.
+    """A well-formed message; `verify` tells whether its author has signed it.
 
-    Compared by id, which says everything.
+    Compared by id, which covers everything.
 
     author: the feed, ``@...=.ed25519``.
     sequence: 1 or more.
     previous: the id of the message before; ``None`` in the first one.
-    timestamp: milliseconds, as its author tells them.
+    timestamp: milliseconds, as claimed by its author.
     id: ``%...=.sha256``.
     data: the message as it is sent and stored: JSON without spaces, in UTF-8.
     signature: 64 bytes.
-    signed: what is signed, if the network has no key of its own (bytes).
+    signed: the bytes that are signed, if the network has no key of its own.
     """
 
     __slots__ = (
@@ -168,9 +168,9 @@ class ClassicMessage:
         data: bytes,
         text: bytes,
     ) -> None:
-        """Used by `read_message` alone, which has looked at all that.
+        """Only for `read_message`, which has checked all of this.
 
-        text: the one that makes the id, in UTF-8.
+        text: the text behind the id, in UTF-8.
         """
         self.previous = previous
         self.sequence = sequence
@@ -194,7 +194,7 @@ class ClassicMessage:
 
     @property
     def content(self) -> JsonValue:
-        """An object with a ``type``, or the text of a private box; read anew at every call."""
+        """An object with a ``type``, or the text of a private box; parsed anew at every call."""
         return parse(self.data)["content"]
 
     @property
@@ -214,9 +214,9 @@ class ClassicMessage:
 
 
 def read_message(data: str | Buffer) -> ClassicMessage:
-    """The message in a JSON text, as it may come from anybody: its form is checked, all else not.
+    """Read a message from a JSON text; checks its form, not its signature or place.
 
-    Raises `MessageError`; `TypeError` for what is neither str nor a buffer.
+    Raises `MessageError`; `TypeError` for something that is neither str nor a buffer.
     """
     if type(data) is bytes:
         plain = classic.scan(data)
@@ -226,7 +226,7 @@ def read_message(data: str | Buffer) -> ClassicMessage:
 
 
 def _take_plain(data: bytes, plain: tuple[bytes, int, int, int, int, int, int]) -> ClassicMessage:
-    """The message in what `culm.kernels.classic.scan` has found to be one."""
+    """Read a message that `culm.kernels.classic.scan` has recognised."""
     text, sequence, author, timestamp, timestamp_end, _, _ = plain
     written = data[timestamp:timestamp_end]
     return ClassicMessage(
@@ -241,7 +241,7 @@ def _take_plain(data: bytes, plain: tuple[bytes, int, int, int, int, int, int]) 
 
 
 def _read_written(data: str | Buffer) -> ClassicMessage:
-    """The message in a text that is written in any way."""
+    """Read a message from JSON text in any layout."""
     size = len(data) if isinstance(data, str) else memoryview(data).nbytes
     if size > DATA_SIZE_MAX:
         raise MessageError(MessageErrorCode.TOO_LONG, f"{size} bytes")
@@ -287,7 +287,7 @@ def _sequence(value: JsonValue) -> int:
 
 
 def _timestamp(value: JsonValue) -> int | float:
-    """Infinity could be signed, but is written as null, which is no timestamp."""
+    """Infinity could be signed, but is written as null, which is not a timestamp."""
     number = _number(value, MessageErrorCode.BAD_TIMESTAMP)
     if not isfinite(number):
         raise MessageError(MessageErrorCode.BAD_TIMESTAMP)
@@ -317,7 +317,7 @@ def _check_content(content: JsonValue) -> None:
 
 
 def check_place(message: ClassicMessage, last: Place | None) -> None:
-    """Whether a message is the next one of its feed, which ends at `last` (``None``: is empty).
+    """Raise unless a message is the next one of its feed, which ends at `last` (``None``: empty).
 
     Raises `MessageError`: ``WRONG_AUTHOR``, ``WRONG_SEQUENCE``, ``WRONG_PREVIOUS``.  The last of
     them proves a fork if the message is signed.
@@ -337,12 +337,12 @@ def check_place(message: ClassicMessage, last: Place | None) -> None:
 def verify_messages(
     messages: Sequence[ClassicMessage], *, hmac_key: bytes | None = None
 ) -> list[bool]:
-    """Of each message, whether its author has signed it; other threads may run meanwhile.
+    """For each message, whether its author has signed it; other threads may run meanwhile.
 
-    hmac_key: 32 bytes, of a network that has a key: there not the text is signed, but its
-        HMAC-SHA-512, of which 32 bytes count.
+    hmac_key: 32 bytes, of a network that has a key: there the first 32 bytes of the text's
+        HMAC-SHA-512 are signed instead of the text.
 
-    Raises `TypeError` and `ValueError` for a key that is none.
+    Raises `TypeError` and `ValueError` for an invalid key.
     """
     _check_hmac_key(hmac_key)
     texts = [_authenticated(message.signed, hmac_key) for message in messages]
@@ -384,8 +384,8 @@ def create_message(
     timestamp: milliseconds.
     hmac_key: 32 bytes, of a network that has a key.
 
-    Raises `MessageError` for what would be no message; `TypeError` and `ValueError` for what
-    JSON does not have, for a key that is none, and for a `last` of another feed.
+    Raises `MessageError` if the result would not be a message; `TypeError` and `ValueError` for
+    values that JSON does not have, for an invalid key, and for a `last` of another feed.
     """
     check_type("identity", identity, SigningKey)
     check_type("timestamp", timestamp, int, float)

@@ -2,8 +2,8 @@
 
 Four messages, the client's first and third, of 64, 64, 112 and 80 bytes (Scuttlebutt
 Protocol Guide, "Handshake"; Tarr, "Designing a Secret Handshake: Authenticated Key Exchange
-as a Capability System").  Who does not know the network key, or asks for another server,
-learns nothing, not even that somebody is there: nothing is answered to a wrong message.
+as a Capability System").  A client that does not know the network key, or asks for another
+server, learns nothing, not even that somebody is there: a wrong message gets no answer.
 The names of secrets are the guide's: lower-case letters for ephemeral keys, upper-case
 ones for long-term keys, the client's (a, A) before the server's (b, B).
 """
@@ -51,7 +51,7 @@ _TIMEOUT_S = 15.0
 
 
 class _SecretHandshake(StreamBase[HandshakeEvent]):
-    """What both ends do alike: hellos, secrets, one message after the other."""
+    """What both ends have in common: hellos, secrets, one message after the other."""
 
     def __init__(
         self, *, identity: SigningKey, ephemeral: PrivateKey, network: bytes, timeout_s: float
@@ -104,13 +104,13 @@ class _SecretHandshake(StreamBase[HandshakeEvent]):
 
     @abstractmethod
     def _due(self) -> tuple[int, Callable[[bytes], HandshakeEvent | None]]:
-        """Size of the message that is due, and what reads it."""
+        """Size of the message that is due, and the method that reads it."""
 
     def _step_eof(self) -> HandshakeEvent | None:
         raise RemoteProtocolError(ErrorCode.TRUNCATED, f"before the {self._state.value}")
 
     def _goodbye(self) -> None:
-        """There is none: whoever gives up hangs up."""
+        """There is no goodbye: a side that gives up hangs up."""
 
     def _ended(self, error: RemoteProtocolError | None) -> None:
         if self._state is not HandshakeState.DONE:
@@ -167,16 +167,16 @@ class ClientHandshake(_SecretHandshake):
     server
         The server's long-term public key (32 bytes), known beforehand.
     ephemeral
-        A fresh key, of this connection alone: ``PrivateKey.generate()``.
+        A fresh key for this connection only: ``PrivateKey.generate()``.
     network
         The network key (32 bytes).
     timeout_s
         Seconds for the whole handshake, from the first `advance` on.
 
-    `Authenticated` comes when the server has accepted us; then `Closed` without an error,
-    and what the server has sent behind is trailing data.  Errors: ``WRONG_NETWORK``,
+    `Authenticated` comes when the server has accepted us, then `Closed` without an error;
+    whatever the server has sent after that is trailing data.  Errors: ``WRONG_NETWORK``,
     ``BAD_KEY``, ``BAD_PROOF``, ``HANDSHAKE_TIMEOUT``, ``TRUNCATED``; a server that does not
-    accept us only hangs up.  Raises `ValueError` for keys that are none.
+    accept us just hangs up.  Raises `ValueError` for invalid keys.
     """
 
     def __init__(
@@ -229,9 +229,9 @@ class ServerHandshake(_SecretHandshake):
     identity, ephemeral, network, timeout_s
         As of `ClientHandshake`.
     admits
-        Whether the client of that public key (32 bytes) may go on; by default everybody may.
-        Asked once it has proved that the key is its own.  Nothing but ``True`` lets it in: not a
-        coroutine, and not an exception, which the error quotes.
+        Returns whether the client with this public key (32 bytes) may continue; by default every
+        client may.  It is called once the client has proved that the key is its own.  Only ``True``
+        lets the client in: not a coroutine, and not an exception, which the error quotes.
 
     Ends as `ClientHandshake` does, and with ``NOT_ADMITTED``.
     """

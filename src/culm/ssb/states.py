@@ -1,4 +1,4 @@
-"""Where a handshake and a box stream stand."""
+"""The states of a handshake and of a box stream."""
 
 from __future__ import annotations
 

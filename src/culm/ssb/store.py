@@ -16,21 +16,21 @@ CLOCKS_MAX: Final = 10_000  # peers: anybody may come, once, under any number of
 
 @runtime_checkable
 class FeedStore(Protocol):
-    """Does the effects of a replicator, and knows what to start from."""
+    """Performs the effects of a replicator, and loads what it starts from."""
 
     def load(self) -> Stored:
         """What a replicator starts from."""
         ...
 
     def perform(self, effect: Effect[Any]) -> object:
-        """Do an effect; returns the result for `complete`."""
+        """Perform an effect; returns the result for `complete`."""
         ...
 
 
 class MemoryStore:
     """Keeps everything in memory: for tests, and for peers that may forget.
 
-    clocks_max: of how many peers it remembers what they have told; those that were here last.
+    clocks_max: how many peers' clocks are remembered: those of the latest.
     """
 
     def __init__(self, *, clocks_max: int = CLOCKS_MAX) -> None:
@@ -56,8 +56,8 @@ class MemoryStore:
         return self._proofs.get(feed)
 
     def perform(self, effect: Effect[Any]) -> object:
-        """Raises `TypeError` for what is no effect of a replicator, `LookupError` for messages
-        that are not there, `ValueError` for one that is not the next of its feed.
+        """Raises `TypeError` for something that is not an effect of a replicator, `LookupError` for
+        messages that are not there, `ValueError` for one that is not the next of its feed.
         """
         match effect:
             case AppendMessages():

@@ -1,13 +1,12 @@
 """JSON as V8 reads and writes it: what Secure Scuttlebutt signs, hashes and compares.
 
 A message is signed as the text that ``JSON.stringify`` makes of what ``JSON.parse`` has read, so
-that both have to be followed to the letter (ECMA-262, "The JSON Object").  What follows from
-that, and is easily forgotten:
+both have to be followed to the letter (ECMA-262, "The JSON Object").  What is easily forgotten:
 
 - numbers are IEEE doubles, and written as ECMAScript writes them: ``1.0`` is 1, ``1E3`` is 1000,
   ``-0`` is 0 and ``1e400`` is null;
 - keys that look like the index of an array ("0" to "4294967294") come first, in numeric order;
-- of a key that is there twice the first place and the last value count;
+- of a duplicate key, the first place and the last value count;
 - half a surrogate pair is written as an escape, everything else beyond ASCII as it is;
 - the length of a text is counted in UTF-16 units.
 
@@ -47,11 +46,11 @@ SAFE_INTEGER_MAX: Final = 2**53 - 1
 
 
 class JsonError(ValueError):
-    """A text that is no JSON, or is nested more deeply than was allowed."""
+    """A text that is not JSON, or is nested more deeply than allowed."""
 
 
 class JsonTooLongError(JsonError):
-    """A value whose text has more UTF-16 units than was allowed."""
+    """A value whose text has more UTF-16 units than allowed."""
 
 
 # Reading
@@ -60,12 +59,12 @@ class JsonTooLongError(JsonError):
 def parse(text: str | Buffer, *, depth_max: int | None = None) -> JsonValue:
     """The value of a JSON text, as ``JSON.parse`` reads it.
 
-    Bytes are decoded as peers do it: what is no UTF-8 becomes U+FFFD.  A number is an int if it
-    is written without point and exponent and is at most 2^53, otherwise a float, in which
-    infinities are what is too large.
+    Bytes are decoded as peers do it: invalid UTF-8 becomes U+FFFD.  A number is an int if it is
+    written without point and exponent and is at most 2^53, otherwise a float; a number that is too
+    large is an infinity.
 
-    Raises `JsonError` for what is no JSON, and for lists and objects in more than `depth_max`
-    others; `TypeError` for what is neither str nor a buffer.
+    Raises `JsonError` for something that is not JSON, and for lists and objects nested in more than
+    `depth_max` others; `TypeError` for something that is neither str nor a buffer.
     """
     if not isinstance(text, str):
         text = str(memoryview(text), "utf-8", "replace")
@@ -103,7 +102,7 @@ _DECODER: Final = JSONDecoder(parse_int=_integer, parse_constant=_constant)
 def _scan(text: str) -> JsonValue:
     """The value of `text`, by the scanner of the standard library.
 
-    Raises `RecursionError` where it is nested too deeply for that.
+    Raises `RecursionError` if it is nested too deeply for that.
     """
     start = _after_space(text, 0) if text[:1] in _SPACES else 0
     value, end = _decode(text, start)
@@ -126,7 +125,7 @@ def _after_space(text: str, index: int) -> int:
 
 
 class _Reader:
-    """Reads values of any depth: lists and objects that are not complete are on a stack."""
+    """Reads values of any depth: incomplete lists and objects are on a stack."""
 
     def __init__(self, text: str, depth_max: int | None) -> None:
         self._text = text
@@ -146,7 +145,7 @@ class _Reader:
                 value, complete = self._put(value)
 
     def _begin(self) -> tuple[JsonValue, bool]:
-        """Read a value, or only the beginning of a list or object that is not empty."""
+        """Read a value, or just the beginning of a list or object that is not empty."""
         sign = self._peek()
         if sign == "[":
             return self._begin_list()
@@ -190,7 +189,7 @@ class _Reader:
             raise JsonError(f"nested more than {self._depth_max} deep")
 
     def _put(self, value: JsonValue) -> tuple[JsonValue, bool]:
-        """Put a complete value where it belongs; that is complete as well if it ends here."""
+        """Put a complete value where it belongs; its list or object may be complete then, too."""
         inside = self._open[-1]
         sign = self._peek()
         if isinstance(inside, list):
@@ -223,7 +222,7 @@ class _Reader:
         return value
 
     def _peek(self) -> str:
-        """The next sign that is no space; empty at the end."""
+        """The next character that is not a space; empty at the end."""
         self._index = _after_space(self._text, self._index)
         return self._text[self._index : self._index + 1]
 
@@ -237,9 +236,9 @@ class _Reader:
 def stringify(value: JsonValue, *, indent: int = 0, units_max: int | None = None) -> str:
     """The text of a value, as ``JSON.stringify(value, null, indent)`` writes it.
 
-    It can be encoded as UTF-8.  Raises `JsonTooLongError` if it has more than `units_max`
-    UTF-16 units, and has then done little more than what these would take; `TypeError` for what
-    JSON does not have; `ValueError` for a value that contains itself.
+    It can be encoded as UTF-8.  Raises `JsonTooLongError` if it has more than `units_max` UTF-16
+    units, after little more work than these would take; `TypeError` for values that JSON does not
+    have; `ValueError` for a value that contains itself.
     """
     text = _text_of(value)
     if text is None:
@@ -317,7 +316,7 @@ _TEXTS: Final[dict[type[Any], Callable[[Any], str]]] = {
 
 
 def _text_of(value: object) -> str | None:
-    """The text of what contains nothing; ``None`` of lists and objects."""
+    """The text of a scalar; ``None`` for lists and objects."""
     write = _TEXTS.get(type(value))
     if write is not None:
         return write(value)
@@ -330,7 +329,7 @@ def _text_of(value: object) -> str | None:
 
 
 def _ordered(value: dict[str, JsonValue]) -> dict[str, JsonValue]:
-    """The same with keys that look like the index of an array first, in numeric order."""
+    """The same object, but keys that look like an array index come first, in numeric order."""
     indices: list[str] = []
     for key in value:
         check_type("key", key, str)
@@ -343,7 +342,7 @@ def _ordered(value: dict[str, JsonValue]) -> dict[str, JsonValue]:
 
 
 class _Level:
-    """A list or object that is not written out."""
+    """A list or object that is not yet written completely."""
 
     __slots__ = ("end", "items", "value")
 
@@ -360,7 +359,7 @@ class _Level:
 
 
 class _Writer:
-    """Writes values of any depth: lists and objects that are not written out are on a stack."""
+    """Writes values of any depth: lists and objects not yet written completely are on a stack."""
 
     def __init__(self, indent: int, units_max: int | None) -> None:
         self._indent = indent
@@ -389,12 +388,12 @@ class _Writer:
         self._levels.append(_Level(value, depth, self._indent))
 
     def _check_cycle(self, value: Any) -> None:
-        """At some powers of two, so that it costs little: what is deeper than itself is endless."""
+        """Look for a cycle, only at some depths (powers of two), so that it costs little."""
         if any(level.value is value for level in self._levels):
             raise ValueError("a value that contains itself")
 
     def _go_on(self, level: _Level) -> None:
-        """Write items up to the next list or object."""
+        """Write items up to the next nested list or object."""
         pieces = self._pieces
         is_object = isinstance(level.value, dict)
         colon = ": " if self._indent else ":"

@@ -23,10 +23,10 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AppendMessages(Effect[None]):
-    """Write messages, each of which is the next one of its feed, in that order.
+    """Write messages in this order; each is the next one of its feed.
 
-    Complete when all of them would survive a crash.  After a crash on the way any prefix of
-    them may be there.
+    Complete it when all of them would survive a crash.  A crash before that may leave any prefix
+    of them.
     """
 
     messages: tuple[Message, ...]
@@ -36,8 +36,8 @@ class AppendMessages(Effect[None]):
 class ReadMessages(Effect[tuple[bytes, ...]]):
     """Read messages of a feed from sequence `first` on, as they are stored.
 
-    Complete with at least one, the first whatever its size, and at most `count_max`; no more of
-    them than have `size_max` bytes together.  The feed has the first one.
+    Complete it with at most `count_max` messages of at most `size_max` bytes together, but with at
+    least one, whatever its size.  The first one is there.
     """
 
     feed: str
@@ -53,10 +53,10 @@ class ReadMessages(Effect[tuple[bytes, ...]]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MarkForked(Effect[None]):
-    """Keep the proof that a feed has forked: two messages which contradict each other.
+    """Keep the proof that a feed has forked: two messages that contradict each other.
 
     ours: the last message of the feed.
-    theirs: the one that should follow it, and does not.
+    theirs: a message that should follow it, but does not.
 
     From now on the feed is in `culm.ssb.ebt.Stored.forked`.
     """
@@ -68,7 +68,7 @@ class MarkForked(Effect[None]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadClock(Effect[PeerClock]):
-    """Complete with what `SaveClock` has kept of that peer, or with an empty clock."""
+    """Complete it with what `SaveClock` has kept of that peer, or with an empty clock."""
 
     peer: str
 
@@ -87,7 +87,7 @@ class LoadClock(Effect[PeerClock]):
 class SaveClock(Effect[None]):
     """Keep what a peer has told, for the next session with it.
 
-    It may be forgotten at any time, or be an older one: then more is told than would have been
+    It may be forgotten at any time, or an older one may be returned: then more notes are sent than
     necessary.
     """
 

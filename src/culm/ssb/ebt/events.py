@@ -21,7 +21,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionOpened(Event):
-    """Feeds are being exchanged with a peer: its notes, or ours, were the first."""
+    """A session with a peer has begun, by the first notes of either side."""
 
     session: int
     peer: str
@@ -31,7 +31,7 @@ class SessionOpened(Event):
 class SessionEnded(Event):
     """A session is over; what the peer has told is on its way to the store.
 
-    error: what the peer has done wrong, if that was why.
+    error: what the peer has done wrong, if that was the reason.
     """
 
     session: int
@@ -42,7 +42,7 @@ class SessionEnded(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeedExtended(Event):
-    """Messages are stored, from sequence `first` to `last`, whoever they came from."""
+    """Messages from sequence `first` to `last` are stored, wherever they came from."""
 
     feed: str
     first: int
@@ -53,8 +53,8 @@ class FeedExtended(Event):
 class FeedForked(Event):
     """A feed has two messages that contradict each other, both signed by its author.
 
-    It is stopped: nothing of it is taken or sent any more.  `ours` and `theirs` prove it (see
-    `culm.ssb.ebt.MarkForked`), and the store has them.
+    It is frozen: none of its messages are taken or sent any more.  `ours` and `theirs` prove the
+    fork (see `culm.ssb.ebt.MarkForked`), and the store has them.
     """
 
     feed: str
@@ -64,9 +64,9 @@ class FeedForked(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageRefused(Event):
-    """A peer has sent a message that is not valid; the feed is not taken from it any more.
+    """A peer has sent an invalid message; the feed is no longer taken from it.
 
-    session: ``None`` if it has not sent that in a session.
+    session: ``None`` if the message did not come in a session.
     """
 
     session: int | None
@@ -78,10 +78,10 @@ class MessageRefused(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceChanged(Event):
-    """A feed is received from another peer; `stalled` names the one that had promised more.
+    """A feed is now received from `peer`; `stalled` names the peer that had promised more.
 
-    It has not kept its promise in time, was slow, or has taken it back.  `peer` is ``None`` if
-    nobody else has promised anything.
+    That one has not kept its promise in time, was slow, or has taken it back.  `peer` is ``None``
+    if nobody else has promised anything.
     """
 
     feed: str

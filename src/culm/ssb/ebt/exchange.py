@@ -1,4 +1,4 @@
-"""What sessions and feeds mean for each other: who is told what, and who gets what."""
+"""How sessions and feeds act on each other: who is told what, and who gets what."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class Exchange:
             self._share(feed, session)
 
     def append(self, feed: Feed, message: Message) -> None:
-        """The next message of the feed is there, whoever it comes from."""
+        """Take the next message of a feed, wherever it comes from."""
         feed.take(message, self._now)
         self._write(message)
 
@@ -154,7 +154,7 @@ class Exchange:
             self._silent.set(session.number, self._now + self._notes_s)
 
     def _introduce(self, session: Session) -> None:
-        """Our first notes: of feeds of which the peer does not know how far we are."""
+        """Our first notes: about feeds whose state the peer does not know."""
         self.events.append(SessionOpened(session=session.number, peer=session.peer))
         session.outgoing.open()
         for feed in self.feeds.followed:
@@ -177,7 +177,7 @@ class Exchange:
             self.fail(session, error)
 
     def _hear(self, session: Session, feed_id: str, feed: Feed | None) -> None:
-        """The peer has told of a feed, which may be unknown."""
+        """Take a note of the peer about a feed, which may be unknown."""
         told = session.clock[feed_id]
         if feed is None or not self._shares(feed, session):
             if told >= 0:
@@ -191,7 +191,7 @@ class Exchange:
         session.serve(relation)
 
     def receive_message(self, session: Session, author: str, sequence: int, received: Any) -> None:
-        """What is not the next message of a feed that was asked for is not looked at."""
+        """Take a message; only the next one of a feed that we asked for is looked at."""
         relation = session.relations.get(author)
         if relation is None:
             return
@@ -215,7 +215,7 @@ class Exchange:
                 self.sources.wait(feed)  # somebody else is ahead
 
     def receive_outside(self, peer: str, author: str, sequence: int, received: Any) -> bool:
-        """A message came from a peer outside of sessions; whether more is welcome."""
+        """Take a message from a peer outside of sessions; returns whether more are welcome."""
         feed = self.feeds.get(author)
         if feed is None or not self.shares(author, peer):
             return False
@@ -248,7 +248,7 @@ class Exchange:
         )
 
     def _share(self, feed: Feed, session: Session) -> None:
-        """Tell a peer of a feed, if it does not know, and serve what it has asked for."""
+        """Tell a peer about a feed, unless it knows, and send what it has asked for."""
         if session.state is not SessionState.OPEN or not self._shares(feed, session):
             return
         if session.is_level(feed):
@@ -263,7 +263,7 @@ class Exchange:
             session.serve(session.relations[feed.id])
 
     def _withdraw(self, feed: Feed) -> None:
-        """Exchange the feed with nobody any more."""
+        """Stop exchanging the feed with anybody."""
         self.sources.drop(feed)
         for session in self.sessions.values():
             if feed.id in session.relations:
@@ -302,7 +302,7 @@ class Exchange:
         self._prove(feed)
 
     def _prove(self, feed: Feed) -> None:
-        """Read our message for the proof, as soon as the store has it."""
+        """Read our message for the proof once the store has it."""
         if feed.id in self._contradictions and feed.stored == feed.received:
             theirs = self._contradictions.pop(feed.id)
             self.work.read_one(feed, lambda ours: self._mark(feed, ours, theirs))

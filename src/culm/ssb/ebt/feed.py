@@ -17,12 +17,12 @@ __all__ = ["Feed", "Relation"]
 
 
 class Feed:
-    """What we have of a feed.
+    """The state of a feed.
 
-    received: the last sequence that was taken.
-    stored: the last one that the store has, which is all that peers are told of.
-    claimed: the most that any peer has told us of.
-    moved: when the last message came, or when somebody said that there is more than we have.
+    received: the last sequence received.
+    stored: the last one in the store; peers are told only of this.
+    claimed: the highest one that any peer has told us of.
+    moved: when the last message arrived, or when somebody said that there is more than we have.
     """
 
     __slots__ = ("claimed", "followed", "id", "last_id", "moved", "received", "state", "stored")
@@ -42,20 +42,20 @@ class Feed:
 
     @property
     def wanted(self) -> bool:
-        """Whether we exchange it at all."""
+        """Whether we exchange the feed at all."""
         return self.followed and self.state is FeedState.WHOLE
 
     def follow(self, value: bool) -> None:
         self.followed = value
 
     def take(self, message: Message, now: float) -> None:
-        """The next message is there, and is going to be stored."""
+        """Take the next message, which is going to be stored."""
         self.received = message.sequence
         self.last_id = message.id
         self.moved = now
 
     def claim(self, sequence: int, now: float) -> bool:
-        """Somebody says that the feed goes on to there; whether nobody has, of what we lack."""
+        """Note that a peer has the feed up to there; returns whether it is the first beyond us."""
         begins = self.claimed <= self.received < sequence
         if begins:
             self.moved = now
@@ -63,7 +63,7 @@ class Feed:
         return begins
 
     def forget_claims(self) -> None:
-        """Nobody says any more that there is more than we have."""
+        """Nobody claims any more to have more than we do."""
         self.claimed = 0
 
     def store(self, last: int) -> None:
@@ -76,10 +76,10 @@ class Feed:
 class Relation:
     """A feed that we follow, in one session.
 
-    told: the last sequence that we have told the peer of.
-    asked: the last one that we had when we asked to receive it; asks: how often we have.
-    brought: how many messages have come since then that were the next ones.
-    base: the last one that the peer had when it told; sent: the last one it is going to get.
+    told: the last sequence that we have told the peer.
+    asked: the last one that we had when we asked for the feed; asks: how often we have asked.
+    brought: how many of the feed's next messages have arrived since then.
+    base: the last one that the peer had by its note; sent: the last one that it is going to get.
     """
 
     __slots__ = (
@@ -106,7 +106,7 @@ class Relation:
         self.base = 0
 
     def tell(self, demand: Demand) -> None:
-        """The peer is told what we have, and what we want."""
+        """Note that the peer is told what we have, and what we want."""
         self.demand = demand
         self.told = self.feed.stored
 
@@ -121,7 +121,7 @@ class Relation:
         self.brought += 1
 
     def release(self) -> None:
-        """The peer does not have the feed for us: it is nobody's source, and knows."""
+        """The peer is no longer our source of the feed, and knows it."""
         if self.demand is Demand.SOURCE:
             self.demand = Demand.STANDBY
 
@@ -133,5 +133,5 @@ class Relation:
         self.base = self.sent = base
 
     def send(self, last: int) -> None:
-        """Messages up to `last` are on their way to the peer, or it has them."""
+        """Note that messages up to `last` are on their way to the peer, or that it has them."""
         self.sent = last

@@ -1,4 +1,4 @@
-"""The feeds that we know, which of them we follow, and who blocks whom."""
+"""The feeds that we know, which of them are followed, and who blocks whom."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["Feeds"]
 
 
 class Feeds:
-    """All feeds by id, those that are followed also in the order in which they were."""
+    """All feeds by id; the followed ones also in the order in which following began."""
 
     def __init__(self, stored: Stored) -> None:
         self._feeds: dict[str, Feed] = {}

@@ -1,4 +1,4 @@
-"""What peers may make a replicator hold, and how long it waits for them."""
+"""How much peers may make a replicator hold, and how long it waits for them."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ class Limits:
     Raises `ValueError` if one is below 1.
 
     sessions_max
-        Sessions at a time.
+        Concurrent sessions.
     feeds_max
-        Feeds of which one peer may tell, in this session and before: about 250 bytes each, and
-        150 more for those that we follow.
+        Feeds that one peer may tell us about, in this session and earlier ones: about 250 bytes
+        each, and 150 more for those that we follow.
     notes_max
         Notes that we put into one frame, about 64 bytes each.
     unsent_size_max
-        Bytes of messages that were read, or have just come, for one peer, and wait for being
-        taken; new ones are read when there are fewer.  One read may exceed it.
+        Bytes of messages for one peer that wait to be sent; more are read when there are fewer.
+        One read may exceed it.
     read_count_max
-        Messages that are read at once, in `ReadMessages`.
+        Messages in one `ReadMessages`.
     unwritten_size_max
-        Bytes of messages that wait for being written; `Replicator.takes_messages` is false while
-        there are more.  Each counts 512 bytes more than it has.
+        Bytes of messages that wait to be written; `Replicator.takes_messages` is false while there
+        are more.  Each message counts 512 bytes more than its size.
     write_count_max
         Messages in one `AppendMessages`.
     invalid_max
-        Messages that are not valid, of one session, before it ends.
+        Invalid messages in one session before it is ended.
     """
 
     sessions_max: int = 1024
@@ -51,22 +51,22 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
-    """Times, in seconds.  Raises `ValueError` below 0, `TypeError` for what is no number.
+    """Times, in seconds.  Raises `ValueError` below 0, `TypeError` unless they are numbers.
 
     stall_s
-        A peer that says it has more of a feed, and has sent us nothing for this long, loses the
-        feed to another one that says so, too.  If it had brought nothing at all, or takes back
-        what it has said, it gets it again after twice this time, or four times if that happens
-        again, and so on, unless nobody else says so.
+        If a feed's source, which claims to have more of it, has sent nothing at all for this long,
+        the feed goes to another peer that claims to have more.  A source that has brought nothing,
+        or takes its claim back, gets another turn after twice this time, then four times, and so
+        on, or at once if nobody else claims more.
     stall_feed_s
-        The same where it sends something else, but nothing of this feed.
+        The same if the source sends something, but nothing of this feed.
     turn_s
-        How long a peer that sends messages of a feed has it, and says that it has more, before
-        others that say so are tried: whoever is faster keeps it.
+        How long a source that does send messages of a feed, and has more, keeps it before others
+        that claim more are tried: the fastest keeps it.
     overtake_s
-        How long a peer from which we receive a feed may be behind what another one says it has.
+        How long a feed's source may be behind what another peer claims to have.
     notes_s
-        How long a client waits for the server's first notes, as long as nothing comes at all.
+        How long a client waits for the server's first notes while nothing arrives at all.
     """
 
     stall_s: float = 3.0

@@ -1,4 +1,4 @@
-"""What feeds are made of, as far as replication looks into it."""
+"""The parts of feeds that replication looks at."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Head(NamedTuple):
 
 
 class Message(NamedTuple):
-    """A valid message; `data` is how it is sent and stored."""
+    """A valid message; `data` is its form on the wire and in the store."""
 
     author: str
     sequence: int
@@ -35,13 +35,13 @@ class Message(NamedTuple):
 
 
 class InvalidMessageError(Exception):
-    """A message that is none, or that its author has not signed; ``args[0]`` says why."""
+    """Something that is not a message, or that its author has not signed; ``args[0]`` says why."""
 
 
 class ForkedFeedError(Exception):
-    """A message that its author has signed, and that does not continue the feed as we have it.
+    """A message that its author has signed, but that does not continue our copy of the feed.
 
-    data: how that message is stored.
+    data: the message as it is stored.
     """
 
     def __init__(self, data: bytes) -> None:
@@ -50,25 +50,25 @@ class ForkedFeedError(Exception):
 
 
 class Format(Protocol):
-    """What a replicator has to know of the feeds' format."""
+    """What a replicator needs to know about the format of feeds."""
 
     def check(self, previous: str | None, received: Any) -> Message:
-        """The message that was received, if it is valid and the next one of its feed.
+        """The received message, if it is valid and the next one of its feed.
 
         previous: the id of the last one, ``None`` for the first.
 
-        That the author is the feed's and the sequence the next one has been seen already.
-        Raises `InvalidMessageError` and `ForkedFeedError`, and nothing else.
+        The author and the sequence have been compared already.  Raises only `InvalidMessageError`
+        and `ForkedFeedError`.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stored:
-    """What the store knows of feeds when a replicator is made.
+    """What the store knows about feeds when a replicator is made.
 
-    heads: the last message of each feed that has any.
-    forked: the feeds with a proof that they have forked.
+    heads: the last message of each feed that has messages.
+    forked: the feeds that are proved to have forked.
     """
 
     heads: Mapping[str, Head] = field(default_factory=dict[str, Head])
@@ -79,10 +79,10 @@ class Stored:
 class PeerClock:
     """What is remembered of a peer from one session to the next (request skipping).
 
-    told: the sequence that the peer has told last of a feed, by a note or a message; -1 if it
+    told: for each feed the last sequence that the peer has told, by a note or a message; -1 if it
         does not want the feed.
-    refused: the feeds that we have told it we do not want, and nothing else since that we know
-        to have arrived.
+    refused: the feeds that we have told it we do not want, with no later note known to have
+        arrived.
     """
 
     told: Mapping[str, int] = field(default_factory=dict[str, int])
@@ -90,9 +90,9 @@ class PeerClock:
 
 
 class Progress(NamedTuple):
-    """How far replication has come, in messages, over all sessions.
+    """The progress of replication, in messages, over all sessions.
 
-    It has come to rest where `current` is `target`; both may fall when sessions end.
+    Replication is at rest when `current` equals `target`; both may fall when sessions end.
     """
 
     current: int

@@ -1,7 +1,7 @@
-"""Notes: one number that says what a peer has of a feed, and whether it wants more of it.
+"""Notes: one number that tells how much of a feed a peer has, and whether it wants more.
 
-Seed, "Control messages": a negative number is no wish for the feed; otherwise the lowest bit is
-the receive flag (0: yes), and the bits above it are the sequence.
+Seed, "Control messages": a negative number means that the feed is not wanted; otherwise the lowest
+bit is the receive flag (0: yes), and the bits above it are the sequence.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ REFUSAL: Final = -1
 
 
 class Note(NamedTuple):
-    """What a note says of a feed; without `replicate` the rest means nothing."""
+    """The content of a note; without `replicate` the rest has no meaning."""
 
     replicate: bool
     receive: bool = False
@@ -43,7 +43,7 @@ _REFUSED: Final = Note(replicate=False)
 
 
 def encode_note(note: Note) -> int:
-    """The number of a note.  Raises `ValueError` for a sequence that no number holds."""
+    """Encode a note.  Raises `ValueError` for a sequence that is too large."""
     if not note.replicate:
         return REFUSAL
     if not 0 <= note.sequence <= SEQUENCE_MAX:
@@ -52,7 +52,7 @@ def encode_note(note: Note) -> int:
 
 
 def decode_note(value: int) -> Note:
-    """What a number says.  Raises `ValueError` above `NOTE_MAX`."""
+    """Decode a note.  Raises `ValueError` above `NOTE_MAX`."""
     if value < 0:
         return _REFUSED
     if value > NOTE_MAX:
@@ -61,11 +61,11 @@ def decode_note(value: int) -> Note:
 
 
 def decode_notes(value: object) -> Mapping[str, int]:
-    """Notes by feed, out of a JSON value: an object, or one under the name ``clock``.
+    """Notes by feed, from a JSON value: an object, or one that has it as ``clock``.
 
-    Numbers are doubles, as JavaScript reads them: one without a fraction is an integer, however
-    it was written, also if it has lost its fraction in being read.  One below all doubles is
-    negative like any other, and a refusal.  Raises `RemoteProtocolError`: ``NOT_NOTES``,
+    Numbers are doubles, as in JavaScript: one without a fraction is an integer, however it was
+    written, even if reading has rounded its fraction away.  One below all doubles is negative like
+    any other, and a refusal.  Raises `RemoteProtocolError`: ``NOT_NOTES``,
     ``BAD_FEED_ID``, ``BAD_NOTE``.
     """
     if is_dict(value) and is_dict(value.get("clock")):

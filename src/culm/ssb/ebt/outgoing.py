@@ -1,4 +1,4 @@
-"""What waits for being sent to one peer: notes, messages, and feeds that are to be read."""
+"""What waits to be sent to one peer: notes, messages, and feeds to be read."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _READ_SIZE_MIN = 2048
 
 
 class Outgoing:
-    """Notes leave first, and there is at most one for each feed: the last.
+    """Notes are sent first, at most one for each feed: the latest.
 
-    Those of a feed leave in their order, and the feeds take turns.  Messages are read from the
+    The messages of a feed are sent in order, and feeds take turns.  Messages are read from the
     store when there is room, one read at a time.
 
-    read_size: bytes that are read at once, and how many may wait: half as many each time that the
-        peer does not want any more what was read for it, and twice as many when it has taken all
-        of that.  So a peer that changes its mind without end has few bytes read in vain.
+    read_size: bytes to read at a time, and the most that may wait.  It is halved each time the
+        peer no longer wants what was read for it, and doubled when it has taken all of that, so a
+        peer that keeps changing its mind has few bytes read in vain.
     """
 
     __slots__ = (
@@ -54,7 +54,7 @@ class Outgoing:
     # Notes
 
     def open(self) -> None:
-        """Let there be a frame of notes, even if there are none."""
+        """Make a frame of notes due, even an empty one."""
         if self._notes is None:
             self._notes = {}
         self._wake()
@@ -68,7 +68,7 @@ class Outgoing:
     # Messages
 
     def put(self, relation: Relation, messages: Sequence[bytes], last: int) -> None:
-        """Queue messages of that feed, of which `last` is the last sequence."""
+        """Queue messages of a feed, the last of which has the sequence `last`."""
         queue = self._queues.get(relation)
         if queue is None:
             queue = self._queues[relation] = []
@@ -78,7 +78,7 @@ class Outgoing:
         self._wake()
 
     def restart(self, relation: Relation, base: int) -> None:
-        """Forget what is queued of that feed: the peer has told what it has."""
+        """Forget what is queued of a feed: the peer has told what it has."""
         dropped = self._queues.pop(relation, None)
         if dropped is not None:
             self._size -= sum(map(len, dropped))
@@ -89,7 +89,7 @@ class Outgoing:
     # Reading
 
     def want(self, relation: Relation) -> None:
-        """There are messages to be read for the peer."""
+        """Note that there are messages to read for the peer."""
         self._wanting[relation] = None
         self._wake()
 
@@ -99,25 +99,25 @@ class Outgoing:
         return bool(self._wanting) and not self._reading and self.has_room
 
     def next_read(self) -> Relation:
-        """Whose turn it is to be read; `read` follows."""
+        """The feed to read next; `read` follows."""
         self._reading = True
         relation = next(iter(self._wanting))
         del self._wanting[relation]
         return relation
 
     def read(self) -> None:
-        """What was to be read has been, or there was nothing."""
+        """The read is done, or there was nothing to read."""
         self._reading = False
         self._wake()
 
     def waste(self) -> None:
-        """What was read for the peer is not wanted any more."""
+        """The peer no longer wants what was read for it."""
         self.read_size = max(self.read_size // 2, min(self.read_size, _READ_SIZE_MIN))
 
     # Taking
 
     def take(self, size_max: int | None) -> list[bytes]:
-        """Frames until there are `size_max` bytes of them, or more with the last one."""
+        """Take frames until they have `size_max` bytes, or more with the last one."""
         frames: list[bytes] = []
         room = float("inf") if size_max is None else size_max
         while room > 0 and self._notes is not None:
@@ -153,7 +153,7 @@ class Outgoing:
 
 
 def _fitting(sizes: Sequence[int], room: float) -> tuple[int, int]:
-    """How many of them fill `room`, and their sum."""
+    """How many of them fit into `room`, and their sum."""
     total = 0
     for count, size in enumerate(sizes, 1):
         total += size

@@ -35,15 +35,15 @@ _DEFAULT_TIMING: Final = Timing()
 
 
 class Replicator:
-    """Exchanges feeds with any number of peers, each of them in a session.
+    """Exchanges feeds with any number of peers, in a session with each.
 
     me
-        Our own feed; whom it blocks has no session.  It is exchanged if it is followed, as any
-        other.
+        Our own feed; peers that it blocks get no session.  Like any other, it is exchanged only if
+        it is followed.
     stored
-        What the store has.
+        The feeds in the store.
     format
-        What checks messages.
+        Checks messages.
     now
         The time (monotonic seconds).
     timing
@@ -51,13 +51,12 @@ class Replicator:
     limits
         What peers may make us hold.
 
-    It knows no bytes but those of messages: a session's frames are made by `frames_to_send`, and
-    what has come is told by `receive_notes` and `receive_message`.  Drive it like every machine:
+    It does not read the wire: `frames_to_send` gives a session's frames, and `receive_notes` and
+    `receive_message` take what has arrived.  Drive it like every machine:
     one input, then events until ``None``, then effects, then the frames of the sessions in
     `sessions_to_send`, in rounds until one brings nothing; then the deadline.
 
-    What a peer does wrong ends its session (`SessionEnded`), and nothing else.  If the store
-    fails, everything ends.
+    A peer's fault ends only its session (`SessionEnded`).  If the store fails, everything ends.
 
     Worst-case memory beside that of the feeds (about 500 bytes each): for each session what
     `Limits` says of `feeds_max` and `unsent_size_max`, and `unwritten_size_max` once.
@@ -100,17 +99,17 @@ class Replicator:
 
     @property
     def goes_on(self) -> bool:
-        """Whether frames may follow each other: nothing has to be told or written first."""
+        """Whether more frames may be taken: no event or write has to come first."""
         return not self._exchange.events and self._exchange.work.has_room
 
     @property
     def takes_messages(self) -> bool:
-        """Whether there is room for messages: otherwise sessions' frames had better wait."""
+        """Whether there is room for messages; otherwise leave sessions' frames waiting."""
         return self._exchange.work.has_room
 
     @property
     def progress(self) -> Progress:
-        """How far replication has come; looks at every feed of every session."""
+        """The progress of replication; looks at every feed of every session."""
         current = target = 0
         for session in self._exchange.sessions.values():
             for done, wanted in map(session.progress_of, session.relations.values()):
@@ -124,11 +123,11 @@ class Replicator:
         return self._exchange.feeds.clock()
 
     def head(self, feed: str) -> Head | None:
-        """The last message of a feed that was taken, perhaps not stored yet."""
+        """The last message taken of a feed, perhaps not stored yet."""
         return self._exchange.feeds.head(feed)
 
     def stored(self, feed: str) -> int:
-        """The last sequence of a feed that the store has; 0 if there is none."""
+        """The last sequence of a feed in the store; 0 if there is none."""
         found = self._exchange.feeds.get(feed)
         return 0 if found is None else found.stored
 
@@ -149,9 +148,9 @@ class Replicator:
         return tuple(feed.id for feed in self._exchange.feeds.followed)
 
     def shares(self, feed: str, peer: str) -> bool:
-        """Whether that peer may have the feed, and we would have it from that peer.
+        """Whether the feed is exchanged with that peer, in both directions.
 
-        It is followed and has not forked, and its author does not block the peer.
+        It is if it is followed and has not forked, and its author does not block the peer.
         """
         return self._exchange.shares(feed, peer)
 
@@ -165,16 +164,17 @@ class Replicator:
         return found is not None and found.state is not SessionState.LOADING
 
     def is_loading(self, session: int) -> bool:
-        """Whether the store has not said yet what the session remembers."""
+        """Whether the store has not yet loaded what the session remembers."""
         found = self._exchange.sessions.get(session)
         return found is not None and found.state is SessionState.LOADING
 
     # What the user asks for
 
     def follow(self, feed: str, value: bool = True) -> None:
-        """Exchange a feed with all peers, or do so no more.  Again: no effect.
+        """Exchange a feed with all peers, or stop doing so.  Again: no effect.
 
-        Raises `LocalProtocolError` (``ALREADY_CLOSED``), `ValueError` for what is no feed's id.
+        Raises `LocalProtocolError` (``ALREADY_CLOSED``), `ValueError` for something that is not a
+        feed's id.
         """
         check_feed_id("feed", feed)
         check_type("value", value, bool)
@@ -183,9 +183,9 @@ class Replicator:
             (self._exchange.follow if value else self._exchange.unfollow)(feed)
 
     def block(self, author: str, target: str, value: bool = True) -> None:
-        """`author` blocks `target`, or no more: its feed is not exchanged with that peer.
+        """Note that `author` blocks `target` or no longer does: that peer does not get its feed.
 
-        If the author is ourselves, there is no session with that peer.  Raises as `follow`.
+        If we are the author, there is no session with that peer.  Raises as `follow`.
         """
         check_feed_id("author", author)
         check_feed_id("target", target)
@@ -227,9 +227,9 @@ class Replicator:
         size_max: int,
         then: Callable[[tuple[bytes, ...]], None],
     ) -> None:
-        """Have messages read for a peer that has no session; the feed has the first one.
+        """Have messages read for a peer that has no session; the first one must be there.
 
-        `then` gets them when the store has read (`ReadMessages`), and never if it could not.
+        `then` gets them when the store has read them (`ReadMessages`), and never if it could not.
         """
         check_int("first", first, 1, self.stored(feed))
         check_int("count_max", count_max, 1)
@@ -240,9 +240,9 @@ class Replicator:
             )
 
     def receive_outside(self, peer: str, author: str, sequence: int, received: Any) -> bool:
-        """Take a message of a peer that has not sent it in a session; see `receive_message`.
+        """Take a message that a peer has sent outside of a session; see `receive_message`.
 
-        Whether more of that feed is welcome from that peer.
+        Returns whether more of that feed is welcome from that peer.
         """
         if self._state is not State.OPEN:
             return False
@@ -253,13 +253,13 @@ class Replicator:
     def connect(
         self, peer: str, *, role: SessionRole, heard_at: Callable[[], float] = lambda: -inf
     ) -> int:
-        """There is a stream for a session with `peer`; returns the session's number.
+        """Open a session with `peer` over a new stream; returns the session's number.
 
         heard_at
-            Says when anything has come from the peer, be it a part of a frame (seconds): the wait
-            for a server's first notes counts from then, since over a slow line they take time.
+            Returns when the last bytes came from the peer, even a part of a frame (seconds): the
+            wait for a server's first notes counts from then, since they take time over a slow line.
 
-        If there is one already, that ends.  Raises `LocalProtocolError`:
+        An earlier session with the peer ends.  Raises `LocalProtocolError`:
         ``BLOCKED`` (by us), ``TOO_MANY_SESSIONS``, ``ALREADY_CLOSED``.
         """
         check_feed_id("peer", peer)
@@ -282,7 +282,7 @@ class Replicator:
         return session.number
 
     def disconnect(self, session: int, error: RemoteProtocolError | None = None) -> None:
-        """The stream of a session has ended, or what came was no frame (`error`).
+        """Note that the stream of a session has ended, or brought an invalid frame (`error`).
 
         `SessionEnded` follows, once.  No effect if there is no such session.
         """
@@ -303,9 +303,9 @@ class Replicator:
         self._exchange.receive_notes(self._ready(session), notes)
 
     def receive_message(self, session: int, author: str, sequence: int, received: Any) -> None:
-        """Take a message of the peer; `received` is what `Format.check` gets.
+        """Take a message of the peer; `received` is passed to `Format.check`.
 
-        What was not asked for, or is there already, is dropped before anybody looks at it.
+        A message that was not asked for, or is there already, is dropped without being looked at.
         Raises as `receive_notes`.
         """
         found = self._exchange.sessions.get(session)
@@ -314,15 +314,15 @@ class Replicator:
         self._exchange.receive_message(found, author, sequence, received)
 
     def frames_to_send(self, session: int, size_max: int | None = None) -> list[bytes]:
-        """Take frames, each a JSON text: until they have `size_max` bytes, or more by the last.
+        """Take frames, each a JSON text, up to `size_max` bytes, or more with the last one.
 
-        Nothing for a session that there is not.
+        Gives nothing for a session that does not exist.
         """
         found = self._exchange.sessions.get(session)
         return [] if found is None else found.outgoing.take(size_max)
 
     def sessions_to_send(self) -> list[int]:
-        """Take the sessions that may have got frames since last taken."""
+        """Take the sessions that may have got frames since the last call."""
         stirred, self._stirred = self._stirred, {}
         return list(stirred)
 
@@ -366,7 +366,7 @@ class Replicator:
             then(result)
 
     def fail(self, ticket: Ticket[Any], error: Exception) -> None:
-        """The store could not do it: everything ends, and nothing is sent any more.
+        """The store could not do it: everything ends, and nothing more is sent.
 
         Raises `LocalProtocolError` as `complete` does.
         """
@@ -388,7 +388,7 @@ class Replicator:
             self._exchange.advance(now)
 
     def close(self) -> None:
-        """End all sessions; then what was taken is written, and what was told is kept."""
+        """End all sessions; messages taken are still written, and peers' clocks saved."""
         if self._state is State.OPEN:
             self._state = State.CLOSING
             self._end_sessions()

@@ -1,4 +1,4 @@
-"""One session: what its peer has told, and what we tell it."""
+"""One session: what its peer has told us, and what we tell it."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ __all__ = ["Session"]
 
 
 class Session:
-    """The state of a session; what follows from it for other sessions is `Replicator`'s affair.
+    """The state of a session; its consequences for other sessions are left to `Exchange`.
 
-    heard_at: says when anything has come from the peer, be it a part of a frame.
-    clock: what the peer has told of feeds, now or in an earlier session; -1 is a refusal.
+    heard_at: returns when the last bytes came from the peer, even a part of a frame.
+    clock: the sequences that the peer has told, now or in an earlier session; -1 is a refusal.
     """
 
     def __init__(
@@ -68,9 +68,9 @@ class Session:
         self._refused_before.update(clock.refused)
 
     def memory(self, feeds: Feeds) -> PeerClock:
-        """What is kept for the next session: nothing of feeds that we do not follow.
+        """What is kept for the next session, without feeds that we do not follow.
 
-        Those are told of anyway when we do, and are nobody's business until then.
+        Those are told to the peer anyway once we follow them, and are private until then.
         """
         refused = self._refused | self._refused_before
         return PeerClock(
@@ -79,7 +79,7 @@ class Session:
         )
 
     def is_level(self, feed: Feed) -> bool:
-        """Whether the peer knows what we have, so that nothing has to be told of the feed."""
+        """Whether the peer knows what we have of the feed, so that no note is needed."""
         if feed.id in self._refused or feed.id in self._refused_before:
             return False
         told = self.clock.get(feed.id)
@@ -90,8 +90,8 @@ class Session:
     def hear_note(self, feed_id: str, note: Note) -> None:
         """Raises `RemoteProtocolError` (``TOO_MANY_FEEDS``).
 
-        That it tells of the feed at all proves, of an earlier session, that it no longer takes
-        us for somebody who does not want it: such feeds are not told (request skipping).
+        A note about a feed that we refused in an earlier session proves that the peer no longer
+        believes us to refuse it: such feeds are not mentioned (request skipping).
         """
         if feed_id not in self.clock and len(self.clock) >= self._limits.feeds_max:
             raise RemoteProtocolError(ErrorCode.TOO_MANY_FEEDS)
@@ -100,11 +100,11 @@ class Session:
         self._refused_before.discard(feed_id)
 
     def has_told(self, feed_id: str) -> bool:
-        """Whether it has told of the feed in this session."""
+        """Whether the peer has sent a note about the feed in this session."""
         return feed_id in self._receives
 
     def reach(self, relation: Relation, sequence: int, now: float) -> bool:
-        """The peer has sent the next message of a feed; whether it has told of no later one."""
+        """The peer has sent the next message of a feed; returns whether it claims no later one."""
         self.heard = now
         relation.bring()
         feed_id = relation.feed.id
@@ -114,13 +114,13 @@ class Session:
         return told <= sequence
 
     def claims(self, feed: Feed) -> bool:
-        """Whether the peer says that it has more of the feed than we, and would send it."""
+        """Whether the peer claims more of the feed than we have, and would send it."""
         if self.state is not SessionState.OPEN or self.clock.get(feed.id, 0) <= feed.received:
             return False
         return feed.id in self.relations
 
     def distrust(self, feed_id: str) -> None:
-        """The peer has sent something wrong of this feed.
+        """The peer has sent an invalid message of this feed.
 
         Raises `RemoteProtocolError` (``INVALID_MESSAGES``) when there are too many such feeds.
         """
@@ -134,7 +134,7 @@ class Session:
     # What it is told
 
     def tell(self, feed: Feed, *, receive: bool) -> Relation:
-        """Say what we have of a feed, and whether it is this peer from which we receive it."""
+        """Tell the peer what we have of a feed, and whether we want to receive it from it."""
         relation = self.relations.get(feed.id)
         if relation is None:
             relation = self.relations[feed.id] = Relation(feed)
@@ -144,13 +144,13 @@ class Session:
         return relation
 
     def tell_news(self, relation: Relation) -> None:
-        """Say what we have, unless the peer knows or has that much; otherwise nothing new."""
+        """Tell the peer what we have, unless it knows or has as much; nothing else changes."""
         feed = relation.feed
         if relation.told != feed.stored and 0 <= self.clock.get(feed.id, 0) < feed.stored:
             self.tell(feed, receive=relation.demand is Demand.SOURCE)
 
     def refuse(self, feed_id: str) -> None:
-        """Say that we do not want a feed, unless the peer knows."""
+        """Tell the peer that we do not want a feed, unless it knows."""
         relation = self.relations.pop(feed_id, None)
         if relation is not None:
             self.outgoing.restart(relation, 0)
@@ -178,7 +178,7 @@ class Session:
             self.outgoing.want(relation)
 
     def extend(self, feed: Feed, first: int, messages: Sequence[bytes]) -> None:
-        """The feed has new messages from sequence `first` on: send them, or tell of them."""
+        """The feed has new messages from sequence `first` on: send them, or a note about them."""
         if self.state is not SessionState.OPEN:
             return
         relation = self.relations.get(feed.id)
@@ -204,18 +204,18 @@ class Session:
     def is_gap(self, relation: Relation, sequence: int) -> bool:
         """Whether the peer leaves out messages without an excuse.
 
-        One is that it was asked twice: then what it sends may answer either.
+        One excuse is that it was asked twice: then its messages may answer either request.
         """
         feed = relation.feed
         asked_once = relation.asks == 1 and feed.id not in self._refused
         return sequence > feed.received + 1 and asked_once
 
     def next_to_send(self, relation: Relation) -> int:
-        """The first sequence that the peer neither has nor is going to get."""
+        """The first sequence that the peer does not have and is not going to get."""
         return max(relation.sent, self.clock.get(relation.feed.id, 0)) + 1
 
     def next_read(self) -> Relation | None:
-        """Whose messages are to be read now for the peer, from `next_to_send` on."""
+        """The feed to read for the peer now, from `next_to_send` on."""
         while self.outgoing.can_read:
             relation = self.outgoing.next_read()
             if self.next_to_send(relation) <= relation.feed.stored:
@@ -225,7 +225,7 @@ class Session:
         return None
 
     def receive_read(self, relation: Relation, first: int, messages: Sequence[bytes]) -> None:
-        """Messages were read for the peer; since then it may have said something else."""
+        """Take messages read for the peer, which may have changed its request meanwhile."""
         self.outgoing.read()
         feed = relation.feed
         if self.relations.get(feed.id) is not relation or relation.supply is not Supply.READING:
@@ -241,7 +241,7 @@ class Session:
             self.outgoing.want(relation)
 
     def progress_of(self, relation: Relation) -> tuple[int, int]:
-        """How many messages have moved, and how many will have: see `Progress`."""
+        """How many messages have been moved, and how many are to be: see `Progress`."""
         feed = relation.feed
         current = target = 0
         if relation.demand is Demand.SOURCE:

@@ -1,4 +1,4 @@
-"""Whom each feed is received from: one peer at a time, and another one when that stalls."""
+"""The peer from which each feed is received: one at a time, and another one when it stalls."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ _TICK_S = 0.1  # so that whoever has no patience is not asked without end
 
 
 class Sources:
-    """One source a feed; all other peers that have it stand by.
+    """One source for each feed; all other peers that have it stand by.
 
-    sessions: those that there are, oldest first, by number.
-    tell: gets what is to be told.
+    sessions: the open ones by number, oldest first.
+    tell: gets the events.
 
-    Peers that say they have more of a feed stand in a line: each at its session's number, and after
-    a turn behind all sessions that there are by then.  As long as a feed moves, who says that it
-    has the most comes first, since then nobody else has to be asked.  Of a feed that does not
-    move, who has waited longest comes first, whatever anybody says: a promise costs nothing,
-    and neither does taking it back, nor does a new name.  Before both come those that have brought
-    something of the feed, and behind them those that rest, because their turns were in vain.
+    Peers that claim more of a feed stand in a line: each at the place of its session's number, and
+    after a turn behind all sessions that exist by then.  While a feed moves, the peer that claims
+    most comes first, since then nobody else has to be asked.  If a feed does not move, the peer
+    that has waited longest comes first, whatever others claim: a promise costs nothing, and neither
+    does taking it back, nor a new name.  Before both come peers that have brought something of the
+    feed, and after them those that rest because their turns were in vain.
     """
 
     def __init__(
@@ -52,19 +52,19 @@ class Sources:
         self._feeds: dict[str, Feed] = {}  # with a deadline
 
     def session_of(self, feed: Feed) -> Session | None:
-        """From whom the feed is received."""
+        """The session that the feed is received from."""
         turn = self._turns.get(feed.id)
         return None if turn is None else turn.session
 
     def peer_of(self, feed_id: str) -> str | None:
-        """The same, by name."""
+        """The peer that the feed is received from."""
         turn = self._turns.get(feed_id)
         return None if turn is None else turn.session.peer
 
     # What happens
 
     def take(self, feed: Feed, session: Session) -> None:
-        """Receive the feed from that session from now on, and from no other one."""
+        """Receive the feed from that session from now on."""
         turn = self._turns.get(feed.id)
         if turn is not None:
             if turn.session is session:
@@ -92,7 +92,7 @@ class Sources:
             self._taken_back(feed, turn, told)
 
     def _taken_back(self, feed: Feed, turn: Turn, told: int) -> None:
-        """The source does not say any more that it has more than we."""
+        """The source no longer claims to have more than we have."""
         if told < 0:
             self.lose(feed, turn.session)
             if not turn.is_kept:
@@ -149,7 +149,7 @@ class Sources:
         return self._deadlines.next()
 
     def advance(self, now: float, *, takes: bool) -> None:
-        """Change what is to be changed because of the time.
+        """Change sources whose time is over.
 
         takes: whether we take messages; if not, nobody can be blamed for bringing none.
         """
@@ -164,7 +164,7 @@ class Sources:
                 self._look(feed, now + self._pause_s)
 
     def _decide(self, feed: Feed) -> None:
-        """A deadline has passed: is it the source's fault, and is there a better one?"""
+        """A deadline has passed: is the source at fault, and is there a better one?"""
         turn = self._turns.get(feed.id)
         if turn is None:
             self._seek(feed)
@@ -180,7 +180,7 @@ class Sources:
             self._compare(feed, turn)
 
     def _overtake(self, feed: Feed, turn: Turn) -> None:
-        """The source has brought all that it has, and others say that there is more."""
+        """The source has brought all that it has, and others claim more."""
         if self._replace(feed, turn):
             return
         pauses = [record.rests_until for _, record in self._others(feed, turn)]
@@ -190,7 +190,7 @@ class Sources:
             feed.forget_claims()
 
     def _compare(self, feed: Feed, turn: Turn) -> None:
-        """The source brings something, and has had its time: is there a faster one?"""
+        """The source brings messages, and its turn is over: look for a faster one."""
         pace = turn.pace(self._now)
         faster: list[tuple[float, tuple[int, float], Session]] = []
         for session, record in self._others(feed, turn):
@@ -207,7 +207,7 @@ class Sources:
             self.wait(feed)
 
     def wait(self, feed: Feed) -> None:
-        """Look again when the source has had its time, if anybody claims to have more."""
+        """Look again when the source's time is over, if anybody claims to have more."""
         turn = self._turns.get(feed.id)
         if turn is None or feed.received >= feed.claimed:
             return
@@ -223,7 +223,7 @@ class Sources:
         self._feeds[feed.id] = feed
 
     def _patience(self, feed: Feed, turn: Turn) -> float:
-        """Until when the source may go on as it does, given that it has promised more."""
+        """Until when the source may continue as it does, given that it has promised more."""
         quiet_until = self._quiet_until(feed, turn)
         if not turn.session.relations[feed.id].brought:
             return quiet_until
@@ -239,13 +239,13 @@ class Sources:
     # Choosing
 
     def _others(self, feed: Feed, turn: Turn | None) -> Iterator[tuple[Session, Record]]:
-        """All but the source that claim to have more."""
+        """All others that claim to have more."""
         for session in self._sessions.values():
             if session.claims(feed) and (turn is None or session is not turn.session):
                 yield session, self._record_of(feed, session)
 
     def _first(self, feed: Feed, turn: Turn | None) -> tuple[Session, Record] | None:
-        """Who of them comes first in the line."""
+        """The one of them that comes first in the line."""
         moves = feed.moved + self._timing.stall_s > self._now
 
         def key(each: tuple[Session, Record]) -> tuple[float, float, int, tuple[int, float]]:
@@ -257,7 +257,7 @@ class Sources:
         return min(self._others(feed, turn), key=key, default=None)
 
     def _seek(self, feed: Feed) -> None:
-        """Receive the feed, which has no source, from whoever comes first in the line."""
+        """Find a source for a feed without one: the first in the line."""
         first = self._first(feed, None)
         if first is not None:
             self.take(feed, first[0])
@@ -265,7 +265,7 @@ class Sources:
             self._forget(feed)
 
     def _replace(self, feed: Feed, turn: Turn) -> bool:
-        """Receive the feed from somebody who does not rest, if there is anybody."""
+        """Receive the feed from a peer that does not rest, if there is one."""
         first = self._first(feed, turn)
         if first is None or self._rests(feed, *first):
             return False

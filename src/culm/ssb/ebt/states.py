@@ -1,6 +1,6 @@
-"""Where sessions and feeds stand: the rules of replication as tables.
+"""The states of sessions and feeds: the rules of replication as tables.
 
-What is missing in a table cannot happen; the tests try all pairs.
+Pairs missing from a table cannot happen; the tests try all pairs.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = [
 
 
 class State(Enum):
-    """Where a replicator stands."""
+    """The state of a replicator."""
 
     OPEN = "open"
     CLOSING = "closing"
@@ -38,7 +38,7 @@ class State(Enum):
 
 
 class SessionRole(Enum):
-    """Who of the two has asked for the session (seed, "Creating an EBT session")."""
+    """Which side has requested the session (seed, "Creating an EBT session")."""
 
     CLIENT = "client"
     """We have: the server's notes come first."""
@@ -47,7 +47,7 @@ class SessionRole(Enum):
 
 
 class SessionState(Enum):
-    """Where a session stands."""
+    """The state of a session."""
 
     LOADING = "loading"
     """What the peer told last time is being read from the store."""
@@ -58,7 +58,7 @@ class SessionState(Enum):
 
 
 class SessionInput(Enum):
-    """What moves a session."""
+    """The inputs of a session."""
 
     LOADED_AS_CLIENT = "loaded as client"
     LOADED_AS_SERVER = "loaded as server"
@@ -108,7 +108,7 @@ class FeedState(Enum):
 
 
 class FeedInput(Enum):
-    """What moves the state of a feed."""
+    """The inputs of a feed."""
 
     CONTRADICTED = "contradicted"
     PROVED = "proved"
@@ -122,7 +122,7 @@ FEED_RULES: Final[Mapping[FeedState, Mapping[FeedInput, FeedState]]] = {
 
 
 class Supply(Enum):
-    """What the peer of a session gets of a feed from us."""
+    """What we send of a feed to the peer of a session."""
 
     UNTOLD = "untold"
     """It has told nothing of the feed in this session."""
@@ -137,7 +137,7 @@ class Supply(Enum):
 
 
 class SupplyInput(Enum):
-    """What moves `Supply`; the first four are notes of the peer."""
+    """The inputs of `Supply`; the first four are notes of the peer."""
 
     REFUSES = "refuses"
     STANDS_BY = "stands by"
@@ -166,7 +166,7 @@ SUPPLY_RULES: Final[Mapping[Supply, Mapping[SupplyInput, Supply]]] = {
 
 
 class Demand(Enum):
-    """What we have told the peer of a session that we want of a feed."""
+    """What we have told the peer of a session to want of a feed."""
 
     UNTOLD = "untold"
     """Nothing, in this session."""

@@ -1,4 +1,4 @@
-"""A peer's turn to be a feed's source, and what is remembered of turns that are over."""
+"""A peer's turn as a feed's source, and the record of past turns."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _FAILURES_MAX: Final = 6  # after which pauses do not grow any more
 
 
 class Turn:
-    """One peer has the feed.
+    """The turn of one peer as the source of a feed.
 
-    began: when it got the feed, or when a new part of its turn began.
-    promised: the most that it has said it has, meanwhile.
+    began: when it became the source, or when a new part of its turn began.
+    promised: the highest sequence that it has claimed meanwhile.
     """
 
     __slots__ = ("_counted", "_feed", "_relation", "began", "promised", "session")
@@ -31,22 +31,22 @@ class Turn:
         self._counted = 0  # messages that had come before `began`
 
     def promise(self, sequence: int) -> None:
-        """The peer says that it has the feed up to there."""
+        """Note that the peer claims the feed up to there."""
         self.promised = max(self.promised, sequence)
 
     def begin_part(self, now: float) -> None:
-        """What counts is what comes from now on."""
+        """Begin a new part of the turn: only what comes from now on counts."""
         self.began = now
         self._counted = self._relation.brought
 
     @property
     def is_kept(self) -> bool:
-        """Whether nothing is missing that the peer has promised."""
+        """Whether the peer has brought everything that it promised."""
         return self.promised <= self._feed.received
 
     @property
     def is_in_vain(self) -> bool:
-        """Whether the peer has promised more than there is, and has brought nothing."""
+        """Whether the peer has promised more than there is, and brought nothing."""
         return not (self.is_kept or self._relation.brought)
 
     def brings(self, since: float) -> bool:
@@ -63,7 +63,7 @@ class Turn:
 class Record:
     """How a peer has done in its turns with one feed.
 
-    pace: messages a second, the last time; 0 if it has brought nothing, or not been measured.
+    pace: messages a second in its last turn; 0 if it brought nothing, or was not measured.
     rests_until: when it may have another turn, if others want one.
     place: its place in the line; see `Sources`.
     """
@@ -78,7 +78,7 @@ class Record:
         self._passed = 0  # how often somebody else was preferred since the pace was measured
 
     def finish(self, turn: Turn, now: float, place: tuple[int, float], pause_s: float) -> None:
-        """A turn is over.  One that was in vain leads to a pause, twice as long each time."""
+        """End a turn.  One that was in vain leads to a pause, twice as long each time."""
         self.place = place
         self._passed = 0
         if turn.is_in_vain:
@@ -100,8 +100,9 @@ class Record:
 
     @property
     def hope(self) -> float:
-        """Messages a second that it may bring: the longer ago it was measured, the more.
+        """The messages a second that it may bring: the longer ago it was measured, the more.
 
-        So whoever was slow at a bad moment is tried again, more and more rarely if it stays slow.
+        So a peer that was slow at a bad moment is tried again, more and more rarely if it stays
+        slow.
         """
         return self.pace * 2.0**self._passed if self.pace else inf

@@ -1,4 +1,4 @@
-"""What the store is asked for, and in which order."""
+"""The effects for the store, and their order."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Work:
     # What is wanted
 
     def read_for(self, session: Session) -> None:
-        """There may be something to be read for that session."""
+        """Note that there may be something to read for that session."""
         self._readers[session.number] = session
 
     def read_one(self, feed: Feed, then: Callable[[bytes], None]) -> None:
@@ -79,7 +79,7 @@ class Work:
         self._tickets.ask(MarkForked, then, feed=feed.id, ours=ours, theirs=theirs)
 
     def load_clock(self, peer: str, then: Callable[[PeerClock], None]) -> None:
-        """Give what is remembered of a peer, at once if it is still on its way to the store."""
+        """Load what is remembered of a peer; at once if it is still on its way to the store."""
         memory = self._memories.get(peer)
         if memory is None:
             self._tickets.ask(LoadClock, then, peer=peer)
@@ -128,7 +128,7 @@ class Work:
         )
 
     def answered(self, ticket: Ticket[R], result: R) -> Then:
-        """Take an answer; what it has consequences for."""
+        """Take an answer; returns what it was for."""
         return self._tickets.answered(ticket, result)
 
     def failed(self, ticket: Ticket[Any], error: Exception) -> StoreFailed:
@@ -136,7 +136,7 @@ class Work:
         return failure
 
     def stop(self) -> None:
-        """Ask for nothing more; what is out may still be answered."""
+        """Ask for nothing more; outstanding effects may still be answered."""
         self._tickets.drop_asked()
         self.writer.clear()
         self._readers.clear()

@@ -1,4 +1,4 @@
-"""Messages that were taken, on their way to the store."""
+"""Received messages on their way to the store."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _OVERHEAD = 512  # bytes of a message beside its data
 
 
 class Writer:
-    """Gathers messages as long as a write is under way, so that the next one has many."""
+    """Gathers messages while a write is under way, so that the next write has many."""
 
     __slots__ = ("_limits", "_size", "_waiting", "_writing")
 
@@ -37,7 +37,7 @@ class Writer:
         self._size += len(message.data) + _OVERHEAD
 
     def next_batch(self) -> tuple[Message, ...]:
-        """What is to be written now; nothing while something else is."""
+        """The messages to write now; none while a write is under way."""
         if self._writing or not self._waiting:
             return ()
         self._writing = tuple(islice(self._waiting, self._limits.write_count_max))
@@ -45,7 +45,7 @@ class Writer:
         return self._writing
 
     def written(self) -> dict[str, list[Message]]:
-        """The batch is written; what was in it, by feed."""
+        """The batch is written; returns its messages by feed."""
         batch, self._writing = self._writing, ()
         self._size -= sum(len(message.data) for message in batch) + _OVERHEAD * len(batch)
         feeds: dict[str, list[Message]] = {}

@@ -1,7 +1,7 @@
 """createHistoryStream: one feed at a time, for peers without Epidemic Broadcast Trees.
 
-`HistoryServer` answers a peer's calls, `HistoryReader` asks a peer for feeds; both look after the
-calls of one connection, and leave feeds, store and bytes to its owner.
+`HistoryServer` answers a peer's calls, `HistoryReader` asks a peer for feeds; both handle the calls
+of one connection, and leave feeds, store and bytes to its owner.
 """
 
 from culm.ssb.history.limits import Limits, Settings

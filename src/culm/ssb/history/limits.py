@@ -1,4 +1,4 @@
-"""What a peer may make us hold with createHistoryStream, and how it is asked."""
+"""How much a peer may make us hold with createHistoryStream, and how we ask for feeds."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ class Limits:
     Raises `ValueError` for one below 1.
 
     replies_max
-        Calls of the peer that are open at once, about 400 bytes each; further ones are refused.
+        Open calls of the peer, about 400 bytes each; further ones are refused.
     read_count_max
-        Messages that are read at once.
+        Messages to read at a time.
     read_size_max
-        Bytes that are read at once; one message is read whatever its size.
+        Bytes to read at a time; one message is read whatever its size.
     reads_max
-        Reads that are under way at once: so often `read_size_max` is held.
+        Concurrent reads; each holds up to `read_size_max`.
     """
 
     replies_max: int = 1024
@@ -39,21 +39,21 @@ class Settings:
     """How a `HistoryReader` asks.  Raises `TypeError` and `ValueError`.
 
     calls_max
-        Feeds that are caught up with at once.
+        Feeds to catch up with at a time.
     limit
-        Messages of a feed that are asked for in one call; then others have their turn.
+        Messages of a feed to ask for in one call; then others have their turn.
     live_max
-        Calls for messages that come later, one a feed, that stay open.  Feeds beyond that, and
-        feeds of peers that end such calls, are asked for again after `pause_s`.
+        Calls that stay open for later messages, one for each feed.  Feeds beyond that, and feeds of
+        peers that end such calls, are asked for again after `pause_s`.
     early_max
-        How far ahead of its turn a message may come: so many of one feed are held.
+        How many messages of one feed are held that come before their turn.
     pause_s
-        How long a feed rests after there was nothing new.
+        How long a feed rests when there was nothing new.
     retry_s
-        How long it rests after the peer has ended a call with an error, left something out, or
+        How long it rests after the peer has ended a call with an error, left out messages, or
         fallen silent.
     patience_s
-        How long a peer may say nothing: nothing in a call in which it should, and nothing else.
+        How long a peer may be silent in a call that it should answer, and everywhere else.
     """
 
     calls_max: int = 10

@@ -48,31 +48,31 @@ class _Feed:
         self.state = FEED_RULES[self.state][happened]
 
     def begin(self, call: Call, first: int) -> None:
-        """Nothing has come yet in that call, which asks for messages from `first` on."""
+        """Begin a call that asks for messages from `first` on."""
         self.call, self.first, self.received = call, first, 0
 
     def end(self) -> Call | None:
-        """There is no call any more; returns the one that there was."""
+        """End the call; returns its number."""
         call, self.call = self.call, None
         return call
 
     def count(self) -> None:
-        """One more value has come in the call."""
+        """Count one more value in the call."""
         self.received += 1
 
 
 class HistoryReader:
-    """Our calls of one connection: each feed that is wanted is caught up with, and then followed.
+    """Our calls on one connection: each wanted feed is caught up with, and then followed.
 
     next_of
-        The sequence of the next message of a feed: the one after the last that was taken.
+        Returns the sequence of a feed's next message: the one after the last that was taken.
     heard_at
-        Says when anything has come from the peer, or could not because of us: over a slow line a
-        message takes its time, and several feeds share the line.  Left out, only what has come
-        whole counts.
+        Returns when the last bytes came from the peer, or could have but for us: over a slow line
+        a message takes time, and several feeds share the line.  Without it only whole messages
+        count.
 
-    What the peer sends comes out of `receive`, in order and in form; whoever takes it verifies the
-    signature, and says `reject` if it is wrong.
+    `receive` returns the peer's messages, well-formed and in order; the caller verifies signatures,
+    and calls `reject` for a message that is wrong.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class HistoryReader:
         self._deadlines: Deadlines[str] = Deadlines()
 
     def state(self, feed: str) -> FeedState | None:
-        """Of a feed; ``None`` if it is not wanted."""
+        """The state of a feed; ``None`` if it is not wanted."""
         found = self._feeds.get(feed)
         return None if found is None else found.state
 
@@ -110,7 +110,7 @@ class HistoryReader:
             self._ask(now)
 
     def forget(self, feed: str, now: float) -> None:
-        """Do not ask for a feed any more."""
+        """Stop asking for a feed."""
         found = self._feeds.pop(feed, None)
         if found is not None:
             self._drop_call(found)
@@ -122,12 +122,11 @@ class HistoryReader:
         return number in self._by_call
 
     def receive(self, event: ValueReceived, now: float) -> list[ClassicMessage]:
-        """Take a value; the messages of a feed that are the next ones now, in order.
+        """Take a value; returns the messages of a feed that are now next, in order.
 
-        There are none if what came is there already, or has to wait for what should have come
-        before: ssb-db2 sends messages of one millisecond in any order.  What is no message, or not
-        of that feed, or too far ahead, ends the call, and the peer is not asked for the feed any
-        more.
+        There are none if the message is known already, or has to wait for earlier ones: ssb-db2
+        sends messages of the same millisecond in any order.  A value that is not a message, or of
+        another feed, or too far ahead, ends the call, and the peer is not asked for the feed again.
         """
         feed = self._by_call[event.number]
         feed.count()
@@ -150,7 +149,7 @@ class HistoryReader:
         return found
 
     def reject(self, feed: str, now: float) -> None:
-        """The peer has sent something wrong of a feed."""
+        """The peer has sent an invalid message of a feed."""
         found = self._feeds.get(feed)
         if found is not None:
             self._drop_call(found)
@@ -159,7 +158,7 @@ class HistoryReader:
             self._ask(now)
 
     def call_ended(self, event: CallEnded, now: float) -> None:
-        """The peer has ended a call, or answered our end."""
+        """The peer has ended a call, or answered our end of it."""
         feed = self._by_call.get(event.number)
         if feed is None:
             return
@@ -185,7 +184,7 @@ class HistoryReader:
         self._ask(now)
 
     def stop(self, now: float) -> None:
-        """Forget all feeds: calls that are open are ended."""
+        """Forget all feeds, and end open calls."""
         self._queue.clear()
         for feed in list(self._feeds):
             self.forget(feed, now)
@@ -203,7 +202,7 @@ class HistoryReader:
         return self._deadlines.next()
 
     def advance(self, now: float) -> None:
-        """Ask again for what has rested; give up calls in which nothing comes."""
+        """Ask again for feeds that have rested; give up calls in which nothing comes."""
         while (feed_id := self._deadlines.pop_due(now)) is not None:
             feed = self._feeds[feed_id]
             if (due := self._heard_at() + self._patience_s) > now and feed.state is FeedState.ASKED:
@@ -217,7 +216,7 @@ class HistoryReader:
         self._ask(now)
 
     def _wait(self, feed: _Feed, now: float) -> None:
-        """Of what is asked for something has to come; who follows a feed waits for ever."""
+        """Set the deadline of a call: an answer must come in time, later messages need not."""
         if feed.state is FeedState.ASKED:
             self._deadlines.set(feed.id, now + self._patience_s)
 
@@ -256,7 +255,7 @@ class HistoryReader:
         self._by_call[call.number] = feed
 
     def _drop_call(self, feed: _Feed) -> None:
-        """The feed has no call any more; one that the peer has not ended is ended."""
+        """Drop the feed's call; end it unless the peer has ended it."""
         call = feed.end()
         if call is None:
             return

@@ -1,4 +1,4 @@
-"""What a caller of createHistoryStream asks for."""
+"""The arguments of createHistoryStream."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ METHOD: Final = ("createHistoryStream",)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryRequest:
-    """The messages of a feed, in order.
+    """A request for the messages of a feed, in order.
 
     feed
         The feed's id.
@@ -26,9 +26,9 @@ class HistoryRequest:
     limit
         How many at most; ``None``: all.
     live
-        Whether messages that come later are wanted, too: then the stream stays open.
+        Whether later messages are wanted, too: then the stream stays open.
     old
-        Whether messages that are there are wanted.
+        Whether messages that exist already are wanted.
     keys
         Whether each message comes in an object with its id: ``{"key", "value", "timestamp"}``.
     values
@@ -54,7 +54,7 @@ class HistoryRequest:
             check_type(name, getattr(self, name), bool)
 
     def to_json(self) -> JsonValue:
-        """The argument of the call; what is as by default is left out, but for ``keys``."""
+        """The argument of the call; defaults are left out, except for ``keys``."""
         fields: dict[str, JsonValue] = {"id": self.feed, "sequence": self.first}
         if self.limit is not None:
             fields["limit"] = self.limit
@@ -65,9 +65,9 @@ class HistoryRequest:
 
     @classmethod
     def from_args(cls, args: Sequence[JsonValue]) -> HistoryRequest:
-        """Read what a peer asks for.
+        """Read the arguments of a peer's call.
 
-        ``sequence`` may be called ``seq``; a limit that is not positive is none.  Raises
+        ``sequence`` may be called ``seq``; a limit that is not positive means no limit.  Raises
         `ValueError`, whose text is for the peer.
         """
         fields = args[0] if len(args) == 1 else None

@@ -34,9 +34,9 @@ class Read(Protocol):
     ) -> None:
         """Give `then` the messages from sequence `first` on, as they are stored.
 
-        At least one, the first whatever its size, and at most `count_max`, with no more than
-        `size_max` bytes together.  That is later, and not within this call; or never, if the
-        store could not.  The feed has the first one.
+        At most `count_max` messages of at most `size_max` bytes together, but at least one,
+        whatever its size.  `then` is called later, not within this call, or never if the store
+        could not read.  The first message is there.
         """
         ...
 
@@ -64,19 +64,19 @@ class _Reply:
 
 
 class HistoryServer:
-    """The peer's calls of one connection.
+    """The peer's calls on one connection.
 
     last_of
-        The last sequence of a feed that the store has; 0 if there is none.
+        Returns the last sequence of a feed in the store; 0 if there is none.
     may_read
-        Whether the peer may have a feed.
+        Returns whether the peer may have a feed.
     read
         Has messages read.
     time_ms
-        The time for those who want to know when a message came: milliseconds since 1970.
+        Returns the time in milliseconds since 1970, sent as the time at which a message arrived.
 
-    Calls are served in turns, as far as the connection has room (`Connection.send_size`): call
-    `serve` whenever there may be some again.
+    Calls are served in turn, as far as the connection has room (`Connection.send_size`): call
+    `serve` whenever there may be room again.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class HistoryServer:
         return ReplyState.OVER if reply is None else reply.state
 
     def open(self, call: Call, args: Sequence[JsonValue]) -> None:
-        """The peer has made a call; what is wrong with that ends it with an error."""
+        """The peer has made a call; an invalid one is ended with an error."""
         try:
             request = HistoryRequest.from_args(args)
         except ValueError as error:
@@ -141,21 +141,21 @@ class HistoryServer:
         self._queue.clear()
 
     def withdraw(self, feed: str) -> None:
-        """The peer may not have that feed any more: calls for it end."""
+        """The peer may no longer have that feed: end calls for it."""
         for reply in [each for each in self._replies.values() if each.request.feed == feed]:
             self.call_ended(reply.call.number)
             if reply.call.state is CallState.SENDING:
                 reply.call.fail("not for you")
 
     def grown(self, feed: str) -> None:
-        """The store has new messages of a feed, which have to be read."""
+        """The store has new messages of a feed, which have to be read first."""
         for reply in list(self._live.get(feed, {}).values()):
             if reply.next <= self._last_of(feed):
                 self._fall_behind(reply)
         self.serve()
 
     def extended(self, feed: str, first: int, messages: Sequence[bytes]) -> None:
-        """The same, and they are at hand: from sequence `first` on."""
+        """The store has new messages of a feed, and they are at hand: from sequence `first` on."""
         for reply in list(self._live.get(feed, {}).values()):
             last = first + len(messages) - 1
             if last < reply.next:
@@ -174,7 +174,7 @@ class HistoryServer:
         self._queue.append(reply)
 
     def serve(self) -> None:
-        """Go on, as far as there is room."""
+        """Continue with all calls, as far as there is room."""
         while self._queue and self._reads < self._limits.reads_max:
             if not self._connection.send_size():
                 return
@@ -199,7 +199,7 @@ class HistoryServer:
         )
 
     def _take(self, reply: _Reply, messages: Sequence[bytes]) -> None:
-        """The store has read for a reply, which may be over since, or the connection be closing."""
+        """The store has read for a reply, which may be over by now, or the connection closing."""
         self._reads -= 1
         if reply.state is ReplyState.READING and reply.call.state is CallState.SENDING:
             self._send(reply, messages)
@@ -207,7 +207,7 @@ class HistoryServer:
         self.serve()
 
     def _settle(self, reply: _Reply) -> None:
-        """Say what comes next."""
+        """Decide what the reply waits for."""
         feed = reply.request.feed
         if reply.left == 0:
             self._finish(reply)
@@ -227,7 +227,7 @@ class HistoryServer:
         reply.call.end()
 
     def _leave(self, reply: _Reply) -> None:
-        """It does not wait for new messages any more."""
+        """Stop waiting for new messages."""
         waiting = self._live.get(reply.request.feed)
         if waiting is not None:
             waiting.pop(reply.call.number, None)

@@ -1,4 +1,4 @@
-"""What happens to a call, and to a feed: the rules as tables."""
+"""The states of a call and of a feed, as tables."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["FEED_RULES", "REPLY_RULES", "FeedInput", "FeedState", "ReplyInput", 
 
 
 class ReplyState(Enum):
-    """Where an answer to a call of the peer's stands."""
+    """The state of our answer to a call of the peer."""
 
     QUEUED = "queued"
     """There is something to read for it, when its turn comes."""
@@ -41,7 +41,7 @@ REPLY_RULES: Final[Mapping[ReplyState, Mapping[ReplyInput, ReplyState]]] = {
 
 
 class FeedState(Enum):
-    """Where a feed stands that we want of the peer."""
+    """The state of a feed that we want from the peer."""
 
     QUEUED = "queued"
     """It will be asked for when its turn comes."""

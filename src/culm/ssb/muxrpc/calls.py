@@ -1,4 +1,4 @@
-"""The calls that are not over, and what is sent in them."""
+"""The open calls, and what is sent in them."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _PARENT_ENDED: Final = encode_error(CallError("unexpected end of parent stream")
 
 
 class Sender:
-    """Writes packets, and knows how many of those that the peer has caused are not taken.
+    """Writes packets, and counts those caused by the peer that it has not taken.
 
-    answers, answers_size: that many, and their bytes.
+    answers, answers_size: their number, and their bytes.
     """
 
     __slots__ = ("_ends", "_outbox", "_taken_size", "_written_size", "answers_size", "closed")
@@ -79,7 +79,7 @@ class Sender:
 
 
 class CallTable:
-    """The calls that are not over, by number, and those that were refused."""
+    """The open calls by number, and those that were refused."""
 
     __slots__ = (
         "_last_number",
@@ -145,7 +145,7 @@ class CallTable:
         return number <= self._last_number
 
     def receive(self, scope: CallScope, packet: Packet) -> None:
-        """Let a packet of the peer's do what it does to its call, which may be over then.
+        """Apply a packet of the peer to its call, which may be over then.
 
         Raises `RemoteProtocolError`.
         """
@@ -157,7 +157,7 @@ class CallTable:
                 self._unanswered -= was_ending
 
     def is_refused(self, number: int) -> bool:
-        """Whether the peer owes the end of a call that was refused."""
+        """Whether the peer owes the end of a refused call."""
         return number in self._refused
 
     def receive_refused(self, number: int, packet: Packet) -> None:
@@ -166,7 +166,7 @@ class CallTable:
             self._refused.discard(number)
 
     def note_end(self, scope: CallScope) -> None:
-        """We have ended a call: it is over, or owes an end."""
+        """We have ended a call: it is over, or the peer owes its end."""
         if scope.state is CallState.OVER:
             del self._scopes[scope.number]
             self._theirs -= scope.number < 0
@@ -179,7 +179,7 @@ class CallTable:
             raise RemoteProtocolError(ErrorCode.UNANSWERED_ENDS)
 
     def end_all(self) -> None:
-        """End the streams, as peers do it before their goodbye."""
+        """End all streams, as peers do before their goodbye."""
         for scope in list(self._scopes.values()):
             if scope.state in _STREAMING:
                 scope.send(Packet.END, _PARENT_ENDED)
@@ -191,7 +191,7 @@ class CallTable:
 
 
 class CallScope:
-    """The state of a call; its verbs are explained at `culm.ssb.muxrpc.handles.Call`."""
+    """The state of a call; its methods are explained at `culm.ssb.muxrpc.handles.Call`."""
 
     __slots__ = ("_table", "name", "number", "state", "type")
 
@@ -223,7 +223,7 @@ class CallScope:
             self._table.note_end(self)
 
     def receive(self, packet: Packet) -> bool:
-        """Whether the call is over with a packet of the peer's.  Raises `RemoteProtocolError`."""
+        """Whether a packet of the peer ends the call.  Raises `RemoteProtocolError`."""
         outcome = PEER_RULES[self.state][packet]
         if isinstance(outcome, ErrorCode):
             raise RemoteProtocolError(outcome, str(self))

@@ -56,18 +56,18 @@ _HEARING: Final = (CallState.RECEIVING, CallState.EXCHANGING)
 
 
 class Connection(StreamBase[ConnectionEvent]):
-    """Calls in both directions over one ordered, reliable stream of bytes.
+    """Calls in both directions over one ordered, reliable byte stream.
 
     manifest
-        What the peer may call; everything else is refused, and the connection stays.
+        What the peer may call; everything else is refused, without ending the connection.
     limits
-        What the peer may make us hold.
+        How much the peer may make us hold.
 
-    Values come up as they came: nobody has looked into a body before the event's `read`.
+    Values are passed on as received: a body is not parsed before the event's `read`.
 
-    `close` ends all streams with an error, as other peers do, and says goodbye; what the peer
-    still sends is dropped until it says goodbye, too, or its bytes end.  Bytes that end without
-    a goodbye are an error, ``TRUNCATED``, unless we have said goodbye.
+    `close` ends all streams with an error, as other peers do, and says goodbye; whatever the peer
+    still sends is dropped until it says goodbye, too, or its bytes end.  If they end without a
+    goodbye, that is an error, ``TRUNCATED``, unless we have said goodbye.
     """
 
     def __init__(self, *, manifest: Manifest = _NOTHING, limits: Limits = _DEFAULT_LIMITS) -> None:
@@ -87,7 +87,7 @@ class Connection(StreamBase[ConnectionEvent]):
 
     @property
     def calls(self) -> Calls:
-        """The calls that are not over, by number."""
+        """The open calls, by number."""
         return Calls(self._table.scopes)
 
     def call(self, number: int) -> Call:
@@ -100,20 +100,20 @@ class Connection(StreamBase[ConnectionEvent]):
     def make_call(self, name: Sequence[str], call_type: CallType, *args: JsonValue) -> Call:
         """Call a method of the peer's, for example ``["ebt", "replicate"]``.
 
-        `ReplyReceived` or `CallEnded` answers an async call; the others are streams, which
-        `CallEnded` ends.
+        `ReplyReceived` or `CallEnded` answers an async call; all others are streams, which end with
+        `CallEnded`.
 
         Raises `LocalProtocolError` (``ALREADY_CLOSED``, ``NUMBERS_EXHAUSTED``), `TypeError` and
-        `ValueError` for names and arguments that are none.
+        `ValueError` for invalid names and arguments.
         """
         check_type("call_type", call_type, CallType)
         return Call(self._table.make(Request(check_name(name), list(args), call_type)))
 
     def take_value(self, number: int) -> tuple[bytes, BodyType] | None:
-        """What the next `ValueReceived` would say, if nothing comes before it: for many values.
+        """The content of the next `ValueReceived`, if it is next: a fast path for many values.
 
-        Body and type of a value that has come whole in the stream of that call, and is the next
-        packet; otherwise ``None``, and `next_event` tells what is next, if anything is.
+        Returns body and type of a complete value in the stream of that call, if it is the next
+        packet; otherwise ``None``, and `next_event` tells what is next, if anything.
         """
         scope = self._table.scopes.get(number)
         if scope is None or scope.state not in _HEARING:
@@ -121,9 +121,9 @@ class Connection(StreamBase[ConnectionEvent]):
         return take_value(self._inbox, -number, self._limits.body_size_max)
 
     def send_size(self) -> int:
-        """How many bytes are welcome to be sent now; 0: wait until some have been taken.
+        """How many bytes may well be sent now; 0: wait until some have been taken.
 
-        Whatever is sent is taken all the same.
+        It is a hint: whatever is sent is accepted.
         """
         if self._sender.closed:
             return 0
@@ -214,7 +214,7 @@ class Connection(StreamBase[ConnectionEvent]):
     def _receive_unknown(
         self, number: int, packet: Packet, body_type: int, body: bytes
     ) -> ConnectionEvent | None:
-        """Take a packet of no call that is open."""
+        """Take a packet that belongs to no open call."""
         if number > 0:
             if not self._table.was_made(number):
                 raise RemoteProtocolError(ErrorCode.UNKNOWN_CALL, f"call {number}")

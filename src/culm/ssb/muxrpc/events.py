@@ -1,6 +1,6 @@
 """What the peer did.  The last event is always `culm.machine.Closed`.
 
-`number` tells calls apart: it is positive if the call is ours and negative if it is the peer's.
+`number` identifies a call: it is positive if the call is ours and negative if it is the peer's.
 """
 
 from __future__ import annotations
@@ -18,10 +18,9 @@ __all__ = ["CallEnded", "CallReceived", "ConnectionEvent", "ReplyReceived", "Val
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallReceived(Event):
-    """The peer calls a method that the manifest has.
+    """The peer calls a method of the manifest.
 
-    args: JSON values, nested at most 64 deep.  Whether they are what the method takes is for
-        the method to say.
+    args: JSON values, nested at most 64 deep, not checked against the method.
     """
 
     number: int
@@ -37,10 +36,10 @@ class _BodyReceived(Event):
     type: BodyType = BodyType.JSON
 
     def read(self) -> JsonValue:
-        """The value: bytes, str or what the JSON says.
+        """The value: bytes, str or a parsed JSON value.
 
-        Raises `culm.ssb.v8json.JsonError` for a JSON body that is none: nobody has looked
-        at it yet.
+        Raises `culm.ssb.v8json.JsonError` for an invalid JSON body, which has not been looked at
+        before.
         """
         if self.type is BodyType.BINARY:
             return self.body
@@ -51,22 +50,22 @@ class _BodyReceived(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValueReceived(_BodyReceived):
-    """A value in a stream, as it came; see `read`."""
+    """A value in a stream, as received; see `read`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplyReceived(_BodyReceived):
-    """The peer has answered an async call of ours, which is over; see `read`."""
+    """The peer has answered an async call of ours, which is over now; see `read`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallEnded(Event):
-    """A call is over on both sides: no event will name it any more.
+    """A call is over on both sides: no later event names it.
 
-    It comes once for every call, whoever has ended it, except for async calls that were
-    answered.  The end that answers the peer's is on its way.
+    It comes once for every call, whoever ended it, except for async calls that were answered.  Our
+    answer to the peer's end is on its way.
 
-    failure: why, if the peer has said so.
+    failure: the peer's error, if it has given one.
     """
 
     number: int

@@ -20,9 +20,9 @@ class Call:
 
     Handles on the same call are equal.  A handle outlives its call.
 
-    Every verb raises `LocalProtocolError` if the rules of the call forbid it (the code says
-    why), or if nothing can be sent any more (``ContractErrorCode.ALREADY_CLOSED``); nothing
-    has changed then.
+    Every method raises `LocalProtocolError` if the rules of the call forbid it (the code tells
+    why), or if nothing more can be sent (``ContractErrorCode.ALREADY_CLOSED``); nothing has
+    changed then.
     """
 
     __slots__ = ("_scope",)
@@ -41,7 +41,7 @@ class Call:
 
     @property
     def number(self) -> int:
-        """What events call it: positive if it is ours, negative if it is the peer's."""
+        """Its number in events: positive if it is ours, negative if it is the peer's."""
         return self._scope.number
 
     @property
@@ -57,11 +57,11 @@ class Call:
         return self._scope.state
 
     def send(self, value: JsonValue) -> None:
-        """Send a value in a stream, as JSON; a str goes as the text that it is.
+        """Send a value in a stream, as JSON; a str is sent as text.
 
         Raises `LocalProtocolError`: ``EMPTY_BODY`` for an empty text, which peers take for a
         goodbye, ``UNEXPECTED_VALUE`` where only the peer sends, ``WRONG_PACKET`` in an async
-        call, ``CALL_ENDED``; `TypeError` and `ValueError` for what JSON does not have.
+        call, ``CALL_ENDED``; `TypeError` and `ValueError` for values that JSON does not have.
         """
         self._scope.send(Packet.VALUE, *_encode(value))
 
@@ -70,17 +70,17 @@ class Call:
         self._scope.send(Packet.VALUE, _check_body(body, body_type), body_type)
 
     def reply(self, value: JsonValue) -> None:
-        """Answer an async call of the peer's, which is over then; see `send`."""
+        """Answer an async call of the peer, which is over then; see `send`."""
         self._scope.send(Packet.REPLY, *_encode(value))
 
     def reply_body(self, body: Buffer, body_type: BodyType = BodyType.JSON) -> None:
-        """Answer with what is encoded already, or with bytes; see `send_body`."""
+        """Answer with a value that is encoded already, or bytes; see `send_body`."""
         self._scope.send(Packet.REPLY, _check_body(body, body_type), body_type)
 
     def end(self) -> None:
-        """End a stream, after all that was sent.
+        """End a stream, after everything that was sent.
 
-        `CallEnded` follows when the peer has ended it, too; what it sends until then is
+        `CallEnded` follows when the peer has ended it, too; anything it sends until then is
         dropped.
         """
         self._scope.send(Packet.END, encode_end(None))
@@ -101,7 +101,7 @@ def _encode(value: JsonValue) -> tuple[bytes, BodyType]:
 
 
 def _encode_text(value: str) -> bytes:
-    """UTF-8, in which there is no half of a surrogate pair: it becomes U+FFFD, as in Node.js."""
+    """Encode as UTF-8; half a surrogate pair becomes U+FFFD, as in Node.js."""
     return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
 
 
@@ -114,7 +114,7 @@ def _check_body(body: Buffer, body_type: BodyType) -> bytes:
 
 
 class Calls(Mapping[int, Call]):
-    """The calls that are not over, by number: a view that follows the connection."""
+    """The open calls by number: a live view of the connection."""
 
     __slots__ = ("_scopes",)
 

@@ -1,4 +1,4 @@
-"""What a connection keeps in memory at most."""
+"""The memory limits of a connection."""
 
 from __future__ import annotations
 
@@ -16,25 +16,24 @@ class Limits:
     Raises `ValueError` if one is below 1.
 
     body_size_max
-        Bytes in a body, judged by the size that is declared: that much is held until a packet is
-        whole. The first notes of a peer are one packet, of about 64 bytes for each feed.
+        Bytes in a body, by its declared size: that much is held until a packet is complete.  The
+        first notes of a peer are one packet, of about 64 bytes for each feed.
     control_size_max
-        Bytes in the body of a request, or of an end: what is read at once.
+        Bytes in the body of a request, or of an end, which are parsed at once.
     calls_max
-        Calls of the peer that are open at once, about 600 bytes each and their arguments; further
-        ones are refused.
+        Open calls of the peer, about 600 bytes each and their arguments; further ones are refused.
     unanswered_max
-        Calls of the peer that we have ended, and for which it owes its end, about 300 bytes
-        each. With more than that it is cut off.
+        Calls of the peer that we have ended and it has not, about 300 bytes each.  With more than
+        that it is cut off.
     answers_max
-        Packets that the peer has caused and has not taken: ends, refusals, and what is said in
-        its async calls. `read_size()` is 0 while there are more.
+        Packets caused by the peer that it has not taken: ends, refusals, and answers to its async
+        calls.  `read_size()` is 0 while there are more.
     answers_size_max
-        Bytes of such packets, and at the same time what is read at once.  An answer may be larger
-        than what has caused it, by some hundred bytes.
+        Bytes of such packets, and at the same time the bytes to read at a time.  An answer may be
+        larger than its cause, by some hundred bytes.
     unsent_size_max
-        Bytes that wait to be taken before `Connection.send_size` is 0: a hint to whoever sends,
-        who holds the rest back.
+        Bytes that may wait to be sent before `Connection.send_size` is 0: a hint to the sender to
+        hold the rest back.
     """
 
     body_size_max: int = 4 << 20

@@ -1,4 +1,4 @@
-"""What may be called: the methods that there are, with their types, and who may use them."""
+"""The methods that may be called, with their types and permissions."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _Name = tuple[str, ...]
 
 
 class Manifest:
-    """Methods by their names, and the type of call of each.
+    """Methods by name, with the type of call of each.
 
     Names are written with dots, as in permissions of other implementations:
-    ``Manifest({"ebt.replicate": CallType.DUPLEX})``; a part of a name that has a dot itself
-    cannot be said.  Immutable.
+    ``Manifest({"ebt.replicate": CallType.DUPLEX})``; parts of names cannot contain dots
+    themselves.  Immutable.
 
-    Raises `TypeError` and `ValueError` for names and types that are none, and for a method
-    within a method.
+    Raises `TypeError` and `ValueError` for invalid names and types, and for a method within a
+    method.
     """
 
     __slots__ = ("_methods",)
@@ -50,9 +50,9 @@ class Manifest:
         return f"Manifest({methods})"
 
     def allowed(self, *, allow: Iterable[str] | None = None, deny: Iterable[str] = ()) -> Manifest:
-        """Those that a peer may call: in `allow` (all if ``None``) and not in `deny`.
+        """The methods that a peer may call: in `allow` (all if ``None``) and not in `deny`.
 
-        A name stands for everything that begins with it: ``blobs`` for ``blobs.get``.
+        A name stands for everything below it: ``blobs`` for ``blobs.get``.
         """
         allowed = None if allow is None else {tuple(name.split(".")) for name in allow}
         denied = {tuple(name.split(".")) for name in deny}
@@ -65,7 +65,7 @@ class Manifest:
         )
 
     def refusal(self, name: _Name, call_type: CallType) -> str | None:
-        """Why a peer may not make that call, in the words of other peers; ``None`` if it may."""
+        """Why a peer may not make that call, worded as by other peers; ``None`` if it may."""
         offered = self._methods.get(name)
         if offered is None:
             return f"method:{shortened(','.join(name))} is not in list of allowed methods"

@@ -40,7 +40,7 @@ _TYPE_BITS: Final = 3
 
 
 class BodyType(IntEnum):
-    """What the bytes of a body are."""
+    """The type of a body."""
 
     BINARY = 0
     TEXT = 1  # UTF-8
@@ -48,10 +48,10 @@ class BodyType(IntEnum):
 
 
 class Header(NamedTuple):
-    """What a packet is, without its body.
+    """The header of a packet.
 
-    number: of the request: positive if the sender has made it, negative in answers.
-    type: of the body; 3 is none.
+    number: that of the request: positive if the sender has made it, negative in answers.
+    type: that of the body; 3 is invalid.
     """
 
     stream: bool
@@ -73,7 +73,7 @@ _VALUE_TYPES: Final[tuple[BodyType | None, ...]] = tuple(
 
 
 def peek_header(inbox: ReceiveBuffer) -> Header | None:
-    """The header at the beginning of `inbox`, ``None`` if it is not whole.
+    """The header at the beginning of `inbox`, ``None`` if it is incomplete.
 
     Raises `RemoteProtocolError` (``BAD_BODY_TYPE``).
     """
@@ -88,10 +88,10 @@ def peek_header(inbox: ReceiveBuffer) -> Header | None:
 
 
 def take_value(inbox: ReceiveBuffer, number: int, size_max: int) -> tuple[bytes, BodyType] | None:
-    """Take the packet at the beginning of `inbox` if it is whole, and a value in that stream.
+    """Take the packet at the beginning of `inbox` if it is complete, and a value in that stream.
 
-    number: of the request, as the packet has it.
-    size_max: of the body.
+    number: the request's number in the packet.
+    size_max: the greatest size of the body.
     """
     if inbox.size < HEADER_SIZE:
         return None

@@ -33,7 +33,7 @@ _ECHO_MAX: Final = 1000  # and in the answer to an error that ends a stream
 
 
 class CallType(Enum):
-    """Who sends values in a call; the value is what requests say."""
+    """Who sends values in a call; the value is its name in requests."""
 
     ASYNC = "async"
     """A request, and one reply; "sync" is the same to a caller."""
@@ -49,7 +49,7 @@ class CallType(Enum):
 class CallError:
     """Why a call failed, as peers tell each other.
 
-    stack: where, in the words of the peer's language; we send none.
+    stack: the stack trace in the peer's language; we send none.
     """
 
     message: str
@@ -65,7 +65,7 @@ class CallError:
 
 
 class MalformedRequestError(Exception):
-    """A body that is no request; the peer is told the message."""
+    """A body that is not a request; the peer is told the message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ def check_name(name: Sequence[str]) -> tuple[str, ...]:
 
 
 def encode_request(request: Request) -> bytes:
-    """The body of a packet that opens a call; only streams say of which type they are.
+    """The body of a packet that opens a call; only streams name their type.
 
     Raises `TypeError` and `ValueError` for arguments that JSON does not have.
     """
@@ -105,7 +105,7 @@ def encode_request(request: Request) -> bytes:
 
 
 def read_request(body: bytes, body_type: int, *, stream: bool) -> Request:
-    """Read what opens a call.  Raises `MalformedRequestError`."""
+    """Read a request.  Raises `MalformedRequestError`."""
     if body_type != BodyType.JSON:
         raise MalformedRequestError("a request is JSON")
     try:
@@ -140,7 +140,7 @@ def encode_end(error: CallError | None) -> bytes:
 
 
 def encode_echo(error: CallError | None) -> bytes:
-    """The body of the packet that answers the end of a stream with the same end."""
+    """The body of the packet that answers the end of a stream, by repeating it."""
     if error is not None:
         fields = (error.message, error.name, error.stack)
         error = CallError(*(shortened(field, _ECHO_MAX) for field in fields))
@@ -148,15 +148,15 @@ def encode_echo(error: CallError | None) -> bytes:
 
 
 def shortened(words: str, size_max: int = _WORDS_MAX) -> str:
-    """What the peer has said, to be repeated to it: no more than the beginning."""
+    """The peer's words, shortened to be repeated to it."""
     return words if len(words) <= size_max else f"{words[:size_max]}..."
 
 
 def read_error(body: bytes, body_type: int) -> CallError | None:
-    """What a packet that ends a call says; ``None`` if it is ``true``, the end of a stream.
+    """Read the body of a packet that ends a call; ``None`` for ``true``, the end of a stream.
 
     Peers write errors differently: an object with a ``message`` or (scuttlego) an ``error``, or
-    a text.  Whatever else it is, it is an error, and its text the message.
+    a text.  Anything else counts as an error, too, with its text as the message.
     """
     if body_type == BodyType.JSON:
         if body == b"true":

@@ -20,7 +20,7 @@ __all__ = [
 
 
 class State(Enum):
-    """Where a connection stands."""
+    """The state of a connection."""
 
     OPEN = "open"
     CLOSING = "closing"

@@ -1,4 +1,4 @@
-"""What is said over one link once its peer is known: who looks after which call."""
+"""The calls over one link once its peer is known: which part handles which call."""
 
 from __future__ import annotations
 
@@ -50,10 +50,10 @@ MANIFEST: Final = Manifest(
 class Context:
     """What all conversations of a peer share.
 
-    sessions_max: how many a peer may open over one link.
+    sessions_max: how many sessions a peer may open over one link.
     now: the time of the machine.
-    time_ms: what our clock shows at a time of the machine, in milliseconds since 1970.
-    sessions: who looks after the replicator's sessions, by their number.
+    time_ms: converts a time of the machine to milliseconds since 1970.
+    sessions: the handlers of the replicator's sessions, by number.
     """
 
     core: Replicator
@@ -120,7 +120,7 @@ class Conversation:
             self._call_ping(now)
 
     def receive(self, event: Event, now: float) -> None:
-        """Something has happened to a call."""
+        """Take an event of a call."""
         match event:
             case ValueReceived(number=number):
                 if self.exchange.is_of(number):
@@ -156,7 +156,7 @@ class Conversation:
                 call.reply(MANIFEST.to_json())
 
     def resume(self, now: float) -> bool:
-        """There is no session with the peer; whether we ask for one again, after a pause."""
+        """There is no session with the peer; returns whether we ask again, after a pause."""
         pause = self.exchange.pause_s
         if pause is None or self._rpc.state is not State.OPEN:
             return False
@@ -176,7 +176,7 @@ class Conversation:
             self._deadlines.set(event.number, now + pause)
 
     def _call_ping(self, now: float) -> None:
-        """Ask the peer to take part in a ping of ours."""
+        """Open a ping call of ours."""
         timeout: JsonValue = {"timeout": int(self._context.settings.patience_s * 1000)}
         call = self._rpc.make_call(("gossip", "ping"), CallType.DUPLEX, timeout)
         self._pings[call.number] = Ping(call)
@@ -189,7 +189,7 @@ class Conversation:
             self._liveness.asked()
 
     def _ask(self, now: float) -> None:
-        """Ask for a sign of life, unless there is a question that the peer has not answered."""
+        """Ask for a sign of life, unless the peer has not answered the last question."""
         if any(ping.state is PingState.SERVED for ping in self._pings.values()):
             return
         number = next(iter(self._pings), None)
@@ -201,7 +201,7 @@ class Conversation:
     # What is to be sent
 
     def fill(self, size_max: int) -> None:
-        """Put feeds into the connection, as far as they are welcome there."""
+        """Send feeds over the connection, as far as it has room."""
         self.exchange.fill(size_max)
         self.history.serve()
 

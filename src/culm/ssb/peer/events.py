@@ -1,4 +1,4 @@
-"""What happened to a peer's links; what happens to feeds is told by events of `culm.ssb.ebt`."""
+"""Events of a peer's links; those of feeds are in `culm.ssb.ebt`."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ __all__ = ["FellBack", "LinkEvent", "PeerConnected", "PeerDisconnected", "PeerEf
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeerConnected(Event):
-    """Who is at the other end of a link has been proved.
+    """A link's other end has proved who it is.
 
-    peer: the feed's id of its public key.
+    peer: the feed id of its public key.
     """
 
     link: int
@@ -28,8 +28,8 @@ class PeerConnected(Event):
 class PeerDisconnected(Event):
     """A link has ended.
 
-    peer: ``None`` if nobody has proved who it is.
-    error: what the peer has done wrong, if that was why.
+    peer: ``None`` if the other end has not proved who it is.
+    error: what the peer has done wrong, if that was the reason.
     """
 
     link: int

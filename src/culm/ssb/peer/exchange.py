@@ -1,4 +1,4 @@
-"""How feeds are exchanged over one link: a session, or what takes its place."""
+"""How feeds are exchanged over one link: in a session, or by its fallback."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _DOUBLINGS_MAX: Final = 6  # of the pause before a session is asked for again
 
 
 class LinkExchange:
-    """Of one link, whose peer is known."""
+    """The exchange over one link, whose peer is known."""
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class LinkExchange:
 
     @property
     def waits_for_store(self) -> bool:
-        """Whether it is our store's fault if nothing comes."""
+        """Whether we wait for our own store, so that the peer is not to blame."""
         is_loading = self.session is not None and self._core.is_loading(self.session)
         return is_loading or not self._core.takes_messages
 
@@ -99,17 +99,17 @@ class LinkExchange:
             self._move(ExchangeInput.CONNECTED_AS_SERVER)
 
     def history_asked(self) -> None:
-        """The peer asks for a feed: a client that does so before it opens a session opens none."""
+        """The peer asks for a feed: a client that does so without a session will not open one."""
         if self.mode is ExchangeMode.WAITING:
             self._fall_back(ExchangeInput.HISTORY_ASKED)
 
     @property
     def pause_s(self) -> float | None:
-        """How long to wait before a session is asked for again, if it is and there is none.
+        """How long to wait before requesting a session again, if there is none and we do.
 
-        If two peers dial each other at once, each session gives way to the other one, and both
-        are gone.  So one of the two waits twice as long; and both of them twice as long each time,
-        since what the first one asks has to be there before the other one asks.
+        If two peers dial each other at once, each session gives way to the other one, and both are
+        gone.  So one of the two waits twice as long; and both of them twice as long each time,
+        since the first one's request has to arrive before the other one makes its own.
         """
         if self.mode is not ExchangeMode.RESTING or not self._asks:
             return None
@@ -144,7 +144,7 @@ class LinkExchange:
         self._call = self._rpc.make_call(_REPLICATE, CallType.DUPLEX, arguments)
 
     def open(self, event: CallReceived) -> None:
-        """The peer asks for a session; what is wrong with that ends the call."""
+        """The peer requests a session; an invalid request ends the call."""
         call = self._rpc.call(event.number)
         why = _refusal(event.args)
         if why is None and not self._sessions_left:
@@ -175,9 +175,9 @@ class LinkExchange:
         return self._call is not None and self._call.number == number
 
     def receive(self, event: ValueReceived) -> None:
-        """The peer has sent a frame, and perhaps more of them, which need no events then.
+        """Take a frame, and those that follow it without events of their own.
 
-        They are taken until something has to be told, or to be written, first.
+        They are taken until an event or a write has to come first.
         """
         if self.session is None:
             return
@@ -191,7 +191,7 @@ class LinkExchange:
             value = self._rpc.take_value(event.number)
 
     def _receive_frame(self, session: int, body: bytes, body_type: BodyType) -> None:
-        """What is no frame ends the session."""
+        """Take one frame; something that is not a frame ends the session."""
         try:
             frame = read_frame(body, body_type)
         except RemoteProtocolError as error:
@@ -203,7 +203,7 @@ class LinkExchange:
             self._core.receive_notes(session, frame)
 
     def fill(self, size_max: int) -> None:
-        """Put frames into the connection, as far as they are welcome there."""
+        """Send frames over the connection, as far as it has room."""
         while self.session is not None and self._call is not None and self._call.state in _SENDING:
             size = min(size_max, self._rpc.send_size())
             frames = self._core.frames_to_send(self.session, size) if size else ()
@@ -269,7 +269,7 @@ class LinkExchange:
 
 
 def _refusal(args: list[JsonValue]) -> str | None:
-    """Why these arguments ask for no session that we have, in the words of other peers."""
+    """Why these arguments do not open a session, worded as by other peers."""
     asked: dict[str, JsonValue] = args[0] if args and is_dict(args[0]) else {}
     version = asked.get("version")
     if type(version) is bool or version != _VERSION:

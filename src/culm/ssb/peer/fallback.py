@@ -1,4 +1,4 @@
-"""Feeds over one link without a session: createHistoryStream, answered and asked."""
+"""Feeds over one link without a session: createHistoryStream in both directions."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ __all__ = ["LinkHistory"]
 
 
 class LinkHistory:
-    """Of one link, whose peer is known.
+    """createHistoryStream over one link, whose peer is known.
 
     now: the time of the machine.
-    time_ms: what our clock shows then, in milliseconds since 1970.
+    time_ms: converts it to milliseconds since 1970.
     wake: called when there may be something to send.
 
-    Both sides are made when they are needed: most peers speak EBT.
+    Reader and server are made when they are needed: most peers speak EBT.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class LinkHistory:
         self._reader: HistoryReader | None = None
 
     def is_of(self, number: int) -> bool:
-        """Whether a call is one of ours that asks for a feed."""
+        """Whether this is a call of ours that asks for a feed."""
         return self._reader is not None and self._reader.is_of(number)
 
     # Asking
@@ -64,7 +64,7 @@ class LinkHistory:
             self.update(feed)
 
     def stop(self) -> None:
-        """Ask for nothing any more: there is a session."""
+        """Stop asking: there is a session."""
         reader, self._reader = self._reader, None
         if reader is not None:
             reader.stop(self._now())
@@ -116,7 +116,7 @@ class LinkHistory:
         self._core.read(feed, first=first, count_max=count_max, size_max=size_max, then=read)
 
     def serve(self) -> None:
-        """There may be room for what the peer has asked for."""
+        """Send what the peer has asked for, if there is room."""
         if self._server is not None:
             self._server.serve()
 

@@ -1,7 +1,7 @@
 """Frames of an EBT session: which are messages, and which are notes.
 
-Seed, "Exchanged messages": there is no explicit way of telling them apart.  A message is an
-object with an author (a text), a sequence (an integer from 1 on) and a content.
+Seed, "Exchanged messages": nothing marks them explicitly.  A message is an object with an author (a
+text), a sequence (an integer from 1 on) and a content.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _BEGINS_NOTES: Final = b'{"@'
 
 
 class MessageFrame(NamedTuple):
-    """A message as it came: of that feed and sequence, it says; valid as far as it can be read."""
+    """A message as received, with the feed and sequence that it claims; not verified."""
 
     author: str
     sequence: int
@@ -65,7 +65,7 @@ def _is_message(value: JsonValue) -> bool:
 
 
 class ClassicFormat:
-    """What a replicator has to know of the classic format.
+    """What a replicator needs to know about the classic format.
 
     hmac_key: 32 bytes, of a network whose messages are signed with a key.
     """

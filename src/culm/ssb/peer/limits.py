@@ -1,4 +1,4 @@
-"""What peers may make us hold, and how long we wait for them."""
+"""How much peers may make us hold, and how long we wait for them."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ class Limits:
     Raises `ValueError` for one below 1.
 
     links_max
-        Connections at a time: each at most what `rpc` and `packets_max` say, and 4 KiB.
+        Concurrent connections: each takes at most what `rpc` and `packets_max` allow, and 4 KiB.
     packets_max
-        Packets of the box stream that are taken from a connection at a time, 4,130 bytes each.
+        Packets of the box stream to take from a connection at a time, 4,130 bytes each.
     sessions_max
         Sessions that a peer may open over one connection, one after the other; further ones are
-        refused.  Each has what we remember of the peer, and feeds, read from the store.
+        refused.  Each reads what we remember of the peer, and feeds, from the store.
     fill_size_max
-        Bytes of feeds that are put into a connection at a time.
+        Bytes of feeds to put into a connection at a time.
     rpc
-        Of each connection's calls.
+        The limits of each connection's calls.
     ebt
-        Of the replicator.
+        The limits of the replicator.
     history
-        Of each connection's answers to createHistoryStream.
+        The limits of each connection's answers to createHistoryStream.
     """
 
     links_max: int = 1024
@@ -57,35 +57,34 @@ class Limits:
 class Settings:
     """How we replicate; times are in seconds.
 
-    Raises `ValueError` for one below 0, `TypeError` for what is none.
+    Raises `ValueError` for one below 0, `TypeError` for something that is not a time.
 
     handshake_s
         How long the secret handshake may take.
     session_s
         How long a server waits for the client's session before it falls back (scenario 3), or
-        asks for one itself (scenario 4).  Also the shortest pause before one that was lost
-        is asked for again: it gave way to one over another link, or first notes were late.
+        requests one itself (scenario 4).  Also the shortest pause before a lost session is
+        requested again: one that gave way to another link's, or whose first notes were late.
     asks_as_server
-        Whether a server asks for a session itself before it falls back (scenario 4).
+        Whether a server requests a session itself before it falls back (scenario 4).
     speaks_ebt
-        Whether there are sessions at all; without them feeds are asked for one by one from the
-        beginning.
+        Whether there are sessions at all; without them feeds are requested one by one.
     falls_back
-        Whether feeds are asked for one by one where there is no session.  Who asks us for feeds in
-        that way is answered in any case.
+        Whether feeds are requested one by one where there is no session.  Peers that ask us in that
+        way are answered in any case.
     ping_s
-        How often we serve in a ``gossip.ping``, which the client asks for at once; infinite: never,
+        How often we serve in a ``gossip.ping``, which the client opens at once; infinite: never,
         unless the peer is silent.
     idle_timeout_s
-        How long nothing may come from a peer, client or server, before it is asked for a sign of
-        life, and how long it then has for one: any byte will do.  The time counts from when bytes
-        of ours have left last.  `ping_s` if that is shorter; infinite: for ever.
+        How long a peer, client or server, may be silent before it is asked for a sign of life, and
+        how long it then has to give one: any byte will do.  That time counts from when bytes of
+        ours last left.  `ping_s` if that is shorter; infinite: for ever.
     goodbye_s
         How long a peer has to answer our goodbye.
     ebt
-        Of the replicator.
+        The times of the replicator.
     history
-        How feeds are asked for one by one.
+        How feeds are requested one by one.
     """
 
     handshake_s: float = 15.0

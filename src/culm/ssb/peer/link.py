@@ -40,7 +40,7 @@ class PeerLink:
 
     role: whether we have dialled.
     rpc: the calls of this connection.
-    liveness: how long the peer has been silent.
+    liveness: tracks how long the peer has been silent.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class PeerLink:
         return b"".join(parts)
 
     def close(self) -> None:
-        """Say goodbye; the peer tells of the end."""
+        """Say goodbye; the machine reports the end."""
         self._machine.close()
         self._wake(self)
 
@@ -111,7 +111,7 @@ class PeerLink:
 
     @property
     def is_failing(self) -> bool:
-        """Whether there is nothing more to wait for."""
+        """Whether the link has failed and nothing more is to be waited for."""
         return self._fault is not None
 
     def next_event(self) -> Event | None:
@@ -126,13 +126,13 @@ class PeerLink:
         return event
 
     def fail(self, error: RemoteProtocolError) -> None:
-        """The peer has sent good packets that it must not send, or nothing at all."""
+        """End the link: the peer has sent well-formed packets against a rule, or nothing."""
         self._fault = error.detached()
         self._machine.close()
         self._wake(self)
 
     def next_deadline(self) -> float | None:
-        """The handshake's."""
+        """The deadline of the handshake."""
         machine = self._machine
         return machine.next_deadline() if isinstance(machine, Timed) and not self.closed else None
 

@@ -1,4 +1,4 @@
-"""The links of a peer: which of them may go on, which wait, and how long."""
+"""The links of a peer: which of them may continue, which wait, and how long."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["Links"]
 
 
 class Links:
-    """All links by number, and what is said over those whose peers are known."""
+    """All links by number, and the conversations over those whose peers are known."""
 
     def __init__(self, context: Context, *, limits: Limits, now: float) -> None:
         self._context = context
@@ -70,7 +70,7 @@ class Links:
         return link
 
     def connected(self, link: PeerLink, peer: str) -> None:
-        """It is known who is at the other end."""
+        """The other end of a link has proved who it is."""
         conversation = Conversation(
             link=link.number,
             peer=peer,
@@ -88,13 +88,13 @@ class Links:
             self._close(link)  # we have blocked it since we began to dial
 
     def close_peer(self, peer: str) -> None:
-        """Say goodbye to somebody."""
+        """Say goodbye to a peer."""
         for number, conversation in tuple(self._conversations.items()):
             if conversation.peer == peer:
                 self._close(self._links[number])
 
     def close_all(self) -> None:
-        """Say goodbye to everybody."""
+        """Say goodbye to all peers."""
         for link in self._links.values():
             self._close(link)
 
@@ -156,7 +156,7 @@ class Links:
         self._resume(event.peer)
 
     def _resume(self, peer: str) -> None:
-        """If a peer has no session any more, let its newest link that may do so ask for one."""
+        """If a peer has no session left, let its newest suitable link request one."""
         if self._context.core.has_session(peer):
             return
         for number, conversation in reversed(self._conversations.items()):
@@ -165,7 +165,7 @@ class Links:
                 return
 
     def update(self, feed: str) -> None:
-        """With whom a feed is exchanged may have changed."""
+        """The peers that a feed is exchanged with may have changed."""
         for conversation in self._conversations.values():
             conversation.history.update(feed)
 
@@ -175,7 +175,7 @@ class Links:
             conversation.history.grown(feed)
 
     def release(self) -> None:
-        """The store has done something: links that wait for it look again."""
+        """The store has answered: let links that wait for it look again."""
         blocked, self._blocked = self._blocked, {}
         self._awake.update(blocked)
         self._stirred.update(blocked)

@@ -1,4 +1,4 @@
-"""How long a link's peer has been silent, whoever of the two has dialled."""
+"""How long a link's peer has been silent, whichever side has dialled."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ __all__ = ["Liveness"]
 
 
 class Liveness:
-    """Signs of life, and what is to be done if they are lacking.
+    """Signs of life, and what to do without them.
 
-    patience_s: how long the peer may be silent, and after a question once more; infinite: for ever.
+    patience_s: how long the peer may be silent, and once more after a question; infinite: for ever.
     now: the time of the machine.
 
-    Any byte that comes is a sign of life, and answers what was asked at the same time or before.
-    The time after a question counts from when bytes of ours have left last: it may be behind them,
-    in our queue or in that of the line.
+    Any byte received is a sign of life, and answers a question asked at the same time or before.
+    The time after a question counts from when bytes of ours last left, since the question may be
+    behind them in a queue.
     """
 
     __slots__ = ("_asked_at", "_began_at", "_heard_at", "_look_at", "_now", "_patience_s")
@@ -33,12 +33,12 @@ class Liveness:
         self._look_at = self._due()
 
     def heard(self) -> None:
-        """Bytes have come, or could not, because of us."""
+        """Bytes have arrived, or could not because of us."""
         self._heard_at = self._now()
 
     @property
     def heard_at(self) -> float:
-        """When `heard` was called last."""
+        """When `heard` was last called."""
         return self._heard_at
 
     def left(self) -> None:
@@ -53,11 +53,11 @@ class Liveness:
             self._look_at = self._due()
 
     def deadline(self) -> float:
-        """When to `look`; it may be too early."""
+        """When to `look`; possibly too early."""
         return self._look_at
 
     def look(self) -> bool:
-        """Whether the peer is to be asked.  Raises `RemoteProtocolError` (``SILENT``)."""
+        """Whether to ask for a sign of life.  Raises `RemoteProtocolError` (``SILENT``)."""
         now, due = self._now(), self._due()
         if now < due:
             self._look_at = due

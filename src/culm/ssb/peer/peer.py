@@ -55,7 +55,7 @@ class Peer:
     identity
         Our long-term key; its public half names our feed, which is followed.
     stored
-        What the store has (`culm.ssb.store.FeedStore`).
+        The feeds in the store (`culm.ssb.store.FeedStore`).
     now
         The time (monotonic seconds).
     epoch
@@ -66,10 +66,10 @@ class Peer:
     hmac_key
         32 bytes, of a network whose messages are signed with a key.
     settings, limits
-        Times, and what peers may make us hold.
+        Times, and how much peers may make us hold.
 
-    A `culm.machine.LinkedMachine`: `accepted`, `dialled` and `attached` open its links.  Follow
-    the feeds that others may have from us, besides those that we want: what is not followed is
+    A `culm.machine.LinkedMachine`: `accepted`, `dialled` and `attached` open its links.  Follow all
+    feeds that others may have from us, not only those that we want: feeds that are not followed are
     refused.
     """
 
@@ -152,7 +152,7 @@ class Peer:
         return self._links.all
 
     def head(self, feed: str) -> Head | None:
-        """The last message of a feed that was taken, perhaps not stored yet."""
+        """The last message taken of a feed, perhaps not stored yet."""
         return self._core.head(feed)
 
     def source(self, feed: str) -> str | None:
@@ -168,14 +168,14 @@ class Peer:
     # What the user asks for
 
     def follow(self, feed: str, value: bool = True) -> None:
-        """Exchange a feed with all peers, or do so no more; see `Replicator.follow`."""
+        """Exchange a feed with all peers, or stop doing so; see `Replicator.follow`."""
         self._core.follow(feed, value)
         self._links.update(feed)
 
     def block(self, author: str, target: str, value: bool = True) -> None:
-        """`author` blocks `target`, or no more; see `Replicator.block`.
+        """Note that `author` blocks `target`, or no longer does; see `Replicator.block`.
 
-        Whom we block ourselves is disconnected.
+        A peer that we block ourselves is disconnected.
         """
         self._core.block(author, target, value)
         self._links.update(author)
@@ -186,9 +186,9 @@ class Peer:
         """Append a message to our own feed; `FeedExtended` says when it is stored.
 
         content: an object with a ``type``, or the text of a private box.
-        timestamp: milliseconds since 1970; that of our clock by default.
+        timestamp: milliseconds since 1970; by default our clock's.
 
-        Raises `LocalProtocolError` as `Replicator.append`, and what
+        Raises `LocalProtocolError` as `Replicator.append` does, and whatever
         `culm.ssb.messages.create_message` raises.
         """
         head = self._core.head(self.me)
@@ -208,7 +208,7 @@ class Peer:
     # Connections
 
     def accepted(self, *, ephemeral: PrivateKey) -> PeerLink:
-        """A connection was accepted; `ephemeral` is a fresh key (``PrivateKey.generate()``).
+        """Open a link over an accepted connection; `ephemeral` is a ``PrivateKey.generate()``.
 
         Raises `LocalProtocolError`: ``TOO_MANY_LINKS``, ``ALREADY_CLOSED``.
         """
@@ -223,10 +223,10 @@ class Peer:
         return self._open(SessionRole.SERVER, handshake)
 
     def dialled(self, peer: str, *, ephemeral: PrivateKey) -> PeerLink:
-        """A connection to `peer` was made; see `accepted`.
+        """Open a link over a connection that was made to `peer`; see `accepted`.
 
-        Raises `LocalProtocolError` as `accepted`, and ``BLOCKED``; `ValueError` for what is no
-        peer's id.
+        Raises `LocalProtocolError` as `accepted` does, and ``BLOCKED``; `ValueError` for something
+        that is not a peer's id.
         """
         self._check_peer(peer)
         check_type("ephemeral", ephemeral, PrivateKey)
@@ -240,10 +240,10 @@ class Peer:
         return self._open(SessionRole.CLIENT, handshake)
 
     def attached(self, peer: str, *, role: SessionRole) -> PeerLink:
-        """There is a connection of which it is known that `peer` is at the other end.
+        """Open a link over a connection that is known to lead to `peer`.
 
-        Nothing is sealed: for what is safe already, such as a pipe between two processes.
-        Raises as `dialled`.
+        Nothing is sealed: only for what is safe already, such as a pipe between two processes.
+        Raises as `dialled` does.
         """
         self._check_peer(peer)
         check_type("role", role, SessionRole)
@@ -281,7 +281,7 @@ class Peer:
         return None
 
     def _heed(self, event: PeerEvent) -> None:
-        """What the replicator tells concerns links, too."""
+        """Let links react to an event of the replicator."""
         match event:
             case SessionEnded():
                 self._links.session_ended(event)
@@ -320,7 +320,7 @@ class Peer:
         self._links.advance(now)
 
     def close(self) -> None:
-        """Say goodbye to all peers; then what was taken is written, and what was told kept."""
+        """Say goodbye to all peers; messages taken are still written, and peers' clocks saved."""
         self._links.close_all()
         self._core.close()
 

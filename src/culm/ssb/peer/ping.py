@@ -20,14 +20,14 @@ class PingState(Enum):
 
 
 class Ping:
-    """A call of ``gossip.ping``, whoever has made it.
+    """A call of ``gossip.ping``, whichever side has made it.
 
-    Both sides send each other their time, in milliseconds, in turns: whoever has made the call
-    serves, the other one volleys its time back, and serves itself after a pause.  So nothing is
-    answered twice, and a peer that serves without end gets no more than one answer each.
+    The two sides send each other their time, in milliseconds, in turn: the caller serves, the other
+    side volleys its time back, and serves itself after a pause.  So nothing is answered twice, and
+    a peer that serves without end gets one answer for each serve.
 
-    Who has served does not serve again before the answer is there: the second answer would be taken
-    for the peer's own serve, and volleyed, and that for ours, and so on for ever.
+    A side that has served does not serve again before the answer is there: the second answer would
+    be taken for the peer's own serve, and volleyed, and that for ours, and so on for ever.
     """
 
     def __init__(self, call: Call) -> None:
@@ -40,7 +40,7 @@ class Ping:
         self.call.send(time_ms)
 
     def receive(self, event: ValueReceived, time_ms: int) -> bool:
-        """The peer has sent its time; whether we serve next.  What is no number says nothing."""
+        """Take the peer's time, if it is a number; returns whether we serve next."""
         if not _is_number(event):
             return self.state is PingState.RESTING
         if self.state is PingState.SERVED:

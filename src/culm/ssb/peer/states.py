@@ -1,4 +1,4 @@
-"""How feeds are exchanged over a link: the fallback mechanism of the seed as a table."""
+"""The fallback mechanism of the seed as a table: how feeds are exchanged over a link."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["EXCHANGE_RULES", "ExchangeInput", "ExchangeMode"]
 
 
 class ExchangeMode(Enum):
-    """What carries feeds over a link."""
+    """How feeds are exchanged over a link."""
 
     NOTHING = "nothing"
     """It is not known yet, or no longer, who the peer is; or nobody goes on."""
@@ -26,7 +26,7 @@ class ExchangeMode(Enum):
 
 
 class ExchangeInput(Enum):
-    """What moves it."""
+    """The inputs of the fallback mechanism."""
 
     CONNECTED_AS_CLIENT = "connected as client"
     CONNECTED_AS_SERVER = "connected as server"
