@@ -44,3 +44,12 @@ SETTINGS: Mapping[str, Mapping[str, str]] = {
     },
     "connect": {},
 }
+
+
+def outside_of(environment: Mapping[str, str]) -> dict[str, str]:
+    """The environment without what a session of Spark Connect has left for its own process."""
+    return {
+        name: value
+        for name, value in environment.items()
+        if not name.startswith(("SPARK_REMOTE", "SPARK_LOCAL_REMOTE", "SPARK_CONNECT"))
+    }

@@ -124,6 +124,7 @@ def test_names_that_differ_by_case_alone_are_those_of_one_column_or_of_two(spark
         spark.conf.set("spark.sql.caseSensitive", "true")
         assert decode_entries(frame, YASMF).columns == ["entry", "Hash", "other", *names]
         both = frame.withColumn("ENTRY", frame.entry)
+        assert both.columns == ["entry", "Hash", "other", "ENTRY"]  # by what is set now
         spark.conf.set("spark.sql.caseSensitive", "false")
         with pytest.raises(ColumnError, match=r"entry is ambiguous \(entry, ENTRY\)"):
             decode_entries(both, YASMF)

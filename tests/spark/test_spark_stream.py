@@ -14,6 +14,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 import pytest
+import sessions_of_tests
 from planted import expected, honest_log, random_archive
 
 from culm.spark.archive import write_archive
@@ -40,6 +41,9 @@ def add_file(folder: Path, name: str, rows) -> None:
 def follow(spark: SparkSession, source: Path, output: Path, then: Audits | None = None) -> None:
     """Verify all that is there and has not been verified."""
     register(spark)
+    size = "spark.sql.execution.arrow.maxRecordsPerBatch"
+    if spark.conf.get(size) == "-1":
+        spark.conf.set(size, "10000")  # PySpark's sources of streams refuse that
     growing = spark.readStream.format("culm").option("files_max", "2").load(str(source))
     rows = verify_entries(growing, YASMF, keep=KEEP)
     query = write_batches(rows, str(output), f"{output}.checkpoint", until_all=True, then=then)
@@ -140,7 +144,7 @@ def test_a_stream_that_is_killed_goes_on_where_it_was(spark, tmp_path):
     path = os.pathsep.join([here, os.environ.get("PYTHONPATH", "")])
     with subprocess.Popen(
         [sys.executable, "-c", CHILD, str(source), str(output)],
-        env={**os.environ, "PYTHONPATH": path},
+        env={**sessions_of_tests.outside_of(os.environ), "PYTHONPATH": path},
         stderr=subprocess.DEVNULL,
         start_new_session=True,
     ) as process:

@@ -75,7 +75,7 @@ def _write(
 
 
 def read_batches(spark: SparkSession, output: str) -> DataFrame:
-    """Everything that `write_batches` has written so far, with the number of the ``batch``.
+    """Everything that `write_batches` has written so far, with the ``batch`` (bigint) of each row.
 
     A batch that is still being written, or whose writer was killed, is left out: Spark marks a
     complete table by a file ``_SUCCESS``.  Raises `FileNotFoundError` if no batch is complete.
@@ -90,7 +90,9 @@ def read_batches(spark: SparkSession, output: str) -> DataFrame:
     if not whole:
         raise FileNotFoundError(f"there is no batch at {output} yet")
     paths = [f"{escaped(output)}/{name}" for name in sorted(whole)]
-    return spark.read.option("basePath", output).parquet(*paths)
+    rows = spark.read.option("basePath", output).parquet(*paths)
+    # A session may leave such columns as the text that stands in the path.
+    return rows.withColumn("batch", rows["batch"].cast("bigint"))
 
 
 class Audits:
