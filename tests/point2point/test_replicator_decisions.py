@@ -342,6 +342,18 @@ def test_what_it_is_answered_after_comparing() -> None:
                 assert said is Answer.CONFIRM
 
 
+def test_a_fork_that_comes_to_be_known_meanwhile_is_not_confirmed() -> None:
+    """What the range begins with may have been cut off while the store was asked for it."""
+    for made in proposals():
+        for facts in combined(position=(3,), newest=(4,), fork=(1, 2, 3, 9)):
+            said = answer_compared(made, facts, None)
+            cut = cut_off(made, facts)
+            assert cut is None or said is not Answer.CONFIRM
+            assert said in (cut, Answer.PASS, Answer.CONFIRM)
+            if cut is not None and made.end is not None and made.first_seqnum <= 4:
+                assert said is cut
+
+
 def test_a_proposal_is_kept_waiting_only_for_one_of_ours_that_displaces_it() -> None:
     for made, stage, unanswered in product(proposals(), Stage, (False, True)):
         for facts in combined(position=(0, 2, 4), aim=tuple(Aim)):

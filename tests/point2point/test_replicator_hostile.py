@@ -522,6 +522,22 @@ def test_refusals_are_told() -> None:
     assert peer.of(LogRefused) == [LogRefused(log=LOG, reason=CancelReason.DO_NOT_RETRY)]
 
 
+def test_what_was_refused_is_asked_for_again_if_the_user_wants_it() -> None:
+    peer = RawPeer(NEWS)
+    for request_id in (1, 3):
+        before = len(peer.control_seen)
+        peer.machine.replicate(LOG)
+        peer.drain()
+        requests = peer.machine.connection.requests
+        assert list(requests) == [request_id]
+        assert requests[request_id].proposal.start == len(NEWS) + 1
+        peer.control(cancel(request_id, 128))
+        peer.data(marker(request_id))
+        assert not requests
+        assert len(peer.control_seen) > before
+    assert len(peer.of(LogRefused)) == 2
+
+
 # Greedy peers, and stores that have gone bad.
 
 
