@@ -202,6 +202,17 @@ def test_an_error_is_lingered_for_shortly() -> None:
     assert error.code is ToyErrorCode.LINE_TOO_LONG
 
 
+@pytest.mark.parametrize(("data", "seconds"), [(b"bye\n", 5.0), (b"x" * 100, 1.0)])
+def test_a_peer_gets_five_seconds_and_one_after_an_error(data: bytes, seconds: float) -> None:
+    pump, _ = pumped(Scolder() if b"x" in data else Lines())
+    pump.receive_data(data, 10.0)
+    taken(pump, 10.0)
+    pump.eof_sent(10.0)
+    assert (pump.state, pump.next_deadline()) == (LINGERING, 10.0 + seconds)
+    pump.advance(10.0 + seconds)
+    assert pump.state is CUT_OFF
+
+
 def test_last_words_that_nobody_takes_are_given_up() -> None:
     pump, _ = pumped(Lines(), limits=Limits(linger_s=5))
     pump.receive_data(b"bye\n", 1.0)

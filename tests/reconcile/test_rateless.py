@@ -95,6 +95,14 @@ def test_ranges_take_over_where_symbols_do_not_pay(swapped):
     assert len(link.left.sent) + len(link.right.sent) < 32 * MANY + 3000
 
 
+def test_symbols_pay_up_to_an_eighth_of_both_sets():
+    assert [symbols_worthwhile(*sizes) for sizes in ((8000, 0), (4000, 4000), (80_000, 16))] == [
+        1000,
+        1000,
+        10_002,
+    ]
+
+
 @pytest.mark.parametrize("side", [0, 1])
 @pytest.mark.parametrize("symbols_max", [0, 20, 40])
 def test_ranges_take_over_where_a_side_allows_no_more_symbols(side, symbols_max):

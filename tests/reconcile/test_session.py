@@ -435,8 +435,21 @@ def test_who_asks_on_and_on_is_cut_off(role):
         session.receive(LowerBound(LOW))
         session.receive(RangeFingerprint(Fingerprint(99, bytes(16)), LOW))
         session.receive(Terminal())
-    assert said <= Parameters().rounds_max // 2
+    assert said <= 6  # of twelve rounds
     assert fault(session) is ErrorCode.TOO_MANY_ROUNDS
+
+
+def test_ranges_get_smaller_faster_from_the_sixth_round_on_and_are_listed_from_the_eighth():
+    """However many parts somebody makes before, a session of honest sides takes nine rounds."""
+    held = spread(12_000)
+    few_parts = Parameters(first_split=2, parts_per_difference=0.1, payload_threshold=1)
+    talk = reconcile(filled(held[::2]), filled(held[1::2]), few_parts, few_parts)
+    check(talk, {*held[::2]}, {*held[1::2]})
+    asked = [sum(isinstance(said, RangeFingerprint) for said in each) for each in talk.rounds]
+    assert len(asked) == 9
+    assert all(asked[n] < 2 * asked[n - 1] for n in range(2, 6))
+    assert asked[6] >= 2 * asked[5]
+    assert asked[7:] == [0, 0]
 
 
 @pytest.mark.parametrize("slow", [0, 1])
