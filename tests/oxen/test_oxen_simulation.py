@@ -15,7 +15,7 @@ from oxen_simulation import EPOCH, LIMITS, TIMING, Simulation, simulate
 
 import effort
 from culm.machine import Closed, Event
-from culm.oxen import Delivery, MessageReceived, Node, PeerState, State, Timing
+from culm.oxen import Delivery, MessageReceived, Node, PeerState, SendFailed, State, Timing
 from culm.testing.cluster import Cluster
 from culm.testing.cluster import Node as Host
 from culm.testing.network import Conditions, Network
@@ -280,8 +280,12 @@ def test_a_goodbye_crosses_a_broken_link() -> None:
 
 @pytest.mark.parametrize("loss", [0.0, 0.3])
 def test_who_leaves_right_after_joining_is_heard_out(loss: float) -> None:
-    """Its goodbye may overtake what makes us take it for a peer."""
-    for seed in effort.seeds("OXEN_GOODBYES", usual=15, long=2_000):
+    """Its goodbye may overtake what makes us take it for a peer.
+
+    On a lossy network `Timing.leave_s` may not do: that is rare, and the one who leaves is told.
+    """
+    seeds, lost = effort.seeds("OXEN_GOODBYES", usual=15, long=2_000), []
+    for seed in seeds:
         network = Network(seed=seed, conditions=Conditions(loss=loss, delay_max=0.05))
         cluster = Cluster(network)
 
@@ -301,7 +305,13 @@ def test_who_leaves_right_after_joining_is_heard_out(loss: float) -> None:
                 leaves.call("send_in_order", to=b"A", data=b"%d" % number)
             leaves.call("leave")
             network.run(network.clock.now + 31.0)
-            assert [data for _, data in got(stays)] == [b"0", b"1", b"2"]
+            heard = [data for _, data in got(stays)]
+            failed = sum(isinstance(event, SendFailed) for _, event in leaves.events)
+            assert heard == [b"0", b"1", b"2"][: len(heard)]
+            assert failed >= 3 - len(heard)
+            if len(heard) < 3:
+                lost.append(seed)
+    assert len(lost) <= (len(seeds) // 100 if loss else 0), lost
 
 
 @pytest.mark.slow
