@@ -7,7 +7,8 @@
     python examples/raft_cluster.py watch --dir /tmp/farm        # the same, as it changes
     python examples/raft_cluster.py kill --dir /tmp/farm 2       # kill -9
     python examples/raft_cluster.py run --dir /tmp/farm 2        # start it again
-    python examples/raft_cluster.py add --dir /tmp/farm 4        # a new server joins [--learner]
+    python examples/raft_cluster.py add --dir /tmp/farm 4        # a server joins, or learns no more
+    python examples/raft_cluster.py add --dir /tmp/farm 4 --learner
     python examples/raft_cluster.py remove --dir /tmp/farm 4
     python examples/raft_cluster.py transfer --dir /tmp/farm 3
     python examples/raft_cluster.py recover --dir /tmp/farm 1    # the others are lost for good
@@ -504,7 +505,7 @@ COMMANDS = {
     "watch": ("what each server is doing, and what changes, until interrupted", []),
     "kill": ("end a server at once, as kill -9 does", ["id"]),
     "recover": ("make a cluster of one server when most are lost for good", ["id"]),
-    "add": ("make a server that runs a member", ["id"]),
+    "add": ("make a server that runs a member, or a learner a voter", ["id"]),
     "remove": ("make a server a member no longer", ["id"]),
     "transfer": ("have another server lead", ["id"]),
 }

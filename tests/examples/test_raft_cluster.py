@@ -128,6 +128,33 @@ def test_servers_are_added_and_removed_and_leadership_is_handed_over(farm: Farm)
 
 
 @pytest.mark.slow
+def test_a_learner_answers_never_counts_and_becomes_a_voter(farm: Farm) -> None:
+    farm.spawn("start", "--nodes", "2")
+    wait_for_folder(farm)
+    farm.put("colour", "green")
+    farm.spawn("run", "3")
+    farm.until(lambda answers: len(answers) == 3, "status")
+    farm.until(lambda answers: answers[0].get("ok") is True, "add", "3", "--learner")
+    farm.until(lambda answers: [one.get("keys") for one in answers] == [1, 1, 1], "status")
+    farm.until(lambda answers: [one.get("learners") for one in answers] == [[3]] * 3, "status")
+    assert " learner " in farm.words("status")
+    farm.until(lambda answers: answers[0].get("value") == "green", "get", "colour", "--at", "3")
+    farm.until(lambda answers: answers[0].get("ok") is True, "put", "colour", "red", "--at", "3")
+    # One voter of two and a learner are no majority; one of two and a third that votes are.
+    follower = 3 - farm.leader()
+    farm.ask("kill", str(follower))
+    farm.until(lambda answers: all(one["role"] != "leader" for one in answers), "status")
+    farm.spawn("run", str(follower))
+    farm.leader()
+    farm.until(lambda answers: answers[0].get("ok") is True, "add", "3")
+    farm.until(lambda answers: [one.get("learners") for one in answers] == [[]] * 3, "status")
+    assert " learner " not in farm.words("status")
+    farm.ask("kill", str(farm.leader()))
+    farm.put("colour", "blue")
+    farm.until(lambda answers: answers[0].get("value") == "blue", "get", "colour")
+
+
+@pytest.mark.slow
 def test_nodes_end_with_the_program_that_started_them(farm: Farm) -> None:
     farm.spawn("start", "--nodes", "3")
     wait_for_folder(farm)

@@ -458,7 +458,7 @@ class Simulator:
         self.drain(node)
 
     def _change(self) -> None:
-        """Add or remove a server; now and then one that cannot be."""
+        """Add or remove a server, now and then one that cannot be, or have a learner vote."""
         rng, leaders = self.rng, self.leaders()
         if not leaders:
             return
@@ -473,7 +473,11 @@ class Simulator:
             others.append(number)
         if rng.random() < 0.1:
             others = list(self.nodes)
-        if others and (len(members) <= 2 or rng.random() < 0.5):
+        learners = sorted(members - core.configuration.voters)
+        if learners and rng.random() < 0.3:
+            learner = rng.choice(learners)
+            self._on_leader(lambda core: core.add_server(server(learner)))
+        elif others and (len(members) <= 2 or rng.random() < 0.5):
             voter = rng.random() < 0.5
             self._on_leader(lambda core: core.add_server(server(rng.choice(others), voter=voter)))
         elif len(members) > 2:

@@ -174,8 +174,103 @@ def test_an_endpoint_has_no_fragment() -> None:
     assert refusal(lab, Server(8, "tcp://lab:8#learner")) is ErrorCode.BAD_ENDPOINT
 
 
-def test_a_learner_that_is_to_vote_is_removed_first() -> None:
-    assert refusal(leader(), Server(9, "tcp://lab:9")) is ErrorCode.ALREADY_MEMBER
+VOTER = dataclasses.replace(LEARNER, voter=True)
+
+
+def to_promote(**limits: int) -> tuple[Lab, dict[int, AppendRequest]]:
+    """A leader that is to let its learner vote, and what it has asked its peers since."""
+    lab = Lab(founded(*VOTERS, LEARNER), **limits)
+    lab.settle(lab.lead())
+    lab.settle(lab.wait(0.5))
+    lab.core.add_server(VOTER)
+    return lab, {one.destination: one for one in all_of(lab.drain(), AppendRequest)}
+
+
+def said(lab: Lab) -> list[frozenset[int]]:
+    """The voters of each configuration in the log."""
+    log = lab.core.log
+    entries = log.slice(log.base_index + 1, log.last_index)
+    return [entry.data.voters for entry in entries if isinstance(entry.data, Configuration)]
+
+
+def doing(lab: Lab) -> str:
+    return next(peer.doing for peer in lab.core.peers if peer.server_id == 9)
+
+
+def test_a_learner_that_is_added_as_a_voter_becomes_one_in_place() -> None:
+    lab, asked = to_promote()
+    assert doing(lab) == "promoting"
+    sent = lab.accept(asked[9])
+    told = {one.destination: one for one in all_of(sent, AppendRequest)}
+    assert said(lab)[-1] == {1, 2, 3, 9}
+    assert doing(lab) == "committing"
+    # The majority is that of the voters before, in which it is not.
+    lab.accept(told[9])
+    assert lab.core.configuration.voters == {1, 2, 3}
+    lab.settle(lab.accept(asked[2]))
+    assert lab.core.configuration.voters == {1, 2, 3, 9}
+    assert lab.events[-1] == ConfigurationChanged(configuration=lab.core.configuration)
+    assert doing(lab) == "replicate"
+    assert all_of(lab.sent, JoinRequest) == []
+    index, _ = lab.core.propose([b"value"])
+    by_peer = {one.destination: one for one in all_of(lab.drain(), AppendRequest)}
+    lab.accept(by_peer[2])
+    assert lab.core.commit_index < index  # two of four
+    lab.accept(by_peer[9])
+    assert lab.core.commit_index == index
+
+
+def test_a_learner_is_promoted_only_when_it_has_answered_since() -> None:
+    """Whoever is dead would count, and answer nothing."""
+    lab, asked = to_promote()
+    for peer in (2, 3):
+        lab.accept(asked[peer])
+    assert said(lab)[-1] == {1, 2, 3}
+    lab.accept(asked[9])
+    assert said(lab)[-1] == {1, 2, 3, 9}
+
+
+@pytest.mark.parametrize(("lacks", "promoted"), [(4, True), (5, False)])
+def test_a_learner_is_promoted_when_it_lacks_as_little_as_a_joiner_may(
+    lacks: int, *, promoted: bool
+) -> None:
+    lab, asked = to_promote(sync_gap=5)
+    lab.core.propose([b"value"] * lacks)
+    sent = lab.accept(asked[9])
+    assert (said(lab)[-1] == {1, 2, 3, 9}) == promoted
+    lab.settle(sent)
+    assert said(lab)[-1] == {1, 2, 3, 9}
+
+
+def test_a_learner_that_gets_no_further_is_given_up() -> None:
+    lab, asked = to_promote(change_timeout_s=3)
+    for peer in (2, 3):
+        lab.accept(asked[peer])
+    for _ in range(7):
+        for request in all_of(lab.wait(0.5), AppendRequest):
+            if request.destination != 9:
+                lab.accept(request)
+    assert lab.core.state is State.LEADER
+    assert lab.events[-1] == ChangeFailed(server_id=9)
+    assert said(lab)[-1] == {1, 2, 3}
+    assert doing(lab) == "probe"
+
+
+def test_a_promotion_can_be_cancelled_and_ends_with_the_leader() -> None:
+    lab, _ = to_promote()
+    lab.core.cancel_change()
+    lab.drain()
+    assert lab.events[-1] == ChangeFailed(server_id=9)
+    lab, _ = to_promote()
+    lab.append(term=lab.core.term + 1)
+    assert ChangeFailed(server_id=9) in lab.events
+
+
+@pytest.mark.parametrize(
+    "added", [LEARNER, Server(9, "tcp://elsewhere:9"), Server(2, "tcp://lab:2")], ids=str
+)
+def test_nothing_else_of_a_member_is_changed(added: Server) -> None:
+    assert refusal(leader(), added) is ErrorCode.ALREADY_MEMBER
 
 
 def test_a_configuration_says_who_is_a_learner() -> None:
@@ -187,6 +282,26 @@ def test_a_configuration_says_who_is_a_learner() -> None:
 
 
 # Nodes
+
+
+def test_a_node_learns_and_then_votes_and_leads() -> None:
+    cluster = Cluster(1, 2, handshake=True)
+    first = cluster.leader()
+    first.node.propose([b"before"])
+    late = cluster.add(3)
+    cluster.run(0.5)
+    first.node.add_server(dataclasses.replace(server(3), voter=False))
+    assert cluster.run(5.0, lambda: first.node.configuration.ids == {1, 2, 3})
+    assert first.node.configuration.voters == {1, 2}
+    cluster.run(0.5)
+    first.node.add_server(server(3))
+    assert cluster.run(5.0, lambda: late.node.configuration.voters == {1, 2, 3})
+    assert first.events[-1] == ConfigurationChanged(configuration=first.node.configuration)
+    first.node.transfer_leadership(3)
+    assert cluster.run(5.0, lambda: late.node.state is State.LEADER)
+    late.node.propose([b"after"])
+    cluster.stop(first.node.server_id)
+    assert cluster.run(5.0, lambda: late.machine.values == [b"before", b"after"])
 
 
 def test_a_node_learns_reads_and_is_removed() -> None:

@@ -2,8 +2,10 @@
 
 Adding: the new server is invited (JoinCluster), then given the log in batches (SyncLog)
 or, if the log is compacted, the snapshot first; when it lacks little, the configuration
-with it is appended.  Removing: the server is told to leave (LeaveCluster), then the
-configuration without it is appended.  A configuration takes effect when it is committed.
+with it is appended.  A learner that is to vote is given the log anyway: when it has answered,
+and lacks little, the configuration in which it votes is appended.  Removing: the server is told
+to leave (LeaveCluster), then the configuration without it is appended.  A configuration takes
+effect when it is committed.
 """
 
 from __future__ import annotations
@@ -34,6 +36,7 @@ class ChangeState(Enum):
     """What is waited for."""
 
     JOINING = "joining"
+    PROMOTING = "promoting"
     INSTALLING = "installing"
     SYNCING = "syncing"
     LEAVING = "leaving"
@@ -41,7 +44,10 @@ class ChangeState(Enum):
 
 
 class Change:
-    """Owns the talk with one server that is being added or removed."""
+    """Owns the talk with one server that is being added or removed.
+
+    With a learner that is to vote there is nothing to talk about: it is a peer like all others.
+    """
 
     __slots__ = (
         "_attempts",
@@ -51,6 +57,7 @@ class Change:
         "_moved_at",
         "_replicator",
         "_shared",
+        "_since",
         "progress",
         "server",
         "state",
@@ -66,10 +73,18 @@ class Change:
         self._furthest = (0, 0)  # entries, and bytes of a snapshot, that were taken at most
         self._moved_at = shared.now  # when it last came further than ever
         self.server = server
-        # Whoever would count learners is not even invited.
-        self._barred = adding and self.has_learners
-        self.state = ChangeState.JOINING if adding else ChangeState.LEAVING
         self.progress = Progress(next_index=_FIRST_INDEX, heard_at=shared.now)
+        self._since = 0  # a learner's answer to an earlier request is no sign of life
+        learner = replicator.peers.get(server.server_id)
+        if not adding:
+            self.state = ChangeState.LEAVING
+        elif learner is None:
+            self.state = ChangeState.JOINING
+        else:
+            self.state, self.progress = ChangeState.PROMOTING, learner
+            self._since = replicator.want_answers()
+        # Whoever would count learners is not even invited.
+        self._barred = self.state is ChangeState.JOINING and self.has_learners
         self._send()
 
     @property
@@ -77,9 +92,10 @@ class Change:
         """What to append when `state` has become COMMITTING."""
         journal, server = self._shared.journal, self.server
         latest = journal.membership.latest
-        others = tuple(member for member in latest.servers if member.server_id != server.server_id)
-        servers = others if latest.find(server.server_id) is not None else (*others, server)
-        return Configuration(journal.log.last_index + 1, latest.log_index, servers)
+        servers = [member for member in latest.servers if member.server_id != server.server_id]
+        if latest.find(server.server_id) != server:  # who is there as it is was told to leave
+            servers.append(server)
+        return Configuration(journal.log.last_index + 1, latest.log_index, tuple(servers))
 
     @property
     def has_learners(self) -> bool:
@@ -104,7 +120,7 @@ class Change:
                 self._send_leave()
             case ChangeState.INSTALLING:
                 self._replicator.serve(self.server.server_id, self.progress)
-            case ChangeState.COMMITTING:
+            case ChangeState.PROMOTING | ChangeState.COMMITTING:
                 pass
 
     def _sequence(self) -> int:
@@ -171,6 +187,8 @@ class Change:
         """
         if self.state is ChangeState.COMMITTING:
             return True
+        if self.state is ChangeState.PROMOTING:
+            return not self._hopeless
         self.progress.go_on()
         overdue = self._shared.now - self._shared.timing.request_timeout_s
         if self.progress.overdue(overdue):
@@ -192,6 +210,18 @@ class Change:
         if self.state is ChangeState.JOINING and self._invitations >= attempts_max:
             return not self.progress.in_flight  # the last one may yet be accepted
         return shared.now - self._moved_at >= shared.timing.change_timeout_s
+
+    def look(self) -> None:
+        """Let a learner vote if it answers, and lacks as little as a joiner may."""
+        if self.state is ChangeState.PROMOTING:
+            learner = self.progress
+            self._moved(learner.match_index, 0)
+            if learner.acknowledged >= self._since and self._lacks_little(learner.match_index + 1):
+                self.state = ChangeState.COMMITTING
+
+    def _lacks_little(self, next_index: int) -> bool:
+        shared = self._shared
+        return shared.journal.log.last_index + 1 - next_index < shared.limits.sync_gap
 
     def _answered(self, sequence: int) -> bool:
         flight = self.progress.answered(sequence, self._shared.now)
@@ -257,7 +287,7 @@ class Change:
         self.progress.go_to(next_index)
         if next_index <= log.base_index:
             self._install()
-        elif log.last_index + 1 - next_index < self._shared.limits.sync_gap:
+        elif self._lacks_little(next_index):
             self.state = ChangeState.COMMITTING
         else:
             self.state = ChangeState.SYNCING

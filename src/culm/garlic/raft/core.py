@@ -227,7 +227,8 @@ class Raft:
         """Start adding `server`; `ConfigurationChanged` or `ChangeFailed` follows.
 
         A learner (`Server.voter`) is added where `reachable` has told that all other members know
-        what that is: who does not would count it.  To become a voter it is removed first.
+        what that is: who does not would count it.  One that is added again as a voter becomes one,
+        as soon as it has answered and lacks little.
 
         Raises `LocalProtocolError`: ``NOT_LEADER``, ``ALREADY_MEMBER``, ``NOT_UNDERSTOOD``,
         ``BAD_ENDPOINT``, ``CHANGE_IN_PROGRESS``, ``TRANSFER_IN_PROGRESS``,

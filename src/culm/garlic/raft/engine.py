@@ -353,7 +353,6 @@ class Engine:
             leadership.replicator.on_snapshot_response(progress, response)
         elif leadership.change is not None and response.source == leadership.joiner:
             leadership.change.on_snapshot_response(response)
-            leadership.change_moved()
 
     def _on_change_response(self, response: m.Response) -> None:
         leadership = self.leadership
@@ -369,7 +368,6 @@ class Engine:
                 change.on_sync_response(response)
             case _:
                 change.on_leave_response(response.sequence)
-        leadership.change_moved()
 
     def _on_read_index_request(self, request: m.ReadIndexRequest) -> None:
         assert self.leadership is not None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import replace
 
 from culm.garlic.raft.change import Change, ChangeState
 from culm.garlic.raft.errors import ErrorCode
@@ -120,8 +121,10 @@ class Leadership:
         self._reads.add(asked, sequence, index)
 
     def settle(self) -> None:
-        """Draw the conclusions of what has come in: commits, and reads that are ready."""
+        """Draw the conclusions of what has come in: changes, commits, and reads that are ready."""
         shared = self._shared
+        if self._change is not None:
+            self._go_on_with(self._change)
         if shared.journal.commit_index < shared.journal.log.last_index:
             index = self.replicator.agreed_index()
             if index > shared.journal.commit_index and self.replicator.may_commit(index):
@@ -162,7 +165,8 @@ class Leadership:
         endpoint = server.endpoint
         if not endpoint or not endpoint.isascii() or "#" in endpoint:
             return ErrorCode.BAD_ENDPOINT
-        if self._shared.journal.membership.current.find(server.server_id) is not None:
+        found = self._shared.journal.membership.current.find(server.server_id)
+        if found is not None and (found.voter or replace(found, voter=True) != server):
             return ErrorCode.ALREADY_MEMBER
         if not server.voter and not all(map(self._knows_learners, self.replicator.peers)):
             return ErrorCode.NOT_UNDERSTOOD
@@ -207,14 +211,11 @@ class Leadership:
     def change(self) -> Change | None:
         return self._change
 
-    def change_moved(self) -> None:
+    def _go_on_with(self, change: Change) -> None:
         """Append the configuration when the server is ready for it."""
-        change = self._change
-        if (
-            change is not None
-            and change.state is ChangeState.COMMITTING
-            and not self._shared.journal.membership.pending
-        ):
+        change.look()
+        pending = self._shared.journal.membership.pending
+        if change.state is ChangeState.COMMITTING and not pending:
             self._append(change.configuration)
 
     def peers(self) -> list[PeerStatus]:
@@ -297,11 +298,8 @@ class Leadership:
         if self._beat_at <= shared.now:
             self._beat_at = shared.now + timing.heartbeat_interval_s
             self.replicator.beat()
-            if self._change is not None:
-                if self._change.beat():
-                    self.change_moved()
-                else:
-                    self.drop_change()
+            if self._change is not None and not self._change.beat():
+                self.drop_change()
         if self._quorum_at <= shared.now:
             self._quorum_at = shared.now + timing.election_timeout_max_s
             return self.replicator.has_quorum_since(shared.now - timing.election_timeout_max_s)

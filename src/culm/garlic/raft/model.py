@@ -83,8 +83,8 @@ class PeerStatus:
 
     server_id: whom.
     doing: how it is served: ``probe``, ``search``, ``replicate`` or ``snapshot``; of a server that
-        is being added or removed ``joining``, ``installing``, ``syncing``, ``leaving`` or
-        ``committing``.
+        is being added, promoted or removed ``joining``, ``installing``, ``syncing``,
+        ``promoting``, ``leaving`` or ``committing``.
     match_index: the log agrees up to there, durably; 0 as long as nothing is known.
     next_index: what it is sent next.
     in_flight: requests that it has not answered.

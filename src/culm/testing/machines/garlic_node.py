@@ -1,14 +1,15 @@
 """Garlic Farm: ``garlic-node``, a server with its connections.
 
 Members of a meeting are named by their ids.  Verbs: ``accepted`` and ``dialled`` open links
-(with the handshake, if the config says so), ``add_server`` takes an id, ``close_link`` gives
-one connection up.
+(with the handshake, if the config says so), ``add_server`` takes an id and whether it votes,
+``close_link`` gives one connection up.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import copy
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -211,8 +212,8 @@ def _dialled(machine: _Member, peer: int) -> Link:
     return machine.reach(peer) if machine.shakes_hands else machine.dialled(peer)
 
 
-def _add_server(machine: _Member, server_id: int) -> None:
-    machine.add_server(server(server_id))
+def _add_server(machine: _Member, server_id: int, voter: bool = True) -> None:
+    machine.add_server(replace(server(server_id), voter=voter))
 
 
 def _respond(config: Config) -> Responder:
@@ -285,6 +286,24 @@ _MEETINGS = (
             ("1", Advance(1.2)),
             ("1", call("remove_server", server_id=3)),
             ("1", Advance(2.5)),
+        ),
+    ),
+    Meeting(
+        name="learn and vote",
+        members={
+            **_members(1, handshake=True),
+            "3": {**_JOINER, "handshake": True},
+        },
+        script=(
+            *_ELECTION,
+            ("1", call("add_server", server_id=3, voter=False)),
+            ("1", Advance(1.0)),
+            ("1", call("propose", values=[b"three"])),
+            ("1", Advance(1.2)),
+            ("1", call("add_server", server_id=3)),
+            ("1", Advance(1.6)),
+            ("1", call("propose", values=[b"four"])),
+            ("1", Advance(2.0)),
         ),
     ),
     Meeting(
