@@ -24,7 +24,11 @@ SKEW_MAX = 1.5
 @needs_jvm
 @pytest.mark.parametrize(
     ("large", "small"),
-    [(30_000, 3_000), pytest.param(1_000_000, 100_000, marks=pytest.mark.slow)],
+    [
+        (30_000, 3_000),
+        pytest.param(1_000_000, 100_000, marks=pytest.mark.slow),
+        pytest.param(5_000_000, 1_000_000, marks=pytest.mark.slow),
+    ],
 )
 def test_a_giant_log_is_no_more_work_for_a_task_than_many_small_ones(
     spark: SparkSession, tmp_path: Path, large: int, small: int

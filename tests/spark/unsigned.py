@@ -21,9 +21,10 @@ def write_rows(folder: Path, large: int, small: int, *, missing: int = 0) -> Non
     They lie in as many files of the same size as `FILES` says.
     """
     folder.mkdir()
-    places = [place for place in range(large + SMALL * small) if place != missing - 1]
+    count = large + SMALL * small - bool(missing)
     for number in range(FILES):
-        made = (_row(*_place(place, large)) for place in places[number::FILES])
+        places = (n + (0 < missing <= n + 1) for n in range(number, count, FILES))
+        made = (_row(*_place(place, large)) for place in places)
         with ParquetWriter(folder / f"{number}.parquet", arrow_schema(NEEDED)) as file:
             for batch in row_batches(made, NEEDED):
                 file.write_batch(batch)
