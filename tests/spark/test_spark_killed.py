@@ -73,6 +73,7 @@ def killed_while_writing(arguments: list[str], output: Path, name: str) -> None:
     """Run a job, and kill it with its Java when there is something of that table or file."""
     with subprocess.Popen(
         [sys.executable, "-m", "culm.spark", *arguments, f"--output={output}", *QUICK],
+        env=sessions_of_tests.outside_of(os.environ),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         start_new_session=True,
