@@ -70,7 +70,10 @@ replicas differ; 2 wrong arguments; 3 the job could not be done.
 
 
 class Job(NamedTuple):
-    """A job of the command line: its tables, its arguments, and the function that does it."""
+    """A job of the command line: its arguments, and the function that does it.
+
+    `tables` are named in the order in which they are written.
+    """
 
     about: str
     tables: Sequence[str]
@@ -233,7 +236,7 @@ JOBS: Mapping[str, Job] = {
     ),
     "sessions": Job(
         "recorded sessions of any protocol",
-        ("said", "quarantine"),
+        ("quarantine", "said"),
         (_one_input, _machine),
         _session_options,
         sessions_job,
