@@ -18,6 +18,7 @@ VICTIM = b"V"
 _REPLAYS_MAX = 200
 _KEPT_OF = 7  # sealed ones
 _KEPT = re.compile(rb"1:m1:[st]")
+_ID = re.compile(rb"2:idi(\d+)e")
 _SIDS = re.compile(rb"3:(N\d\d|V\d\d)")
 
 
@@ -25,8 +26,9 @@ class WatchedNetwork(Network):
     """A network on which somebody keeps the synchronize messages and tags that are sent.
 
     To an address of which a node has no proof it sends at most three times the bytes that came from
-    there.  Proof is the answer to a keepalive, the word of the node's user, and that of any other
-    server; not of those whose names begin with `VICTIM`, which exist nowhere.
+    there.  Proof is the answer to a keepalive, the acknowledgement of what was sent there, the word
+    of the node's user, and that of any other server; not of those whose names begin with `VICTIM`,
+    which exist nowhere.
 
     keys: with which datagrams may be sealed; one that is sealed is proof then, and no other is.
         Some of all datagrams are kept to be sent again, to anybody.
@@ -39,6 +41,7 @@ class WatchedNetwork(Network):
         self.starts: list[tuple[Hashable, Hashable, bytes]] = []
         self._credit: dict[tuple[Hashable, Hashable], int] = defaultdict(int)
         self._known: set[tuple[Hashable, Hashable]] = set()
+        self._sent: set[tuple[Hashable, Hashable, bytes]] = set()
 
     def introduce(self, to: Hashable, sid: Hashable) -> None:
         """Node `to` has reason to speak with `sid`."""
@@ -73,6 +76,7 @@ class WatchedNetwork(Network):
         if kept and len(self.starts) < _REPLAYS_MAX:
             self.starts.append((source, destination, payload))
         if not _is_victim(source) and (source, destination) not in self._known:
+            self._sent.update(_ids(parcel, b"2:md", source, destination))
             self._credit[source, destination] -= len(payload)
             assert self._credit[source, destination] >= 0, (source, destination, payload)
         super().send(source, destination, payload)
@@ -82,11 +86,19 @@ class WatchedNetwork(Network):
             self._credit[address, source] += 3 * len(payload)
         if not _is_victim(source):
             parcel = self._look_into(source, address, payload)
-            if b"2:kk" in parcel or (self._keys and parcel):
+            proven = not self._sent.isdisjoint(_ids(parcel, b"2:ma", address, source))
+            if b"2:kk" in parcel or proven or (self._keys and parcel):
                 self._known.add((address, source))
             for sid in _SIDS.findall(parcel):
                 if sid != source:
                     self._known.add((address, sid))
+
+
+def _ids(
+    parcel: bytes, body: bytes, one: Hashable, other: Hashable
+) -> list[tuple[Hashable, Hashable, bytes]]:
+    """The ID in a parcel with such a body, if there is one, with the two that it is between."""
+    return [(one, other, id) for id in _ID.findall(parcel)] if body in parcel else []
 
 
 def _is_victim(address: Hashable) -> bool:

@@ -12,7 +12,16 @@ from oxen_simulation import EPOCH as SIM_EPOCH
 from oxen_simulation import LIMITS, TIMING
 from oxen_support import EPOCH, ME, Table
 
-from culm.oxen import DropReason, Limits, Node, PeerJoined, PeerState
+from culm.oxen import (
+    DropReason,
+    Limits,
+    Node,
+    PeerJoined,
+    PeerReachable,
+    PeerState,
+    PeerUnreachable,
+    Timing,
+)
 from culm.oxen.messages import (
     Datagram,
     Gossip,
@@ -107,6 +116,28 @@ def test_a_stranger_that_answers_a_keepalive_is_believed() -> None:
     table.tell(STRANGER, kk=asked[0])
     table.tell(STRANGER, MessageData(b"P", STRANGER, 1, b"x" * 100))
     assert len(table.bodies(MessageData, b"P")) == 1
+
+
+def test_one_that_had_joined_is_looked_for_though_it_has_answered_no_keepalive() -> None:
+    """Its acknowledgement is as good a proof, or neither would ever find the other again."""
+    table = Table(timing=Timing(usable_s=5.0, give_up_s=5.0))
+    start = table.tell_message(STRANGER, Synchronize(0, 0))
+    assert start
+    (body,) = table.bodies(MessageData, STRANGER)
+    table.tell(STRANGER, MessageAck(ME, STRANGER, body.id))
+    for _ in range(100):
+        table.node.send(STRANGER, b"x" * 20)
+        table.drain()
+    table.wait(12.0)
+    assert table.events()[-1] == PeerUnreachable(peer=STRANGER)
+    table.said()
+    table.wait(30.0)
+    asked = [parcel.ka for parcel in table.said(STRANGER) if parcel.ka is not None]
+    assert 1 < len(asked) < 10
+    table.tell(STRANGER, kk=asked[-1])
+    table.wait(1.0, alive=(STRANGER,))
+    table.accept(STRANGER, STRANGER)
+    assert table.events()[-1] == PeerReachable(peer=STRANGER)
 
 
 def test_a_guess_is_no_proof() -> None:

@@ -312,6 +312,12 @@ class Associations:
             self._give_up(peer)
 
     def _give_up(self, peer: Peer) -> None:
+        """Expect nothing of `peer`, but look for it.
+
+        It need not have answered a keepalive.  But it had joined, and so has acknowledged what was
+        sent to it alone: it may be asked without having sent anything meanwhile.
+        """
+        self._links.trust(peer.sid)
         self.fail(peer, FailReason.PEER_UNREACHABLE)
         peer.believe()
         peer.enter(_GIVEN_UP, self._clock.unix)
