@@ -1,0 +1,388 @@
+"""Mutants: small changes of the code, each of which some test ought to notice.
+
+    python tests/mutants.py garlic --seed 1 --count 60
+    python tests/mutants.py garlic --only Change. --count 20
+
+A sample of all mutants of a room is drawn by seed, more from where the boundaries are.  Each is
+put into a copy of `src`, and the room's tests run until one fails.  A mutant that none of them
+notices has *survived*: a test is missing, or it changes nothing that can be seen.  Those of the
+latter kind are listed in `mutants.toml`, each with the reason.  Exit status 1: some survived that
+are not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+TESTS = Path(__file__).resolve().parent
+ROOT = TESTS.parent
+JUDGED = TESTS / "mutants.toml"
+
+
+@dataclass(frozen=True)
+class Room:
+    """What is mutated, below src/culm, and the tests that ought to notice."""
+
+    paths: tuple[str, ...]
+    tests: str
+    boundaries: tuple[str, ...]  # files of which three times as many mutants are drawn
+
+
+# Tables of numbers and shapes: what is in them is a choice, or a test compares it with the wire.
+TABLES = frozenset(("__init__", "effects", "errors", "events", "limits", "messages", "states"))
+
+
+ROOMS = {
+    "garlic": Room(
+        (
+            "garlic/raft/*.py",
+            *(f"garlic/{name}.py" for name in ("dials", "link", "node", "sessions", "store")),
+        ),
+        "tests/garlic",
+        (
+            *("change", "elector", "engine", "journal", "leadership", "log", "membership"),
+            *("progress", "receiver", "replicator", "store", "sessions"),
+        ),
+    ),
+    "oxen": Room(
+        ("oxen/*.py",),
+        "tests/oxen",
+        (
+            *("flight", "incoming", "numbers", "outgoing", "reception", "roundtrip"),
+            *("stream", "window", "keepalive", "proofs"),
+        ),
+    ),
+}
+
+_OTHER_COMPARISON: dict[type[ast.cmpop], type[ast.cmpop]] = {
+    ast.Lt: ast.LtE,
+    ast.LtE: ast.Lt,
+    ast.Gt: ast.GtE,
+    ast.GtE: ast.Gt,
+    ast.Eq: ast.NotEq,
+    ast.NotEq: ast.Eq,
+    ast.Is: ast.IsNot,
+    ast.IsNot: ast.Is,
+    ast.In: ast.NotIn,
+    ast.NotIn: ast.In,
+}
+_OTHER_OPERATOR: dict[type[ast.operator], type[ast.operator]] = {
+    ast.Add: ast.Sub,
+    ast.Sub: ast.Add,
+    ast.Mult: ast.FloorDiv,
+    ast.FloorDiv: ast.Mult,
+    ast.LShift: ast.RShift,
+    ast.RShift: ast.LShift,
+    ast.BitAnd: ast.BitOr,
+    ast.BitOr: ast.BitAnd,
+}
+_OTHER_FUNCTION = {"min": "max", "max": "min", "all": "any", "any": "all"}
+_REMOVABLE = (ast.Assign, ast.AugAssign, ast.Delete, ast.Return, ast.Break, ast.Continue)
+_LEFT_ALONE = (ast.Assert, ast.Raise, ast.Import, ast.ImportFrom, ast.FormattedValue)
+
+
+def replacements(node: ast.AST) -> Iterator[str]:
+    """What may stand in the place of `node`."""
+    match node:
+        case ast.Compare(left=left, ops=ops, comparators=others):
+            for number, operator in enumerate(ops):
+                changed = list(ops)
+                changed[number] = _OTHER_COMPARISON[type(operator)]()
+                yield f"({ast.unparse(ast.Compare(left, changed, others))})"
+        case ast.BoolOp(op=operator, values=values):
+            other = ast.Or() if isinstance(operator, ast.And) else ast.And()
+            yield f"({ast.unparse(ast.BoolOp(other, values))})"
+            for left_out in range(len(values)):
+                kept = [one for number, one in enumerate(values) if number != left_out]
+                yield f"({ast.unparse(ast.BoolOp(operator, kept) if kept[1:] else kept[0])})"
+        case ast.UnaryOp(op=ast.Not(), operand=operand):
+            yield f"({ast.unparse(operand)})"
+        case ast.BinOp(left=left, op=operator, right=right) if type(operator) in _OTHER_OPERATOR:
+            yield f"({ast.unparse(ast.BinOp(left, _OTHER_OPERATOR[type(operator)](), right))})"
+        case ast.Constant(value=bool(value)):
+            yield str(not value)
+        case ast.Constant(value=int(value)):
+            yield str(value + 1)
+            if value > 0:
+                yield str(value - 1)
+        case ast.Constant(value=float(value)) if value:
+            yield str(2 * value)
+        case ast.Call(func=ast.Name(id=name)) if name in _OTHER_FUNCTION:
+            yield ast.unparse(node).replace(name, _OTHER_FUNCTION[name], 1)
+        case ast.If(test=test) | ast.While(test=test) | ast.IfExp(test=test):
+            if isinstance(test, ast.Name | ast.Attribute | ast.Call):
+                yield f"not {ast.unparse(test)}"  # in the place of the test alone
+        case ast.Expr(value=ast.Call()):
+            yield "pass"
+        case ast.stmt() if isinstance(node, _REMOVABLE):
+            yield "pass"
+        case _:
+            pass
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One change: of a file below src/culm, in bytes `start` to `end`."""
+
+    path: str
+    function: str
+    before: str  # the line, or the head of the statement, that is changed
+    after: str
+    line: int
+    start: int
+    end: int
+    text: str
+
+    @property
+    def key(self) -> tuple[str, str, str, str]:
+        """What a judgement is about, wherever in the file it stands by now."""
+        return self.path, self.function, self.before, self.after
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line} {self.function}: {self.before}  ->  {self.after}"
+
+    def put_into(self, source: bytes) -> bytes:
+        return source[: self.start] + self.text.encode() + source[self.end :]
+
+
+@dataclass
+class Finder:
+    """Finds the mutants of one file."""
+
+    path: str
+    source: bytes
+    found: list[Mutant] = field(default_factory=list[Mutant])
+
+    def __post_init__(self) -> None:
+        lines = self.source.splitlines(keepends=True)
+        self._starts = [sum(map(len, lines[:number])) for number in range(len(lines) + 1)]
+        self._look_at_body(ast.parse(self.source).body, "")
+
+    def _offset(self, line: int, column: int) -> int:
+        return self._starts[line - 1] + column
+
+    def _look_at_body(self, body: list[ast.stmt], function: str) -> None:
+        for statement in body:
+            match statement:
+                case ast.ClassDef(name=name, body=inner):
+                    self._look_at_body(inner, f"{function}{name}.")
+                case ast.FunctionDef(name=name, body=inner, args=arguments):
+                    self._look_at_body(inner, f"{function}{name}.")
+                    for default in (*arguments.defaults, *arguments.kw_defaults):
+                        if default is not None:
+                            self._look_at(default, default, function + name)
+                case _:
+                    self._look_at(statement, statement, function.rstrip("."))
+
+    def _look_at(self, node: ast.AST, statement: ast.AST, function: str) -> None:
+        if isinstance(node, _LEFT_ALONE):
+            return
+        if isinstance(node, ast.stmt | ast.match_case):
+            statement = node
+        if not _is_needed(node, function):
+            for text in replacements(node):
+                self._add(node, statement, function, text)
+        for name, value in ast.iter_fields(node):
+            if name in ("annotation", "type_comment"):
+                continue
+            for inner in value if isinstance(value, list) else (value,):
+                if isinstance(inner, ast.AST):
+                    self._look_at(inner, statement, function)
+
+    def _add(self, node: ast.AST, statement: ast.AST, function: str, text: str) -> None:
+        place = node
+        if isinstance(node, ast.If | ast.While | ast.IfExp):
+            place = node.test
+        assert isinstance(place, ast.expr | ast.stmt)
+        assert place.end_lineno is not None
+        assert place.end_col_offset is not None
+        start = self._offset(place.lineno, place.col_offset)
+        end = self._offset(place.end_lineno, place.end_col_offset)
+        before, after = self._shown(statement, start, end, text)
+        made = Mutant(self.path, function, before, after, place.lineno, start, end, text)
+        self.found.append(made)
+
+    def _shown(self, statement: ast.AST, start: int, end: int, text: str) -> tuple[str, str]:
+        """The head of the statement, before and after, on one line."""
+        if isinstance(statement, ast.match_case):
+            first: ast.AST = statement.pattern
+            last: ast.AST = statement.guard or statement.pattern
+        else:
+            first = statement
+            body = getattr(statement, "body", None)
+            last = _head(statement) if isinstance(body, list) else statement
+        assert isinstance(first, ast.expr | ast.stmt | ast.pattern)
+        assert isinstance(last, ast.expr | ast.stmt | ast.pattern)
+        begin = self._offset(first.lineno, first.col_offset)
+        assert last.end_lineno is not None
+        assert last.end_col_offset is not None
+        stop = max(end, self._offset(last.end_lineno, last.end_col_offset))
+        whole = self.source[begin:stop]
+        changed = self.source[begin:start] + text.encode() + self.source[end:stop]
+        return _on_one_line(whole), _on_one_line(changed)
+
+
+def _head(statement: ast.AST) -> ast.AST:
+    """The last part of a compound statement before its body."""
+    match statement:
+        case ast.If(test=test) | ast.While(test=test):
+            return test
+        case ast.For(iter=iterated):
+            return iterated
+        case ast.With(items=items):
+            return items[-1].context_expr
+        case ast.Match(subject=subject):
+            return subject
+    return statement
+
+
+def _is_needed(node: ast.AST, function: str) -> bool:
+    """Whether a mutant of it would say nothing: a name that is missing, a bare string."""
+    if isinstance(node, ast.Assign):
+        made = any(not isinstance(target, ast.Attribute | ast.Subscript) for target in node.targets)
+        return made or function.endswith("__init__")
+    return isinstance(node, ast.Return) and node.value is not None
+
+
+def _on_one_line(source: bytes) -> str:
+    return " ".join(source.decode().split())
+
+
+def mutants(room: Room) -> list[Mutant]:
+    """All mutants of a room, in order."""
+    base = ROOT / "src/culm"
+    files = {path for pattern in room.paths for path in base.glob(pattern)}
+    return [
+        mutant
+        for path in sorted(files)
+        if path.stem not in TABLES
+        for mutant in Finder(path.relative_to(base).as_posix(), path.read_bytes()).found
+    ]
+
+
+def sample(room: Room, found: list[Mutant], count: int, seed: int) -> list[Mutant]:
+    """So many of them, without repetition; a boundary's are three times as likely."""
+    rng = random.Random(seed)
+
+    def turn(mutant: Mutant) -> float:
+        weight = 3.0 if Path(mutant.path).stem in room.boundaries else 1.0
+        return -rng.expovariate(weight)
+
+    drawn: list[Mutant] = sorted(found, key=turn, reverse=True)[:count]
+    return drawn
+
+
+def judged() -> dict[tuple[str, str, str, str], str]:
+    """Why mutants cannot be noticed, by key."""
+    content = tomllib.loads(JUDGED.read_text(encoding="utf-8"))
+    return {
+        (one["path"], one["function"], one["before"], one["after"]): one["why"]
+        for one in content["equivalent"]
+    }
+
+
+class Copy:
+    """The copy of `src` that is mutated, and the room's test files, the quickest killers first."""
+
+    def __init__(self, folder: Path, room: Room) -> None:
+        self._source = folder / "src"
+        shutil.copytree(
+            ROOT / "src",
+            self._source,
+            ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"),
+        )
+        self._env = dict(
+            os.environ,
+            PYTHONPATH=str(self._source),
+            PYTHONDONTWRITEBYTECODE="1",
+            CULM_HYPOTHESIS_PROFILE=os.environ.get("CULM_HYPOTHESIS_PROFILE", "brief"),
+        )
+        self._took: dict[str, float] = {}
+        self._kills: dict[str, int] = {}
+        for path in sorted((ROOT / room.tests).glob("test_*.py")):
+            name = path.relative_to(ROOT).as_posix()
+            began = time.monotonic()
+            status, out = self._run([name], limit=600.0)
+            if status not in (0, 5):  # 5: there is nothing in it for this run
+                raise SystemExit(f"{name} fails without any mutant:\n{out}")
+            self._took[name], self._kills[name] = time.monotonic() - began, 0
+        self._limit = 30.0 + 3 * sum(self._took.values())
+
+    def _run(self, names: list[str], limit: float) -> tuple[int, str]:
+        command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider"]
+        # A canary is no test of the code: who breaks it may well die of luck.
+        command += ["-k", "not canar", "--timeout", "60", *names]
+        try:
+            done = subprocess.run(
+                command, cwd=ROOT, env=self._env, capture_output=True, text=True, timeout=limit
+            )
+        except subprocess.TimeoutExpired:
+            return 1, "FAILED: too long"
+        return done.returncode, done.stdout
+
+    def killer(self, mutant: Mutant) -> str | None:
+        """The test that notices it; ``None``: it has survived."""
+        path = self._source / "culm" / mutant.path
+        source = path.read_bytes()
+        path.write_bytes(mutant.put_into(source))
+        try:
+            names = sorted(self._took, key=lambda name: self._took[name] / (1 + self._kills[name]))
+            status, out = self._run(names, self._limit)
+        finally:
+            path.write_bytes(source)
+        if status == 0:
+            return None
+        told = [line for line in out.splitlines() if line.startswith(("FAILED", "ERROR"))]
+        name = told[0].split()[1] if told and " " in told[0] else "it does not come to an end"
+        if (killing := name.partition("::")[0]) in self._kills:
+            self._kills[killing] += 1
+        return name
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Change the code a little: does a test notice?")
+    parser.add_argument("room", choices=ROOMS)
+    parser.add_argument("--seed", type=int, default=1, help="which sample (default: 1)")
+    parser.add_argument("--count", type=int, default=60, help="how many (default: 60)")
+    parser.add_argument("--only", default="", help="of those that have this in what is shown")
+    parser.add_argument("--list", action="store_true", help="show the sample, and run nothing")
+    given = parser.parse_args()
+    room = ROOMS[given.room]
+    found = mutants(room)
+    drawn = sample(room, [one for one in found if given.only in str(one)], given.count, given.seed)
+    if given.list:
+        print(*drawn, f"{len(drawn)} of {len(found)}", sep="\n")
+        return 0
+    equivalent, survived, killed = judged(), 0, 0
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Copy(Path(folder), room)
+        for number, mutant in enumerate(drawn, 1):
+            if (why := equivalent.get(mutant.key)) is not None:
+                verdict = f"equivalent: {why}"
+            elif (killer := copy.killer(mutant)) is not None:
+                verdict, killed = f"killed by {killer}", killed + 1
+            else:
+                verdict, survived = "SURVIVED", survived + 1
+            print(f"{number:3} {verdict}\n    {mutant}", flush=True)
+    alike = len(drawn) - killed - survived
+    print(
+        f"{given.room}, seed {given.seed}: {len(drawn)} of {len(found)} mutants,"
+        f" {killed} killed, {alike} equivalent, {survived} survived"
+    )
+    return 1 if survived else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

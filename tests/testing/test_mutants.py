@@ -1,0 +1,83 @@
+"""The tool of `mutants.py` makes the changes that it says; what it excuses is still in the code."""
+
+from __future__ import annotations
+
+import ast
+
+from mutants import ROOT, Finder, Room, judged, sample
+
+CODE = b"""\
+LIMIT = 4
+
+
+class Box:
+    def take(self, number: int = 1) -> bool:
+        if self.open and number < LIMIT:
+            self.items = number
+            self.tell(number + 1)
+            return max(number, 2) == 2
+        return not self.open
+"""
+
+
+def changed(source: bytes) -> set[str]:
+    """What stands in the place of the lines that a mutant changes."""
+    found = Finder("box.py", source).found
+    return {f"{one.function or 'module'}: {one.after}" for one in found}
+
+
+def test_each_kind_of_change_is_made_once() -> None:
+    assert changed(CODE) == {
+        "module: LIMIT = 3",
+        "module: LIMIT = 5",
+        "Box.take: 0",
+        "Box.take: 2",
+        "Box.take: if (self.open or number < LIMIT)",
+        "Box.take: if (number < LIMIT)",
+        "Box.take: if (self.open)",
+        "Box.take: if self.open and (number <= LIMIT)",
+        "Box.take: pass",
+        "Box.take: self.tell((number - 1))",
+        "Box.take: self.tell(number + 0)",
+        "Box.take: self.tell(number + 2)",
+        "Box.take: return (max(number, 2) != 2)",
+        "Box.take: return min(number, 2) == 2",
+        "Box.take: return max(number, 1) == 2",
+        "Box.take: return max(number, 3) == 2",
+        "Box.take: return max(number, 2) == 1",
+        "Box.take: return max(number, 2) == 3",
+        "Box.take: return (self.open)",
+    }
+
+
+def test_every_mutant_is_a_program_that_differs() -> None:
+    source = (ROOT / "src/culm/garlic/store.py").read_bytes()
+    same = ast.dump(ast.parse(source))
+    found = Finder("garlic/store.py", source).found
+    assert len(found) > 50
+    for mutant in found[::6]:
+        assert ast.dump(ast.parse(mutant.put_into(source))) != same, str(mutant)
+
+
+def test_a_sample_is_drawn_by_its_seed_and_more_often_from_boundaries() -> None:
+    code = CODE * 20
+    inner = Finder("inner.py", code).found
+    room = Room((), "", ("edge",))
+    both = inner + Finder("edge.py", code).found
+    drawn = sample(room, both, 200, 1)
+    assert drawn == sample(room, both, 200, 1)
+    assert drawn != sample(room, both, 200, 2)
+    assert len(set(drawn)) == 200
+    assert sum(one.path == "edge.py" for one in drawn) > 120
+
+
+def test_what_is_judged_is_still_in_the_code() -> None:
+    judgements = judged()
+    assert all(why.strip() for why in judgements.values())
+    paths = {path for path, *_ in judgements}
+    found = [
+        mutant
+        for path in paths
+        for mutant in Finder(path, (ROOT / "src/culm" / path).read_bytes()).found
+    ]
+    assert judgements.keys() <= {mutant.key for mutant in found}
