@@ -244,6 +244,13 @@ def test_there_are_at_most_so_many_sessions():
     with pytest.raises(LocalProtocolError) as caught:
         peer.connection.request(THREE)
     assert code_of(caught) is ErrorCode.TOO_MANY_SESSIONS
+    peer = Peer(limits=Limits(sessions_max=2))
+    peer.meet()
+    peer.accept(0, 1, *ONE)
+    peer.accept(2, 1, *TWO)
+    assert [each.session_id for each in peer.connection.sessions] == [0, 2]
+    peer.accept(4, 1, *THREE)
+    assert [each.session_id for each in peer.connection.sessions] == [0, 2]
 
 
 def test_of_two_requests_about_the_same_that_cross_that_of_the_lower_id_is_dropped():
@@ -573,6 +580,20 @@ def test_after_a_fault_the_peer_is_not_heard_until_its_last_word():
     ]
 
 
+def test_after_a_fault_behind_its_last_word_nothing_is_waited_for():
+    peer = Peer(limits=Limits(sessions_max=1))
+    peer.meet()
+    peer.accept(0, 1, *ONE)
+    peer.tell(SyncDone(0, False))
+    ended, requested = peer.tell(SendEntry(0, b"entry", b"op"), SyncRequest(1, 1, TWO))
+    assert isinstance(ended, SessionEnded)
+    assert ended.error is not None
+    assert ended.error.code is ErrorCode.UNEXPECTED_MESSAGE
+    assert isinstance(requested, SessionRequested)
+    assert [each.session_id for each in peer.connection.sessions] == [1]
+    assert peer.said() == [SyncDone(0, False)]
+
+
 def test_who_asks_again_with_the_id_of_a_broken_session_has_forgotten_it():
     peer = Peer()
     peer.meet()
@@ -643,6 +664,7 @@ def test_the_end_of_the_bytes(cut: bytes, code: ErrorCode | None):
     (closed,) = peer.events()
     assert isinstance(closed, Closed)
     assert (closed.error and closed.error.code) is code
+    assert peer.connection.state is (State.CLOSED if code is None else State.FAILED)
 
 
 def test_the_end_of_the_bytes_in_a_session_is_an_error_unless_the_peer_was_done():
