@@ -192,6 +192,18 @@ def test_entries_that_we_have_are_skipped_but_not_for_ever():
     assert victim.code(GOOD) is ErrorCode.TOO_MANY_DUPLICATES
 
 
+@pytest.mark.parametrize("mode", [0, 1])
+def test_what_the_peer_could_know_us_to_have_counts_as_repeated_the_first_time(mode: int):
+    victim = Victim(documents=3, repeated_max=2)
+    news = victim.node.store.read_new((SCHEMA,), count_max=9, size_max=1 << 20)
+    victim.begin(mode)
+    if mode == 0:
+        victim.tell(Have(0, ()))
+    one, two, three = (SendEntry(0, each.entry, each.operation) for each in news)
+    assert victim.tell(one, two) == []
+    assert victim.code(three) is ErrorCode.TOO_MANY_DUPLICATES
+
+
 def test_a_fork_that_another_has_stored_meanwhile_is_left_out():
     victim = Victim()
     victim.begin()

@@ -175,7 +175,14 @@ def test_what_was_stored_while_the_session_ran_follows_in_live_mode():
     assert left.documents() == right.documents()
 
 
-def test_interests_may_change_again_and_again():
+def test_what_is_learned_of_the_peer_by_another_way_is_asked_for():
+    asker, _ = replicators()
+    asker.announce((SCHEMA,), timestamp=1)
+    assert not asker.connection.sessions
+    assert asker.learn((SCHEMA,), timestamp=1)
+    [session] = asker.connection.sessions
+    assert not asker.learn((SCHEMA,), timestamp=1)  # nothing new
+    assert asker.connection.sessions == [session]
     """There is one live session in the end, about all in which both are interested then."""
     left, right = Node(1), Node(2)
     limits = ReplicatorLimits(connection=Limits(sessions_max=3))
