@@ -183,6 +183,9 @@ def test_what_is_learned_of_the_peer_by_another_way_is_asked_for():
     [session] = asker.connection.sessions
     assert not asker.learn((SCHEMA,), timestamp=1)  # nothing new
     assert asker.connection.sessions == [session]
+
+
+def test_interests_may_change_again_and_again():
     """There is one live session in the end, about all in which both are interested then."""
     left, right = Node(1), Node(2)
     limits = ReplicatorLimits(connection=Limits(sessions_max=3))
