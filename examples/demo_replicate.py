@@ -2,7 +2,7 @@
 
 Publishes the sources of the running interpreter's standard library, serves them from one
 process, fetches them in another, kills that one halfway, starts it again, and compares
-both trees byte for byte.  The exit status is 1 if anything differs.
+both trees byte for byte.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from typing import Any
 from culm.bamboo import LogKey
 from culm.kernels import IMPLEMENTATION
 from culm.wire.multihash import YAMF
+from ending import end_with, exits
 from stores.sqlite_store import SqliteStore, StoreFileError
 
 _PROGRAM = str(Path(__file__).with_name("replicate_directory.py"))
@@ -193,7 +194,10 @@ def _say(text: str) -> None:
 
 def main() -> int:
     """Run the demo; the exit status."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser = argparse.ArgumentParser(
+        description=(__doc__ or "").partition("\n")[0],
+        epilog=exits("both trees are equal", "something differs, or has failed"),
+    )
     parser.add_argument(
         "--source",
         type=Path,
@@ -214,4 +218,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    end_with(main)

@@ -2,8 +2,7 @@
 
 Replicates a directory as a Bamboo log between two processes, and a feed of Secure Scuttlebutt
 between two others; exports what each of them has; plants faults in copies; audits all copies on
-Spark and compares them.  The exit status is 1 if anything but the planted faults was found, or
-one of them was not.  The reports stay in the output directory.
+Spark and compares them.  The reports stay in the output directory.
 """
 
 from __future__ import annotations
@@ -28,13 +27,14 @@ from nacl.signing import SigningKey
 
 from culm.bamboo import LogKey, Reason, audit_log, decode
 from culm.spark.archive import write_archive
-from culm.spark.command import EXIT_CLEAN, EXIT_FOUND
+from culm.spark.command import EXIT_CLEAN, EXIT_FOUND, EXIT_INTERRUPTED
 from culm.spark.command import main as run_job
 from culm.ssb.feed_id import feed_id_of
 from culm.ssb.messages import Place, check_place, create_message, read_message
 from culm.wire.multihash import YAMF
 from demo_replicate import DemoError, run_program, serving
 from directory.files import load_key
+from ending import end_with, exits
 from stores.sqlite_store import SqliteStore
 from stores.ssb_sqlite_store import SsbSqliteStore
 
@@ -209,6 +209,8 @@ class Reports:
             status = run_job([job, *given, *where, "--kind", kind, "--quiet", "--json"])
         finally:
             sys.stdout = stdout
+        if status == EXIT_INTERRUPTED:
+            raise KeyboardInterrupt
         if status not in (EXIT_CLEAN, EXIT_FOUND):
             raise DemoError(f"{title} has failed with status {status}")
         text.seek(0)
@@ -311,7 +313,13 @@ def _say(text: str) -> None:
 
 def main() -> int:
     """Run the demo; the exit status."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser = argparse.ArgumentParser(
+        description=(__doc__ or "").partition("\n")[0],
+        epilog=exits(
+            "exactly the planted faults were found",
+            "others were found, some were not, or something has failed",
+        ),
+    )
     parser.add_argument(
         "--source",
         type=Path,
@@ -319,9 +327,19 @@ def main() -> int:
         metavar="DIR",
         help="what to replicate (default: %(default)s)",
     )
-    parser.add_argument("--posts", type=int, default=_POSTS, help="of the feed (%(default)s)")
-    parser.add_argument("--output", type=Path, default=Path("demo-spark"), metavar="DIR")
-    parser.add_argument("--master", default="local[2]", help="where to run (%(default)s)")
+    parser.add_argument(
+        "--posts", type=int, default=_POSTS, help="length of the feed (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--output",
+        type=Path,
+        default=Path("demo-spark"),
+        metavar="DIR",
+        help="where the reports go; what is there is deleted (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--master", default="local[2]", help="Spark's master (default: %(default)s)"
+    )
     options = parser.parse_args()
     started = time.monotonic()
     shutil.rmtree(options.output, ignore_errors=True)
@@ -340,4 +358,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    end_with(main)

@@ -16,7 +16,7 @@ what a node is, ``/tag hall`` puts it into a group, ``/untag hall`` takes that b
 ``/to hall hello`` is heard by those in the group alone.
 
 Exit status of the demo: 0 if all that was said was heard in order, 1 if not, 130 if it was
-interrupted.
+interrupted; of a node: 0, or 2 if its port cannot be had.
 """
 
 from __future__ import annotations
@@ -25,10 +25,12 @@ import argparse
 import asyncio
 import contextlib
 import json
+import os
 import random
 import secrets
 import signal
 import socket
+import stat
 import sys
 import time
 from collections import defaultdict, deque
@@ -54,6 +56,7 @@ from culm.oxen import (
     Timing,
 )
 from drivers.udp_driver import UdpDriver
+from ending import end_with, exits
 from tables import Screen, Table, clean, render
 
 HOST = "127.0.0.1"
@@ -227,14 +230,25 @@ async def run_node(options: argparse.Namespace) -> None:
     for seed in seeds:  # whoever of them is not there yet is asked again
         driver.call(partial(node.join, b"%d" % seed, seed=True))
     chat.prompt(clear=True)
-    reader = asyncio.StreamReader(limit=LINE_SIZE_MAX)
-    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
-    typing = asyncio.create_task(_obey(driver, node, reader, chat, wires))
+    typing = asyncio.create_task(_obey(driver, node, await _typed(), chat, wires))
     showing = asyncio.create_task(_show(node, chat))
     await driver.wait_closed()
     for task in (typing, showing):
         task.cancel()
     chat.show(node, last=True)
+
+
+async def _typed() -> asyncio.StreamReader:
+    """What is typed or piped to us, or is in a file or /dev/null, for which no loop can wait."""
+    reader = asyncio.StreamReader(limit=LINE_SIZE_MAX)
+    mode = os.fstat(sys.stdin.fileno()).st_mode
+    if sys.stdin.isatty() or stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode):
+        connect = asyncio.get_running_loop().connect_read_pipe
+        await connect(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    else:
+        reader.feed_data(sys.stdin.buffer.read())
+        reader.feed_eof()
+    return reader
 
 
 async def _obey(
@@ -583,9 +597,6 @@ def main(arguments: list[str] | None = None) -> int:
     story = Story(options.nodes, options.pace, as_json=options.json)
     try:
         summary = asyncio.run(story.tell())
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        return 130
     except TimeoutError:
         print(f"it did not come to it that {story.step}", file=sys.stderr)
         return 1
@@ -600,9 +611,14 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _options(arguments: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="A cluster of processes that chat over UDP.")
+    epilog = exits(
+        "done; all was heard in order", "it was not", "the port cannot be had", endless="node"
+    )
+    parser = argparse.ArgumentParser(
+        description="A cluster of processes that chat over UDP.", epilog=epilog
+    )
     commands = parser.add_subparsers(dest="command", required=True)
-    node = commands.add_parser("node", help="one node, to chat in this terminal")
+    node = commands.add_parser("node", help="one node, to chat in this terminal", epilog=epilog)
     node.add_argument("port", type=int, help="its UDP port on this machine, and its name")
     node.add_argument(
         "--join",
@@ -625,8 +641,8 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
         metavar="NAME[=VALUE]",
         help="what this node says of itself to all others; a name alone is a group that it is in",
     )
-    commands.add_parser("key", help="make a key for a cluster, and print it")
-    demo = commands.add_parser("demo", help="several processes and a story")
+    commands.add_parser("key", help="make a key for a cluster, and print it", epilog=epilog)
+    demo = commands.add_parser("demo", help="several processes and a story", epilog=epilog)
     demo.add_argument("--nodes", type=int, default=4, help="how many (default: %(default)s)")
     for command, pace in ((node, 0.25), (demo, 0.05)):
         command.add_argument("--json", action="store_true", help="lines of JSON, for machines")
@@ -647,4 +663,4 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    end_with(main)

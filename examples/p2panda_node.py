@@ -11,7 +11,8 @@ What a node tells it tells in words on a terminal, and in lines of JSON elsewher
 one of them goes on to all that stay live.  ``serve`` and ``--live`` go on until Ctrl-C.  The
 author's key is in a file beside the store, which is made with the first document.
 
-Exit status: 0, or 1 if a session has failed or something cannot be done, which one line says.
+Exit status: 0, or 1 if a session has failed or something cannot be done, which one line says, or
+130 if it was interrupted before it was done.  For ``serve`` and ``--live`` Ctrl-C is the usual end.
 """
 
 from __future__ import annotations
@@ -51,6 +52,7 @@ from culm.p2panda.effects import perform
 from culm.pump import AbortedError
 from culm.wire.multihash import YASMF
 from drivers.asyncio_driver import MachineProtocol
+from ending import end_with, exits
 from stores.p2panda_sqlite_store import OperationSqliteStore
 from tables import Table, Teller, show
 
@@ -243,13 +245,12 @@ class Node:
 
 async def run(given: argparse.Namespace, store: OperationSqliteStore) -> bool:
     """Serve, or go to others, or both; whether all went well."""
-    node = Node(
-        store,
-        given.schema or [SCHEMA],
-        live=given.command == "serve" or given.live,
-        patience_s=given.patience,
-    )
+    live = given.command == "serve" or given.live
+    node = Node(store, given.schema or [SCHEMA], live=live, patience_s=given.patience)
     loop = asyncio.get_running_loop()
+    enough = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, enough.set)
     serving: asyncio.Task[None] | None = None
     if given.port is not None:
         listening = socket.create_server((given.host, given.port))
@@ -259,13 +260,11 @@ async def run(given: argparse.Namespace, store: OperationSqliteStore) -> bool:
     peers = [
         loop.create_task(node.meet(await dial(address), asks=True)) for address in given.peers or []
     ]
-    enough = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, enough.set)
     waiting = loop.create_task(enough.wait())
     over = asyncio.gather(*peers)
     stops: set[asyncio.Future[Any]] = {waiting, over if serving is None else serving}
     await asyncio.wait(stops, return_when=asyncio.FIRST_COMPLETED)
+    cut_short = not over.done() and serving is None and not live
     node.leave()
     await over
     if serving is not None:
@@ -273,6 +272,8 @@ async def run(given: argparse.Namespace, store: OperationSqliteStore) -> bool:
         with contextlib.suppress(asyncio.CancelledError):
             await serving
     waiting.cancel()
+    if cut_short:
+        raise KeyboardInterrupt
     return not node.failed
 
 
@@ -292,11 +293,14 @@ async def dial(address: str) -> socket.socket:
 
 
 def parser() -> argparse.ArgumentParser:
-    made_parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    epilog = exits("done", "a session has failed, or it cannot be done", endless="serve and --live")
+    made_parser = argparse.ArgumentParser(
+        description=(__doc__ or "").partition("\n")[0], epilog=epilog
+    )
     commands = made_parser.add_subparsers(dest="command", required=True)
 
     def command(name: str, help: str) -> argparse.ArgumentParser:
-        made = commands.add_parser(name, help=help)
+        made = commands.add_parser(name, help=help, epilog=epilog)
         made.add_argument("--store", type=Path, required=True, help="the file of the store")
         made.add_argument("--json", action="store_true", help="JSON on a terminal, too")
         made.add_argument("--schema", action="append", help="a schema id (default: of notes)")
@@ -379,4 +383,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    end_with(main)

@@ -19,8 +19,8 @@ around it (a self-signed certificate is made with the openssl command).  Clients
 control port of each node in lines of JSON.
 
 Answers are in words and tables; with ``--json``, in lines of JSON.  Exit status: 0 done, 1 the
-cluster has refused or does not answer, 2 what was asked for cannot be done; Ctrl-C ends
-``start``, ``run`` and ``watch``, and is no failure there.
+cluster has refused or does not answer, 2 what was asked for cannot be done, 130 interrupted; Ctrl-C
+ends ``start``, ``run`` and ``watch``, and is no failure there.
 """
 
 from __future__ import annotations
@@ -66,6 +66,7 @@ from culm.garlic.sessions import Sessions
 from culm.garlic.store import recover
 from culm.machine import Event, LocalProtocolError, StreamMachine
 from drivers.node_driver import NodeDriver
+from ending import end_with, exits
 from raft_client import ANSWER_TIMEOUT_S, Client, ask_around, ask_one
 from raft_display import changes, table_of_servers
 from stores.raft_sqlite_store import RaftSqliteStore
@@ -513,10 +514,15 @@ PURPOSES = {"id": "the number of the server", "key": "its name", "value": "any t
 
 
 def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(description="A replicated key-value store on Garlic Farm.")
+    epilog = exits(
+        "done", "refused, or no answer", "cannot be done", endless="start, run and watch"
+    )
+    made = argparse.ArgumentParser(
+        description="A replicated key-value store on Garlic Farm.", epilog=epilog
+    )
     commands = made.add_subparsers(dest="command", required=True)
     for name, (purpose, positional) in COMMANDS.items():
-        command = commands.add_parser(name, help=purpose, description=purpose)
+        command = commands.add_parser(name, help=purpose, description=purpose, epilog=epilog)
         command.add_argument(
             "--dir", type=Path, required=True, help="the folder of the cluster: stores, ports"
         )
@@ -572,4 +578,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    end_with(main)

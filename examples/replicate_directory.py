@@ -15,7 +15,8 @@ Each writes JSON to stdout, one object a line, and what is for people to stderr;
 ``log`` are for people unless told otherwise.  The exit status is 0, or 1 if replication failed
 (``code`` in fetch's summary says how) or something does not verify, or 2 if what was asked for
 cannot be done, or 3 if some of what was to be published cannot be read, or 4 if somebody else
-is fetching into the directory, or 130 if it was interrupted.
+is fetching into the directory, or 130 if it was interrupted; ``serve`` and ``--live`` go on until
+they are, and end with 0.
 
 For POSIX systems.  See docs/replicate-directory.md.
 """
@@ -64,6 +65,7 @@ from directory.report import log_id
 from directory.serve import Bounds, serve_logs
 from directory.sparse import certify, fetch_entry
 from directory.tree import read_records
+from ending import INTERRUPTED
 from stores.sqlite_store import SqliteStore, StoreFileError
 from tables import Table, show
 
@@ -425,7 +427,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     except (KeyboardInterrupt, asyncio.CancelledError):
         _tell("interrupted")
-        return 130
+        return INTERRUPTED
     return status
 
 

@@ -20,8 +20,7 @@ follow and block is on our own feed (messages of type ``contact``), where others
 in the folder: the key, and the feeds in SQLite; the program may be killed at any moment, and what
 it has said on stdout or to anybody else is kept.
 
-Exit status: 0, or 1 if something cannot be done, which one line says; Ctrl-C and ``quit`` are no
-failures.
+Ctrl-C and ``quit`` end ``run``, and are no failures.
 """
 
 from __future__ import annotations
@@ -55,6 +54,7 @@ from culm.ssb.peer import FellBack, Limits, Peer, PeerConnected, PeerDisconnecte
 from culm.ssb.v8json import JsonValue
 from directory.files import StoreFilesError, load_key, locked
 from drivers.ssb_driver import PeerDriver
+from ending import end_with, exits
 from stores.ssb_sqlite_store import SsbSqliteStore
 from tables import Table, Teller, show, size_of
 
@@ -154,12 +154,12 @@ class Pub:
 
     async def run(self) -> None:
         """Until it is told to end, or its store fails."""
+        for number in (signal.SIGINT, signal.SIGTERM):
+            self._loop.add_signal_handler(number, self._close)
         address = await self._driver.listen(self._settings.host, self._settings.port)
         say(event="listening", address=str(address), feed=self.peer.me)
         for each in self._settings.connect:
             self._driver.keep_connected(each)
-        for number in (signal.SIGINT, signal.SIGTERM):
-            self._loop.add_signal_handler(number, self._close)
         Thread(target=self._read_lines, daemon=True).start()
         self._bar.start()
         try:
@@ -302,15 +302,17 @@ def network_of(text: str) -> bytes:
 
 
 def parser() -> argparse.ArgumentParser:
+    epilog = exits("done", "it cannot be done", "wrong arguments", endless="run")
     words: dict[str, Any] = {
         "description": __doc__,
+        "epilog": epilog,
         "formatter_class": argparse.RawTextHelpFormatter,
     }
     made = argparse.ArgumentParser(**words)
     commands = made.add_subparsers(required=True)
 
     def command(name: str, do: Callable[[argparse.Namespace, Path], None], purpose: str) -> Any:
-        found = commands.add_parser(name, help=purpose, description=purpose)
+        found = commands.add_parser(name, help=purpose, description=purpose, epilog=epilog)
         found.set_defaults(do=do)
         found.add_argument(
             "--dir", type=Path, required=True, help="where the key and the feeds are"
@@ -345,14 +347,16 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
-def main(arguments: list[str] | None = None) -> None:
+def main(arguments: list[str] | None = None) -> int:
     options = parser().parse_args(arguments)
     options.dir.mkdir(parents=True, exist_ok=True)
     try:
         options.do(options, options.dir / _STORE)
     except (StoreFilesError, OSError) as error:
-        sys.exit(f"ssb_peer: {error}")
+        print(f"ssb_peer: {error}", file=sys.stderr)
+        return 1
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    end_with(main)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from culm.bamboo import LogKey
+from ending import exits
 
 __all__ = ["PROGRAM", "conflict_of", "parser_for"]
 
@@ -15,9 +16,13 @@ PROGRAM = "replicate_directory"
 
 Command = Callable[[argparse.Namespace], int]
 
-_EPILOG = (
-    "Exit status: 0 done; 1 not all came, or something does not verify; 2 cannot be done;"
-    " 3 something could not be read; 4 somebody else is at it; 130 interrupted."
+_EPILOG = exits(
+    "done",
+    "not all came, or something does not verify",
+    "cannot be done",
+    "something could not be read",
+    "somebody else is at it",
+    endless="serve and --live",
 )
 
 

@@ -62,8 +62,8 @@ class Process:
                 store._db = Killing(store._db, point)
 
             SsbSqliteStore.__init__ = open_to_die  # type: ignore[method-assign, assignment]
-        ssb_peer.main(["run", "--dir", str(self.folder), "--port", "0", *NETWORK, *options])
-        os._exit(0)
+        where = ("--dir", str(self.folder), "--port", "0")
+        os._exit(ssb_peer.main(["run", *where, *NETWORK, *options]))
 
     def tell(self, *lines: str) -> None:
         os.write(self._stdin, "".join(f"{line}\n" for line in lines).encode())

@@ -1,18 +1,13 @@
-"""What programs say: colours on a terminal, plain elsewhere; every option explained."""
+"""What programs say: colours on a terminal, plain elsewhere."""
 
 from __future__ import annotations
 
-import argparse
 import json
-from collections.abc import Iterator
+import re
 from io import StringIO
 
 import pytest
 
-import p2panda_node
-import raft_cluster
-import ssb_peer
-from directory.options import parser_for
 from tables import Screen, Table, Teller, clean, show
 
 TABLE = Table(
@@ -51,6 +46,15 @@ def test_a_table_on_a_terminal_is_in_colour() -> None:
     assert "\x1b[2J" not in terminal.getvalue()  # what somebody else has written
 
 
+def test_who_wants_no_colours_gets_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    terminal = Terminal()
+    show(TABLE, file=terminal)
+    Teller(terminal)("connected", peer="@a")
+    assert "leader" in terminal.getvalue()
+    assert re.findall(r"\x1b\[(?:3|4|9)\d", terminal.getvalue()) == []
+
+
 def test_a_screen_draws_on_a_terminal_only() -> None:
     for file, drawn in ((StringIO(), False), (Terminal(), True)):
         with Screen(file) as screen:
@@ -84,26 +88,3 @@ def test_words_go_through_who_stands_in_for_a_terminal_that_is_drawn_on() -> Non
 
 def test_what_moves_the_cursor_is_escaped() -> None:
     assert clean("a\x1b\n\udcff\u00e9") == "a\\x1b\\n\\udcff\u00e9"
-
-
-def every(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
-    for action in parser._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            for inner in action.choices.values():
-                yield from every(inner)
-        else:
-            yield action
-
-
-COMMANDS = ("publish", "serve", "fetch", "check", "verify", "ls", "log")
-PARSERS = {
-    "replicate_directory": lambda: parser_for(dict.fromkeys(COMMANDS, lambda options: 0)),
-    "raft_cluster": raft_cluster.parser,
-    "ssb_peer": ssb_peer.parser,
-    "p2panda_node": p2panda_node.parser,
-}
-
-
-@pytest.mark.parametrize("program", PARSERS)
-def test_every_option_says_what_it_is_for(program: str) -> None:
-    assert [action.dest for action in every(PARSERS[program]()) if not action.help] == []

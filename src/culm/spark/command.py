@@ -49,7 +49,16 @@ from culm.testing.plain import from_plain
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["EXIT_CLEAN", "EXIT_FAILED", "EXIT_FOUND", "EXIT_USAGE", "JOBS", "Job", "main"]
+__all__ = [
+    "EXIT_CLEAN",
+    "EXIT_FAILED",
+    "EXIT_FOUND",
+    "EXIT_INTERRUPTED",
+    "EXIT_USAGE",
+    "JOBS",
+    "Job",
+    "main",
+]
 
 #: Everything was found in order.
 EXIT_CLEAN = 0
@@ -59,13 +68,15 @@ EXIT_FOUND = 1
 EXIT_USAGE = 2
 #: The job could not be done, or not completely.
 EXIT_FAILED = 3
+#: Somebody has interrupted it, as by Ctrl-C.
+EXIT_INTERRUPTED = 130
 
 _KIND = "bamboo/YASMF"
 # What is written beside the tables; the last one shows that the output is complete.
 _SAID = ("report.html", "summary.txt", "summary.json")
 _EXITS = """\
 exit status: 0 nothing is wrong; 1 rows were set aside, records have reasons against them or
-replicas differ; 2 wrong arguments; 3 the job could not be done.
+replicas differ; 2 wrong arguments; 3 the job could not be done; 130 interrupted.
 """
 
 
@@ -310,6 +321,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         summary, clean = _run(given, options)
     except (SparkSetupError, OSError) as error:
         return _fail(error)
+    except KeyboardInterrupt:
+        print("culm.spark: interrupted", file=sys.stderr)
+        return EXIT_INTERRUPTED
     except Exception as error:
         # Unforeseen: the traceback is shown in full; the exit status must not mean a finding.
         if not type(error).__module__.startswith(("pyspark", "py4j", "culm")):

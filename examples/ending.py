@@ -1,0 +1,32 @@
+"""How programs end, and how their help says so."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import NoReturn
+
+__all__ = ["INTERRUPTED", "end_with", "exits"]
+
+INTERRUPTED = 130  # as shells say it of a program that SIGINT has ended
+
+
+def exits(*statuses: str, endless: str = "") -> str:
+    """What a program's help says of its exit status.
+
+    statuses: what 0, 1, 2 ... mean; a number that is not used is an empty string.
+    endless: the commands that go on until Ctrl-C, which is no failure there.
+    """
+    told = [f"{number} {text}" for number, text in enumerate(statuses) if text]
+    sentence = f"Exit status: {'; '.join(told)}; {INTERRUPTED} interrupted."
+    return f"{sentence} Ctrl-C is the usual end of {endless}, with 0." if endless else sentence
+
+
+def end_with(main: Callable[[], int]) -> NoReturn:
+    """Run a program and exit with its status; Ctrl-C is told in a word, and not as a traceback."""
+    try:
+        status = main()
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        status = INTERRUPTED
+    sys.exit(status)

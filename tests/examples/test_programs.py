@@ -1,0 +1,194 @@
+"""What holds for all programs in examples/: which they are is found there, so none is forgotten."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import runpy
+import signal
+import socket
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import NamedTuple, NoReturn
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+PROGRAMS = sorted(
+    path.stem for path in EXAMPLES.glob("*.py") if 'if __name__ == "__main__":' in path.read_text()
+)
+NEEDS = {"demo_spark": "pyspark"}
+SECONDS_MAX = 60
+
+
+class Case(NamedTuple):
+    """A program that is interrupted as soon as it has said something, or has asked a server.
+
+    The server takes every connection and never says anything.  ``FOLDER`` stands for a folder of
+    the test's own, and ``PORT`` for the port of that server.
+    """
+
+    program: str
+    arguments: str
+    status: int
+    asks: bool = False
+    json: bool = True
+
+
+CASES = [
+    Case("demo_replicate", "--source FOLDER/source", 130, json=False),
+    Case("demo_spark", "--source FOLDER/source --output FOLDER/reports", 130, json=False),
+    Case("oxen_cluster", "node 39481 --json", 0),
+    Case("oxen_cluster", "demo --nodes 3 --json", 130),
+    Case("p2panda_node", "serve --store FOLDER/a.store --port 0", 0),
+    Case("p2panda_node", "sync --store FOLDER/a.store --from 127.0.0.1:PORT", 130, asks=True),
+    Case("p2panda_node", "sync --store FOLDER/a.store --from 127.0.0.1:PORT --live", 0, asks=True),
+    Case("raft_cluster", "start --dir FOLDER/new --nodes 1", 0),
+    Case("raft_cluster", "watch --dir FOLDER", 0, asks=True),
+    Case("raft_cluster", "put --dir FOLDER key value", 130, asks=True),
+    Case("raft_cluster", "status --dir FOLDER --json", 130, asks=True),
+    Case("replicate_directory", "serve --store FOLDER/a.store --port 0", 0),
+    Case(
+        "replicate_directory",
+        "fetch --store FOLDER/b.store --from 127.0.0.1:PORT",
+        130,
+        asks=True,
+    ),
+    Case("ssb_peer", "run --dir FOLDER/pub --port 0", 0),
+]
+
+
+def needed(program: str) -> None:
+    if program in NEEDS:
+        pytest.importorskip(NEEDS[program])
+
+
+class ParserSeen(Exception):
+    """Where a program would have looked at its arguments."""
+
+    def __init__(self, parser: argparse.ArgumentParser) -> None:
+        self.parser = parser
+
+
+def parser_of(program: str) -> argparse.ArgumentParser:
+    """The command line of a program, whatever it has called it."""
+    needed(program)
+
+    def stop(parser: argparse.ArgumentParser, *_: object) -> NoReturn:
+        raise ParserSeen(parser)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(argparse.ArgumentParser, "parse_args", stop)
+        with pytest.raises(ParserSeen) as seen:
+            runpy.run_path(str(EXAMPLES / f"{program}.py"), run_name="__main__")
+    return seen.value.parser
+
+
+def with_commands(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
+    """A command line, and those of its commands."""
+    yield parser
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for inner in action.choices.values():
+                yield from with_commands(inner)
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_help_says_what_each_option_is_for_and_how_the_program_ends(program: str) -> None:
+    for parser in with_commands(parser_of(program)):
+        text = " ".join(parser.format_help().split())
+        assert "exit status: 0" in text.lower(), parser.prog
+        assert "130 interrupted" in text, parser.prog
+        unexplained = [
+            action.dest
+            for action in parser._actions
+            if not action.help and not isinstance(action, argparse._SubParsersAction)
+        ]
+        assert unexplained == [], parser.prog
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_help_says_which_commands_ctrl_c_ends_well(program: str) -> None:
+    text = " ".join(parser_of(program).format_help().split())
+    _, _, endless = text.partition("Ctrl-C is the usual end of ")
+    for case in CASES:
+        if case.program == program:
+            words = {word for word in case.arguments.split() if word in endless.split()}
+            words |= {word for word in case.arguments.split() if f"{word}," in endless.split()}
+            assert bool(words) is (case.status == 0), case
+
+
+def test_every_program_is_interrupted() -> None:
+    assert sorted({case.program for case in CASES}) == PROGRAMS
+
+
+@pytest.fixture
+def silent() -> Iterator[socket.socket]:
+    with socket.create_server(("127.0.0.1", 0)) as made:
+        made.settimeout(SECONDS_MAX)
+        yield made
+
+
+def prepare(folder: Path, port: int) -> None:
+    """What the cases start from: a directory, an empty store, a cluster that does not answer."""
+    (folder / "source").mkdir()
+    (folder / "source" / "file").write_text("content")
+    cluster = {"tls": False, "founders": [1], "password": "", "nodes": {"1": {"control": port}}}
+    (folder / "cluster.json").write_text(json.dumps(cluster))
+    (folder / "tmp").mkdir()
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.program} {case.arguments}")
+def test_an_interrupt_ends_a_program_without_a_traceback(
+    case: Case, tmp_path: Path, silent: socket.socket
+) -> None:
+    needed(case.program)
+    port = silent.getsockname()[1]
+    prepare(tmp_path, port)
+    if "serve --store FOLDER/a.store" in case.arguments and case.program == "replicate_directory":
+        publish = [sys.executable, str(EXAMPLES / "replicate_directory.py"), "publish"]
+        where = [str(tmp_path / "source"), "--store", str(tmp_path / "a.store")]
+        subprocess.run([*publish, *where], check=True, capture_output=True)
+    words = case.arguments.replace("FOLDER", str(tmp_path)).replace("PORT", str(port)).split()
+    foreign = ("FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE")
+    clean = {name: value for name, value in os.environ.items() if name not in foreign}
+    with subprocess.Popen(
+        [sys.executable, str(EXAMPLES / f"{case.program}.py"), *words],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=clean | {"TMPDIR": str(tmp_path / "tmp")},
+        start_new_session=True,  # so that all of it can be interrupted, as a terminal does
+    ) as process:
+        assert process.stdout is not None
+        try:
+            if case.asks:
+                connection = silent.accept()[0]
+                first = ""
+            else:
+                first = process.stdout.readline()
+                assert first, process.communicate()
+            os.killpg(process.pid, signal.SIGINT)
+            output, errors = process.communicate(timeout=SECONDS_MAX)
+        finally:
+            process.kill()
+        if case.asks:
+            connection.close()
+    assert "Traceback" not in errors
+    assert process.returncode == case.status, errors
+    said = first + output
+    assert "\x1b" not in said + errors  # nothing of it was a terminal
+    assert ("interrupted" in errors) is (case.status == 130)
+    if case.json:
+        assert all(isinstance(json.loads(line), dict) for line in said.splitlines())
+    assert list((tmp_path / "tmp").iterdir()) == []
+    for store in (*tmp_path.rglob("*.store"), *tmp_path.rglob("*.sqlite")):
+        with closing(sqlite3.connect(store)) as opened:
+            assert opened.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
