@@ -16,7 +16,7 @@ what a node is, ``/tag hall`` puts it into a group, ``/untag hall`` takes that b
 ``/to hall hello`` is heard by those in the group alone.
 
 Exit status of the demo: 0 if all that was said was heard in order, 1 if not, 130 if it was
-interrupted; of a node: 0, or 2 if its port cannot be had.
+interrupted; of a node: 0, or 2 if its port cannot be used or a tag is invalid.
 """
 
 from __future__ import annotations
@@ -611,9 +611,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _options(arguments: list[str] | None) -> argparse.Namespace:
-    epilog = exits(
-        "done; all was heard in order", "it was not", "the port cannot be had", endless="node"
-    )
+    epilog = exits("done; all was heard in order", "it was not", "bad port or tags", endless="node")
     parser = argparse.ArgumentParser(
         description="A cluster of processes that chat over UDP.", epilog=epilog
     )
