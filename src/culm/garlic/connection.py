@@ -42,11 +42,11 @@ class Connection(StreamBase[ConnectionEvent]):
     limits
         Bounds on frames.
     unanswered_max
-        Requests that may wait for their answer; as listener, no further request is read beyond
-        that before all answers have been taken from `data_to_send` (backpressure),
-        as dialler, `send_request` refuses with ``QUEUE_FULL``.
+        Requests that may be unanswered.  Beyond that a listener reads no further request before all
+        answers have been taken from `data_to_send` (backpressure), and a dialler's `send_request`
+        refuses with ``QUEUE_FULL``.
 
-    Raises `TypeError` and `ValueError` for an `unanswered_max` that is no number from 1 on.
+    Raises `TypeError` and `ValueError` unless `unanswered_max` is an int from 1 on.
     Worst-case memory: one frame of ``limits.log_size_max`` being received, and
     `unanswered_max` requests.
     """
@@ -84,19 +84,20 @@ class Connection(StreamBase[ConnectionEvent]):
 
     @property
     def partial(self) -> bool:
-        """Whether bytes have come that no event has told of."""
+        """Whether bytes have arrived that no event has reported yet."""
         return len(self._inbox) > 0
 
     @property
     def unsent(self) -> int:
-        """Bytes that `data_to_send` has not given yet."""
+        """The number of bytes that `data_to_send` has not returned yet."""
         return self._outbox.size
 
     @property
     def full(self) -> bool:
         """Whether a listener reads no request before all answers have been taken.
 
-        All of them: what is read at once is then the same, in whatever pieces they are taken.
+        It waits for all of them so that what is read does not depend on the pieces in which they
+        are taken.
         """
         untaken = (self._outbox.size + RESPONSE_SIZE - 1) // RESPONSE_SIZE
         return self._was_full or len(self._unanswered) + untaken >= self._unanswered_max
@@ -187,7 +188,7 @@ class Connection(StreamBase[ConnectionEvent]):
         return Closed()
 
     def _goodbye(self) -> None:
-        """Frames have no goodbye: the end of the stream says it."""
+        """Frames have no goodbye: the end of the stream is the goodbye."""
 
     def _ended(self, error: RemoteProtocolError | None) -> None:
         self._unanswered.clear()

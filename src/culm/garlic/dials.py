@@ -1,4 +1,4 @@
-"""The connections that a node makes: to whom, and what waits for them."""
+"""The connections that a node makes: to which peers, and what waits for them."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ _DOUBLINGS_MAX = 64  # beyond that it is the longest pause
 
 
 class Dials:
-    """Owns who is dialled, by id: under way, there, or given a pause after a failure.
+    """Owns the connections to peers, by id: being dialled, established, or pausing after a failure.
 
-    Of the requests to a peer whose connection is on its way the last one is kept; the core
-    sends the others again.
+    While a connection is being made, only the last request to that peer is kept; the core sends
+    the others again.
 
     pause, pause_max
         Seconds before a peer is dialled again, at first and at most: they double with every
         connection on which it has not answered anything.
     answer_timeout
-        Seconds without a byte for which an answer is waited for.
+        Seconds to wait for an answer without receiving a byte.
     rng
-        Where pauses get shorter from, by up to a half, so that not all servers dial at once.
+        Shortens pauses by up to a half, so that servers do not all dial at once.
     """
 
     __slots__ = (
@@ -57,7 +57,7 @@ class Dials:
         self._stopped = False
 
     def missing(self, peers: Iterable[int]) -> int | None:
-        """One of `peers` that is not dialled; it is under way from now on."""
+        """One of `peers` that has not been dialled; it counts as being dialled from now on."""
         if self._stopped:
             return None
         for peer in peers:
@@ -70,26 +70,26 @@ class Dials:
         return peer in self._under_way
 
     def made(self, peer: int, link: Link) -> None:
-        """The connection to `peer` is there."""
+        """The connection to `peer` is established."""
         self._under_way.discard(peer)
         self._links[peer] = link
 
     def failed(self, peer: int, now: float) -> None:
-        """Nobody was there; nothing if that was not under way."""
+        """The dial has failed; no effect if there was none."""
         if peer in self._under_way:
             self._under_way.discard(peer)
             self._pending.pop(peer, None)
             self._wait(peer, now)
 
     def ended(self, peer: int, now: float) -> None:
-        """The connection to `peer` is there no more."""
+        """The connection to `peer` has ended."""
         del self._links[peer]
         self._owed.cancel(peer)
         if not self._stopped:
             self._wait(peer, now)
 
     def answered(self, peer: int) -> None:
-        """The peer is there, and does its work."""
+        """The peer has answered, so the next pause is short again."""
         self._failures.pop(peer, None)
 
     def _wait(self, peer: int, now: float) -> None:
@@ -101,7 +101,7 @@ class Dials:
         self._pauses.set(peer, now + pause * self._rng.uniform(0.5, 1.0))
 
     def ask(self, request: Request) -> Link | None:
-        """Send `request`, hold or drop it; the link that it leaves on."""
+        """Send `request`, hold it or drop it; returns the link that it was sent on."""
         peer = request.destination
         link = self._links.get(peer)
         if link is not None and link.established:
@@ -113,7 +113,7 @@ class Dials:
         return None
 
     def established(self, link: Link) -> None:
-        """Frames may go over `link`: what has waited for that does."""
+        """Frames may go over `link`: send what has waited for it."""
         peer = link.peer
         request = None if peer is None else self._pending.pop(peer, None)
         if peer is not None and request is not None:
@@ -129,7 +129,7 @@ class Dials:
         return min((time for time in times if time is not None), default=None)
 
     def advance(self, now: float) -> list[Link]:
-        """The connections whose peers have been silent for too long."""
+        """Returns the connections whose peers have been silent for too long."""
         while self._pauses.pop_due(now) is not None:
             pass
         silent: list[Link] = []
@@ -145,7 +145,7 @@ class Dials:
         return silent
 
     def stop(self) -> None:
-        """Nobody is dialled any more."""
+        """Dial nobody from now on."""
         self._stopped = True
         self._under_way.clear()
         self._pending.clear()

@@ -74,7 +74,7 @@ def parse_parameters(text: str) -> list[tuple[str, dict[str, str]]] | None:
 
 @dataclass(frozen=True, slots=True)
 class Challenge:
-    """What a server wants to be answered."""
+    """A server's challenge."""
 
     realm: str
     nonce: str
@@ -150,7 +150,7 @@ class CredentialCache:
         self._entries[server] = (challenge, now + self._lifetime, 0)
 
     def use(self, server: str, now: float) -> tuple[Challenge, int] | None:
-        """A challenge of `server` and how often it is used with this time, if known."""
+        """The challenge of `server`, if known, and its number of uses including this one."""
         entry = self._entries.get(server)
         if entry is None or entry[1] <= now:
             self._entries.pop(server, None)
@@ -164,7 +164,7 @@ class CredentialCache:
 
 
 class Verdict:
-    """What a server thinks of an Authorization header."""
+    """A server's verdict on an Authorization header."""
 
     GOOD = "good"
     STALE = "stale"
@@ -177,7 +177,7 @@ class _Nonce:
     count: int
 
     def use(self, count: int, now: float) -> bool:
-        """Whether it may be used for the `count`-th time; no count is good for two."""
+        """Whether it may be used for the `count`-th time; no count is valid twice."""
         fresh = now < self.until and count > self.count
         if fresh:
             self.count = count
@@ -218,8 +218,7 @@ class Nonces:
     ) -> tuple[str, str]:
         """Judge an Authorization header for ``GET uri``; returns a `Verdict` and the user.
 
-        A nonce's count must grow with each use, so a header that was seen is worth
-        nothing.
+        A nonce's count must grow with each use, so a header that was overheard cannot be reused.
         """
         parsed = parse_parameters(header)
         if not parsed or len(parsed) != 1 or parsed[0][0] != "digest":

@@ -1,4 +1,4 @@
-"""What happens on a connection of frames, and in the handshake before it."""
+"""Events of a connection of frames, and of the handshake before it."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestReceived(Event):
-    """The peer asks; answer with `Connection.send_response`, in the order of requests."""
+    """The peer has sent a request; answer with `Connection.send_response`, in their order."""
 
     request: Request
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResponseReceived(Event):
-    """The peer answers `request`, the oldest one that was unanswered."""
+    """The peer has answered `request`, the oldest one that was unanswered."""
 
     request: Request
     response: Response
@@ -42,10 +42,10 @@ class ResponseReceived(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Authenticated(Event):
-    """The handshake is over; frames follow.
+    """The handshake has succeeded; frames follow.
 
-    `user` is who was authenticated (on the client: who we are); `cluster` and `version`
-    are those of the path.  `extensions` is what both sides understand beside JRaft's frames.
+    `user` is the authenticated user (on the client: ourselves); `cluster` and `version` are those
+    of the path.  `extensions` are those that both sides understand besides JRaft's frames.
     """
 
     user: str
@@ -56,14 +56,14 @@ class Authenticated(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Challenged(Event):
-    """The server wants credentials, and has said which: the next connection has them."""
+    """The server has sent its challenge: the next connection will carry credentials."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DialWanted(Event):
-    """A node will have something to say to `server`: dial it, then call `Node.dialled`.
+    """The node needs a connection to `server`: dial it, then call `Node.dialled`.
 
-    If that does not work out, call `Node.dial_failed`; it is asked for again later.
+    If that fails, call `Node.dial_failed`; the event is repeated later.
     """
 
     server: Server
@@ -71,7 +71,7 @@ class DialWanted(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkClosed(Event):
-    """A connection of a node has ended: send what is left of it, and close it."""
+    """A connection of a node has ended: send its remaining bytes, and close it."""
 
     link: int
     peer: int | None

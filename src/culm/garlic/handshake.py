@@ -62,7 +62,7 @@ def _check(name: str, value: str, form: re.Pattern[str]) -> None:
 
 
 class _Handshake(StreamBase[HandshakeEvent]):
-    """One HTTP head each way; both sides share how it is read."""
+    """One HTTP head in each direction; the reading is common to both sides."""
 
     def __init__(self, limits: Limits, now: float) -> None:
         super().__init__(receive_max=limits.head_size_max)
@@ -77,7 +77,7 @@ class _Handshake(StreamBase[HandshakeEvent]):
         return self._state
 
     def next_deadline(self) -> float | None:
-        """None: how long to wait for a peer is the driver's to say."""
+        """None: the driver decides how long to wait for a peer."""
         return None
 
     def advance(self, now: float) -> None:
@@ -89,7 +89,7 @@ class _Handshake(StreamBase[HandshakeEvent]):
         self._now = now
 
     def _take_head(self) -> bytes | None:
-        """A whole HTTP head.  Its limit does not depend on how it arrives."""
+        """Take a complete HTTP head.  The limit does not depend on how it arrives."""
         end = self._inbox.find(_HEAD_END, size_max=self._head_size_max)
         if end >= 0:
             return self._inbox.take(end + len(_HEAD_END))
@@ -138,7 +138,7 @@ def _tokens(headers: Iterable[tuple[bytes, bytes]], name: bytes) -> set[str]:
 
 
 def _upgrades(headers: Iterable[tuple[bytes, bytes]]) -> bool:
-    """Whether a switch to WebSocket is spoken of."""
+    """Whether the headers ask for, or accept, an upgrade to WebSocket."""
     values = [value for key, value in headers if key == b"upgrade"]
     return values == [b"websocket"] or "websocket" in _tokens(headers, b"upgrade")
 
@@ -146,7 +146,7 @@ def _upgrades(headers: Iterable[tuple[bytes, bytes]]) -> bool:
 def _agreed(
     ours: frozenset[Extension], headers: Iterable[tuple[bytes, bytes]]
 ) -> frozenset[Extension]:
-    """What both sides have named; names that we do not know say nothing."""
+    """The extensions that both sides have named; unknown names are ignored."""
     values = [value for key, value in headers if key == _EXTENSIONS_FIELD]
     if values == [value for _, value in _extensions_field(ours)]:
         return ours  # a peer like us
@@ -164,26 +164,27 @@ class ServerHandshake(_Handshake):
     """The server's side of one connection.
 
     lookup
-        The password of a user, ``None`` for an unknown one.
+        Returns the password of a user, ``None`` for an unknown user.
     nonces
         Shared by all connections of the server.
     now
         The time (monotonic seconds).
     cluster, version
-        What the path must name.
+        The cluster and version that the path must name.
     realm
-        Told to clients.
+        The realm in challenges.
     limits
-        Of these, the size of a head.
+        Bounds the size of a head.
     extensions
-        What we understand beside JRaft's frames; a peer that names none of it sees no difference.
+        What we understand besides JRaft's frames; a peer that names none of them sees no
+        difference.
 
     `Authenticated` comes with the 101; then `Closed` without an error, and what the
     client has sent after its request is trailing data.  A request without credentials
     ends without an error after the 401 as well.  Errors: ``NOT_FOUND`` (404 was sent),
     ``UNAUTHORIZED`` (401), ``BAD_HTTP``, ``HEAD_TOO_LARGE``, ``TRUNCATED``.
 
-    Raises `ValueError` for a cluster, a version or a realm that HTTP cannot say.
+    Raises `ValueError` for a cluster, a version or a realm that HTTP cannot carry.
     """
 
     def __init__(
@@ -290,15 +291,16 @@ class ClientHandshake(_Handshake):
     cache
         Challenges of servers; shared by all connections of the client.
     rng
-        Where client nonces come from.
+        The source of client nonces.
     now
         The time (monotonic seconds).
     cluster, version
-        What the path names.
+        The cluster and version in the path.
     limits
-        Of these, the size of a head.
+        Bounds the size of a head.
     extensions
-        What we understand beside JRaft's frames; a peer that names none of it sees no difference.
+        What we understand besides JRaft's frames; a peer that names none of them sees no
+        difference.
 
     With a cached challenge the request has credentials from the start.  Without one, or
     if it has become stale, the server's challenge is put into the cache, and `Challenged`
@@ -306,7 +308,7 @@ class ClientHandshake(_Handshake):
     Errors: ``UNAUTHORIZED`` if the credentials are bad, ``NOT_FOUND``,
     ``UPGRADE_REFUSED``, ``BAD_HTTP``, ``HEAD_TOO_LARGE``, ``TRUNCATED``.
 
-    Raises `ValueError` for a name or a path that HTTP cannot say, and for a password that has no
+    Raises `ValueError` for a name or a path that HTTP cannot carry, and for a password that has no
     encoding.
     """
 

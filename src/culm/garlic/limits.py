@@ -1,4 +1,4 @@
-"""What a peer may make a node hold."""
+"""How much a peer may make a node hold."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["Limits"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Bounds on what comes from a peer; worst-case memory is given for each.
+    """Bounds on what a peer sends, each with its worst-case memory.
 
     Raises `ValueError` for one below 0.
 
@@ -29,10 +29,10 @@ class Limits:
     head_size_max
         Bytes of one HTTP head of the handshake.
     term_max
-        A term above this is refused, so that terms, which the wire holds in 63 bits, can never be
-        used up by one message.
+        A term above this is refused, so that a single message cannot use up the terms, which have
+        63 bits on the wire.
     raft
-        Of the core.  Its requests are kept so small that they fit the frames.
+        The limits of the core.  They are lowered where its requests would not fit the frames.
     """
 
     log_size_max: int = 64 * 1024 * 1024

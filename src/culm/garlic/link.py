@@ -34,10 +34,10 @@ _CLIENT_TYPES = frozenset(
 
 
 class Link:
-    """A `culm.machine.Link`: a connection's bytes, whose events the node gives.
+    """A `culm.machine.Link`: the bytes of a connection, whose events come from the node.
 
-    `peer` is the server dialled; of an accepted connection, the one whose requests came.
-    `user` is who was authenticated, if there was a handshake.
+    `peer` is the server dialled or, on an accepted connection, the source of its requests.  `user`
+    is the authenticated user, if there was a handshake.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class Link:
         return data
 
     def close(self) -> None:
-        """Give the connection up; its end is told by the node."""
+        """Give the connection up; the node reports its end."""
         self._machine.close()
         self._wake(self)
 
@@ -117,11 +117,11 @@ class Link:
 
     @property
     def receiving(self) -> bool:
-        """Whether an accepted link has new bytes that no event has told of."""
+        """Whether an accepted link has new bytes that no event has reported."""
         return self._stirred and not self.dialled and self._connection.partial
 
     def moved(self) -> bool:
-        """Whether bytes of a dialled link have come or gone since this was asked last."""
+        """Whether bytes of a dialled link have come or gone since the last call."""
         if not (self._stirred and self.dialled and self.established):
             return False
         self._stirred = False
@@ -129,11 +129,11 @@ class Link:
 
     @property
     def quiet_since(self) -> float | None:
-        """Since when nothing has moved, if answers are owed to us."""
+        """Since when no byte has moved, if answers are owed to us."""
         return self._moved_at if self._asked else None
 
     def rest(self) -> None:
-        """All that has come or gone is told of."""
+        """Note that everything that has come or gone is reported."""
         self._stirred = False
 
     def next_event(self) -> Event | None:
@@ -151,7 +151,7 @@ class Link:
         return event
 
     def fail(self, error: RemoteProtocolError) -> None:
-        """The peer sent good frames that it must not send."""
+        """End the link: the peer has sent well-formed frames against a rule."""
         self._fault = error.detached()
         self._machine.close()
         self._wake(self)
@@ -185,9 +185,9 @@ class Link:
         return self._translator.decode_response(asked, response)
 
     def ask(self, message: m.Request) -> bool:
-        """Send a request, unless too many are unanswered, or too much is not sent yet.
+        """Send a request, unless too many are unanswered, or too many bytes are unsent.
 
-        A question that was not agreed upon in the handshake is not asked.
+        A request of an extension that was not agreed upon in the handshake is not sent.
         """
         connection = self._connection
         unsent = connection.unsent
@@ -205,12 +205,12 @@ class Link:
         return True
 
     def answer(self, slot: int, message: m.Response) -> None:
-        """Answer the request of that slot, as soon as all before it are answered."""
+        """Answer the request of that slot, once all before it are answered."""
         self._answers[slot] = self._translator.encode_response(message)
         while self._slots and self._slots[0] in self._answers:
             self._connection.send_response(self._answers.pop(self._slots.popleft()))
 
     @property
     def slots(self) -> tuple[int, ...]:
-        """Requests that are not answered."""
+        """The requests that are not answered."""
         return tuple(self._slots)

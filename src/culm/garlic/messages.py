@@ -97,7 +97,7 @@ _TYPES: dict[int, MessageType] = {kind.value: kind for kind in MessageType}
 
 
 def is_request(kind: MessageType) -> bool:
-    """Whether messages of that type ask (and not answer)."""
+    """Whether messages of this type are requests."""
     return kind in RESPONSE_OF
 
 
@@ -124,7 +124,7 @@ def _check_term(term: int, limits: Limits) -> None:
 class Request:
     """A request: the header's fields and the encoded log entries (`culm.garlic.values`).
 
-    `source` and `destination` are 0 in requests of clients.
+    `source` and `destination` are 0 in requests from clients.
     """
 
     type: MessageType
@@ -185,7 +185,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Response:
-    """A response.  `next_index` is what the sender wants next; bytes for snapshots.
+    """A response.  `next_index` is what the sender wants next; a byte offset for snapshots.
 
     `destination` is the source of a peer's request, the believed leader for a client's
     (``0xffffffff``, JRaft's -1, if there is none).

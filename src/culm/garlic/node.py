@@ -53,36 +53,36 @@ class Node:
     server_id
         Our id in configurations.
     stored
-        What the store holds of us.
+        What the store holds for this server.
     rng
-        Where election timeouts come from.
+        The source of election timeouts.
     now
         The time (monotonic seconds).
     timing
         How long the core waits.
     limits
-        What peers may make us hold, and how much the core takes at a time.
+        How much peers may make us hold, and how much the core takes at a time.
     links_max
-        Accepted connections at a time whose peers are known: authenticated, or without
+        Concurrent accepted connections whose peers are known: authenticated or, without a
         handshake, from their first request on.
     strangers_max
-        Accepted connections of others; when there are more, the oldest ends.
+        Concurrent accepted connections of others; when there are more, the oldest is ended.
     requests_max
         Unanswered requests of one accepted connection.
     handshake_timeout_s
         Seconds for a connection to become established.
     answer_timeout_s
         Seconds after which a connection that we have made is given up, and made anew, if answers
-        are owed to us and nothing moves.  Well above the times of `timing`, and above the time
-        that a peer's slowest write takes.
+        are owed to us and no byte moves.  It should be well above the times of `timing`, and above
+        the time of a peer's slowest write.
     dial_pause_s, dial_pause_max_s
         Seconds before a server is dialled again; the pauses double from the former to the latter
         until it answers.
 
     A `culm.machine.LinkedMachine`: `accepted` and `dialled` open its links.
 
-    Requests to a peer whose connection is not there, or does not take more, are dropped:
-    the core sends them again.  Servers that we dial have places of their own, one each.
+    Requests to a peer without a connection, or whose connection is full, are dropped: the core
+    sends them again.  Connections that we dial, one for each server, do not count in `links_max`.
     Worst-case memory beside the log: for each connection one frame (``limits.log_size_max``)
     and `requests_max` requests; of a stranger in its handshake one head.
     """
@@ -221,11 +221,11 @@ class Node:
     # Connections
 
     def accepted(self, *, handshake: StreamMachine | None = None) -> Link:
-        """A connection was accepted.
+        """Open a link over an accepted connection.
 
-        If too many have not said yet who they are, the one that has had most time for that ends
-        (``CROWDED_OUT``).  Raises `LocalProtocolError`: ``QUEUE_FULL`` if there are too many
-        others, ``ALREADY_CLOSED``.
+        If too many peers have not yet said who they are, the one that has had the most time for it
+        is cut off (``CROWDED_OUT``).  Raises `LocalProtocolError`: ``QUEUE_FULL`` if there are too
+        many others, ``ALREADY_CLOSED``.
         """
         self._check_open()
         if len(self._guests) >= self._links_max:
@@ -238,7 +238,7 @@ class Node:
         return link
 
     def dialled(self, peer: int, *, handshake: StreamMachine | None = None) -> Link:
-        """The connection to `peer` that `DialWanted` asked for is there.
+        """Open a link over the connection to `peer` that `DialWanted` asked for.
 
         Raises `LocalProtocolError`: ``UNKNOWN_PEER`` if it was not asked for,
         ``ALREADY_CLOSED``.
@@ -258,7 +258,7 @@ class Node:
         self._core.reachable(peer, link.extensions)
 
     def dial_failed(self, peer: int) -> None:
-        """Nobody was there; after a pause it is asked for again."""
+        """The dial has failed; after a pause `DialWanted` comes again."""
         self._dials.failed(peer, self._now)
 
     def _open(
@@ -357,7 +357,7 @@ class Node:
         return None
 
     def _meet(self, link: Link) -> None:
-        """Somebody that was accepted has said who it is."""
+        """The peer of an accepted connection has said who it is."""
         if self._strangers.pop(link.number, None) is not None:
             self._guests.add(link.number)
 
@@ -416,7 +416,7 @@ class Node:
             self._links[number].fail(RemoteProtocolError(ErrorCode.HANDSHAKE_TIMEOUT))
 
     def close(self) -> None:
-        """End all links, then the node, of which there may be words left."""
+        """End all links, then the node; links may still have bytes to send."""
         if self._closing:
             return
         self._closing = True

@@ -1,8 +1,8 @@
 """Client sessions: a value that is proposed twice is applied once (thesis, section 6.3).
 
-A client whose proposal has an uncertain end (`Lost` or `ForwardFailed` that is not certain, a
-server that died) proposes the same bytes again, at any server: whoever applies the log sees that
-it has been there.  That is decided by the log alone, so all state machines decide alike.
+A client whose proposal has an uncertain end (`Lost` or `ForwardFailed` that is not certain, or a
+server that died) proposes the same bytes again, at any server: state machines see that the command
+has been there.  That follows from the log alone, so all of them decide alike.
 
 `Sessions` goes around the state machine of every server of the cluster, from its founding on;
 `Session` is the client's side, and makes the values.
@@ -43,7 +43,7 @@ class _Kind(IntEnum):
 
 
 class Outcome(Enum):
-    """What a committed value has done."""
+    """The outcome of a committed value."""
 
     APPLIED = "applied"
     OPENED = "opened"  # a session, whose id is the value's index
@@ -55,12 +55,12 @@ class Outcome(Enum):
 
 
 def open_session() -> bytes:
-    """A value that opens a session.  Proposed twice, it opens two, of which one is left alone."""
+    """A value that opens a session.  Proposed twice, it opens two, one of which stays unused."""
     return bytes([_Kind.OPEN])
 
 
 def plain(value: Buffer) -> bytes:
-    """A value that belongs to no session, and is applied as often as it is committed."""
+    """A value without a session, applied as often as it is committed."""
     return b"".join((bytes([_Kind.PLAIN]), value))
 
 
@@ -70,8 +70,8 @@ class Session:
     session
         The index at which `open_session` was applied.
 
-    Not more than `WINDOW` commands wait for their end at a time: beyond that a retry of the oldest
-    could not be told from one that came too late.
+    At most `WINDOW` commands may be unfinished: with more, a retry of the oldest could not be told
+    from one that comes too late.
     """
 
     def __init__(self, session: int) -> None:
@@ -84,7 +84,7 @@ class Session:
     def command(self, value: Buffer) -> bytes:
         """The value to propose, again and again until its outcome is known.
 
-        Raises `LocalProtocolError` (``QUEUE_FULL``) if the oldest that has not ended is too far
+        Raises `LocalProtocolError` (``QUEUE_FULL``) if the oldest unfinished command is too far
         behind.
         """
         if self._serial + 1 - self._oldest >= WINDOW:
@@ -95,7 +95,7 @@ class Session:
         return command
 
     def ended(self, command: bytes) -> None:
-        """The outcome of `command` is known, or nobody cares any more."""
+        """The outcome of `command` is known, or no longer wanted."""
         self._open.pop(command, None)
         oldest = next(iter(self._open), None)
         self._oldest = self._serial + 1 if oldest is None else _COMMAND.unpack_from(oldest)[2]
@@ -109,7 +109,7 @@ class Sessions:
     """A `StateMachine` around another, which is given each command of a session once.
 
     machine
-        What the values are for.
+        The state machine that gets the commands.
     tell
         Called for every committed value with its index and `Outcome`.
 
@@ -179,7 +179,7 @@ class Sessions:
         return b"".join((_COUNT.pack(len(self._table)), *sessions, self._machine.snapshot()))
 
     def restore(self, image: bytes) -> None:
-        """Raises `ValueError` for what `snapshot` has not made."""
+        """Raises `ValueError` for bytes that `snapshot` has not made."""
         count = _COUNT.unpack_from(image)[0] if len(image) >= _COUNT.size else SESSIONS_MAX + 1
         end = _COUNT.size + count * _SESSION.size
         if count > SESSIONS_MAX or len(image) < end:

@@ -1,4 +1,4 @@
-"""Where connections and handshakes stand."""
+"""The states of connections and handshakes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class ConnectionState(Enum):
 
 
 class HandshakeState(Enum):
-    """Where a handshake is."""
+    """The state of a handshake."""
 
     WAITING = "waiting"  # for the request (server), for the response (client)
     DONE = "done"

@@ -26,10 +26,10 @@ __all__ = ["MemoryStore", "StateMachine", "Store", "recover"]
 
 @runtime_checkable
 class StateMachine(Protocol):
-    """What the log is for.  Deterministic: equal values make equal states."""
+    """The state machine that the log feeds; deterministic: equal values make equal states."""
 
     def apply(self, index: int, value: bytes) -> None:
-        """Take the committed value of that index.  Must not fail."""
+        """Apply the committed value of this index.  Must not fail."""
         ...
 
     def snapshot(self) -> bytes:
@@ -37,20 +37,20 @@ class StateMachine(Protocol):
         ...
 
     def restore(self, image: bytes) -> None:
-        """Take the state of a snapshot instead of one's own."""
+        """Replace the state by that of a snapshot."""
         ...
 
 
 @runtime_checkable
 class Store(Protocol):
-    """Does the effects of a node, and knows what to start from."""
+    """Performs the effects of a node, and loads what it starts from."""
 
     def load(self) -> Stored:
         """What a node starts from; the state machine has the state of its snapshot."""
         ...
 
     def perform(self, effect: Effect[Any]) -> object:
-        """Do an effect of the core; returns the result for `complete`."""
+        """Perform an effect of the core; returns the result for `complete`."""
         ...
 
 
@@ -134,15 +134,15 @@ class MemoryStore:
 
 
 def recover(store: Store, servers: Iterable[Server]) -> Stored:
-    """Make of what one server holds a cluster of `servers`, when a majority is lost for good.
+    """Make a cluster of `servers` from what one server holds, when a majority is lost for good.
 
-    All of its log is taken for committed, applied, and stands in a snapshot whose configuration
-    is `servers`.  Called again after a crash on the way, it goes on.  Returns what the server
-    starts from; the others of `servers` start empty, with ``Stored()``, and get the snapshot.
+    All of its log is taken for committed, applied, and put into a snapshot whose configuration is
+    `servers`.  Called again after a crash on the way, it continues.  Returns what the server starts
+    from; the others of `servers` start empty, with ``Stored()``, and get the snapshot.
 
-    **This gives up what Raft promises.**  What was committed and is not in this log is lost; what
-    is in it and was never committed becomes so.  And no other server of the old cluster may
-    ever start again with its old store: two clusters would go on from there.
+    **This gives up what Raft promises.**  Entries that were committed and are not in this log are
+    lost; entries in it that were never committed become so.  And no other server of the old cluster
+    may ever start again with its old store, or there would be two clusters.
     """
     stored = store.load()
     snapshot, first = stored.snapshot, stored.first_index

@@ -1,7 +1,7 @@
 """Between the core's messages and the wire's frames.
 
-Two of the core's messages have no frame of their own, and are written as frames that
-JRaft understands and takes no harm from:
+Two of the core's messages have no frame of their own, and are written as frames that JRaft
+understands without harm:
 
 * A transfer of leadership is a RequestVoteRequest of the leader in its own term.  No
   candidate ever sends that: its last log term is below its term.
@@ -69,12 +69,12 @@ _RESPONSE_TYPE: dict[type[m.Response], MessageType] = {
 
 
 def value_size_max(limits: Limits) -> int:
-    """The longest value that fits every frame which has to carry it, with all around it."""
+    """The longest value that fits every frame that has to carry it, with everything around it."""
     return min(limits.log_size_max, limits.inflated_size_max) // 2
 
 
 def fitting(limits: Limits) -> RaftLimits:
-    """The core's limits, such that no request is too large for the frames that the others allow."""
+    """The core's limits, lowered so that no request is too large for the frames of the others."""
     room = value_size_max(limits)
     entries_max = max(1, min(limits.entries_max, room // (2 * _ENTRY_SIZE)))
     return replace(
@@ -179,7 +179,7 @@ class Translator:
         return self._last_log
 
     def _encode_pack(self, message: m.SyncRequest) -> bytes:
-        """A pack whose offsets go on where the one before it ended.
+        """A pack whose offsets continue where the one before it ended.
 
         JRaft writes the offsets of a pack into its own index as they are, so they count
         from the first entry that the joiner is given (or that follows its snapshot).

@@ -15,13 +15,13 @@ __all__ = ["Applier"]
 
 
 class Leader(Protocol):
-    """Who knows how far the others are."""
+    """The part that knows how far the others are."""
 
     def lag(self) -> Lag: ...
 
 
 class Applier:
-    """Applies in order, one `Apply` at a time, what is committed and durable here."""
+    """Applies committed, locally durable entries in order, one `Apply` at a time."""
 
     __slots__ = ("_busy", "_compact_to", "_journal", "_limits", "_work", "applied_index")
 
@@ -47,7 +47,7 @@ class Applier:
         return self._busy
 
     def next_effect(self, leader: Leader | None) -> Apply | Compact | TakeSnapshot | None:
-        """What the store is to do; while we lead, those who are behind are waited for."""
+        """The next effect for the store; a leader waits for followers that are behind."""
         if self._compact_to is not None:
             index, self._compact_to = self._compact_to, None
             return self._work.hand_out(Compact, lambda _: None, index=index)

@@ -33,7 +33,7 @@ _FIRST_INDEX = 1
 
 
 class ChangeState(Enum):
-    """What is waited for."""
+    """What the change waits for."""
 
     JOINING = "joining"
     PROMOTING = "promoting"
@@ -44,9 +44,9 @@ class ChangeState(Enum):
 
 
 class Change:
-    """Owns the talk with one server that is being added or removed.
+    """Owns the exchange with one server that is being added or removed.
 
-    With a learner that is to vote there is nothing to talk about: it is a peer like all others.
+    A learner that is to vote needs no such exchange: it is a peer like all others.
     """
 
     __slots__ = (
@@ -103,7 +103,7 @@ class Change:
         return any(not server.voter for server in self.configuration.servers)
 
     def let_in(self) -> None:
-        """The server is known to understand what learners are."""
+        """Note that the server understands what learners are."""
         self._barred = False
         self._send()
 
@@ -264,15 +264,15 @@ class Change:
                 self._send()
 
     def _invite_again(self) -> None:
-        """The server does not know of its invitation, as one that was restarted.
+        """The server does not know of its invitation, for instance after a restart.
 
-        It is repeated with the next heartbeat, and not without end.
+        It is repeated with the next heartbeat, a limited number of times.
         """
         self.state = ChangeState.JOINING
         self.progress.in_flight.clear()
 
     def _moved(self, entries: int, offset: int) -> None:
-        """The server has so many entries, or so many bytes of a snapshot."""
+        """Note how many entries, or bytes of a snapshot, the server has."""
         if (entries, offset) > self._furthest:
             self._furthest, self._moved_at = (entries, offset), self._shared.now
 

@@ -44,22 +44,22 @@ class Raft:
     server_id
         Its id in configurations.
     stored
-        What the store holds of it (`Stored`); raises `ValueError` if something is missing there.
+        What the store holds for it (`Stored`); raises `ValueError` if something is missing there.
     rng
-        Where election timeouts come from.
+        The source of election timeouts.
     now
         The time (monotonic seconds).
     timing
         How long it waits.
     limits
-        How much it takes at a time, and how much at all.
+        How much it takes at a time, and in all.
     pre_vote
         Whether it asks who would vote for it before it stands for election (thesis, 9.6), so
-        that its term does not grow while it is cut off.  Of those who cannot be asked
-        `reachable` tells, or there is no election.
+        that its term does not grow while it is cut off.  `reachable` has to tell which peers do
+        not understand the question, or there is no election.
     asks_leader
-        Whether it asks the leader for what it cannot do itself (`read`, `forward`), on ways
-        of which `reachable` has told.
+        Whether it asks the leader for what it cannot do itself (`read`, `forward`), by the ways
+        that `reachable` has told.
 
     Drive it like every machine: one input, then events until ``None``, then effects,
     then `messages_to_send`, then the deadline.  Messages may be lost, doubled, delayed
@@ -127,7 +127,7 @@ class Raft:
 
     @property
     def log(self) -> LogView:
-        """The log since the last compaction, to be looked at: it is the one that goes on."""
+        """The log since the last compaction: a live view, to be read only."""
         return self._shared.journal.log
 
     @property
@@ -142,9 +142,9 @@ class Raft:
 
     @property
     def addressees(self) -> Collection[int]:
-        """Whom this server sends requests as long as its role lasts.
+        """The servers that it sends requests to in its present role.
 
-        A follower nobody, except its leader when it has something to ask.
+        A follower sends none, except to its leader when it has something to ask.
         """
         engine = self._engine
         if engine.leadership is not None:
@@ -160,7 +160,7 @@ class Raft:
 
     @property
     def peers(self) -> Sequence[PeerStatus]:
-        """On the leader: what it knows of each server that it serves.  Of others nothing."""
+        """On the leader: the status of each server that it serves; empty on others."""
         leadership = self._engine.leadership
         return () if leadership is None else leadership.peers()
 
@@ -178,8 +178,8 @@ class Raft:
     def propose(self, values: Sequence[Buffer]) -> tuple[int, int]:
         """Append values on the leader; returns the index and the term of the first.
 
-        The others have the indexes that follow, and the same term.  `Committed` or `Lost` says
-        what has become of each of them, once; leadership may end long before that.
+        The others have the following indexes, and the same term.  `Committed` or `Lost` reports the
+        fate of each value, once; leadership may end long before that.
 
         Raises `LocalProtocolError`: ``NOT_LEADER`` (see `leader`), ``QUEUE_FULL``,
         ``VALUE_TOO_LARGE``, ``TRANSFER_IN_PROGRESS``, ``ALREADY_CLOSED``.
@@ -193,9 +193,9 @@ class Raft:
     def forward(self, values: Sequence[Buffer]) -> int:
         """Propose values at any server, with `asks_leader`; returns a number.
 
-        A leader appends them, whoever does not lead sends them to its leader, once.  `Forwarded`
-        or `ForwardFailed` repeats the number; after the former `Committed` or `Lost` follows, as
-        of `propose`.
+        A leader appends them; any other server sends them to its leader, once.  `Forwarded` or
+        `ForwardFailed` repeats the number; after the former, `Committed` or `Lost` follows as for
+        `propose`.
 
         Raises `LocalProtocolError`: ``NOT_LEADER`` and ``NO_LEADER`` as `read` does,
         ``QUEUE_FULL``, ``VALUE_TOO_LARGE`` (also for several values that do not fit one request),
@@ -212,8 +212,8 @@ class Raft:
     def read(self) -> int:
         """Ask for a linearizable read; `ReadReady` or `ReadFailed` repeats the number.
 
-        With `asks_leader` at any server that knows a leader: it asks that one what the state
-        machine here must have.
+        With `asks_leader` it works at any server that knows a leader, which it asks how far the
+        local state machine must be.
 
         Raises `LocalProtocolError`: ``NOT_LEADER`` (also if the leader is known not to understand
         the question), ``NO_LEADER``, ``QUEUE_FULL``, ``ALREADY_CLOSED``.
@@ -226,9 +226,9 @@ class Raft:
     def add_server(self, server: Server) -> None:
         """Start adding `server`; `ConfigurationChanged` or `ChangeFailed` follows.
 
-        A learner (`Server.voter`) is added where `reachable` has told that all other members know
-        what that is: who does not would count it.  One that is added again as a voter becomes one,
-        as soon as it has answered and lacks little.
+        A learner (`Server.voter`) is added only if `reachable` has told that all other members know
+        learners: others would count it.  A learner that is added again as a voter becomes one as
+        soon as it has answered and lacks little.
 
         Raises `LocalProtocolError`: ``NOT_LEADER``, ``ALREADY_MEMBER``, ``NOT_UNDERSTOOD``,
         ``BAD_ENDPOINT``, ``CHANGE_IN_PROGRESS``, ``TRANSFER_IN_PROGRESS``,
@@ -252,7 +252,7 @@ class Raft:
     def cancel_change(self) -> None:
         """Give up adding or removing a server; `ChangeFailed` follows.
 
-        A server that was told to leave still votes, but stands for no election in this term.
+        A server that was told to leave still votes, but does not stand for election in this term.
         Raises `LocalProtocolError`: ``NOT_LEADER``, ``NO_CHANGE``, ``CHANGE_IN_PROGRESS`` (it is
         in the log already: `ConfigurationChanged` or `ChangeFailed` will follow),
         ``ALREADY_CLOSED``.
@@ -273,7 +273,7 @@ class Raft:
         leadership.transfer(target)
 
     def unreachable(self, peer: int) -> None:
-        """The way to `peer` is broken: what was sent there and not answered is lost."""
+        """The way to `peer` is broken: requests that it has not answered are lost."""
         if not self._closed:
             self._engine.unreachable(peer)
 
@@ -281,19 +281,19 @@ class Raft:
         """There is a way to `peer`, until `unreachable`.
 
         extensions
-            What it understands beside JRaft's messages.  Whoever knows no pre-vote is counted as
-            if it had no objection, since it would be asked for its vote next.
+            What it understands besides JRaft's messages.  A peer without pre-vote counts as having
+            no objection, since it will be asked for its vote next.
         """
         if not self._closed:
             self._engine.reachable(peer, frozenset(extensions))
 
     def still_sending(self, peer: int) -> None:
-        """`peer` takes the bytes of a request that was sent, and not all of them have gone yet."""
+        """Note that `peer` is taking the bytes of a request, not all of which have gone yet."""
         if not self._closed:
             self._engine.still_sending(peer)
 
     def still_receiving(self, peer: int) -> None:
-        """Bytes of `peer` have come that are no whole message yet."""
+        """Note that bytes of `peer` have arrived that are not yet a complete message."""
         if not self._closed:
             self._engine.still_receiving(peer)
 
@@ -313,7 +313,7 @@ class Raft:
 
     @property
     def stopped(self) -> bool:
-        """Whether `Closed` is told already, or will be."""
+        """Whether `Closed` has been reported, or will be."""
         return self._closed
 
     def next_event(self) -> RaftEvent | None:
@@ -355,7 +355,7 @@ class Raft:
     def fail(self, ticket: Ticket[Any], error: Exception) -> None:
         """The store could not do it: the server stops, as if it had crashed.
 
-        `StoreFailed` comes, then `Closed`; no message leaves any more.  Raises
+        `StoreFailed` comes, then `Closed`; no more messages leave.  Raises
         `LocalProtocolError` as `complete` does.
         """
         self._shared.work.fail(ticket, error)
@@ -380,8 +380,8 @@ class Raft:
     def receive_message(self, message: m.Message) -> None:
         """Take a message; a request is answered in time through `messages_to_send`.
 
-        A leader that denies what is committed here has lost it, or we have: the server stops
-        (`Closed` with ``CONTRADICTION``), for somebody to look after the cluster.
+        If a leader contradicts what is committed here, one of the two has lost data: the server
+        stops (`Closed` with ``CONTRADICTION``), so that somebody looks after the cluster.
         """
         if not self._closed:
             try:

@@ -11,7 +11,7 @@ __all__ = ["Departure", "DepartureState"]
 
 
 class DepartureState(Enum):
-    """What a leader has said of our going."""
+    """What a leader has said about our leaving."""
 
     STAYING = "staying"
     TOLD = "told"  # it ordered us to leave
@@ -21,9 +21,9 @@ class DepartureState(Enum):
 class Departure:
     """Owns an order to leave, until it is carried out or void.
 
-    Who was told to leave votes and follows, but stands for no election: a leader that has removed
-    it does not say so, and would be deposed.  The order is void when a leader of a later term is
-    heard that keeps us, or when without us none can be elected.
+    A server that was told to leave votes and follows, but does not stand for election: a leader
+    that has removed it does not say so, and would be deposed.  The order is void once a leader of a
+    later term keeps us, or if no leader can be elected without us.
     """
 
     __slots__ = ("_deadline", "_shared", "_term", "state")
@@ -46,7 +46,7 @@ class Departure:
             self._wait()
 
     def go(self) -> None:
-        """Take no part in elections any more."""
+        """Take no further part in elections."""
         self._deadline = None
         if self.state is not DepartureState.GONE:
             self.state = DepartureState.GONE
@@ -79,7 +79,7 @@ class Departure:
             self._heard()
 
     def _heard(self) -> None:
-        """All is not silent.  Who left because of silence, and is a member still, is back."""
+        """Not all is silent: if we left because of silence, and are a member, we are back."""
         if self.state is DepartureState.GONE and self._shared.is_member:
             self.state = DepartureState.TOLD
         if self.state is DepartureState.TOLD:

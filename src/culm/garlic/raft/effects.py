@@ -30,9 +30,9 @@ class Persist(Effect[None]):
     a crash on the way any prefix of this may be there: term, vote and commit index
     first, then the cut, then the entries in order.
 
-    With `Limits.writes_max` above 1 several are under way: they are done in the order in which
-    they were handed out, and none after one that has failed, so that a crash leaves a prefix of
-    all of them.  They may be completed in any order.
+    With `Limits.writes_max` above 1 several may be under way: the store does them in the order in
+    which they were handed out, and none after one that has failed, so that a crash leaves a prefix
+    of all of them.  They may be completed in any order.
     """
 
     term: int
@@ -46,7 +46,7 @@ class Persist(Effect[None]):
 class Apply(Effect[None]):
     """Apply committed entries to the state machine, in order; complete when done.
 
-    Entries that hold a `Configuration` are there for the sake of the count.
+    Entries that hold a `Configuration` are included only so that indexes count up.
     """
 
     first_index: int
@@ -67,7 +67,7 @@ class TakeSnapshot(Effect[None]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compact(Effect[None]):
-    """Entries up to `index` are no longer needed; a snapshot stands for them."""
+    """Entries up to `index` are no longer needed, since a snapshot stands for them."""
 
     index: int
 
@@ -84,7 +84,7 @@ class SnapshotChunk:
 class ReadSnapshot(Effect[SnapshotChunk | None]):
     """Read at most `size` bytes at `offset` of this snapshot.
 
-    Complete with a `SnapshotChunk`, or with ``None`` if it is not there any more.
+    Complete with a `SnapshotChunk`, or with ``None`` if the snapshot is gone.
     """
 
     snapshot: Snapshot
@@ -103,12 +103,12 @@ class ReadSnapshot(Effect[SnapshotChunk | None]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteSnapshot(Effect[bool]):
-    """Write a chunk of a snapshot that comes from the leader.
+    """Write a chunk of a snapshot from the leader.
 
-    Offset 0 starts a new one and drops what there is of another.  With `done` the
-    snapshot is whole: it replaces snapshot and log of the store at once, and the state
-    machine's state.  Complete with ``True`` when it would survive a crash, with
-    ``False`` if it cannot be used (it is then sent again).
+    Offset 0 starts a new one and drops whatever there is of another.  With `done` the snapshot is
+    complete: it replaces the store's snapshot and log at once, and the state machine's state.
+    Complete with ``True`` when it would survive a crash, with ``False`` if it cannot be used (it is
+    then sent again).
     """
 
     snapshot: Snapshot

@@ -24,7 +24,7 @@ class Elector:
     """Owns the role, the votes of a candidacy, and when the next one is due.
 
     pre_vote
-        Whether a candidacy begins with the question who would vote for us (thesis, 9.6).
+        Whether a candidacy begins by asking who would vote for us (thesis, 9.6).
     """
 
     __slots__ = (
@@ -60,7 +60,7 @@ class Elector:
 
     @property
     def shielded(self) -> bool:
-        """Whether a leader is in contact, so that nobody else is listened to.
+        """Whether a leader is in contact, so that candidates are disregarded.
 
         Paper, section 6: servers disregard RequestVote within the minimum election
         timeout of hearing from a current leader.
@@ -80,18 +80,18 @@ class Elector:
         self._shared.follow(leader)
 
     def still_receiving(self) -> None:
-        """The leader's next words are on their way.
+        """The leader's next message is on its way.
 
-        The timeout is not drawn anew: bytes that come one by one draw no more often.
+        The timeout is not drawn anew: a message that comes byte by byte must not draw more often.
         """
         shared = self._shared
         self._heard_at = shared.now
         self.deadline = max(self.deadline, shared.now + shared.timing.election_timeout_min_s)
 
     def gives_time(self) -> bool:
-        """Whether a timeout is noticed so late that we were away, and not the leader.
+        """Whether a timeout is noticed so late that we were away, not the leader.
 
-        Its heartbeats may be waiting to be read; it has as long as a lease lasts.
+        Its heartbeats may be waiting to be read; the leader gets one more minimum timeout.
         """
         shared, timing = self._shared, self._shared.timing
         late = shared.now - self.deadline > timing.heartbeat_interval_s
@@ -102,7 +102,7 @@ class Elector:
         return False
 
     def follow(self, term: int) -> None:
-        """Become a follower of a term whose leader is not known."""
+        """Become a follower in a term whose leader is unknown."""
         journal = self._shared.journal
         changed = term > journal.term or self.role is not State.FOLLOWER
         if term > journal.term:
@@ -121,7 +121,7 @@ class Elector:
         return self._is_quorum(self._votes | silent if asked else silent)
 
     def ask_first(self) -> None:
-        """Become a pre-candidate: ask who would vote for us.  The term remains (thesis, 9.6)."""
+        """Become a pre-candidate: ask who would vote for us.  The term stays (thesis, 9.6)."""
         shared, journal = self._shared, self._shared.journal
         self._canvass += 1
         self._votes.clear()
@@ -208,7 +208,7 @@ class Elector:
         return self._is_quorum(self._votes)
 
     def _is_quorum(self, others: set[int]) -> bool:
-        """Whether those and we are a majority."""
+        """Whether they and we together are a majority."""
         membership = self._shared.journal.membership
         ours = others | {self._shared.server_id}
         return len(ours & membership.voters) >= membership.quorum

@@ -1,4 +1,4 @@
-"""What a Raft core tells.  The last event is always `culm.machine.Closed`."""
+"""Events of a Raft core.  The last one is always `culm.machine.Closed`."""
 
 from __future__ import annotations
 
@@ -45,21 +45,21 @@ class LeaderChanged(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigurationChanged(Event):
-    """Another configuration is in force; as soon as it is known to be committed."""
+    """Another configuration is in force, since it is known to be committed."""
 
     configuration: Configuration
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeFailed(Event):
-    """The server was not added or removed, or it is not known whether it was."""
+    """The server was not added or removed, or it is unknown whether it was."""
 
     server_id: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransferFailed(Event):
-    """`target` did not take over in time; we lead on."""
+    """`target` did not take over in time; this server remains leader."""
 
     target: int
 
@@ -68,8 +68,8 @@ class TransferFailed(Event):
 class Committed(Event):
     """Values that were proposed here are committed: every state machine will apply them.
 
-    index, term: of the first of them, as `Raft.propose` returned it, or of what is left of its
-        values if some of them were told of before.
+    index, term: those of the first value, as `Raft.propose` returned them, or of the first
+        remaining value if some were reported before.
     count: how many values.
     """
 
@@ -80,12 +80,12 @@ class Committed(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lost(Event):
-    """Values that were proposed here are not known to be committed, and nothing more is told.
+    """Values that were proposed here are not known to be committed; no further event about them.
 
-    index, term, count: as of `Committed`.
-    certain: something else is committed in their place, so that nobody will ever apply them.
-        Otherwise it cannot be told any more: a snapshot has replaced that part of the log, or
-        this core has been closed.
+    index, term, count: as in `Committed`.
+    certain: something else is committed in their place, so they will never be applied.  Otherwise
+        it can no longer be known: a snapshot has replaced that part of the log, or this core has
+        been closed.
     """
 
     index: int
@@ -99,7 +99,7 @@ class Forwarded(Event):
     """The leader has appended the values of `Raft.forward`; `Committed` or `Lost` follows.
 
     forward: the number that was returned.
-    index, term: of the first of them.
+    index, term: those of the first value.
     count: how many values.
     """
 
@@ -111,10 +111,10 @@ class Forwarded(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForwardFailed(Event):
-    """The values of `Raft.forward` are not known to have been appended, and nothing more is told.
+    """The values of `Raft.forward` are not known to have been appended; nothing more follows.
 
-    certain: they were not, and never will be.  Otherwise the leader, or the way there, was lost
-        before it could tell: they may be committed, once, or never.
+    certain: they were not appended, and never will be.  Otherwise the leader, or the way to it, was
+        lost before it could answer: they may be committed once, or never.
     """
 
     forward: int
@@ -131,9 +131,9 @@ class ReadReady(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadFailed(Event):
-    """Leadership ended before `read` was confirmed, or, at a follower, the leader did not answer.
+    """Leadership ended before `read` was confirmed or, at a follower, the leader did not answer.
 
-    Ask again: here, or the new leader.
+    Repeat the read, here or at the new leader.
     """
 
     read: int
@@ -148,7 +148,7 @@ class SnapshotInstalled(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Left(Event):
-    """This server is no member any more; it stands for no election."""
+    """This server is no longer a member; it does not stand for election."""
 
 
 RaftEvent: TypeAlias = (

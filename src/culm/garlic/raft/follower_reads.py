@@ -14,12 +14,12 @@ __all__ = ["FollowerReads"]
 
 
 class FollowerReads:
-    """Owns the reads that were asked here: the leader says what the state machine must have.
+    """Owns the reads that were asked here: the leader tells how far the state machine must be.
 
-    One question is under way at a time, for all reads that came before it was sent; those that
-    come meanwhile wait for the next one.  A read ends with `ReadReady`; or with `ReadFailed`, when
-    its leader is believed in no more, refuses, or has not answered for an election timeout, or
-    when for so long an idle state machine has come no nearer to what the leader said.
+    One question is under way at a time, for all reads that came before it was sent; reads that come
+    meanwhile wait for the next one.  A read ends with `ReadReady`, or with `ReadFailed` if its
+    leader is no longer believed in, refuses, or has not answered for an election timeout, or if the
+    idle state machine has made no progress towards the leader's index for as long.
     """
 
     __slots__ = (
@@ -66,7 +66,7 @@ class FollowerReads:
         self._new.append(number)
 
     def settle(self) -> None:
-        """Draw the conclusions of what has changed: the leader, the way there, what is applied."""
+        """React to changes: of the leader, the way to it, and what is applied."""
         if self._shared.leader != self._leader:
             self.end()
             return
@@ -131,7 +131,7 @@ class FollowerReads:
         numbers.clear()
 
     def end(self) -> None:
-        """Nobody answers any more."""
+        """Fail all reads: nobody will answer them."""
         for number in self.pending:
             self._shared.work.emit(ReadFailed(read=number))
         for waiting in (self.pending, self._new, self._asked, self._confirmed):
@@ -148,7 +148,7 @@ class FollowerReads:
         return min(times, default=None)
 
     def advance(self) -> None:
-        """Give up what has waited for too long, and ask again what got no answer."""
+        """Give up reads that have waited too long, and repeat questions without an answer."""
         now, timing = self._shared.now, self._shared.timing
         before = now - timing.election_timeout_max_s
         for numbers in (self._asked, self._new):

@@ -1,4 +1,4 @@
-"""Values that are proposed at a server that does not lead, and go to its leader."""
+"""Values that are proposed at a server that does not lead, and sent to its leader."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class _Forward:
 class Forwards:
     """Owns the values that were given here, until the leader has appended them.
 
-    One request is under way at a time, with all that came before it was sent and fits; it is never
-    repeated.  So nothing is appended twice, and of what was under way when its leader or the way
-    there was lost nobody can tell.
+    One request is under way at a time, with all values given before it was sent, as far as they
+    fit; it is never repeated.  So nothing is appended twice, and the fate of values that were under
+    way when the leader or the way to it was lost is unknown.
     """
 
     __slots__ = (
@@ -83,7 +83,7 @@ class Forwards:
         self._new.append(number)
 
     def settle(self) -> None:
-        """Draw the conclusions of what has changed: the leader, or the way there."""
+        """React to changes: of the leader, or the way to it."""
         if self._shared.leader != self._leader:
             self.end()
         elif self._new and not self._asked:
@@ -132,7 +132,7 @@ class Forwards:
             self._fail(self._asked, certain=False)
 
     def still_sending(self, peer: int) -> None:
-        """What is on its way to `peer` needs long."""
+        """A request to `peer` takes long to send."""
         if peer == self._leader:
             self._sent_at = self._shared.now
 
@@ -162,7 +162,7 @@ class Forwards:
         numbers.clear()
 
     def end(self) -> None:
-        """Nobody answers any more."""
+        """Fail all values: nobody will answer."""
         self._fail(self._asked, certain=False)
         self._fail(self._new, certain=True)
 
@@ -174,7 +174,7 @@ class Forwards:
         return min((time + wait for time in times), default=None)
 
     def advance(self) -> None:
-        """Give up what has waited for too long."""
+        """Give up values that have waited too long."""
         before = self._shared.now - self._shared.timing.election_timeout_max_s
         if self._asked and self._sent_at <= before:
             self._fail(self._asked, certain=False)

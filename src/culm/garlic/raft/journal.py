@@ -28,9 +28,9 @@ class Journal:
     """Term, vote and log, in memory and on their way to the store.
 
     Changes are counted.  Up to `writes_max` writes are under way at a time, each with all changes
-    made since the one before it; a write counts when all before it are done, too.  A message sent
+    made since the one before it; a write counts once all before it are done, too.  A message sent
     with `send` leaves when all changes that preceded it are written.  `stable_index` is the last
-    entry that is durable as it stands here.
+    entry that is durable in its present form.
     """
 
     __slots__ = (
@@ -83,7 +83,7 @@ class Journal:
         return self._saved == self._changes
 
     def commit(self, index: int) -> bool:
-        """Everything up to `index` is committed.  Returns whether the members changed."""
+        """Note that everything up to `index` is committed; returns whether the members changed."""
         self.commit_index = index
         return self.membership.commit(index)
 
@@ -99,13 +99,13 @@ class Journal:
         self._changed_from(first)
 
     def append_values(self, values: Sequence[bytes]) -> None:
-        """Add values, of which none is a configuration, as entries of the current term."""
+        """Add values (not configurations) as entries of the current term."""
         term = self.term
         self._changed_from(self.log.last_index + 1)
         self.log.append([Entry(term, value) for value in values])
 
     def truncate(self, first: int) -> None:
-        """Drop entries from `first` on; new ones follow at once."""
+        """Drop entries from `first` on; new ones are appended right after."""
         self.log.truncate(first)
         self.membership.truncate(first)
         self._changed_from(first)
@@ -117,7 +117,7 @@ class Journal:
         self._changes += 1
 
     def reset(self, snapshot: Snapshot) -> None:
-        """Store and memory hold nothing but `snapshot` any more."""
+        """Note that store and memory now hold only `snapshot`."""
         self.log.reset(snapshot)
         self.membership.reset(snapshot)
         self.commit_index = self.stable_index = snapshot.index
@@ -130,7 +130,7 @@ class Journal:
             self._waiting.append((self._changes, message))
 
     def send_now(self, message: Message) -> None:
-        """Let `message` leave, which depends on nothing that is not durable."""
+        """Let `message` leave at once: it depends on nothing that is not durable."""
         self._outbox.append(message)
 
     def take_messages(self) -> list[Message]:
@@ -172,7 +172,7 @@ class Journal:
             self._outbox.append(waiting.popleft()[1])
 
     def _unchanged_up_to(self, last: int) -> int:
-        """How much of the log up to `last`, as it was written, nothing is to replace."""
+        """The part of the log up to `last` that no later change replaces."""
         if self._unsaved_from is not None and self._unsaved_from <= last:
             last = self._unsaved_from - 1
         for write in self._writes:

@@ -1,4 +1,4 @@
-"""How long a Raft core waits, and how much it takes at a time."""
+"""How long a Raft core waits, and how much it takes."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ class Timing:
     Raises `ValueError` for one below 0.
 
     election_timeout_min_s, election_timeout_max_s
-        A follower that hears no leader for a time drawn from here stands for election (paper,
-        5.2 and 5.6: well above the time of a broadcast).  Within the former of hearing the
-        leader it disregards other candidates (section 6).
+        A follower that hears no leader for a time drawn from this range stands for election (paper,
+        5.2 and 5.6: well above the time of a broadcast).  Within the minimum of hearing the leader
+        it disregards other candidates (section 6).
     heartbeat_interval_s
-        How often an idle leader is heard.
+        How often an idle leader sends heartbeats.
     request_timeout_s
-        When an unanswered request of a leader is sent again.
+        After how long a leader repeats an unanswered request.
     change_timeout_s
-        When a server that is being added, and gets no further, is given up.
+        After how long a server that is being added, and makes no progress, is given up.
     """
 
     election_timeout_min_s: float = 0.150
@@ -39,20 +39,20 @@ class Timing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """How much at a time, and how much at all.  The defaults are JRaft's, where it has one.
+    """How much at a time, and in all.  The defaults are JRaft's, where it has one.
 
     Raises `ValueError` for one below 0.
 
     in_flight_max
-        Requests to one peer that may be unanswered; 1 as JRaft does.
+        Requests to one peer that may be unanswered; 1 as in JRaft.
     append_entries_max, append_size_max
         Entries, and bytes of values, in one append or sync request (one entry is sent
         whatever its size).
     sync_gap
-        A joiner that lacks fewer entries than this is taken in.
+        A joiner that lacks fewer entries than this becomes a member.
     attempts_max
-        Unanswered requests to a server that joins or leaves, before the leader gives up, or goes
-        on without the answer; and invitations of one that loses its way again and again.
+        Unanswered requests to a server that joins or leaves, before the leader gives up, or
+        continues without the answer; also invitations of a joiner that keeps restarting.
     chunk_size
         Bytes of a snapshot in one request.
     snapshot_distance
@@ -61,19 +61,20 @@ class Limits:
         Entries before a snapshot that are kept for slow followers.
     catch_up_entries
         How many of them a leader keeps at most for followers that answer and are further behind.
-        While such a one is sent a snapshot, the next snapshot waits until it stands for as many.
+        While such a follower is being sent a snapshot, the next one is put off until it would stand
+        for this many entries.
     proposals_max, proposal_size_max
         Entries, and bytes of values, that a leader holds uncommitted before it refuses more.
     writes_max
-        `Persist` effects that may be under way; above 1 for stores that do them in order, and none
-        after one that has failed.
+        `Persist` effects that may be under way; above 1 only for stores that do them in order, and
+        none after one that has failed.
     apply_entries_max
         Entries of one `Apply`.
     reads_max
-        Reads that may wait for their quorum.
+        Reads that may wait for a quorum.
     term_jump_max
-        A voter disregards terms that are further ahead of its own.  A server that is cut off, and
-        stands for election seven times a second, is that far ahead after 19 years.
+        A voter disregards terms that are further ahead of its own than this.  A server that is cut
+        off, and stands for election seven times a second, gets that far ahead in 19 years.
     """
 
     in_flight_max: int = 1

@@ -15,7 +15,7 @@ _term = itemgetter(0)  # of an entry
 
 
 class LogView(Protocol):
-    """What a log in memory says of itself (`Raft.log`); entries up to `base_index` are gone."""
+    """A read-only view of a log (`Raft.log`); entries up to `base_index` are gone."""
 
     @property
     def snapshot(self) -> Snapshot: ...
@@ -53,7 +53,7 @@ class Log:
         self.last_index = self.base_index + len(self._entries)
 
     def _load(self, first: int, entries: Sequence[Entry]) -> None:
-        """Take stored entries, which follow the snapshot, or go on from before it.
+        """Take stored entries, which begin right after the snapshot, or before it.
 
         Raises `ValueError` for a store that lacks what it once had: a server that went on
         without that would vote for leaders who lack it, too.
@@ -126,7 +126,7 @@ class Log:
         self.last_index = first - 1
 
     def first_conflict(self, previous_index: int, entries: Sequence[Entry]) -> int:
-        """How many of `entries`, which follow `previous_index`, are here already."""
+        """How many of `entries`, which follow `previous_index`, are already here."""
         if previous_index == self.last_index:
             return 0
         start = previous_index - self.base_index

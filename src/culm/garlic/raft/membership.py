@@ -1,9 +1,9 @@
 """Who is in the cluster: the configurations in the log, and the one in force.
 
 A configuration takes effect when it is known to be committed, as in JRaft, and a leader
-starts no change while one is uncommitted.  Hence, whoever has two changes in its log
-knows that the earlier one is committed, whatever commit index it remembers: two servers
-are never more than one change apart, and their majorities overlap.
+starts no change while one is uncommitted.  So a server with two changes in its log knows that
+the earlier one is committed, whatever commit index it remembers: two servers are never more
+than one change apart, and their majorities overlap.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ __all__ = ["Membership"]
 class Membership:
     """The configurations of a log, from the snapshot's on.
 
-    `current` is in force, `latest` is the last one in the log; `members` are the ids of
-    the former, `voters` those of them that are no learners, `known` the ids of both.
+    `current` is in force, `latest` is the last one in the log; `members` are the ids in the
+    former, `voters` those of them that are not learners, `known` the ids in either.
     """
 
     __slots__ = ("_committed", "_history", "current", "known", "latest", "members", "voters")
@@ -31,12 +31,12 @@ class Membership:
 
     @property
     def quorum(self) -> int:
-        """How many voters decide."""
+        """How many voters make a majority."""
         return len(self.voters) // 2 + 1
 
     @property
     def pending(self) -> bool:
-        """Whether the last configuration is not known to be committed."""
+        """Whether the last configuration is not yet known to be committed."""
         return self._history[-1][0] > self._committed
 
     def at(self, index: int) -> Configuration:
@@ -61,7 +61,7 @@ class Membership:
             self._refresh()
 
     def commit(self, index: int) -> bool:
-        """Everything up to `index` is committed.  Returns whether the servers are others."""
+        """Note that everything up to `index` is committed; returns whether the servers changed."""
         before, pending = self.current.servers, self.pending
         self._committed = index
         if pending:

@@ -1,4 +1,4 @@
-"""What the servers of a cluster, and their clients, say to each other.
+"""The messages of the servers of a cluster, and of their clients.
 
 These are the messages of the Raft paper's figures 2 and 13 and of JRaft's membership
 changes, without any wire format.  `sequence` pairs a response with its request: the
@@ -49,7 +49,7 @@ __all__ = [
 
 
 class Extension(StrEnum):
-    """What JRaft does not understand, by the name that a handshake has for it."""
+    """Extensions that JRaft does not have, by their names in the handshake."""
 
     PRE_VOTE = "pre-vote"
     READ_INDEX = "read-index"
@@ -69,12 +69,12 @@ class Message:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request(Message):
-    """Asks; every request that reaches a running core is answered exactly once."""
+    """A request; each one that reaches a running core is answered exactly once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Response(Message):
-    """Answers.  `next_index` is what the sender would take next (see each kind)."""
+    """A response.  `next_index` is what the sender would take next (see each kind)."""
 
     next_index: int
     accepted: bool
@@ -203,9 +203,9 @@ class ReadIndexResponse(Response):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForwardRequest(Request):
-    """Values to append that a follower was given.
+    """Values to append that were given to a follower.
 
-    It must not be doubled on its way: each copy would be appended.  It may be lost.
+    It may be lost, but must not be duplicated on its way: each copy would be appended.
     """
 
     values: Sequence[bytes]

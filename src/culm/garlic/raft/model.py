@@ -1,4 +1,4 @@
-"""What a replicated log is made of: entries, configurations, snapshots, durable state."""
+"""The parts of a replicated log: entries, configurations, snapshots, durable state."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _SERVER_ID_MAX = 0xFFFF_FFFF
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """A member of a cluster: its id (32 bits) and where it is reached.
+    """A member of a cluster: its id (32 bits) and where to reach it.
 
     voter: whether it votes and counts for majorities; a learner is only replicated to.
 
-    Raises `ValueError` for another id, `TypeError` for what is none.
+    Raises `ValueError` for an id out of range, `TypeError` for wrong types.
     """
 
     server_id: int
@@ -35,7 +35,7 @@ class Server:
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """The members of a cluster, and where in the log this was said.
+    """The members of a cluster, and the place of this configuration in the log.
 
     `log_index` is the index of the entry that holds it, `last_log_index` that of the
     configuration before it; both 0 for the one that a cluster is founded with.
@@ -51,7 +51,7 @@ class Configuration:
 
     @property
     def voters(self) -> frozenset[int]:
-        """The ids of those that are no learners."""
+        """The ids of the members that are not learners."""
         return frozenset(server.server_id for server in self.servers if server.voter)
 
     def find(self, server_id: int) -> Server | None:
@@ -59,9 +59,9 @@ class Configuration:
 
 
 class Entry(NamedTuple):
-    """One log entry: the term of the leader that made it, and what it says.
+    """One log entry: the term of the leader that made it, and its content.
 
-    `data` is opaque if it is bytes (for the state machine), else the membership.
+    `data` is either opaque bytes for the state machine, or a configuration.
     """
 
     term: int
@@ -79,16 +79,16 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeerStatus:
-    """What a leader knows of a server that it serves.
+    """What a leader knows about a server that it serves.
 
-    server_id: whom.
+    server_id: the server.
     doing: how it is served: ``probe``, ``search``, ``replicate`` or ``snapshot``; of a server that
         is being added, promoted or removed ``joining``, ``installing``, ``syncing``,
         ``promoting``, ``leaving`` or ``committing``.
-    match_index: the log agrees up to there, durably; 0 as long as nothing is known.
-    next_index: what it is sent next.
-    in_flight: requests that it has not answered.
-    heard_at: when it was heard last, on the clock of `advance`; before that when serving began.
+    match_index: its log is known to agree up to there, durably; 0 while nothing is known.
+    next_index: the entry that it is sent next.
+    in_flight: how many requests it has not answered.
+    heard_at: when it was last heard, on the clock of `advance`; before that, when serving began.
     snapshot_index, snapshot_offset: the snapshot that is being sent, ``None`` if none is, and how
         many of its bytes have arrived.
     """
@@ -105,10 +105,10 @@ class PeerStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stored:
-    """What a store holds of a node, and a node starts from.
+    """What a store holds for a node, from which the node starts.
 
-    A founding member starts from `founding`, which names all the founders; a server that
-    will be added later from ``Stored()``.  `entries` are
+    A founding member starts from `founding`, which names all founders; a server that will be added
+    later starts from ``Stored()``.  `entries` are
     those from `first_index` on; `applied_index` is how far the state machine itself is
     (0 if it starts from the snapshot).
     """
@@ -123,7 +123,7 @@ class Stored:
 
     @classmethod
     def founding(cls, servers: Iterable[Server]) -> Stored:
-        """What each of the servers that found a cluster starts from: the first configuration.
+        """What each founder of a cluster starts from: the first configuration.
 
         That is a snapshot of index 0; all founders have to name the same servers.
         """

@@ -1,4 +1,4 @@
-"""What becomes of values that were proposed here."""
+"""The fate of values that were proposed here."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ __all__ = ["Proposals"]
 class Proposals:
     """Proposals that are neither committed nor lost, by index.
 
-    They outlive leadership: whoever leads then may commit what we have proposed, or something
-    else in its place.
+    They outlive leadership: a later leader may commit what we have proposed, or something else in
+    its place.
     """
 
     __slots__ = ("_numbers", "_waiting")
@@ -34,7 +34,7 @@ class Proposals:
         heappush(self._waiting, (first, next(self._numbers), last, term))
 
     def settle(self, log: Log, commit_index: int) -> Iterator[Committed | Lost]:
-        """Say what is known by now, when everything up to `commit_index` is committed."""
+        """Report what is known, now that everything up to `commit_index` is committed."""
         waiting = self._waiting
         while waiting and waiting[0][0] <= commit_index:
             first, _, last, term = waiting[0]
@@ -51,7 +51,7 @@ class Proposals:
     def _outcome(
         self, log: Log, first: int, reached: int, last: int, term: int
     ) -> Iterator[Committed | Lost]:
-        """What has become of all of it, if the entry at `reached` is none of ours."""
+        """The fate of all of them, if the entry at `reached` is not ours."""
         ours = reached
         while ours >= first and (found := log.term_at(ours)) != term:
             if found is None:  # a snapshot has replaced it
@@ -64,7 +64,7 @@ class Proposals:
             yield Lost(index=ours + 1, term=term, count=last - ours, certain=True)
 
     def drop_all(self) -> Iterator[Lost]:
-        """Nobody will be told any more what becomes of them."""
+        """Forget all proposals: their fate will not be reported."""
         while self._waiting:
             first, _, last, term = heappop(self._waiting)
             yield Lost(index=first, term=term, count=last + 1 - first, certain=False)

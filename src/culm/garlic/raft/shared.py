@@ -1,4 +1,4 @@
-"""What the parts of one core have in common."""
+"""The state that the parts of one core share."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NO_LEADER = -1
 
 
 class Shared:
-    """A server's identity, time, durable state, and what it has to tell."""
+    """A server's identity, time, durable state, and events."""
 
     __slots__ = (
         "applier",
@@ -67,12 +67,12 @@ class Shared:
         return True
 
     def appended(self, number: int, index: int, term: int, count: int) -> None:
-        """The values of that `Raft.forward` are in the leader's log, from `index` on."""
+        """The values of a `Raft.forward` are in the leader's log, from `index` on."""
         self.proposals.add(index, index + count - 1, term)
         self.work.emit(Forwarded(forward=number, index=index, term=term, count=count))
 
     def settle_proposals(self) -> None:
-        """Tell what has become of proposals, as far as that is known by now."""
+        """Report the fate of proposals, as far as it is known."""
         if self.proposals:
             for event in self.proposals.settle(self.journal.log, self.journal.commit_index):
                 self.work.emit(event)
@@ -83,11 +83,11 @@ class Shared:
         self.work.emit(ConfigurationChanged(configuration=current))
 
     def advance(self, now: float) -> None:
-        """It is so late."""
+        """Set the time."""
         self.now = now
 
     def follow(self, leader: int | None) -> None:
-        """Believe in that leader of the term, and tell if it is another one."""
+        """Take this server for the leader of the term; report it if that is new."""
         if leader != self.leader:
             self.leader = leader
             self.work.emit(LeaderChanged(leader=leader, term=self.journal.term))

@@ -1,4 +1,4 @@
-"""What a server is in its cluster."""
+"""The roles of a server."""
 
 from __future__ import annotations
 

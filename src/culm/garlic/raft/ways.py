@@ -1,4 +1,4 @@
-"""What those who can be reached understand, and numbers for what they are asked."""
+"""What reachable peers understand, and numbers for the questions that they are asked."""
 
 from __future__ import annotations
 
@@ -29,18 +29,19 @@ class Ways:
         self._extensions.pop(peer, None)
 
     def leads_to(self, peer: int, extension: Extension) -> bool | None:
-        """Whether `peer` can be reached and understands that; ``None`` if there is no way."""
+        """Whether `peer` understands the extension; ``None`` if it cannot be reached."""
         extensions = self._extensions.get(peer)
         return None if extensions is None else extension in extensions
 
     def lacking(self, extension: Extension) -> set[int]:
-        """Who can be reached, and does not understand that."""
+        """The peers that can be reached and do not understand the extension."""
         return {peer for peer, found in self._extensions.items() if extension not in found}
 
     def next_sequence(self) -> int:
-        """A number that no question of this life has, nor, by chance, one of an earlier life.
+        """A number that no question has had since the start nor, most likely, before it.
 
-        An answer to what was asked before a restart is none to what is asked now.
+        An answer to a question from before a restart must not be taken for one to a present
+        question.
         """
         if self._sequence is None:
             self._sequence = self._rng.getrandbits(_SEQUENCE_BITS) << _SEQUENCE_BITS
