@@ -111,6 +111,21 @@ def test_a_recovery_that_was_interrupted_is_done_by_the_next_one() -> None:
     assert recover(store, [server(1)]) == recover(survivor(), [server(1)])
 
 
+def test_a_recovery_applies_every_value_at_its_index() -> None:
+    class Numbered(Journal):
+        def __init__(self) -> None:
+            super().__init__()
+            self.numbered: list[tuple[int, bytes]] = []
+
+        def apply(self, index: int, value: bytes) -> None:
+            super().apply(index, value)
+            self.numbered.append((index, value))
+
+    machine = Numbered()
+    recover(MemoryStore(machine, survivor().load()), [server(1)])
+    assert machine.numbered == [(number + 2, b"%d" % number) for number in range(5)]
+
+
 def test_a_new_store_is_recovered_to_an_empty_cluster() -> None:
     stored = recover(MemoryStore(Journal()), [server(1)])
     assert (stored.snapshot.index, stored.snapshot.configuration.ids) == (0, {1})

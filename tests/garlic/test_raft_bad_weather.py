@@ -147,6 +147,28 @@ def test_a_joiner_that_gets_further_has_time() -> None:
     assert lab.core.configuration.ids == {1, 2, 3, 4}
 
 
+def test_a_joiner_that_gets_further_in_a_snapshot_has_time() -> None:
+    """Were it a single byte."""
+    stored = Stored(term=1, snapshot=Snapshot(5, 1, configuration(1, 2, 3)))
+    lab = leader(stored=stored, change_timeout_s=0.9)
+    lab.core.add_server(NEW)
+    join = one(lab.drain(), JoinRequest)
+    lab.hold = True
+    messages = answer(lab, join, JoinResponse, 1)
+    for end in range(1, 11):
+        (read,) = lab.pending
+        lab.pending.clear()
+        lab.do(read, SnapshotChunk(b"1", end == 10))
+        chunk = one(lab.drain(), SnapshotRequest)
+        assert (chunk.destination, chunk.offset) == (4, end - 1)
+        beat(lab)
+        messages = answer(lab, chunk, SnapshotResponse, end)
+    assert ChangeFailed(server_id=4) not in lab.events
+    lab.hold = False
+    lab.settle([*messages, *lab.release()])
+    assert lab.core.configuration.ids == {1, 2, 3, 4}
+
+
 def test_a_change_can_be_cancelled() -> None:
     lab, sync = syncing()
     lab.core.cancel_change()

@@ -230,6 +230,19 @@ def test_a_learner_is_promoted_only_when_it_has_answered_since() -> None:
     assert said(lab)[-1] == {1, 2, 3, 9}
 
 
+def test_what_a_learner_answers_to_an_earlier_request_promotes_nobody() -> None:
+    """The first request since may be its own, and then the answer to that one is enough."""
+    learner = dataclasses.replace(VOTERS[1], voter=False)
+    lab = leader(founded(VOTERS[0], learner, VOTERS[2]))
+    (earlier,) = (one for one in all_of(lab.wait(0.5), AppendRequest) if one.destination == 2)
+    lab.core.add_server(VOTERS[1])
+    assert all_of(lab.drain(), AppendRequest) == []
+    (since,) = (one for one in all_of(lab.accept(earlier), AppendRequest) if one.destination == 2)
+    assert said(lab)[-1] == {1, 3}
+    lab.accept(since)
+    assert said(lab)[-1] == {1, 2, 3}
+
+
 @pytest.mark.parametrize(("lacks", "promoted"), [(4, True), (5, False)])
 def test_a_learner_is_promoted_when_it_lacks_as_little_as_a_joiner_may(
     lacks: int, *, promoted: bool

@@ -450,6 +450,17 @@ def test_a_leader_without_contact_to_a_majority_steps_down() -> None:
     assert lab.core.state is not State.LEADER
 
 
+def test_a_leader_that_steps_down_keeps_the_vote_that_it_gave_itself() -> None:
+    """Who lost the election would else be a second leader of its term."""
+    lab = Lab()
+    lab.lead()
+    while lab.core.state is State.LEADER:
+        lab.wait(1.0)
+    assert (lab.core.state, lab.core.term) == (State.FOLLOWER, 1)
+    assert not lab.ask_vote(source=3, term=1, last=(9, 1)).accepted
+    assert lab.persists[-1].voted_for == 1
+
+
 def test_a_leader_that_is_not_in_the_committed_configuration_steps_down() -> None:
     without = Entry(1, configuration(2, 3, index=1))
     lab = Lab(Stored(term=1, snapshot=founders(1, 2, 3).snapshot, entries=[without]))
