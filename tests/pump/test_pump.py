@@ -294,6 +294,18 @@ def test_not_while_the_store_is_at_work() -> None:
     assert events[1:] == [Kept(text=b"one", place=7), Closed()]
 
 
+def test_not_while_a_job_waits_to_be_done() -> None:
+    pump, events = pumped(UnmovedKeeper(), perform=perform, in_jobs=True)
+    pump.receive_data(b"one\n", 0.0)
+    pump.receive_eof(0.0)
+    assert events == [LineReceived(text=b"one")]
+    job = pump.next_job()
+    assert job is not None
+    pump.finish(job(), 0.0)
+    assert taken(pump) == b"ok\nbye\n"
+    assert events[1:] == [Kept(text=b"one", place=7), Closed()]
+
+
 def test_a_connection_that_is_lost() -> None:
     machine = Lines()
     pump, events = pumped(machine)

@@ -295,6 +295,8 @@ SAME = Fingerprint(1, bytes(16))
         ([LowerBound(LOW), Done(HIGH), EmptyPayload(MIDDLE)], ErrorCode.BAD_BOUND),
         ([LowerBound(MIDDLE), Done(LOW), Done(HIGH)], ErrorCode.BAD_BOUND),
         ([LowerBound(LOW), Done(HIGH), RangeFingerprint(SAME, MIDDLE)], ErrorCode.BAD_BOUND),
+        ([LowerBound(LOW), Payload(MIDDLE, bytes(9))], ErrorCode.BAD_BOUND),
+        ([LowerBound(LOW), Done(MIDDLE), Payload(HIGH, MIDDLE)], ErrorCode.BAD_BOUND),
         ([LowerBound(LOW), Payload(bytes(7))], ErrorCode.BAD_ITEM),
         ([LowerBound(LOW), Payload(MIDDLE), Payload(MIDDLE)], ErrorCode.BAD_ITEM),
         ([LowerBound(LOW), Payload(MIDDLE), Payload(LOW)], ErrorCode.BAD_ITEM),
