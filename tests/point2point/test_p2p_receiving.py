@@ -494,6 +494,21 @@ def test_nobody_goes_back_from_the_pool_to_a_larger_range() -> None:
     assert peer.code is ErrorCode.PIECE_OUT_OF_TURN
 
 
+def test_what_both_have_adjusted_may_hold_together() -> None:
+    """The peer cuts off the end, and we the pool behind that: 7, 8 and 12 may be all there is."""
+    peer, request = receiving(7, end=20, upper_certpool=40)
+    request.provide_hash(8, link(8))
+    peer.control(adjust(0, flags=8, extra=varu64(8)))
+    request.adjust(upper_certpool=12)
+    for seqnum in (7, 8):
+        peer.data(metadata(entry(seqnum), backlink=False), raw(payload(seqnum)))
+    assert not request.all_received
+    peer.data(metadata(entry(12)))
+    assert request.all_received
+    peer.data(metadata(entry(13), backlink=False))  # it may not have heard of it yet
+    assert peer.code is None
+
+
 @pytest.mark.parametrize("in_runs", [True, False])
 @pytest.mark.parametrize(("end", "upper"), [(1, 1), (1, 4), (2, 4)])
 def test_a_confirmation_that_ends_the_range_before_the_payload_that_is_under_way(
