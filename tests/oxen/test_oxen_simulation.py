@@ -105,7 +105,7 @@ def test_promises_are_kept_where_the_silent_are_given_up_soon(part: int) -> None
 def test_promises_are_kept_where_nodes_say_what_they_are(part: int) -> None:
     """In the end all know of all others what these say of themselves last."""
     for seed in uncollected(range(FIRST_SEED + part, FIRST_SEED + SEEDS // 5, 4)):
-        simulate(seed, tags=True, keys=seed % 8 > 5, scars=seed % 4 == 1)
+        simulate(seed, tags=True, keys=seed % 8 > 5, suspicion=seed % 4 == 1)
 
 
 @pytest.mark.slow
