@@ -300,6 +300,17 @@ def test_wishes_that_are_ruled_out_do_not_come_back() -> None:
     assert peer.code is ErrorCode.EAGERNESS_VIOLATED
 
 
+@pytest.mark.parametrize("has_sent", [False, True])
+def test_metadata_shows_that_the_peer_knows_that_it_is_wanted(has_sent: bool) -> None:
+    peer, request = receiving(eagerness=NOTIFY)
+    request.adjust(eagerness=EVERYTHING)
+    if has_sent:
+        peer.data(metadata(entry(2)))
+    assert peer.code is None
+    peer.data(b"\x02")
+    assert peer.code is (ErrorCode.EAGERNESS_VIOLATED if has_sent else None)
+
+
 # Taking back.
 
 
