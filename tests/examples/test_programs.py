@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import runpy
 import signal
 import socket
@@ -19,6 +20,7 @@ from typing import NamedTuple, NoReturn
 import pytest
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
+PAGE = EXAMPLES.parent / "docs" / "programs.md"
 PROGRAMS = sorted(
     path.stem for path in EXAMPLES.glob("*.py") if 'if __name__ == "__main__":' in path.read_text()
 )
@@ -121,6 +123,26 @@ def test_help_says_which_commands_ctrl_c_ends_well(program: str) -> None:
             words = {word for word in case.arguments.split() if word in endless.split()}
             words |= {word for word in case.arguments.split() if f"{word}," in endless.split()}
             assert bool(words) is (case.status == 0), case
+
+
+def commands_with_json() -> dict[str, list[str]]:
+    """What the page of programs says of each."""
+    rows = [line.split("|") for line in PAGE.read_text().splitlines() if line.startswith("| `")]
+    return {row[1].strip(" `").removesuffix(".py"): re.findall(r"`(\w+)`", row[3]) for row in rows}
+
+
+def test_the_page_of_programs_names_them_all() -> None:
+    assert sorted(commands_with_json()) == PROGRAMS
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_the_page_of_programs_says_which_commands_take_json(program: str) -> None:
+    taking = [
+        parser.prog.split()[-1]
+        for parser in with_commands(parser_of(program))
+        if any("--json" in action.option_strings for action in parser._actions)
+    ]
+    assert sorted(taking) == commands_with_json()[program]
 
 
 def test_every_program_is_interrupted() -> None:
