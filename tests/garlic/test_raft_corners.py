@@ -262,6 +262,15 @@ def test_what_was_sent_over_a_way_that_broke_is_sent_again_at_once() -> None:
     assert again.sequence > lost.sequence
 
 
+def test_a_way_that_broke_with_nothing_on_it_changes_nothing() -> None:
+    lab = leader(in_flight_max=2)
+    served = lab.core.peers
+    assert [(peer.doing, peer.in_flight) for peer in served] == [("replicate", 0)] * 2
+    lab.core.unreachable(2)
+    assert lab.drain() == []
+    assert lab.core.peers == served
+
+
 def test_values_that_fill_a_request_exactly_go_together() -> None:
     lab = leader(append_size_max=10)
     lab.core.propose([b"x" * 5, b"y" * 5, b"z"])
