@@ -208,6 +208,23 @@ def test_a_server_that_starts_from_a_snapshot_decides_as_all_others(seed: int) -
     assert late.sessions.snapshot() == server.sessions.snapshot()
 
 
+def test_a_session_of_many_commands_needs_no_more_room_than_one_of_few() -> None:
+    server, late = Server(), Server()
+    session = server.open()
+    size = len(server.sessions.snapshot())
+    commands = []
+    for number in range(2 * WINDOW):
+        commands.append(session.command(b"%d" % number))
+        session.ended(commands[-1])
+        assert server.commit(commands[-1]) is Outcome.APPLIED
+    image = server.sessions.snapshot()
+    assert len(image) == size + len(server.machine.snapshot())
+    late.sessions.restore(image)
+    for command in commands[WINDOW:]:
+        assert late.commit(command) is Outcome.REPEATED
+    assert late.commit(commands[WINDOW - 1]) is Outcome.TOO_OLD
+
+
 def test_a_snapshot_keeps_the_order_in_which_sessions_were_used() -> None:
     server = Server()
     first, _ = server.open(), server.open()
