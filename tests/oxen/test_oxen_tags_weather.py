@@ -28,6 +28,7 @@ class Storm(Simulation):
     def __init__(self, seed: int) -> None:
         super().__init__(seed, size=2 + seed % 4, tags=True, keys=seed % 4 == 3)
         self._deaths = 12
+        self._raging = True
         self.learned = 0
 
     def _suffer(self) -> None:
@@ -41,7 +42,7 @@ class Storm(Simulation):
             rng.choice(deeds)()
         for delay in range(40):  # it goes on while the others recover
             network.timetable.after(delay * 0.25, self._echo)
-        self._deaths = 0
+        self._raging = False  # nobody dies any more who has just brought others together
 
     def _echo(self) -> None:
         """Some synchronize messages and tags come again, of all lives that there were."""
@@ -56,13 +57,13 @@ class Storm(Simulation):
             self._strike(self.cluster[self.rng.choice([host.address, event.peer])])
 
     def _strike(self, host: Host) -> None:
-        if self._deaths and host.running and self.rng.random() < 0.2:
+        if self._raging and self._deaths and host.running and self.rng.random() < 0.2:
             self._deaths -= 1
             delay = self.rng.choice([0.0, 0.0, 0.005, 0.05])
             self.network.timetable.after(delay, lambda: self._kill(host))
 
     def _kill(self, host: Host) -> None:
-        if host.running and len(self.running()) > 1:
+        if self._raging and host.running and len(self.running()) > 1:
             host.crash()
             sid = host.address
             if self.rng.random() < 0.7:
