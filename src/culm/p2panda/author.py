@@ -74,8 +74,7 @@ class Author:
         """Change fields of a document; returns the id of the operation.
 
         previous: the operations that it follows; by default all the document's tips or, if there
-        are
-            very many, this author's last operation and some of them.
+            are very many, this author's last operation and some of them.
 
         Raises `InvalidOperation` (``UNKNOWN_PREVIOUS``, ``SEVERAL_DOCUMENTS``), `KeyError` if
         there is no such document, and `ValueError` if it was deleted.
