@@ -401,9 +401,12 @@ def spawn(farm: Farm, number: int) -> subprocess.Popen[bytes]:
 
 def start(farm: Farm) -> None:
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # the nodes end with us
+    # A node heeds Ctrl-C when it runs, and does not die of it before.
+    heeded = signal.signal(signal.SIGINT, signal.SIG_IGN)
     processes = [spawn(farm, number) for number in farm.control_ports()]
-    print(json.dumps({"dir": str(farm.folder), "nodes": farm.data["nodes"]}), flush=True)
     try:
+        signal.signal(signal.SIGINT, heeded)
+        print(json.dumps({"dir": str(farm.folder), "nodes": farm.data["nodes"]}), flush=True)
         for process in processes:
             process.wait()
     except KeyboardInterrupt:

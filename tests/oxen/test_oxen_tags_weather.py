@@ -77,9 +77,12 @@ class Storm(Simulation):
 @pytest.mark.timeout(60 + len(STORIES))
 @pytest.mark.parametrize("part", range(6))
 def test_all_agree_in_the_end(part: int) -> None:
-    learned = 0
     for seed in STORIES[part::6]:
-        storm = Storm(seed)
+        Storm(seed).run()
+
+
+def test_tags_are_learned_in_the_storm() -> None:
+    storms = [Storm(seed) for seed in range(3)]
+    for storm in storms:
         storm.run()
-        learned += storm.learned
-    assert learned > 0
+    assert sum(storm.learned for storm in storms) >= 3
