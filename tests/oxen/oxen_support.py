@@ -170,6 +170,12 @@ class Table:
         self.tell_message(sid, message)
 
     def accept(self, sid: bytes, hop: bytes) -> Synchronize:
+        """The same as `answer`; what was said to that is forgotten."""
+        start = self.answer(sid, hop)
+        self.said()
+        return start
+
+    def answer(self, sid: bytes, hop: bytes) -> Synchronize:
         """Let `sid` acknowledge our synchronize message, and answer keepalives at `hop`."""
         parcels = self.said(hop)
         body = next(
@@ -183,7 +189,6 @@ class Table:
             if parcel.ka is not None:
                 self.tell(hop, kk=parcel.ka)
         self.tell(hop, MessageAck(ME, sid, body.id))
-        self.said()
         return start
 
     def gossip(self, source: bytes, **rows: dict[bytes, float]) -> None:
