@@ -48,3 +48,11 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         session = start_session("culm tests", **where, settings=settings)
         yield session
         session.stop()
+
+
+@pytest.fixture
+def same_settings(spark: SparkSession) -> Iterator[None]:
+    """For tests of the program, which gets the session of all tests, and sets it up anew."""
+    before = spark.conf.get("spark.sql.shuffle.partitions")
+    yield
+    spark.conf.set("spark.sql.shuffle.partitions", before)

@@ -15,6 +15,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
+import sessions_of_tests
 from planted import Row, expected, honest_log, random_archive
 from test_spark_audit import audited
 from test_spark_stream import add_file
@@ -52,7 +53,7 @@ def child(program: str, *arguments: object) -> subprocess.Popen[str]:
     path = os.pathsep.join([HERE, str(Path(HERE).parent), os.environ.get("PYTHONPATH", "")])
     return subprocess.Popen(
         [sys.executable, "-c", program, *map(str, arguments)],
-        env={**os.environ, "PYTHONPATH": path},
+        env={**sessions_of_tests.outside_of(os.environ), "PYTHONPATH": path},
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
@@ -72,10 +73,11 @@ STREAM = """
 import sys
 from pathlib import Path
 from culm.spark import start_session
+from sessions_of_tests import QUICK_JAVA
 from test_spark_stream import follow
 spark = start_session(master="local[1]", settings={
     "spark.sql.shuffle.partitions": "1",
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.driver.extraJavaOptions": QUICK_JAVA,
 })
 print("ready", flush=True)
 follow(spark, Path(sys.argv[1]), Path(sys.argv[2]))

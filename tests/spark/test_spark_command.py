@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 from random import Random
@@ -28,12 +27,7 @@ from culm.wire.multihash import YASMF
 pytest.importorskip("matplotlib")
 
 
-@pytest.fixture(autouse=True)
-def same_settings(spark) -> Iterator[None]:
-    """The program gets the session of all tests, and sets it up anew."""
-    before = spark.conf.get("spark.sql.shuffle.partitions")
-    yield
-    spark.conf.set("spark.sql.shuffle.partitions", before)
+pytestmark = pytest.mark.usefixtures("same_settings")
 
 
 SAID = {"report.html", "summary.txt", "summary.json"}

@@ -9,7 +9,6 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,17 +28,12 @@ HERE = str(Path(__file__).parent)
 #: With which a job starts in a third of the time that it would need.
 QUICK = (
     "--master=local[2]",
-    "--conf=spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    f"--conf=spark.driver.extraJavaOptions={sessions_of_tests.QUICK_JAVA}",
     "--conf=spark.sql.shuffle.partitions=2",
 )
 
 
-@pytest.fixture(autouse=True)
-def same_settings(spark) -> Iterator[None]:
-    """The program gets the session of all tests, and sets it up anew."""
-    before = spark.conf.get("spark.sql.shuffle.partitions")
-    yield
-    spark.conf.set("spark.sql.shuffle.partitions", before)
+pytestmark = pytest.mark.usefixtures("same_settings")
 
 
 def arguments_of(job: str, folder: Path) -> list[str]:

@@ -123,10 +123,11 @@ CHILD = """
 import sys
 from pathlib import Path
 from culm.spark import start_session
+from sessions_of_tests import QUICK_JAVA
 from test_spark_stream import follow
 spark = start_session(master="local[1]", settings={
     "spark.sql.shuffle.partitions": "1",
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.driver.extraJavaOptions": QUICK_JAVA,
 })
 follow(spark, Path(sys.argv[1]), Path(sys.argv[2]))
 """

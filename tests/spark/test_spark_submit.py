@@ -11,6 +11,7 @@ from pathlib import Path
 import pyspark
 import pytest
 from planted import honest_log
+from sessions_of_tests import QUICK_JAVA
 
 import culm.spark
 from culm.spark.archive import write_archive
@@ -19,7 +20,7 @@ from culm.spark.java import find_java_home
 
 PROGRAM = Path(culm.spark.__file__).with_name("__main__.py")
 SUBMIT = Path(pyspark.__file__).with_name("bin") / "spark-submit"
-SETTINGS = "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+SETTINGS = f"spark.driver.extraJavaOptions={QUICK_JAVA}"
 
 
 def submit(*arguments: object) -> tuple[int, str]:
