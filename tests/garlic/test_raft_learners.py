@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import deque
 
 import pytest
 from garlic_cluster import Cluster, server
@@ -16,8 +17,10 @@ from culm.garlic.raft import (
     ConfigurationChanged,
     ErrorCode,
     ReadReady,
+    ReadSnapshot,
     Server,
     Snapshot,
+    SnapshotChunk,
     State,
     Stored,
 )
@@ -26,11 +29,14 @@ from culm.garlic.raft.messages import (
     AppendRequest,
     Extension,
     JoinRequest,
+    Message,
     PreVoteRequest,
+    SnapshotRequest,
+    SnapshotResponse,
     VoteRequest,
 )
 from culm.garlic.values import decode_configuration, encode_configuration
-from culm.machine import LocalProtocolError
+from culm.machine import Effect, LocalProtocolError
 
 LEARNER = Server(9, "tcp://lab:9", voter=False)
 VOTERS = tuple(Server(number, f"tcp://lab:{number}") for number in (1, 2, 3))
@@ -267,6 +273,53 @@ def test_a_learner_that_gets_no_further_is_given_up() -> None:
     assert lab.events[-1] == ChangeFailed(server_id=9)
     assert said(lab)[-1] == {1, 2, 3}
     assert doing(lab) == "probe"
+
+
+class LongSnapshot(Lab):
+    """A leader whose log is a snapshot of a hundred chunks, which its learner lacks."""
+
+    def __init__(self) -> None:
+        snapshot = Snapshot(5, 1, Configuration(0, 0, (*VOTERS, LEARNER)))
+        stored = Stored(term=1, snapshot=snapshot)
+        super().__init__(stored, change_timeout_s=3, chunk_size=4, sync_gap=1)
+        self.taken: list[int] = []
+
+    def do(self, effect: Effect, result: object = None) -> None:
+        if isinstance(effect, ReadSnapshot):
+            result = SnapshotChunk(b"four", effect.offset >= 4 * 99)
+        super().do(effect, result)
+
+    def reply(self, request: Message) -> list[Message]:
+        """What the peer answers; each of the learner's chunks takes half a second."""
+        if isinstance(request, SnapshotRequest):
+            self.taken.append(request.offset)
+            answer = SnapshotResponse(
+                source=request.destination,
+                destination=1,
+                term=request.term,
+                sequence=request.sequence,
+                next_index=request.offset + 4,
+                accepted=True,
+            )
+            return self.wait(0.5) + self.tell(answer)
+        assert isinstance(request, AppendRequest)
+        if request.destination == 9 and len(self.taken) < 100:
+            return self.answer(request, 2, accepted=False)
+        return self.accept(request)
+
+
+def test_a_learner_that_gets_a_long_snapshot_is_not_given_up() -> None:
+    """Each chunk is a step: all may take far longer than a change may stand still."""
+    lab = LongSnapshot()
+    messages = deque(lab.lead())
+    while lab.taken != [4 * number for number in range(100)]:
+        messages.extend(lab.reply(messages.popleft()))
+        if len(lab.taken) == 1 and doing(lab) != "promoting":
+            lab.core.add_server(VOTER)
+            messages.extend(lab.drain())
+    assert ChangeFailed(server_id=9) not in lab.events
+    lab.settle(list(messages))
+    assert said(lab)[-1] == {1, 2, 3, 9}
 
 
 def test_a_promotion_can_be_cancelled_and_ends_with_the_leader() -> None:

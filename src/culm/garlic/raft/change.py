@@ -215,7 +215,7 @@ class Change:
         """Let a learner vote if it answers, and lacks as little as a joiner may."""
         if self.state is ChangeState.PROMOTING:
             learner = self.progress
-            self._moved(learner.match_index, 0)
+            self._moved(learner.match_index, learner.snapshot_offset)
             if learner.acknowledged >= self._since and self._lacks_little(learner.match_index + 1):
                 self.state = ChangeState.COMMITTING
 

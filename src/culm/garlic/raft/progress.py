@@ -157,7 +157,6 @@ class Progress:
 
     def status(self, server_id: int, doing: str) -> PeerStatus:
         """All this for users; `doing` says what is done with the peer."""
-        sends = self.state is ProgressState.SNAPSHOT and self.snapshot is not None
         return PeerStatus(
             server_id=server_id,
             doing=doing,
@@ -165,11 +164,21 @@ class Progress:
             next_index=self.next_index,
             in_flight=len(self.in_flight),
             heard_at=self.heard_at,
-            snapshot_index=self.snapshot.index if sends and self.snapshot else None,
-            snapshot_offset=self.offset if sends else 0,
+            snapshot_index=self._sending.index if self._sending else None,
+            snapshot_offset=self.snapshot_offset,
         )
 
     # A snapshot
+
+    @property
+    def _sending(self) -> Snapshot | None:
+        """The snapshot that has been begun."""
+        return self.snapshot if self.state is ProgressState.SNAPSHOT else None
+
+    @property
+    def snapshot_offset(self) -> int:
+        """How many bytes of a snapshot the peer has taken; 0 if it gets none."""
+        return self.offset if self._sending else 0
 
     def send_snapshot(self, snapshot: Snapshot) -> None:
         self.state = ProgressState.SNAPSHOT
