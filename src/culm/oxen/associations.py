@@ -1,4 +1,4 @@
-"""Associations with peers: who is of the cluster, and what goes between us and them.
+"""Associations with peers: who is in the cluster, and what goes to and fro.
 
 Source: manual/dev-oxen.md, "Handling failure" and "Message data (`md`) body types".
 """
@@ -90,9 +90,9 @@ class Associations:
     # -- what the user asks for ---------------------------------------------------------
 
     def ask_for_help(self, sid: bytes, *, again: bool) -> None:
-        """Synchronize with `sid`, which is a peer or for which there is room.
+        """Synchronize with `sid`, which is a peer already or for which there is room.
 
-        again: also whenever it is no peer later.
+        again: also whenever it is not a peer later.
         """
         if again:
             self._seeds.add(sid, self._clock.unix)
@@ -107,7 +107,7 @@ class Associations:
         return [peer for peer in self.peers.values() if peer.state is _JOINED]
 
     def send(self, peer: Peer, number: int, delivery: Delivery, data: bytes) -> None:
-        """Send to one peer that has joined and has room, and takes it if it goes in pieces."""
+        """Send to one peer that has joined, has room, and accepts pieces if there are any."""
         if delivery is _IN_ORDER and len(data) > self._alone_max:
             for position, piece in cut(data, self._alone_max - 1):
                 ending = number if position is Position.LAST else 0
@@ -119,9 +119,9 @@ class Associations:
     def send_to_each(
         self, peers: Iterable[Peer], number: int, delivery: Delivery, data: bytes
     ) -> None:
-        """Send to peers that have joined, to each by itself.
+        """Send to peers that have joined, to each on its own.
 
-        It fails for those that have no room, or do not take as large a one.
+        It fails for those that have no room, or do not accept one as large.
         """
         in_pieces = delivery is _IN_ORDER and len(data) > self._alone_max
         for peer in peers:
@@ -133,9 +133,9 @@ class Associations:
                 self.send(peer, number, delivery, data)
 
     def broadcast(self, number: int, data: bytes) -> None:
-        """Send to all in order; also to those that will have joined when they get it.
+        """Send to all in order, those included that will have joined by the time they get it.
 
-        It fails for those that have joined and have no room, or do not take as large a one.
+        It fails for those that have joined and have no room, or do not accept one as large.
         """
         in_pieces = len(data) > self._alone_max
         if in_pieces:
@@ -146,7 +146,7 @@ class Associations:
         for peer in self.peers.values():
             outgoing, full = peer.outgoing, peer.outgoing.full
             if peer.state is _SYNCHRONIZING and full:
-                # It has joined nobody's broadcasts yet: let it begin with later ones.
+                # It follows nobody's broadcasts yet: let it begin with later ones.
                 outgoing.restart(self._roster.broadcast_sequence)
                 self.courier.synchronize(peer)
             elif peer.state is not _JOINED and peer.state is not _SYNCHRONIZING:
@@ -177,38 +177,38 @@ class Associations:
         self.events.append(SendFailed(peer=peer.sid, message=number, reason=reason))
 
     def set_tags(self, tags: Mapping[str, str]) -> None:
-        """Have these tags, and tell everybody who takes them."""
+        """Replace our tags, and tell everybody who accepts tags."""
         if self.tags.replace(tags):
             for peer in self.joined():
                 self._tell(peer)
 
     def _tell(self, peer: Peer) -> None:
-        """Tell a peer our tags, if it takes any, unless we have never had any."""
+        """Tell a peer our tags if it accepts any, unless we have never had any."""
         assert peer.incoming is not None
         size_max = peer.incoming.tags_size_max
         if size_max and self.tags.version:
             self.courier.tell(peer, self.tags.version, self.tags.for_one_that_takes(size_max))
 
     def relieve(self) -> None:
-        """Tell the user whose queues keep nothing waiting any more."""
+        """Tell the user whose queues no longer hold anything up."""
         for peer in self.peers.values():
             if peer.outgoing.pressure is not Pressure.NONE:
                 self.relieve_one(peer)
 
     def relieve_one(self, peer: Peer) -> None:
-        """The queue of `peer` was full, and may no longer be."""
+        """The queue of `peer` was full, and may have room again."""
         if peer.outgoing.relieve() and peer.state is _JOINED:
             self.events.append(Writable(peer=peer.sid))
 
     def dismiss(self, peer: Peer) -> None:
-        """Know nothing of `peer` any more, whatever it still owes us or we it."""
+        """Forget `peer`, whatever we still owe each other."""
         self.fail(peer, FailReason.PEER_FORGOTTEN)
         self._forget(peer)
         if peer.known_to_user:
             self.events.append(PeerForgotten(peer=peer.sid))
 
     def finalize(self) -> None:
-        """Say goodbye to everybody who may take us for a peer, and forget the others."""
+        """Say goodbye to all that may count us among their peers, and forget the others."""
         self.leaving = True
         self._seeds.clear()
         for peer in list(self.peers.values()):
@@ -222,13 +222,13 @@ class Associations:
 
     @property
     def settled(self) -> bool:
-        """Whether everybody has got what we sent, and we what those announced who leave."""
+        """Whether all have got what we sent, and we what those that leave have announced."""
         return not any(
             len(peer.outgoing) or peer.state is _FINALIZING for peer in self.peers.values()
         )
 
     def abandon(self) -> None:
-        """Wait for nothing any more."""
+        """Stop waiting for anything."""
         for peer in self.peers.values():
             self.fail(peer, FailReason.NODE_CLOSED)
             self.courier.forget(peer.sid)
@@ -238,7 +238,7 @@ class Associations:
     # -- time ---------------------------------------------------------------------------
 
     def review(self) -> None:
-        """Give up on peers that stay unreachable, and take back those that are reachable again."""
+        """Give up on peers that stay unreachable, and take back those that can be reached again."""
         now = self._clock.unix
         for peer in list(self.peers.values()):
             if peer.state is _GIVEN_UP:
@@ -259,7 +259,7 @@ class Associations:
         self._seek_seeds(now)
 
     def _seek_seeds(self, now: float) -> None:
-        """Ask those for help again that are no peers."""
+        """Ask seeds for help again that are not peers."""
         for sid in self._seeds:
             peer = self.peers.get(sid)
             if peer is not None and peer.known_to_user:
@@ -276,14 +276,14 @@ class Associations:
                 self.courier.synchronize(peer)
 
     def forget(self, sid: bytes) -> None:
-        """Know nothing of `sid` any more, and do not ask it for help again."""
+        """Forget `sid`, and do not ask it for help again."""
         self._seeds.remove(sid)
         peer = self.peers.get(sid)
         if peer is not None:
             self.dismiss(peer)
 
     def _is_overdue(self, peer: Peer, now: float) -> bool:
-        """Whether all links to `peer` are unusable for long, or it takes long to join."""
+        """Whether all links to `peer` were unusable for too long, or it takes too long to join."""
         deadline = now - self._timing.usable_s - self._timing.give_up_s
         if peer.since > deadline:
             return False
@@ -295,7 +295,7 @@ class Associations:
         )
 
     def _watch(self, peer: Peer, now: float) -> None:
-        """Let others try to reach a peer that is silent, and give it up if none of them can.
+        """Let others try to reach a silent peer, and give it up if none of them can.
 
         What counts is how often they were asked, not the time: we may have been stopped ourselves.
         """
@@ -314,8 +314,8 @@ class Associations:
     def _give_up(self, peer: Peer) -> None:
         """Expect nothing of `peer`, but look for it.
 
-        It need not have answered a keepalive.  But it had joined, and so has acknowledged what was
-        sent to it alone: it may be asked without having sent anything meanwhile.
+        It may never have answered a keepalive.  But it had joined, and so has acknowledged what was
+        sent to it alone: it may be asked before it has sent anything again.
         """
         self._links.trust(peer.sid)
         self.fail(peer, FailReason.PEER_UNREACHABLE)
@@ -328,7 +328,7 @@ class Associations:
             self._forget(peer)
 
     def _is_back(self, peer: Peer, now: float) -> bool:
-        """Whether somebody was in touch with `peer`, and not only before it fell silent."""
+        """Whether anybody has been in touch with `peer` since it fell silent."""
         contacts = self._links.contacts
         silent = peer.since - self._timing.suspect_s
         return contacts.reachable(peer.sid, now) and contacts.newest(peer.sid) > silent
@@ -378,12 +378,11 @@ class Associations:
         self.events.append(TagsChanged(peer=peer.sid, tags=dict(peer.tags)))
 
     def doubt(self, peer: Peer, message: Synchronize) -> bool:
-        """Somebody says that the peer has started anew: ask it, and believe silence only.
+        """Somebody says that the peer has restarted: ask it, and believe that only if it is silent.
 
-        A forged message, or an old one that comes again, so changes nothing, while the peer can
-        answer for the association; one that has started anew cannot, and says it again.  One
-        that has not, but was not heard, learns by our numbers, which are new as well, what we
-        took it for.
+        So a forged message, or a replayed one, changes nothing as long as the peer can answer for
+        the association.  One that has restarted cannot, and says so again.  One that has not, but
+        was not heard, learns from our numbers, which are new, too, what we took it for.
         """
         now, claim = self._clock.unix, peer.claim
         if claim is not None and claim.state is ClaimState.ASKED and claim.message == message:
@@ -397,14 +396,14 @@ class Associations:
         return False
 
     def go_in_peace(self, peer: Peer, incoming: Incoming) -> None:
-        """A peer says goodbye of which we did not know that it had joined.
+        """A peer says goodbye that we did not know to have joined.
 
-        It has, or it could not have: its acknowledgement has been overtaken.
+        It has joined, or it could not say goodbye: its acknowledgement was overtaken.
         """
         self._appear(peer, incoming)
 
     def restart(self, peer: Peer, message: Synchronize, *, one: int | None = None) -> bool:
-        """The peer has started anew: so does the association with it, unless we are leaving.
+        """The peer has restarted: so does the association with it, unless we are leaving.
 
         one: number after which our one-to-one messages go on, if not after the last.
         """
@@ -422,16 +421,16 @@ class Associations:
         return True
 
     def deliver(self, peer: Peer, delivery: Delivery, messages: Sequence[bytes | Piece]) -> None:
-        """Tell the user of messages, and of one of which the last piece is there."""
+        """Hand messages to the user, one included whose last piece has come."""
         if self.assemblies.held and delivery is not Delivery.DATAGRAM:
             messages = self._put_together(peer, delivery, messages)
-        for data in messages:  # all of them whole: there are no pieces where nothing is held
+        for data in messages:  # all of them complete: where nothing is held there are no pieces
             self.events.append(MessageReceived(peer=peer.sid, data=data, delivery=delivery))  # type: ignore[arg-type]
 
     def _put_together(
         self, peer: Peer, delivery: Delivery, messages: Sequence[bytes | Piece]
     ) -> list[bytes]:
-        """The messages that are whole, or are now."""
+        """The messages that are complete, or have just become so."""
         sid, whole = peer.sid, list[bytes]()
         for each in messages:
             data = self.assemblies.add(sid, delivery, each) if isinstance(each, Piece) else each
@@ -444,9 +443,9 @@ class Associations:
         return whole
 
     def admit_piece(self, peer: Peer, delivery: Delivery) -> bool:
-        """Have a place for a message of `peer` that comes in pieces; false if there is none.
+        """Find a place for a message of `peer` that comes in pieces; false if there is none.
 
-        Who was given up amid one, and has the place of somebody who is there, is forgotten.
+        A peer that was given up in the middle of one has to make room for one that is there.
         """
         if self.assemblies.admit(peer.sid, delivery):
             return True
@@ -457,15 +456,15 @@ class Associations:
         return False
 
     def hand_out(self, peer: Peer, incoming: Incoming) -> None:
-        """Deliver what waited for messages that the peer has given up meanwhile.
+        """Deliver what waited for messages that the peer has given up in the meantime.
 
-        It was acknowledged, so nobody sends it again, however we stood with the peer since.
+        It was acknowledged, so nobody sends it again, whatever has become of the peer since.
         """
         for delivery, messages in incoming.take_ready().items():
             self.deliver(peer, delivery, messages)
 
     def fail(self, peer: Peer, reason: FailReason) -> None:
-        """Send nothing more of what waits for `peer`, and say so to the user."""
+        """Send nothing more of what waits for `peer`, and tell the user."""
         told = peer.present
         for number in peer.outgoing.restart(self._roster.broadcast_sequence):
             if told:

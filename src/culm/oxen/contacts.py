@@ -1,4 +1,4 @@
-"""The last contact table: when did whom last reach whom.
+"""The last contact table: who reached whom, and when last.
 
 Source: manual/dev-oxen.md, "Last contact table".
 """
@@ -16,9 +16,9 @@ NEVER = -math.inf
 class ContactTable:
     """A row and a column for each server, with the Unix time of the last contact.
 
-    A time is that at which the sender sent what was answered.  Times only grow, and
-    entries of a server to itself do not exist.  Only servers that were added have a row
-    and a column: what is said of others is not kept.
+    A contact counts from when the sender sent what was answered.  Times only grow, and no
+    server has an entry for itself.  Only servers that were added have a row and a column:
+    what is said of others is not kept.
     """
 
     __slots__ = ("_rows", "_usable_s", "me")
@@ -53,7 +53,7 @@ class ContactTable:
     def merge(self, rows: Mapping[bytes, list[float]], columns: list[bytes], now: float) -> None:
         """Take over a fragment of another node's table.
 
-        Times to come are taken for `now`; those up to 0 mean that there was no contact.  What
+        Times in the future count as `now`; those up to 0 mean that there was no contact.  What
         others say of our own contacts is ignored: nobody knows those better than we do.
         """
         for fr, times in rows.items():
@@ -68,11 +68,11 @@ class ContactTable:
         return NEVER if row is None else row.get(to, NEVER)
 
     def fresh(self, time: float, now: float) -> bool:
-        """Whether a link whose last contact was at `time` is possibly usable at `now`."""
+        """Whether a link whose last contact was at `time` may be usable at `now`."""
         return now - time < self._usable_s
 
     def usable(self, fr: bytes, to: bytes, now: float) -> bool:
-        """Whether the link from `fr` to `to` is possibly usable."""
+        """Whether the link from `fr` to `to` may be usable."""
         row = self._rows.get(fr)
         return row is not None and now - row.get(to, NEVER) < self._usable_s
 
@@ -81,7 +81,7 @@ class ContactTable:
         return max((row.get(to, NEVER) for row in self._rows.values()), default=NEVER)
 
     def dependants(self, peers: Iterable[bytes], now: float) -> set[bytes]:
-        """Those of `peers` to which no link but our own is possibly usable."""
+        """Those of `peers` to which no link but our own may be usable."""
         found = set(peers)
         for fr, row in self._rows.items():
             if not found:
@@ -91,18 +91,18 @@ class ContactTable:
         return found
 
     def reachable(self, to: bytes, now: float) -> bool:
-        """Whether any link to `to` is possibly usable."""
+        """Whether any link to `to` may be usable."""
         return self.usable(self.me, to, now) or self.fresh(self.newest(to), now)
 
     def neighbours(self, now: float) -> list[bytes]:
-        """Servers to which our own link is possibly usable, in order."""
+        """Servers to which our own link may be usable, in order."""
         return sorted(to for to, time in self._rows[self.me].items() if self.fresh(time, now))
 
     def distances(self, to: bytes, now: float) -> dict[bytes, int]:
-        """How many possibly usable links lead from each server to `to`, at least.
+        """The least number of links that may be usable from each server to `to`.
 
-        Servers from which none does are absent, and so are we: a way that comes back to
-        us is none.
+        Servers from which no path leads there are absent, and so are we: a path that comes
+        back to us is of no use.
         """
         found = {to: 0}
         frontier: Iterable[bytes] = (to,)

@@ -1,4 +1,4 @@
-"""Takes messages from the peers' queues to the links, and takes them again until they arrive."""
+"""Takes messages from the peers' queues to the links, again and again until they arrive."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ class Courier:
         self._deadlines: Deadlines[bytes] = Deadlines()
 
     def synchronize(self, peer: Peer) -> None:
-        """Send our synchronize message, under an ID that was not used before."""
+        """Send our synchronize message under a new ID."""
         self._send(peer, [peer.outgoing.synchronize(self._clock.now)])
 
     def challenge(self, peer: Peer) -> None:
-        """Ask what only one can answer that has not started anew."""
+        """Ask what a peer can answer only if it has not restarted."""
         self._send(peer, [peer.outgoing.challenge(self._clock.now)])
 
     def tell(self, peer: Peer, version: int, tags: Mapping[str, str]) -> None:
-        """Send our tags, and no earlier ones again."""
+        """Send our tags; earlier ones are not sent again."""
         self._send(peer, [peer.outgoing.tell(version, tags, self._clock.now)])
 
     def ask_through_others(self, peer: Peer) -> None:
-        """Ask that by way of some neighbours, and not on one way at a time as in redelivery."""
+        """Ask that through several neighbours at once; redelivery takes one at a time."""
         asked = peer.outgoing.challenged
         item = peer.outgoing.challenge(self._clock.now)
         if not asked:
@@ -48,11 +48,11 @@ class Courier:
         self._send(peer, peer.outgoing.ready(self._clock.now))
 
     def send_once(self, peer: Peer, data: bytes) -> None:
-        """Send a datagram for which no acknowledgement is wanted."""
+        """Send a datagram that is not to be acknowledged."""
         self._links.send(MessageData(peer.sid, self._me, None, data), 0)
 
     def acknowledge(self, source: bytes, body: MessageData) -> None:
-        """Acknowledge a message that came by way of `source`, if that is wanted."""
+        """Acknowledge a message that came through `source`, if it asks for that."""
         if body.id is not None:
             ack = new_tuple(MessageAck, (body.fr, self._me, body.id))
             self._links.acknowledge(source, ack)
@@ -64,7 +64,7 @@ class Courier:
             self._send(peers[sid], peers[sid].outgoing.due(now))
 
     def next_deadline(self) -> float | None:
-        """When `resend` is due; may be too early, never too late."""
+        """When `resend` is due: maybe too early, never too late."""
         return self._deadlines.next()
 
     def forget(self, sid: bytes) -> None:

@@ -1,4 +1,4 @@
-"""What the caller can do wrong, and why a datagram or a message in it had no effect."""
+"""What the caller can do wrong, and why a datagram or a message had no effect."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What happens in a cluster, as its user sees it."""
+"""What happens in a cluster, as told to the user."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ class Delivery(Enum):
     IN_ORDER_BROADCAST = "in-order broadcast"
     """Exactly once, in the order in which the peer broadcast."""
 
-    __hash__ = object.__hash__  # looked up for every message: quicker than by name
+    __hash__ = object.__hash__  # looked up for every message: this is quicker than by name
 
 
 class LeaveReason(Enum):
-    """Why a peer is no longer of the cluster."""
+    """Why a peer is no longer in the cluster."""
 
     FINALIZED = "finalized"
     """It said goodbye, and all that it had sent in order was delivered."""
@@ -76,14 +76,14 @@ class MessageReceived(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeerJoined(Event):
-    """A fresh node has joined the cluster: it and we have synchronized with each other."""
+    """A new node has joined the cluster: it and this node have synchronized with each other."""
 
     peer: bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeerLeft(Event):
-    """A node has left the cluster voluntarily, or has started anew."""
+    """A node has left the cluster of its own accord, or has restarted."""
 
     peer: bytes
     reason: LeaveReason
@@ -91,9 +91,9 @@ class PeerLeft(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeerUnreachable(Event):
-    """We give up: the node is not usefully reachable.
+    """A node is given up: it can no longer be reached in any useful way.
 
-    Also said of a server that was asked for help to join and never answered.
+    Also told of a server that was asked for help to join and never answered.
     """
 
     peer: bytes
@@ -101,16 +101,16 @@ class PeerUnreachable(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeerReachable(Event):
-    """A node that was given up is reachable again, and has synchronized again."""
+    """A node that was given up can be reached again, and has synchronized again."""
 
     peer: bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeerForgotten(Event):
-    """A node is no longer looked for: to have it back, join again.
+    """A node is no longer looked for: to get it back, join it again.
 
-    It was given up long ago, or our user has said so (`Node.forget`).
+    It was given up long ago, or the user asked for it (`Node.forget`).
     """
 
     peer: bytes
@@ -118,9 +118,9 @@ class PeerForgotten(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TagsChanged(Event):
-    """A peer says this of itself from now on: `tags` are all that it has.
+    """A peer has new tags: `tags` are all that it has.
 
-    Whoever joins, or is reachable again, is taken to have none until this follows.
+    A peer that has just joined, or is reachable again, has none until this event follows.
     """
 
     peer: bytes
@@ -132,9 +132,9 @@ class Delivered(Event):
     """A peer has delivered a message, which is not resent.
 
     `message` is the number that the sending call returned; a broadcast is delivered to each
-    peer on its own.  The peer has acknowledged a datagram, or a message in order and all before
-    it: its node has handed them to its user.  The protocol does not tell us what that one has
-    made of it.
+    peer on its own.  The peer has acknowledged the datagram, or the message in order and all
+    before it: its node has handed them to its user.  The protocol does not tell what its user has
+    done with them.
     """
 
     peer: bytes
@@ -143,7 +143,7 @@ class Delivered(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SendFailed(Event):
-    """A message was not acknowledged, and is no longer resent.
+    """A message was not acknowledged, and is not sent again.
 
     `message` is the number that the sending call returned; a broadcast fails for each
     peer on its own.  The message may have been delivered all the same.
@@ -156,10 +156,10 @@ class SendFailed(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Writable(Event):
-    """The queue of a peer that was full has room again, or keeps no broadcast waiting any more.
+    """The full queue of a peer has room again, or no longer holds up broadcasts.
 
-    The latter when the peer does not answer, to three timeouts in a row: from then on it misses
-    the broadcasts for which it has no room.
+    The latter happens when the peer does not answer for three timeouts in a row: from then on it
+    misses the broadcasts for which it has no room.
     """
 
     peer: bytes

@@ -1,7 +1,7 @@
-"""What is under way to one peer, and what of it is lost.
+"""What is under way to one peer, and which of it is lost.
 
-Source: RFC 6298 (the timer), RFC 6675 (three later acknowledgements), RFC 8985 (losses are told
-from the times of sending, and a probe goes before the timeout).
+Source: RFC 6298 (the timer), RFC 6675 (three later acknowledgements), RFC 8985 (times of
+sending tell what is lost, and a probe goes out before the timeout).
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ __all__ = ["Flight"]
 _JITTER = 0.2
 _BACKOFF_MAX = 64
 
-# Timeouts in a row from which on it is the way that is to blame, not bad luck; and for how many
-# of the longest intervals the way that was found is taken without trying the first one again.
+# After so many timeouts in a row the path is to blame, not bad luck; and for so many of the
+# longest intervals the path that was found is taken without trying the first one again.
 _BAD_WAY = 3
-_PATIENT_TIMEOUTS = 1 + 2 + 4  # of one that is lost three times
+_PATIENT_TIMEOUTS = 1 + 2 + 4  # of a message that is lost three times
 _WAY_INTERVALS = 2
 
 
@@ -57,21 +57,21 @@ class Flight:
 
     @property
     def patience(self) -> float:
-        """How long a message may take that is lost three times, in seconds."""
+        """How long a message may take if it is lost three times, in seconds."""
         return min(_PATIENT_TIMEOUTS * self._round_trip.timeout, 2 * self._interval_max)
 
     @property
     def is_stuck(self) -> bool:
-        """Whether nothing comes back, and has not for three timeouts in a row."""
+        """Whether nothing has come back for three timeouts in a row."""
         return self._backoff >= _BAD_WAY
 
     @property
     def room(self) -> int:
-        """How many messages more may be under way."""
+        """How many more messages may be under way."""
         return int(self._window.size) - len(self.under_way)
 
     def limit(self) -> None:
-        """There was not enough room."""
+        """Note that there was not enough room."""
         self._window.limit()
 
     def next_deadline(self) -> float | None:
@@ -98,7 +98,7 @@ class Flight:
         under_way[id] = item
 
     def take_lost(self, now: float) -> list[Item]:
-        """What is lost and leaves again now, as there is room for it."""
+        """Lost messages that leave again now, as far as there is room."""
         items: list[Item] = []
         lost = self.lost
         while lost and self.room > 0:
@@ -126,7 +126,7 @@ class Flight:
         return []
 
     def acknowledge(self, id: int, now: float) -> Item | None:
-        """The peer has got message `id`; what that was, ``None`` if nothing is known of it."""
+        """The peer has got message `id`; returns that message, ``None`` if it is not known."""
         under_way, seconds = self.under_way, None
         item = under_way.pop(id, None)
         found = item is None
@@ -169,7 +169,7 @@ class Flight:
     # -- inside ---------------------------------------------------------------------------
 
     def _begin(self, now: float) -> None:
-        """Something leaves after nothing was under way."""
+        """Something leaves, and nothing was under way."""
         if now - self._since > self._round_trip.timeout:
             self._window.rest()
         if now >= self._way_until:
@@ -183,7 +183,7 @@ class Flight:
         self.under_way[item.id] = item
 
     def _find_lost(self, now: float) -> None:
-        """Three that were sent later are acknowledged, and it has had its time: it is lost."""
+        """A message is lost if three sent later are acknowledged, and it has had its time."""
         third, under_way = self._third, self.under_way
         self._doubt = None
         patience = self._round_trip.usual
@@ -203,7 +203,7 @@ class Flight:
         self._window.end_round(self._round_trip.unhurried)
 
     def _time_out(self, now: float) -> None:
-        """Nothing came back for too long: all that is under way is lost."""
+        """Nothing has come back for too long: all that is under way is lost."""
         everything = {**self.lost, **self.under_way}
         self.lost = dict(sorted(everything.items(), key=lambda entry: entry[1].first))
         self.under_way.clear()

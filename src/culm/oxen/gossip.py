@@ -28,11 +28,11 @@ def fragment(
 ) -> Gossip | None:
     """Our own row, and as many others as fit into `size_max` bytes.
 
-    First those that know of servers with which we are not in touch, else picked at random.
+    Rows that know of servers with which we are not in touch come first, the others at random.
 
     Columns are servers in touch with anybody, picked at random if they do not all fit;
-    entries that make no link usable are written as time 0, which is short.  Rows and columns
-    are of servers in `shared` and our own.  ``None`` if there is nothing to tell.
+    entries too old to make a link usable are written as time 0, which is short.  Rows and columns
+    are those of servers in `shared` and our own.  ``None`` if there is nothing to tell.
     """
     me = contacts.me
     time_size = _time_size(now, resolution_s)
@@ -52,7 +52,7 @@ def fragment(
     senders = [me]
     rng.shuffle(candidates)
     ours = {to for to in columns if contacts.usable(me, to, now)}
-    # First those in touch with servers that we are not: most servers speak for themselves.
+    # First those in touch with servers that we are not in touch with: most speak for themselves.
     news = [to for to in columns if to not in ours and to != me]
     candidates.sort(key=lambda sid: -sum(contacts.usable(sid, to, now) for to in news))
     for sid in candidates:
@@ -69,9 +69,9 @@ def fragment(
 
 
 def strangers(gossip: Gossip, contacts: ContactTable, now: float) -> list[bytes]:
-    """Servers in `gossip` that have no row and that somebody was lately in touch with.
+    """Servers in `gossip` that have no row and with which somebody has lately been in touch.
 
-    The dead do not come back by hearsay.
+    So gossip does not bring back the dead.
     """
     lively: dict[bytes, None] = {}
     for fr, times in gossip.rows.items():
@@ -82,6 +82,6 @@ def strangers(gossip: Gossip, contacts: ContactTable, now: float) -> list[bytes]
 
 
 def _time_size(now: float, resolution_s: float) -> int:
-    """Bytes of a timestamp that is not far from `now`."""
+    """Bytes of a timestamp close to `now`."""
     fraction = 1 if resolution_s == int(resolution_s) else 9
     return len(f"t{math.floor(now)}.e") + fraction

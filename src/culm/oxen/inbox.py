@@ -1,4 +1,4 @@
-"""Datagrams that have come in and are not looked at yet."""
+"""Datagrams that have come in and have not been looked at yet."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ RESTART_GAP = 2**26
 
 
 class Age(Enum):
-    """How a synchronize message relates to the association that there is."""
+    """How a synchronize message relates to the present association."""
 
     SAME = "same"
     """A redelivery, or the sender has given up messages and goes on after them."""
@@ -31,7 +31,7 @@ class Age(Enum):
 class InOrder:
     """One stream: messages come out in the order of their numbers, each of them once.
 
-    So do pieces of messages, each of which has a number.
+    So do pieces of messages: each piece has a number.
     """
 
     __slots__ = ("_waiting", "_window", "position")
@@ -47,7 +47,7 @@ class InOrder:
         return len(self._waiting)
 
     def accept(self, sequence: int, data: bytes | Piece) -> list[bytes | Piece] | None:
-        """Take a message; what comes out now, or ``None`` if it is beyond the window.
+        """Take a message; returns what comes out now, or ``None`` if it is beyond the window.
 
         A duplicate has no effect.
         """
@@ -63,11 +63,11 @@ class InOrder:
         return []
 
     def expects(self, sequence: int) -> bool:
-        """Whether that number is to come, and not too far ahead."""
+        """Whether that number is still to come, and not too far ahead."""
         return self.position < sequence <= self.position + self._window
 
     def skip(self, position: int) -> list[bytes | Piece]:
-        """What is not here up to `position` never comes; what comes out now."""
+        """What is missing up to `position` never comes; returns what comes out now."""
         if position <= self.position:
             return []
         out = [self._waiting.pop(number) for number in sorted(self._waiting) if number <= position]
@@ -83,7 +83,7 @@ class InOrder:
 
 
 class Incoming:
-    """Both streams of one association with a peer, and what it says of itself in it."""
+    """Both streams of one association with a peer, and the tags that it has sent in it."""
 
     __slots__ = (
         "_ready",
@@ -109,11 +109,11 @@ class Incoming:
         self._ready: dict[Delivery, list[bytes | Piece]] = {}
 
     def stream(self, delivery: Delivery) -> InOrder:
-        """The stream of what is sent in order in that way."""
+        """The stream for that kind of delivery in order."""
         return self.one if delivery is Delivery.IN_ORDER else self.broadcast
 
     def go_on(self, start: Synchronize) -> None:
-        """The sender goes on after `start`: what is missing up to there was given up."""
+        """The sender goes on after `start`: it has given up what is missing up to there."""
         for delivery, stream, position in (
             (Delivery.IN_ORDER_BROADCAST, self.broadcast, start.broadcast),
             (Delivery.IN_ORDER, self.one, start.one),
@@ -125,7 +125,7 @@ class Incoming:
         self.finalized = message
 
     def tag(self, message: Tags) -> bool:
-        """The peer says this of itself; returns whether that is news."""
+        """The peer has sent its tags; returns whether that is news."""
         if message.version <= self._version:
             return False
         self._version = message.version
@@ -133,12 +133,12 @@ class Incoming:
         return known != self.tags
 
     def take_ready(self) -> dict[Delivery, list[bytes | Piece]]:
-        """What came out by that, and is still to be delivered."""
+        """What has come out, and is still to be delivered."""
         ready, self._ready = self._ready, {}
         return ready
 
     def age_of(self, message: Synchronize | Finalize | Tags) -> Age:
-        """How `message` relates to this association, by its one-to-one number."""
+        """How `message` relates to this association, judged by its one-to-one number."""
         distance = message.one - self.one.position
         if abs(distance) < RESTART_GAP:
             return Age.SAME
@@ -146,7 +146,7 @@ class Incoming:
 
     @property
     def complete(self) -> bool:
-        """Whether the peer has finalized and all that it announced has come out."""
+        """Whether the peer has finalized, and all that it announced has come out."""
         return (
             self.finalized is not None
             and self.broadcast.position >= self.finalized.broadcast

@@ -1,4 +1,4 @@
-"""Keepalives that were asked for and are not answered yet.
+"""Keepalives that have been sent and are not answered yet.
 
 Source: manual/dev-oxen.md, "Keepalives".
 """
@@ -14,11 +14,11 @@ from culm.oxen.outbox import Occasion
 
 __all__ = ["Keepalives"]
 
-# The age of the last contact, as a part of `Timing.keepalive_s`, from which a parcel that
-# goes out anyway asks.
+# The age of the last contact, as a part of `Timing.keepalive_s`, from which on a parcel asks
+# that goes out anyway.
 _DUE_SHARES = {Occasion.BODY: 1 / 2, Occasion.ANSWER: 3 / 4}
 
-# Who is out of reach is asked again after this part of the time since the last contact.
+# A peer out of reach is asked again after this part of the time since the last contact.
 _SEEK_SHARE = 1 / 8
 
 _ASKED_MAX = 8  # for each peer, the latest
@@ -40,7 +40,7 @@ class Keepalives:
         self._asked.pop(sid, None)
 
     def ask(self, sid: bytes, occasion: Occasion, now: float) -> int | None:
-        """The ID of a keepalive to send to `sid` at `now`, if one is due on the occasion."""
+        """The ID of a keepalive to send to `sid` at `now`, if one is due on that occasion."""
         asked = self._asked.get(sid)
         if asked is None:
             return None
@@ -59,7 +59,7 @@ class Keepalives:
         return id
 
     def answer(self, sid: bytes, id: int, now: float) -> bool:
-        """`sid` has answered keepalive `id`: the contact is as old as the question."""
+        """`sid` has answered keepalive `id`: the contact counts from when that was sent."""
         sent = self._asked.get(sid, {}).pop(id, None)
         if sent is None or not self._contacts.fresh(sent, now):
             return False
@@ -67,14 +67,14 @@ class Keepalives:
         return True
 
     def wonder(self, sid: bytes, now: float) -> bool:
-        """Whether to ask `sid` at once, as something has come from it."""
+        """Whether to ask `sid` at once because something has come from it."""
         asked = self._asked.get(sid)
         return asked is not None and now - self._last_asked(sid) >= self._timing.keepalive_retry_s
 
     def untried(self, sid: bytes, now: float) -> bool:
-        """Whether it is not known what our own link to `sid` is worth.
+        """Whether it is still unknown what our own link to `sid` is worth.
 
-        Nobody has used it yet, or only just now.
+        It has not been used yet, or only just now.
         """
         asked, contacts = self._asked.get(sid), self._contacts
         if asked is None or contacts.get(contacts.me, sid) != NEVER:
@@ -85,8 +85,8 @@ class Keepalives:
     def due(self, now: float) -> list[bytes]:
         """Peers to be asked at `now` even if nothing else goes there.
 
-        While a link is usable but the last contact is old, questions follow each other
-        closely, lest loss alone make it unusable; then they become rarer the longer it is.
+        While a link is usable but its last contact is old, questions follow each other closely,
+        so that loss alone does not make it unusable; once it is, they become ever rarer.
         """
         timing, contacts = self._timing, self._contacts
         found: list[bytes] = []

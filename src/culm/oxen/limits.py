@@ -1,4 +1,4 @@
-"""Bounds of memory, and the times by which a node lives."""
+"""Bounds of memory, and the times that a node goes by."""
 
 from __future__ import annotations
 
@@ -16,48 +16,48 @@ _OFF_AT_0 = ("message_size_max", "tags_size_max")
 class Limits:
     """Upper bounds of a `Node`, each with the memory that it implies.
 
-    Raises `ValueError` for a bound below 1, but for `message_size_max` and `tags_size_max`, and
-    for a `datagram_size_max` that leaves no room for a message between servers with the longest
-    IDs, nor for all tags, or that UDP cannot carry.
+    Raises `ValueError` for a bound below 1, except `message_size_max` and `tags_size_max`, and
+    for a `datagram_size_max` that UDP cannot carry, or that leaves no room for all tags or for a
+    message between servers with the longest IDs.
 
     datagram_size_max
-        Bytes of a datagram, in and out; at most 65,507. The default passes any network.
+        Bytes of a datagram, in and out; at most 65,507. The default gets through any network.
     sid_size_max
         Bytes of a server ID.
     peers_max
         Servers known besides the node itself. The last contact table has their square as entries,
         of about 100 bytes each.
     candidates_max
-        Servers, of those, that have never joined: made known by gossip, and forgotten if they do
-        not synchronize in time. As many again that nobody has named and that have proved nothing:
-        each may be displaced by the next one.
+        How many of those may never have joined: gossip has made them known, and they are forgotten
+        if they do not synchronize in time. As many again may be servers that nobody has named and
+        that have proved nothing: each can be displaced by the next one.
     queue_max
-        Messages to one peer that are not acknowledged: at most that many payloads of
-        `datagram_size_max` bytes, and about 650 bytes each besides.
+        Messages to one peer that are not acknowledged yet: at most that many payloads of
+        `datagram_size_max` bytes, and about 650 bytes more for each.
     window_max
-        In-order messages ahead of the next one: kept for each peer and for each of its two streams
-        on receiving, and not exceeded on sending. All nodes of a cluster should have the same; a
-        smaller window on the receiving side costs redeliveries.
+        How far messages in order may be ahead of the next one: a receiver keeps that many for each
+        of a peer's two streams, a sender never goes beyond. It should be the same on all nodes of
+        a cluster; a smaller window on the receiving side costs redeliveries.
     inbox_size_max
         Bytes of datagrams received and not yet looked at (`Node.next_event` does), with their
-        sources' IDs and 160 bytes of overhead for each. What is less than one datagram of
-        `datagram_size_max` bytes needs lets none of that size in.
+        sources' IDs and 160 bytes of overhead for each. If that is too small for one datagram of
+        `datagram_size_max` bytes, none of that size gets in.
     outbox_max
-        Parcels to be sent and not yet taken (`Node.datagrams_to_send`), of at most
-        `datagram_size_max` bytes each, and keepalives owed.
+        Parcels that wait to be taken (`Node.datagrams_to_send`), of at most `datagram_size_max`
+        bytes each, and keepalives to be answered.
     forwards_max
-        Forwarded messages remembered in order to cut loops, about 300 bytes each.
+        Forwarded messages that are remembered to cut loops, about 300 bytes each.
     message_size_max
-        Bytes of a message in order that is larger than a datagram, in and out; 0 if there is to be
-        none. Peers are told, and those that have such a limit too get and send larger ones, in
-        pieces. The last one queued for a peer may exceed `queue_max` by its pieces.
+        Bytes of a message in order that goes in pieces because it is larger than a datagram, in and
+        out; 0 turns pieces off. Peers are told this limit, and only those that have one, too, send
+        and get pieces. The pieces of the last message in a queue may exceed `queue_max`.
     assemblies_max
-        Messages that come in pieces at the same time, each of at most `message_size_max` bytes:
-        one for each peer and each of its two streams. Further ones have to wait.
+        Messages that come in pieces at the same time, each of at most `message_size_max` bytes: one
+        for each of a peer's two streams. Further ones have to wait.
     tags_size_max
-        Bytes of the tags of a node, ours and those of each peer, as an XENC dictionary; 0 if there
-        are to be none. At most 64 tags, of about 200 bytes of memory each besides. Peers are told,
-        and those that have such a limit too say their tags, if they are within ours.
+        Bytes of the tags of a node, this one's and each peer's, as an XENC dictionary; 0 turns tags
+        off. There are at most 64 of them, which take about 200 bytes of memory more each. Peers are
+        told this limit, and those that have one, too, send their tags if they are within it.
     """
 
     datagram_size_max: int = 1200
@@ -92,36 +92,37 @@ class Timing:
     """Times of a `Node`, all in seconds.  Raises `ValueError` for one that is not positive.
 
     keepalive_s
-        Age of the last contact at which a peer is asked for a sign of life. What is sent anyway
-        asks earlier: a parcel with a body at half of it.
+        Age of the last contact at which a peer is asked for a sign of life. A parcel that is sent
+        anyway asks earlier: at half that age if it has a body.
     keepalive_retry_s
-        Between two such questions, as long as the link is usable; also how often the table is
+        Time between two such questions while the link is usable; also how often the table is
         looked at.
     usable_s
-        Age of the last contact from which a link is possibly unusable. Clocks of the cluster
-        should agree within a quarter of it.
+        Age of the last contact from which on a link may be unusable. The clocks of a cluster should
+        agree within a quarter of it.
     give_up_s
-        How long a peer is possibly unreachable before it is given up.
+        How long a peer may be unreachable before it is given up.
     suspect_s
-        How long a peer that has joined may be silent, to us and to those who tell us, until others
-        are asked to reach it for us; infinite: they never are. If nothing comes back for as long
-        again, it is given up, whatever `usable_s` and `give_up_s` are. Some times `keepalive_s`.
+        How long a peer that has joined may be silent, towards this node and those that tell it,
+        before others are asked to reach it; if infinite, they never are. If nothing comes back for
+        as long again, it is given up, whatever `usable_s` and `give_up_s` are. A few times
+        `keepalive_s` is a good choice.
     seek_max_s
-        Longest interval of asking a peer that is out of reach: it is an eighth of the time since
-        the last contact, and at least `keepalive_s`.
+        Longest interval between two questions to a peer that is out of reach. The interval is an
+        eighth of the time since the last contact, and at least `keepalive_s`.
     forget_s
-        How long a peer that was given up is still looked for; `PeerForgotten` follows.
+        How long a peer that was given up is still looked for; then `PeerForgotten` follows.
     gossip_s
-        Between two portions of the last contact table.
+        Time between two portions of the last contact table.
     resolution_s
-        What times in gossip are rounded down to; whole seconds are shortest to write.
+        What times in gossip are rounded down to; whole seconds take the fewest bytes.
     redelivery_first_s
-        After how long a message is sent again while no round trip has been measured.
+        How long to wait before a message is sent again, until a round trip has been measured.
     redelivery_min_s
-        The shortest such time once round trips have been measured, but for probes and for what is
-        known to be lost. It doubles with each time in a row.
+        The shortest such wait once round trips have been measured, except for probes and for what
+        is known to be lost. It doubles with every timeout in a row.
     redelivery_max_s
-        The longest. Those that were doubled vary by a fifth either way.
+        The longest such wait. Waits that were doubled vary by a fifth either way.
     leave_s
         How long a leaving node waits for acknowledgements and for what peers owe it.
     """

@@ -1,6 +1,6 @@
-"""What concerns the links between servers, and no message's meaning.
+"""The links between servers, without regard to what messages mean.
 
-Parcels come in and go out here: keepalives are asked and answered, gossip is spread and
+Parcels come in and go out here: keepalives are sent and answered, gossip is spread and
 taken over, routes are chosen, and what is meant for others is forwarded.
 """
 
@@ -32,18 +32,18 @@ from culm.oxen.proofs import Proofs
 from culm.oxen.routing import ForwardMemory, Routes
 from culm.wire import xenc
 
-if TYPE_CHECKING:  # who has no keys does not wait for PyNaCl
+if TYPE_CHECKING:  # without keys there is no need to wait for PyNaCl
     from culm.oxen.seal import Seal
 
 __all__ = ["Links"]
 
-_HELPERS = 3  # who are asked at a time to reach somebody for us
+_HELPERS = 3  # so many at a time are asked to reach somebody for us
 
 
 class Links:
     """The node's links to all others.
 
-    seal: of the cluster's keys, if it has any.
+    seal: made of the cluster's keys, if it has any.
     """
 
     def __init__(
@@ -77,9 +77,9 @@ class Links:
             size_max=limits.forwards_max,
         )
         self._shared: set[bytes] = set()
-        self._told: dict[bytes, int] = {}  # in which of our gossips, counted from 1
+        self._told: dict[bytes, int] = {}  # in which of our portions of gossip, counted from 1
         self._gossips = 0
-        self._untold: set[bytes] = set()  # to be told of others as soon as it has proved itself
+        self._untold: set[bytes] = set()  # are told of others once they have proved themselves
         self._banned: set[bytes] = set()
         self._proofs = Proofs(limits.peers_max)
         self._outbox = Outbox(
@@ -90,12 +90,12 @@ class Links:
         )
 
     def add(self, sid: bytes) -> None:
-        """Keep in touch with `sid`, and have it in the table."""
+        """Keep in touch with `sid`, and give it a place in the table."""
         self.contacts.add(sid)
         self._keepalives.add(sid)
 
     def retire(self, sid: bytes) -> None:
-        """`sid` has left: nobody is told of it, but it can still be reached for a while."""
+        """`sid` has left: nobody is told of it any more, but it can be reached for a while."""
         self._keepalives.remove(sid)
         self._shared.discard(sid)
         self._told.pop(sid, None)
@@ -117,11 +117,11 @@ class Links:
         return self._seal is not None or sid in self._proofs.trusted
 
     def trust(self, sid: bytes) -> None:
-        """Our user has named `sid`, or a server that is trusted has."""
+        """Our user, or a server that is trusted, has named `sid`."""
         self._proofs.trust(sid)
 
     def share(self, sid: bytes) -> None:
-        """Tell others of `sid`, and tell `sid` of others, at once or when it has proved itself."""
+        """Tell others of `sid` and `sid` of others, at once or as soon as it has proved itself."""
         self._banned.discard(sid)
         self._shared.add(sid)
         if self.trusts(sid):
@@ -130,7 +130,7 @@ class Links:
             self._untold.add(sid)
 
     def ban(self, sid: bytes) -> None:
-        """`sid` is given up: nothing to or from it is forwarded, nobody is told of it."""
+        """`sid` is given up: nothing to or from it is forwarded, and nobody is told of it."""
         self._shared.discard(sid)
         self._banned.add(sid)
 
@@ -139,7 +139,7 @@ class Links:
         self._banned.discard(sid)
 
     def receive(self, source: bytes, data: Buffer) -> MessageData | MessageAck | Gossip | None:
-        """Take a datagram that came from `source`; its body, if that is for us."""
+        """Take a datagram that came from `source`; returns its body, if that is for us."""
         if len(data) > self._limits.datagram_size_max:
             self._drop(DropReason.TOO_LARGE)
             return None
@@ -183,7 +183,7 @@ class Links:
         return None
 
     def strangers(self, gossip: Gossip) -> list[bytes]:
-        """Servers in `gossip` that are not in the table but lively."""
+        """Servers in `gossip` that are not in the table but alive."""
         return strangers(gossip, self.contacts, self._clock.unix)
 
     def merge(self, gossip: Gossip) -> None:
@@ -195,7 +195,7 @@ class Links:
         self._put(self._routes.hop(body.to, self._clock.unix, attempt=attempt), body)
 
     def send_through_some(self, body: MessageData) -> None:
-        """Send message data of our own by way of a few neighbours, picked at random."""
+        """Send message data of our own through a few neighbours, picked at random."""
         neighbours = self.contacts.neighbours(self._clock.unix)
         hops = [hop for hop in neighbours if hop != body.to and hop not in self._banned]
         for hop in self._rng.sample(hops, min(_HELPERS, len(hops))):
@@ -207,13 +207,13 @@ class Links:
         self._put(source if usable else self._routes.hop(body.to, self._clock.unix), body)
 
     def ask_around(self) -> None:
-        """Ask those for signs of life from whom there was none lately."""
+        """Ask for signs of life from those that have lately given none."""
         for sid in self._keepalives.due(self._clock.unix):
             self._outbox.ping(sid)
         self._forwarded.expire(self._clock.unix)
 
     def gossip(self) -> None:
-        """Tell a portion of the table to the peer that was told longest ago.
+        """Send a portion of the table to the peer that got one longest ago.
 
         Every other time it is one of those that hear of others from us alone, if there are any.
         """
@@ -231,7 +231,7 @@ class Links:
         self._gossip_to(sid)
 
     def take(self) -> list[tuple[Hashable, bytes]]:
-        """Take the datagrams to send, each after the neighbour it is for."""
+        """Take the datagrams to send, each with the neighbour that it is for."""
         if self._seal is not None:
             return [(hop, self._seal.close(hop, parcel)) for hop, parcel in self._outbox.take()]
         trusted = self._proofs.trusted

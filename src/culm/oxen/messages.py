@@ -1,4 +1,4 @@
-"""Parcels, the bodies that they carry, and the messages inside of message data.
+"""Parcels, the bodies that they carry, and the messages inside message data.
 
 Source: manual/dev-oxen.md, "Parcel schema" and "Message data (`md`) body types"; for the
 flat dialect src/oxen/data.rs of ircd-oxide.
@@ -76,11 +76,11 @@ _KEYED = Dialect.KEYED
 
 
 class ParcelError(ValueError):
-    """A value that is no parcel, or no message."""
+    """A value that is not a parcel, or not a message."""
 
 
 class MessageData(NamedTuple):
-    """``md``.  `d` is a value that `read_message` reads; no `id`: no acknowledgement wanted."""
+    """``md``.  `d` is for `read_message`; without an `id` no acknowledgement is wanted."""
 
     to: bytes
     fr: bytes
@@ -97,7 +97,7 @@ class MessageAck(NamedTuple):
 
 
 class Gossip(NamedTuple):
-    """``lc``: rows of the last contact table (Unix seconds), and what their columns are."""
+    """``lc``: rows of the last contact table (Unix seconds), and the servers of their columns."""
 
     rows: Mapping[bytes, list[float]]
     columns: list[bytes]
@@ -141,10 +141,10 @@ class Finalize(NamedTuple):
 
 
 class Tags(NamedTuple):
-    """``t``: what the sending node says of itself, in place of what it has said before.
+    """``t``: the tags of the sending node, which replace those that it sent before.
 
-    one: as in `Synchronize`, which tells the association;
-    version: the highest counts.
+    one: as in `Synchronize`, to tell the association;
+    version: the highest one counts.
     """
 
     one: int
@@ -153,7 +153,7 @@ class Tags(NamedTuple):
 
 
 class Position(Enum):
-    """Which part of a message a piece is: what stands behind the kind in ``m``."""
+    """Which part of a message a piece is: what follows the kind in ``m``."""
 
     FIRST = b"f"
     MIDDLE = b"m"
@@ -175,7 +175,7 @@ class OneToOne(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """Part of a message that is larger than a datagram; the one of the next number continues it.
+    """Part of a message larger than a datagram; the piece with the next number continues it.
 
     kind: of the message, ``1`` or ``b``.
     """
@@ -199,7 +199,7 @@ def encode_parcel(
     ka, kk, body = parcel
     if dialect is not _KEYED or body is None or type(body) is Gossip:
         return _encode_any(ka, kk, body, dialect)
-    # Of the others there are many: so this costs a third of what `xenc.encode` does.
+    # There are many of the others: this costs a third of what `xenc.encode` does.
     head = b"" if ka is None else b"2:kai%de" % ka
     if kk is not None:
         head += b"2:kki%de" % kk
@@ -243,10 +243,10 @@ def _encode_any(ka: int | None, kk: int | None, body: Body | None, dialect: Dial
 def decode_parcel(
     data: Buffer, dialect: Dialect = Dialect.KEYED, *, sid_size_max: int = 32
 ) -> Parcel:
-    """The parcel of which `data` is an encoding; keys that it does not know are ignored.
+    """The parcel that `data` encodes; unknown keys are ignored.
 
-    Raises `ParcelError` if there is none.  `d` of message data is not looked into, as it
-    is of no concern to those who forward it.
+    Raises `ParcelError` if it encodes none.  `d` of message data is not looked into, as it
+    is of no concern to those that forward it.
     """
     try:
         fields = xenc.decode(data, depth_max=_DEPTH_MAX)
@@ -304,7 +304,7 @@ def write_broadcast(sequence: int, data: bytes) -> Value:
 
 
 def read_message(d: Value) -> Message:
-    """The message in message data.  Raises `ParcelError` if it is none."""
+    """The message in message data.  Raises `ParcelError` if there is none."""
     if type(d) is bytes:
         return Datagram(d)
     if type(d) is not dict:
@@ -336,7 +336,7 @@ def read_message(d: Value) -> Message:
 
 
 def _write_body(body: Body) -> tuple[bytes, dict[bytes, Any]]:
-    # Keys stand in canonical order, which saves the encoder's putting them there.
+    # Keys are in canonical order, which saves the encoder from sorting them.
     if type(body) is MessageData:
         to, fr, id, d = body
         if id is None:

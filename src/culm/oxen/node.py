@@ -49,10 +49,10 @@ class _Timer(IntEnum):  # quicker to find in a dictionary than an Enum
 class Node:
     """One server of a cluster.
 
-    It speaks of servers by their IDs: `receive_datagram` wants to know from which one a
-    datagram came, `datagrams_to_send` says to which one each is to go, and what addresses
-    they have is the driver's concern.  Tell it the time with `advance` before anything
-    else.
+    It knows servers by their IDs: `receive_datagram` takes the ID of the server that a
+    datagram came from, `datagrams_to_send` gives the ID of the one that each is for, and which
+    addresses they have is the driver's concern.  Tell it the time with `advance` before
+    anything else.
 
     me
         This server's ID.
@@ -62,17 +62,17 @@ class Node:
         The Unix time (seconds) at which the monotonic time is 0.  Contact times are compared
         between nodes, so clocks should agree: see `Timing.usable_s`.
     limits
-        What peers may make us hold.
+        Bounds on what peers can make this node hold.
     timing
-        How often, and how long.
+        How often things are done, and how long they may take.
     dialect
-        How parcels hold their bodies; the same in all of the cluster.
+        How parcels hold their bodies; the same in the whole cluster.
     keys
         Secrets of the cluster, of 32 bytes each: datagrams are encrypted and authenticated with the
-        first, and what was with none of them has no effect. See `rekey`.
+        first, and those that were sealed with none of them have no effect. See `rekey`.
 
-    Raises `ValueError` for what is no key, more than eight of them, and for a `datagram_size_max`
-    that leaves no room beside the 40 bytes that they add.
+    Raises `ValueError` for something that is not a key, for more than eight of them, and for a
+    `datagram_size_max` that leaves no room beside the 40 bytes that keys add.
     """
 
     def __init__(
@@ -149,12 +149,12 @@ class Node:
         self._begin(_ACTIVE)
 
     def join(self, sid: bytes, *, seed: bool = False) -> None:
-        """Join the cluster of server `sid`, asking it for help; again, to ask another one.
+        """Join the cluster of server `sid` by asking it for help.  Again: to ask another one.
 
         A `seed` is asked again, ever more rarely, whenever it is not a peer: because it has not
-        answered yet, or has left and may be back.  `forget` ends that.
+        answered yet, or has left and may come back.  `forget` ends that.
 
-        `PeerJoined` follows for it and for everybody whom one hears of then, or
+        `PeerJoined` follows for it and for every server that this node learns of through it, or
         `PeerUnreachable` if it does not answer.  Raises `LocalProtocolError` (``BAD_SID``,
         ``ALREADY_CLOSED``, ``PEERS_LIMIT``, ``NO_TIME``).
         """
@@ -169,18 +169,18 @@ class Node:
         self._associations.ask_for_help(sid, again=seed)
 
     def forget(self, sid: bytes) -> None:
-        """Know no more of server `sid`, and keep no place for it: it is gone for good.
+        """Forget server `sid`, and free its place: it is gone for good.
 
-        `SendFailed` follows for what it has not acknowledged, then `PeerForgotten`, if it had ever
-        joined.  One that is alive all the same joins again when it, or gossip, is heard; a seed
-        is none any more.  Of a server that is not known: no effect.
+        `SendFailed` follows for what it has not acknowledged, then `PeerForgotten` if it had ever
+        joined.  If it is alive after all, it joins again as soon as it, or gossip about it, is
+        heard; if it was a seed, it no longer is.  Has no effect if the server is not known.
         """
         self._associations.forget(sid)
 
     def leave(self) -> None:
         """Leave the cluster: say goodbye, and wait for all acknowledgements.
 
-        `Closed` follows, after `Timing.leave_s` at the latest.  Again: no effect.
+        `Closed` follows, after `Timing.leave_s` at the latest.  A second call has no effect.
         """
         if self._state in (_LEAVING, _CLOSED):
             return
@@ -194,10 +194,10 @@ class Node:
     def send(self, to: bytes, data: Buffer, *, acknowledged: bool = True) -> int:
         """Deliver a datagram to peer `to`: at least once, in any order.
 
-        If it is not to be `acknowledged` it is sent once, and may be lost.
+        Without `acknowledged` it is sent once, and may be lost.
 
-        Returns the number by which `Delivered` and `SendFailed` call the message; of one that is
-        not acknowledged nothing is said.  Raises
+        Returns the number of the message in `Delivered` and `SendFailed`; neither is told of one
+        that is not to be acknowledged.  Raises
         `LocalProtocolError` (``NOT_STARTED``, ``ALREADY_CLOSED``, ``NOT_JOINED``,
         ``PAYLOAD_TOO_LARGE``, ``QUEUE_FULL``); so do the three other ways to send.
         """
@@ -206,7 +206,7 @@ class Node:
     def send_in_order(self, to: bytes, data: Buffer) -> int:
         """Deliver a message to peer `to`: exactly once, and in order.
 
-        One that is larger than `payload_size_max` goes in pieces, up to `Limits.message_size_max`
+        If it is larger than `payload_size_max` it goes in pieces, up to `Limits.message_size_max`
         and what the peer takes (`PeerView.message_size_max`).
         """
         return self._send(to, data, Delivery.IN_ORDER, True)
@@ -214,8 +214,8 @@ class Node:
     def broadcast(self, data: Buffer, *, acknowledged: bool = True) -> int:
         """Deliver a datagram to every peer that has joined.
 
-        ``QUEUE_FULL``: to one of them that answers; `Writable` follows.  For one that does not
-        answer any more and has no room the broadcast fails (`SendFailed`).
+        ``QUEUE_FULL`` means that the queue of a peer that answers is full; `Writable` follows.
+        For a peer that has no room and no longer answers, the broadcast fails (`SendFailed`).
         """
         payload = self._check_all(data, Delivery.DATAGRAM, acknowledged)
         self._message += 1
@@ -230,8 +230,8 @@ class Node:
     def broadcast_in_order(self, data: Buffer) -> int:
         """Deliver a message to every peer: exactly once, in the order of our broadcasts.
 
-        If a queue is full, as `broadcast` has it. One that is larger than `payload_size_max` goes
-        in pieces, up to `Limits.message_size_max`; it fails for peers that do not take that.
+        Full queues are treated as by `broadcast`.  A message that is larger than `payload_size_max`
+        goes in pieces, up to `Limits.message_size_max`; it fails for peers that do not take those.
         """
         payload = self._check_all(data, Delivery.IN_ORDER_BROADCAST, True)
         self._message += 1
@@ -239,9 +239,9 @@ class Node:
         return self._message
 
     def send_to_group(self, group: str, data: Buffer) -> int:
-        """Deliver a message to every peer in `group`: to each as `send_in_order` does.
+        """Deliver a message to every peer in `group`, to each as `send_in_order` does.
 
-        If a queue is full, or a message large, as `broadcast_in_order` has it.
+        Full queues and large messages are treated as by `broadcast_in_order`.
         """
         payload = self._check_payload(data, _IN_ORDER)
         peers = [self._roster.peers[sid] for sid in self.group(group)]
@@ -251,45 +251,45 @@ class Node:
         return self._message
 
     def set_tags(self, tags: Mapping[str, str]) -> None:
-        """Say this of ourselves, in place of what we have said before.
+        """Replace the tags of this node.
 
-        Every peer that takes tags learns it (`TagsChanged`), whenever it joins.  Raises
+        Every peer that takes tags learns them (`TagsChanged`), those that join later, too.  Raises
         `LocalProtocolError` (``TAGS_LIMIT``, ``ALREADY_CLOSED``).
         """
         self._refuse_when_leaving()
         self._associations.set_tags(tags)
 
     def join_group(self, group: str) -> None:
-        """Be in `group` from now on: have a tag of that name.  Raises as `set_tags` does."""
+        """Join `group`, which is to have a tag of that name.  Raises as `set_tags` does."""
         self.set_tags({group: "", **self.tags})
 
     def leave_group(self, group: str) -> None:
-        """Be in `group` no more.  Raises as `set_tags` does."""
+        """Leave `group`.  Raises as `set_tags` does."""
         self.set_tags({name: value for name, value in self.tags.items() if name != group})
 
     def rekey(self, keys: Sequence[bytes]) -> None:
-        """Seal with the first of `keys` from now on, and take what was sealed with any of them.
+        """Seal with the first of `keys` from now on, and accept what was sealed with any of them.
 
-        To replace a key without losing anything, let all nodes take the new one, then seal with it,
-        then forget the old one: ``[old, new]``, ``[new, old]``, ``[new]``, each everywhere before
-        the next.
+        To replace a key without losing anything, let all nodes accept the new one, then seal with
+        it, then drop the old one: ``[old, new]``, ``[new, old]``, ``[new]``, each on all nodes
+        before the next.
 
         Raises `LocalProtocolError` (``NO_KEYS``) if the node was built without keys, and
-        `ValueError` for what is no key.
+        `ValueError` for something that is not a key.
         """
         if self._seal is None:
             raise LocalProtocolError(ErrorCode.NO_KEYS)
         self._seal.rekey(keys)
 
     def payload_size_max(self, delivery: Delivery = Delivery.DATAGRAM) -> int:
-        """Bytes of the largest message that can be sent in that way as one datagram."""
+        """Bytes of the largest message that fits into one datagram when it is sent in that way."""
         return self._payload_size_max[delivery]
 
     # -- driving --------------------------------------------------------------------------
 
     @property
     def state(self) -> State:
-        """The state as of the event last returned."""
+        """The state as of the last event that was returned."""
         return self._state
 
     def advance(self, now: float) -> None:
@@ -310,7 +310,7 @@ class Node:
     def receive_datagram(self, data: Buffer, *, source: Hashable) -> None:
         """Take a datagram that came from server `source`.
 
-        Raises `LocalProtocolError` (``BAD_SID``) if that is no server ID.
+        Raises `LocalProtocolError` (``BAD_SID``) if `source` is not a server ID.
         """
         sid = _checked_sid(source, self._limits)
         if self._state is _IDLE or self._state is _CLOSED:
@@ -319,7 +319,7 @@ class Node:
             self._dropped[DropReason.INBOX_FULL] += 1
 
     def next_event(self) -> NodeEvent | None:
-        """Move one step and say what happened; ``None`` if nothing is left to be done."""
+        """Go one step further and say what happened; ``None`` if nothing is left to do."""
         events, inbox = self._associations.events, self._inbox
         while self._state is not _CLOSED:
             if events:
@@ -341,7 +341,7 @@ class Node:
         return None
 
     def datagrams_to_send(self) -> list[tuple[Hashable, bytes]]:
-        """Take the datagrams to send, each after the ID of the server it is to go to."""
+        """Take the datagrams to send, each with the ID of the server that it is for."""
         return self._links.take()
 
     # -- status ---------------------------------------------------------------------------
@@ -353,11 +353,11 @@ class Node:
 
     @property
     def tags(self) -> dict[str, str]:
-        """What this node says of itself."""
+        """The tags of this node."""
         return dict(self._associations.tags.table)
 
     def group(self, name: str) -> list[bytes]:
-        """The peers that have joined and have a tag of that name, in order; not this node."""
+        """The IDs of the peers that have joined and have a tag of that name, in order."""
         return sorted(peer.sid for peer in self._associations.joined() if name in peer.tags)
 
     @property
@@ -375,14 +375,14 @@ class Node:
         return self._links.contacts.rows()
 
     def peers(self) -> dict[bytes, PeerView]:
-        """All servers that are known, and how things stand with each."""
+        """All servers that are known, and the state of each."""
         contacts, now = self._links.contacts, self._clock.unix
         return {sid: view_of(peer, contacts, now) for sid, peer in self._roster.peers.items()}
 
     # -- inside ---------------------------------------------------------------------------
 
     def _new_seal(self, keys: Sequence[bytes]) -> Seal:
-        from culm.oxen.seal import Seal  # who has no keys does not wait for PyNaCl
+        from culm.oxen.seal import Seal  # without keys there is no need to wait for PyNaCl
 
         return Seal(
             self._me,
@@ -400,7 +400,7 @@ class Node:
             self._seal.begin()
         self._roster.begin()
         now, timing = self._clock.now, self._timing
-        # At random moments, so that nodes that start together do not speak together.
+        # At random moments, so that nodes that start together do not send together.
         self._timers.set(_Timer.REVIEW, now + timing.keepalive_retry_s * self._rng.uniform(0.5, 1))
         self._timers.set(_Timer.GOSSIP, now + timing.gossip_s * self._rng.uniform(0.5, 1))
 
@@ -445,7 +445,7 @@ class Node:
         return payload
 
     def _check_payload(self, data: Buffer, delivery: Delivery, to: bytes | None = None) -> bytes:
-        """What `data` holds, if that can be sent in that way: to one, or else to all."""
+        """The bytes of `data`, if they can be sent in that way, to one or to all."""
         if self._state is not _ACTIVE and self._state is not _JOINING:
             self._refuse_when_leaving()
             raise LocalProtocolError(ErrorCode.NOT_STARTED)
@@ -455,7 +455,7 @@ class Node:
         return payload
 
     def _check_large(self, size: int, delivery: Delivery, to: bytes | None) -> None:
-        """A message of so many bytes, which no datagram holds, can go in pieces."""
+        """Check that a message of so many bytes, too large for a datagram, can go in pieces."""
         size_max = 0 if delivery is _DATAGRAM else self._limits.message_size_max
         peer = None if to is None else self._roster.peers.get(to)
         if peer is not None:
@@ -474,7 +474,7 @@ class Node:
 
 
 def _refuse_when_full(peers: Iterable[Peer]) -> None:
-    """None of these that answers has a full queue."""
+    """Refuse the call if one of these that answers has a full queue."""
     for peer in peers:
         if peer.outgoing.full and not peer.outgoing.flight.is_stuck:
             raise LocalProtocolError(ErrorCode.QUEUE_FULL, repr(peer.sid))

@@ -15,12 +15,12 @@ _START_MAX = 2**62
 
 
 class Numbers:
-    """Starts of streams, each far above all numbers that this node, or one that bore its
-    ID before, has used.
+    """Starts of streams, each far above all numbers that this node, in this life or an earlier
+    one, has used.
 
     A start is the milliseconds since 2015 in the upper 41 bits and chance in the lower 22.
     Fewer than 2^22 messages are sent in a millisecond, so time stays ahead of the numbers,
-    and a node that starts anew is told from a late duplicate by its numbers being greater.
+    and greater numbers tell a node that has restarted from a late duplicate.
     """
 
     def __init__(self, clock: Clock, rng: Random) -> None:

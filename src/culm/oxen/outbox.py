@@ -1,4 +1,4 @@
-"""Parcels on their way out: bodies, with keepalives asked and answered on their back."""
+"""Parcels on their way out: bodies, and the keepalives that travel with them."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from culm.oxen.messages import Body, Dialect, encode_parcel
 
 __all__ = ["Occasion", "Outbox"]
 
-# A peer that asks more often than this before we answer is answered the latest times.
+# Of a peer that asks more often than this before we answer, the latest questions count.
 _OWED_MAX = 16
 
 
 class Occasion(Enum):
-    """What sends a parcel: the reason why it may ask for a keepalive, too."""
+    """Why a parcel is sent, which decides whether it asks for a keepalive, too."""
 
     BODY = "body"
     ANSWER = "answer"
@@ -28,7 +28,7 @@ Ask = Callable[[bytes, Occasion], "int | None"]
 class Outbox:
     """Parcels by destination, at most `size_max`.
 
-    ask: says which keepalive ID (``ka``) a parcel to that neighbour is to bear, if any.
+    ask: says which keepalive ID (``ka``) a parcel to that neighbour carries, if any.
     """
 
     def __init__(self, *, size_max: int, parcel_size_max: int, dialect: Dialect, ask: Ask) -> None:

@@ -1,4 +1,4 @@
-"""What is to go to a peer: what waits, and what is not acknowledged yet.
+"""What is to go to one peer: what waits, and what is not acknowledged yet.
 
 Source: manual/dev-oxen.md, "Messaging"; the first interval from src/oxen/core.rs of ircd-oxide.
 """
@@ -27,11 +27,11 @@ from culm.wire.xenc import Value
 
 __all__ = ["Outgoing"]
 
-_IN_ORDER, _FULL = Delivery.IN_ORDER, Pressure.FULL  # by themselves, as in `reception`
+_IN_ORDER, _FULL = Delivery.IN_ORDER, Pressure.FULL  # on their own, as in `reception`
 
 
 class Outgoing:
-    """All messages to one peer.  Nothing but our synchronize message goes before `open`."""
+    """All messages to one peer.  Before `open` nothing goes but our synchronize message."""
 
     def __init__(
         self, start: Synchronize, *, window: int, queue_max: int, timing: Timing, rng: Random
@@ -63,7 +63,7 @@ class Outgoing:
         return self._size >= self._queue_max
 
     def relieve(self) -> bool:
-        """Whether the user, who has seen the queue full, has reason to try again."""
+        """Whether the user, who has found the queue full, may try again."""
         if not self.full:
             self.pressure = Pressure.NONE
             return True
@@ -100,15 +100,15 @@ class Outgoing:
         self._broadcast.append_as(number, sequence, d)
 
     def skip_broadcast(self, sequence: int) -> None:
-        """This peer does not get our broadcast of that number, and is told when it has the rest."""
+        """Leave out our broadcast of that number, and tell the peer when it has the rest."""
         start = self._start._replace(broadcast=sequence, one=self._one.first - 1)
         self._size += self._broadcast.skip(sequence, write_message(start))
 
     def add_finalize(self) -> None:
         """Queue the announcement that nothing follows what was queued before.
 
-        It numbers what is sent in order, so that the peer can wait for it; for plain
-        datagrams we wait ourselves.  What we are by then is of no concern any more.
+        It gives the last numbers of what is sent in order, so that the peer can wait for that; for
+        plain datagrams we wait ourselves.  Our tags no longer matter by then.
         """
         self._forget_tags()
         d = write_message(Finalize(self._broadcast.last, self._one.last))
@@ -116,7 +116,7 @@ class Outgoing:
         self._size += 1
 
     def synchronize(self, now: float) -> Item:
-        """The synchronize message, to be sent; earlier ones are not sent again."""
+        """Our synchronize message, to be sent; earlier ones are not sent again."""
         for item in [item for item in self.flight if not item.number]:
             self.flight.forget(item)
             self._size -= 1
@@ -141,11 +141,11 @@ class Outgoing:
         self._tags = None
 
     def challenge(self, now: float) -> Item:
-        """A message that only who has the present association acknowledges, to be sent.
+        """A message, to be sent, that only a peer in the present association acknowledges.
 
         It has the one-to-one number after which the association began, and so is a duplicate to
-        everybody who knows any synchronize message of it: it is acknowledged, and nobody looks at
-        what it says.  If one is out already it is that.
+        a peer that knows any synchronize message of it: it is acknowledged, and its content is not
+        looked at.  If one is out already, it is that one.
         """
         if self._challenge is not None:
             return self._challenge
@@ -157,7 +157,7 @@ class Outgoing:
 
     @property
     def challenged(self) -> bool:
-        """Whether there is a challenge that is not answered."""
+        """Whether there is a challenge that has not been answered."""
         return self._challenge is not None
 
     @property
@@ -193,7 +193,7 @@ class Outgoing:
             one.take_into(fresh, room)
         elif not one.waiting:
             broadcast.take_into(fresh, room)
-        else:  # in turns, so that neither stream keeps the other back
+        else:  # in turns, so that neither stream holds up the other
             self._turn = not self._turn
             for stream in (broadcast, one) if self._turn else (one, broadcast):
                 stream.take_into(fresh, room)
@@ -203,13 +203,13 @@ class Outgoing:
         return fresh
 
     def due(self, now: float) -> list[Item]:
-        """What is to be sent again now, as time has passed."""
+        """What is to be sent again now because time has passed."""
         return [*self.flight.look(now), *self.ready(now)]
 
     def acknowledge(self, id: int, now: float) -> list[int] | None:
-        """The peer has got message `id`; ``None`` if nothing is known of it.
+        """The peer has got message `id`; ``None`` if it is not known.
 
-        Returns what the caller knows those messages by that have been delivered with it.
+        Returns the caller's numbers of the messages that have been delivered with it.
         """
         item = self.flight.acknowledge(id, now)
         if item is None:
@@ -223,9 +223,9 @@ class Outgoing:
         return [item.number] if item.number else []
 
     def restart(self, broadcast: int) -> list[int]:
-        """Forget everything and go on after what was numbered so far, `broadcast` and all.
+        """Forget everything, and go on after the last numbers, that of `broadcast` included.
 
-        Returns what the caller knows those messages by that may be lost by that, in order.
+        Returns the caller's numbers of the messages that may be lost by that, in order.
         """
         items = [*self.flight, *self._waiting, *self._one.waiting, *self._broadcast.waiting]
         lost = [item.number for item in items if item.number]
@@ -240,11 +240,11 @@ class Outgoing:
         return sorted(lost)
 
     def renumber(self, one: int) -> None:
-        """Go on after number `one` of the one-to-one messages, now that there are none."""
+        """Go on after one-to-one number `one`, now that there are no such messages."""
         self._start = self._start._replace(one=one)
         self._one.restart(one)
 
     @property
     def _owes_messages(self) -> bool:
-        """Whether plain datagrams or lost messages are not acknowledged."""
+        """Whether plain datagrams or lost messages still lack their acknowledgement."""
         return any(item.number and item.stream is None for item in self.flight)

@@ -1,4 +1,4 @@
-"""One peer: the association with it, and what is left of one that is over."""
+"""One peer: the association with it, and what remains when that is over."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["ClaimState", "Peer", "Tombstone"]
 
 
 class ClaimState(Enum):
-    """What is known of the claim that a peer has started anew."""
+    """What is known of the claim that a peer has restarted."""
 
     ASKED = "asked"
     """The peer was asked and has not answered."""
@@ -25,9 +25,9 @@ class ClaimState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A synchronize message that does not belong to the association that there is.
+    """A synchronize message that does not belong to the present association.
 
-    until: an answer is waited for so long; nothing else is asked before that.
+    until: how long to wait for an answer; nothing else is asked before that.
     """
 
     message: Synchronize
@@ -37,7 +37,7 @@ class Claim:
 
 @dataclass(slots=True)
 class Peer:
-    """What a node knows of another one.  Times are Unix seconds."""
+    """What this node knows of another one.  Times are Unix seconds."""
 
     sid: bytes
     outgoing: Outgoing
@@ -59,21 +59,21 @@ class Peer:
 
     @property
     def message_size_max(self) -> int:
-        """Bytes of the largest message that it takes in pieces; 0: none, as far as we know."""
+        """Bytes of the largest message that it takes in pieces; 0 if none, as far as we know."""
         return 0 if self.incoming is None else self.incoming.message_size_max
 
     @property
     def tags(self) -> Mapping[str, str]:
-        """What it says of itself, as far as we know."""
+        """Its tags, as far as we know."""
         return {} if self.incoming is None else self.incoming.tags
 
     def suspect(self) -> int:
-        """It is silent, and others are asked to reach it; how often they were before, in a row."""
+        """It is silent, and others are asked to reach it; returns how often they were before."""
         self.suspicion += 1
         return self.suspicion - 1
 
     def believe(self) -> None:
-        """There was a sign of it lately."""
+        """It has lately given a sign of life."""
         self.suspicion = 0
 
     @property
@@ -86,31 +86,31 @@ class Peer:
         self.since = now
 
     def ask(self, now: float) -> None:
-        """The user asks it for help to join; it has all the time to answer."""
+        """The user asks it for help to join; it has the full time to answer."""
         if not self.known_to_user:
             self.since = now
         self.wanted = True
 
     def ask_again(self, since: float) -> None:
-        """It did not answer, and is asked once more, as if that had begun at `since`."""
+        """It did not answer, and is asked once more, as if for the first time at `since`."""
         self.since = since
 
     def heard(self, now: float) -> None:
-        """It has asked for the present state, and believes in us for so long from now."""
+        """It has asked for our present numbers, and counts us as a peer for so long from now."""
         self.since = now
 
     def synchronize(self, incoming: Incoming) -> None:
-        """It has told its numbers: what it sends in order is counted from there."""
+        """It has told its numbers: what it sends in order counts from there."""
         self.incoming = incoming
 
     def start_anew(self, incoming: Incoming, now: float) -> None:
-        """It has told new numbers, and is to be synchronized with once more."""
+        """It has told new numbers, and has to be synchronized with once more."""
         self.incoming = incoming
         self.trust()
         self.enter(PeerState.SYNCHRONIZING, now)
 
     def appear(self) -> bool:
-        """The user is told that it is there; returns whether it was told to be unreachable."""
+        """The user is told that it is there; returns whether it had been told to be unreachable."""
         was_lost, self.present, self.lost = self.lost, True, False
         return was_lost
 
@@ -127,22 +127,22 @@ class Peer:
         return was_present
 
     def trust(self) -> None:
-        """What it sends fits what it has sent: it need not be asked."""
+        """What it sends fits what it sent before: it need not be asked."""
         self.claim = None
 
     def doubt(self, message: Synchronize, until: float) -> None:
-        """Somebody says in `message` that it has started anew: it is asked, until then."""
+        """Somebody says in `message` that it has restarted: it is asked, until then."""
         self.claim = Claim(message, until, ClaimState.ASKED)
 
     def answer(self) -> None:
-        """It has answered as only one can that has not started anew."""
+        """It has answered, which it can only if it has not restarted."""
         if self.claim is not None:
             self.claim = replace(self.claim, state=ClaimState.REFUTED)
 
 
 @dataclass(frozen=True, slots=True)
 class Tombstone:
-    """Of a peer that left: it may ask again for acknowledgements that were lost."""
+    """What is kept of a peer that left: it may ask again for acknowledgements that were lost."""
 
     incoming: Incoming
     until: float

@@ -13,7 +13,7 @@ __all__ = ["Assemblies", "cut"]
 
 
 def cut(data: bytes, size: int) -> Iterator[tuple[Position, bytes]]:
-    """The pieces of `data`, two or more, each of at most `size` bytes."""
+    """The two or more pieces of `data`, each of at most `size` bytes."""
     yield Position.FIRST, data[:size]
     last = (len(data) - 1) // size * size
     for at in range(size, last, size):
@@ -22,7 +22,7 @@ def cut(data: bytes, size: int) -> Iterator[tuple[Position, bytes]]:
 
 
 class _Assembly:
-    """One message of which some pieces are there, or none yet."""
+    """One message, of which some pieces have come, or none yet."""
 
     __slots__ = ("_data", "_next")
 
@@ -31,14 +31,14 @@ class _Assembly:
         self._next = 0
 
     def continues(self, sequence: int) -> bool:
-        """Whether something is there that the message of number `sequence` may continue."""
+        """Whether the message of number `sequence` may continue something."""
         return self._data is not None and sequence == self._next
 
     def add(self, piece: Piece, size_max: int) -> bytes | None:
-        """Take the next piece: the whole message, if that was the last of it.
+        """Take the next piece; returns the whole message if that was the last one.
 
-        Raises `ValueError` for one that continues nothing, or makes it too large: the message
-        is lost with all that still comes of it.
+        Raises `ValueError` for one that continues nothing, or makes the message too large: it is
+        lost then, with all that still comes of it.
         """
         if piece.position is Position.FIRST:
             self._data = bytearray()
@@ -57,13 +57,13 @@ class _Assembly:
 
 
 class Assemblies:
-    """What is put together of pieces, by peers and their streams: a place for each.
+    """Messages that are put together of pieces: a place for each stream of each peer.
 
-    A stream has its place from its first piece until nothing is there that waits for more. Who has
-    one can finish what it has begun, so those who have to wait do not wait for each other.
+    A stream has its place from its first piece until nothing waits for more of them. Whoever has a
+    place can finish what it has begun, so those that have to wait do not wait for each other.
 
-    size_max: bytes of one message; 0 if none is to come in pieces.
-    count_max: how many there are at the same time.
+    size_max: bytes of one message; 0 if none may come in pieces.
+    count_max: how many there may be at the same time.
     """
 
     def __init__(self, *, size_max: int, count_max: int, dropped: Counter[DropReason]) -> None:
@@ -73,7 +73,7 @@ class Assemblies:
         self.held: dict[tuple[bytes, Delivery], _Assembly] = {}
 
     def admit(self, sid: bytes, delivery: Delivery) -> bool:
-        """Have a place for that stream of `sid`; false if there is none."""
+        """Find a place for that stream of `sid`; false if there is none."""
         key = sid, delivery
         if key not in self.held:
             if len(self.held) >= self._count_max:
@@ -82,7 +82,7 @@ class Assemblies:
         return True
 
     def add(self, sid: bytes, delivery: Delivery, piece: Piece) -> bytes | None:
-        """Take a piece whose turn it is: the whole message, if it is complete now."""
+        """Take a piece whose turn it is; returns the whole message if it is complete now."""
         try:
             return self.held[sid, delivery].add(piece, self.size_max)
         except ValueError:
@@ -92,14 +92,14 @@ class Assemblies:
     def settle(self, sid: bytes, delivery: Delivery, position: int) -> None:
         """Nothing of that stream waits for its turn behind `position`, its last number so far.
 
-        It needs no place any more, unless for a message that the next number may continue.
+        It needs its place no longer, unless for a message that the next number may continue.
         """
         assembly = self.held.get((sid, delivery))
         if assembly is not None and not assembly.continues(position + 1):
             del self.held[sid, delivery]
 
     def remove(self, sid: bytes) -> None:
-        """What has come of `sid` is continued by nothing."""
+        """Nothing continues what has come of `sid`."""
         for delivery in Delivery:
             self.held.pop((sid, delivery), None)
 

@@ -1,4 +1,4 @@
-"""What peers send us, and what we make of it.
+"""What peers send us, and what is done with it.
 
 Source: manual/dev-oxen.md, "Message data (`md`) body types".
 """
@@ -48,7 +48,7 @@ _TALKING = (_JOINED, _FINALIZING)
 class Reception:
     """Takes bodies of parcels that are for us.
 
-    Each handler of a message says whether it is to be acknowledged: what is not comes again.
+    Each handler of a message says whether to acknowledge it: what is not comes again.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class Reception:
         }
 
     def receive(self, source: bytes, body: MessageData | MessageAck | Gossip) -> None:
-        """Take the body of a parcel that is for us and came by way of `source`."""
+        """Take the body of a parcel that is for us and came through `source`."""
         if isinstance(body, MessageData):
             self._receive_data(source, body)
         elif isinstance(body, MessageAck):
@@ -92,15 +92,15 @@ class Reception:
     def _receive_gossip(self, source: bytes, gossip: Gossip) -> None:
         if not self._links.trusts(source):
             self._dropped[DropReason.UNPROVED] += 1
-            if source not in self._links.contacts:  # it seems to take us for a peer
+            if source not in self._links.contacts:  # it seems to count us among its peers
                 self._make_known(source)
             return
-        # Who has left is still in the table, and so no stranger, until his tombstone goes.
+        # One that has left is in the table, and so no stranger, until its tombstone goes.
         found = [
             self._associations.admit(sid, trusted=True) for sid in self._links.strangers(gossip)
         ]
         self._links.merge(gossip)
-        for peer in filter(None, found):  # now that it may be known which way leads there
+        for peer in filter(None, found):  # now that a way there may be known
             self._courier.synchronize(peer)
 
     def _receive_data(self, source: bytes, body: MessageData) -> None:
@@ -118,7 +118,7 @@ class Reception:
             self._courier.acknowledge(source, body)
 
     def _welcome(self, source: bytes, body: MessageData, message: Message) -> Peer | None:
-        """Make a peer of the unknown sender, unless it is one that has left."""
+        """Make the unknown sender a peer, unless it is one that has left."""
         tombstone = self._roster.tombstones.get(body.fr)
         if tombstone is not None:
             fresh = (
@@ -128,7 +128,7 @@ class Reception:
                 if tombstone.covers(message):
                     self._courier.acknowledge(source, body)
                 return None
-        # Who forwards for it has had its proof.
+        # The one that forwards for it has had its proof.
         trusted = source != body.fr and self._links.trusts(source)
         if isinstance(message, Synchronize):  # that is answered by ours anyway
             return self._associations.admit(body.fr, trusted=trusted)
@@ -176,7 +176,7 @@ class Reception:
         return self._take(peer, _IN_ORDER_BROADCAST, message.sequence, message.data)
 
     def _receive_piece(self, peer: Peer, message: Piece) -> bool:
-        """Have a place for the message before anything of it is acknowledged."""
+        """Find a place for the message before any of it is acknowledged."""
         if not self._limits.message_size_max:
             return self._refuse(DropReason.MALFORMED)
         delivery = _IN_ORDER if message.kind == b"1" else _IN_ORDER_BROADCAST
@@ -211,13 +211,13 @@ class Reception:
     def _receive_synchronize(self, peer: Peer, message: Synchronize) -> bool:
         incoming = peer.incoming
         if peer.state is _SYNCHRONIZING:
-            # It believes in us for so long from now, once it has our acknowledgement.
+            # It counts us as a peer for so long from now, once it has our acknowledgement.
             peer.heard(self._clock.unix)
         if incoming is None:
             if self._associations.leaving:
                 return False
             peer.synchronize(Incoming(message, self._limits.window_max))
-            self._courier.synchronize(peer)  # again: only this time we know to whom
+            self._courier.synchronize(peer)  # again: only now do we know to whom
             return True
         age = incoming.age_of(message)
         if age is Age.SAME:
@@ -234,7 +234,7 @@ class Reception:
         return self._associations.restart(peer, message)
 
     def _receive_tags(self, peer: Peer, message: Tags) -> bool:
-        """Take what the peer says of itself, even before it has joined: the user is told then."""
+        """Take the peer's tags, even before it has joined: the user is told when it has."""
         incoming = peer.incoming
         if not fits(message.table, self._limits.tags_size_max):
             return self._refuse(DropReason.MALFORMED)
@@ -256,13 +256,13 @@ class Reception:
             incoming.finalize(message)
             if (
                 not self._associations.leaving
-            ):  # who is leaving, too, delivers what it has announced
+            ):  # a peer that is leaving, too, delivers what it has announced
                 self._associations.fail(peer, FailReason.PEER_LEFT)
             if peer.state is _SYNCHRONIZING and not incoming.complete:
                 self._associations.go_in_peace(peer, incoming)
             if peer.state is _JOINED:
                 peer.enter(_FINALIZING, self._clock.unix)
-            else:  # it never got through to the user
+            else:  # the user never heard of it
                 self._associations.bury(peer)
         self._associations.bury_if_complete(peer)
         return True

@@ -16,9 +16,9 @@ __all__ = ["Roster"]
 
 
 class Roster:
-    """All peers by their IDs, with the tombstones of those that have left.
+    """All peers by their IDs, and the tombstones of those that have left.
 
-    A tombstone keeps its place in the last contact table, so that acknowledgements find
+    A tombstone keeps the place in the last contact table, so that acknowledgements find
     their way for as long as they may be asked for.
     """
 
@@ -37,23 +37,23 @@ class Roster:
         """The number of our last broadcast."""
 
     def begin(self) -> None:
-        """Number broadcasts from now on; the time must be known."""
+        """Start to number broadcasts; the time must be known."""
         self.broadcast_sequence = self._numbers.next_start()
 
     def next_broadcast(self) -> int:
-        """The number of our next broadcast, which is the last one from now on."""
+        """Take the number of our next broadcast, which is then the last one."""
         self.broadcast_sequence += 1
         return self.broadcast_sequence
 
     def next_start(self) -> int:
-        """A number for one-to-one messages that no association has had."""
+        """A number to begin one-to-one messages with that no association has had."""
         return self._numbers.next_start()
 
     def has_room_for(self, *, trusted: bool) -> bool:
-        """Whether one more server can be made known, which is trusted or a stranger.
+        """Whether there is room for one more server, which is trusted or a stranger.
 
         Strangers have places of their own, and make room for each other and for all others: the
-        last one to come is as likely to mean it as those before.
+        latest one is as likely to be honest as those before.
         """
         strangers = self._strangers()
         if len(self.peers) >= self._limits.peers_max and not strangers:
@@ -62,7 +62,7 @@ class Roster:
         return not trusted or candidates - len(strangers) < self._limits.candidates_max
 
     def in_the_way(self, *, trusted: bool) -> Peer | None:
-        """The stranger, if any, that is to be forgotten before one more is made known."""
+        """The stranger, if any, that has to be forgotten to make room for one more."""
         strangers = self._strangers()
         full = len(self.peers) >= self._limits.peers_max
         if full or (not trusted and len(strangers) >= self._limits.candidates_max):
@@ -70,12 +70,12 @@ class Roster:
         return None
 
     def _strangers(self) -> list[Peer]:
-        """Those that have proved nothing, and for whom nobody speaks."""
+        """Those that have proved nothing, and that nobody has named."""
         trusts = self._links.trusts
         return [peer for sid, peer in self.peers.items() if not (peer.known_to_user or trusts(sid))]
 
     def add(self, sid: bytes) -> Peer:
-        """Make a peer of a server that is none, for which there is room."""
+        """Make a server a peer that is not one yet, and for which there is room."""
         self.tombstones.pop(sid, None)
         outgoing = Outgoing(
             Synchronize(
@@ -94,7 +94,7 @@ class Roster:
         return peer
 
     def forget(self, peer: Peer) -> None:
-        """Know nothing of `peer` any more."""
+        """Forget `peer`."""
         del self.peers[peer.sid]
         self._links.remove(peer.sid)
 
@@ -109,7 +109,7 @@ class Roster:
         self._links.retire(peer.sid)
 
     def expire(self) -> None:
-        """Forget those who left long ago."""
+        """Forget those that left long ago."""
         now = self._clock.unix
         for sid in [sid for sid, tomb in self.tombstones.items() if tomb.until <= now]:
             self._unbury(sid)

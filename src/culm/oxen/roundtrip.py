@@ -1,4 +1,4 @@
-"""How long a message and its acknowledgement take to one peer.
+"""How long a message to one peer and its acknowledgement take.
 
 Source: RFC 6298, section 2.
 """
@@ -11,25 +11,25 @@ from culm.oxen.limits import Timing
 
 __all__ = ["RoundTrip"]
 
-_GAIN = 1 / 8  # of a sample in the smoothed time
+_GAIN = 1 / 8  # weight of a sample in the smoothed time
 _VARIATION_GAIN = 1 / 4
 _VARIATIONS = 4
 
-# Round trips without any acknowledgement after which a probe is sent, and its shortest delay.
+# After how many round trips without an acknowledgement a probe is sent, and its shortest delay.
 _PROBE_ROUND_TRIPS = 2
 _PROBE_MIN_S = 0.01
 
-# How much longer than the shortest of late the shortest of a round is if something queues.
+# How much longer than the shortest recent one the shortest of a round is if something queues.
 _QUEUE_SHARE = 1 / 4
 _QUEUE_S = 0.005
 _QUEUE_VARIATIONS = 2
 
-# The least time of the last one to two periods is what the way takes when nothing queues.
+# The shortest time of the last one to two periods is what the path takes when nothing queues.
 _LEAST_PERIOD_S = 10.0
 
 
 class RoundTrip:
-    """Estimates from samples in seconds; of messages that were sent once, as Karn has it."""
+    """Estimates from samples in seconds, of messages that were sent once (Karn's algorithm)."""
 
     __slots__ = (
         "_before",
@@ -61,17 +61,17 @@ class RoundTrip:
 
     @property
     def unhurried(self) -> float:
-        """A round's shortest round trip beyond that means that something queues on the way."""
+        """If the shortest round trip of a round exceeds this, something queues on the way."""
         least = self.least
         return least + max(_QUEUE_SHARE * least, _QUEUE_S, _QUEUE_VARIATIONS * self._variation)
 
     @property
     def least(self) -> float:
-        """The shortest round trip of late; infinite before the first sample."""
+        """The shortest recent round trip; infinite before the first sample."""
         return min(self._before, self._now)
 
     def sample(self, seconds: float, now: float) -> None:
-        """An acknowledgement came at `now`, that long after its message had been sent."""
+        """An acknowledgement came at `now`, so long after its message had been sent."""
         if now >= self._turn:
             self._turn = now + _LEAST_PERIOD_S
             self._before, self._now = self._now, seconds

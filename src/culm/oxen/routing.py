@@ -11,18 +11,18 @@ from culm.oxen.contacts import ContactTable
 
 __all__ = ["ForwardMemory", "Routes"]
 
-# How long a ranking of neighbours is used again, as a part of the time that a link stays
-# usable without contact.
+# How long a ranking of neighbours is kept, as a part of the time that a link stays usable
+# without contact.
 _CACHE_SHARE = 1 / 64
 
-# Deliveries that go straight over a usable link before other ways are tried in between.
+# Attempts that go straight over a usable link before other paths are tried in between.
 _DIRECT_ATTEMPTS = 2
 
-# Of so many attempts one takes a way of which the table knows nothing good.  Rarely, as each
-# of those who forward tries its luck, too.
+# One attempt in so many takes a path of which the table knows nothing good.  That is rare, as
+# all those that forward try their luck, too.
 _BLIND_PERIOD = 4
 
-# For so many of the longest intervals it is remembered what was forwarded.
+# For so many of the longest intervals forwarded messages are remembered.
 _MEMORY_INTERVALS = 4
 _TIMES_MAX = 64
 
@@ -30,9 +30,9 @@ _TIMES_MAX = 64
 class Routes:
     """Picks the neighbour for a parcel, not always the same one.
 
-    The first choice is the direct link if it is possibly usable or `untried`, then the first hop of
-    a shortest path over possibly usable links.  As the table may be wrong, or forged, and as
-    a link may have broken since, later attempts take other ways.
+    The first choice is the direct link if it may be usable or is `untried`, then the first hop of
+    a shortest path over links that may be usable.  As the table may be wrong, or forged, and as
+    a link may have broken since, later attempts take other paths.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class Routes:
     def hop(
         self, to: bytes, now: float, *, attempt: int = 0, avoid: Collection[bytes] = ()
     ) -> bytes | None:
-        """The neighbour for attempt number `attempt` (0 is the first) to send to `to`.
+        """The neighbour for attempt number `attempt` (the first is 0) to send to `to`.
 
         Never one of `avoid`; ``None`` if there is no other.
         """
@@ -93,12 +93,12 @@ class ForwardMemory:
     """Remembers what was forwarded, so that nothing goes round in circles.
 
     What goes in circles comes back soon, and from another neighbour than at first; what is
-    resent comes from the same one as a rule.  So the same parcel is forwarded again only after an
-    interval that doubles with each time: from `again_s` on if it comes from the same neighbour, as
-    its sender may know already that it was lost, and from `first_s` on if from another one.
+    sent again comes from the same one as a rule.  So the same parcel is forwarded again only after
+    an interval that doubles each time: it begins with `again_s` if the parcel comes from the same
+    neighbour, as its sender may know already that it was lost, and with `first_s` if from another.
 
-    A message without an ID is resent by nobody, and two that are equal are two messages if they
-    come from one neighbour.
+    Nobody sends a message without an ID again, so two that are equal and come from one neighbour
+    are two messages.
     """
 
     def __init__(self, *, again_s: float, first_s: float, last_s: float, size_max: int) -> None:
@@ -112,9 +112,9 @@ class ForwardMemory:
         return len(self._seen)
 
     def admit(self, key: Hashable, source: bytes, now: float, *, once: bool = False) -> int | None:
-        """How often `key` was forwarded before, or ``None`` if it must not be now.
+        """How often `key` was forwarded before, or ``None`` if it must not be forwarded now.
 
-        once: it is of a message that nobody resends.
+        once: nobody sends that message again.
         """
         self.expire(now)
         seen = self._seen.get(key)
@@ -132,7 +132,7 @@ class ForwardMemory:
         return 0 if once else times
 
     def expire(self, now: float) -> None:
-        """Forget what nobody resends any more."""
+        """Forget what nobody sends again any more."""
         seen, until = self._seen, now - _MEMORY_INTERVALS * self._last_s
         while seen:
             key = next(iter(seen))

@@ -1,4 +1,4 @@
-"""Datagrams that only those understand who have the cluster's key, and that count once."""
+"""Datagrams that only holders of the cluster's key can read, and each of which counts once."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _TAG_SIZE = 16
 OVERHEAD = _NONCE_SIZE + _TAG_SIZE
 """Bytes that a sealed datagram is longer than its parcel."""
 
-# A datagram that so many later ones of its sender, to whomever, have overtaken counts as seen.
+# A datagram counts as seen when so many later ones of its sender, to anybody, have overtaken it.
 _WINDOW = 2**14
 
 _LIVES = 2  # of each source: the latest, and one before it that is heard while that one is silent
@@ -40,7 +40,7 @@ def close_box(parcel: bytes, nonce: bytes, *, key: bytes, source: bytes, to: byt
 
 
 def open_box(datagram: bytes, *, key: bytes, source: bytes, to: bytes) -> bytes | None:
-    """The parcel in a datagram that came from `source` to `to`; ``None`` if `key` is not that."""
+    """The parcel in a datagram from `source` to `to`; ``None`` if it was not sealed with `key`."""
     box = datagram[_NONCE_SIZE:]
     if len(box) < _TAG_SIZE:
         return None
@@ -51,13 +51,13 @@ def open_box(datagram: bytes, *, key: bytes, source: bytes, to: bytes) -> bytes 
 
 
 def _key_between(key: bytes, source: bytes, to: bytes) -> bytes:
-    """The key for one direction between two servers: a datagram is of no use anywhere else."""
+    """The key for one direction between two servers: its datagrams are of no use elsewhere."""
     names = b"%d:%b%b" % (len(source), source, to)
     return blake2b(names, key=key, digest_size=KEY_SIZE, person=b"culm oxen seal").digest()
 
 
 class _Life:
-    """Which datagrams have come that a server has sent since it started."""
+    """Which of the datagrams have come that a server has sent since it started."""
 
     __slots__ = ("_newest", "_seen", "heard")
 
@@ -68,7 +68,7 @@ class _Life:
         """When something came that had not come before."""
 
     def admit(self, counter: int, now: float) -> bool:
-        """Whether that one has not come before, as far as can be told; then it has now."""
+        """Whether that one comes for the first time, as far as can be told; it is noted."""
         ahead = counter - self._newest
         if ahead > 0:
             kept = self._seen << ahead if ahead < _WINDOW else 0
@@ -89,9 +89,9 @@ class Seal:
     The nonce is the time at which the server started, chance drawn then, and a counter. So nobody
     uses one twice, and receivers can tell what they have seen already.
 
-    quiet_s: a life that began before the latest one is heard when that one was silent for so long:
-        a server whose clock was set back while it was down.
-    sources_max: servers whose datagrams are told apart; beyond that those heard of first are
+    quiet_s: how long the latest life of a server must have been silent before one is heard that
+        began earlier: the clock may have been set back while the server was down.
+    sources_max: servers to keep account of; beyond that, the one that was heard of first is
         forgotten.
     """
 
@@ -136,7 +136,7 @@ class Seal:
         return close_box(parcel, nonce, key=self._keys[0], source=self._me, to=to)
 
     def open(self, source: bytes, datagram: Buffer) -> bytes | None:
-        """The parcel in a datagram from server `source`; ``None`` if it is not to be believed."""
+        """The parcel in a datagram from server `source`; ``None`` if it cannot be trusted."""
         datagram = bytes(datagram)
         for key in self._keys:
             parcel = open_box(datagram, key=key, source=source, to=self._me)
@@ -174,7 +174,7 @@ class Seal:
 def checked_keys(keys: Sequence[bytes]) -> list[bytes]:
     """Copies of `keys`, in that order.
 
-    Raises `ValueError` and `TypeError` if they are not one to `KEYS_MAX` keys of 32 bytes.
+    Raises `ValueError` or `TypeError` unless they are one to `KEYS_MAX` keys of 32 bytes.
     """
     found = read_buffers("keys", keys)
     if not 1 <= len(found) <= KEYS_MAX:

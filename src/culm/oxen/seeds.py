@@ -1,4 +1,4 @@
-"""Servers that are asked for help again and again, whenever they are no peers."""
+"""Servers that are asked for help again and again whenever they are not peers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SEEK_SHARE = 1 / 8
 
 
 class Seeds:
-    """Keeps in mind whom to ask, and for how long each is missing.  Times are Unix seconds."""
+    """Whom to ask, and for how long each has been missing.  Times are Unix seconds."""
 
     def __init__(self, timing: Timing) -> None:
         self._timing = timing
@@ -32,24 +32,24 @@ class Seeds:
         self._pauses.pop(sid, None)
 
     def remove(self, sid: bytes) -> None:
-        """Ask `sid` no more."""
+        """Stop asking `sid`."""
         self._missing.pop(sid, None)
         self._pauses.pop(sid, None)
 
     def clear(self) -> None:
-        """Ask nobody any more."""
+        """Stop asking anybody."""
         self._missing.clear()
         self._pauses.clear()
 
     def found(self, sid: bytes) -> None:
-        """It is a peer."""
+        """`sid` has become a peer."""
         self._missing[sid] = None
         self._pauses.pop(sid, None)
 
     def miss(self, sid: bytes, now: float) -> bool:
-        """`sid` is no peer at `now` and is not being asked; returns whether it is time to ask.
+        """`sid` is not a peer at `now`, and is not being asked; returns whether it is time to ask.
 
-        The longer it is missing the rarer that becomes.
+        The longer it is missing, the rarer that becomes.
         """
         since = self._missing[sid]
         if since is None:
@@ -59,5 +59,5 @@ class Seeds:
         return now - self._pauses.setdefault(sid, now) >= pause
 
     def asked(self, sid: bytes) -> None:
-        """It is being asked once more."""
+        """`sid` is being asked once more."""
         self._pauses.pop(sid, None)

@@ -1,4 +1,4 @@
-"""How much of a datagram is left for a message."""
+"""How much room a datagram has for a message."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ __all__ = ["payload_sizes"]
 
 
 def payload_sizes(limits: Limits, dialect: Dialect, overhead: int = 0) -> dict[Delivery, int]:
-    """Bytes of the largest message of each kind, were all else in its parcel as long as can be.
+    """Bytes of the largest message of each kind if all else in its parcel is as long as can be.
 
     So whether a message can be sent does not depend on the numbers that it happens to get.
 
     overhead
-        Bytes of a datagram that are not of its parcel.
+        Bytes of a datagram that are not part of its parcel.
     """
     empty: dict[Delivery, Message] = {
         Delivery.DATAGRAM: Datagram(b""),

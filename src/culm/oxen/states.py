@@ -1,4 +1,4 @@
-"""Where a node stands, and where each of its associations does."""
+"""The states of a node, and of each of its associations."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["PeerState", "Pressure", "State"]
 
 
 class State(Enum):
-    """Where a node stands."""
+    """The state of a node."""
 
     IDLE = auto()
     """Neither `Node.start` nor `Node.join` was called."""
@@ -21,7 +21,7 @@ class State(Enum):
 
 
 class PeerState(Enum):
-    """Where an association stands."""
+    """The state of an association."""
 
     SYNCHRONIZING = "synchronizing"
     """It has not acknowledged our synchronize message, or we have not got its own."""
@@ -34,7 +34,7 @@ class PeerState(Enum):
 
 
 class Pressure(Enum):
-    """How things stand with the queue of a peer."""
+    """The state of a peer's queue."""
 
     NONE = "none"
     FULL = "full"

@@ -1,4 +1,4 @@
-"""A node's knowledge as plain data, and printed as a table.
+"""What a node knows, as plain data and printed as tables.
 
 Source: manual/dev-oxen.md, "Last contact table".
 """
@@ -38,7 +38,7 @@ class PeerView:
 
 
 def view_of(peer: Peer, contacts: ContactTable, now: float) -> PeerView:
-    """`peer` as it is at `now`, in Unix seconds."""
+    """What is known of `peer` at `now`, in Unix seconds."""
     time = contacts.get(contacts.me, peer.sid)
     incoming = peer.incoming
     return PeerView(
@@ -59,8 +59,8 @@ def format_contacts(
 ) -> str:
     """The last contact table with ages in whole seconds, rows and columns in order.
 
-    ``-`` is no contact, ``>`` one of more than `age_max_s` seconds ago.  `contacts` and
-    `now` are in Unix seconds, as `Node.contacts` and `Node.unix_time` give them.
+    ``-`` means no contact, ``>`` one more than `age_max_s` seconds ago.  `contacts` and `now`
+    are in Unix seconds, as `Node.contacts` and `Node.unix_time` give them.
     """
     sids = sorted(contacts)
 

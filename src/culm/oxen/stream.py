@@ -1,4 +1,4 @@
-"""Messages to one peer, numbered or not, that wait for their turn.
+"""Messages to one peer, numbered or not, that wait their turn.
 
 Source: manual/dev-oxen.md, "Messaging".
 """
@@ -18,13 +18,13 @@ __all__ = ["Item", "Stream"]
 class Item:
     """One message to one peer.  Times are monotonic seconds.
 
-    number: what the caller knows it by; 0 if it is our own, or a piece that is not the last.
+    number: the caller's number for it; 0 if it is our own, or a piece that is not the last.
     stream: where it has its `sequence` number, if it is sent in order.
-    order: its place among all that was sent to this peer, when it was sent last, at `sent`;
+    order: its place among all that was sent to this peer when it was last sent, at `sent`;
         `first` is that of the first time.
     before: when it was sent the time before that.
-    way: which way it was sent last, as `Routes.hop` counts attempts.
-    gap: the first number that is skipped, up to `sequence`; 0 if it skips none.
+    way: which path it took last, as `Routes.hop` counts attempts.
+    gap: the first number that is skipped, up to `sequence`; 0 if none is.
     """
 
     number: int
@@ -40,7 +40,7 @@ class Item:
     way: int = field(init=False)
 
     def dispatch(self, id: int, order: int, now: float, way: int) -> None:
-        """It leaves for the first time, under that ID."""
+        """It is sent for the first time, under that ID."""
         self.id = id
         self.order = self.first = order
         self.sent = now
@@ -48,12 +48,12 @@ class Item:
         self.way = way
 
     def resend(self, order: int, now: float, way: int) -> None:
-        """It leaves again."""
+        """It is sent again."""
         self.order, self.before, self.sent, self.way = order, self.sent, now, way
 
 
 class Stream:
-    """Numbered messages of which those within the window are on their way."""
+    """Numbered messages, of which those within the window are on their way."""
 
     __slots__ = ("_acknowledged", "_window", "first", "last", "waiting")
 
@@ -62,12 +62,12 @@ class Stream:
         self.first = last + 1  # the first that is not acknowledged
         self.last = last  # the last that there is
         self.waiting: deque[Item] = deque()
-        self._acknowledged: dict[int, int] = {}  # after the first: what callers know them by
+        self._acknowledged: dict[int, int] = {}  # after the first: the callers' numbers
 
     def restart(self, last: int) -> list[int]:
-        """Go on after the message of number `last`, whatever came of those before.
+        """Go on after the message of number `last`, whatever became of those before.
 
-        Returns what the caller knows those by that are acknowledged and may still wait for
+        Returns the caller's numbers of those that are acknowledged and may still wait for
         earlier ones at the peer.
         """
         held = [number for number in self._acknowledged.values() if number]
@@ -83,7 +83,7 @@ class Stream:
         self.waiting.append(Item(number, write_one_to_one(self.last, data), self, self.last))
 
     def append_piece(self, number: int, position: Position, data: bytes) -> None:
-        """Queue a piece of a message, the last of which has its `number`, the others 0."""
+        """Queue a piece of a message; the last one has the message's `number`, the others 0."""
         self.last += 1
         d = write_message(Piece(b"1", self.last, position, data))
         self.waiting.append(Item(number, d, self, self.last))
@@ -94,9 +94,9 @@ class Stream:
         self.waiting.append(Item(number, d, self, sequence))
 
     def skip(self, sequence: int, d: Value) -> bool:
-        """Leave out the message of that number, and tell the peer by `d`.
+        """Leave out the message of that number, and tell the peer with `d`.
 
-        Returns whether that is one item more: several in a row are skipped at once.
+        Returns whether that takes one more item: several in a row are skipped at once.
         """
         gap = sequence
         if self.waiting and self.waiting[-1].gap:
@@ -106,7 +106,7 @@ class Stream:
         return gap == sequence
 
     def acknowledge(self, item: Item) -> list[int]:
-        """The peer has `item`; what the caller knows those by that it has delivered now."""
+        """The peer has `item`; returns the caller's numbers of those that it has delivered now."""
         delivered = [item.number] if item.number else []
         if item.gap:
             self.first = item.sequence
@@ -125,7 +125,8 @@ class Stream:
     def take_into(self, taken: list[Item], room: int) -> None:
         """Take what may go of what waits, until `taken` holds `room` messages.
 
-        What skips others waits until all before them is acknowledged: the peer would give up that.
+        An item that skips others waits until all before it is acknowledged: otherwise the peer
+        would give that up.
         """
         waiting, end = self.waiting, self.first + self._window
         while waiting and len(taken) < room:

@@ -1,6 +1,6 @@
-"""What a node says of itself: a small table of strings, which every peer has.
+"""What a node says of itself: a small table of strings that every peer gets.
 
-Tags as Serf has them, and by them groups as Zyre has them: who is in a group has a tag of its name.
+Tags are like Serf's; groups, which are like Zyre's, are tags with the group's name.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ TAGS_MAX = 64
 
 
 def fits(table: Mapping[str, str], size_max: int) -> bool:
-    """Whether there are not too many tags, and no more than so many bytes of them, encoded."""
+    """Whether there are not too many tags, and they take no more than so many bytes, encoded."""
     return len(table) <= TAGS_MAX and len(xenc.encode(write_table(table))) <= size_max
 
 
 class OwnTags:
-    """The tags of this node, which our user changes.
+    """The tags of this node, which the user changes.
 
-    size_max: bytes of them, encoded; 0 if there are to be none.
+    size_max: bytes of them, encoded; 0 if there may be none.
     """
 
     def __init__(self, size_max: int) -> None:
@@ -37,10 +37,10 @@ class OwnTags:
         """How often they were changed: of two tables that a peer is sent the later one counts."""
 
     def replace(self, tags: Mapping[str, str]) -> bool:
-        """Have these and no others; returns whether that changes anything.
+        """Replace all tags by these; returns whether that changes anything.
 
-        Raises `LocalProtocolError` (``TAGS_LIMIT``), and `TypeError` or `ValueError` for what are
-        no strings.
+        Raises `LocalProtocolError` (``TAGS_LIMIT``), and `TypeError` or `ValueError` for what is
+        not a string.
         """
         check_type("tags", tags, Mapping)
         for text in (*tags.keys(), *tags.values()):
@@ -55,5 +55,5 @@ class OwnTags:
         return True
 
     def for_one_that_takes(self, size_max: int) -> Mapping[str, str]:
-        """What a peer is told that takes so many bytes: all of them or none."""
+        """What a peer that takes so many bytes is told: all of the tags or none."""
         return self.table if fits(self.table, size_max) else {}

@@ -1,6 +1,6 @@
 """How many messages may be under way to one peer: a window that grows and shrinks.
 
-Source: RFC 5681 where something queues; beyond that docs/decisions/oxen-congestion.md.
+Source: RFC 5681 where something queues; for the rest docs/decisions/oxen-congestion.md.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ WINDOW_FIRST = 16
 
 _WINDOW_MIN = 2
 
-# More messages a round while nothing queues; one while something does, as in TCP.
+# So many more messages a round while nothing queues; one while something does, as in TCP.
 _STEP = 4
 
-# While the window still doubles: lost of a round, as a part, from which it has grown too far.
+# While the window doubles: with this part of a round lost, it has grown too far.
 _TOO_FAR = 1 / 8
 
-# So many round trips tell whether all of a round were long.
+# It takes so many round trips to tell whether all of a round were long.
 _SAMPLES_MIN = 8
 
 
 class Window:
     """The number of messages that may be under way, `size`.
 
-    A round is the time in which all that was under way at its beginning is acknowledged or
-    found to be lost.
+    A round is the time until all that was under way at its beginning is acknowledged or found to
+    be lost.
     """
 
     __slots__ = (
@@ -64,21 +64,21 @@ class Window:
                 self._least = round_trip
 
     def lost(self) -> None:
-        """A message is taken for lost."""
+        """A message counts as lost."""
         self._lost += 1
 
     def found(self) -> None:
-        """A message that was taken for lost has arrived."""
+        """A message that counted as lost has arrived after all."""
         self._lost = max(0, self._lost - 1)
         if self._former is not None:
             (self.size, self._threshold), self._former = self._former, None
 
     def limit(self) -> None:
-        """More would have been sent if it were larger: only then it has reason to grow."""
+        """More would have been sent in a larger window: only then has it reason to grow."""
         self._limited = True
 
     def end_round(self, unhurried: float) -> None:
-        """Draw conclusions; were all its round trips longer than `unhurried`, something queues."""
+        """Draw conclusions; if all its round trips exceeded `unhurried`, something queues."""
         arrived, lost = self._arrived, self._lost
         share = lost / (arrived + lost) if lost else 0.0
         queues = self._samples >= _SAMPLES_MIN and self._least > unhurried
@@ -96,7 +96,7 @@ class Window:
         self._begin()
 
     def collapse(self) -> None:
-        """Nothing came back for long: begin anew, and double up to half of what it was."""
+        """Nothing came back for long: begin again, and double up to half of what it was."""
         if self._former is None:
             self._former = self.size, self._threshold
         self._threshold = max(self.size / 2, _WINDOW_MIN)
@@ -104,5 +104,5 @@ class Window:
         self._begin()
 
     def rest(self) -> None:
-        """Nothing was under way for long: half of what was known is out of date."""
+        """Nothing was under way for long: half of what was known is out of date by now."""
         self.size = max(self.size / 2, min(self.size, WINDOW_FIRST))
