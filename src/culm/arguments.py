@@ -1,8 +1,8 @@
-"""What a caller may not say in any state: arguments of another type, or out of range.
+"""Arguments that are wrong in any state: of another type, or out of range.
 
 Each `check_` function raises `TypeError` or `ValueError`, which name the argument, and is to be
-called before anything has changed.  `is_list` and its kin are for what may be of any type: the
-answers of a store, and what a decoder has read.
+called before anything has changed.  `is_list` and its like are for values that may be of any
+type: the answers of a store, and what a decoder has read.
 """
 
 from __future__ import annotations
@@ -42,32 +42,32 @@ def is_buffer(value: object) -> TypeGuard[Buffer]:
 
 
 def is_list(value: object) -> TypeGuard[list[Any]]:
-    """`value` is a list of whatever it may be."""
+    """`value` is a list, of anything."""
     return isinstance(value, list)
 
 
 def is_tuple(value: object) -> TypeGuard[tuple[Any, ...]]:
-    """`value` is a tuple of whatever it may be."""
+    """`value` is a tuple, of anything."""
     return isinstance(value, tuple)
 
 
 def is_sequence(value: object) -> TypeGuard[Sequence[Any]]:
-    """`value` is a sequence of whatever it may be."""
+    """`value` is a sequence, of anything."""
     return isinstance(value, Sequence)
 
 
 def is_set(value: object) -> TypeGuard[Set[Any]]:
-    """`value` is a set of whatever it may be."""
+    """`value` is a set, of anything."""
     return isinstance(value, Set)
 
 
 def is_mapping(value: object) -> TypeGuard[Mapping[Any, Any]]:
-    """`value` is a mapping of whatever it may be."""
+    """`value` is a mapping, of anything."""
     return isinstance(value, Mapping)
 
 
 def is_dict(value: object) -> TypeGuard[dict[Any, Any]]:
-    """`value` is a dictionary of whatever it may be."""
+    """`value` is a dictionary, of anything."""
     return isinstance(value, dict)
 
 
@@ -94,14 +94,14 @@ def check_bytes(name: str, value: bytes, size: int) -> None:
 
 
 def check_text(name: str, value: str) -> None:
-    """`value` is text that has an encoding: without halves of surrogate pairs."""
+    """`value` is text that can be encoded: it has no halves of surrogate pairs."""
     check_type(name, value, str)
     if not is_encodable(value):
         raise ValueError(f"{name} must not have half a surrogate pair: {value!a:.100}")
 
 
 def is_encodable(text: str) -> bool:
-    """Whether UTF-8 can say `text`; it has no halves of surrogate pairs, which Python has."""
+    """Whether UTF-8 can encode `text`, which in Python may have halves of surrogate pairs."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -110,7 +110,7 @@ def is_encodable(text: str) -> bool:
 
 
 def read_buffers(name: str, values: Sequence[Buffer]) -> list[bytes]:
-    """What is in each of `values`, of which no buffer may be one itself."""
+    """The bytes of each of `values`, which must not be a buffer itself."""
     check_type(name, values, Sequence)
     if isinstance(values, (str, bytes, bytearray, memoryview)):
         raise TypeError(f"{name} must be a sequence of buffers, not {type(values).__name__}")
@@ -135,7 +135,7 @@ def check_fields(
 
 
 def check_numbers(record: Any, *, low: int = 0) -> None:
-    """Of a dataclass: fields that are an int are `low` or more, those that are a float a duration.
+    """The int fields of a dataclass are `low` or more, and its float fields are durations.
 
     Their annotations have to be written in words (``from __future__ import annotations``).
     """

@@ -1,4 +1,4 @@
-"""Byte queues: what has come in and is not parsed, what is to go out and is not taken."""
+"""Byte queues: for what has come in and is not parsed yet, and what has yet to be taken."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ Buffer = bytes | bytearray | memoryview
 
 
 def check_size_max(size_max: object) -> None:
-    """Raise `TypeError` or `ValueError` unless so many bytes can be asked for; ``None``: all."""
+    """Raise `TypeError` or `ValueError` unless `size_max` is a number of bytes or ``None``."""
     if size_max is None:
         return
     if not isinstance(size_max, int):
@@ -17,7 +17,7 @@ def check_size_max(size_max: object) -> None:
         raise ValueError(f"size_max must be at least 0, not {size_max}")
 
 
-# How many times its size what is in a buffer may take.
+# The content of a buffer may take so many times its size.
 _WASTE_MAX = 4
 
 
@@ -94,7 +94,7 @@ class ReceiveBuffer:
         return data
 
     def take_view(self, size: int) -> bytes | memoryview:
-        """Like `take`, for somebody who uses it up at once: copied only where it has to be."""
+        """Like `take`, for callers that use it up at once: copied only where it has to be."""
         if type(self._data) is bytearray:
             return self.take(size)
         view = memoryview(self._data)[self._start : self._start + size]
@@ -119,7 +119,7 @@ class ReceiveBuffer:
 
 
 def _is_lasting(data: Buffer) -> bool:
-    """Whether nobody can change `data`, and keeping it does not keep much else."""
+    """Whether nobody can change `data`, and keeping it does not keep much else alive."""
     if type(data) is bytes:
         return True
     if not isinstance(data, memoryview) or type(data.obj) is not bytes:
@@ -129,7 +129,7 @@ def _is_lasting(data: Buffer) -> bool:
 
 
 def _backing_size_of(data: Buffer) -> int:
-    """How many bytes are kept with `data`, which may be a view of a part of them."""
+    """How many bytes `data` keeps alive, as it may be a view of a part of them."""
     return memoryview(data.obj).nbytes if isinstance(data, memoryview) else len(data)
 
 
@@ -139,17 +139,17 @@ def _copied(data: Buffer) -> bytearray:
     return copy
 
 
-_SMALL_SIZE_MAX = 32  # as an object of its own, a piece takes more than that besides
+_SMALL_SIZE_MAX = 32  # as an object of its own, a piece takes more than that in addition
 
 
 class _Joined(bytearray):
-    """Small pieces in one, to which more may be added as long as nobody has taken it."""
+    """Small pieces joined to one, to which more can be added until somebody has taken it."""
 
     __slots__ = ()
 
 
 class Outbox:
-    """Bytes on their way out, in order.  Pieces are kept as they came, only small ones joined.
+    """Bytes on their way out, in order.  Pieces are kept as they came; only small ones are joined.
 
     `size` is how many there are.
     """

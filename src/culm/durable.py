@@ -1,4 +1,4 @@
-"""What replicators have in common: a machine on top of another machine and a store."""
+"""What replicators have in common: they stand on another machine and on a store."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class DurableBase(ABC, Generic[M, V, F]):
 
     @abstractmethod
     def _handle(self, event: Event) -> None:
-        """Take an event of the connection; `Closed` too, which is the last."""
+        """Take an event of the connection, `Closed` included, which is the last."""
 
     def _at_rest(self) -> V | Closed | None:
         """What to report when the store has caught up and the connection has no more events."""
@@ -79,7 +79,7 @@ class DurableBase(ABC, Generic[M, V, F]):
         self._work.complete(ticket, result)
 
     def fail(self, ticket: Ticket[Any], error: Exception) -> None:
-        """The store failed to do it: the connection is given up, with a goodbye.
+        """The store failed to do an effect: the connection is given up, with a goodbye.
 
         What has been received and is not in the store is dropped; see `Durable.fail`.
         """
@@ -109,6 +109,6 @@ class DurableBase(ABC, Generic[M, V, F]):
         if not self._work.all_told or self._work.unwritten_size:
             return None
         self._ended = True
-        self._work.stop()  # what is still answered is of no use any more
+        self._work.stop()  # answers that still come are of no use
         self._over()
         return self._closed

@@ -39,7 +39,7 @@ class Tickets(Generic[T, F]):
 
     Only effects that have been handed out can be answered, each once.
 
-    suits: what an answer must be besides what its effect accepts.
+    suits: what an answer must satisfy besides what its effect accepts.
     """
 
     __slots__ = ("_asked", "_last", "_open", "_suits")
@@ -55,12 +55,12 @@ class Tickets(Generic[T, F]):
         return len(self._asked) + len(self._open)
 
     def ask(self, kind: Callable[..., F], waits: T, /, **fields: Any) -> None:
-        """Make an effect of that kind, for `next_effect` to hand out in its turn."""
+        """Make an effect of that kind, which `next_effect` hands out in its turn."""
         self._last += 1
         self._asked.append((kind(ticket=Ticket(self._last), **fields), waits))
 
     def next_effect(self) -> F | None:
-        """Hand out the next effect that was asked for."""
+        """Hand out the next effect that has been asked for."""
         if not self._asked:
             return None
         asked = self._asked.popleft()
@@ -76,7 +76,7 @@ class Tickets(Generic[T, F]):
         return effect
 
     def check(self, ticket: Ticket[R], result: R) -> T:
-        """Whether that can be taken as the answer to an effect; returns what waits for it.
+        """Check that this can be the answer to an effect; returns what waits for it.
 
         Raises `LocalProtocolError`: ``UNKNOWN_TICKET``, ``WRONG_RESULT``.
         """
@@ -95,9 +95,9 @@ class Tickets(Generic[T, F]):
         return waits
 
     def failed(self, ticket: Ticket[Any], error: Exception) -> tuple[StoreFailed, T]:
-        """There will be no answer to an effect; returns what to say, and what waits for it.
+        """There will be no answer to an effect; returns what to report, and what waits for it.
 
-        Raises `LocalProtocolError`: ``UNKNOWN_TICKET``, and ``WRONG_RESULT`` for what is no
+        Raises `LocalProtocolError`: ``UNKNOWN_TICKET``, and ``WRONG_RESULT`` if that is not an
         exception.
         """
         effect, waits = self._find(ticket)
@@ -132,17 +132,17 @@ class Place:
         self.events: Iterator[Event] | None = None
 
     def fill(self, events: Iterable[Event] = ()) -> None:
-        """Put the events here, or none; each is made when it is taken."""
+        """Put the events here, if any; each is made when it is taken."""
         self.events = iter(events)
 
 
 class StoreWork(Tickets[Then, Effect[Any]]):
-    """Effects for the store, the events that wait for it, and the bytes that it does not have yet.
+    """Effects for the store, the events that wait for it, and the bytes that it has yet to get.
 
     Events come out in the order of their causes: one that waits for the store holds back those
-    after it.  Once the store has failed, nothing more is asked of it.
+    after it.  Once the store has failed, it is asked for nothing more.
 
-    suits: what an answer must be besides what its effect accepts.
+    suits: what an answer must satisfy besides what its effect accepts.
     """
 
     __slots__ = ("_has_failed", "_order", "_stopped", "_unwritten_size")
@@ -154,7 +154,7 @@ class StoreWork(Tickets[Then, Effect[Any]]):
         self._has_failed = False
         self._stopped = False  # answers have no consequences
 
-    # What there is to know.
+    # Queries.
 
     @property
     def has_failed(self) -> bool:
@@ -173,7 +173,7 @@ class StoreWork(Tickets[Then, Effect[Any]]):
 
     @property
     def load(self) -> int:
-        """How many answers are outstanding, and places in the order of events taken."""
+        """How many answers are outstanding, and how many places in the order are taken."""
         return len(self) + len(self._order)
 
     # Effects.
@@ -186,12 +186,12 @@ class StoreWork(Tickets[Then, Effect[Any]]):
             super().ask(kind, then, **fields)
 
     def stop(self) -> None:
-        """Ask for nothing more, and let answers that still come have no effect."""
+        """Ask for nothing more; answers that still come have no effect."""
         self._stopped = True
         self.drop_asked()
 
     def complete(self, ticket: Ticket[R], result: R) -> None:
-        """Answer an effect (see `Tickets.answered`); without effect after a failure, or `stop`."""
+        """Answer an effect (see `Tickets.answered`); no effect after a failure or `stop`."""
         then = self.answered(ticket, result)
         if not self._stopped:
             then(result)
@@ -213,12 +213,12 @@ class StoreWork(Tickets[Then, Effect[Any]]):
     # Bytes.
 
     def hold(self, size: int) -> None:
-        """Bytes have come that the store is to get."""
+        """Bytes have come that are for the store."""
         if not self._has_failed:
             self._unwritten_size += size
 
     def release(self, size: int) -> None:
-        """The store has them, or will not get them any more."""
+        """The store has them, or will never get them."""
         if not self._has_failed:
             self._unwritten_size -= size
 
@@ -239,7 +239,7 @@ class StoreWork(Tickets[Then, Effect[Any]]):
         self._order.extend(places)
 
     def next_event(self) -> Event | None:
-        """Take the next event, unless it waits for the store."""
+        """Take the next event, unless that waits for the store."""
         order = self._order
         while order:
             first = order[0]

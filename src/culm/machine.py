@@ -52,7 +52,7 @@ _TIME_MAX = 2.0**40
 
 
 class ProtocolErrorCode(IntEnum):
-    """What the codes of all protocols are: what a `ProtocolError` has."""
+    """The kind of enum that every protocol's error codes are: the type of `ProtocolError.code`."""
 
 
 class ContractErrorCode(ProtocolErrorCode):
@@ -62,7 +62,7 @@ class ContractErrorCode(ProtocolErrorCode):
     UNKNOWN_TICKET = 2
     TIME_WENT_BACK = 3
     ALREADY_CLOSED = 4
-    WRONG_RESULT = 5  # an answer that is none to that effect
+    WRONG_RESULT = 5  # an answer that does not answer that effect
     NOT_A_TIME = 6  # NaN, an infinity, or beyond 2^40 seconds
 
 
@@ -104,26 +104,26 @@ class RemoteProtocolError(ProtocolError):
     """Never raised to the caller: the peer broke a rule.  Carried by `Closed`."""
 
     def detached(self) -> RemoteProtocolError:
-        """This error, to be kept: what it was raised from would keep frames, and what they hold."""
+        """The error without its cause and traceback, which would keep frames alive."""
         self.__cause__ = self.__context__ = None
         return self.with_traceback(None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """What the peer, the clock or the store did.  Compared by value."""
+    """Something that the peer, the clock or the store did.  Compared by value."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Closed(Event):
-    """Always the last event, on every kind of end, exactly once."""
+    """The last event, always and exactly once, whatever the end was."""
 
     error: RemoteProtocolError | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataReceived(Event):
-    """Bytes that a `Conduit` carried up for the layer above."""
+    """Bytes that a `Conduit` has carried up for the layer above."""
 
     data: bytes
 
@@ -131,8 +131,8 @@ class DataReceived(Event):
 class Ticket(int, Generic[R]):
     """The number of an effect that is answered with an ``R``.
 
-    The parameter is for type checkers alone: with it, ``complete(effect.ticket, result)``
-    is wrong where `result` is no answer to that effect.
+    The parameter is for type checkers alone: with it, they reject ``complete(effect.ticket,
+    result)`` where `result` does not answer that effect.
     """
 
     __slots__ = ()
@@ -140,7 +140,7 @@ class Ticket(int, Generic[R]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effect(Generic[R]):
-    """Work for the user's store, answered with an ``R`` or with why there is none.
+    """Work for the user's store, answered with an ``R`` or with the reason why there is none.
 
     That is ``complete(ticket, result)``, or ``fail(ticket, error)`` if the store could not
     do it.
@@ -151,7 +151,7 @@ class Effect(Generic[R]):
     def accepts(self, result: object) -> TypeGuard[R]:
         """Whether `result` is an answer to this effect, as far as can be seen at once.
 
-        What is only to be done is answered with ``None``.
+        The answer to an effect without a result is ``None``.
         """
         return result is None
 
@@ -162,7 +162,7 @@ class StoreFailed(Event):
 
     Nothing that depended on it leaves or counts as stored.
 
-    error: what the store said; compared by identity, as exceptions are.
+    error: the store's error; compared by identity, as exceptions are.
     """
 
     effect: Effect[Any]
@@ -175,15 +175,15 @@ class Machine(Protocol):
 
     @property
     def state(self) -> Enum:
-        """The state as of the event last returned."""
+        """The state as of the last event that was returned."""
         ...
 
     def next_event(self) -> Event | None:
-        """Move one step and return what happened, or ``None``.  Never raises."""
+        """Go one step further and return what happened, or ``None``.  Never raises."""
         ...
 
     def close(self) -> None:
-        """Say goodbye in an orderly way; `Closed` follows.  Again: no effect."""
+        """Say goodbye in an orderly way; `Closed` follows.  A second call has no effect."""
         ...
 
 
@@ -192,27 +192,27 @@ class StreamMachine(Machine, Protocol):
     """A machine over an ordered, reliable stream of bytes."""
 
     def receive_data(self, data: Buffer) -> None:
-        """Buffer bytes of the peer.  Every chunking gives the same events.
+        """Buffer bytes from the peer.  Every chunking gives the same events.
 
         Raises `LocalProtocolError` (``DATA_AFTER_EOF``) after `receive_eof`.
         """
         ...
 
     def receive_eof(self) -> None:
-        """The peer sends no more.  A message cut short becomes ``Closed(error)``.
+        """The peer sends no more.  A message that is cut short leads to ``Closed(error)``.
 
-        Again: no effect.
+        A second call has no effect.
         """
         ...
 
     def read_size(self) -> int:
-        """How many bytes are welcome now; 0 means: stop reading for the moment."""
+        """How many bytes are welcome now; 0 means that reading should stop for the moment."""
         ...
 
     def data_to_send(self, size_max: int | None = None) -> bytes:
-        """Take at most `size_max` bytes for the peer (all that there are by default).
+        """Take at most `size_max` bytes for the peer (by default all that there are).
 
-        Raises `TypeError` or `ValueError` for what is no size; nothing is taken then.
+        Raises `TypeError` or `ValueError` if that is not a size; nothing is taken then.
         """
         ...
 
@@ -227,24 +227,24 @@ class Conduit(StreamMachine, Protocol):
     """A stream machine that carries bytes for a layer above it.
 
     What it carries up comes out as `DataReceived`, in whole units of its protocol, so that
-    the chunking does not show.
+    chunking does not show.
     """
 
     def send_data(self, data: Buffer) -> None:
         """Carry `data` to the peer's upper layer.
 
-        Takes it at any moment until `close` is called or `Closed` is taken; a conduit that
-        is not ready yet keeps it until it is.
+        Accepts it at any time until `close` is called or `Closed` is taken; a conduit that is
+        not ready yet keeps it until it is.
         """
         ...
 
 
 @runtime_checkable
 class DatagramMachine(Machine, Protocol):
-    """A machine over datagrams that may be lost, doubled and reordered."""
+    """A machine over datagrams that may be lost, duplicated and reordered."""
 
     def receive_datagram(self, data: Buffer, *, source: Hashable) -> None:
-        """Take one datagram that came from address `source`."""
+        """Take in one datagram that came from the address `source`."""
         ...
 
     def datagrams_to_send(self) -> list[tuple[Hashable, bytes]]:
@@ -262,12 +262,12 @@ class Link(Protocol):
 
     @property
     def number(self) -> int:
-        """What the machine's events call this link; never used again."""
+        """The number of this link in the machine's events; it is never used again."""
         ...
 
     @property
     def closed(self) -> bool:
-        """Whether the machine is done with it: send what it still has, and close it."""
+        """Whether the machine is done with it: send what is left, then close the connection."""
         ...
 
     def receive_data(self, data: Buffer) -> None:
@@ -295,8 +295,8 @@ class Link(Protocol):
 class LinkedMachine(Machine, Protocol):
     """Several links in one machine: a Raft node, a peer of many.
 
-    A verb of the machine opens a link, when a connection was accepted or made, and returns
-    it.  A driver gives one link's bytes, then drains the machine: events, effects, then the
+    A verb of the machine opens a link and returns it, when a connection has been accepted or
+    made.  A driver gives one link's bytes, then drains the machine: events, effects, then the
     bytes of every link in `links_to_send`, in rounds until one brings nothing; then the
     deadline.  All links have ended before `Closed` comes.
     """
@@ -307,7 +307,7 @@ class LinkedMachine(Machine, Protocol):
         ...
 
     def links_to_send(self) -> Sequence[Link]:
-        """Take the links that may have got bytes to send, or have ended, since last taken.
+        """Take the links that may have bytes to send, or have ended, since they were last taken.
 
         A driver that leaves bytes in a link, because its peer does not read, has to come back to
         that link itself.
@@ -327,15 +327,15 @@ class Timed(Protocol):
         """Tell the time.
 
         Raises `LocalProtocolError`: ``TIME_WENT_BACK``, and ``NOT_A_TIME`` for NaN,
-        infinities and what is beyond 2^40 seconds.
+        infinities and times beyond 2^40 seconds.
         """
         ...
 
 
 def check_time(now: float, last: float | None) -> None:
-    """Raise `LocalProtocolError` unless `now` may follow `last`; ``None`` if it is the first.
+    """Raise `LocalProtocolError` unless the time `now` may follow `last`, if there is one.
 
-    Where a float no longer tells a millisecond from none, at 2^40 seconds, there is no time.
+    From 2^40 seconds on a float cannot tell milliseconds apart, so later times are refused.
     """
     if not -_TIME_MAX <= now <= _TIME_MAX:
         raise LocalProtocolError(ContractErrorCode.NOT_A_TIME, f"{now}")
@@ -355,17 +355,17 @@ class Durable(Protocol):
         """Answer the effect of that ticket.
 
         Raises `LocalProtocolError`: ``UNKNOWN_TICKET`` for a ticket not handed out or
-        already answered, ``WRONG_RESULT`` for what is no answer to that effect; the ticket
-        is still open then.
+        already answered, ``WRONG_RESULT`` if `result` does not answer that effect; the ticket
+        stays open then.
         """
         ...
 
     def fail(self, ticket: Ticket[Any], error: Exception) -> None:
-        """The store failed to do it, or did only part of it.
+        """The store failed to do the effect, or did only part of it.
 
         Nothing that depended on it ever leaves or counts as stored; `StoreFailed` says
-        so, and whether the machine ends or stays usable is said on its page.  Raises
-        `LocalProtocolError` as `complete` does (``WRONG_RESULT`` for what is no exception).
+        so, and the machine's page says whether the machine ends or stays usable.  Raises
+        `LocalProtocolError` as `complete` does (``WRONG_RESULT`` if `error` is not an exception).
         """
         ...
 
@@ -374,9 +374,9 @@ E_co = TypeVar("E_co", bound=Event, covariant=True)
 
 
 class StreamBase(ABC, Generic[E_co]):
-    """What every stream machine does alike: buffering, ending once, trailing data.
+    """What all stream machines do alike: buffering, ending once, trailing data.
 
-    ``E_co`` is the union of the events that a subclass gives: with it, type checkers see whether
+    ``E_co`` is the union of the events that a subclass gives: it lets type checkers see whether
     a ``match`` has a case for each.
 
     A subclass provides `_step`, which reads from ``self._inbox`` and writes to
@@ -394,7 +394,7 @@ class StreamBase(ABC, Generic[E_co]):
 
     @abstractmethod
     def _step(self) -> E_co | Closed | None:
-        """Take one step; ``None`` if nothing can happen before more input.
+        """Take one step; ``None`` if nothing can happen before there is more input.
 
         Returning `Closed` ends the machine.  Raise `RemoteProtocolError` when the
         peer broke a rule.
@@ -402,7 +402,7 @@ class StreamBase(ABC, Generic[E_co]):
 
     @abstractmethod
     def _step_eof(self) -> E_co | Closed | None:
-        """Say what end of stream means when `_step` has nothing left to do.
+        """Say what the end of the stream means when `_step` has nothing left to do.
 
         Return `Closed`, raise `RemoteProtocolError`, or return another event if one is
         still owed; ``None`` if the machine waits for something other than the peer.

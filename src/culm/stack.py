@@ -42,7 +42,7 @@ _CARRY_SIZE = 65536
 
 
 class Stacked(StreamMachine, Timed, Durable, Protocol):
-    """What the combinators give; time and effects are there if a part has them."""
+    """What the combinators return; it has time and effects if a part has them."""
 
 
 def over(lower: Conduit, upper: StreamMachine) -> Stacked:
@@ -55,7 +55,7 @@ def over(lower: Conduit, upper: StreamMachine) -> Stacked:
     comes out: at once with the error of the upper machine if that failed first, otherwise
     when both have ended, and then the lower one's error goes first.
 
-    Raises `TypeError` for what is no such machine, or for one over itself.
+    Raises `TypeError` if one of them is not such a machine, or both are the same.
     """
     if not _is_machine(lower, Conduit):
         raise TypeError(f"{lower!r} is no conduit")
@@ -75,10 +75,10 @@ def then(first: StreamMachine, build: Callable[[Event], StreamMachine | None]) -
     does not come out.  If there is no successor, if `first` failed or if the user has
     closed it, its `Closed` is the end.
 
-    What `build` raises, and `TypeError` for what it returns and is no machine to follow, is
-    raised by ``next_event``: nothing has changed, and `build` is asked for that event again.
+    ``next_event`` raises what `build` raises, and `TypeError` if what it returns cannot follow:
+    nothing has changed then, and `build` is asked for that event again.
 
-    Raises `TypeError` if `first` is no stream machine, or `build` cannot be called.
+    Raises `TypeError` if `first` is not a stream machine, or `build` cannot be called.
     """
     if not _is_machine(first, StreamMachine):
         raise TypeError(f"{first!r} is no stream machine")
@@ -88,12 +88,12 @@ def then(first: StreamMachine, build: Callable[[Event], StreamMachine | None]) -
 
 
 def _is_machine(value: object, kind: type[Any]) -> bool:
-    """Whether it is one; a class of machines has the methods, too, and is none."""
+    """Whether it is a machine; a class of machines has the methods, too, but is none."""
     return isinstance(value, kind) and not isinstance(value, type)
 
 
 class _Parts:
-    """Time and effects of several machines as those of one."""
+    """The time and the effects of several machines as those of one."""
 
     def __init__(self) -> None:
         self._timed: list[Timed] = []
@@ -129,7 +129,7 @@ class _Parts:
 
     def complete(self, ticket: Ticket[R], result: R) -> None:
         part, effect = self._tickets.check(ticket, result)
-        part.complete(effect.ticket, result)  # it may refuse what its effect accepts
+        part.complete(effect.ticket, result)  # it may refuse what the effect accepts
         self._tickets.answered(ticket, result)
 
     def fail(self, ticket: Ticket[Any], error: Exception) -> None:
@@ -138,7 +138,7 @@ class _Parts:
         part.fail(effect.ticket, error)
 
     def next_event(self, part: Machine) -> Event | None:
-        """The next event of `part`, with effects as they were handed out here."""
+        """The next event of `part`, with its effects numbered as they were handed out here."""
         event = part.next_event()
         if isinstance(event, StoreFailed):
             return next(failure for effect, failure in self._failures if effect is event.effect)
@@ -170,7 +170,7 @@ class _Over:
                 return self._end(self._lower_closed.error or self._upper_closed.error)
             if self._lower_closed is not None or self._pauses():
                 return None
-            # Nothing is left to do above: let the lower machine move one step.
+            # Nothing is left to do above: let the lower machine go one step further.
             event = self._parts.next_event(self._lower)
             if isinstance(event, DataReceived):
                 if self._upper_closed is None:
@@ -185,7 +185,7 @@ class _Over:
     def _step_upper(self) -> Event | None:
         event = self._parts.next_event(self._upper)
         if event is None and self._lower_closed is not None:
-            # It has seen all there was, and nothing it says can be sent any more.
+            # It has seen all there was, and nothing that it says can be sent any more.
             self._upper.close()
             event = self._parts.next_event(self._upper)
         if not isinstance(event, Closed):

@@ -29,14 +29,14 @@ class Connection(StreamBase[ConnectionEvent]):
     role
         Decides whose ids are even.
     limits
-        What the peer may make us hold.
+        Bounds on what the peer can make this endpoint hold.
     initial
-        The streams that there are from the beginning; the mirror image of the peer's
+        The streams that exist from the beginning; the mirror image of the peer's
         (`InitialState.mirrored`).
     as_it_comes
-        For an owner that uses up data at once and puts it together itself: then a `StreamData`
-        holds all whole pieces of a Write that have arrived, as a view where nothing has to be
-        copied.  They count as consumed, one after the other.
+        For an owner that uses data up at once and joins it itself: then a `StreamData` holds all
+        complete pieces of a Write that have arrived, as a view where nothing has to be copied.
+        They count as consumed, one after the other.
 
     Raises `ValueError` if `initial` has more streams than ``limits.streams_max``.
 
@@ -104,7 +104,7 @@ class Connection(StreamBase[ConnectionEvent]):
 
     @property
     def streams(self) -> Streams:
-        """The streams alive, by id."""
+        """The live streams, by id."""
         return Streams(self._scopes)
 
     def stream(self, stream_id: int) -> Stream:
@@ -117,7 +117,7 @@ class Connection(StreamBase[ConnectionEvent]):
     def create_stream(self, stream_id: int | None = None) -> Stream:
         """Create a stream, by default with the smallest free id of our parity.
 
-        Costs one creation credit.  Raises `ValueError` for an id that is no 64-bit
+        Costs one creation credit.  Raises `ValueError` for an id that is not a 64-bit
         unsigned int.
         """
         if stream_id is not None:
@@ -254,7 +254,7 @@ class Connection(StreamBase[ConnectionEvent]):
         return StreamCreated(stream_id=stream_id)
 
     def _take_piece(self, scope: StreamScope) -> ConnectionEvent | None:
-        """Hand up the next piece of a Write as soon as it is whole."""
+        """Hand up the next piece of a Write as soon as it is complete."""
         size = min(self._incoming_size, self._limits.piece_size_max)
         return self._bring_up(scope, size) if self._inbox.size >= size else None
 

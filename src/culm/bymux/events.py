@@ -32,8 +32,8 @@ class StreamCreated(Event):
 class StreamData(Event):
     """A piece of the data of a Write, never empty.
 
-    The pieces of a Write have `Limits.piece_size_max` bytes; the last one has the rest, or what has
-    come of it if the bytes end in the middle.  They are larger, and views, only where
+    The pieces of a Write have `Limits.piece_size_max` bytes; the last one has the rest, or as much
+    of it as has come if the connection ends in the middle.  They are larger, and views, only if
     ``as_it_comes`` was asked for.
     """
 
@@ -43,7 +43,7 @@ class StreamData(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamCredit(Event):
-    """The peer lets us send `amount` more bytes; `INFINITE`: any amount from now on."""
+    """The peer lets us send `amount` more bytes; `INFINITE` means any amount from now on."""
 
     stream_id: int
     amount: int
@@ -72,7 +72,7 @@ class PongReceived(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CloseReceived(Event):
-    """The peer writes no more on a stream or (``None``) creates no more streams.
+    """The peer will write no more on a stream, or (``None``) create no more streams.
 
     The StopRead that answers is on its way, unless we have sent one.
     """
@@ -82,7 +82,7 @@ class CloseReceived(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopReadReceived(Event):
-    """The peer grants no more credit to a stream or (``None``) for creations.
+    """The peer will grant no more credit to a stream, or (``None``) for creations.
 
     The Close that answers is on its way, unless we have sent one.  `unsent_size` bytes
     that were queued on the stream will not be sent.

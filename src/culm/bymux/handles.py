@@ -129,7 +129,7 @@ class Stream:
 
 
 class Streams(Mapping[int, Stream]):
-    """The streams alive, by id: a view that follows the connection."""
+    """The live streams, by id: a view that follows the connection."""
 
     __slots__ = ("_scopes",)
 

@@ -13,9 +13,9 @@ __all__ = ["VANILLA", "InitialState", "InitialStream"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InitialStream:
-    """A stream that is there from the start.  Credit is in bytes, or `INFINITE`.
+    """A stream that exists from the start.  Credit is in bytes, or `INFINITE`.
 
-    `urgent`: what is queued on it leaves before all that is queued on streams that are not.
+    `urgent`: what is queued on it leaves before anything that is queued on other streams.
     """
 
     send_credit: int = 0
@@ -39,10 +39,10 @@ class InitialStream:
 class InitialState:
     """Where a connection starts, as one endpoint sees it.
 
-    Raises `ValueError` for an id or a credit that is no 64-bit unsigned int.
+    Raises `ValueError` for an id or a credit that is not a 64-bit unsigned int.
 
     streams
-        Streams that are there from the start, by id (of either parity).
+        Streams that exist from the start, by id (of either parity).
     local_creation_credit
         How many streams we may create.
     remote_creation_credit

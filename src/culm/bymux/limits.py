@@ -1,4 +1,4 @@
-"""What a connection keeps in memory at most."""
+"""The most that a connection keeps in memory."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ class Limits:
     piece and a packet's header.
 
     write_size_max
-        Bytes of data in a Write that we send. No memory (what the caller has queued is cut, not
-        copied); the time for which one stream holds up the others.
+        Bytes of data in a Write that we send. This takes no memory (what the caller has queued is
+        cut, not copied) but decides for how long one stream holds up the others.
     piece_size_max
         Bytes of data in a `StreamData` event: one such event at a time, whatever size the peer
         claims for its Write.
     streams_max
-        Streams alive at once, whoever has created them: under 300 bytes each, and under 1200 more
-        while data is queued on it, besides that data.
+        Streams alive at once, whoever created them: under 300 bytes each, and under 1200 more
+        while data is queued on one, in addition to that data.
     receive_buffer_max
         Bytes received and not yet parsed, as long as no more than `read_size()` bytes are handed
         in.

@@ -1,4 +1,4 @@
-"""What is to be sent, and in which order.
+"""What is to be sent, and in what order.
 
 Control packets (all but data) leave in the order in which they became due, before any
 data.  Packets that can be merged (Credits of a stream) or counted (Pings, Pongs) join the one that
@@ -6,8 +6,8 @@ waits already; since they only move forward, past packets of other types, this n
 a Close or StopRead that forbids them.  So what waits is bounded by the number of streams, not by
 what the peer asks for.
 
-Data leaves a Write at a time, round robin over the streams that have some and may send:
-over the urgent ones first, and over the others while none of these has any.
+Data leaves one Write at a time, round robin over the streams that have some and may send it:
+the urgent ones first, the others while none of those has any.
 """
 
 from __future__ import annotations

@@ -57,17 +57,17 @@ class Scope(ABC):
         return "connection" if self.stream_id is None else f"stream {self.stream_id}"
 
     def refuse(self, code: ErrorCode, message: str = "") -> LocalProtocolError:
-        """The error for what the caller may not do here."""
+        """The error for something that the caller must not do here."""
         return LocalProtocolError(code, message or str(self))
 
     def blame(self, code: ErrorCode, message: str = "") -> RemoteProtocolError:
-        """The error for what the peer may not do here."""
+        """The error for something that the peer must not do here."""
         return RemoteProtocolError(code, message or str(self))
 
     def permit(self, packet_type: PacketType) -> HalfState:
         """Return our half's state after sending a packet of that type.
 
-        Raises `LocalProtocolError` if the rules forbid to send one, or the connection has
+        Raises `LocalProtocolError` if the rules forbid sending one, or the connection has
         ended.
         """
         if self._scheduler.closed:

@@ -37,7 +37,7 @@ class Role(IntEnum):
 
 
 class State(Enum):
-    """Where a connection stands."""
+    """The state of a connection."""
 
     OPEN = "open"
     """Streams may still be created by one side at least."""

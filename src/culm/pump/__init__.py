@@ -1,8 +1,8 @@
 """The law of driving, once, without I/O.
 
 A pump stands between a machine and whatever carries its bytes.  A driver tells it what has
-happened (bytes have come, bytes have gone, it is so late) and does what it asks for: send
-`outgoing`, read `read_size` bytes, come back at `next_deadline`.  All else is the pump's: it
+happened (bytes have come, bytes have gone, time has passed) and does what it asks for: send
+`outgoing`, read `read_size` bytes, come back at `next_deadline`.  The pump does the rest: it
 tells the time, drains the machine after every input, holds no more than one piece of output,
 has effects done or hands them on, and sees a connection through to its very end, last words
 included.

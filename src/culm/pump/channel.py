@@ -1,4 +1,4 @@
-"""One connection: the piece that is on its way out, and how far its end has come."""
+"""One connection: the piece that is on its way out, and how far it is from its end."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _DONE = (ConnectionState.HUNG_UP, ConnectionState.CUT_OFF)
 def _state_after(
     end: _End, reads: Half, writes: Half, *, unsent: bool, half_close: bool
 ) -> ConnectionState:
-    """How far a connection has come whose machine, or link, has ended."""
+    """How far a connection is whose machine, or link, has ended."""
     if writes is Half.LOST:
         return ConnectionState.CUT_OFF
     if unsent:
@@ -68,7 +68,7 @@ def _state_after(
 
 
 class Source(Protocol):
-    """What a connection feeds, and is filled from: a stream machine, or a link."""
+    """What a connection feeds and takes bytes from: a stream machine, or a link."""
 
     def receive_data(self, data: Buffer) -> None: ...
     def receive_eof(self) -> None: ...
@@ -111,12 +111,12 @@ class Channel:
 
     @property
     def is_quiet(self) -> bool:
-        """Whether the peer has said everything, and nothing is left to say to it."""
+        """Whether the peer has ended its half, and nothing is left to send to it."""
         return self.reads is not Half.OPEN and self._end is _End.NONE and not self.outgoing
 
     @property
     def is_lost(self) -> bool:
-        """Whether nothing comes and nothing goes."""
+        """Whether nothing comes any more, and nothing goes."""
         return self.reads is not Half.OPEN and self.writes is Half.LOST
 
     @property
@@ -138,7 +138,7 @@ class Channel:
         self.bytes_received += size
 
     def fill(self) -> bool:
-        """Take a piece if there is room for it; whether there was one.
+        """Take a piece if there is room for it; returns whether there was one.
 
         What nobody takes is dropped until the machine has ended, since it may wait for that.
         """
@@ -183,12 +183,12 @@ class Channel:
             self.source.close()
 
     def ended(self, *, erred: bool) -> None:
-        """The machine, or the link, has ended: from now on `outgoing` is empty if all is said."""
+        """The machine, or the link, has ended: once `outgoing` is empty, all has been sent."""
         if self.is_open:
             self._end = _End.ERROR if erred else _End.ORDERLY
             self.fill()
 
     def abort(self) -> None:
-        """Whatever the machine does, this connection is at its end."""
+        """End this connection, whatever the machine does."""
         self._end = _End.ABORTED
         self.lose()

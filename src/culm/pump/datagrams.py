@@ -31,9 +31,9 @@ class DatagramPump(Engine):
         self._input(now, partial(self._datagrams.receive_datagram, data, source=source))
 
     def next_datagram(self, now: float) -> tuple[Hashable, bytes] | None:
-        """Take a datagram to send, after its destination; ``None`` if there is none.
+        """Take a datagram to send, with its destination; ``None`` if there is none.
 
-        Whoever cannot send it at once may drop it, as the network may.
+        A driver that cannot send it at once may drop it, as the network may.
         """
         check_time(now, None)
         if not self._outgoing:

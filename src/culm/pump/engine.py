@@ -32,19 +32,19 @@ _DEFAULT_LIMITS = Limits()
 
 
 class AbortedError(Exception):
-    """`abort` has ended a pump before its machine had ended."""
+    """`abort` has ended a pump before its machine ended."""
 
 
 class UserHandlers(TypedDict, total=False):
-    """What a driver takes from its user, as keyword arguments, and passes to a pump.
+    """What a driver takes from its user as keyword arguments, and passes on to a pump.
 
     on_event
         Gets every event.  It may call verbs of the machine.
     perform
-        Does what an effect asks and returns the answer, at once; what it raises is reported to the
-        machine, and raised by `result`.
+        Does what an effect asks for and returns the answer, at once; what it raises is reported to
+        the machine, and raised by `result`.
     limits
-        Bounds on what is held, done in a row, and waited for.
+        Bounds on what is held, what is done in a row, and what is waited for.
 
     What `on_event` raises ends all connections at once, and `result` raises it.
     """
@@ -55,13 +55,13 @@ class UserHandlers(TypedDict, total=False):
 
 
 class Handlers(UserHandlers, total=False):
-    """What a pump takes: what the user gives (`UserHandlers`), and what the driver adds to it.
+    """What a pump takes: the user's part (`UserHandlers`), and what the driver adds to it.
 
     in_jobs
-        Whether `perform` is called not at once but in the jobs that `next_job` gives, for
-        another thread.
+        Whether `perform` is called in the jobs that `next_job` gives, for another thread, and not
+        at once.
     defer
-        Instead of `perform`: gets every effect, of which the answer comes later, by `answer`.
+        In place of `perform`: gets every effect, whose answer comes later, by `answer`.
         A machine that is `Durable` needs one of the two.
     wake
         Called after every drain: what is to be sent, read or waited for may have changed.  It
@@ -110,7 +110,7 @@ class Engine(ABC):
         self._deferred: set[int] = set()  # tickets of effects that are with the driver
         self._for_job: list[Effect[Any]] = []  # effects of the next job
         self._job: Job | None = None  # the one that is with the driver
-        self._unfinished = False  # a drain has given way
+        self._unfinished = False  # a drain has stopped to let others have their turn
         # Handlers may call the pump: then the loop that has called them goes on.
         self._draining = self._waking = self._has_news = False
 
@@ -121,7 +121,7 @@ class Engine(ABC):
 
     @property
     def over(self) -> bool:
-        """Whether nothing is left to do, neither with a connection nor with the store."""
+        """Whether nothing is left to do, with any connection or with the store."""
         ended = self._closed is not None or self._error is not None
         waits = self._has_effects_out or self._unfinished
         return ended and not waits and self._is_hung_up()
@@ -142,7 +142,7 @@ class Engine(ABC):
     def next_deadline(self) -> float | None:
         """When `advance` is due at the latest, in seconds; a pure query.
 
-        The time last told, if there is more to do at once: others may have their turn first.
+        If there is more to do at once, it is the time last told: others may have their turn first.
         """
         if self._unfinished:
             return self._now
@@ -226,14 +226,14 @@ class Engine(ABC):
 
     @property
     def _has_effects_out(self) -> bool:
-        """Whether an answer of the store is still to come."""
+        """Whether an answer of the store is yet to come."""
         return bool(self._deferred or self._for_job)
 
     # What differs between kinds of machines.
 
     @abstractmethod
     def _take_bytes(self) -> bool:
-        """Take bytes for the peer as far as there is room; whether there were some."""
+        """Take bytes for the peer as far as there is room; returns whether there were any."""
 
     @abstractmethod
     def _is_hung_up(self) -> bool:
@@ -247,7 +247,7 @@ class Engine(ABC):
         """The machine has ended."""
 
     def _settle(self) -> bool:
-        """See how far connections have come; whether that gave the machine something to do."""
+        """See how far connections are; returns whether that gave the machine something to do."""
         return False
 
     def _linger_deadline(self) -> float | None:
@@ -275,8 +275,8 @@ class Engine(ABC):
     def _tell_time(self, now: float, *, early: bool = False) -> None:
         """Tell the time, so that what the machine measures from its next input on is exact.
 
-        early: only if nothing is due yet.  Else `advance` does it after the inputs that are
-        here: a peer is not silent because we are slow.
+        early: only if nothing is due yet.  Otherwise `advance` does it after the inputs that have
+        come: a peer is not silent because we are slow.
         """
         check_time(now, None)
         self._now = now = now if self._now is None else max(now, self._now)
@@ -347,7 +347,7 @@ class Engine(ABC):
             self._error = error
 
     def _give_up(self) -> None:
-        """Nothing is left to do but to wait for what is with the driver."""
+        """Nothing is left to do but wait for what is with the driver."""
         self._unfinished = False
         self._for_job.clear()
         self._hang_up()

@@ -1,4 +1,4 @@
-"""Effects that are done elsewhere: in another thread, as a rule."""
+"""Effects that are done elsewhere, as a rule in another thread."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ __all__ = ["Job"]
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """Effects to be done in order.  Call it wherever the store may be at work: it never raises.
+    """Effects to be done in order.  Call it where the store may do its work: it never raises.
 
-    What it returns is for `finish` of the pump, in the thread of the pump.
+    Pass what it returns to the pump's `finish`, in the pump's thread.
     """
 
     effects: Sequence[Effect[Any]]

@@ -1,4 +1,4 @@
-"""Bounds on what a pump holds, does in a row, and waits for."""
+"""Bounds on what a pump holds, what it does in a row, and what it waits for."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ __all__ = ["Limits"]
 class Limits:
     """Bounds of a pump.
 
-    Raises `ValueError` for a size or a number below 1, and for a time that does not end.
+    Raises `ValueError` for a size or a number below 1, and for an infinite time.
 
     piece_size_max
         Bytes taken from a machine, or from a link, that its peer has not taken yet; and the
         most that `StreamPump.read_size` asks for.  What has been taken is beyond the machine's
         reach: the smaller a piece, the sooner the next important thing is on its way.
     steps_max
-        Steps of a machine in a row.  After so many the pump gives way: its deadline is at once.
+        Steps of a machine in a row.  After so many the pump lets others go first: it is due at
+        once.
     linger_s
         How long after its end a connection waits for the peer to take our last words and to
         end its own half.

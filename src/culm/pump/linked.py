@@ -17,7 +17,7 @@ __all__ = ["LinkPump", "LinkedPump"]
 class LinkPump(StreamPump):
     """One connection of a `LinkedPump`.
 
-    Whoever is told not to read (`read_size`) is woken when that is over.
+    A driver that is told not to read (`read_size`) is woken when it may read again.
     """
 
     def __init__(
@@ -39,9 +39,9 @@ class LinkPump(StreamPump):
 class LinkedPump(Connected):
     """Drives a machine with several links, each over a connection of its own.
 
-    Whoever accepts or makes a connection opens the link, with `call` and the machine's verb,
-    and then has it carried: `attach` gives the connection's `LinkPump`.  A link is closed when
-    its connection is lost.  See `Handlers` for what else it takes.
+    A driver that has accepted or made a connection opens the link, with `call` and the machine's
+    verb, and then has it carried: `attach` gives the connection's `LinkPump`.  A link is closed
+    when its connection is lost.  See `Handlers` for what else it takes.
     """
 
     def __init__(self, machine: LinkedMachine, **handlers: Unpack[Handlers]) -> None:
@@ -116,7 +116,7 @@ class LinkedPump(Connected):
         return acted
 
     def _settle_link(self, number: int) -> bool:
-        """See how far a connection has come; whether its link was closed for that."""
+        """See how far a connection is; returns whether its link was closed because of that."""
         channel, link = self._channels[number], self._links[number]
         if channel.is_at_work and not link.closed:
             return False

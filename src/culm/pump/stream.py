@@ -19,8 +19,8 @@ class StreamPump(ABC):
     """One connection, as its driver sees it: that of a `Pump`, or one of a `LinkedPump`.
 
     Times are monotonic seconds, sizes are bytes.  Nothing is raised because of what the peer,
-    the store or a handler has done.  What a call cannot take (a time that is none, more than was
-    to be sent) is refused at once, and nothing has changed.
+    the store or a handler has done.  Wrong arguments (a time that is not one, more than was to be
+    sent) are refused at once, and nothing has changed then.
     """
 
     def __init__(self, channel: Channel) -> None:
@@ -28,12 +28,12 @@ class StreamPump(ABC):
 
     @property
     def state(self) -> ConnectionState:
-        """How far the end of the connection has come."""
+        """How far the connection is from its end."""
         return self._channel.state
 
     @property
     def outgoing(self) -> memoryview:
-        """What is to be sent now: the same until `sent`, and empty if there is nothing."""
+        """What is to be sent now: the same until `sent` is called, empty if there is nothing."""
         return self._channel.outgoing
 
     @property
@@ -57,7 +57,7 @@ class StreamPump(ABC):
         return self._channel.bytes_sent
 
     def read_size(self) -> int:
-        """How many bytes to read now; 0 means: stop reading for the moment.
+        """How many bytes to read now; 0 means that reading should stop for the moment.
 
         After the machine's end, bytes are read for the peer's sake.
         """
@@ -73,7 +73,7 @@ class StreamPump(ABC):
             self._channel.received(size)
 
     def receive_eof(self, now: float) -> None:
-        """The peer has ended its half of the connection.  Again: no effect."""
+        """The peer has ended its half of the connection.  A second call has no effect."""
         self._input(now, self._end_reads)
 
     def sent(self, size: int, now: float) -> None:
@@ -93,7 +93,7 @@ class StreamPump(ABC):
         self._input(now, self._lose_writes)
 
     def connection_lost(self, now: float) -> None:
-        """The connection is gone, in both directions.  Again: no effect."""
+        """The connection is gone, in both directions.  A second call has no effect."""
         self._input(now, self._lose)
 
     def _take_in(self, data: Buffer, size: int) -> None:
@@ -120,7 +120,7 @@ class StreamPump(ABC):
             self._channel.source.receive_eof()
 
     def _look_again(self) -> None:  # noqa: B027
-        """Nothing for the machine to take: but there may be more to give."""
+        """The machine has got nothing, but there may be more to send."""
 
     @abstractmethod
     def _input(self, now: float, method: Callable[..., object], *args: object) -> None:
@@ -136,7 +136,7 @@ class Connected(Engine):
         self._lingers: Deadlines[int] = Deadlines()
 
     def _settle_linger(self, number: int, seconds: float) -> None:
-        """A connection has so long to linger, from when it begins to do so."""
+        """See to it that a connection that begins to linger does so only for so long."""
         channel = self._channels[number]
         if channel.is_open or channel.is_done:
             self._lingers.cancel(number)

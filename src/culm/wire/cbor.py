@@ -1,9 +1,8 @@
 """Canonical CBOR (RFC 8949, section 4.2.1): found in a stream while it comes in, and decoded.
 
 `Scanner` looks at the heads of an item, refuses what is not canonical, too large or too deep as
-soon as that can be known, and says where the item ends.  `decode` takes what is there as a whole;
-of the order of keys in maps, of duplicates among them, and of text that is no UTF-8, only it
-says something.
+soon as that can be known, and says where the item ends.  `decode` takes a whole item; only
+it looks at the order of keys in maps, at duplicates among them, and at whether text is UTF-8.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ _FAULTS = {
 
 
 class Scanner:
-    """Where one item ends, of which more and more comes in.
+    """Finds the end of one item as it comes in bit by bit.
 
     size_max: bytes that the item may have.  What it declares counts as soon as it is declared:
         a string with all its bytes, an array with one byte for each item.
@@ -105,7 +104,7 @@ class Scanner:
 
 
 def encode(value: Any) -> bytes:
-    """The canonical encoding of a value that is made of what CBOR has itself.
+    """The canonical encoding of a value that consists of CBOR's own types.
 
     Raises `ValueError` for text with half a surrogate pair, which UTF-8 does not have.
     """
@@ -117,7 +116,7 @@ def encode(value: Any) -> bytes:
 
 @lru_cache(maxsize=4096)
 def encode_head(kind: int, argument: int) -> bytes:
-    """What an item of that major type (0 to 7) begins with."""
+    """The first bytes of an item of that major type (0 to 7)."""
     if argument <= _DIRECT_MAX:
         return bytes([kind << 5 | argument])
     width = next((width for width in (1, 2, 4) if argument >> 8 * width == 0), 8)

@@ -1,4 +1,4 @@
-"""What a codec says of bytes that it cannot decode."""
+"""What codecs raise for bytes that they cannot decode."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class DecodeError(ValueError):
 
 
 class Truncated(DecodeError):
-    """Bytes that further bytes could complete to an encoding."""
+    """Bytes that more bytes could complete."""
 
     def __init__(self, offset: int, message: str = "more bytes are needed") -> None:
         super().__init__(WireErrorCode.TRUNCATED, offset, message)

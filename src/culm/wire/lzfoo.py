@@ -2,8 +2,8 @@
 
 A `Compressor` and the `Decompressor` at the other end go through the same packets in the
 same order.  What was in one packet helps to shorten the next ones: a copy may point back
-by up to `window` bytes, over any number of packets.  What travels uncompressed is shown
-to neither.
+by up to `window` bytes, over any number of packets.  Neither of them gets to see what travels
+uncompressed.
 
     >>> compressor, decompressor = Compressor(window=65536), Decompressor(window=65536)
     >>> packet = compressor.compress(b"a bamboo log of a bamboo log")
@@ -12,8 +12,8 @@ to neither.
     (b'a bamboo log of a bamboo log', 19)
     >>> decompressor.finish()
 
-Source of the format: AljoschaMeyer/lzfoo; that history is shared and bounded by a window
-is of Bamboo Point-2-Point, "Compression".  A window is 0..WINDOW_MAX bytes; anything else
+Source of the format: AljoschaMeyer/lzfoo; the shared history and its window come from
+Bamboo Point-2-Point, "Compression".  A window is 0..WINDOW_MAX bytes; anything else
 is a ``ValueError``.
 """
 
@@ -59,7 +59,7 @@ class Decompressor:
 
     Memory: `window` bytes at most, growing as data comes, and `out_max` in each call,
     whatever a packet claims.  The time grows with input and output alike, and elements of
-    length zero are input: whoever limits both has limited it.
+    length zero are input: to limit both is to limit the time.
     """
 
     __slots__ = ("_kernel",)
@@ -74,7 +74,7 @@ class Decompressor:
 
     @property
     def remaining(self) -> int:
-        """How many bytes of the packet are still to be made."""
+        """How many bytes of the packet are yet to be made."""
         return self._kernel.remaining
 
     @property
@@ -98,8 +98,8 @@ class Decompressor:
         """Decode ``data[offset:]``, which must not reach beyond the packet.
 
         Returns what was made of it, at most `out_max` bytes, and how many bytes were
-        read.  The rest is to be given again; after the packet's last byte was made, a
-        rest is an error.
+        read.  Pass the rest again; once the packet's last byte has been made, a rest is
+        an error.
 
         Raises `DecodeError` once everything before the fault was returned, and then
         always; its `offset` counts the compressed bytes of the packet:
@@ -115,7 +115,7 @@ class Decompressor:
         return output, read
 
     def finish(self) -> None:
-        """Check that the packet, of which there is no more input, is complete.
+        """Check that the packet is complete when there is no more input for it.
 
         Raises `Truncated` if it is not, the `DecodeError` that `decode` owes, or
         ``ValueError`` if bytes are pending.
@@ -156,7 +156,7 @@ def compress(data: Buffer, window: int) -> bytes:
 
 
 def decompress(data: Buffer, size_max: int, window: int) -> bytes:
-    """Decompress `data`, which stands on its own and gives at most `size_max` bytes.
+    """Decompress `data`, which stands on its own, to at most `size_max` bytes.
 
     Raises `Truncated` if the last element is cut short, and `DecodeError`:
     ``LIMIT_EXCEEDED`` if there would be more than `size_max` bytes, ``BAD_OFFSET`` as

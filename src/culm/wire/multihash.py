@@ -2,7 +2,7 @@
 
 Both are STLVs whose type names the hash function and whose value is the digest.  Both
 give the number 0 to their only function, so bytes alone do not tell the families
-apart: whoever reads or writes hashes says which family is meant.
+apart: callers that read or write hashes say which family they mean.
 
 Everywhere in culm a hash is its whole encoding, prefix included.
 """
@@ -44,7 +44,7 @@ class Hasher:
         self._digester = digester
 
     def copy(self) -> Hasher:
-        """Another one that has seen the same data."""
+        """A copy that has seen the same data."""
         return Hasher(self._prefix, self._digester.copy())
 
     def update(self, data: Buffer) -> None:

@@ -1,12 +1,12 @@
 """VarU64: numbers of 0..2**64-1 in 1..9 bytes, the small ones in one.
 
 A first byte below 248 is the number itself; 248..255 announce 1..8 further bytes, which
-hold it big-endian.  The shortest encoding of a number is its canonical one: it is what is
-always emitted, and what `canonical` decoding insists on.  Source: AljoschaMeyer/varu64.
+hold it big-endian.  The shortest encoding of a number is its canonical one: encoders always
+give that, and `canonical` decoding insists on it.  Source: AljoschaMeyer/varu64.
 
 Numbers out of range are refused with ``OverflowError``.  Data may be any contiguous
 buffer (``BufferError`` otherwise); offsets count its bytes, and a negative one is a
-``ValueError``.  Bytes that are no encoding raise
+``ValueError``.  Bytes that are not an encoding raise
 
 - `Truncated`, with the index of the first byte that is missing, which is the data's size,
 - `DecodeError` (``NON_CANONICAL``), with the index of the number's first byte.

@@ -50,7 +50,7 @@ Value: TypeAlias = Union[int, bytes, Timestamp, "list[Value]", "dict[bytes, Valu
 def encode(value: Value, *, depth_max: int = DEPTH_MAX) -> bytes:
     """The canonical encoding of `value`.
 
-    Raises `TypeError` for what has no encoding, and `ValueError` for numbers out of range
+    Raises `TypeError` for values that have no encoding, and `ValueError` for numbers out of range
     and for lists and dictionaries nested more than `depth_max` deep.
     """
     encoded: bytes = _kernel.encode(value, depth_max)
@@ -60,8 +60,8 @@ def encode(value: Value, *, depth_max: int = DEPTH_MAX) -> bytes:
 def decode(data: Buffer, *, depth_max: int = DEPTH_MAX, values_max: int = VALUES_MAX) -> Value:
     """The one value of which all of `data` is the encoding.
 
-    Raises `DecodeError` with the offset of the byte at fault; `Truncated` if further
-    bytes could make it good.  Nothing is allocated that `data` merely claims: memory is
+    Raises `DecodeError` with the offset of the byte at fault; `Truncated` if more bytes
+    could complete it.  Nothing is allocated that `data` merely claims: memory is
     bounded by the size of `data` and by `values_max`.
     """
     try:
