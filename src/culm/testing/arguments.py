@@ -1,8 +1,7 @@
 """Values that come from JSON, read as the types that a signature names.
 
-JSON has no enums: a member is given by its name, as it is written wherever culm writes
-one.  Every function here looks at annotations alone, so that verbs and constructors say
-once what they take.
+JSON has no enums: a member is given by its name, as culm writes it everywhere.  The functions
+here look at annotations alone, so that verbs and constructors say only once what they take.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ def signature_of(function: Callable[..., object]) -> inspect.Signature:
 def by_name(name: str, annotation: object, value: Any) -> Any:
     """`value`, or the member that it names if `annotation` is an enum or offers one.
 
-    Names count in capitals and without.  Raises `ValueError`, which lists the names.
+    Names may be in upper or lower case.  Raises `ValueError`, which lists the names.
     """
     kinds = _alternatives(annotation)
     enums = [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, Enum)]
@@ -66,7 +65,7 @@ def by_name(name: str, annotation: object, value: Any) -> Any:
 
 
 def is_one_of(annotation: object, value: object) -> bool:
-    """Whether `value` is what `annotation` says; an int is a float, and no bool is an int."""
+    """Whether `value` is of the type `annotation`; an int is a float, and a bool is no int."""
     kinds = _alternatives(annotation)
     if isinstance(value, bool):
         return bool in kinds
@@ -79,7 +78,7 @@ def is_one_of(annotation: object, value: object) -> bool:
 
 
 def named_arguments(function: Callable[..., object], args: Mapping[str, Any]) -> dict[str, Any]:
-    """`args` as `function` wants them: members of enums for their names."""
+    """`args` as `function` takes them: with members of enums in place of their names."""
     if not any(isinstance(value, str) for value in args.values()):
         return dict(args)
     parameters = signature_of(getattr(function, "__func__", function)).parameters
@@ -90,7 +89,7 @@ def named_arguments(function: Callable[..., object], args: Mapping[str, Any]) ->
 
 
 def type_words(annotation: object) -> str:
-    """What JSON has to hold for `annotation`, for people: ``int``, ``A | B``, ``null``."""
+    """What JSON has to hold for `annotation`, in words for people: ``int``, ``A | B``, ``null``."""
     words: list[str] = []
     for kind in _alternatives(annotation):
         if isinstance(kind, type) and issubclass(kind, Enum):
@@ -103,7 +102,7 @@ def type_words(annotation: object) -> str:
 
 
 def json_can_write(function: Callable[..., object]) -> bool:
-    """Whether all that `function` must be given can be written in JSON."""
+    """Whether all arguments that `function` requires can be written in JSON."""
     return all(
         any(_comes_from_json(kind) for kind in _alternatives(parameter.annotation))
         for parameter in signature_of(function).parameters.values()
@@ -112,7 +111,7 @@ def json_can_write(function: Callable[..., object]) -> bool:
 
 
 def call_words(name: str, function: Callable[..., object], *, skip: int = 0) -> str:
-    """How one calls `function`: ``send(stream: int, data: bytes = ...)``, less `skip` arguments."""
+    """How to call `function`: ``send(stream: int, data: bytes = ...)``, less `skip` of them."""
     words: list[str] = []
     for parameter in list(signature_of(function).parameters.values())[skip:]:
         word = str(parameter.replace(annotation=parameter.empty, default=parameter.empty))
@@ -128,10 +127,10 @@ def call_words(name: str, function: Callable[..., object], *, skip: int = 0) -> 
 def on_handle(
     handle: str, find: Callable[[Any, int], object], method: Callable[..., object]
 ) -> Callable[..., object]:
-    """`method` of a handle, as a verb of the machine that is told the handle's number.
+    """`method` of a handle as a verb of the machine, which takes the handle's number.
 
-    handle: what the verb calls that number; find: the machine's method that returns the
-        handle of it, or raises a local error.
+    handle: the name of that argument; find: the machine's method that returns the handle
+        of that number, or raises a local error.
     """
 
     def verb(machine: Any, /, **args: Any) -> object:

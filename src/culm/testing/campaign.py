@@ -4,10 +4,10 @@
 
     python -m culm.testing.campaign NAME [--conversations N] [--seed S] [--law LAW ...]
 
-At least N conversations with the machine are tried in all, by every law that draws them, in the
-shares in which the suite does.  The same seed tries the same ones, so that a campaign can
-be run in slices with seeds of their own.  A line is written for each law, and one at the
-end; the exit status is 1 if a law was broken.
+At least N conversations with the machine are tried in all, shared out among the laws as the
+suite does it.  The same seed tries the same ones, so that a campaign can be run in slices with
+seeds of their own.  A line is written for each law, and one at the end; the exit status is 1
+if a law was broken.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ __all__ = ["SkewedClock", "Timetable", "VirtualClock"]
 
 
 class VirtualClock:
-    """Seconds that pass when they are told to."""
+    """A clock whose seconds pass only when it is told to."""
 
     def __init__(self, now: float = 0.0) -> None:
         self._now = now
@@ -66,7 +66,7 @@ class Timetable:
         return self._heap[0][0] if self._heap else None
 
     def step(self) -> bool:
-        """Let the time of the next call come and make it; false if there is none."""
+        """Go on to the time of the next call and make it; false if there is none."""
         if not self._heap:
             return False
         time, _, action = heapq.heappop(self._heap)

@@ -73,7 +73,7 @@ class Node:
         return max(self._told, self._clock.local(self._cluster.network.clock.now))
 
     def call(self, method: str, /, **args: object) -> JSON:
-        """Call a verb of the machine; what it returns, as plain data.
+        """Call a verb of the machine; returns its result as plain data.
 
         Raises `LocalProtocolError` if the machine refuses, `LookupError` if it is down.
         """
@@ -107,7 +107,7 @@ class Node:
         self._run(None, *self._time())
 
     def crash(self) -> None:
-        """End a life without a word; what is under way to the node or unsynced is at risk."""
+        """End a life without warning; what is on its way to the node, or not synced, is at risk."""
         if self._driver is None:
             return
         self._driver = None
@@ -117,7 +117,7 @@ class Node:
             self.disk.crash()
 
     def conversation(self, name: str, config: Config) -> Conversation:
-        """The present life so far as a conversation, for a machine built from `config`."""
+        """The present life so far, as a conversation with a machine built from `config`."""
         return Conversation(
             name=name,
             config=config,
@@ -140,7 +140,7 @@ class Node:
             self._run(*self._time(), operation)
 
     def _time(self) -> list[Operation]:
-        """What tells the machine the time, if it does not know it."""
+        """The operation that tells the machine the time, if it does not know it yet."""
         now = self.now
         if not self._up().is_timed or now == self._told:
             return []
@@ -150,7 +150,7 @@ class Node:
     def _run(self, *operations: Operation | None) -> Turn | None:
         """Do the operations (``None``: just drain) and what is queued meanwhile.
 
-        The turn of the last one; ``None`` if the node crashed on the way there.
+        Returns the turn of the last one; ``None`` if the node crashed before it.
         """
         outermost, self._busy = not self._busy, True
         turn: Turn | None = None

@@ -1,4 +1,4 @@
-"""The keys of a machine's config: what each means, and that there are no others."""
+"""The keys of a machine's config: what each means; there are no others."""
 
 from __future__ import annotations
 
@@ -17,17 +17,16 @@ Config = Mapping[str, Any]  # JSON data with {"hex": ...} already read as bytes
 
 
 class ConfigError(ValueError):
-    """A config with a key that the machine does not have, or with a value that is none."""
+    """A config with a key that the machine does not have, or with a wrong value."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Key:
     """One key of a config.
 
-    type: what the value has to be: a type or a union of some; an enum is given by the
-        name of a member.
-    default: what holds without the key.
-    meaning: for people, one line.
+    type: of the value, a type or a union of types; a member of an enum is given by its name.
+    default: the value if the key is absent.
+    meaning: one line, for people.
     """
 
     name: str
@@ -42,10 +41,10 @@ class Key:
 
 
 def keys_of(made: Callable[..., object], *, without: Sequence[str] = ()) -> tuple[Key, ...]:
-    """A key for each keyword argument with a default of `made`, but for those in `without`.
+    """A key for each keyword argument of `made` with a default, except those in `without`.
 
-    What they mean is read from the docstring of `made`, where each stands on a line of its
-    own, or several with commas, above its indented text.
+    Their meaning is read from the docstring of `made`, where each has a line of its own, or
+    several share one with commas, above an indented text.
     """
     meanings = _meanings(inspect.getdoc(made) or "")
     return tuple(
@@ -61,9 +60,9 @@ def keys_of(made: Callable[..., object], *, without: Sequence[str] = ()) -> tupl
 
 
 def read_config(keys: Sequence[Key], config: Config) -> dict[str, Any]:
-    """`config` as a machine with these `keys` is built from it; without a key, its default.
+    """`config` as a machine with these `keys` takes it: with the defaults of absent keys.
 
-    Raises `ConfigError`, which names the keys that there are, or what a value has to be.
+    Raises `ConfigError`, which names the possible keys, or says what a value has to be.
     """
     known = {key.name: key for key in keys}
     for name in config:

@@ -12,7 +12,7 @@ __all__ = ["Disk"]
 class _Change:
     """One unsynced change of one file.
 
-    data at `offset`, or for ``offset=None`` the whole new content (``None``: no file).
+    data at `offset`; if that is ``None``, the whole new content (``None``: no file).
     """
 
     name: str
@@ -24,8 +24,8 @@ class Disk:
     """Files by name, in memory.  Reads see every write; a crash sees only the synced ones.
 
     At a crash every unsynced change is lost with probability `loss`, otherwise torn with
-    probability `tearing`, otherwise kept; they need not survive in order.  Of a torn
-    write each sector of `sector_size` bytes survives or not by itself.  `replace` and
+    probability `tearing`, otherwise kept; they need not survive in order.  Each sector of
+    `sector_size` bytes of a torn write survives or is lost on its own.  `replace` and
     `delete` are never torn: they happen or do not.
     """
 
@@ -84,7 +84,7 @@ class Disk:
     def crash(self) -> None:
         """Lose, tear or keep what was not synced; the rest is what there is from now on."""
         for change in self._pending:
-            # Drawn in any case, so that one change's fate is not the luck of the next.
+            # Drawn in any case, so that one change's fate does not decide that of the next.
             lost, torn = self._rng.random() < self._loss, self._rng.random() < self._tearing
             if lost:
                 continue

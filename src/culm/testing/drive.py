@@ -2,8 +2,8 @@
 
 ``python -m culm.testing.drive NAME [--config JSON] [--respond]`` reads an operation a
 line (see `culm.testing.operations`) and writes what comes of it, one JSON object a line:
-first once for the machine as it is built, then for every line read.  ``--list`` names the
-machines; ``--help NAME`` says what a config of that one may hold, and what verbs it has.
+first for the new machine, then for every line read.  ``--list`` names the machines;
+``--help NAME`` says what a config of that one may hold, and what verbs it has.
 Every answer ends with the line that has the key ``deadline``, so that another process
 knows when it may go on; each line is flushed.
 """
@@ -40,11 +40,11 @@ class LineDriver:
         yield from self._answer(self._driver.start)
 
     def do(self, value: JSON) -> Iterator[JSON]:
-        """Do the operation that `value` describes; what comes of it."""
+        """Do the operation that `value` describes; returns what comes of it."""
         yield from self._answer(lambda: self._driver.run(self._read(value)))
 
     def refuse(self, error: Exception) -> Iterator[JSON]:
-        """What is said to a line that is no JSON."""
+        """The answer to a line that is not JSON."""
         yield {"error": plain_error(error)}
         yield self._status()
 
@@ -107,7 +107,7 @@ def main(arguments: list[str] | None = None) -> int:
         return 2
     for value in driver.start():
         _write(sys.stdout, value)
-    for line in sys.stdin.buffer:  # bytes: a line that is no UTF-8 is no JSON either
+    for line in sys.stdin.buffer:  # bytes: a line that is not UTF-8 is not JSON either
         if line.strip():
             _drive_line(driver, line)
     return 0
@@ -125,7 +125,7 @@ def describe(spec: MachineSpec) -> Iterator[str]:
 
 
 def verb_words(spec: MachineSpec) -> list[str]:
-    """How each verb is called: those of `spec`, and the machine's methods that JSON can call."""
+    """How to call each verb: those of `spec`, and the machine's methods that JSON can call."""
     machine = spec.make({})
     verbs = dict(spec.verbs)
     for name in own_verbs(machine):

@@ -65,9 +65,9 @@ _INPUTS_AND_OUTPUTS = frozenset(
 
 
 def check_end(what: str, things: Sequence[object], count_max: int = EVENTS_MAX) -> None:
-    """Raise `EndlessError` if a machine gives too many things, or too large ones together.
+    """Raise `EndlessError` if a machine gives too many things, or they are too large together.
 
-    To be called for each thing more: sizes are looked at whenever there are twice as many.
+    Call it for each further thing: sizes are looked at whenever their number has doubled.
     """
     count = len(things)
     if count > count_max:
@@ -77,7 +77,7 @@ def check_end(what: str, things: Sequence[object], count_max: int = EVENTS_MAX) 
 
 
 def own_verbs(machine: object) -> list[str]:
-    """The names of the methods that `Call` may name on `machine`, without a spec's verbs."""
+    """The names of the methods of `machine` that `Call` may name, without a spec's verbs."""
     names = [name for name in dir(type(machine)) if not name.startswith("_")]
     own = [name for name in names if name not in _INPUTS_AND_OUTPUTS]
     return [name for name in own if callable(getattr(type(machine), name))]
@@ -123,7 +123,7 @@ class Driver:
     """Drives one machine.
 
     verbs: what `Call` may name besides the machine's own public methods.
-    respond: answers the effects, by `answer`; without it they wait for `Complete`.
+    respond: answers the effects, when `answer` is called; without it they wait for `Complete`.
     take: how a drain takes the bytes of a stream machine, or of a link; all at once by
         default.  With it, what is left in a link is taken at a later drain.
     """
@@ -151,19 +151,19 @@ class Driver:
         self._is_durable = hasattr(machine, "next_effect")
 
     def take_by(self, take: Callable[[Any], bytes] | None) -> None:
-        """From now on a drain takes the bytes in that way."""
+        """Let drains take the bytes in that way from now on."""
         self.take = take
 
     def answer_by(self, respond: Responder | None) -> None:
-        """From now on effects are answered in that way; ``None``: they wait for `Complete`."""
+        """Let effects be answered in that way from now on; ``None``: they wait for `Complete`."""
         self.respond = respond
 
     def withhold(self, effect: Effect[Any]) -> None:
-        """Let an effect that waits go unanswered for ever."""
+        """Never answer an effect that waits."""
         self.unanswered = [each for each in self.unanswered if each is not effect]
 
     def wrap(self, machine: Any) -> None:
-        """From now on the machine is driven by what is around it."""
+        """Let what is around the machine drive it from now on."""
         self.machine = machine
 
     @classmethod
@@ -219,11 +219,11 @@ class Driver:
         return 0 if found is None else found.read_size()
 
     def start(self) -> list[Turn]:
-        """Drain the machine before any input; the turns, answers included."""
+        """Drain the machine before any input; returns the turns, answers included."""
         return [self.drain(None), *self.answer()]
 
     def run(self, operation: Operation) -> list[Turn]:
-        """Do `operation`, drain, answer the effects, if they are to be; all turns."""
+        """Do `operation`, drain, and answer the effects if they are to be; returns all turns."""
         return [self.do(operation), *self.answer()]
 
     def do(self, operation: Operation) -> Turn:
@@ -237,7 +237,7 @@ class Driver:
         return self.drain(operation, result=to_plain(result))
 
     def answer(self) -> list[Turn]:
-        """Answer all effects taken so far and those that come of it, oldest first."""
+        """Answer all effects taken so far and those that come of that, oldest first."""
         turns: list[Turn] = []
         while self.respond is not None and self.unanswered:
             effect = self.unanswered[0]
@@ -335,7 +335,7 @@ class Driver:
         )
 
     def take_events(self) -> tuple[tuple[Event, ...], tuple[Enum, ...]]:
-        """Take the events that there are, each with the state as of it."""
+        """Take the events that there are, each with the state as of then."""
         machine = self.machine
         events: list[Event] = []
         states: list[Enum] = []
@@ -366,13 +366,13 @@ class Driver:
         return sent
 
     def take_datagrams(self) -> tuple[tuple[Hashable, bytes], ...]:
-        """Take all datagrams to send, each after its destination."""
+        """Take all datagrams to send, each with its destination."""
         if self._is_stream or self._is_linked:
             return ()
         return tuple(self.machine.datagrams_to_send())
 
     def take_links(self) -> tuple[tuple[int, bytes], ...]:
-        """Take the bytes of links, each after the link's number, as `take` says."""
+        """Take the bytes of links, with each link's number, as `take` says."""
         if not self._is_linked:
             return ()
         named: Sequence[Link] = self.machine.links_to_send()

@@ -1,4 +1,4 @@
-"""How protocols write numbers, so that hostile ones can be put in their places."""
+"""How protocols write numbers, so that hostile ones can be put in their place."""
 
 from __future__ import annotations
 
@@ -37,8 +37,7 @@ class Encoding:
     """One way of writing numbers.
 
     encode: the bytes of a number; ``None`` if it has no such encoding.
-    size: how many bytes the number takes that is written at an index of some data; 0 if
-        there is none.
+    size: how many bytes the number at an index of some data takes; 0 if there is none.
     """
 
     name: str
@@ -46,7 +45,7 @@ class Encoding:
     size: Callable[[bytes, int], int]
 
     def places(self, data: bytes) -> list[tuple[int, int]]:
-        """Start and end of whatever may be a number in `data`."""
+        """The start and end of everything in `data` that may be a number."""
         sizes = ((at, self.size(data, at)) for at in range(len(data)))
         return [(at, at + size) for at, size in sizes if 0 < size <= len(data) - at]
 

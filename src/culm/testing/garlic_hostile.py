@@ -35,7 +35,7 @@ def _frame(kind: MessageType, log: bytes = b"", number: int = 0) -> bytes:
 
 
 def _pack(index_size: int, log_size: int, data: bytes, zeros: int) -> bytes:
-    """A log pack of those sizes, which holds `data`, and so many MiB of zeros behind that."""
+    """A log pack of those sizes, which holds `data` and then so many MiB of zeros."""
     deflater = zlib.compressobj(9, zlib.DEFLATED, 16 + zlib.MAX_WBITS)
     pieces = [deflater.compress(_SIZES.pack(index_size, log_size) + data)]
     pieces += [deflater.compress(bytes(_MIB)) for _ in range(zeros)]

@@ -167,7 +167,7 @@ class Link:
     def do(self, side: Side, operation: Operation) -> None:
         """Do `operation` to `side`, without running on.
 
-        `Eof` is that side's own half-close and `Advance` moves the clock of both.
+        `Eof` is that side's own half-close, and `Advance` moves the clock of both.
         """
         match operation:
             case Eof():
@@ -247,7 +247,7 @@ class Link:
         return min(arrived, receiver.machine.read_size()) if arrived else 0
 
     def _flush(self, side: Side) -> None:
-        """Take what `side` has to say now, by itself or because there is room again."""
+        """Take what `side` has to say now, of itself or because there is room again."""
         driver = self._ends[side].driver
         self._note(side, [driver.drain(None), *driver.answer()])
 

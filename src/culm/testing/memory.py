@@ -1,4 +1,4 @@
-"""How much memory a machine retains: the sum over all objects that it alone leads to."""
+"""How much memory a machine retains: the sum over all objects that only it refers to."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ _PROGRAM = (
 def retained_size(machine: object) -> int:
     """Bytes of all objects reachable from `machine`, each counted once.
 
-    Follows what the garbage collector follows, buffers under memoryviews and variables
-    captured by closures included, but not classes, modules and globals.  What a compiled
-    class allocates by itself counts as far as its ``__sizeof__`` says so.
+    Follows what the garbage collector follows, including buffers under memoryviews and variables
+    captured by closures, but not classes, modules and globals.  What a compiled class allocates
+    itself counts as far as its ``__sizeof__`` tells.
     """
     seen = {id(machine)}
     pending: list[object] = [machine]

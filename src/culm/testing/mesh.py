@@ -1,6 +1,6 @@
 """Several machines with links, connected with each other in memory.
 
-Whom a machine asks to dial, it is connected with; bytes are cut and held up as on a
+A machine is connected with whomever it asks to dial; bytes are cut and held up as on a
 `culm.testing.link.Link`, and time passes only when nothing else is left to do.
 """
 
@@ -151,7 +151,7 @@ class Mesh:
         return True
 
     def _deliverable(self, place: _Place) -> int:
-        """Bytes from `place` that the other end may get now; 1 if it is their end."""
+        """How many bytes from `place` the other end may get now; 1 if it is their end."""
         way = self._ways[place]
         link = self.members[way.to.member].links[way.to.link]
         if link.closed:
@@ -179,7 +179,7 @@ class Mesh:
             self._ways[place].pipe.put(self._early.pop(place, b""), self.clock.now)
 
     def _run(self, member: str, operation: Operation) -> object:
-        """Do `operation`; what the call returned."""
+        """Do `operation`; returns the result of the call."""
         turns = self.members[member].run(operation)
         self._note(member, turns)
         return turns[0].result

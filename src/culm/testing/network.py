@@ -1,8 +1,8 @@
 """A faulty network for datagrams: loss, duplication, reordering, delay, partitions.
 
-All chance comes from one seed.  Every direction of every link has a stream of chance of
-its own, and each datagram takes the same number of draws from it, so that what changes
-in one place leaves the luck of the others alone.  An exception that leaves the network's
+All randomness comes from one seed.  Every direction of every link has its own random numbers,
+and each datagram takes the same number of draws from them, so that a change in one place
+leaves the luck of the others alone.  An exception that leaves the network's
 ``with`` block, or a run of it, carries the seed as a note.
 """
 
@@ -28,12 +28,12 @@ STEPS_MAX = 10_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conditions:
-    """What becomes of datagrams in one direction of one link.
+    """What happens to datagrams in one direction of one link.
 
     loss, duplication, reordering: probabilities from 0 to 1.
     delay_min, delay_max: seconds under way, evenly spread between the two.
     hold_max: a reordered datagram is held back by up to that many seconds more.
-    size_max: bytes; what is longer is lost.
+    size_max: bytes; longer datagrams are lost.
     """
 
     loss: float = 0.0
@@ -56,7 +56,7 @@ class Conditions:
 
 @dataclass(slots=True)
 class Statistics:
-    """What happened to datagrams; one that is duplicated is sent once, delivered twice."""
+    """What happened to datagrams; a duplicated one is sent once and delivered twice."""
 
     sent: int = 0
     sent_bytes: int = 0
@@ -124,15 +124,15 @@ class Network:
             error.add_note(note)
 
     def random(self, purpose: str) -> Random:
-        """A stream of chance for `purpose`, fixed by the seed: for nodes, disks, loads."""
+        """Random numbers for `purpose`, fixed by the seed: for nodes, disks, loads."""
         return Random(f"{self.seed} {purpose}")
 
     def attach(self, address: Address, deliver: Deliver) -> None:
-        """Let ``deliver(payload, source)`` have what arrives at `address`."""
+        """Call ``deliver(payload, source)`` for what arrives at `address`."""
         self._receivers[address] = deliver
 
     def detach(self, address: Address) -> None:
-        """What arrives at `address` from now on is unreachable."""
+        """Make `address` unreachable from now on."""
         self._receivers.pop(address, None)
 
     def set_conditions(
@@ -142,7 +142,7 @@ class Network:
         source: Address | None = None,
         destination: Address | None = None,
     ) -> None:
-        """Set the conditions from `source` to `destination`, or without them everywhere.
+        """Set the conditions from `source` to `destination`; if neither is given, everywhere.
 
         Setting them everywhere forgets those of single links, but no partition.
         """
@@ -167,7 +167,7 @@ class Network:
     def partition(self, *groups: Iterable[Address], one_way: bool = False) -> None:
         """Cut every link between members of different groups, in addition to other cuts.
 
-        With `one_way` only towards the groups that are named later.
+        With `one_way`, only towards groups that are named later.
         """
         parts = [list(group) for group in groups]
         for index, group in enumerate(parts):
@@ -223,14 +223,14 @@ class Network:
         return total
 
     def step(self) -> bool:
-        """Let the next thing happen; false if there is none."""
+        """Let the next thing happen; returns false if there is none."""
         with self:
             return self.timetable.step()
 
     def run(self, until: float, *, done: Callable[[], bool] | None = None) -> bool:
-        """Let time pass up to `until`, in seconds, or till ``done()`` after some step.
+        """Let time pass up to `until`, in seconds, or until ``done()`` holds after some step.
 
-        Whether it was done, without `done` true.  Raises `EndlessError` if too much
+        Returns whether it did; true without `done`.  Raises `EndlessError` if too much
         happens before `until`.
         """
         with self:

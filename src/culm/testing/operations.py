@@ -1,4 +1,4 @@
-"""What one can do to a machine, as data: the alphabet of conversations.
+"""What can be done to a machine, as data: the alphabet of conversations.
 
 The same operations come over the wire of the line driver, stand in recorded
 conversations and are mutated by the property suite.  In JSON::
@@ -42,7 +42,7 @@ __all__ = [
 
 
 class BadOperationError(ValueError):
-    """A piece of JSON that is no operation."""
+    """A piece of JSON that is not an operation."""
 
 
 class StoreFault(Exception):
@@ -57,7 +57,7 @@ class StoreFault(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Receive:
-    """Bytes of the peer arrive: `receive_data`, of the link of that number if there are several."""
+    """Bytes from the peer arrive: `receive_data`, of a link if the machine has several."""
 
     data: bytes
     link: int | None = None

@@ -35,7 +35,7 @@ class Pipe:
         return self.capacity - self._size
 
     def fill(self, source: Any, now: float, sizer: Sizer | None) -> bytes:
-        """Send what there is room for of what `source` has, in pieces; returns it.
+        """Send as much of what `source` has as there is room for, in pieces; returns that.
 
         source: has `data_to_send`; sizer: the sizes of the pieces.
         """
@@ -91,7 +91,7 @@ class Pipe:
         self.ended = True
 
     def end_unless_full(self) -> None:
-        """The sender is closed: if there is room, it has nothing left either."""
+        """The sender is closed: if there is room, it has nothing left."""
         self.ended |= self.room > 0
 
     def hold(self, value: bool = True) -> None:

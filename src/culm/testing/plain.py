@@ -81,7 +81,7 @@ def plain_error(error: BaseException) -> dict[str, JSON]:
 def from_plain(value: JSON) -> Any:
     """Inverse of `to_plain` for data: ``{"hex": ...}`` and ``{"float": ...}`` are undone.
 
-    Raises `ValueError` if the digits after ``hex`` or ``float`` are none.
+    Raises `ValueError` for wrong digits after ``hex`` or ``float``.
     """
     match value:
         case {"hex": str(digits), **rest} if not rest:
@@ -97,7 +97,7 @@ def from_plain(value: JSON) -> Any:
 
 
 def hashable(value: Any) -> Any:
-    """`value` with lists made tuples, so that it may be an address or a key."""
+    """`value` with tuples in place of lists, so that it can be an address or a key."""
     return tuple(hashable(item) for item in value) if is_list(value) else value
 
 

@@ -1,7 +1,7 @@
 """What a store of Garlic Farm has to keep, as plain values, and work for it.
 
-`Kept` is what a store may be found with; `steps` says what an effect makes of that, moment
-by moment, so that what a crash may leave is known.
+`Kept` is what a store may be found with; `steps` tells what an effect makes of that, moment
+by moment, and so what a crash may leave.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Values:
         self.values = image.split(b"\n") if image else []
 
     def become(self, values: Sequence[bytes]) -> None:
-        """Have these values, whatever was applied: a node that starts may apply some again."""
+        """Take on these values, whatever was applied: a node that starts may apply some again."""
         self.values = list(values)
 
 
@@ -68,9 +68,9 @@ class Values:
 class Kept:
     """The durable state of a server.
 
-    entries: of the log from `base` on, since that was founded or installed.
+    entries: those of the log from `base` on, since that was founded or installed.
     compacted: up to where a store may have dropped them.
-    image: of the snapshot; incoming: of one that comes in, which no crash needs to leave.
+    image: of the snapshot; incoming: of one that comes in, which need not survive a crash.
     """
 
     term: int = 0
@@ -88,7 +88,7 @@ class Kept:
         return self.base + len(self.entries) - 1
 
     def difference(self, found: Stored, image: bytes) -> str | None:
-        """How `found`, with that state of the state machine, is not this; ``None`` if it is."""
+        """How `found`, with that state of the state machine, differs from this; ``None`` if not."""
         for name in ("term", "voted_for", "commit_index", "snapshot"):
             ours, theirs = getattr(self, name), getattr(found, name)
             if ours != theirs:
@@ -106,7 +106,7 @@ class Kept:
 
 
 def steps(kept: Kept, effect: Effect[Any], state: bytes) -> list[Kept]:
-    """What may be kept on the way through `effect`: a crash leaves one of it, the end the last.
+    """What may be kept in the course of `effect`: a crash leaves one of these, the end the last.
 
     state: the state machine's, before the effect.
     """

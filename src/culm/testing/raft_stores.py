@@ -7,8 +7,8 @@ outlives that, after a crash, and let pytest collect it::
         def make_store(self, machine, founding):
             return MyStore(machine, founding)
 
-The suite holds tests of one rule each, a random walk that compares the store, step by step,
-with a simple model, and crashes at every point that `crash` knows.
+The suite has tests of one rule each, a random walk that compares the store, step by step,
+with a simple model, and crashes at every point that `crash` offers.
 """
 
 from __future__ import annotations
@@ -99,14 +99,14 @@ class _Run:
 
 
 class _Suite:
-    """How the tests get at stores."""
+    """How the tests get their stores."""
 
     def make_store(self, machine: Values, founding: Stored) -> Store:
         """A new store: another one at each call."""
         raise NotImplementedError
 
     def reopen(self, store: Store, machine: Values, founding: Stored) -> Store:
-        """The same store as it is found after a restart; the old one is not used any more."""
+        """The same store as it is found after a restart; the old one is no longer used."""
         return store
 
     def crash(self, effects: Sequence[Effect[Any]], point: int) -> Crashed | None:

@@ -1,4 +1,4 @@
-"""What a machine's author tells about it once, so that everything can drive and test it."""
+"""What the author of a machine states once about it, so that everything can drive and test it."""
 
 from __future__ import annotations
 
@@ -148,8 +148,8 @@ class Flood:
 class Work:
     """What one input may cost, with all that follows from it until the next: in steps.
 
-    An input of k bytes is worth ``base + per_byte * k``.  A step is a line of Python that
-    is executed, or 16 bytes that a function returns (`culm.testing.suite.meter`).
+    An input of k bytes is worth ``base + per_byte * k``.  A step is an executed line
+    of Python, or 16 bytes that a function returns (`culm.testing.suite.meter`).
     """
 
     base: int
@@ -171,7 +171,7 @@ class Part:
 class MachineSpec:
     """A machine as the registry knows it.
 
-    name: what the line driver and test reports call it, for example ``bymux``.
+    name: its name in the line driver and in reports, for example ``bymux``.
     build: a new machine from a config that has every key of `keys`; called by `make`.
     keys: what a config may say, with its default; other keys are refused.
     retained_max: bytes; the most by which the memory the machine holds may grow above that
@@ -195,7 +195,7 @@ class MachineSpec:
         that type; bytes are read already.
     bad_calls: calls that are to be refused with `LocalProtocolError` in some state that
         the conversations pass through.
-    floods: inputs against which `retained_max` is checked, besides those that the suite makes
+    floods: inputs with which `retained_max` is checked, besides those that the suite makes
         from the conversations.
     lazy_output: the bytes are scheduled when they are taken, so that other sizes of
         ``data_to_send`` may give other bytes that mean the same.

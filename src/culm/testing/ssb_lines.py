@@ -1,8 +1,8 @@
 """A replicator of Epidemic Broadcast Trees over lines of JSON, without crypto.
 
-The core knows no bytes; here a link begins with the name of who has dialled, as a JSON string,
-and every further line is a frame: notes or a message.  Messages are not signed: whose author
-says that they are not ``"valid"`` is believed.
+The core knows no bytes; here a link begins with the name of the dialling peer, as a JSON string,
+and every further line is a frame: notes or a message.  Messages are not signed: one is
+invalid if its author says that it is not ``"valid"``.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ class LineLink:
             self.outbox.append(json.dumps(owner).encode() + b"\n")
 
     def begin(self, session: int) -> None:
-        """It is known who is there, and that session is with them."""
+        """It is known who is there, and the session with them begins."""
         self.session = session
 
     def end(self) -> None:

@@ -7,8 +7,8 @@ that, after a crash, and let pytest collect it::
         def make_store(self):
             return MyStore()
 
-The suite holds tests of one rule each, a random walk that compares the store, step by step, with
-one in memory, and crashes at every point that `crash` knows.
+The suite has tests of one rule each, a random walk that compares the store, step by step, with
+one in memory, and crashes at every point that `crash` offers.
 """
 
 from __future__ import annotations
@@ -139,14 +139,14 @@ class _Kept:
 
 
 class _Suite:
-    """How the tests get at stores."""
+    """How the tests get their stores."""
 
     def make_store(self) -> FeedStore:
         """A new store: another one at each call."""
         raise NotImplementedError
 
     def reopen(self, store: FeedStore) -> FeedStore:
-        """The same store as it is found after a restart; the old one is not used any more."""
+        """The same store as it is found after a restart; the old one is no longer used."""
         return store
 
     def crash(self, effects: Sequence[Effect[Any]], point: int) -> Crashed | None:
@@ -275,7 +275,7 @@ class _Walks(_Suite):
             assert kept.is_in(store)
 
     def test_crashes(self) -> None:
-        """What had returned is there, of what was cut short what may be, and life goes on."""
+        """What had returned is there, what was cut short may be, and life goes on."""
         for point in count():
             crashed = self.crash(_LIFE, point)
             if crashed is None:

@@ -1,4 +1,4 @@
-"""What the suite of log stores is built of: how it gets at stores and how it asks them."""
+"""What the suite of log stores is built of: how it gets its stores and how it asks them."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def contents(store: LogStore) -> dict[LogKey, object]:
 
 
 class StoreSuite:
-    """How the tests get at stores and what they put into them."""
+    """How the tests get their stores, and what they put into them."""
 
     families: Sequence[HashFamily] = (YAMF, YASMF)
 
@@ -136,7 +136,7 @@ class StoreSuite:
         raise NotImplementedError
 
     def reopen(self, store: LogStore) -> LogStore:
-        """The same store as it is found after a restart; the old object is used no more."""
+        """The same store as it is found after a restart; the old object is no longer used."""
         return store
 
     @contextmanager
@@ -152,11 +152,11 @@ class StoreSuite:
         assert contents(store) == before
 
     def made(self, family: HashFamily) -> AskedStore:
-        """A new, empty store, of which every answer is looked at."""
+        """A new, empty store, with every answer checked."""
         return AskedStore(self.make_store(family))
 
     def reopened(self, store: LogStore) -> AskedStore:
-        """That store after a restart, of which every answer is looked at."""
+        """That store after a restart, with every answer checked."""
         assert isinstance(store, AskedStore)
         return AskedStore(self.reopen(store.store))
 

@@ -21,7 +21,7 @@ _MANY = 1200
 
 
 def _entry(family: HashFamily, seqnum: int, payload_size: int = 0, *, log_id: int = 0) -> Entry:
-    """An entry with any links, as a store does not look at them."""
+    """An entry with arbitrary links, which a store does not look at."""
     hash = family.hash(b"")
     return sign(
         SigningKey(bytes(32)),

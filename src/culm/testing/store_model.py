@@ -1,4 +1,4 @@
-"""A log store without a thought for speed, and random work for it and others to agree on."""
+"""A log store made without a thought for speed, and random work to compare others with it."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def alike(number: int) -> bytes:
 
 
 def varied(number: int) -> bytes:
-    """A payload of so many times 7 bytes, of which no two are the same (up to 36 times)."""
+    """A payload of so many times 7 bytes, no two of which are the same (up to 36 times)."""
     return bytes((31 * number + place) % 256 for place in range(7 * number))
 
 
@@ -100,7 +100,7 @@ def stored_form(new: NewEntry, staged: int | None = None) -> StoredEntry:
 
 
 class RandomEffects:
-    """Effects on two logs and their forks, drawn at random, mostly such as make sense."""
+    """Effects on two logs and their forks, drawn at random; most of them make sense."""
 
     def __init__(self, family: HashFamily, random: Random) -> None:
         self._random = random

@@ -9,9 +9,8 @@ Subclass `LogStoreSuite`, say how a store is made, and let pytest collect it::
 For a store that outlives the process, `reopen` says how it is found again; the page on
 testing shows a class for one in files.
 
-Whatever a test asks, the answer has to be one that a machine accepts.  The suite holds tests
-of one rule each and a random walk that compares the store, step
-by step, with a simple model.
+Whatever a test asks, the answer has to be one that a machine accepts.  The suite has tests of
+one rule each, and a random walk that compares the store, step by step, with a simple model.
 """
 
 from __future__ import annotations

@@ -8,9 +8,9 @@ A line says one thing; ``>`` goes into a machine, ``<`` comes out of it::
     < send 'hello'
     @ deadline 30.0
 
-``.`` is an event and the state as of it, ``*`` an effect with its ticket, ``=`` the result
-of a call, ``!`` a refusal, ``@`` the deadline when it has changed.  Bytes are in hex, those
-that are text in quotes.
+``.`` is an event and the state as of then, ``*`` an effect with its ticket, ``=`` the result
+of a call, ``!`` a refusal, ``@`` the deadline when it has changed.  Bytes are in hex, text in
+quotes.
 """
 
 from __future__ import annotations
@@ -219,7 +219,7 @@ def _value(value: Any) -> str:
 
 
 def _hex(data: bytes) -> str:
-    """All of `data` in hex, or in quotes if it is text; of much only the ends and the size."""
+    """All of `data` in hex, or in quotes if it is text; of long data only the ends and the size."""
     if len(data) > _BYTES_MAX:
         half = _BYTES_MAX // 2
         return f"{_hex(data[:half])} .. {_hex(data[-half:])} ({len(data)} bytes)"

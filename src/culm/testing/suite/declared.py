@@ -1,4 +1,4 @@
-"""What the annotations of a machine say that it gives, and whether it gives nothing else."""
+"""What a machine gives according to its annotations, and whether it gives nothing else."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ def check_declared(machine: object, turns: Sequence[Turn]) -> None:
 
 
 def declared_events(machine: type[Any]) -> tuple[type[Any], ...]:
-    """The types of what ``next_event`` of that class says that it returns."""
+    """The types that ``next_event`` of that class declares."""
     return _returned(machine, "next_event") or (Event,)
 
 
 def declared_effects(machine: type[Any]) -> tuple[type[Any], ...]:
-    """The types of what ``next_effect`` of that class says that it returns; none without one."""
+    """The types that ``next_effect`` of that class declares; none if it has no such method."""
     return (
         (_returned(machine, "next_effect") or (Effect,)) if hasattr(machine, "next_effect") else ()
     )
@@ -54,7 +54,7 @@ def _returned(machine: type[Any], method: str) -> tuple[type[Any], ...]:
 
 
 def _bases(machine: type[Any]) -> Iterator[Any]:
-    """The generic bases with what was given for their parameters, those of the class first."""
+    """The generic bases with the arguments for their parameters, those of the class first."""
     for cls in reversed(machine.__mro__):
         yield from cls.__dict__.get("__orig_bases__", ())
 

@@ -26,7 +26,7 @@ from culm.testing.suite.strategies import (
 
 __all__ = ["HEADER_SIZE", "NOTHING_TOLD", "floods", "limits", "poured", "wanted"]
 
-HEADER_SIZE = 28  # of IP and UDP: what an empty datagram costs the one who sends it
+HEADER_SIZE = 28  # of IP and UDP: what an empty datagram costs its sender
 NOTHING_TOLD = Conversation(name="nothing", operations=())
 
 _CHUNK_SIZE = 4096
@@ -165,7 +165,7 @@ def _pieces(spec: MachineSpec, flood: Flood) -> Iterator[list[Operation]]:
 def _pour_in(
     driver: Driver, pieces: Iterator[list[Operation]], total: int, *, drains: bool
 ) -> Iterator[int]:
-    """Pour `total` bytes in, as long as the machine wants them; how much that is so far."""
+    """Pour `total` bytes in, as long as the machine wants them; yields how many that were."""
     poured = 0
     while poured < total:
         for operation in next(pieces):

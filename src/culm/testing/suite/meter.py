@@ -32,7 +32,7 @@ _TUPLE_SIZE_MAX = 4
 
 
 class EndlessWorkError(BaseException):
-    """Work went over what was allowed, and was stopped there; nothing is to catch it."""
+    """Work went over what was allowed, and was stopped there; nothing must catch this."""
 
 
 class Meter:
@@ -51,11 +51,11 @@ class Meter:
         self.allowed = steps
 
     def count(self, act: Callable[[], T]) -> T:
-        """Do `act` and count its steps.  Raises `EndlessWorkError` out of the midst of it."""
+        """Do `act` and count its steps.  Raises `EndlessWorkError` from the middle of it."""
         return _traced_by(self._enter, act)
 
     def apart(self, function: Callable[..., T]) -> Callable[..., T]:
-        """`function` such that nothing is counted while it runs: what is not the machine's."""
+        """`function`, with nothing counted while it runs: it is not part of the machine."""
         return lambda *args: _traced_by(None, lambda: function(*args))
 
     def _enter(self, frame: FrameType, event: str, arg: Any) -> Any:

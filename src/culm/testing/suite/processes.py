@@ -86,7 +86,7 @@ def _address(spec: MachineSpec) -> _Address | None:
 
 @cache
 def _interpreter(hash_seed: str) -> subprocess.Popen[str]:
-    """Another process, which stays until this one ends: most of what it costs is its start."""
+    """Another process, which stays until this one ends, as starting it costs most."""
     process = subprocess.Popen(
         [sys.executable, "-c", _PROGRAM],
         env={**os.environ, "PYTHONHASHSEED": hash_seed},

@@ -48,7 +48,7 @@ def run_story(
     *,
     take: Callable[[Any], bytes] | None = None,
 ) -> list[Turn]:
-    """Do `story` to a new machine with the config of `conversation`; all turns."""
+    """Do `story` to a new machine with the config of `conversation`; returns all turns."""
     driver = driver_for(spec, conversation)
     driver.take_by(take)
     turns = driver.start()
@@ -58,7 +58,7 @@ def run_story(
 
 
 def merged(story: Sequence[Operation]) -> list[Operation]:
-    """The story with bytes that arrive without anything in between made one chunk."""
+    """The story with adjacent bytes joined to one chunk."""
     result: list[Operation] = []
     for operation in story:
         last = result[-1] if result else None
@@ -121,7 +121,7 @@ def check_closed(driver: Driver, turns: Sequence[Turn]) -> None:
 
 
 def expect_equal(what: str, expected: object, found: object) -> None:
-    """Raise `PropertyError` unless the two are equal; it shows the first difference."""
+    """Raise `PropertyError`, which shows the first difference, unless the two are equal."""
     if expected == found:
         return
     if is_list(expected) and is_list(found):
@@ -137,7 +137,7 @@ def expect_equal(what: str, expected: object, found: object) -> None:
 
 @contextmanager
 def retold(spec: MachineSpec, told: Conversation, story: Sequence[Operation]) -> Generator[None]:
-    """Let an exception that leaves the block tell the story as the line driver reads it."""
+    """Add the story, as the line driver reads it, to an exception that leaves the block."""
     try:
         yield
     except Exception as error:

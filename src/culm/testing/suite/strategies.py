@@ -65,7 +65,7 @@ def links_in(told: Conversation) -> list[int]:
 
 
 def ways_in(told: Conversation) -> list[Receive | ReceiveDatagram]:
-    """Where something arrives, each as an empty input: the stream, links, sources of datagrams."""
+    """The ways in, each as an empty input: the stream, links, sources of datagrams."""
     heard = (op for op in told.operations if isinstance(op, (Receive, ReceiveDatagram)))
     return list(dict.fromkeys(replace(op, data=b"") for op in heard))
 
@@ -106,7 +106,7 @@ def cut_short(operations: Sequence[Operation], draw: Draw) -> Story:
 
 
 def hurried(operations: Sequence[Operation], draw: Draw) -> Story:
-    """The story of a peer that waits for nothing: what it sends comes all at once."""
+    """The story of a peer that waits for nothing: all that it sends comes at once."""
     places = [i for i, operation in enumerate(operations) if isinstance(operation, Receive)]
     if not places:
         return list(operations)

@@ -66,7 +66,7 @@ def _with_times(story: Story, draw: Draw) -> Story:
 
 
 def _bother(driver: Driver, turns: Sequence[Turn]) -> None:
-    """Tell what is no time, after `turns`."""
+    """Tell what is not a time, after `turns`."""
     told = (turn.operation.now for turn in turns if isinstance(turn.operation, Advance))
     last = max(told, default=None)
     for now, code in _no_times(last):
