@@ -59,6 +59,7 @@ def test_a_hash_of_many_is_that_of_each(hashing, function, parts, prefix, data):
 def test_hashes_of_all_sizes(hashing, function):
     noise = Random(1).randbytes(1200)
     parts = [noise[:size] for size in range(1200)] + [noise * 30, noise * 1000]
+    parts += [(noise * 2)[:size] for size in (2047, 2048, 2049)]
     wanted = b"".join(map(DIGESTS[function], parts))
     assert hashing.hash_many(function, *column(parts, "q"), b"") == wanted
 
