@@ -6,8 +6,9 @@ import sys
 from collections.abc import Callable
 from typing import NoReturn
 
-__all__ = ["INTERRUPTED", "end_with", "exits"]
+__all__ = ["IMPOSSIBLE", "INTERRUPTED", "end_with", "end_without", "exits"]
 
+IMPOSSIBLE = 2  # what was asked for cannot be done: argparse ends so, too
 INTERRUPTED = 130  # as shells say it of a program that SIGINT has ended
 
 
@@ -30,3 +31,10 @@ def end_with(main: Callable[[], int]) -> NoReturn:
         print("interrupted", file=sys.stderr)
         status = INTERRUPTED
     sys.exit(status)
+
+
+def end_without(error: ModuleNotFoundError) -> NoReturn:
+    """End a program that lacks a package, and say how to install it."""
+    install = "python -m pip install '.[examples]'"
+    print(f"{error.name} is missing, which the extra examples brings: {install}", file=sys.stderr)
+    sys.exit(IMPOSSIBLE)

@@ -41,8 +41,6 @@ from threading import Thread
 from typing import Any
 
 from nacl.signing import SigningKey
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
 
 from culm.machine import Closed, Event, LocalProtocolError, StoreFailed
 from culm.ssb import MAIN_NETWORK
@@ -54,9 +52,15 @@ from culm.ssb.peer import FellBack, Limits, Peer, PeerConnected, PeerDisconnecte
 from culm.ssb.v8json import JsonValue
 from directory.files import StoreFilesError, load_key, locked
 from drivers.ssb_driver import PeerDriver
-from ending import end_with, exits
+from ending import end_with, end_without, exits
 from stores.ssb_sqlite_store import SsbSqliteStore
 from tables import Table, Teller, show, size_of
+
+try:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
+except ModuleNotFoundError as error:
+    end_without(error)
 
 _STORE = "feeds.sqlite"
 _PING_S = 300.0

@@ -8,11 +8,16 @@ from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import Self, TextIO
 
-from rich.box import SIMPLE_HEAD
-from rich.console import Console, Group, RenderableType
-from rich.live import Live
-from rich.table import Table as RichTable
-from rich.text import Text
+from ending import end_without
+
+try:
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console, Group, RenderableType
+    from rich.live import Live
+    from rich.table import Table as RichTable
+    from rich.text import Text
+except ModuleNotFoundError as error:
+    end_without(error)
 
 __all__ = ["Screen", "Table", "Teller", "clean", "render", "show", "size_of"]
 

@@ -13,11 +13,15 @@ import stat
 from collections.abc import Iterable, Iterator
 from itertools import chain
 
-from pyfastcdc import FastCDC
-
 from culm.bamboo import LogKey, LogStore
 from directory.records import PACK_SIZE_MAX, File, RecordError
 from directory.tree import Place, read_records
+from ending import end_without
+
+try:
+    from pyfastcdc import FastCDC
+except ModuleNotFoundError as error:
+    end_without(error)
 
 __all__ = [
     "CUT_SIZE_MAX",

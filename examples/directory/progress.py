@@ -5,17 +5,21 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Self
 
-from rich.console import Console
-from rich.filesize import decimal
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeRemainingColumn,
-)
-
 from directory.fetch import Fetched
+from ending import end_without
+
+try:
+    from rich.console import Console
+    from rich.filesize import decimal
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+except ModuleNotFoundError as error:
+    end_without(error)
 
 __all__ = ["FetchProgress"]
 

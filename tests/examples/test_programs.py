@@ -214,3 +214,41 @@ def test_an_interrupt_ends_a_program_without_a_traceback(
     for store in (*tmp_path.rglob("*.store"), *tmp_path.rglob("*.sqlite")):
         with closing(sqlite3.connect(store)) as opened:
             assert opened.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+
+
+WITHOUT_EXTRA = """
+import contextlib, io, runpy, sys
+from pathlib import Path
+
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {"rich", "pyfastcdc", "anyio", "trio", "twisted"}:
+            raise ModuleNotFoundError(name, name=name)
+
+sys.meta_path.insert(0, Absent())
+for path in map(Path, sys.argv[1:]):
+    sys.path[0], sys.argv = str(path.parent), [path.name, "--help"]
+    with contextlib.redirect_stdout(io.StringIO()):
+        try:
+            runpy.run_path(str(path), run_name="__main__")
+        except SystemExit as end:
+            print(path.stem, end.code, file=sys.stderr)
+"""
+
+
+@pytest.mark.once
+def test_a_program_says_what_to_install_where_the_extra_is_missing() -> None:
+    programs = [name for name in PROGRAMS if name not in NEEDS]
+    paths = [str(EXAMPLES / f"{name}.py") for name in programs]
+    told = subprocess.run(
+        [sys.executable, "-c", WITHOUT_EXTRA, *paths], capture_output=True, text=True, check=True
+    ).stderr.splitlines()
+    advice = "which the extra examples brings: python -m pip install '.[examples]'"
+    wanted = []
+    for name in programs:
+        if name == "demo_replicate":  # does without
+            wanted.append(f"{name} 0")
+        else:
+            package = "pyfastcdc" if name == "replicate_directory" else "rich"
+            wanted += [f"{package} is missing, {advice}", f"{name} 2"]
+    assert told == wanted
