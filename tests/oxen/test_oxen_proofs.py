@@ -84,10 +84,13 @@ def test_what_comes_in_a_strangers_name_gives_it_credit_by_the_byte() -> None:
     assert not proofs.spend(b"X", 1)
     proofs.receive(b"X", 1)
     assert proofs.spend(b"X", 3)
-    proofs.receive(b"Y", 10)
-    proofs.receive(b"Z", 10)  # and nobody remembers X
-    proofs.receive(b"X", 0)
-    assert not proofs.spend(b"X", 1)
+
+
+def test_account_is_kept_of_so_many_strangers_and_the_one_heard_of_first_is_forgotten() -> None:
+    proofs = Proofs(size_max=2)
+    for source in (b"A", b"B", b"A", b"C"):
+        proofs.receive(source, 10)
+    assert [proofs.spend(hop, 30) for hop in (b"A", b"B", b"C")] == [False, True, True]
 
 
 def test_what_a_stranger_says_of_others_is_not_believed() -> None:
