@@ -386,6 +386,17 @@ def test_a_queue_sends_all_once_and_ends_empty(
     assert queue.flight.next_deadline() is None
 
 
+def test_the_last_word_counts_what_was_left_out() -> None:
+    queue = outgoing()
+    queue.skip_broadcast(1)
+    queue.skip_broadcast(2)
+    queue.add_finalize()
+    (skipped,) = queue.ready(0.0)
+    queue.acknowledge(skipped.id, 0.0)
+    (last,) = queue.ready(0.0)
+    assert last.d == write_message(Finalize(2, 0))
+
+
 def test_restarting_goes_on_after_what_was_numbered() -> None:
     queue = outgoing(window=1)
     for number in range(1, 4):
@@ -441,6 +452,7 @@ def test_the_outbox_is_bounded() -> None:
     for id in range(100):
         outbox.owe(b"0", id)
     assert len(outbox.take()) == 3 + 16 + 2
+    assert [outbox.put(b"P", gossip) for _ in range(4)] == [True, True, True, False]
 
 
 def test_the_table_is_printed() -> None:
