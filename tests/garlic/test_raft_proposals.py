@@ -65,6 +65,32 @@ def test_a_new_leader_may_have_got_the_first_of_several() -> None:
     ]
 
 
+def test_what_follows_a_later_term_that_is_committed_is_lost_before_the_log_is_as_long() -> None:
+    """Nobody needs to propose anything more for that: terms never fall along a log."""
+    lab, _ = deposed(b"a")
+    assert lab.core.propose([b"b", b"c"]) == (3, 1)
+    lab.drain()
+    lab.append(source=2, term=2, previous=(1, 1), entries=entries(2))
+    assert outcomes(lab) == []  # the new leader's entry may still be replaced
+    lab.append(source=2, term=2, previous=(2, 2), commit=2)
+    assert outcomes(lab) == [
+        Lost(index=2, term=1, count=1, certain=True),
+        Lost(index=3, term=1, count=2, certain=True),
+    ]
+
+
+def test_all_that_wait_beyond_what_is_committed_are_told_of_in_their_order() -> None:
+    lab, _ = deposed(b"a")
+    assert [lab.core.propose([value]) for value in (b"b", b"c")] == [(3, 1), (4, 1)]
+    lab.drain()
+    lab.append(source=2, term=2, previous=(2, 1), entries=entries(2), commit=3)
+    assert outcomes(lab) == [
+        Committed(index=2, term=1, count=1),
+        Lost(index=3, term=1, count=1, certain=True),
+        Lost(index=4, term=1, count=1, certain=True),
+    ]
+
+
 def test_a_snapshot_hides_what_has_become_of_them() -> None:
     lab, _ = deposed(b"a")
     request = SnapshotRequest(

@@ -83,9 +83,9 @@ class Lost(Event):
     """Values that were proposed here are not known to be committed; no further event about them.
 
     index, term, count: as in `Committed`.
-    certain: something else is committed in their place, so they will never be applied.  Otherwise
-        it can no longer be known: a snapshot has replaced that part of the log, or this core has
-        been closed.
+    certain: something else is committed in their place, or a later term before it, so they will
+        never be applied.  Otherwise it can no longer be known: a snapshot has replaced that part
+        of the log, or this core has been closed.
     """
 
     index: int

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from heapq import heappop, heappush
 from itertools import count
+from math import inf
 
 from culm.garlic.raft.events import Committed, Lost
 from culm.garlic.raft.log import Log
@@ -19,10 +20,11 @@ class Proposals:
     its place.
     """
 
-    __slots__ = ("_numbers", "_waiting")
+    __slots__ = ("_lowest", "_numbers", "_waiting")
 
     def __init__(self) -> None:
         self._numbers = count()
+        self._lowest: float = inf  # none that waits has a lower term
         # First index, a number that no other has, last index, term.
         self._waiting: list[tuple[int, int, int, int]] = []
 
@@ -32,6 +34,7 @@ class Proposals:
     def add(self, first: int, last: int, term: int) -> None:
         """Entries of ours, in our term, which have just been appended."""
         heappush(self._waiting, (first, next(self._numbers), last, term))
+        self._lowest = min(self._lowest, term)
 
     def settle(self, log: Log, commit_index: int) -> Iterator[Committed | Lost]:
         """Report what is known, now that everything up to `commit_index` is committed."""
@@ -46,7 +49,22 @@ class Proposals:
                 heappop(waiting)
                 yield Committed(index=first, term=term, count=last + 1 - first)
             else:
-                return  # ours so far; the rest is open
+                break  # ours so far; the rest is open
+        committed = log.term_at(commit_index)
+        if committed is not None and committed > self._lowest:
+            yield from self._overtaken(committed)
+
+    def _overtaken(self, committed: int) -> Iterator[Lost]:
+        """The loss of all that have a lower term than what is committed, before them.
+
+        Terms never fall along a log.  Without this, the end of a log that was cut off would wait
+        until the new log is as long, which may be never.
+        """
+        overtaken = sorted(each for each in self._waiting if each[3] < committed)
+        self._waiting = sorted(each for each in self._waiting if each[3] >= committed)
+        self._lowest = min((term for *_, term in self._waiting), default=inf)
+        for first, _, last, term in overtaken:
+            yield Lost(index=first, term=term, count=last + 1 - first, certain=True)
 
     def _outcome(
         self, log: Log, first: int, reached: int, last: int, term: int
