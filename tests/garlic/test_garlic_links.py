@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from garlic_cluster import Cluster, server
@@ -135,6 +135,32 @@ def test_what_comes_after_the_end_of_a_link_is_not_kept() -> None:
     link.receive_data(append(1))
     assert machine.next_event() is None
     assert link.read_size() == 0
+
+
+def test_what_is_no_buffer_is_refused_by_a_link_that_has_ended_too() -> None:
+    machine = node()
+    link = machine.accepted()
+    link.close()
+    assert isinstance(machine.next_event(), LinkClosed)
+    for wrong in ("text", [1, 2], 5, None):
+        with pytest.raises(TypeError):
+            link.receive_data(cast("bytes", wrong))
+
+
+def test_bytes_may_be_taken_before_the_end_of_a_link_is() -> None:
+    """The core wants to ask a peer whose connection has been given up a moment ago."""
+    machine = node()
+    machine.advance(1.0)
+    opened = []
+    while (event := machine.next_event()) is not None or (effect := machine.next_effect()):
+        if isinstance(event, DialWanted):
+            opened.append(machine.dialled(event.server.server_id))
+        elif event is None and effect is not None:
+            machine.complete(effect.ticket, None)
+    opened[0].close()
+    assert machine.links_to_send() == opened
+    assert [len(link.data_to_send()) for link in opened] == [0, 45]
+    assert machine.next_event() == LinkClosed(link=1, peer=2, error=None)
 
 
 def test_a_peer_that_does_not_read_its_answers_is_not_asked_for_more() -> None:

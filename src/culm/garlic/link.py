@@ -13,7 +13,7 @@ from culm.garlic.events import Authenticated, RequestReceived, ResponseReceived
 from culm.garlic.limits import Limits
 from culm.garlic.messages import EXTENSION_OF, Extension, MessageType, Response
 from culm.garlic.raft import messages as m
-from culm.garlic.states import ConnectionRole
+from culm.garlic.states import ConnectionRole, ConnectionState
 from culm.garlic.translate import Translator
 from culm.machine import Closed, Event, RemoteProtocolError, StreamMachine
 from culm.stack import then
@@ -85,9 +85,10 @@ class Link:
 
     def receive_data(self, data: Buffer) -> None:
         """See `culm.machine.Link`; the node's events follow."""
+        size = memoryview(data).nbytes  # TypeError for what is no buffer
         if not self.closed:
             self._machine.receive_data(data)
-            if len(data) > 0:
+            if size:
                 self._stirred, self._moved_at = True, self._now()
             self._wake(self)
 
@@ -185,12 +186,14 @@ class Link:
         return self._translator.decode_response(asked, response)
 
     def ask(self, message: m.Request) -> bool:
-        """Send a request, unless too many are unanswered, or too many bytes are unsent.
+        """Send a request, unless too many are unanswered, too many bytes unsent, or it is ending.
 
         A request of an extension that was not agreed upon in the handshake is not sent.
         """
         connection = self._connection
         unsent = connection.unsent
+        if connection.state is not ConnectionState.OPEN:
+            return False  # its end has yet to be told
         if connection.unanswered >= self._unanswered_max or unsent > _UNSENT_MAX:
             return False
         extension = m.EXTENSION_OF.get(type(message))
