@@ -352,6 +352,14 @@ def test_a_transfer_that_fails_is_told_and_proposals_are_taken_again() -> None:
     lab.core.propose([b"x"])
 
 
+def test_a_core_that_is_closed_waits_for_no_target() -> None:
+    lab = leader()
+    lab.core.transfer_leadership(2)
+    lab.core.close()
+    lab.drain()
+    assert lab.events[-2:] == [TransferFailed(target=2), Closed()]
+
+
 def test_proposals_are_bounded_by_count_and_size() -> None:
     lab = Lab(proposals_max=3, proposal_size_max=10)
     lab.settle(lab.lead())

@@ -136,6 +136,7 @@ class Engine:
         self.follower_reads.end()
         self.forwards.end()
         if self.leadership is not None:
+            self.leadership.end_transfer()
             self.leadership.end()
             self.leadership = None
 

@@ -59,7 +59,7 @@ class ChangeFailed(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransferFailed(Event):
-    """`target` did not take over in time; this server remains leader."""
+    """`target` has not taken over: not in time, and this server remains leader, or it is closed."""
 
     target: int
 

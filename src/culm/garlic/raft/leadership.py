@@ -280,7 +280,8 @@ class Leadership:
             )
         )
 
-    def _end_transfer(self) -> None:
+    def end_transfer(self) -> None:
+        """Wait for the target no more, and say so."""
         if self._target is not None:
             self._shared.work.emit(TransferFailed(target=self._target))
         self._target, self._transfer_until = None, math.inf
@@ -294,7 +295,7 @@ class Leadership:
         """Do what is due; false if no majority has been heard for an election timeout."""
         shared, timing = self._shared, self._shared.timing
         if self._transfer_until <= shared.now:
-            self._end_transfer()
+            self.end_transfer()
         if self._beat_at <= shared.now:
             self._beat_at = shared.now + timing.heartbeat_interval_s
             self.replicator.beat()
