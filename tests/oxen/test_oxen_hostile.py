@@ -230,6 +230,7 @@ def test_the_largest_message_fits_and_one_byte_more_is_refused(
     with pytest.raises(LocalProtocolError) as caught:
         send(bytes(largest + 1))
     assert caught.value.code is ErrorCode.PAYLOAD_TOO_LARGE
+    assert caught.value.message == f"{largest + 1} bytes, at most {largest}"
     assert node.datagrams_to_send() == []
     send(bytes(largest))
     ((_, data),) = node.datagrams_to_send()

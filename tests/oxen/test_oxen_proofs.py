@@ -17,6 +17,7 @@ from culm.oxen import (
     Limits,
     Node,
     PeerJoined,
+    PeerLeft,
     PeerReachable,
     PeerState,
     PeerUnreachable,
@@ -24,6 +25,7 @@ from culm.oxen import (
 )
 from culm.oxen.messages import (
     Datagram,
+    Finalize,
     Gossip,
     MessageAck,
     MessageData,
@@ -37,6 +39,7 @@ from culm.oxen.messages import (
 from culm.oxen.proofs import Proofs
 from culm.testing.cluster import Cluster
 from culm.testing.cluster import Node as Host
+from culm.testing.memory import retained_size
 from culm.testing.network import Conditions, Network
 
 STRANGER = b"X"
@@ -179,6 +182,28 @@ def test_made_up_servers_keep_nobody_out() -> None:
     assert len(table.node.peers()) == 9
     assert table.node.peers()[b"P"].state is PeerState.JOINED
     assert table.node.dropped[DropReason.PEERS_LIMIT] == 1000 - 8 + 8 + 100 - 1
+
+
+def test_nothing_is_kept_of_strangers_that_came_and_left() -> None:
+    """They have joined, and never answered a keepalive."""
+    table = Table(limits=Limits(peers_max=8))
+
+    def visit(sid: bytes) -> None:
+        table.tell_message(sid, Synchronize(0, 0))
+        (body,) = table.bodies(MessageData, sid)
+        table.tell(sid, MessageAck(ME, sid, body.id))
+        table.tell_message(sid, Finalize(0, 0))
+        assert [type(event) for event in table.events()] == [PeerJoined, PeerLeft]
+
+    def kept_after(visitors: range) -> int:
+        for index in visitors:
+            visit(b"visitor %d" % index)
+            table.wait(100.0)
+        assert table.node.peers() == {}
+        table.said()
+        return retained_size(table.node)
+
+    assert kept_after(range(10, 40)) == kept_after(range(40, 70))
 
 
 def test_made_up_servers_make_room_for_those_that_are_named() -> None:
