@@ -114,6 +114,14 @@ def test_nothing_is_forwarded_for_a_stranger() -> None:
     assert table.node.dropped[DropReason.UNPROVED] == 1
 
 
+def test_what_cannot_be_forwarded_is_counted() -> None:
+    table = Table()
+    table.join(b"P")
+    table.tell(b"P", MessageData(b"nobody", b"P", 1, b"x"))  # who is that?
+    table.tell(b"P", MessageData(b"P", b"P", 1, b"x"))  # only where it came from
+    assert table.node.dropped[DropReason.NO_ROUTE] == 2
+
+
 def test_a_stranger_that_answers_a_keepalive_is_believed() -> None:
     table = Table()
     table.join(b"P")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from random import Random
 
 import pytest
@@ -115,6 +116,29 @@ def test_the_shortest_round_trip_is_one_of_late() -> None:
         assert trip.least == 0.01
     trip.sample(0.04, 22.0)
     assert trip.least == 0.03
+
+
+def test_an_acknowledgement_ends_the_doubling_of_timeouts() -> None:
+    """RFC 6298, section 5."""
+    way = flight(round_trip=None)
+    item = send(way, 0.0)
+    now, waits = 0.0, []
+    for _ in range(4):
+        deadline = way.next_deadline()
+        assert deadline is not None
+        waits.append(deadline - now)
+        now = deadline
+        way.look(now)
+        assert way.take_lost(now) == [item]
+    assert waits[0] == pytest.approx(0.8)
+    assert all(1.2 < after / before < 2.5 for before, after in pairwise(waits[:3]))
+    assert way.is_stuck
+    way.acknowledge(item.id, now + 0.1)
+    assert not way.is_stuck
+    assert send(way, now + 0.2)
+    deadline = way.next_deadline()
+    assert deadline is not None
+    assert deadline - (now + 0.2) < 1.0
 
 
 def test_three_later_acknowledgements_mean_that_it_is_lost() -> None:
