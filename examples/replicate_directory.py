@@ -58,7 +58,7 @@ from directory.live import block_signals, follow_logs
 from directory.mirror import Mirror
 from directory.options import PROGRAM, conflict_of, parser_for
 from directory.parts import all_lacking, chooser, fetch_parts, lacking_of, look_at_servers
-from directory.progress import FetchProgress
+from directory.progress import Bars
 from directory.publish import Published, publish_directory
 from directory.records import PACK_SIZE_MAX, RecordError
 from directory.report import log_id
@@ -91,12 +91,16 @@ def publish(options: argparse.Namespace) -> int:
     if options.dry_run and not options.store.exists():
         return _publish_dry(options, started)
     # Durable: an entry that somebody has and that we forget makes the next one a fork.
-    with locked(options.store), SqliteStore(options.store, family=YAMF, durable=True) as store:
+    with (
+        locked(options.store),
+        SqliteStore(options.store, family=YAMF, durable=True) as store,
+        Bars("publishing", quiet=options.quiet) as bars,
+    ):
         key = load_key(options.store, create=not store.logs())
         done = Published(LogKey(bytes(key.verify_key), 0))
         error: Exception | None = None
         try:
-            _publish(options, store, key, done)
+            _publish(options, store, key, done, bars)
         except _FAULTS as fault:
             error = fault
         head = store.head(done.log)
@@ -107,18 +111,8 @@ def _publish_dry(options: argparse.Namespace, started: float) -> int:
     """What publishing would come to where there is no store yet; there is none afterwards."""
     key, store = SigningKey.generate(), MemoryStore(family=YAMF)
     done = Published(LogKey(bytes(key.verify_key), 0))
-    excludes, private = options.exclude, belonging_to(options.store)
-    pack = not options.unpacked
-    publish_directory(
-        options.directory,
-        store,
-        key,
-        excludes=excludes,
-        private=private,
-        pack=pack,
-        dry=True,
-        done=done,
-    )
+    with Bars("publishing", quiet=options.quiet) as bars:
+        _append(options, store, key, done, bars, settled=None)
     return _tell_published(options, done, None, None, started)
 
 
@@ -143,24 +137,40 @@ def _tell_published(
 
 
 def _publish(
-    options: argparse.Namespace, store: SqliteStore, key: SigningKey, done: Published
+    options: argparse.Namespace,
+    store: SqliteStore,
+    key: SigningKey,
+    done: Published,
+    bars: Bars,
 ) -> None:
     began = time.time_ns()
     known = None if options.checksum else settled_before(options.store, options.directory)
+    _append(options, store, key, done, bars, settled=known)
+    if not options.dry_run:
+        note_published(options.store, options.directory, began, done.unsettled)
+
+
+def _append(
+    options: argparse.Namespace,
+    store: LogStore,
+    key: SigningKey,
+    done: Published,
+    bars: Bars,
+    *,
+    settled: int | None,
+) -> None:
     publish_directory(
         options.directory,
         store,
         key,
         excludes=options.exclude,
         private=belonging_to(options.store),
-        settled_before=known,
+        settled_before=settled,
         pack=not options.unpacked,
         dry=options.dry_run,
         done=done,
+        on_progress=bars.published,
     )
-    if options.dry_run:
-        return
-    note_published(options.store, options.directory, began, done.unsettled)
 
 
 def serve(options: argparse.Namespace) -> int:
@@ -200,10 +210,10 @@ def fetch(options: argparse.Namespace) -> int:
         locked(options.store),
         # What is lost when the power goes can be fetched again.
         SqliteStore(options.store, family=YAMF, durable=False) as store,
-        FetchProgress(quiet=options.quiet) as progress,
+        Bars("fetching", quiet=options.quiet) as bars,
     ):
         run = _fetch_entry if options.sparse is not None else _fetch_logs
-        summary = run(options, store, progress)
+        summary = run(options, store, bars)
     _write(summary | {"seconds": round(time.monotonic() - started, 3)})
     if summary["code"] is not None:
         _tell(f"{summary['code']}: {summary['error']}")
@@ -245,9 +255,7 @@ def _added_size_max(options: argparse.Namespace) -> int:
     return shutil.disk_usage(options.store.absolute().parent).free // 2
 
 
-def _fetch_logs(
-    options: argparse.Namespace, store: SqliteStore, progress: FetchProgress
-) -> dict[str, Any]:
+def _fetch_logs(options: argparse.Namespace, store: SqliteStore, bars: Bars) -> dict[str, Any]:
     """Fetch logs, once or for good; what has come of it."""
     with Mirror(
         store,
@@ -256,23 +264,23 @@ def _fetch_logs(
         payload_size_max=options.max_payload if options.only is None else PACK_SIZE_MAX,
         private=belonging_to(options.store),
         chosen=chooser(options.only),
-        on_place=progress.written,
+        on_place=bars.counter("writing"),
     ) as mirror:
-        return _fetch_into(mirror, options, store, progress)
+        return _fetch_into(mirror, options, store, bars)
 
 
 def _fetch_into(
-    mirror: Mirror, options: argparse.Namespace, store: SqliteStore, progress: FetchProgress
+    mirror: Mirror, options: argparse.Namespace, store: SqliteStore, bars: Bars
 ) -> dict[str, Any]:
     host, port = options.peers[0]
     terms = _terms(options)
 
     def once() -> Coroutine[Any, Any, Fetched]:
         if options.only is None and len(options.peers) == 1:
-            return fetch_logs(store, host, port, terms, on_progress=progress.fetched)
+            return fetch_logs(store, host, port, terms, on_progress=bars.fetched)
         whole = all_lacking(terms.want.size_max)
         lacking = whole if options.only is None else lacking_of(chooser(options.only))
-        return fetch_parts(store, options.peers, terms, lacking, on_progress=progress.fetched)
+        return fetch_parts(store, options.peers, terms, lacking, on_progress=bars.fetched)
 
     def update(fetched: Fetched) -> Failure | None:
         made, failure = mirror.update()
@@ -282,7 +290,7 @@ def _fetch_into(
 
     async def follow() -> Fetched:
         fetched = await follow_logs(
-            store, host, port, terms, update=update, on_progress=progress.fetched
+            store, host, port, terms, update=update, on_progress=bars.fetched
         )
         # The summary is yet to come: further signals must not cut it short.
         block_signals()
@@ -313,9 +321,7 @@ def _run(fetching: Coroutine[Any, Any, T]) -> T:
     return asyncio.run(interruptible())
 
 
-def _fetch_entry(
-    options: argparse.Namespace, store: SqliteStore, progress: FetchProgress
-) -> dict[str, Any]:
+def _fetch_entry(options: argparse.Namespace, store: SqliteStore, bars: Bars) -> dict[str, Any]:
     """Fetch one entry and verify what proves that it is of its log; what has come of it."""
     host, port = options.peers[0]
     fetched, log = _run(fetch_entry(store, host, port, _terms(options), options.sparse))
@@ -334,7 +340,8 @@ def check(options: argparse.Namespace) -> int:
     status = 0
     with SqliteStore(options.store, family=YAMF, must_exist=True) as store:
         for log in store.logs():
-            report = check_log(store, log)
+            with Bars("checking", quiet=options.quiet) as bars:
+                report = check_log(store, log, bars.counter("checking"))
             fork = store.fork(log)
             _write(
                 {
@@ -351,14 +358,18 @@ def check(options: argparse.Namespace) -> int:
 
 def verify(options: argparse.Namespace) -> int:
     """Compare a directory with what its log says, and verify the log."""
-    with SqliteStore(options.store, family=YAMF, must_exist=True) as store:
+    count = 0
+    with (
+        SqliteStore(options.store, family=YAMF, must_exist=True) as store,
+        Bars("checking", quiet=options.quiet) as bars,
+    ):
         log = _chosen_log(options, store)
-        found = check_log(store, log)
-        count = 0
-        for line in differences(store, log, options.directory):
+        found = check_log(store, log, bars.counter("checking"))
+        comparing = bars.counter("comparing")
+        for line in differences(store, log, options.directory, comparing):
             _write(line)
             count += 1
-        _write({"log": log_id(log), "faults": found.faults, "differences": count})
+    _write({"log": log_id(log), "faults": found.faults, "differences": count})
     return 1 if count or found.faults else 0
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from culm.bamboo import LogKey, LogStore, audit_log
@@ -23,11 +23,20 @@ class LogReport:
     faults: list[str] = field(default_factory=list)
 
 
-def check_log(store: LogStore, log: LogKey) -> LogReport:
-    """Verify all that `store` has of `log`: signatures, links, sizes and hashes of payloads."""
+def check_log(
+    store: LogStore,
+    log: LogKey,
+    on_entry: Callable[[int, int], object] = lambda done, total: None,
+) -> LogReport:
+    """Verify all that `store` has of `log`: signatures, links, sizes and hashes of payloads.
+
+    `on_entry` is told which entry has been looked at, and which one is the last.
+    """
     report = LogReport()
-    sparse = store.head(log) != store.newest(log)
-    rows = _rows(store, log, report)
+    newest = store.newest(log)
+    last = 0 if newest is None else newest.seqnum
+    sparse = store.head(log) != newest
+    rows = _rows(store, log, report, lambda seqnum: on_entry(seqnum, last))
     for verdict in audit_log(log, rows, family=store.family, sparse=sparse):
         if verdict.reasons and len(report.faults) < _FAULTS_MAX:
             reasons = ", ".join(reason.name.lower() for reason in verdict.reasons)
@@ -35,7 +44,9 @@ def check_log(store: LogStore, log: LogKey) -> LogReport:
     return report
 
 
-def _rows(store: LogStore, log: LogKey, report: LogReport) -> Iterator[tuple[bytes, bytes | None]]:
+def _rows(
+    store: LogStore, log: LogKey, report: LogReport, on_entry: Callable[[int], object]
+) -> Iterator[tuple[bytes, bytes | None]]:
     seqnum = 1
     while entries := store.entries(
         log, seqnum, size_max=_READ_SIZE_MAX, payload_size_max=PAYLOAD_SIZE_MAX
@@ -44,4 +55,5 @@ def _rows(store: LogStore, log: LogKey, report: LogReport) -> Iterator[tuple[byt
             report.entries += 1
             report.payloads += entry.payload_complete
             yield entry.encoded, entry.payload
+            on_entry(entry.seqnum)
         seqnum = entries[-1].seqnum + 1

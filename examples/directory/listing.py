@@ -88,17 +88,25 @@ def _of_piece(piece: Piece) -> dict[str, Any]:
     return found
 
 
-def differences(store: LogStore, log: LogKey, root: Path) -> Iterator[dict[str, str]]:
+def differences(
+    store: LogStore,
+    log: LogKey,
+    root: Path,
+    on_place: Callable[[int, int], object] = lambda done, total: None,
+) -> Iterator[dict[str, str]]:
     """What is not in `root` as the log says; what it does not speak of is not looked at.
 
+    `on_place` is told how many places have been compared, and how many there are.
     Raises `RecordError`, also if a payload is missing, and `OSError` if there is no `root`.
     """
     contents = Contents(store, log)
     folder = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         with Folders(folder) as folders:
-            for place in read_tree(store, log).in_order():
+            places = read_tree(store, log).in_order()
+            for count, place in enumerate(places, 1):
                 fault = _fault(place, folders, contents)
+                on_place(count, len(places))
                 if fault is not None:
                     yield {"path": _text(place.record.path), "fault": fault}
     finally:

@@ -80,6 +80,8 @@ def _add_reading(command: argparse.ArgumentParser, name: str) -> None:
         _add_log(command, "which log, if the store has several")
     if name in ("ls", "log"):
         command.add_argument("--json", action="store_true", help="lines of JSON, for machines")
+    else:
+        _add_quiet(command)
 
 
 def _add_publish(command: argparse.ArgumentParser) -> None:
@@ -105,6 +107,7 @@ def _add_publish(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--dry-run", action="store_true", help="say what would be published, and publish nothing"
     )
+    _add_quiet(command)
 
 
 def _add_serve(command: argparse.ArgumentParser) -> None:
@@ -189,7 +192,7 @@ def _add_fetch(command: argparse.ArgumentParser) -> None:
         metavar="SECONDS",
         help="all is here when nothing has been going on for so long (default: %(default)s)",
     )
-    command.add_argument("--quiet", action="store_true", help="no progress bar")
+    _add_quiet(command)
     command.add_argument(
         "--max-payload",
         type=_number,
@@ -224,6 +227,10 @@ def _add_store(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--store", type=Path, required=True, metavar="FILE", help="where the logs are kept"
     )
+
+
+def _add_quiet(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--quiet", action="store_true", help="no progress bar")
 
 
 def _add_log(command: argparse.ArgumentParser, purpose: str) -> None:

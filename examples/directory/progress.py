@@ -1,11 +1,16 @@
-"""The progress of fetching, on stderr."""
+"""How far the work on a directory has come, on stderr."""
 
 from __future__ import annotations
 
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
 from types import TracebackType
 from typing import Self
 
 from directory.fetch import Fetched
+from directory.publish import Published
 from ending import end_without
 
 try:
@@ -21,15 +26,18 @@ try:
 except ModuleNotFoundError as error:
     end_without(error)
 
-__all__ = ["FetchProgress"]
+__all__ = ["Bars"]
 
-_STEP = 50  # places between one drawing and the next: drawing takes longer than writing
+_INTERVAL_S = 0.05  # counting to the next file is quicker than telling of it
 
 
-class FetchProgress:
-    """A bar of entries fetched, then one of files written; drawn on a terminal only."""
+class Bars:
+    """A bar for each kind of work, below those before it; drawn on a terminal only.
 
-    def __init__(self, *, quiet: bool = False) -> None:
+    first: the work that comes first, of which nobody knows yet how much it is.
+    """
+
+    def __init__(self, first: str, *, quiet: bool = False) -> None:
         console = Console(stderr=True)
         self._drawn = console.is_terminal and not quiet
         self._progress = Progress(
@@ -40,9 +48,10 @@ class FetchProgress:
             TimeRemainingColumn(),
             console=console,
             disable=not self._drawn,
+            redirect_stdout=sys.stdout.isatty(),  # else it would end up on stderr
         )
-        self._fetching = self._progress.add_task("fetching", total=None, size="")
-        self._writing = self._progress.add_task("writing", total=None, size="", visible=False)
+        self._tasks = {first: self._progress.add_task(first, total=None, size="")}
+        self._next = 0.0  # when it is worth while to tell of more
 
     def __enter__(self) -> Self:
         if self._drawn:
@@ -59,18 +68,26 @@ class FetchProgress:
             self._progress.stop()
 
     def fetched(self, fetched: Fetched) -> None:
-        """So much has been fetched."""
+        """So many entries have been fetched."""
         if not self._drawn:
             return
-        self._progress.update(
-            self._fetching,
-            completed=sum(fetched.positions.get(log, 0) for log in fetched.offered),
-            total=sum(fetched.offered.values()),
-            size=decimal(fetched.payload_bytes),
-        )
+        done = sum(fetched.positions.get(log, 0) for log in fetched.offered)
+        self._show("fetching", done, sum(fetched.offered.values()), fetched.payload_bytes)
 
-    def written(self, done: int, total: int) -> None:
-        """So many places are as they have to be."""
-        if not self._drawn or (done % _STEP and done != total):
+    def published(self, published: Published) -> None:
+        """So many places have been looked at, and so much has been appended."""
+        self._show("publishing", published.seen, published.found, published.payload_bytes)
+
+    def counter(self, work: str) -> Callable[[int, int], None]:
+        """What is to be told how much of some work is done, and how much there is of it."""
+        return partial(self._show, work)
+
+    def _show(self, work: str, done: int, total: int, size: int | None = None) -> None:
+        now = time.monotonic()
+        if not self._drawn or (now < self._next and done != total):
             return
-        self._progress.update(self._writing, completed=done, total=total, visible=True)
+        self._next = now + _INTERVAL_S
+        if work not in self._tasks:
+            self._tasks[work] = self._progress.add_task(work, size="")
+        said = "" if size is None else decimal(size)
+        self._progress.update(self._tasks[work], completed=done, total=total, size=said)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -56,6 +56,7 @@ class Published:
 
     entries, payload_bytes: appended; changed: how many places with them; unchanged: how many
     are as the log says.
+    found: how many places need a second look; seen: how many of them have had it.
     paths: kinds and paths of what is new or gone, where nothing is appended.
     findings: what does not travel, and what could not be read: the log has it as before.
     unsettled: of what could not be read and may have changed unseen, the earliest time.
@@ -66,6 +67,8 @@ class Published:
     payload_bytes: int = 0
     changed: int = 0
     unchanged: int = 0
+    found: int = 0
+    seen: int = 0
     paths: list[tuple[str, bytes]] = field(default_factory=list)
     findings: Findings = field(default_factory=Findings)
     unsettled: int | None = None
@@ -82,6 +85,7 @@ def publish_directory(
     pack: bool = True,
     dry: bool = False,
     done: Published | None = None,
+    on_progress: Callable[[Published], object] = lambda done: None,
 ) -> Published:
     """Append to the log of `key` what has changed in `root`.
 
@@ -99,7 +103,8 @@ def publish_directory(
     log up to any entry, everything is in a directory.  What cannot be read stays in the log
     as it was, and does not stop the rest.
 
-    If it is `dry`, nothing is appended: `done` says what would be.
+    If it is `dry`, nothing is appended: `done` says what would be.  `on_progress` is told of it
+    place by place, and within large files.
 
     `done` says what has been done even if something is raised: `OSError` for what would stop
     every file, what the store raises, `culm.bamboo.VerificationError` for a log that has forked
@@ -108,7 +113,7 @@ def publish_directory(
     author = LogAuthor.resume(key, store)
     done = Published(author.log) if done is None else done
     tree = read_tree(store, author.log)
-    batch = _Batch(author, store, done, pack=pack, dry=dry)
+    batch = _Batch(author, store, done, pack=pack, dry=dry, on_progress=on_progress)
     folder = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         scanner = Scanner(folder, excludes, private)
@@ -123,11 +128,15 @@ def publish_directory(
                 done.unchanged += 1
             else:
                 news.append(each)
+        done.found = len(news)
+        on_progress(done)
         _publish_removed(tree, there, batch)
         with Folders(folder) as folders:
             reader = _Reader(folders, Contents(store, author.log))
             for new in news:
                 _publish_one(new, tree.places.get(new.path), reader, batch)
+                done.seen += 1
+                on_progress(done)
     finally:
         os.close(folder)
     batch.flush()
@@ -291,9 +300,17 @@ class _Batch:
     """Entries to be appended together, in one transaction; small records share one."""
 
     def __init__(
-        self, author: LogAuthor, store: LogStore, done: Published, *, pack: bool, dry: bool
+        self,
+        author: LogAuthor,
+        store: LogStore,
+        done: Published,
+        *,
+        pack: bool,
+        dry: bool,
+        on_progress: Callable[[Published], object],
     ) -> None:
         self.done = done
+        self._on_progress = on_progress
         self._dry = dry
         self._author = author
         self._store = store
@@ -350,3 +367,4 @@ class _Batch:
         self.done.payload_bytes += self._size
         self.done.changed += self._changed
         self._entries, self._size, self._changed = [], 0, 0
+        self._on_progress(self.done)

@@ -13,7 +13,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
@@ -125,14 +125,16 @@ def test_help_says_which_commands_ctrl_c_ends_well(program: str) -> None:
             assert bool(words) is (case.status == 0), case
 
 
-def commands_with_json() -> dict[str, list[str]]:
-    """What the page of programs says of each."""
+def commands_on_page(column: int) -> dict[str, list[str]]:
+    """Which commands of each program a column of the page of programs names."""
     rows = [line.split("|") for line in PAGE.read_text().splitlines() if line.startswith("| `")]
-    return {row[1].strip(" `").removesuffix(".py"): re.findall(r"`(\w+)`", row[3]) for row in rows}
+    return {
+        row[1].strip(" `").removesuffix(".py"): re.findall(r"`(\w+)`", row[column]) for row in rows
+    }
 
 
 def test_the_page_of_programs_names_them_all() -> None:
-    assert sorted(commands_with_json()) == PROGRAMS
+    assert sorted(commands_on_page(1)) == PROGRAMS
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
@@ -142,7 +144,7 @@ def test_the_page_of_programs_says_which_commands_take_json(program: str) -> Non
         for parser in with_commands(parser_of(program))
         if any("--json" in action.option_strings for action in parser._actions)
     ]
-    assert sorted(taking) == commands_with_json()[program]
+    assert sorted(taking) == commands_on_page(3)[program]
 
 
 def test_every_program_is_interrupted() -> None:
@@ -165,6 +167,22 @@ def prepare(folder: Path, port: int) -> None:
     (folder / "tmp").mkdir()
 
 
+def publish(folder: Path) -> None:
+    command = [sys.executable, str(EXAMPLES / "replicate_directory.py"), "publish"]
+    where = [str(folder / "source"), "--store", str(folder / "a.store")]
+    subprocess.run([*command, *where], check=True, capture_output=True)
+
+
+def words_of(arguments: str, folder: Path, port: int) -> list[str]:
+    return arguments.replace("FOLDER", str(folder)).replace("PORT", str(port)).split()
+
+
+def environment(folder: Path) -> dict[str, str]:
+    foreign = ("FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE")
+    clean = {name: value for name, value in os.environ.items() if name not in foreign}
+    return clean | {"TMPDIR": str(folder / "tmp"), "TERM": "xterm"}
+
+
 @pytest.mark.once
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.program} {case.arguments}")
 def test_an_interrupt_ends_a_program_without_a_traceback(
@@ -174,19 +192,15 @@ def test_an_interrupt_ends_a_program_without_a_traceback(
     port = silent.getsockname()[1]
     prepare(tmp_path, port)
     if "serve --store FOLDER/a.store" in case.arguments and case.program == "replicate_directory":
-        publish = [sys.executable, str(EXAMPLES / "replicate_directory.py"), "publish"]
-        where = [str(tmp_path / "source"), "--store", str(tmp_path / "a.store")]
-        subprocess.run([*publish, *where], check=True, capture_output=True)
-    words = case.arguments.replace("FOLDER", str(tmp_path)).replace("PORT", str(port)).split()
-    foreign = ("FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE")
-    clean = {name: value for name, value in os.environ.items() if name not in foreign}
+        publish(tmp_path)
+    words = words_of(case.arguments, tmp_path, port)
     with subprocess.Popen(
         [sys.executable, str(EXAMPLES / f"{case.program}.py"), *words],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env=clean | {"TMPDIR": str(tmp_path / "tmp")},
+        env=environment(tmp_path),
         start_new_session=True,  # so that all of it can be interrupted, as a terminal does
     ) as process:
         assert process.stdout is not None
@@ -214,6 +228,71 @@ def test_an_interrupt_ends_a_program_without_a_traceback(
     for store in (*tmp_path.rglob("*.store"), *tmp_path.rglob("*.sqlite")):
         with closing(sqlite3.connect(store)) as opened:
             assert opened.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+
+
+# Commands that are soon done, beside those that have to be interrupted.
+DONE_SOON = [
+    Case("p2panda_node", "create --store FOLDER/n.store name=Ada", 0),
+    Case("p2panda_node", "show --store FOLDER/n.store", 0),
+    Case("replicate_directory", "publish FOLDER/source --store FOLDER/b.store", 0),
+    Case("replicate_directory", "check --store FOLDER/a.store", 0),
+    Case("replicate_directory", "verify FOLDER/source --store FOLDER/a.store", 0),
+    Case("replicate_directory", "ls --store FOLDER/a.store", 0),
+    Case("replicate_directory", "log --store FOLDER/a.store", 0),
+    Case("ssb_peer", "id --dir FOLDER/pub", 0),
+]
+# The cursor is hidden or moved.
+DRAWN = re.compile(rb"\x1b\[(\?25l|\d*[AH])")
+
+
+def shown_by(case: Case, folder: Path, silent: socket.socket) -> bytes:
+    """What a terminal is sent by a program, until it is done or interrupted."""
+    words = words_of(case.arguments.removesuffix("--json"), folder, silent.getsockname()[1])
+    command = [sys.executable, str(EXAMPLES / f"{case.program}.py"), *words]
+    ours, its = os.openpty()
+    shown = b""
+    with subprocess.Popen(
+        command, stdin=its, stdout=its, stderr=its, env=environment(folder), start_new_session=True
+    ) as process:
+        os.close(its)
+        try:
+            if case.asks:
+                connection = silent.accept()[0]
+            else:
+                shown = os.read(ours, 1 << 16)
+            if case not in DONE_SOON:
+                os.killpg(process.pid, signal.SIGINT)
+            if case.asks:
+                connection.close()
+            with suppress(OSError):  # as there is nobody at the other end any more
+                while more := os.read(ours, 1 << 16):
+                    shown += more
+        finally:
+            process.kill()
+            os.close(ours)
+    return shown
+
+
+@pytest.mark.once
+@pytest.mark.parametrize(
+    "case", [*CASES, *DONE_SOON], ids=lambda case: f"{case.program} {case.arguments}"
+)
+def test_the_page_of_programs_says_which_commands_draw(
+    case: Case, tmp_path: Path, silent: socket.socket
+) -> None:
+    needed(case.program)
+    prepare(tmp_path, silent.getsockname()[1])
+    if "FOLDER/a.store" in case.arguments and case.program == "replicate_directory":
+        publish(tmp_path)
+    shown = shown_by(case, tmp_path, silent)
+    named = case.arguments.split()[0] in commands_on_page(4)[case.program]
+    assert bool(DRAWN.search(shown)) is named, shown
+
+
+def test_every_command_that_the_page_says_draws_is_looked_at() -> None:
+    for program, commands in commands_on_page(4).items():
+        cases = [case for case in (*CASES, *DONE_SOON) if case.program == program]
+        assert set(commands) <= {case.arguments.split()[0] for case in cases}
 
 
 WITHOUT_EXTRA = """

@@ -12,8 +12,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 from processes import (
@@ -357,25 +359,41 @@ def test_an_interrupted_fetch_ends_at_once_and_goes_on_later(
     assert contents(target) == contents(source)
 
 
-def test_progress_is_for_terminals(tmp_path: Path, published: Path) -> None:
+def drawn_by(*arguments: object) -> tuple[str, list[dict[str, Any]]]:
+    """What a terminal on stderr is shown, and what stdout, which is none, says meanwhile."""
+    leader, follower = os.openpty()
+    done = subprocess.run(
+        [sys.executable, PROGRAM, *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        stderr=follower,
+        env={**os.environ, "TERM": "xterm"},
+    )
+    os.close(follower)
+    drawn = b""
+    with suppress(OSError):  # of a terminal to which nothing was written
+        drawn = os.read(leader, 1 << 20)
+    os.close(leader)
+    return drawn.decode(), [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def test_progress_is_for_terminals(tmp_path: Path, source: Path, published: Path) -> None:
     """Elsewhere, stderr holds nothing but what has gone wrong."""
     with serving(published) as port:
         assert fetch(tmp_path / "fetched.store", port).errors == ""
-        leader, follower = os.openpty()
-        command = ["fetch", "--store", str(tmp_path / "other.store"), "--settle", "0.3"]
-        done = subprocess.run(
-            [sys.executable, PROGRAM, *command, "--from", f"127.0.0.1:{port}"],
-            stdout=subprocess.PIPE,
-            stderr=follower,
-            env={**os.environ, "TERM": "xterm"},
-            check=True,
-        )
-        os.close(follower)
-        drawn = os.read(leader, 1 << 20).decode()
-        os.close(leader)
-    count = json.loads(done.stdout)["entries"]
+        where = ("--store", tmp_path / "other.store", "--from", f"127.0.0.1:{port}")
+        drawn, (summary,) = drawn_by("fetch", *where, "--settle", "0.3")
     assert "fetching" in drawn
-    assert f"{count}/{count}" in drawn
+    assert f"{summary['head']}/{summary['head']}" in drawn
+    drawn, (summary,) = drawn_by("publish", source, "--store", tmp_path / "new.store")
+    assert "publishing" in drawn
+    assert f"{summary['changed']}/{summary['changed']}" in drawn
+    target = tmp_path / "target"
+    target.mkdir()
+    drawn, said = drawn_by("verify", target, "--store", tmp_path / "new.store")
+    assert f"{summary['head']}/{summary['head']}" in drawn
+    assert f"{summary['changed']}/{summary['changed']}" in drawn
+    assert [line.get("fault") for line in said] == ["missing"] * summary["changed"] + [None]
+    assert drawn_by("verify", target, "--store", tmp_path / "new.store", "--quiet") == ("", said)
 
 
 def test_the_page_tells_of_every_command_option_and_code() -> None:
