@@ -125,6 +125,15 @@ def test_a_client_is_kept_within_the_window() -> None:
         session.command(b"")
 
 
+def test_a_window_is_whole_again_when_all_has_ended() -> None:
+    session = Session(1)
+    for _ in range(3):
+        session.ended(session.command(b""))
+    assert len([session.command(b"") for _ in range(WINDOW)]) == WINDOW
+    with pytest.raises(LocalProtocolError):
+        session.command(b"")
+
+
 def test_a_closed_session_takes_no_commands() -> None:
     server = Server()
     session = server.open()

@@ -237,6 +237,18 @@ def test_another_server_does_not_answer_for_the_one_that_is_added() -> None:
     assert lab.core.configuration.ids == {1, 2, 3, 4}
 
 
+def test_an_answer_of_another_kind_lets_nobody_in() -> None:
+    """The log is given to a server before it is one of them, whatever it answers."""
+    lab = leader()
+    lab.core.add_server(NEW)
+    join = one(lab.drain(), JoinRequest)
+    log = lab.log
+    assert lab.tell(answer_of(join, LeaveResponse, next_index=1)) == []
+    assert lab.log == log
+    lab.settle(lab.tell(answer_of(join, JoinResponse, next_index=1)))
+    assert lab.core.configuration.ids == {1, 2, 3, 4}
+
+
 def test_a_server_is_found_while_it_is_added_and_while_that_is_not_committed() -> None:
     lab = leader()
     assert lab.core.find_server(4) is None
