@@ -362,18 +362,20 @@ def test_an_interrupted_fetch_ends_at_once_and_goes_on_later(
 def drawn_by(*arguments: object) -> tuple[str, list[dict[str, Any]]]:
     """What a terminal on stderr is shown, and what stdout, which is none, says meanwhile."""
     leader, follower = os.openpty()
-    done = subprocess.run(
+    drawn = b""
+    with subprocess.Popen(
         [sys.executable, PROGRAM, *map(str, arguments)],
         stdout=subprocess.PIPE,
         stderr=follower,
         env={**os.environ, "TERM": "xterm"},
-    )
-    os.close(follower)
-    drawn = b""
-    with suppress(OSError):  # of a terminal to which nothing was written
-        drawn = os.read(leader, 1 << 20)
-    os.close(leader)
-    return drawn.decode(), [json.loads(line) for line in done.stdout.splitlines()]
+    ) as process:
+        os.close(follower)
+        with suppress(OSError):  # as there is nobody at the other end any more
+            while more := os.read(leader, 1 << 16):
+                drawn += more
+        os.close(leader)
+        assert process.stdout is not None
+        return drawn.decode(), [json.loads(line) for line in process.stdout]
 
 
 def test_progress_is_for_terminals(tmp_path: Path, source: Path, published: Path) -> None:
