@@ -21,6 +21,7 @@ import signal
 import struct
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import termios
 import time
@@ -274,7 +275,23 @@ def directory(folder: Path, stack: ExitStack) -> str:
     return terminal.picture("A directory is fetched and verified")
 
 
-PICTURES = {"oxen": oxen, "raft": raft, "p2panda": p2panda, "ssb": ssb, "directory": directory}
+def demo(folder: Path, stack: ExitStack) -> str:
+    """The demo, from its beginning to its verdict."""
+    (folder / "python").symlink_to(sysconfig.get_path("stdlib"))
+    command = program("demo_replicate.py", "--source", "python")
+    terminal = stack.enter_context(Terminal(command, columns=84, folder=folder))
+    terminal.wait(lambda screen: "Done in" in screen)
+    return terminal.picture("python examples/demo_replicate.py --source python")
+
+
+PICTURES = {
+    "demo": demo,
+    "oxen": oxen,
+    "raft": raft,
+    "p2panda": p2panda,
+    "ssb": ssb,
+    "directory": directory,
+}
 
 
 def main() -> None:

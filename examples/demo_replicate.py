@@ -17,8 +17,8 @@ import sys
 import sysconfig
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stdout
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -48,8 +48,8 @@ class DemoError(Exception):
     """Something did not go as it has to."""
 
 
-def demo(source: Path, folder: Path) -> None:
-    """Do it all in `folder`; raises `DemoError`."""
+def demo(source: Path, folder: Path, done: dict[str, Any]) -> None:
+    """Do it all in `folder`; raises `DemoError`.  `done` gets the figures as they become known."""
     published_store, fetched_store = folder / "published.store", folder / "fetched.store"
     target = folder / "fetched"
     _say(f"Publishing {source} ({IMPLEMENTATION} kernels)")
@@ -59,15 +59,23 @@ def demo(source: Path, folder: Path) -> None:
         f"  {published['head']} entries, {published['payload_bytes'] / _MIB:.1f} MiB of payloads,"
         f" in {published['seconds']:.1f} s; {published['skipped']} left out"
     )
+    done |= {
+        "kernels": IMPLEMENTATION,
+        "entries": published["head"],
+        "payload_bytes": published["payload_bytes"],
+        "left_out": published["skipped"],
+    }
     author, _, log_id = published["log"].partition("/")
     log = LogKey(bytes.fromhex(author), int(log_id))
     with serving(published_store) as port:
         fetch = ("fetch", "--store", fetched_store, "--from", f"127.0.0.1:{port}")
         _say(f"Fetching from a server on port {port}, until the fetch is killed halfway")
         half = int(published["head"]) // 2
-        _kill_when_stored((*fetch, "--into", target), fetched_store, log, half)
+        # Who is killed leaves a bar half drawn.
+        _kill_when_stored((*fetch, "--into", target, "--quiet"), fetched_store, log, half)
         checked = run_program("check", "--store", fetched_store)
         stored = checked["payloads"]
+        done["entries_when_killed"] = stored
         _say(f"  killed when it had {stored} entries; all of them verify")
         _say("Fetching again")
         fetched = run_program(*fetch, "--into", target)
@@ -76,6 +84,7 @@ def demo(source: Path, folder: Path) -> None:
         f" in {fetched['wire_bytes'] / _MIB:.1f} MiB on the wire"
         f" (ratio {fetched['compression_ratio']}), in {fetched['seconds']:.1f} s"
     )
+    done |= {"entries_fetched_again": fetched["entries"], "wire_bytes": fetched["wire_bytes"]}
     _say("Comparing")
     if stored + fetched["entries"] != published["head"]:
         raise DemoError(
@@ -86,6 +95,7 @@ def demo(source: Path, folder: Path) -> None:
     if run_program("check", "--store", fetched_store)["payloads"] != published["head"]:
         raise DemoError("the fetched log is not whole")
     files, size = _compare(source, target, left_out=published["skipped"])
+    done |= {"files": files, "file_bytes": size}
     _say(f"  {files} files, {size / _MIB:.1f} MiB: equal in content, mode and time")
 
 
@@ -97,31 +107,34 @@ def run_program(*arguments: object) -> dict[str, Any]:
     done = subprocess.run(
         [sys.executable, _PROGRAM, *map(str, arguments)], stdout=subprocess.PIPE, text=True
     )
-    print(f"  {done.stdout.strip()}", flush=True)
     if done.returncode:
-        raise DemoError(f"{arguments[0]} has failed with status {done.returncode}")
+        said = done.stdout.strip() or "nothing said"
+        raise DemoError(f"{arguments[0]} has failed with status {done.returncode}: {said}")
     summary: dict[str, Any] = json.loads(done.stdout)
     return summary
 
 
 @contextmanager
 def serving(store: Path) -> Iterator[int]:
-    """A server in a process of its own; its port."""
+    """A server in a process of its own; its port.  What it says is told if it fails."""
     with subprocess.Popen(
         [sys.executable, _PROGRAM, "serve", "--store", str(store), "--port", "0"],
         stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
     ) as process:
         assert process.stdout is not None
+        assert process.stderr is not None
         try:
             line = process.stdout.readline()
             if not line:
-                raise DemoError("the server does not start")
+                raise DemoError(f"the server does not start: {process.stderr.read().strip()}")
             yield int(json.loads(line)["port"])
         finally:
             process.send_signal(signal.SIGTERM)
+        said = process.stderr.read().strip()
     if process.returncode:
-        raise DemoError(f"the server has ended with status {process.returncode}")
+        raise DemoError(f"the server has ended with status {process.returncode}: {said}")
 
 
 def _kill_when_stored(command: tuple[object, ...], store: Path, log: LogKey, count: int) -> None:
@@ -192,6 +205,34 @@ def _say(text: str) -> None:
     print(text, flush=True)
 
 
+def told(run: Callable[[dict[str, Any]], object], *, as_json: bool) -> int:
+    """Run a demo to its verdict, and tell that; the exit status.
+
+    `run` may raise `DemoError`, and puts its figures into what it is given.  As JSON there is
+    nothing but these on stdout, with the verdict; each step is told on stderr.
+    """
+    started = time.monotonic()
+    done: dict[str, Any] = {}
+    error: DemoError | None = None
+    with redirect_stdout(sys.stderr if as_json else sys.stdout):
+        try:
+            run(done)
+        except DemoError as failure:
+            error = failure
+        seconds = round(time.monotonic() - started, 1)
+        _say(f"Done in {seconds} s" if error is None else f"FAILED: {error}")
+    if as_json:
+        verdict = {"passed": error is None, "error": None if error is None else str(error)}
+        print(json.dumps({**done, **verdict, "seconds": seconds}))
+    return 0 if error is None else 1
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    """The option that `told` is asked for with."""
+    purpose = "a summary as JSON on stdout; the steps are told on stderr"
+    parser.add_argument("--json", action="store_true", help=purpose)
+
+
 def main() -> int:
     """Run the demo; the exit status."""
     parser = argparse.ArgumentParser(
@@ -205,16 +246,15 @@ def main() -> int:
         metavar="DIR",
         help="what to replicate (default: %(default)s)",
     )
+    add_json(parser)
     options = parser.parse_args()
-    started = time.monotonic()
-    try:
+
+    def run(done: dict[str, Any]) -> None:
+        done["source"] = str(options.source)
         with tempfile.TemporaryDirectory(prefix="culm-demo-") as folder:
-            demo(options.source, Path(folder))
-    except DemoError as error:
-        _say(f"FAILED: {error}")
-        return 1
-    _say(f"Done in {time.monotonic() - started:.1f} s")
-    return 0
+            demo(options.source, Path(folder), done)
+
+    return told(run, as_json=options.json)
 
 
 if __name__ == "__main__":

@@ -32,7 +32,7 @@ from culm.spark.command import main as run_job
 from culm.ssb.feed_id import feed_id_of
 from culm.ssb.messages import Place, check_place, create_message, read_message
 from culm.wire.multihash import YAMF
-from demo_replicate import DemoError, run_program, serving
+from demo_replicate import DemoError, add_json, run_program, serving, told
 from directory.files import load_key
 from ending import end_with, exits
 from stores.sqlite_store import SqliteStore
@@ -112,6 +112,7 @@ def peer(folder: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
             yield process
         finally:
             tell(process, "quit")
+            process.communicate()  # else it would have nobody to say goodbye to
 
 
 def tell(process: subprocess.Popen[str], *lines: str) -> None:
@@ -190,12 +191,12 @@ def verified_prefix(messages: Sequence[bytes]) -> int:
 
 
 class Reports:
-    """Runs jobs, each with a report below `output`."""
+    """Runs jobs, each with a report below `output`; their summaries by the reports' names."""
 
     def __init__(self, output: Path, master: str) -> None:
         self._output = output
         self._master = master
-        self.made: list[str] = []
+        self.summaries: dict[str, Any] = {}
 
     def run(self, title: str, job: str, kind: str, **inputs: Path) -> dict[str, Any]:
         """The summary of a job."""
@@ -216,14 +217,14 @@ class Reports:
         text.seek(0)
         summary: dict[str, Any] = json.load(text)
         _say(f"  {title}: {_told(summary)}, in {time.monotonic() - began:.1f} s")
-        self.made.append(name)
+        self.summaries[name] = summary
         return summary
 
     def write_index(self) -> Path:
         """A page that leads to all reports."""
         links = "".join(
             f'<li><a href="{name}/report.html">{escape(name.replace("-", " "))}</a></li>\n'
-            for name in self.made
+            for name in self.summaries
         )
         page = self._output / "index.html"
         page.write_text(f"<!doctype html>\n<title>culm</title>\n<ul>\n{links}</ul>\n", "utf-8")
@@ -249,6 +250,7 @@ def audit_directory(source: Path, folder: Path, reports: Reports) -> None:
     _say(f"Replicating {source}")
     published, fetched, log = replicate_directory(source, folder)
     here, there = records_of(published, log), records_of(fetched, log)
+    _say(f"  {len(here)} entries published, {len(there)} fetched")
     damaged = damage_log(here[:-_CUT_ENTRIES], load_key(published, create=False))
     copies = {
         "published": export(folder / "published.culm", here),
@@ -340,21 +342,22 @@ def main() -> int:
     parser.add_argument(
         "--master", default="local[2]", help="Spark's master (default: %(default)s)"
     )
+    add_json(parser)
     options = parser.parse_args()
-    started = time.monotonic()
     shutil.rmtree(options.output, ignore_errors=True)
     options.output.mkdir(parents=True)
     reports = Reports(options.output.resolve(), options.master)
-    try:
+
+    def run(done: dict[str, Any]) -> None:
+        done |= {"source": str(options.source), "posts": options.posts}
+        done["reports"] = reports.summaries
         with tempfile.TemporaryDirectory(prefix="culm-demo-") as folder:
             audit_directory(options.source, Path(folder), reports)
             audit_feed(Path(folder), options.posts, reports)
-    except DemoError as error:
-        _say(f"FAILED: {error}")
-        return 1
-    _say(f"Exactly what was planted was found, in {time.monotonic() - started:.1f} s")
-    _say(f"The reports: {reports.write_index()}")
-    return 0
+        done["index"] = str(reports.write_index())
+        _say(f"Exactly what was planted was found. The reports: {done['index']}")
+
+    return told(run, as_json=options.json)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,65 @@
+"""The demos: what they tell people, and machines."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from pictures import words_of
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+SECONDS_MAX = 120
+
+
+def ended(name: str, *arguments: object) -> tuple[int, list[str], str]:
+    """The exit status of a demo, and the lines of its stdout and its stderr."""
+    command = [sys.executable, str(EXAMPLES / f"{name}.py"), *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS_MAX)
+    assert "Traceback" not in done.stderr
+    return done.returncode, done.stdout.splitlines(), done.stderr
+
+
+@pytest.mark.once
+def test_the_demo_tells_machines_what_it_has_done_and_people_how(tmp_path: Path) -> None:
+    source, rng, count, size = tmp_path / "source", Random(1), 120, 20_000
+    source.mkdir()
+    for number in range(count):  # each is too large to share an entry
+        (source / str(number)).write_bytes(rng.randbytes(size))
+    status, (line,), steps = ended("demo_replicate", "--source", source, "--json")
+    assert status == 0, steps
+    told = json.loads(line)
+    assert told["source"] == str(source)
+    assert (told["entries"], told["files"], told["file_bytes"]) == (count, count, count * size)
+    assert told["entries_when_killed"] + told["entries_fetched_again"] == count
+    assert told["entries_when_killed"] >= count // 2
+    assert told["wire_bytes"] > told["entries_fetched_again"] * size
+    assert (told["passed"], told["error"]) == (True, None)
+    assert told["seconds"] > 0
+    pictured = words_of("replicate-directory.md", "program-demo")
+    for step in steps.splitlines()[1:]:  # the first names the directory
+        said = re.sub(r"[\d.,]+", "N", step)
+        assert " ".join(said.split()) in re.sub(r"[\d.,]+", "N", pictured)
+
+
+@pytest.mark.parametrize(
+    ("name", "figures"), [("demo_replicate", {}), ("demo_spark", {"posts": 3, "reports": {}})]
+)
+def test_a_demo_that_fails_says_why(tmp_path: Path, name: str, figures: dict[str, Any]) -> None:
+    if name == "demo_spark":
+        pytest.importorskip("pyspark")
+    source = tmp_path / "nowhere"
+    more = ["--posts", 3, "--output", tmp_path / "reports"] if name == "demo_spark" else []
+    status, (line,), errors = ended(name, "--source", source, "--json", *more)
+    told = json.loads(line)
+    assert told.pop("seconds") >= 0
+    assert told.pop("error").startswith("publish has failed with status 2")
+    assert told == {"source": str(source), **figures, "passed": False}
+    assert status == 1
+    assert f"{source}: not a directory" in errors
+    assert "FAILED: publish has failed" in errors
