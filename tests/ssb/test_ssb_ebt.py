@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import product
+from typing import Any
 
 import pytest
 from ebt_support import (
@@ -25,6 +26,7 @@ from ebt_support import (
 from culm.machine import (
     Closed,
     ContractErrorCode,
+    Effect,
     LocalProtocolError,
     RemoteProtocolError,
     Ticket,
@@ -303,6 +305,38 @@ def test_who_changes_its_mind_without_end_has_few_bytes_read_in_vain() -> None:
     for _ in range(8):
         answer(takes=True)
     assert max(sizes[-2:]) > 50_000
+
+
+def asked_to_read(host: Host, count: int) -> tuple[int, list[dict[str, object]], Effect[Any]]:
+    """A session, what it is to get, and the effect that reads it, handed out."""
+    wrote = host.write(ALICE, count)
+    session = host.accept(BOB)
+    host.take(session)
+    host.machine.receive_notes(session, {ALICE: on(0)})
+    effect = host.machine.next_effect()
+    assert isinstance(effect, ReadMessages)
+    return session, as_frames(wrote), effect
+
+
+def test_who_says_the_same_again_while_its_messages_are_read_gets_them_once() -> None:
+    host = alice()
+    session, frames, effect = asked_to_read(host, 3)
+    host.machine.receive_notes(session, {ALICE: on(0)})
+    host.machine.complete(effect.ticket, host.store.perform(effect))
+    assert host.machine.next_effect() is None
+    assert host.take(session) == frames
+    assert host.tell(session, {ALICE: on(0)}) == frames
+
+
+def test_nothing_is_read_for_a_session_that_has_ended() -> None:
+    host = alice(limits=Limits(read_count_max=1))
+    session, _, effect = asked_to_read(host, 3)
+    host.machine.disconnect(session)
+    host.machine.complete(effect.ticket, host.store.perform(effect))
+    asked = []
+    while (effect := host.machine.next_effect()) is not None:
+        asked.append(type(effect).__name__)
+    assert asked == ["SaveClock"]
 
 
 def test_nothing_is_remembered_of_feeds_that_nobody_follows() -> None:

@@ -83,7 +83,7 @@ class Outgoing:
         if dropped is not None:
             self._size -= sum(map(len, dropped))
             self.waste()
-        self._wanting.pop(relation, None)
+        self.want_no_more(relation)
         relation.restart(base)
 
     # Reading
@@ -92,6 +92,10 @@ class Outgoing:
         """Note that there are messages to read for the peer."""
         self._wanting[relation] = None
         self._wake()
+
+    def want_no_more(self, relation: Relation) -> None:
+        """There is nothing to read of that feed now."""
+        self._wanting.pop(relation, None)
 
     @property
     def can_read(self) -> bool:

@@ -216,7 +216,7 @@ class Session:
 
     def next_read(self) -> Relation | None:
         """The feed to read for the peer now, from `next_to_send` on."""
-        while self.outgoing.can_read:
+        while self.state is not SessionState.ENDED and self.outgoing.can_read:
             relation = self.outgoing.next_read()
             if self.next_to_send(relation) <= relation.feed.stored:
                 return relation
@@ -236,6 +236,7 @@ class Session:
         else:
             self.outgoing.waste()
         if self.next_to_send(relation) > feed.stored:
+            self.outgoing.want_no_more(relation)  # the peer may have asked for it again meanwhile
             relation.move(SupplyInput.CAUGHT_UP)
         else:
             self.outgoing.want(relation)
