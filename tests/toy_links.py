@@ -6,6 +6,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Any
 
+from culm.buffer import check_buffer
 from culm.machine import (
     Buffer,
     Closed,
@@ -45,6 +46,7 @@ class ChatLink:
         self.lines = Lines()
 
     def receive_data(self, data: Buffer) -> None:
+        check_buffer(data)
         if not self.closed:
             self.lines.receive_data(data)
 

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-__all__ = ["Buffer", "Outbox", "ReceiveBuffer", "check_size_max"]
+__all__ = ["Buffer", "Outbox", "ReceiveBuffer", "check_buffer", "check_size_max"]
 
 Buffer = bytes | bytearray | memoryview
+
+
+def check_buffer(data: Buffer) -> None:
+    """Raise `TypeError` unless `data` is a buffer: for whoever may have no use for it."""
+    if type(data) is not bytes:
+        memoryview(data)
 
 
 def check_size_max(size_max: object) -> None:

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar, cast
 
-from culm.buffer import Buffer
+from culm.buffer import Buffer, check_buffer
 from culm.effects import StoreWork
 from culm.machine import Closed, Effect, Event, StreamMachine, Ticket
 
@@ -54,6 +54,7 @@ class DurableBase(ABC, Generic[M, V, F]):
     # Bytes.
 
     def receive_data(self, data: Buffer) -> None:
+        check_buffer(data)
         self.connection.receive_data(b"" if self._work.has_failed else data)
 
     def receive_eof(self) -> None:

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from enum import Enum, IntEnum
 from typing import Any, Generic, Protocol, TypeGuard, TypeVar, runtime_checkable
 
-from culm.buffer import Buffer, Outbox, ReceiveBuffer, check_size_max
+from culm.buffer import Buffer, Outbox, ReceiveBuffer, check_buffer, check_size_max
 
 __all__ = [
     "Buffer",
@@ -434,6 +434,7 @@ class StreamBase(ABC, Generic[E_co]):
     def receive_data(self, data: Buffer) -> None:
         if self._eof:
             raise LocalProtocolError(ContractErrorCode.DATA_AFTER_EOF)
+        check_buffer(data)
         if self._closed is None or self._closed.error is None:
             self._inbox.append(data)
 

@@ -12,7 +12,7 @@ from enum import Enum
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
-from culm.buffer import Buffer
+from culm.buffer import Buffer, check_buffer
 from culm.effects import Tickets
 from culm.machine import (
     Closed,
@@ -209,6 +209,7 @@ class _Over:
     def receive_data(self, data: Buffer) -> None:
         if self._eof:
             raise LocalProtocolError(ContractErrorCode.DATA_AFTER_EOF)
+        check_buffer(data)
         if self._closed is None or self._closed.error is None:
             self._lower.receive_data(data)
 

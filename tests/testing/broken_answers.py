@@ -15,7 +15,7 @@ from culm.machine import (
     LocalProtocolError,
     Ticket,
 )
-from toy_machines import KEEPER, Keeper, Kept
+from toy_machines import KEEPER, Keep, Keeper, Kept
 
 
 @breaks("answers", KEEPER, "was taken for an answer")
@@ -160,3 +160,14 @@ class LeavesTheAnswerOpen(Keeper):
         keep = _KeepSomehow(ticket=effect.ticket, text=effect.text)
         self._tickets._open[effect.ticket] = keep, effect.text
         return keep
+
+
+@breaks("careless", KEEPER, "an effect comes after Closed")
+class AsksOnAfterTheEnd(Keeper):
+    asked = False
+
+    def next_effect(self) -> Effect[Any] | None:
+        if self._closed is not None and not self.asked:
+            self.asked = True
+            self._tickets.ask(Keep, b"", text=b"too late")
+        return super().next_effect()

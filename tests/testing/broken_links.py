@@ -7,9 +7,10 @@ from typing import Any
 
 from broken_machines import breaks
 
-from culm.machine import Closed, Event
+from culm.machine import Buffer, Closed, Event
 from culm.testing.machines import Conversation, Receive, call
 from toy_links import CHAT, Chat, ChatLink, Said
+from toy_machines import ToyState
 
 
 @breaks("chunking", CHAT, "chunking changes")
@@ -138,3 +139,18 @@ class NeverComesBackFromALink(Chat):
             while link.lines._inbox.find(b"\xfe") >= 0:
                 pass
         return super().next_event()
+
+
+@breaks("careless", CHAT, "was taken for bytes")
+class LooksAtNothingThatComesTooLate(Chat):
+    class link_type(ChatLink):  # noqa: N801
+        def receive_data(self, data: Buffer) -> None:
+            if not self.closed:
+                super().receive_data(data)
+
+
+@breaks("careless", CHAT, "list index out of range")
+class CountsOnEventsBeforeBytes(Chat):
+    def links_to_send(self) -> list[ChatLink]:
+        given_up = [link for link in self.links if link.lines.state is ToyState.CLOSING]
+        return [] if given_up and [][0] else super().links_to_send()

@@ -9,6 +9,7 @@ from random import Random
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from culm.buffer import check_buffer
 from culm.machine import Buffer, Closed, ContractErrorCode, LocalProtocolError, check_time
 from culm.oxen.associations import Associations
 from culm.oxen.clock import Clock
@@ -313,6 +314,7 @@ class Node:
         Raises `LocalProtocolError` (``BAD_SID``) if `source` is not a server ID.
         """
         sid = _checked_sid(source, self._limits)
+        check_buffer(data)
         if self._state is _IDLE or self._state is _CLOSED:
             return
         if not self._inbox.put(sid, data):

@@ -339,24 +339,33 @@ class Driver:
         machine = self.machine
         events: list[Event] = []
         states: list[Enum] = []
-        while (event := machine.next_event()) is not None:
+        while (event := self.take_event()) is not None:
             events.append(event)
             states.append(machine.state)
-            if isinstance(event, Closed):
-                self.closed = event
             check_end("events", events, self.events_max)
         return tuple(events), tuple(states)
 
+    def take_event(self) -> Event | None:
+        """Take one event, if there is any."""
+        event: Event | None = self.machine.next_event()
+        if isinstance(event, Closed):
+            self.closed = event
+        return event
+
     def take_effects(self) -> tuple[Effect[Any], ...]:
         """Take the effects that there are; they are `unanswered` from now on."""
-        if not self._is_durable:
-            return ()
         effects: list[Effect[Any]] = []
-        while (effect := self.machine.next_effect()) is not None:
+        while (effect := self.take_effect()) is not None:
             effects.append(effect)
             check_end("effects", effects, self.events_max)
-        self.unanswered += effects
         return tuple(effects)
+
+    def take_effect(self) -> Effect[Any] | None:
+        """Take one effect, if there is any; it is `unanswered` from now on."""
+        effect: Effect[Any] | None = self.machine.next_effect() if self._is_durable else None
+        if effect is not None:
+            self.unanswered.append(effect)
+        return effect
 
     def take_bytes(self) -> bytes:
         """Take the bytes for the peer, as `take` says."""

@@ -15,7 +15,7 @@ from itertools import count
 from typing import Any, TypeVar
 
 from culm.arguments import check_text, check_type, is_dict
-from culm.buffer import Buffer, Outbox, ReceiveBuffer, check_size_max
+from culm.buffer import Buffer, Outbox, ReceiveBuffer, check_buffer, check_size_max
 from culm.machine import (
     Closed,
     ContractErrorCode,
@@ -126,6 +126,7 @@ class LineLink:
         self.inbox.clear()
 
     def receive_data(self, data: Buffer) -> None:
+        check_buffer(data)
         if not self.closed:
             self.inbox.append(data)
             self._wake(self)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from culm.buffer import Buffer, check_size_max
+from culm.buffer import Buffer, check_buffer, check_size_max
 from culm.machine import (
     Closed,
     ContractErrorCode,
@@ -72,6 +72,7 @@ class PeerLink:
     def receive_data(self, data: Buffer) -> None:
         if self._eof:
             raise LocalProtocolError(ContractErrorCode.DATA_AFTER_EOF)
+        check_buffer(data)
         if not self.closed:
             self._machine.receive_data(data)
             self.liveness.heard()

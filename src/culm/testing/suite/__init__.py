@@ -23,6 +23,7 @@ from culm.testing.spec import MachineSpec
 from culm.testing.suite import properties
 from culm.testing.suite.answers import answers, every_answer
 from culm.testing.suite.arguments import arguments, every_argument
+from culm.testing.suite.careless import careless
 from culm.testing.suite.floods import floods, limits
 from culm.testing.suite.processes import LeftOutWarning, processes
 from culm.testing.suite.pumped import pumped
@@ -146,6 +147,7 @@ PROPERTIES: tuple[Property, ...] = (
         check_example=properties.pieces,
         applies=lambda spec: _is_of(spec, "data_to_send", "links_to_send"),
     ),
+    Property(name="careless", check_example=careless, share=2.0),
     Property(name="pumped", check_example=pumped, share=0.25),
     Property(
         name="work",
