@@ -229,7 +229,7 @@ def told(run: Callable[[dict[str, Any]], object], *, as_json: bool) -> int:
 
 def add_json(parser: argparse.ArgumentParser) -> None:
     """The option that `told` is asked for with."""
-    purpose = "a summary as JSON on stdout; the steps are told on stderr"
+    purpose = "write a summary as JSON to stdout, and the steps to stderr"
     parser.add_argument("--json", action="store_true", help=purpose)
 
 
@@ -237,14 +237,16 @@ def main() -> int:
     """Run the demo; the exit status."""
     parser = argparse.ArgumentParser(
         description=(__doc__ or "").partition("\n")[0],
-        epilog=exits("both trees are equal", "something differs, or has failed"),
+        epilog=exits(
+            "both trees are equal", "they differ, or a step has failed", "wrong arguments"
+        ),
     )
     parser.add_argument(
         "--source",
         type=Path,
         default=Path(sysconfig.get_path("stdlib")),
         metavar="DIR",
-        help="what to replicate (default: %(default)s)",
+        help="the directory to replicate (default: %(default)s)",
     )
     add_json(parser)
     options = parser.parse_args()

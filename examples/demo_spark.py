@@ -319,7 +319,8 @@ def main() -> int:
         description=(__doc__ or "").partition("\n")[0],
         epilog=exits(
             "exactly the planted faults were found",
-            "others were found, some were not, or something has failed",
+            "the findings are others, or a step has failed",
+            "wrong arguments",
         ),
     )
     parser.add_argument(
@@ -327,17 +328,21 @@ def main() -> int:
         type=Path,
         default=Path(sysconfig.get_path("stdlib"), "encodings"),
         metavar="DIR",
-        help="what to replicate (default: %(default)s)",
+        help="the directory to replicate (default: %(default)s)",
     )
     parser.add_argument(
-        "--posts", type=int, default=_POSTS, help="length of the feed (default: %(default)s)"
+        "--posts",
+        type=int,
+        default=_POSTS,
+        metavar="N",
+        help="how many messages the feed has (default: %(default)s)",
     )
     parser.add_argument(
         "--output",
         type=Path,
         default=Path("demo-spark"),
         metavar="DIR",
-        help="where the reports go; what is there is deleted (default: %(default)s)",
+        help="the directory for the reports; what is in it is deleted (default: %(default)s)",
     )
     parser.add_argument(
         "--master", default="local[2]", help="Spark's master (default: %(default)s)"

@@ -611,44 +611,62 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _options(arguments: list[str] | None) -> argparse.Namespace:
-    epilog = exits("done; all was heard in order", "it was not", "bad port or tags", endless="node")
+    epilog = exits(
+        "done, and in the demo everything was heard in order",
+        "the demo went wrong",
+        "wrong arguments, or the port cannot be used",
+        endless="node",
+    )
     parser = argparse.ArgumentParser(
-        description="A cluster of processes that chat over UDP.", epilog=epilog
+        description="Processes that chat over UDP, as a cluster of Oxen.", epilog=epilog
     )
     commands = parser.add_subparsers(dest="command", required=True)
-    node = commands.add_parser("node", help="one node, to chat in this terminal", epilog=epilog)
-    node.add_argument("port", type=int, help="its UDP port on this machine, and its name")
+
+    def command_of(name: str, purpose: str) -> argparse.ArgumentParser:
+        return commands.add_parser(name, help=purpose, description=purpose, epilog=epilog)
+
+    node = command_of("node", "run one node, and chat in this terminal")
+    node.add_argument("port", type=int, help="the node's UDP port on this machine, and its name")
     node.add_argument(
         "--join",
         type=int,
         nargs="+",
         default=[],
         metavar="PORT",
-        help="nodes to ask for help, again and again until they are there",
+        help="ports of nodes that can let this one in; they are asked again until one answers",
     )
     node.add_argument(
         "--key",
         type=key_in,
         metavar="FILE",
-        help="the cluster's key, 64 hexadecimal digits: all nodes have the same, or none has one",
+        help="a file with the cluster's key; either all nodes have the same one, or none has any",
     )
     node.add_argument(
         "--tags",
         nargs="+",
         default=[],
         metavar="NAME[=VALUE]",
-        help="what this node says of itself to all others; a name alone is a group that it is in",
+        help="what this node tells all others about itself; a name alone is a group that it is in",
     )
-    commands.add_parser("key", help="make a key for a cluster, and print it", epilog=epilog)
-    demo = commands.add_parser("demo", help="several processes and a story", epilog=epilog)
-    demo.add_argument("--nodes", type=int, default=4, help="how many (default: %(default)s)")
+    command_of("key", "make a key for a cluster, and print it")
+    demo = command_of(
+        "demo",
+        "start several nodes and watch what happens as a link is cut, a node is killed and"
+        " comes back, and another one leaves",
+    )
+    demo.add_argument(
+        "--nodes", type=int, default=4, metavar="N", help="how many, at least 3 (default: 4)"
+    )
     for command, pace in ((node, 0.25), (demo, 0.05)):
-        command.add_argument("--json", action="store_true", help="lines of JSON, for machines")
+        command.add_argument(
+            "--json", action="store_true", help="write lines of JSON, for machines"
+        )
         command.add_argument(
             "--pace",
             type=float,
             default=pace,
-            help="all waiting times, as a part of the protocol's own (default: %(default)s)",
+            metavar="FACTOR",
+            help="multiply all waiting times of the protocol by this (default: %(default)s)",
         )
     options = parser.parse_args(arguments)
     if options.command == "node" and options.port in options.join:

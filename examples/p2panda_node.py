@@ -293,48 +293,72 @@ async def dial(address: str) -> socket.socket:
 
 
 def parser() -> argparse.ArgumentParser:
-    epilog = exits("done", "a session has failed, or it cannot be done", endless="serve and --live")
+    epilog = exits(
+        "done",
+        "a session has failed, or the command cannot be carried out",
+        "wrong arguments",
+        endless="serve and --live",
+    )
     made_parser = argparse.ArgumentParser(
         description=(__doc__ or "").partition("\n")[0], epilog=epilog
     )
     commands = made_parser.add_subparsers(dest="command", required=True)
 
-    def command(name: str, help: str) -> argparse.ArgumentParser:
-        made = commands.add_parser(name, help=help, epilog=epilog)
-        made.add_argument("--store", type=Path, required=True, help="the file of the store")
-        made.add_argument("--json", action="store_true", help="JSON on a terminal, too")
-        made.add_argument("--schema", action="append", help="a schema id (default: of notes)")
+    def command(name: str, purpose: str) -> argparse.ArgumentParser:
+        made = commands.add_parser(name, help=purpose, description=purpose, epilog=epilog)
+        made.add_argument(
+            "--store", type=Path, required=True, metavar="FILE", help="the file with the documents"
+        )
+        made.add_argument("--json", action="store_true", help="write JSON even on a terminal")
+        made.add_argument(
+            "--schema",
+            action="append",
+            metavar="ID",
+            help="the schema of the documents; serve and sync take several (default: notes)",
+        )
         return made
 
-    create = command("create", "make a document")
-    create.add_argument("fields", nargs="*", metavar="NAME=VALUE", help="JSON, else text")
-    for name, help in (("update", "change a document"), ("delete", "delete a document")):
-        change = command(name, help)
-        change.add_argument(
-            "document", type=bytes.fromhex, metavar="DOCUMENT", help="its id, in hex"
+    create = command("create", "create a document")
+    update = command("update", "change the fields of a document")
+    delete = command("delete", "delete a document")
+    for each in (update, delete):
+        each.add_argument(
+            "document", type=bytes.fromhex, metavar="DOCUMENT", help="its id, in hexadecimal"
         )
-        change.add_argument("fields", nargs="*", metavar="NAME=VALUE", help="JSON, else text")
+    for each in (create, update):
+        each.add_argument(
+            "fields",
+            nargs="*",
+            metavar="NAME=VALUE",
+            help="a field; a value that is not JSON is taken as text",
+        )
     command("show", "show all documents")
-    serve = command("serve", "wait for other nodes")
-    serve.add_argument("--port", type=int, required=True, help="0: any that is free")
-    sync = command("sync", "go to other nodes")
-    sync.add_argument("--port", type=int, help="wait for others, too")
-    sync.add_argument("--live", action="store_true", help="stay, for what is new")
+    serve = command("serve", "wait for other nodes to connect")
+    serve.add_argument(
+        "--port", type=int, required=True, help="the port to listen on; 0: any free port"
+    )
+    sync = command("sync", "connect to other nodes, and exchange documents with them")
+    sync.add_argument("--port", type=int, help="listen on this port for other nodes, too")
+    sync.add_argument(
+        "--live", action="store_true", help="stay connected, and exchange what is new"
+    )
     for each in (serve, sync):
-        each.add_argument("--host", default="127.0.0.1", help="where to wait")
+        each.add_argument(
+            "--host", default="127.0.0.1", help="the address to listen on (default: %(default)s)"
+        )
         each.add_argument(
             "--from",
             dest="peers",
             action="append",
             metavar="HOST:PORT",
-            help="a node to go to (may be repeated)",
+            help="a node to connect to (may be repeated)",
         )
         each.add_argument(
             "--patience",
             type=float,
             default=30.0,
             metavar="SECONDS",
-            help="how long a node that we go to may take until there is a session (default: 30)",
+            help="how long a node may take to begin a session with us (default: 30)",
         )
     return made_parser
 

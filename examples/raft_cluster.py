@@ -504,21 +504,24 @@ COMMANDS = {
     "start": ("run a cluster until interrupted", []),
     "run": ("run one server until interrupted", ["id"]),
     "put": ("store a value, and wait until a majority has it", ["key", "value"]),
-    "get": ("read a value, as the newest that is committed", ["key"]),
-    "status": ("what each server is doing", []),
-    "watch": ("what each server is doing, and what changes, until interrupted", []),
-    "kill": ("end a server at once, as kill -9 does", ["id"]),
-    "recover": ("make a cluster of one server when most are lost for good", ["id"]),
-    "add": ("make a server that runs a member, or a learner a voter", ["id"]),
-    "remove": ("make a server a member no longer", ["id"]),
-    "transfer": ("have another server lead", ["id"]),
+    "get": ("read the newest committed value", ["key"]),
+    "status": ("show what each server is doing", []),
+    "watch": ("show what each server is doing, and every change, until interrupted", []),
+    "kill": ("kill a server, as kill -9 does", ["id"]),
+    "recover": ("make one server a cluster of its own, when most are lost for good", ["id"]),
+    "add": ("make a running server a member, or a learner a voter", ["id"]),
+    "remove": ("end the membership of a server", ["id"]),
+    "transfer": ("hand the leadership to another server", ["id"]),
 }
-PURPOSES = {"id": "the number of the server", "key": "its name", "value": "any text"}
+PURPOSES = {"id": "the number of the server", "key": "the name of the value", "value": "any text"}
 
 
 def parser() -> argparse.ArgumentParser:
     epilog = exits(
-        "done", "refused, or no answer", "cannot be done", endless="start, run and watch"
+        "done",
+        "the cluster refused, or did not answer",
+        "the command cannot be carried out",
+        endless="start, run and watch",
     )
     made = argparse.ArgumentParser(
         description="A replicated key-value store on Garlic Farm.", epilog=epilog
@@ -527,23 +530,38 @@ def parser() -> argparse.ArgumentParser:
     for name, (purpose, positional) in COMMANDS.items():
         command = commands.add_parser(name, help=purpose, description=purpose, epilog=epilog)
         command.add_argument(
-            "--dir", type=Path, required=True, help="the folder of the cluster: stores, ports"
+            "--dir",
+            type=Path,
+            required=True,
+            help="the cluster's folder, with its stores and ports",
         )
-        command.add_argument("--json", action="store_true", help="lines of JSON, for machines")
+        command.add_argument(
+            "--json", action="store_true", help="write lines of JSON, for machines"
+        )
         for argument in positional:
             kind = int if argument == "id" else str
             command.add_argument(argument, type=kind, help=PURPOSES[argument])
         if name == "add":
-            command.add_argument("--learner", action="store_true", help="one that never counts")
+            command.add_argument(
+                "--learner", action="store_true", help="one that gets the log, but has no vote"
+            )
         if name in ("get", "put"):
-            command.add_argument("--at", type=int, help="the server to ask (default: any)")
+            command.add_argument(
+                "--at", type=int, metavar="ID", help="the server to ask (default: any)"
+            )
         if name == "start":
             command.add_argument(
-                "--nodes", type=int, default=3, help="how many, if it is new (default: 3)"
+                "--nodes",
+                type=int,
+                default=3,
+                metavar="N",
+                help="how many servers a new cluster has (default: %(default)s)",
             )
-            command.add_argument("--tls", action="store_true", help="TLS around the protocol")
+            command.add_argument("--tls", action="store_true", help="use TLS between the servers")
         if name == "run":
-            command.add_argument("--quiet", action="store_true", help="do not print what is put")
+            command.add_argument(
+                "--quiet", action="store_true", help="do not print the values that are put"
+            )
     return made
 
 

@@ -174,7 +174,7 @@ def _append(
 
 
 def serve(options: argparse.Namespace) -> int:
-    """Serve the logs of a store until told to stop."""
+    """Serve the logs of a store until interrupted."""
     with SqliteStore(options.store, family=YAMF, must_exist=True) as store:
 
         def listening(host: str, port: int) -> None:
@@ -202,7 +202,7 @@ def serve(options: argparse.Namespace) -> int:
 
 
 def fetch(options: argparse.Namespace) -> int:
-    """Fetch the logs of a peer, and make a directory what the log says."""
+    """Fetch a peer's logs, and bring a directory into the state that its log describes."""
     started = time.monotonic()
     if options.dry_run:
         return _fetch_dry(options)
@@ -336,7 +336,7 @@ def _fetch_entry(options: argparse.Namespace, store: SqliteStore, bars: Bars) ->
 
 
 def check(options: argparse.Namespace) -> int:
-    """Verify anew all that a store holds."""
+    """Verify everything in a store once more."""
     status = 0
     with SqliteStore(options.store, family=YAMF, must_exist=True) as store:
         for log in store.logs():
@@ -357,7 +357,7 @@ def check(options: argparse.Namespace) -> int:
 
 
 def verify(options: argparse.Namespace) -> int:
-    """Compare a directory with what its log says, and verify the log."""
+    """Verify a log, and compare a directory with what the log describes."""
     count = 0
     with (
         SqliteStore(options.store, family=YAMF, must_exist=True) as store,
@@ -374,7 +374,7 @@ def verify(options: argparse.Namespace) -> int:
 
 
 def list_store(options: argparse.Namespace) -> int:
-    """List what a log says that its directory has."""
+    """List the paths that a log describes."""
     with SqliteStore(options.store, family=YAMF, must_exist=True) as store:
         log = _chosen_log(options, store)
         lines = list(list_paths(store, log, chooser(options.only)))
@@ -383,7 +383,7 @@ def list_store(options: argparse.Namespace) -> int:
 
 
 def list_log(options: argparse.Namespace) -> int:
-    """List the entries of a log, and what each of them says."""
+    """List the entries of a log, and what each of them changes."""
     with SqliteStore(options.store, family=YAMF, must_exist=True) as store:
         log = _chosen_log(options, store)
         lines = list(list_entries(store, log))

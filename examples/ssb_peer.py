@@ -5,22 +5,20 @@
     python examples/ssb_peer.py id --dir /tmp/me
     python examples/ssb_peer.py messages --dir /tmp/me @KEY.ed25519
 
-``run`` goes on until it is interrupted, and does what it reads on stdin, a line each:
+"run" goes on until it is interrupted, and obeys what it reads on stdin, line by line:
 
-    publish TEXT      a post on our own feed
-    follow FEED       take that feed, and hand it on; unfollow FEED ends that
+    publish TEXT      write a post to our own feed
+    follow FEED       fetch that feed, and pass it on; unfollow FEED ends that
     block FEED        have nothing to do with that peer; unblock FEED ends that
-    connect ADDRESS   and again whenever the connection has ended
+    connect ADDRESS   connect, and again whenever the connection has ended
     status            say how things stand
-    quit
+    quit              end, as Ctrl-C does
 
-What has happened is written on stdout, in words on a terminal and in lines of JSON elsewhere or
-with ``--json``; how far replication has come is drawn on stderr, if that is a terminal.  Whom we
-follow and block is on our own feed (messages of type ``contact``), where others can see it.  All is
-in the folder: the key, and the feeds in SQLite; the program may be killed at any moment, and what
+What happens is written to stdout, in words on a terminal and in lines of JSON elsewhere or with
+--json; a bar on stderr shows how far replication has come, if that is a terminal.  Whom we follow
+and block stands on our own feed (messages of type "contact"), where others can see it.  The folder
+has everything: the key, and the feeds in SQLite.  The program may be killed at any moment, and what
 it has said on stdout or to anybody else is kept.
-
-Ctrl-C and ``quit`` end ``run``, and are no failures.
 """
 
 from __future__ import annotations
@@ -37,6 +35,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
+from textwrap import fill
 from threading import Thread
 from typing import Any
 
@@ -306,48 +305,66 @@ def network_of(text: str) -> bytes:
 
 
 def parser() -> argparse.ArgumentParser:
-    epilog = exits("done", "it cannot be done", "wrong arguments", endless="run")
-    words: dict[str, Any] = {
-        "description": __doc__,
-        "epilog": epilog,
-        "formatter_class": argparse.RawTextHelpFormatter,
-    }
-    made = argparse.ArgumentParser(**words)
+    epilog = exits("done", "the command cannot be carried out", "wrong arguments", endless="run")
+    made = argparse.ArgumentParser(
+        description=__doc__,
+        epilog=fill(epilog, 98),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     commands = made.add_subparsers(required=True)
 
     def command(name: str, do: Callable[[argparse.Namespace, Path], None], purpose: str) -> Any:
         found = commands.add_parser(name, help=purpose, description=purpose, epilog=epilog)
         found.set_defaults(do=do)
         found.add_argument(
-            "--dir", type=Path, required=True, help="where the key and the feeds are"
+            "--dir", type=Path, required=True, help="the folder with the key and the feeds"
         )
         return found
 
     command("id", show_id, "show the id of our own feed")
     listing = command("messages", show_messages, "show the messages of a feed, as JSON")
-    listing.add_argument("feed", help="the id of the feed: @....ed25519")
-    serving = command("run", run, "be a peer until interrupted")
-    serving.add_argument("--json", action="store_true", help="JSON on a terminal, too")
-    serving.add_argument("--host", default="127.0.0.1", help="where to listen")
-    serving.add_argument("--port", type=int, default=8008, help="0: any that is free")
+    listing.add_argument("feed", metavar="FEED", help="the id of the feed: @....ed25519")
+    serving = command("run", run, "run a peer until interrupted")
+    serving.add_argument("--json", action="store_true", help="write JSON even on a terminal")
+    serving.add_argument(
+        "--host", default="127.0.0.1", help="the address to listen on (default: %(default)s)"
+    )
+    serving.add_argument(
+        "--port",
+        type=int,
+        default=8008,
+        help="the port to listen on; 0: any free port (default: %(default)s)",
+    )
     serving.add_argument(
         "--connect",
         type=Address.parse,
         action="append",
         default=[],
         metavar="ADDRESS",
-        help="a peer to keep a connection with: net:HOST:PORT~shs:KEY (may be repeated)",
+        help="a peer to stay connected to: net:HOST:PORT~shs:KEY (may be repeated)",
     )
     serving.add_argument(
-        "--network", type=network_of, default=MAIN_NETWORK, help="the network key, in base64"
+        "--network",
+        type=network_of,
+        default=MAIN_NETWORK,
+        metavar="KEY",
+        help="the network's key, in base64 (default: that of the main network)",
     )
     serving.add_argument(
-        "--session-s", type=float, default=5.0, help="how long to wait for a client's EBT session"
+        "--session-s",
+        type=float,
+        default=5.0,
+        metavar="SECONDS",
+        help="how long to wait until a client opens an EBT session (default: %(default)s)",
     )
     serving.add_argument(
-        "--links-max", type=int, default=1024, help="connections at once (default: 1024)"
+        "--links-max",
+        type=int,
+        default=1024,
+        metavar="N",
+        help="how many connections there may be at once (default: %(default)s)",
     )
-    serving.add_argument("--quiet", action="store_true", help="draw nothing")
+    serving.add_argument("--quiet", action="store_true", help="draw no bar")
     return made
 
 

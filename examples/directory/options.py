@@ -18,10 +18,10 @@ Command = Callable[[argparse.Namespace], int]
 
 _EPILOG = exits(
     "done",
-    "not all came, or something does not verify",
-    "cannot be done",
-    "something could not be read",
-    "somebody else is at it",
+    "not everything arrived, or something does not verify",
+    "the command cannot be carried out",
+    "some paths could not be read",
+    "another process is fetching into the directory",
     endless="serve and --live",
 )
 
@@ -79,7 +79,9 @@ def _add_reading(command: argparse.ArgumentParser, name: str) -> None:
     if name != "check":
         _add_log(command, "which log, if the store has several")
     if name in ("ls", "log"):
-        command.add_argument("--json", action="store_true", help="lines of JSON, for machines")
+        command.add_argument(
+            "--json", action="store_true", help="write lines of JSON, for machines"
+        )
     else:
         _add_quiet(command)
 
@@ -102,7 +104,7 @@ def _add_publish(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--unpacked",
         action="store_true",
-        help="an entry for every file, however small, so that each can be fetched alone",
+        help="give each file an entry of its own, however small, so that it can be fetched alone",
     )
     command.add_argument(
         "--dry-run", action="store_true", help="say what would be published, and publish nothing"
@@ -112,45 +114,47 @@ def _add_publish(command: argparse.ArgumentParser) -> None:
 
 def _add_serve(command: argparse.ArgumentParser) -> None:
     _add_store(command)
-    command.add_argument("--port", type=int, required=True, metavar="N", help="0: any free port")
     command.add_argument(
-        "--host", default="127.0.0.1", help="where to listen (default: %(default)s)"
+        "--port", type=int, required=True, metavar="N", help="the port; 0: any free one"
+    )
+    command.add_argument(
+        "--host", default="127.0.0.1", help="the address to listen on (default: %(default)s)"
     )
     command.add_argument(
         "--clients-max",
         type=_count,
         default=64,
         metavar="N",
-        help="so many may be connected at once (default: %(default)s)",
+        help="how many clients may be connected at once (default: %(default)s)",
     )
     command.add_argument(
         "--address-max",
         type=_count,
         default=16,
         metavar="N",
-        help="clients from one address (default: %(default)s)",
+        help="how many of them from one address (default: %(default)s)",
     )
     command.add_argument(
         "--memory",
         type=_count,
         default=256,
         metavar="MIB",
-        help="what is held for all clients together (default: %(default)s MiB)",
+        help="the memory for all clients together (default: %(default)s MiB)",
     )
     command.add_argument(
         "--idle",
         type=_interval,
         default=600.0,
         metavar="SECONDS",
-        help="a client that answers and asks nothing, or takes nothing of what it has asked for,"
-        " has to go after so long (default: %(default)s)",
+        help="how long a client may leave all offers unanswered, or take nothing of what it has"
+        " asked for, before it has to go (default: %(default)s)",
     )
     command.add_argument(
         "--poll",
         type=_interval,
         default=0.2,
         metavar="SECONDS",
-        help="look for what others have stored so often (default: %(default)s)",
+        help="how often to look for what others have stored (default: %(default)s)",
     )
 
 
@@ -166,14 +170,14 @@ def _add_fetch(command: argparse.ArgumentParser) -> None:
         help="a server; may be repeated: large payloads come from all of them at once",
     )
     command.add_argument(
-        "--into", type=Path, metavar="DIR", help="where to make the directory; without: fetch only"
+        "--into", type=Path, metavar="DIR", help="the directory to write; without it, only fetch"
     )
     _add_log(command, "the only log to fetch, as publish names it")
     command.add_argument(
         "--only",
         action="append",
         metavar="GLOB",
-        help="only paths that match, or names, or what is in directories that do (may be repeated)",
+        help="only paths or names that match, and what is in directories that do (may be repeated)",
     )
     command.add_argument(
         "--dry-run", action="store_true", help="say what the servers have, and fetch nothing"
@@ -183,33 +187,33 @@ def _add_fetch(command: argparse.ArgumentParser) -> None:
         type=float,
         default=30.0,
         metavar="SECONDS",
-        help="give up a peer that is silent, or does not go on, for so long (default: %(default)s)",
+        help="give up a peer that is silent, or gets nowhere, for so long (default: %(default)s)",
     )
     command.add_argument(
         "--settle",
         type=float,
         default=1.0,
         metavar="SECONDS",
-        help="all is here when nothing has been going on for so long (default: %(default)s)",
+        help="be done when nothing has happened for so long (default: %(default)s)",
     )
     _add_quiet(command)
     command.add_argument(
         "--max-payload",
         type=_number,
         metavar="N",
-        help="leave out payloads of more than N bytes; without it, what was left out comes, too",
+        help="leave out payloads of more than N bytes; without it, those left out before come too",
     )
     command.add_argument(
         "--max-size",
         type=_count,
         metavar="MIB",
-        help="what the store may be given at most (default: half of the free space)",
+        help="add no more than this to the store (default: half of the free space)",
     )
     what = command.add_mutually_exclusive_group()
     what.add_argument(
         "--live",
         action="store_true",
-        help="stay, and take over what the peer stores, until interrupted",
+        help="stay, and fetch whatever the peer stores from now on, until interrupted",
     )
     what.add_argument(
         "--sparse",
@@ -230,7 +234,7 @@ def _add_store(command: argparse.ArgumentParser) -> None:
 
 
 def _add_quiet(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--quiet", action="store_true", help="no progress bar")
+    command.add_argument("--quiet", action="store_true", help="draw no bars")
 
 
 def _add_log(command: argparse.ArgumentParser, purpose: str) -> None:

@@ -75,8 +75,8 @@ _KIND = "bamboo/YASMF"
 # What is written beside the tables; the last one shows that the output is complete.
 _SAID = ("report.html", "summary.txt", "summary.json")
 _EXITS = """\
-exit status: 0 nothing is wrong; 1 rows were set aside, records have reasons against them or
-replicas differ; 2 wrong arguments; 3 the job could not be done; 130 interrupted.
+Exit status: 0 nothing is wrong; 1 rows were set aside, records are faulty, replicas differ, or a
+promise was broken; 2 wrong arguments; 3 the job could not be done; 130 interrupted.
 """
 
 
@@ -98,7 +98,9 @@ def _one_input(parser: ArgumentParser) -> None:
 
 
 def _several_inputs(parser: ArgumentParser) -> None:
-    _inputs_argument(parser, "a file or directory to read; one for each of them")
+    _inputs_argument(
+        parser, "a file or directory to read; repeated, one for each replica or server"
+    )
 
 
 def _inputs_argument(parser: ArgumentParser, about: str) -> None:
@@ -108,54 +110,117 @@ def _inputs_argument(parser: ArgumentParser, about: str) -> None:
 
 
 def _archives(parser: ArgumentParser) -> None:
-    parser.add_argument("--kind", choices=sorted(KINDS), default=_KIND)
+    parser.add_argument(
+        "--kind",
+        choices=sorted(KINDS),
+        default=_KIND,
+        help="what the records are (default: %(default)s)",
+    )
     _reading(parser)
 
 
 def _reading(parser: ArgumentParser) -> None:
-    parser.add_argument("--column", default="entry", help="the records of tables (entry)")
-    parser.add_argument("--split-size", type=_size, default=SPLIT_SIZE, metavar="BYTES")
+    parser.add_argument(
+        "--column",
+        default="entry",
+        help="the column of tables that has the records (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--split-size",
+        type=_size,
+        default=SPLIT_SIZE,
+        metavar="BYTES",
+        help="how much of a file one task reads (default: %(default)s)",
+    )
 
 
 def _ranges(parser: ArgumentParser) -> None:
-    parser.add_argument("--monoid", choices=sorted(MONOIDS), default=DEFAULT)
-    parser.add_argument("--levels", type=_levels, metavar="N,N", help="of ranges, in bytes")
+    parser.add_argument(
+        "--monoid",
+        choices=sorted(MONOIDS),
+        default=DEFAULT,
+        help="how fingerprints are made (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--levels",
+        type=_levels,
+        metavar="N,N",
+        help="make ranges of items that begin with the same N bytes, for each N",
+    )
 
 
 def _copies(parser: ArgumentParser) -> None:
-    parser.add_argument("--copies", type=int, default=2, help="fewer of an item are a risk (2)")
+    parser.add_argument(
+        "--copies",
+        type=int,
+        default=2,
+        metavar="N",
+        help="an item with fewer copies is at risk (default: %(default)s)",
+    )
 
 
 def _machine(parser: ArgumentParser) -> None:
     parser.add_argument(
-        "--machine", required=True, metavar="NAME", help="as the line driver has it"
+        "--machine",
+        required=True,
+        metavar="NAME",
+        help="the machine, as python -m culm.testing.drive --list names it",
     )
-    parser.add_argument("--config", type=config_of, default={}, metavar="JSON")
-    parser.add_argument("--recorded", action="store_true", help="lines are of bytes and times")
+    parser.add_argument(
+        "--config",
+        type=config_of,
+        default={},
+        metavar="JSON",
+        help="how the machine is built (default: {})",
+    )
+    parser.add_argument(
+        "--recorded",
+        action="store_true",
+        help="lines have recorded bytes and times, and not what the line driver is told",
+    )
 
 
 def _seeds(parser: ArgumentParser) -> None:
-    parser.add_argument("--simulator", required=True, metavar="MODULE:FUNCTION")
-    parser.add_argument("--modules", action="append", default=[], metavar="DIRECTORY")
-    parser.add_argument("--seeds", type=int, default=1000, metavar="N", help="how many (1000)")
-    parser.add_argument("--first-seed", type=int, default=0, metavar="N", help="(0)")
+    parser.add_argument(
+        "--simulator",
+        required=True,
+        metavar="MODULE:FUNCTION",
+        help="the function that is called with each seed",
+    )
+    parser.add_argument(
+        "--modules",
+        action="append",
+        default=[],
+        metavar="DIRECTORY",
+        help="where to look for the module first (may be repeated)",
+    )
+    parser.add_argument(
+        "--seeds", type=int, default=1000, metavar="N", help="how many (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--first-seed", type=int, default=0, metavar="N", help="the first (default: %(default)s)"
+    )
 
 
 def _common(parser: ArgumentParser) -> None:
-    parser.add_argument("--output", required=True, metavar="DIRECTORY")
-    parser.add_argument("--master", help="where to run, in Spark's words (local[*])")
-    parser.add_argument("--remote", help="a Spark Connect server in place of it")
+    parser.add_argument(
+        "--output", required=True, metavar="DIRECTORY", help="where tables and the report go"
+    )
+    parser.add_argument("--master", help="where to run, in Spark's words (default: local[*])")
+    parser.add_argument("--remote", metavar="URL", help="run on this Spark Connect server instead")
     parser.add_argument(
         "--conf",
         action="append",
         default=[],
         type=_setting,
         metavar="KEY=VALUE",
-        help="a setting of Spark, if no session runs yet",
+        help="a setting of Spark, for a session that is started (may be repeated)",
     )
-    parser.add_argument("--overwrite", action="store_true", help="let there be an output already")
-    parser.add_argument("--quiet", action="store_true", help="say nothing but the summary")
-    parser.add_argument("--json", action="store_true", help="the summary as JSON")
+    parser.add_argument(
+        "--overwrite", action="store_true", help="replace what an earlier job has written there"
+    )
+    parser.add_argument("--quiet", action="store_true", help="print nothing but the summary")
+    parser.add_argument("--json", action="store_true", help="print the summary as JSON")
 
 
 def _archive_options(parser: ArgumentParser, given: Namespace) -> Options:
@@ -209,50 +274,54 @@ _VERIFIED = ("verified", "quarantine")
 _ARCHIVE = (_one_input, _archives)
 #: The jobs by their names.
 JOBS: Mapping[str, Job] = {
-    "verify": Job("each record by itself", _VERIFIED, _ARCHIVE, _archive_options, verify_job),
+    "verify": Job(
+        "verify each record by itself", _VERIFIED, _ARCHIVE, _archive_options, verify_job
+    ),
     "audit": Job(
-        "all logs",
+        "audit all logs: links, gaps and forks",
         (*_VERIFIED, "logs", "forks", "verdicts"),
         _ARCHIVE,
         _archive_options,
         audit_job,
     ),
     "fingerprint": Job(
-        "the set of all signed records",
+        "fingerprint the set of all signed records",
         (*_VERIFIED, "ranges", TREE),
         (*_ARCHIVE, _ranges),
         _archive_options,
         fingerprint_job,
     ),
     "reconcile": Job(
-        "such sets of several replicas",
+        "compare the sets of several replicas, and plan copies",
         (*_VERIFIED, "ranges", "holders", "plan", "at_risk"),
         (_several_inputs, _archives, _ranges, _copies),
         _archive_options,
         reconcile_job,
     ),
     "operations": Job(
-        "entries of p2panda and what they do",
+        "read p2panda's entries, and say what each operation does",
         ("operations", "quarantine"),
         (_one_input, _reading),
         _archive_options,
         operations_job,
     ),
     "raft": Job(
-        "logs of Garlic Farm's servers",
+        "compare the logs of a Garlic Farm cluster's servers",
         ("entries", "quarantine", "violations"),
         (_several_inputs,),
         _raft_options,
         raft_job,
     ),
     "sessions": Job(
-        "recorded sessions of any protocol",
+        "replay recorded sessions of any protocol",
         ("quarantine", "said"),
         (_one_input, _machine),
         _session_options,
         sessions_job,
     ),
-    "simulate": Job("a simulator, for many seeds", ("runs",), (_seeds,), _campaign, simulate_job),
+    "simulate": Job(
+        "run a simulator for many seeds", ("runs",), (_seeds,), _campaign, simulate_job
+    ),
 }
 
 
@@ -264,7 +333,7 @@ def _parser() -> ArgumentParser:
     )
     jobs = parser.add_subparsers(dest="job", required=True, metavar="JOB")
     for name, job in JOBS.items():
-        its = jobs.add_parser(name, help=job.about, epilog=_EXITS)
+        its = jobs.add_parser(name, help=job.about, description=job.about, epilog=_EXITS)
         for add in (*job.arguments, _common):
             add(its)
     return parser

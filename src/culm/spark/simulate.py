@@ -128,10 +128,22 @@ def _runs(
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one seed again; the exit status is 0 if all promises were kept."""
-    parser = argparse.ArgumentParser(prog="python -m culm.spark.simulate")
-    parser.add_argument("simulator", metavar="MODULE:FUNCTION")
-    parser.add_argument("seed", type=int)
-    parser.add_argument("--modules", action="append", default=[], metavar="DIRECTORY")
+    parser = argparse.ArgumentParser(
+        prog="python -m culm.spark.simulate",
+        description="Run a simulator once, for one seed.",
+        epilog="Exit status: 0 all promises were kept; 1 one was not; 2 wrong arguments.",
+    )
+    parser.add_argument(
+        "simulator", metavar="MODULE:FUNCTION", help="the function that is called with the seed"
+    )
+    parser.add_argument("seed", type=int, help="the seed, a whole number")
+    parser.add_argument(
+        "--modules",
+        action="append",
+        default=[],
+        metavar="DIRECTORY",
+        help="where to look for the module first (may be repeated)",
+    )
     given = parser.parse_args(arguments)
     row = run_seed(load_simulator(given.simulator, given.modules), given.seed)
     transcript = row.pop("transcript", None)

@@ -58,11 +58,29 @@ def campaign(
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The program; returns its exit status."""
-    parser = argparse.ArgumentParser(prog="python -m culm.testing.campaign")
-    parser.add_argument("name", choices=names())
-    parser.add_argument("--conversations", type=int, default=CONVERSATIONS)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--law", action="append", choices=[law.name for law in PROPERTIES])
+    parser = argparse.ArgumentParser(
+        prog="python -m culm.testing.campaign",
+        description="Try many conversations with one machine, to find one that breaks a law.",
+        epilog="Exit status: 0 all laws were kept; 1 a law was broken; 2 wrong arguments.",
+    )
+    parser.add_argument("name", choices=names(), metavar="NAME", help="the machine: %(choices)s")
+    parser.add_argument(
+        "--conversations",
+        type=int,
+        default=CONVERSATIONS,
+        metavar="N",
+        help="how many, shared out among the laws (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--seed", type=int, default=0, help="the same one tries the same (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--law",
+        action="append",
+        choices=[law.name for law in PROPERTIES],
+        metavar="LAW",
+        help="only this law (may be repeated; default: all): %(choices)s",
+    )
     asked = parser.parse_args(arguments)
     laws = [law for law in PROPERTIES if asked.law is None or law.name in asked.law]
     kept = campaign(

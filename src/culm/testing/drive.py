@@ -189,7 +189,9 @@ def _parser() -> argparse.ArgumentParser:
         metavar="NAME",
         help="print this, or the config keys and the verbs of a machine, and stop",
     )
-    parser.add_argument("--config", default="{}", metavar="JSON", help="how the machine is built")
+    parser.add_argument(
+        "--config", default="{}", metavar="JSON", help="how the machine is built (default: {})"
+    )
     parser.add_argument(
         "--respond",
         action="store_true",
