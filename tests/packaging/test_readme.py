@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import re
+import shlex
+import subprocess
+import sys
 
 import pytest
 from packaging_project import ROOT, code_blocks, text
+
+from culm.kernels import IMPLEMENTATION
 
 PAGES = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"]
 EXAMPLES = code_blocks("README.md", "python")
@@ -44,3 +49,15 @@ def test_the_examples_run(source: str):
 def test_links_lead_to_files(page: str):
     targets = re.findall(r"\]\(([^)#:]+)\)", text(page))
     assert [target for target in targets if not (ROOT / target).exists()] == []
+
+
+def test_the_page_on_installing_says_how_to_see_which_kernels_are_used():
+    (command,) = [
+        line
+        for block in code_blocks("docs/install.md", "console")
+        for line in block.splitlines()
+        if "IMPLEMENTATION" in line
+    ]
+    prompt, _, *arguments = shlex.split(command)
+    done = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, check=True)
+    assert (prompt, done.stdout) == ("$", f"{IMPLEMENTATION}\n")
