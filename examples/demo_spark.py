@@ -20,6 +20,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from html import escape
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,7 @@ from culm.ssb.messages import Place, check_place, create_message, read_message
 from culm.wire.multihash import YAMF
 from demo_replicate import DemoError, add_json, run_program, serving, told
 from directory.files import load_key
-from ending import end_with, exits
+from ending import end_with, end_without, exits
 from stores.sqlite_store import SqliteStore
 from stores.ssb_sqlite_store import SsbSqliteStore
 
@@ -320,7 +321,7 @@ def main() -> int:
         epilog=exits(
             "exactly the planted faults were found",
             "the findings are others, or a step has failed",
-            "wrong arguments",
+            "wrong arguments, or an extra is missing",
         ),
     )
     parser.add_argument(
@@ -349,6 +350,10 @@ def main() -> int:
     )
     add_json(parser)
     options = parser.parse_args()
+    try:
+        import_module("pyspark")
+    except ModuleNotFoundError as error:
+        end_without(error, "spark")
     shutil.rmtree(options.output, ignore_errors=True)
     options.output.mkdir(parents=True)
     reports = Reports(options.output.resolve(), options.master)

@@ -33,8 +33,8 @@ def end_with(main: Callable[[], int]) -> NoReturn:
     sys.exit(status)
 
 
-def end_without(error: ModuleNotFoundError) -> NoReturn:
+def end_without(error: ModuleNotFoundError, extra: str = "examples") -> NoReturn:
     """End a program that lacks a package, and say how to install it."""
-    install = "python -m pip install '.[examples]'"
-    print(f"{error.name} is missing, which the extra examples brings: {install}", file=sys.stderr)
+    install = f"python -m pip install '.[{extra}]'"
+    print(f"{error.name} is missing, which the extra {extra} brings: {install}", file=sys.stderr)
     sys.exit(IMPOSSIBLE)

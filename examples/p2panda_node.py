@@ -296,7 +296,7 @@ def parser() -> argparse.ArgumentParser:
     epilog = exits(
         "done",
         "a session has failed, or the command cannot be carried out",
-        "wrong arguments",
+        "wrong arguments, or an extra is missing",
         endless="serve and --live",
     )
     made_parser = argparse.ArgumentParser(

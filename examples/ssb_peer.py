@@ -305,7 +305,12 @@ def network_of(text: str) -> bytes:
 
 
 def parser() -> argparse.ArgumentParser:
-    epilog = exits("done", "the command cannot be carried out", "wrong arguments", endless="run")
+    epilog = exits(
+        "done",
+        "the command cannot be carried out",
+        "wrong arguments, or an extra is missing",
+        endless="run",
+    )
     made = argparse.ArgumentParser(
         description=__doc__,
         epilog=fill(epilog, 98),

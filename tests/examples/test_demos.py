@@ -63,3 +63,26 @@ def test_a_demo_that_fails_says_why(tmp_path: Path, name: str, figures: dict[str
     assert status == 1
     assert f"{source}: not a directory" in errors
     assert "FAILED: publish has failed" in errors
+
+
+WITHOUT_SPARK = """
+import runpy, sys
+
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == "pyspark":
+            raise ModuleNotFoundError(name, name=name)
+
+sys.meta_path.insert(0, Absent())
+sys.path[0] = sys.argv[1]
+sys.argv[1:] = sys.argv[2:]
+runpy.run_path(f"{sys.path[0]}/demo_spark.py", run_name="__main__")
+"""
+
+
+def test_without_spark_nothing_is_replicated_in_vain(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", WITHOUT_SPARK, str(EXAMPLES), "--output", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS_MAX)
+    advice = "which the extra spark brings: python -m pip install '.[spark]'"
+    assert done.stderr.splitlines() == [f"pyspark is missing, {advice}"]
+    assert (done.stdout, done.returncode) == ("", 2)
