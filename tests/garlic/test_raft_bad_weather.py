@@ -248,6 +248,23 @@ def test_a_snapshot_whose_beginning_is_lost_is_taken_from_the_start() -> None:
     assert (answered.accepted, answered.next_index) == (True, 4)
 
 
+def test_a_leader_that_starts_over_is_told_chunk_by_chunk_what_is_there() -> None:
+    """It has forgotten what it sent, and believes nobody who wants what lies behind a chunk."""
+    lab = Lab(term=3)
+    lab.hold = True
+    for offset in (0, 4):
+        lab.tell(chunk(offset))
+        lab.do(lab.pending.pop(), True)
+        lab.drain()
+    for offset, wanted in ((0, 4), (2, 6), (4, 8), (12, 8)):
+        answered = one(lab.tell(chunk(offset)), SnapshotResponse)
+        assert (answered.accepted, answered.next_index) == (True, wanted)
+        assert lab.pending == []
+    lab.tell(chunk(8, done=True))
+    answered = one(lab.tell(chunk(8, done=True)), SnapshotResponse)
+    assert answered.next_index == 8  # it is not written yet
+
+
 def test_a_snapshot_that_cannot_be_used_is_wanted_from_the_start() -> None:
     lab = Lab(term=3)
     lab.hold = True
@@ -288,11 +305,13 @@ def test_a_refused_snapshot_is_not_sent_again_before_the_next_heartbeat() -> Non
     assert (again.previous_index, again.previous_term) == (5, 1)
 
 
-def test_a_chunk_that_is_wanted_again_and_again_waits_for_the_heartbeat() -> None:
+@pytest.mark.parametrize("wanted", [0, 5, 2**62])
+def test_an_answer_that_takes_the_snapshot_no_further_waits_for_the_heartbeat(wanted: int) -> None:
+    """Who wants the same chunk again, or what was not sent yet, gets that chunk again."""
     lab, request = compacted()
     sent = installing(lab, request)
     lab.effects.clear()
-    answer(lab, sent, SnapshotResponse, 0)
+    answer(lab, sent, SnapshotResponse, wanted)
     assert lab.effects == []
     lab.hold = True
     lab.wait(0.5)

@@ -226,9 +226,9 @@ class Progress:
             self.probe(index + 1)
             self.matched(index)
             return Chunk.WHOLE
-        if offset <= self.chunk_end:
-            self.waiting = offset == self.offset  # the same once more
-            self.offset = offset
+        wanted = offset if offset <= self.chunk_end else self.offset  # nobody has what was not sent
+        self.waiting = wanted == self.offset  # the same once more
+        self.offset = wanted
         return Chunk.PART
 
     def unanswered(self, base_index: int) -> None:

@@ -138,7 +138,8 @@ class Receiver:
 
         A snapshot of another leader may differ in its bytes, so it starts anew.  The answer is
         accepted even so: JRaft sends a refused chunk again at once and for ever, but goes where
-        an accepted one wants it.
+        an accepted one wants it.  A leader that starts over believes nobody who wants more than it
+        has sent since: of what is here it is told chunk by chunk.
         """
         key = (request.term, request.source, request.snapshot)
         wanted = self._offset if key == self._snapshot_key else 0
@@ -146,7 +147,8 @@ class Receiver:
             self._snapshot_key, self._offset, self.due = key, wanted, request
             self.installing = request.done
         else:
-            self._shared.respond(request, wanted, accepted=True)
+            end = request.offset + len(request.data)
+            self._shared.respond(request, min(wanted, end), accepted=True)
 
     def next_effect(self) -> WriteSnapshot | None:
         """Write the chunk that is due.
