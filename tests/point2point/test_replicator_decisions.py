@@ -166,7 +166,7 @@ def test_a_range_is_complete_once_and_what_is_lost_stays_so() -> None:
 def test_a_request_of_the_peer_is_answered_once() -> None:
     for stage, answers in PEER_STAGES.items():
         for said, after in answers.items():
-            silent = said in (Answer.WAIT, Answer.COMPARE, Answer.PASS, Answer.AWAIT_OURS)
+            silent = said in (Answer.RECONSIDER, Answer.COMPARE, Answer.PASS, Answer.AWAIT_OURS)
             assert silent is (after in PEER_STAGES), (stage, said)
 
 
@@ -292,7 +292,6 @@ def stored(hash: bytes, payload_stored: int) -> StoredEntry:
 def test_what_a_proposal_is_answered_at_once() -> None:
     for made in proposals():
         for facts in combined(
-            stock=tuple(Stock),
             position=(0, 2),
             newest=(2, 4),
             end=(None, 2),
@@ -300,9 +299,6 @@ def test_what_a_proposal_is_answered_at_once() -> None:
         ):
             said = answer(made, facts)
             forked = facts.fork is not None and made.start >= facts.fork
-            assert (said is Answer.WAIT) is (facts.stock is Stock.UNKNOWN)
-            if said is Answer.WAIT:
-                continue
             assert (said in (Answer.SHOW_FORK, Answer.REFUSE)) is forked
             if forked:
                 assert facts.fork is not None
@@ -370,7 +366,6 @@ def test_every_answer_has_its_place_in_the_table() -> None:
     said: dict[PeerStage, set[Answer]] = {stage: set() for stage in PEER_STAGES}
     for made in proposals():
         for facts in combined(
-            stock=tuple(Stock),
             position=(0, 2),
             newest=(2, 4),
             end=(None, 2),
@@ -384,7 +379,7 @@ def test_every_answer_has_its_place_in_the_table() -> None:
             said[PeerStage.JOINING] |= compared
             for stage in (Stage.IDLE, Stage.PREPARING):
                 said[PeerStage.PASSED].add(give_way(made, facts, stage, unanswered=False))
-    said[PeerStage.AWAITING_OURS] = {Answer.WAIT, Answer.DEFER}  # to decide anew, or for credit
+    said[PeerStage.AWAITING_OURS] = {Answer.RECONSIDER, Answer.DEFER}  # or for credit
     assert said == {stage: set(answers) for stage, answers in PEER_STAGES.items()}
 
 

@@ -297,9 +297,7 @@ def propose_forked(proof: ForkProof) -> Proposal:
 
 
 def answer(proposal: Proposal, facts: Facts) -> Answer:
-    """What to do about a proposal of the peer."""
-    if facts.stock is Stock.UNKNOWN:
-        return Answer.WAIT
+    """What to do about a proposal of the peer, when it is known what our store has."""
     forked = cut_off(proposal, facts)
     if forked is not None:
         return forked

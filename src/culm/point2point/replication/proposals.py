@@ -440,7 +440,7 @@ class PeerRequests:
             if not self._will_displace(each.handle.proposal)
         ]
         for theirs in waiting:
-            self._say(theirs, Answer.WAIT)
+            self._say(theirs, Answer.RECONSIDER)
         for theirs in waiting:
             self._answer(theirs)
 

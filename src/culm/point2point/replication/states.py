@@ -124,7 +124,7 @@ WAITS: Final[dict[Stage, Wait]] = {
 class PeerStage(Enum):
     """The stage of a request of the peer, until it is over."""
 
-    WAITING = "it is not known yet what our store has"
+    WAITING = "it is to be decided, once it is known what our store has"
     COMPARING = "the store is asked for what the peer has told the hash of"
     JOINING = "the same, for a request in which we want to take what comes"
     PASSED = "we do not take part"
@@ -140,7 +140,7 @@ class PeerStage(Enum):
 class Answer(Enum):
     """What to do about a proposal of the peer."""
 
-    WAIT = "nothing yet: it is not known what our store has"
+    RECONSIDER = "nothing yet: decide anew, as nothing of ours is to displace it"
     COMPARE = "see whether our log is the peer's where the range begins"
     CONFIRM = "take part"
     PASS = "do not take part, and ask for what we lack instead"
@@ -153,7 +153,6 @@ class Answer(Enum):
 
 
 _AT_ONCE: Final = {
-    Answer.WAIT: PeerStage.WAITING,
     Answer.COMPARE: PeerStage.COMPARING,
     Answer.PASS: PeerStage.PASSED,
     Answer.REFUSE: PeerStage.CANCELLED,
@@ -165,7 +164,7 @@ _AT_ONCE: Final = {
 PEER_STAGES: Final[dict[PeerStage, dict[Answer, PeerStage]]] = {
     PeerStage.WAITING: _AT_ONCE,
     PeerStage.AWAITING_OURS: {
-        Answer.WAIT: PeerStage.WAITING,
+        Answer.RECONSIDER: PeerStage.WAITING,
         Answer.DEFER: PeerStage.CANCELLED,
     },
     PeerStage.COMPARING: {
