@@ -298,7 +298,7 @@ class Exchange:
             return False
         if self.serving.ask():
             return True
-        if self.phase is Phase.SENDING and self.serving.is_finished():
+        if self.phase is Phase.SENDING and not self.serving.waits:
             self.phase = Phase.SENT
             self._say(lambda: self.session.finish(live_mode=self._policy.live))
         return False

@@ -97,14 +97,10 @@ class Serving:
         self._scan = (0, end) if end else None
         self._stage = _Stage.KNOWN
 
-    def is_finished(self) -> bool:
-        """Whether everything that the peer lacks has been sent."""
-        if self._stage is not _Stage.KNOWN or self._asked:
-            return False
-        self._draw()
-        wanted = self._wanted or self._documents or self._ready
-        being_read = self._chunk or self._parts or self._crowd
-        return not wanted and not being_read and self._scan is None
+    @property
+    def waits(self) -> bool:
+        """Whether the store has yet to answer; if not, `ask` says whether there is more to send."""
+        return self._asked > 0
 
     @property
     def follows(self) -> bool:
