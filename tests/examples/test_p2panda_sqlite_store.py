@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from itertools import count
 from pathlib import Path
 from random import Random
@@ -188,14 +189,14 @@ def test_a_transaction_that_fails_leaves_nothing(
     store.append([first_of(0)])
     store.range(SCHEMAS)
     for statement in ("documents", "logs", "operations"):
-        with sqlite3.connect(path) as other:
+        with closing(sqlite3.connect(path)) as other, other:
             other.execute(
                 f"CREATE TRIGGER fails BEFORE INSERT ON {statement} WHEN NEW.rowid IS NOT 1"
                 " BEGIN SELECT RAISE(ABORT, 'the disk is full'); END"
             )
         with pytest.raises(sqlite3.IntegrityError):
             store.append([first_of(1)])
-        with sqlite3.connect(path) as other:
+        with closing(sqlite3.connect(path)) as other, other:
             other.execute("DROP TRIGGER fails")
         assert (store.range(SCHEMAS).position, len(store.range(SCHEMAS).view)) == (1, 1)
     assert store.append([first_of(1)]) == [2]
