@@ -44,6 +44,8 @@ class End:
     link: Link | None
     life: int = 0
     arrival: float = 0.0  # of the last bytes on their way here
+    sent: int = 0  # pieces that were sent here, and that were taken, in the same order
+    taken: int = 0
     closed: bool = False
 
     @property
@@ -214,15 +216,21 @@ class GarlicSimulator(Simulator):
             to.arrival = max(to.arrival, self.now + delay)
             if not self.stopped and rng.random() < self.weather.loss / 10:
                 torn = piece[: rng.randrange(len(piece))]
-                self.at(to.arrival, lambda torn=torn: self._comes(wire, to, torn, last=True))
+                self._send(wire, to, torn, last=True)
                 return
-            self.at(to.arrival, lambda piece=piece: self._comes(wire, to, piece, last=False))
+            self._send(wire, to, piece, last=False)
 
-    def _comes(self, wire: Wire, to: End, data: bytes, *, last: bool) -> None:
-        if to.node is None:
+    def _send(self, wire: Wire, to: End, data: bytes, *, last: bool) -> None:
+        to.sent += 1
+        number = to.sent
+
+        def take() -> None:
+            to.taken += 1
+            assert to.taken == number, "a connection keeps the order"
             self._take(wire, to, data, last=last)
-        else:
-            self.awake(to.node, lambda: self._take(wire, to, data, last=last))
+
+        node = to.node
+        self.at(to.arrival, take if node is None else lambda: self.awake(node, take))
 
     def _take(self, wire: Wire, to: End, data: bytes, *, last: bool) -> None:
         if wire.broken:
@@ -262,9 +270,12 @@ class GarlicSimulator(Simulator):
         self.at(other.arrival, lambda: self._end_of_stream(wire, other))
 
     def _end_of_stream(self, wire: Wire, end: End) -> None:
-        if end.node is not None and end.node.stalled > self.now:
-            self.awake(end.node, lambda: self._end_of_stream(wire, end))
-            return
+        if end.node is None:
+            self._ended(wire, end)
+        else:
+            self.awake(end.node, lambda: self._ended(wire, end))
+
+    def _ended(self, wire: Wire, end: End) -> None:
         if end.alive and not wire.silent:
             assert end.node is not None
             assert end.link is not None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import random
+from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import count
@@ -46,6 +47,7 @@ class Node:
     life: int = 0  # counts restarts
     timer: float | None = None
     stalled: float = 0.0  # until when the process is stopped
+    waiting: deque[Callable[[], None]] = field(default_factory=deque)  # what it does then, in order
     proposals: dict[int, tuple[int, Operation]] = field(default_factory=dict)
     reads: dict[int, Operation] = field(default_factory=dict)
     forwards: dict[int, Operation | bytes] = field(default_factory=dict)

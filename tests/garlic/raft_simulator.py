@@ -195,11 +195,15 @@ class Simulator:
         self.at(time, lambda: self.awake(node, fire))
 
     def awake(self, node: Node, act: Callable[[], None]) -> None:
-        """Do `act` as soon as the process of `node` runs."""
-        if node.stalled > self.now:
-            self.at(node.stalled, lambda: self.awake(node, act))
-        else:
-            act()
+        """Do `act` as soon as the process of `node` runs, after all that has come before."""
+        node.waiting.append(act)
+        self._go_on(node)
+
+    def _go_on(self, node: Node) -> None:
+        while node.waiting and node.stalled <= self.now:
+            node.waiting.popleft()()
+        if node.waiting:
+            self.at(node.stalled, lambda: self._go_on(node))
 
     def tell_time(self, node: Node) -> Raft | garlic.Node:
         assert node.core is not None
