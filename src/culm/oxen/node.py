@@ -314,8 +314,8 @@ class Node:
         Raises `LocalProtocolError` (``BAD_SID``) if `source` is not a server ID.
         """
         sid = _checked_sid(source, self._limits)
-        check_buffer(data)
         if self._state is _IDLE or self._state is _CLOSED:
+            check_buffer(data)
             return
         if not self._inbox.put(sid, data):
             self._dropped[DropReason.INBOX_FULL] += 1
