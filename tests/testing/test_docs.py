@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import codeop
 import doctest
 import json
 import re
 import sys
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -144,3 +146,20 @@ def test_the_figures_of_the_page_are_counted(request: pytest.FixtureRequest) -> 
     assert stale == set(), "pytest --rewrite-transcripts does it"
     for name, seeds in figures.simulators().items():
         assert figures.row_of([f"`{name}`", *seeds]) in page, "pytest --rewrite-transcripts does it"
+
+
+def test_the_tutorial_can_be_typed_at_a_prompt() -> None:
+    """An empty line ends a block there, so there can be none inside of one."""
+    text = (DOCS / "tutorial.md").read_text(encoding="utf-8")
+    dialogue = re.findall(r"^(>>>|\.\.\.) ?(.*)$", text, flags=re.M)
+    typed: list[str] = []
+    for (prompt, line), (following, _) in pairwise([*dialogue, (">>>", "")]):
+        assert prompt == ("..." if typed else ">>>"), line
+        typed.append(line)
+        if following == ">>>" and prompt == "...":
+            typed.append("")
+        complete = codeop.compile_command("\n".join(typed), "tutorial.md") is not None
+        assert complete == (following == ">>>"), line
+        if complete:
+            typed.clear()
+    assert dialogue
