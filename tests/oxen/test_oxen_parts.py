@@ -386,6 +386,21 @@ def test_a_queue_sends_all_once_and_ends_empty(
     assert queue.flight.next_deadline() is None
 
 
+def test_neither_stream_holds_up_the_other() -> None:
+    """Both have more to send than there is room for: each in its turn."""
+    queue = outgoing(window=200)
+    for number in range(1, 101):
+        queue.add(number, Delivery.IN_ORDER, b"")
+        queue.add_broadcast(100 + number, number, b"")
+    firsts: list[bool] = []
+    for _ in range(4):
+        sent = queue.ready(0.0)
+        firsts.append(sent[0].number > 100)
+        for item in sent:
+            queue.acknowledge(item.id, 0.0)
+    assert all(before is not after for before, after in pairwise(firsts))
+
+
 def test_the_last_word_counts_what_was_left_out() -> None:
     queue = outgoing()
     queue.skip_broadcast(1)
