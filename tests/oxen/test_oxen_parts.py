@@ -412,6 +412,18 @@ def test_the_last_word_counts_what_was_left_out() -> None:
     assert last.d == write_message(Finalize(2, 0))
 
 
+def test_what_is_left_out_in_a_row_takes_one_place_in_the_queue() -> None:
+    queue = outgoing()
+    sizes: list[int] = []
+    for sequence in (1, 2, 3):
+        queue.skip_broadcast(sequence)
+        sizes.append(len(queue))
+    assert sizes == [1, 1, 1]
+    (skipped,) = queue.ready(0.0)
+    queue.acknowledge(skipped.id, 0.0)
+    assert len(queue) == 0
+
+
 def test_restarting_goes_on_after_what_was_numbered() -> None:
     queue = outgoing(window=1)
     for number in range(1, 4):
