@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import sys
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -35,6 +37,9 @@ def with_toys(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(machines, "_specs", {**machines._specs})
     monkeypatch.setattr(machines, "_loaded", False)
     monkeypatch.setattr(machines, "iter_modules", lambda *_: [])
+    # Others that run already have looked for machines, and do not look again.
+    suite = sys.modules[processes.__module__]
+    monkeypatch.setattr(suite, "_interpreter", cache(suite._interpreter.__wrapped__))
 
 
 @pytest.mark.usefixtures("empty_registry")
