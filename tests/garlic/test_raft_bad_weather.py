@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from raft_lab import Lab, all_of, configuration, entries, one
+from raft_lab import TIMING, Lab, all_of, configuration, entries, one
 
 from culm.garlic.raft import (
     ChangeFailed,
@@ -23,11 +23,14 @@ from culm.garlic.raft import (
 from culm.garlic.raft.messages import (
     AppendRequest,
     AppendResponse,
+    Extension,
     JoinRequest,
     JoinResponse,
     LeaveRequest,
     LeaveResponse,
     Message,
+    PreVoteRequest,
+    PreVoteResponse,
     SnapshotRequest,
     SnapshotResponse,
     SyncRequest,
@@ -490,21 +493,117 @@ def test_an_order_to_leave_stands_when_a_later_leader_goes_on_with_it() -> None:
     assert not stands(lab)
 
 
-@pytest.mark.parametrize(("term", "last", "needed"), [(2, (1, 1), True), (2, (2, 1), False)])
+@pytest.mark.parametrize(
+    ("term", "last", "needed"), [(2, (1, 1), True), (2, (2, 1), False), (1, (1, 1), False)]
+)
 def test_who_was_told_to_leave_stands_if_nobody_else_can_be_elected(
     term: int, last: tuple[int, int], needed: bool
 ) -> None:
     """Only it has the last entry: the leader is dead, and the others' logs are shorter."""
     lab = told_to_leave()
     lab.wait(1.5)
-    assert lab.ask_vote(source=3, term=term, last=last).accepted is not needed
+    assert lab.ask_vote(source=3, term=term, last=last).accepted is (last == (2, 1))
     assert stands(lab) is needed
+
+
+def removed(*, pre_vote: bool = False) -> Lab:
+    """It was told that its removal is committed, and has an entry more than that."""
+    lab = Lab(pre_vote=pre_vote)
+    without = Entry(1, configuration(2, 3, index=1))
+    lab.append(term=1, entries=[without, Entry(1, b"later")])
+    lab.append(term=1, previous=(2, 1), commit=1)
+    assert lab.events.count(Left()) == 1
+    lab.wait(5.0)
+    return lab
+
+
+def test_who_was_removed_stands_once_more_if_nobody_can_be_elected_without_its_log() -> None:
+    """Who does not know that the removal is committed wants its vote (thesis, 4.2.2)."""
+    lab = removed()
+    assert lab.core.next_deadline() is None
+    assert not lab.ask_vote(source=3, term=2, last=(1, 1)).accepted
+    votes = all_of(lab.wait(TIMING.election_timeout_max_s), VoteRequest)
+    assert {vote.destination for vote in votes} == {2, 3}
+    lab.vote(2)
+    assert lab.core.state is State.CANDIDATE  # it does not vote for itself
+    requests = all_of(lab.vote(3), AppendRequest)
+    assert lab.core.state is State.LEADER
+    for _ in range(2):
+        requests = [more for each in requests for more in all_of(lab.accept(each), AppendRequest)]
+    assert lab.core.state is State.FOLLOWER
+    assert lab.core.commit_index == 3
+    assert lab.ask_vote(source=3, term=5, last=(3, 3)).accepted
+    assert not stands(lab)
+    assert lab.events.count(Left()) == 1
+
+
+@pytest.mark.parametrize("then", ["silence", "entries", "an order to leave"])
+def test_who_was_removed_stands_no_more_when_all_is_silent_or_somebody_leads(then: str) -> None:
+    lab = removed(pre_vote=True)
+    for peer in (2, 3):
+        lab.core.reachable(peer, frozenset(Extension))
+    question = PreVoteRequest(
+        source=3, destination=1, term=1, sequence=1, last_log_index=1, last_log_term=1
+    )
+    assert not one(lab.tell(question), PreVoteResponse).accepted
+    deadline = lab.core.next_deadline()
+    assert deadline is not None
+    assert deadline - lab.now <= TIMING.election_timeout_max_s
+    match then:
+        case "entries":
+            lab.append(term=2, previous=(1, 1), entries=[Entry(2, b"")])
+        case "an order to leave":
+            order = LeaveRequest(source=2, destination=1, term=2, last_log_index=2, commit_index=0)
+            assert one(lab.tell(order), LeaveResponse).accepted
+        case _:
+            for _ in range(3):
+                lab.wait(TIMING.election_timeout_max_s)
+    assert lab.core.next_deadline() is None
+    assert lab.core.term == 1 + (then != "silence")
+    assert lab.events.count(Left()) == 1
 
 
 def test_who_has_left_does_not_take_over_leadership() -> None:
     lab = told_to_leave()
     transfer = TransferRequest(source=2, destination=1, term=1, last_log_index=2)
     assert not one(lab.tell(transfer), TransferResponse).accepted
+
+
+# Duels
+
+
+def duel(*, last: tuple[int, int]) -> tuple[float, float]:
+    """When a candidate was to stand again, before another of its term was heard and after."""
+    lab = Lab(log=(1, 1), term=1)
+    lab.wait(2.0)
+    assert lab.core.state is State.CANDIDATE
+    before = lab.core.next_deadline()
+    for _ in range(3):  # the network repeats it
+        assert not lab.ask_vote(source=3, term=lab.core.term, last=last).accepted
+    after = lab.core.next_deadline()
+    assert before is not None
+    assert after is not None
+    return before - lab.now, after - lab.now
+
+
+def test_a_candidate_lets_another_of_its_term_stand_first_that_has_a_better_log() -> None:
+    """Where only the two are left, each would else be a term ahead of the other in turn."""
+    before, after = duel(last=(3, 1))
+    assert before <= TIMING.election_timeout_max_s < after <= 2 * TIMING.election_timeout_max_s
+
+
+def test_a_voter_who_is_no_candidate_gives_way_to_nobody() -> None:
+    lab = Lab(log=(1, 1), term=1)
+    assert lab.ask_vote(source=2, term=2, last=(2, 1)).accepted
+    before = lab.core.next_deadline()
+    assert not lab.ask_vote(source=3, term=2, last=(3, 1)).accepted
+    assert lab.core.next_deadline() == before
+
+
+@pytest.mark.parametrize("last", [(2, 1), (1, 1)])
+def test_a_candidate_goes_on_if_the_others_log_is_no_better(last: tuple[int, int]) -> None:
+    before, after = duel(last=last)
+    assert before == after
 
 
 # What cannot be

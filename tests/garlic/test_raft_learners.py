@@ -104,6 +104,13 @@ def test_a_learner_never_stands(*, pre_vote: bool) -> None:
     assert lab.core.state is State.FOLLOWER
 
 
+def test_a_learner_does_not_stand_either_when_a_candidate_lacks_its_log() -> None:
+    """As somebody does who was removed."""
+    lab = Lab(founded(*VOTERS, LEARNER), server_id=9, log=(1, 1), term=1)
+    assert not lab.ask_vote(source=3, term=2, last=(1, 1)).accepted
+    assert lab.core.next_deadline() is None
+
+
 def test_a_candidate_asks_no_learner_and_takes_no_vote_of_one() -> None:
     lab = Lab(founded(*VOTERS, LEARNER))
     requests = all_of(lab.wait(2.0), VoteRequest)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from raft_lab import Lab, all_of, configuration, entries, founders, one
+from raft_lab import TIMING, Lab, all_of, configuration, entries, founders, one
 
 from culm.garlic.raft import (
     ConfigurationChanged,
@@ -461,16 +461,59 @@ def test_a_leader_that_steps_down_keeps_the_vote_that_it_gave_itself() -> None:
     assert lab.persists[-1].voted_for == 1
 
 
-def test_a_leader_that_is_not_in_the_committed_configuration_steps_down() -> None:
-    without = Entry(1, configuration(2, 3, index=1))
-    lab = Lab(Stored(term=1, snapshot=founders(1, 2, 3).snapshot, entries=[without]))
-    request = lab.lead()[0]
-    (request,) = all_of(lab.answer(request, 1, accepted=False), AppendRequest)
-    lab.accept(request)
-    assert lab.core.state is State.FOLLOWER
+def leader_that_is_removed() -> tuple[Lab, list[AppendRequest]]:
+    """Its own removal is committed, and the requests that follow are not answered."""
+    without = Entry(1, configuration(2, 3, 4, index=1))
+    lab = Lab(Stored(term=1, snapshot=founders(1, 2, 3, 4).snapshot, entries=[without]))
+    requests = [
+        all_of(lab.answer(request, 1, accepted=False), AppendRequest)[-1]
+        for request in all_of(lab.lead(), AppendRequest)
+    ]
+    assert [request.destination for request in requests] == [2, 3, 4]
+    lab.accept(requests[0])
+    told = all_of(lab.accept(requests[1]), AppendRequest)
     assert any(isinstance(event, ConfigurationChanged) for event in lab.events)
+    return lab, [*told, requests[2]]
+
+
+def test_a_leader_that_is_not_in_the_committed_configuration_steps_down() -> None:
+    """As soon as a majority of the others knows of it: they would else want its vote."""
+    lab, requests = leader_that_is_removed()
+    assert lab.core.state is State.LEADER
+    assert [request.destination for request in requests] == [2, 3, 4]
+    assert [request.commit_index for request in requests] == [2, 2, 0]
+    lab.accept(requests[0])
+    assert lab.core.state is State.LEADER
+    assert Left() not in lab.events
+    lab.accept(requests[1])
+    assert lab.core.state is State.FOLLOWER
     assert Left() in lab.events
     assert lab.wait(50.0) == []
+
+
+def test_a_removed_leader_goes_at_last_when_nobody_answers() -> None:
+    lab, _ = leader_that_is_removed()
+    for _ in range(3):
+        lab.wait(2.0)
+    assert lab.core.state is State.FOLLOWER
+    assert lab.events.count(Left()) == 1
+    assert lab.wait(50.0) == []
+
+
+def test_only_who_has_what_is_committed_lets_a_removed_leader_go() -> None:
+    lab, requests = leader_that_is_removed()
+    for request in requests[:2]:  # asked before it was committed
+        lab.answer(replace(request, sequence=request.sequence - 3), 3, accepted=True)
+    assert lab.core.state is State.LEADER
+    lab.accept(requests[0])
+    assert lab.answer(requests[2], 1, accepted=False) == []
+    again = all_of(lab.wait(TIMING.heartbeat_interval_s), AppendRequest)[-1]
+    assert again.destination == 4
+    assert again.sequence > requests[0].sequence
+    lab.answer(again, 1, accepted=False)
+    assert lab.core.state is State.LEADER
+    lab.accept(requests[1])
+    assert lab.core.state is State.FOLLOWER
 
 
 # 7 Log compaction

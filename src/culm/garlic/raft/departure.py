@@ -16,6 +16,7 @@ class DepartureState(Enum):
     STAYING = "staying"
     TOLD = "told"  # it ordered us to leave
     GONE = "gone"  # we are no member, or all was silent after the order
+    NEEDED = "needed"  # we are no member, but nobody can be elected without our log
 
 
 class Departure:
@@ -24,6 +25,9 @@ class Departure:
     A server that was told to leave votes and follows, but does not stand for election: a leader
     that has removed it does not say so, and would be deposed.  The order is void once a leader of a
     later term keeps us, or if no leader can be elected without us.
+
+    A server that is no member any more may be needed, too (thesis, 4.2.2): those who do not know
+    that its removal is committed want its vote, and cannot have it while they lack its log.
     """
 
     __slots__ = ("_deadline", "_shared", "_term", "state")
@@ -36,11 +40,13 @@ class Departure:
 
     @property
     def may_stand(self) -> bool:
-        return self.state is DepartureState.STAYING
+        if self.state is DepartureState.STAYING:
+            return self._shared.is_voter
+        return self.state is DepartureState.NEEDED
 
     def told(self) -> None:
         """A leader orders us to leave."""
-        if self.state is not DepartureState.GONE:
+        if self.state in (DepartureState.STAYING, DepartureState.TOLD):
             self.state = DepartureState.TOLD
             self._term = self._shared.journal.term
             self._wait()
@@ -48,9 +54,9 @@ class Departure:
     def go(self) -> None:
         """Take no further part in elections."""
         self._deadline = None
-        if self.state is not DepartureState.GONE:
-            self.state = DepartureState.GONE
+        if self.state in (DepartureState.STAYING, DepartureState.TOLD):
             self._shared.work.emit(Left())
+        self.state = DepartureState.GONE
 
     def stay(self) -> None:
         """We are wanted."""
@@ -64,6 +70,8 @@ class Departure:
         stays = journal.membership.latest.find(self._shared.server_id) is not None
         if journal.term > self._term and stays:
             self.stay()
+        elif self.state is DepartureState.NEEDED:
+            self.go()
         else:
             self._heard()
 
@@ -72,11 +80,13 @@ class Departure:
 
         has_our_log: if not, neither we nor whoever is like us can elect it.
         """
-        is_later = term > self._term
-        if is_later and not has_our_log and self._shared.is_voter:
-            self.stay()
-        else:
+        if has_our_log or term <= self._term:
             self._heard()
+        elif self._shared.is_voter:
+            self.stay()
+        elif not self._shared.is_member:
+            self.state = DepartureState.NEEDED
+            self._wait()
 
     def _heard(self) -> None:
         """Not all is silent: if we left because of silence, and are a member, we are back."""

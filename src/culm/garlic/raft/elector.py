@@ -182,14 +182,28 @@ class Elector:
             if journal.voted_for is None:
                 journal.set_term(journal.term, request.source)
             self.restart_timer()
+        elif self.role is State.CANDIDATE and _last_of(request) > self._last:
+            self._give_way()
         self._shared.respond(request, 0, accepted=granted)
         return up_to_date
 
+    def _give_way(self) -> None:
+        """Let another candidate of our term, whose log is ahead of ours, stand again first.
+
+        Without our vote it may not win, and without its log we may not; if each went on in its own
+        time, we could be a term ahead of it again and again.
+        """
+        self.restart_timer()
+        self.deadline += self._shared.timing.election_timeout_max_s
+
     def is_up_to_date(self, request: VoteRequest | PreVoteRequest) -> bool:
         """Whether the candidate's log is at least as up to date as ours (paper, 5.4.1)."""
+        return _last_of(request) >= self._last
+
+    @property
+    def _last(self) -> tuple[int, int]:
         log = self._shared.journal.log
-        theirs = (request.last_log_term, request.last_log_index)
-        return theirs >= (log.last_term, log.last_index)
+        return log.last_term, log.last_index
 
     def on_pre_vote_response(self, response: PreVoteResponse) -> None:
         if response.accepted and response.sequence == self._canvass:
@@ -212,3 +226,8 @@ class Elector:
         membership = self._shared.journal.membership
         ours = others | {self._shared.server_id}
         return len(ours & membership.voters) >= membership.quorum
+
+
+def _last_of(request: VoteRequest | PreVoteRequest) -> tuple[int, int]:
+    """Term and index of the candidate's last entry."""
+    return request.last_log_term, request.last_log_index

@@ -189,7 +189,7 @@ class Engine:
             deadlines.append(self.follower_reads.next_deadline())
         if self.forwards.pending:
             deadlines.append(self.forwards.next_deadline())
-        if self.shared.is_voter and self.departure.may_stand:
+        if self.departure.may_stand:
             deadlines.append(self.elector.deadline)
         return min((time for time in deadlines if time is not None), default=None)
 
@@ -205,14 +205,15 @@ class Engine:
 
     @property
     def _may_stand(self) -> bool:
-        is_free = self.departure.may_stand and not self.receiver.installing
-        return is_free and self.shared.is_voter
+        return self.departure.may_stand and not self.receiver.installing
 
     def _follow(self, term: int) -> None:
         if self.leadership is not None:
             self.leadership.end()
             self.leadership = None
             self.elector.restart_timer()
+            if not self.shared.is_voter:
+                self.departure.go()
         self.elector.follow(term)
         self.follower_reads.settle()
         self.forwards.settle()
@@ -234,11 +235,10 @@ class Engine:
                 leadership = self.leadership = Leadership(self.shared, self.ways)
         if leadership is not None:
             leadership.settle()
-            if not self.shared.is_voter:
+            if not self.shared.is_voter and leadership.is_dispensable():
                 # Paper, section 6: a leader that is not in the new configuration steps
                 # down once that is committed.
                 self._follow(self.term)
-                self.departure.go()
 
     # Messages
 

@@ -148,7 +148,10 @@ class SnapshotInstalled(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Left(Event):
-    """This server is no longer a member; it does not stand for election."""
+    """This server is no longer a member, or all was silent after it was told to leave.
+
+    It stands for no election, unless nobody else can be elected without its log.
+    """
 
 
 RaftEvent: TypeAlias = (

@@ -28,6 +28,7 @@ class Leadership:
     __slots__ = (
         "_beat_at",
         "_change",
+        "_farewell",
         "_first_index",
         "_proposals",
         "_quorum_at",
@@ -48,6 +49,7 @@ class Leadership:
         self._change: Change | None = None
         self._target: int | None = None
         self._transfer_until = math.inf
+        self._farewell: tuple[int, int] | None = None  # see `is_dispensable`
         self._proposals: deque[tuple[int, int]] = deque()  # last index, bytes: uncommitted
         self._size = 0
         self._beat_at = shared.now + shared.timing.heartbeat_interval_s
@@ -134,6 +136,16 @@ class Leadership:
                 shared.respond(request, index + 1, accepted=True)
             for number, index in self._reads.take_ready(shared.applier.applied_index):
                 shared.work.emit(ReadReady(read=number, index=index))
+
+    def is_dispensable(self) -> bool:
+        """Whether those who stay can go on without us, who are not among them.
+
+        A majority of them has to know what is committed.  Else they count us in, and want our vote.
+        """
+        if self._farewell is None:
+            commit_index = self._shared.journal.commit_index
+            self._farewell = self.replicator.want_answers(), commit_index
+        return self.replicator.has_told(*self._farewell)
 
     def _commit(self, index: int) -> None:
         if self._shared.commit(index):

@@ -258,6 +258,19 @@ class Replicator:
         answered.sort()
         return answered[(len(answered) - 1) // 2]
 
+    def has_told(self, sequence: int, index: int) -> bool:
+        """Whether a majority has all up to `index`, and has answered a request from `sequence` on.
+
+        Only of others: we are no voter.
+        """
+        membership, peers = self._shared.journal.membership, self.peers
+        told = sum(
+            1
+            for voter in membership.voters
+            if peers[voter].acknowledged >= sequence and peers[voter].match_index >= index
+        )
+        return told >= membership.quorum
+
     def has_quorum_since(self, time: float) -> bool:
         """Whether a majority was heard after `time`."""
         membership = self._shared.journal.membership
