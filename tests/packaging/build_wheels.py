@@ -1,9 +1,10 @@
 """Builds wheels for Linux systems with glibc and with musl, and tests them: `tox run -e wheels`.
 
 zig, which comes as a wheel, compiles for either on any Linux machine, without a container.
-The sdist and the wheels are left in `dist/`.  Wheels for glibc are installed in a new environment,
-where the kernels' tests run.  Wheels for musl do not run on a machine with glibc: of them the tags
-are looked at, and that a musl's loader finds everything they need.
+The sdist and the wheels are left in `dist/`.  Of each wheel the tags are looked at, and that the
+loader of such a system finds everything it needs.  Then it is installed in a new environment, where
+the kernels' tests run, if there is an interpreter for it.  A machine with glibc hardly ever has one
+on musl: `--python` names it.
 """
 
 from __future__ import annotations
@@ -58,16 +59,19 @@ def interpreter(version: str) -> Path | None:
     return None
 
 
+def soabi_of(python: Path) -> str:
+    """What an interpreter looks for in names of modules: "cpython-311-x86_64-linux-gnu", say."""
+    return run(python, "-c", "import sysconfig; print(sysconfig.get_config_var('SOABI'))").strip()
+
+
 def build(sdist: Path, python: Path, target: Target, scratch: Path, output: Path) -> Path:
     """A wheel of the sdist, compiled for a target, with the tag that it deserves."""
-    suffix = "import sysconfig; print(sysconfig.get_config_var('EXT_SUFFIX'))"
-    own_suffix = run(python, "-c", suffix).strip()
     raw, repaired = scratch / "raw", scratch / "repaired"
     run(
         *(python, "-m", "pip", "wheel", "--no-deps", "--wheel-dir", raw, sdist),
         CULM_BUILD_EXT="require",
         CC=f"{ZIG / 'zig'} cc -target {target.zig.format(machine=MACHINE)}",
-        SETUPTOOLS_EXT_SUFFIX=re.sub(r"-linux-\w+", f"-linux-{target.libc}", own_suffix),
+        SETUPTOOLS_EXT_SUFFIX=f".{target.soabi(soabi_of(python))}.so",
     )
     (wheel,) = raw.glob("*.whl")
     name_it(wheel, target.platform.format(machine=MACHINE), target, repaired)
@@ -127,6 +131,13 @@ def install_and_test(wheel: Path, python: Path, scratch: Path) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("versions", nargs="*", default=VERSIONS, help="of Python, like 3.12")
+    parser.add_argument(
+        "--python",
+        type=Path,
+        action="append",
+        default=[],
+        help="another interpreter to test wheels with, on musl for instance",
+    )
     parser.add_argument("--output", type=Path, default=ROOT / "dist", help="folder (dist)")
     options = parser.parse_args()
     output = options.output.resolve()
@@ -139,15 +150,17 @@ def main() -> None:
         if python is None:
             print(f"Python {version}: not on this machine, no wheels", flush=True)
             continue
+        testers = {soabi_of(each): each for each in (python, *options.python)}
         for target in TARGETS:
             with tempfile.TemporaryDirectory(prefix="culm-wheels-") as folder:
                 scratch = Path(folder)
                 wheel = build(sdist, python, target, scratch, output)
                 inspect(wheel, python, target)
-                if (target.libc == "gnu") == (platform.libc_ver()[0] == "glibc"):
-                    told = install_and_test(wheel, python, scratch)
+                tester = testers.get(target.soabi(soabi_of(python)))
+                if tester is None:
+                    told = f"tags, needs and symbols are right; no Python on {target.libc} here"
                 else:
-                    told = f"tags, needs and symbols are right; {target.libc} does not run here"
+                    told = install_and_test(wheel, tester, scratch)
             print(f"{wheel.name}: {told}", flush=True)
 
 

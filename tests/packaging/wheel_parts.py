@@ -24,6 +24,10 @@ class Target:
     libraries: frozenset[str]
     glibc_max: tuple[int, ...] | None
 
+    def soabi(self, other: str) -> str:
+        """What the same Python looks for there, by what it looks for on another Linux system."""
+        return re.sub(r"-linux-\w+", f"-linux-{self.libc}", other)
+
     def faults(self, module: Module) -> Iterator[str]:
         """Why the module would not load on some of these systems."""
         for library in module.needed - self.libraries:
@@ -31,7 +35,7 @@ class Target:
         for version in module.glibc_versions:
             if self.glibc_max is None or version > self.glibc_max:
                 yield f"{module.name} needs glibc {'.'.join(map(str, version))}"
-        if f"-linux-{self.libc}." not in module.name:
+        if not re.search(rf"\w\.cpython-\d+-\w+-linux-{self.libc}\.so$", module.name):
             yield f"{module.name} is not looked for by a Python on {self.libc}"
         if module.debug_sections:
             yield f"{module.name} is not stripped"
