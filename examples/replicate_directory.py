@@ -58,7 +58,7 @@ from directory.live import block_signals, follow_logs
 from directory.mirror import Mirror
 from directory.options import PROGRAM, conflict_of, parser_for
 from directory.parts import all_lacking, chooser, fetch_parts, lacking_of, look_at_servers
-from directory.progress import Bars
+from directory.progress import Progress
 from directory.publish import Published, publish_directory
 from directory.records import PACK_SIZE_MAX, RecordError
 from directory.report import log_id
@@ -94,7 +94,7 @@ def publish(options: argparse.Namespace) -> int:
     with (
         locked(options.store),
         SqliteStore(options.store, family=YAMF, durable=True) as store,
-        Bars("publishing", quiet=options.quiet) as bars,
+        Progress("publishing", quiet=options.quiet) as bars,
     ):
         key = load_key(options.store, create=not store.logs())
         done = Published(LogKey(bytes(key.verify_key), 0))
@@ -111,7 +111,7 @@ def _publish_dry(options: argparse.Namespace, started: float) -> int:
     """What publishing would come to where there is no store yet; there is none afterwards."""
     key, store = SigningKey.generate(), MemoryStore(family=YAMF)
     done = Published(LogKey(bytes(key.verify_key), 0))
-    with Bars("publishing", quiet=options.quiet) as bars:
+    with Progress("publishing", quiet=options.quiet) as bars:
         _append(options, store, key, done, bars, settled=None)
     return _tell_published(options, done, None, None, started)
 
@@ -141,7 +141,7 @@ def _publish(
     store: SqliteStore,
     key: SigningKey,
     done: Published,
-    bars: Bars,
+    bars: Progress,
 ) -> None:
     began = time.time_ns()
     known = None if options.checksum else settled_before(options.store, options.directory)
@@ -155,7 +155,7 @@ def _append(
     store: LogStore,
     key: SigningKey,
     done: Published,
-    bars: Bars,
+    bars: Progress,
     *,
     settled: int | None,
 ) -> None:
@@ -210,7 +210,7 @@ def fetch(options: argparse.Namespace) -> int:
         locked(options.store),
         # What is lost when the power goes can be fetched again.
         SqliteStore(options.store, family=YAMF, durable=False) as store,
-        Bars("fetching", quiet=options.quiet) as bars,
+        Progress("fetching", quiet=options.quiet) as bars,
     ):
         run = _fetch_entry if options.sparse is not None else _fetch_logs
         summary = run(options, store, bars)
@@ -255,7 +255,7 @@ def _added_size_max(options: argparse.Namespace) -> int:
     return shutil.disk_usage(options.store.absolute().parent).free // 2
 
 
-def _fetch_logs(options: argparse.Namespace, store: SqliteStore, bars: Bars) -> dict[str, Any]:
+def _fetch_logs(options: argparse.Namespace, store: SqliteStore, bars: Progress) -> dict[str, Any]:
     """Fetch logs, once or for good; what has come of it."""
     with Mirror(
         store,
@@ -270,7 +270,7 @@ def _fetch_logs(options: argparse.Namespace, store: SqliteStore, bars: Bars) -> 
 
 
 def _fetch_into(
-    mirror: Mirror, options: argparse.Namespace, store: SqliteStore, bars: Bars
+    mirror: Mirror, options: argparse.Namespace, store: SqliteStore, bars: Progress
 ) -> dict[str, Any]:
     host, port = options.peers[0]
     terms = _terms(options)
@@ -321,7 +321,7 @@ def _run(fetching: Coroutine[Any, Any, T]) -> T:
     return asyncio.run(interruptible())
 
 
-def _fetch_entry(options: argparse.Namespace, store: SqliteStore, bars: Bars) -> dict[str, Any]:
+def _fetch_entry(options: argparse.Namespace, store: SqliteStore, bars: Progress) -> dict[str, Any]:
     """Fetch one entry and verify what proves that it is of its log; what has come of it."""
     host, port = options.peers[0]
     fetched, log = _run(fetch_entry(store, host, port, _terms(options), options.sparse))
@@ -340,7 +340,7 @@ def check(options: argparse.Namespace) -> int:
     status = 0
     with SqliteStore(options.store, family=YAMF, must_exist=True) as store:
         for log in store.logs():
-            with Bars("checking", quiet=options.quiet) as bars:
+            with Progress("checking", quiet=options.quiet) as bars:
                 report = check_log(store, log, bars.counter("checking"))
             fork = store.fork(log)
             _write(
@@ -361,7 +361,7 @@ def verify(options: argparse.Namespace) -> int:
     count = 0
     with (
         SqliteStore(options.store, family=YAMF, must_exist=True) as store,
-        Bars("checking", quiet=options.quiet) as bars,
+        Progress("checking", quiet=options.quiet) as bars,
     ):
         log = _chosen_log(options, store)
         found = check_log(store, log, bars.counter("checking"))

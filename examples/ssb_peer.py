@@ -53,11 +53,10 @@ from directory.files import StoreFilesError, load_key, locked
 from drivers.ssb_driver import PeerDriver
 from ending import end_with, end_without, exits
 from stores.ssb_sqlite_store import SsbSqliteStore
-from tables import Table, Teller, show, size_of
+from tables import Bars, Table, Teller, show, size_of
 
 try:
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
+    from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColumn
 except ModuleNotFoundError as error:
     end_without(error)
 
@@ -74,42 +73,25 @@ _VERBS = {  # what a contact message says
 say = Teller()
 
 
-class Bar:
-    """How many messages have moved, of how many, on stderr; drawn on a terminal only."""
+class Bar(Bars):
+    """How many messages have moved, of how many."""
 
     def __init__(self, *, quiet: bool) -> None:
-        console = Console(stderr=True)
-        self._drawn = console.is_terminal and not quiet
-        self._progress = Progress(
+        super().__init__(
             SpinnerColumn(),
             TextColumn("{task.description}"),
             BarColumn(),
             MofNCompleteColumn(),
             TextColumn("{task.fields[peers]} peers, {task.fields[messages]} messages >\u00a0"),
-            console=console,
-            disable=not self._drawn,
-            redirect_stdout=sys.stdout.isatty(),  # else it would end up on stderr
+            quiet=quiet,
         )
-        self._task = self._progress.add_task("replicating", total=None, peers=0, messages=0)
+        self._task = self.add("replicating", peers=0, messages=0)
 
-    def start(self) -> None:
-        if self._drawn:
-            self._progress.start()
-
-    def stop(self) -> None:
-        if self._drawn:
-            self._progress.stop()
-
-    def show(self, peer: Peer) -> None:
-        if self._drawn:
-            current, target = peer.progress
-            self._progress.update(
-                self._task,
-                completed=current,
-                total=target or None,
-                peers=len(peer.links),
-                messages=sum(peer.clock.values()),
-            )
+    def watch(self, peer: Peer) -> None:
+        if self.drawn:
+            done, total = peer.progress
+            messages = sum(peer.clock.values())
+            self.show(self._task, done, total or None, peers=len(peer.links), messages=messages)
 
 
 def contacts(messages: list[bytes]) -> Iterator[tuple[str, str, bool]]:
@@ -164,11 +146,10 @@ class Pub:
         for each in self._settings.connect:
             self._driver.keep_connected(each)
         Thread(target=self._read_lines, daemon=True).start()
-        self._bar.start()
         try:
-            await self._driver.wait_closed()
+            with self._bar:
+                await self._driver.wait_closed()
         finally:
-            self._bar.stop()
             self._executor.shutdown()
 
     def _close(self) -> None:
@@ -198,7 +179,7 @@ class Pub:
                 say(event="closed")
             case _:
                 pass
-        self._bar.show(self.peer)
+        self._bar.watch(self.peer)
 
     # What we are told to do
 

@@ -1,4 +1,4 @@
-"""Tables for people: in colour and alive on a terminal, plain text in a pipe."""
+"""Tables and bars for people: in colour and alive on a terminal, plain text in a pipe."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import sys
 from collections.abc import Iterable, Sequence
 from types import TracebackType
-from typing import Self, TextIO
+from typing import Any, Self, TextIO
 
 from ending import end_without
 
@@ -14,12 +14,13 @@ try:
     from rich.box import SIMPLE_HEAD
     from rich.console import Console, Group, RenderableType
     from rich.live import Live
+    from rich.progress import Progress, ProgressColumn, TaskID
     from rich.table import Table as RichTable
     from rich.text import Text
 except ModuleNotFoundError as error:
     end_without(error)
 
-__all__ = ["Screen", "Table", "Teller", "clean", "render", "show", "size_of"]
+__all__ = ["Bars", "Screen", "Table", "Teller", "clean", "render", "show", "size_of"]
 
 # What a word means, wherever it stands; others have no colour.
 _STYLES = {
@@ -186,3 +187,39 @@ class Screen:
         if self.drawn:
             shown = [Text(part) if isinstance(part, str) else part for part in parts]
             self._live.update(Group(*shown), refresh=True)
+
+
+class Bars:
+    """Bars that show how far work has come, on stderr; drawn on a terminal only."""
+
+    def __init__(self, *columns: ProgressColumn, quiet: bool = False) -> None:
+        console = Console(stderr=True)
+        self.drawn = console.is_terminal and not quiet
+        self._progress = Progress(
+            *columns,
+            console=console,
+            disable=not self.drawn,
+            redirect_stdout=sys.stdout.isatty(),  # else it would end up on stderr
+        )
+
+    def add(self, work: str, **fields: Any) -> TaskID:
+        """A bar for more work, of which nobody knows yet how much it is."""
+        return self._progress.add_task(work, total=None, **fields)
+
+    def show(self, task: TaskID, done: int, total: int | None, **fields: Any) -> None:
+        """So much of the work is done, of so much."""
+        self._progress.update(task, completed=done, total=total, **fields)
+
+    def __enter__(self) -> Self:
+        if self.drawn:
+            self._progress.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self.drawn:
+            self._progress.stop()

@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 from pictures import words_of
 
-from oxen_cluster import Story, free_ports, key_in, main, tags_in
+from oxen_cluster import key_in, main, tags_in
 from oxen_cluster import words_of as words_of_tags
+from oxen_story import Story, free_ports
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "oxen_cluster.py"
 
