@@ -27,6 +27,7 @@ from culm.oxen.messages import (
     OneToOne,
     Parcel,
     Synchronize,
+    Tags,
     encode_parcel,
     write_message,
 )
@@ -317,6 +318,17 @@ def test_the_age_of_a_synchronize_message() -> None:
     assert incoming.age_of(Synchronize(5, 2**40 + (17 << 22))) is Age.NEWER  # milliseconds
     assert incoming.age_of(Synchronize(0, 2**40 + RESTART_GAP)) is Age.NEWER
     assert incoming.age_of(Finalize(9, 2**40 - RESTART_GAP)) is Age.OLDER
+
+
+def test_a_life_is_told_from_another_by_the_number_of_broadcasts() -> None:
+    """With a clock that was set back both can begin an association at the same time of it."""
+    incoming = Incoming(Synchronize(2**41, 2**40), 10)
+    assert incoming.age_of(Synchronize(2**41 + RESTART_GAP - 1, 2**40 + 9)) is Age.SAME
+    assert incoming.age_of(Synchronize(2**41 + RESTART_GAP, 2**40 + 9)) is Age.NEWER
+    assert incoming.age_of(Synchronize(2**41 - RESTART_GAP, 2**40 + 9)) is Age.OLDER
+    assert incoming.age_of(Finalize(2**41 + RESTART_GAP, 2**40)) is Age.NEWER
+    assert incoming.age_of(Synchronize(2**41, 2**40 + RESTART_GAP)) is Age.NEWER
+    assert incoming.age_of(Tags(2**40, 1, {})) is Age.SAME
 
 
 @pytest.mark.parametrize("epoch", [0.0, -5.0, NOW, 4e9, 1e300])

@@ -138,8 +138,14 @@ class Incoming:
         return ready
 
     def age_of(self, message: Synchronize | Finalize | Tags) -> Age:
-        """How `message` relates to this association, judged by its one-to-one number."""
+        """How `message` relates to this association, judged by its one-to-one number.
+
+        The number of broadcasts, which is that of the sender's life, tells apart two associations
+        that began at almost the same time of a clock that was set back in between.
+        """
         distance = message.one - self.one.position
+        if abs(distance) < RESTART_GAP and not isinstance(message, Tags):
+            distance = message.broadcast - self.broadcast.position
         if abs(distance) < RESTART_GAP:
             return Age.SAME
         return Age.NEWER if distance > 0 else Age.OLDER
