@@ -260,8 +260,18 @@ def test_one_claim_alone_is_not_believed_however_long_the_peer_is_silent(table: 
     table.events()
     table.tell_message(P, Synchronize(0, 2**50))
     table.wait(30.0, alive=(P,))
-    table.tell_message(P, Synchronize(0, 2**51))
+    table.tell_message(P, Synchronize(RESTART_GAP, 2**51))  # another life
     assert table.events() == []
+
+
+def test_a_claim_with_new_numbers_of_the_same_life_repeats_it(table: Table) -> None:
+    """A peer that we do not answer forgets us, and begins again with others."""
+    table.join(P, one=2**40)
+    table.events()
+    table.tell_message(P, Synchronize(2**41, 2**50))
+    table.wait(30.0, alive=(P,))
+    table.tell_message(P, Synchronize(2**41 + RESTART_GAP - 1, 2**51))
+    assert PeerLeft(peer=P, reason=LeaveReason.RESTARTED) in table.events()
 
 
 def test_the_challenge_is_acknowledged_by_those_only_who_have_the_association(

@@ -385,7 +385,7 @@ class Associations:
         was not heard, learns from our numbers, which are new, too, what we took it for.
         """
         now, claim = self._clock.unix, peer.claim
-        if claim is not None and claim.state is ClaimState.ASKED and claim.message == message:
+        if claim is not None and claim.state is ClaimState.ASKED and claim.is_repeated_by(message):
             if now >= claim.until:
                 return self.restart(peer, message, one=self._roster.next_start())
         elif claim is None or now >= claim.until:

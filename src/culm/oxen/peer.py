@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from culm.oxen.incoming import Age, Incoming
+from culm.oxen.incoming import RESTART_GAP, Age, Incoming
 from culm.oxen.messages import Broadcast, Finalize, Message, OneToOne, Piece, Synchronize
 from culm.oxen.outgoing import Outgoing
 from culm.oxen.states import PeerState
@@ -33,6 +33,13 @@ class Claim:
     message: Synchronize
     until: float
     state: ClaimState
+
+    def is_repeated_by(self, message: Synchronize) -> bool:
+        """Whether that says the same: perhaps with other one-to-one numbers, but of the same life.
+
+        A peer that waits for us in vain forgets us, and asks again with new ones.
+        """
+        return abs(message.broadcast - self.message.broadcast) < RESTART_GAP
 
 
 @dataclass(slots=True)
