@@ -90,3 +90,14 @@ def test_hooks_run_the_versions_that_tox_pins():
     pins = dict(pin.split("==") for group in groups.values() for pin in group)
     hooks = text(".pre-commit-config.yaml")
     assert re.findall(r"rev: v(.+)", hooks) == [pins["ruff"], pins["mypy"]]
+
+
+def test_the_page_on_installing_has_every_environment_that_runs_on_demand():
+    named = re.findall(r"^\[testenv:(?!\.)(.+)\]$", text("tox.ini"), flags=re.MULTILINE)
+    usual = re.findall(r"\w+", tox_section("tox")["env_list"])
+    found: set[str] = set()
+    for name in named:
+        before, _, factors = name.partition("{")
+        found |= {before + each for each in factors.rstrip("}").split(",")}
+    rows = re.findall(r"^\| (`.+?) \|", text("docs/install.md").split("| Environment |")[1], re.M)
+    assert {name for row in rows for name in re.findall(r"`([\w-]+)`", row)} == found - {*usual}
