@@ -35,8 +35,14 @@ from test_live_fetch import following
 from trees import contents, details, make_tree
 
 import replicate_directory
+from culm.bamboo import LogKey, MemoryStore
 from culm.wire.multihash import YAMF
+from directory import report
+from directory.fetch import Fetched
 from directory.files import locked
+from directory.materialise import Materialised
+from directory.publish import Published
+from directory.records import File
 from stores.sqlite_store import SqliteStore
 
 _RANDOM = Random(1)
@@ -416,3 +422,21 @@ def test_the_page_tells_of_every_command_option_and_code() -> None:
     }
     assert len(codes) > 5
     assert [code for code in codes if f"`{code}`" not in page] == []
+
+
+def test_the_page_shows_the_summaries_as_they_are_written() -> None:
+    store, log, made = MemoryStore(family=YAMF), LogKey(bytes(32), 0), Materialised()
+    fetched, seconds = Fetched(offered={log: 1}), {"seconds": 0.0}
+    record = File(path=b"a", mode=0o644, mtime=0, chunk=0, chunks=1)
+    written = [
+        report.of_publish(Published(log), None, None) | seconds,
+        report.of_fetch(store, log, fetched, made) | seconds,
+        report.of_update(store, log, fetched, made),
+        *report.of_offers(store, ("127.0.0.1", 4711), fetched, None),
+        report.of_entry(log, fetched, None, [record]) | seconds,
+    ]
+    page = Path(replicate_directory.__file__).parents[1] / "docs" / "replicate-directory.md"
+    blocks = re.findall(r"^```json\n(.*?)^```", page.read_text(), flags=re.M | re.S)
+    shown = [json.loads(block) for block in blocks if '"differences"' not in block]
+    assert [list(each) for each in shown] == [list(each) for each in written]
+    assert list(shown[-1]["records"][0]) == list(written[-1]["records"][0])
